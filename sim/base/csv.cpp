@@ -1,0 +1,116 @@
+#include "sim/base/csv.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+
+namespace moesim {
+namespace {
+
+class Reader {
+ public:
+  Reader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+
+  bool at_end() const { return at_ >= text_.size(); }
+  std::size_t line() const { return line_; }
+
+  std::vector<std::string> record() {
+    std::vector<std::string> cells(1);
+    while (!at_end()) {
+      const char character = text_[at_++];
+      if (character == '"' && cells.back().empty()) {
+        quoted(cells.back());
+      } else if (character == ',') {
+        cells.emplace_back();
+      } else if (character == '\n') {
+        ++line_;
+        break;
+      } else if (character != '\r') {
+        cells.back().push_back(character);
+      }
+    }
+    return cells;
+  }
+
+ private:
+  void quoted(std::string& cell) {
+    const std::size_t start = line_;
+    while (!at_end()) {
+      const char character = text_[at_++];
+      if (character == '\n') ++line_;
+      if (character != '"') {
+        cell.push_back(character);
+      } else if (!at_end() && text_[at_] == '"') {
+        cell.push_back(text_[at_++]);
+      } else {
+        return;
+      }
+    }
+    throw UsageError(fmt::format("{}: line {}: a quoted field is never closed", name_, start));
+  }
+
+  std::string_view text_;
+  const std::string& name_;
+  std::size_t at_ = 0;
+  std::size_t line_ = 1;
+};
+
+}  // namespace
+
+CsvTable CsvTable::load(const std::string& path) { return parse(read_file(path), path); }
+
+CsvTable CsvTable::parse(std::string_view text, const std::string& name) {
+  CsvTable table;
+  table.name = name;
+  Reader reader(text, name);
+  if (reader.at_end()) throw UsageError(fmt::format("{}: line 1: no header line", name));
+  table.columns = reader.record();
+  while (!reader.at_end()) {
+    const std::size_t line = reader.line();
+    std::vector<std::string> cells = reader.record();
+    if (cells.size() == 1 && cells[0].empty()) continue;
+    if (cells.size() != table.columns.size()) {
+      throw UsageError(fmt::format("{}: line {}: {} fields, but the header has {}", name, line,
+                                   cells.size(), table.columns.size()));
+    }
+    table.rows.push_back(std::move(cells));
+    table.lines.push_back(line);
+  }
+  return table;
+}
+
+std::size_t CsvTable::find(const std::string& column) const {
+  const auto found = std::find(columns.begin(), columns.end(), column);
+  return found == columns.end() ? npos : static_cast<std::size_t>(found - columns.begin());
+}
+
+std::size_t CsvTable::column(const std::string& name_of_column) const {
+  const std::size_t found = find(name_of_column);
+  if (found != npos) return found;
+  throw UsageError(fmt::format("{}: line 1: no column '{}'; the columns are {}", name,
+                               name_of_column, fmt::join(columns, ", ")));
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (const std::string& cell : cells) {
+    if (&cell != &cells.front()) line += ',';
+    if (cell.find_first_of(",\"\n\r") == std::string::npos) {
+      line += cell;
+      continue;
+    }
+    line += '"';
+    for (const char character : cell) {
+      if (character == '"') line += '"';
+      line += character;
+    }
+    line += '"';
+  }
+  return line + '\n';
+}
+
+}  // namespace moesim

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim {
+
+// A CSV table (RFC 4180: quoted fields may hold commas, quotes and line breaks), all cells text.
+struct CsvTable {
+  std::string name;  // the file, for messages
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::size_t> lines;  // the line each row starts on, 1-based
+
+  // Throws UsageError naming the file and the line of the first malformed row.
+  static CsvTable load(const std::string& path);
+  static CsvTable parse(std::string_view text, const std::string& name);
+
+  // The index of a column, or npos.
+  static constexpr std::size_t npos = static_cast<std::size_t>(-1);
+  std::size_t find(const std::string& column) const;
+  // The index of a column; throws UsageError naming the file and the columns there are.
+  std::size_t column(const std::string& name_of_column) const;
+};
+
+// One line, quoted where needed, ending in '\n'.
+std::string csv_line(const std::vector<std::string>& cells);
+
+}  // namespace moesim

@@ -1,0 +1,134 @@
+#include "sim/base/decimal.hpp"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <cctype>
+
+#include "sim/base/error.hpp"
+
+namespace moesim {
+namespace {
+
+constexpr int max_digits = 9;
+constexpr std::size_t max_list = 100'000;
+
+std::int64_t power_of_ten(int exponent) {
+  std::int64_t result = 1;
+  for (int step = 0; step < exponent; ++step) result *= 10;
+  return result;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+}  // namespace
+
+Decimal::Decimal(std::int64_t digits, int scale) : digits_(digits), scale_(scale) {
+  while (scale_ > 0 && digits_ % 10 == 0) {
+    digits_ /= 10;
+    --scale_;
+  }
+}
+
+Decimal Decimal::parse(std::string_view text, const std::string& what) {
+  std::int64_t digits = 0;
+  int whole = 0;
+  int scale = 0;
+  bool point = false;
+  bool valid = !text.empty();
+  for (const char character : text) {
+    if (character == '.' && !point) {
+      point = true;
+    } else if (std::isdigit(static_cast<unsigned char>(character)) != 0) {
+      (point ? scale : whole) += 1;
+      if (whole > max_digits || scale > max_digits) {
+        throw UsageError(fmt::format("{}: '{}' has more than {} digits before or after the point",
+                                     what, text, max_digits));
+      }
+      digits = digits * 10 + (character - '0');
+    } else {
+      valid = false;
+    }
+  }
+  if (!valid || whole + scale == 0) {
+    throw UsageError(fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25", what,
+                                 text));
+  }
+  return Decimal(digits, scale);
+}
+
+std::int64_t Decimal::ceil_of_product(std::int64_t numerator, std::int64_t denominator) const {
+  assert(numerator >= 0 && denominator > 0);
+  __extension__ using Wide = __int128;
+  const Wide over = static_cast<Wide>(denominator) * power_of_ten(scale_);
+  const Wide product = static_cast<Wide>(digits_) * numerator;
+  return static_cast<std::int64_t>((product + over - 1) / over);
+}
+
+double Decimal::to_double() const {
+  return static_cast<double>(digits_) / static_cast<double>(power_of_ten(scale_));
+}
+
+std::string Decimal::text() const {
+  if (scale_ == 0) return fmt::format("{}", digits_);
+  const std::int64_t unit = power_of_ten(scale_);
+  return fmt::format("{}.{:0{}}", digits_ / unit, digits_ % unit, scale_);
+}
+
+std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
+  __extension__ using Wide = __int128;
+  const Wide mine = static_cast<Wide>(digits_) * power_of_ten(other.scale_);
+  const Wide theirs = static_cast<Wide>(other.digits_) * power_of_ten(scale_);
+  return mine < theirs   ? std::strong_ordering::less
+         : mine > theirs ? std::strong_ordering::greater
+                         : std::strong_ordering::equal;
+}
+
+Decimal operator+(const Decimal& a, const Decimal& b) {
+  const int scale = a.scale_ > b.scale_ ? a.scale_ : b.scale_;
+  return Decimal(a.digits_ * power_of_ten(scale - a.scale_) +
+                     b.digits_ * power_of_ten(scale - b.scale_),
+                 scale);
+}
+
+Decimal operator*(const Decimal& a, std::int64_t factor) {
+  return Decimal(a.digits_ * factor, a.scale_);
+}
+
+std::vector<Decimal> parse_decimal_list(std::string_view text, const std::string& what) {
+  std::vector<Decimal> values;
+  for (const std::string_view item : split(text, ',')) {
+    const std::vector<std::string_view> parts = split(item, ':');
+    if (parts.size() == 1) {
+      values.push_back(Decimal::parse(item, what));
+      continue;
+    }
+    if (parts.size() != 3) {
+      throw UsageError(fmt::format("{}: '{}' is not a range: write lo:hi:step", what, item));
+    }
+    const Decimal low = Decimal::parse(parts[0], what);
+    const Decimal high = Decimal::parse(parts[1], what);
+    const Decimal step = Decimal::parse(parts[2], what);
+    if (step.is_zero()) throw UsageError(fmt::format("{}: '{}' has a step of 0", what, item));
+    if (high < low) {
+      throw UsageError(fmt::format("{}: '{}' ends below its start", what, item));
+    }
+    for (Decimal value = low; value <= high; value = value + step) {
+      if (values.size() == max_list) {
+        throw UsageError(fmt::format("{}: '{}' has more than {} values", what, item, max_list));
+      }
+      values.push_back(value);
+    }
+  }
+  return values;
+}
+
+}  // namespace moesim

@@ -1,0 +1,205 @@
+#include "sim/base/document.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validation_results.hpp>
+#include <valijson/validator.hpp>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+
+namespace moesim {
+
+using Json = nlohmann::json;
+
+struct Document::Content {
+  std::string name;
+  Json value;
+};
+
+namespace {
+
+// nlohmann reports a byte offset; people look for a line.
+std::string line_and_column(const std::string& text, std::size_t byte) {
+  std::size_t line = 1;
+  std::size_t column = 1;
+  for (std::size_t at = 0; at + 1 < byte && at < text.size(); ++at) {
+    column = text[at] == '\n' ? 1 : column + 1;
+    line += text[at] == '\n' ? 1 : 0;
+  }
+  return fmt::format("line {}, column {}", line, column);
+}
+
+std::string shown(const Json& value) {
+  std::string text = value.dump();
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return fmt::format("{} {}", value.type_name(), text);
+}
+
+}  // namespace
+
+Document Document::load(const std::string& path) { return parse(read_file(path), path); }
+
+Document Document::parse(const std::string& text, const std::string& name) {
+  Document document;
+  try {
+    document.content_ = std::make_shared<const Content>(Content{name, Json::parse(text)});
+  } catch (const Json::parse_error& error) {
+    std::string what = error.what();
+    if (const std::size_t at = what.rfind(": "); at != std::string::npos) what.erase(0, at + 2);
+    throw UsageError(
+        fmt::format("{}: {}: not valid JSON: {}", name, line_and_column(text, error.byte), what));
+  }
+  return document;
+}
+
+const std::string& Document::name() const { return content_->name; }
+
+Node Document::root() const { return Node(content_, &content_->value, ""); }
+
+void Document::validate(const Document& schema) const {
+  valijson::Schema compiled;
+  valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema.content_->value), compiled);
+  valijson::Validator validator;
+  valijson::ValidationResults results;
+  const valijson::adapters::NlohmannJsonAdapter target(content_->value);
+  if (validator.validate(compiled, target, &results)) return;
+  // The last result is the innermost one with the most specific message for combined schemas; the
+  // first names the outermost key. Show the deepest path.
+  valijson::ValidationResults::Error error;
+  valijson::ValidationResults::Error deepest;
+  while (results.popError(error)) {
+    if (error.context.size() >= deepest.context.size()) deepest = error;
+  }
+  std::string path;
+  for (std::size_t part = 1; part < deepest.context.size(); ++part) {
+    std::string name = deepest.context[part];
+    if (name.size() > 2 && name.front() == '[') name = name.substr(1, name.size() - 2);
+    path += "/" + name;
+  }
+  throw UsageError(fmt::format("{}: {}: {} (schema {})", name(), path.empty() ? "/" : path,
+                               deepest.description, schema.name()));
+}
+
+Node::Node(std::shared_ptr<const Document::Content> content, const Json* value, std::string path)
+    : content_(std::move(content)), value_(value), path_(std::move(path)) {}
+
+const std::string& Node::file() const { return content_->name; }
+
+void Node::fail(const std::string& message, const std::string& key) const {
+  const std::string path = key.empty() ? path_ : path_ + "/" + key;
+  throw UsageError(fmt::format("{}: {}: {}", file(), path.empty() ? "/" : path, message));
+}
+
+std::optional<Node> Node::find(const std::string& key) const {
+  if (!value_->is_object()) fail(fmt::format("expected an object, found {}", shown(*value_)));
+  const auto found = value_->find(key);
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  return Node(content_, &*found, path_ + "/" + key);
+}
+
+Node Node::at(const std::string& key) const {
+  std::optional<Node> found = find(key);
+  if (!found) fail("this key is missing", key);
+  return *found;
+}
+
+double Node::as_number() const {
+  if (!value_->is_number()) fail(fmt::format("expected a number, found {}", shown(*value_)));
+  return value_->get<double>();
+}
+
+std::string Node::as_text() const {
+  if (!value_->is_string()) fail(fmt::format("expected a string, found {}", shown(*value_)));
+  return value_->get<std::string>();
+}
+
+double Node::number(const std::string& key) const { return at(key).as_number(); }
+
+double Node::number_or(const std::string& key, double fallback) const {
+  const std::optional<Node> found = find(key);
+  return found ? found->as_number() : fallback;
+}
+
+double Node::positive(const std::string& key) const {
+  const double value = number(key);
+  if (!(value > 0) || !std::isfinite(value)) {
+    fail(fmt::format("expected a number above 0, found {}", shown(at(key).json())), key);
+  }
+  return value;
+}
+
+std::int64_t Node::integer(const std::string& key) const {
+  const Node value = at(key);
+  if (!value.json().is_number_integer()) {
+    value.fail(fmt::format("expected a whole number, found {}", shown(value.json())));
+  }
+  return value.json().get<std::int64_t>();
+}
+
+std::int64_t Node::integer_or(const std::string& key, std::int64_t fallback) const {
+  return has(key) ? integer(key) : fallback;
+}
+
+std::int64_t Node::positive_integer(const std::string& key) const {
+  const std::int64_t value = integer(key);
+  if (value <= 0) fail(fmt::format("expected a whole number above 0, found {}", value), key);
+  return value;
+}
+
+bool Node::boolean(const std::string& key) const {
+  const Node value = at(key);
+  if (!value.json().is_boolean()) {
+    value.fail(fmt::format("expected true or false, found {}", shown(value.json())));
+  }
+  return value.json().get<bool>();
+}
+
+bool Node::boolean_or(const std::string& key, bool fallback) const {
+  return has(key) ? boolean(key) : fallback;
+}
+
+std::string Node::text(const std::string& key) const { return at(key).as_text(); }
+
+std::string Node::text_or(const std::string& key, const std::string& fallback) const {
+  return has(key) ? text(key) : fallback;
+}
+
+std::vector<double> Node::numbers(const std::string& key) const {
+  std::vector<double> values;
+  for (const Node& item : items(key)) values.push_back(item.as_number());
+  return values;
+}
+
+std::vector<std::string> Node::texts(const std::string& key) const {
+  std::vector<std::string> values;
+  for (const Node& item : items(key)) values.push_back(item.as_text());
+  return values;
+}
+
+std::vector<Node> Node::items(const std::string& key) const { return at(key).items(); }
+
+std::vector<Node> Node::items() const {
+  if (!value_->is_array()) fail(fmt::format("expected an array, found {}", shown(*value_)));
+  std::vector<Node> nodes;
+  for (const Json& item : *value_) {
+    nodes.push_back(Node(content_, &item, fmt::format("{}/{}", path_, nodes.size())));
+  }
+  return nodes;
+}
+
+std::vector<std::string> Node::keys() const {
+  if (!value_->is_object()) fail(fmt::format("expected an object, found {}", shown(*value_)));
+  std::vector<std::string> names;
+  for (const auto& item : value_->items()) names.push_back(item.key());
+  return names;
+}
+
+}  // namespace moesim

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+namespace moesim {
+
+// Quantile by linear interpolation between order statistics (Hyndman-Fan type 7, numpy's default).
+// `values` must not be empty; `share` in 0..1.
+double quantile(std::vector<double> values, double share);
+double median(std::vector<double> values);
+double mean(const std::vector<double>& values);
+// The standard normal quantile of `share` in (0, 1).
+double normal_quantile(double share);
+
+}  // namespace moesim

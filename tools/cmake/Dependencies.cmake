@@ -1,0 +1,15 @@
+# Everything the simulator needs, all of it Debian packages; tools/quickstart installs them.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Boost 1.71 REQUIRED COMPONENTS program_options)
+find_package(Python3 COMPONENTS Interpreter)
+
+foreach(header IN ITEMS Random123/philox.h valijson/validator.hpp)
+  string(MAKE_C_IDENTIFIER "HAVE_${header}" found)
+  find_path(${found} ${header})
+  if(NOT ${found})
+    message(FATAL_ERROR "${header} is missing: install librandom123-dev and libvalijson-dev "
+                        "(tools/quickstart does)")
+  endif()
+endforeach()

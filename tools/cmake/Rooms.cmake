@@ -1,0 +1,24 @@
+# moesim_room(NAME USES libraries...): the static library moesim_NAME from sim/NAME/*.cpp, or an
+# interface library while the room holds headers only.
+function(moesim_room name)
+  cmake_parse_arguments(ROOM "" "" "USES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/sim/${name}/*.cpp)
+  if(NOT sources)
+    add_library(moesim_${name} INTERFACE)
+    target_include_directories(moesim_${name} INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_link_libraries(moesim_${name} INTERFACE ${ROOM_USES})
+    return()
+  endif()
+  add_library(moesim_${name} STATIC ${sources})
+  target_include_directories(moesim_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(moesim_${name} PUBLIC ${ROOM_USES})
+  moesim_warnings(moesim_${name})
+endfunction()
+
+function(moesim_warnings target)
+  # No contraction: the router's softmax must give the same bits on every instruction set.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off)
+  if(MOESIM_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()

@@ -1,0 +1,34 @@
+#include "sim/profile/device.hpp"
+
+namespace moesim::profile {
+
+namespace {
+
+// Each figure is {"value", "unit", "origin", "source"}: a figure without its source is not one.
+double figure(const Node& node, const std::string& key) {
+  const Node entry = node.at(key);
+  entry.text("source");
+  return entry.positive("value");
+}
+
+std::int64_t whole_figure(const Node& node, const std::string& key) {
+  figure(node, key);
+  return node.at(key).positive_integer("value");
+}
+
+}  // namespace
+
+Device Device::read(const Node& node) {
+  Device device;
+  device.name = node.text("name");
+  device.sms = whole_figure(node, "sms");
+  device.hbm_bytes = Bytes(whole_figure(node, "hbm_bytes"));
+  device.hbm_bandwidth = Bandwidth(figure(node, "hbm_bytes_per_second"));
+  device.l2_bytes = Bytes(whole_figure(node, "l2_bytes"));
+  device.peak_bf16_flops = figure(node, "peak_bf16_flops");
+  device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
+  device.gpus_per_node = whole_figure(node, "gpus_per_node");
+  return device;
+}
+
+}  // namespace moesim::profile

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sim/base/document.hpp"
+#include "sim/base/units.hpp"
+
+namespace moesim::profile {
+
+// One GPU of the profiled node and how it is tied to its peers.
+struct Device {
+  // From an element of a profile's "devices"; errors name file and key.
+  static Device read(const Node& node);
+
+  std::string name;                 // "NVIDIA A100-SXM4-80GB"
+  std::int64_t sms = 0;             // streaming multiprocessors
+  Bytes hbm_bytes;                  // capacity
+  Bandwidth hbm_bandwidth;          // peak
+  Bytes l2_bytes;
+  double peak_bf16_flops = 0;       // dense tensor-core FLOP/s
+  Bandwidth nvlink_bandwidth;       // peak per GPU and direction
+  std::int64_t gpus_per_node = 0;   // in one NVLink domain
+};
+
+}  // namespace moesim::profile

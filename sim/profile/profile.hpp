@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/profile/collective.hpp"
+#include "sim/profile/device.hpp"
+#include "sim/profile/estimate.hpp"
+
+namespace moesim::profile {
+
+// What a profile could not measure or derive, and what would supply it.
+struct Missing {
+  std::string suite;
+  std::string reason;
+  std::string hint;
+};
+
+// Families of memory-bound kernels, which reach different shares of the memory bandwidth.
+enum class MemoryKernel {
+  streaming,      // elementwise over several arrays: add, scale, cast, copy, optimizer updates
+  activation,     // gated activation: silu(a) * b
+  normalization,  // RMSNorm / LayerNorm over rows
+};
+
+// The measured behaviour of one GPU and its node: cost curves read from a profile document. Every
+// answer says where it comes from; what the curves cannot answer is an Error with reason and hint,
+// never the nearest wrong number. Immutable; copies share the curves; safe to use from threads.
+class Profile {
+ public:
+  // A shipped name ("a100-sxm-80gb") or a file. UsageError for an unknown name (lists the shipped
+  // ones), an absent file, a document that breaks the schema, or an unknown version.
+  static Profile load(const std::string& name_or_path);
+
+  const std::string& name() const;
+  const Device& device() const;
+  const std::vector<Missing>& missing() const;
+
+  // bf16 C[m, n] = A[m, k] B[k, n]; all sizes >= 1.
+  Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
+
+  // Causal bf16 attention of `batch` sequences of length `sequence`; `heads` a multiple of
+  // `kv_heads`. The backward pass is derived from the forward by FLOPs.
+  Estimate attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
+                     std::int64_t kv_heads, std::int64_t head_dim, bool backward) const;
+
+  // One memory-bound kernel that reads and writes `bytes` > 0 in total.
+  Estimate memory(double bytes, MemoryKernel kernel = MemoryKernel::streaming) const;
+
+  // Token rows [tokens, hidden] bf16 gathered into expert order, tokens * k rows out (permute),
+  // and back with a weighted sum (combine): 2 tokens h + 2 rows h bytes each.
+  Estimate permute(std::int64_t tokens, std::int64_t hidden, std::int64_t k) const;
+  Estimate combine(std::int64_t tokens, std::int64_t hidden, std::int64_t k) const;
+
+  // SwiGLU expert FFN forward in the measured fused kernels: `rows` in total, spread evenly over
+  // `experts` local experts.
+  Estimate expert_ffn(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
+                      std::int64_t experts) const;
+  // The same with each local expert's own number of rows (zeros allowed).
+  Estimate expert_ffn(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
+                      std::int64_t ffn) const;
+
+  // One exchange among `gpus` >= 2 of one node; `bytes` = nccl-tests' size column, the whole
+  // per-rank buffer (of all-to-all: what a rank sends to all, itself included).
+  Estimate collective(Collective kind, int gpus, double bytes) const;
+  // The same under another NCCL version of the document, "2.23" say; lists them if it is unknown.
+  Estimate collective(Collective kind, int gpus, double bytes, const std::string& nccl) const;
+
+ private:
+  struct Content;
+  explicit Profile(std::shared_ptr<const Content> content) : content_(std::move(content)) {}
+  std::shared_ptr<const Content> content_;
+};
+
+}  // namespace moesim::profile

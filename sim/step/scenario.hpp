@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/model/model.hpp"
+#include "sim/profile/profile.hpp"
+#include "sim/routing/routing_simulation.hpp"
+
+namespace moesim::step {
+
+enum class Dispatch { index, einsum };
+enum class Mode { train, prefill };
+enum class Checkpointing { none, full };
+enum class Overlap { none, gradient };  // gradient: reduce while the backward pass goes on
+enum class Network { automatic, fast };  // the exact flow solver docks here
+
+// One step to be simulated, complete and checked: everything a result depends on.
+struct Scenario {
+  std::shared_ptr<const profile::Profile> profile;
+  std::shared_ptr<const model::Model> model;
+  std::shared_ptr<const cluster::Cluster> cluster;
+  std::string profile_name;  // as typed: the columns must reproduce the row
+  std::string model_name;
+  std::string cluster_name;
+
+  int gpus = 32;             // G
+  int expert_parallel = 8;   // P
+  int experts = 8;           // E
+  routing::RouterConfig router;
+  routing::ScoreSource scores;
+  Dispatch dispatch = Dispatch::index;
+  Mode mode = Mode::train;
+  std::int64_t sequence_length = 2048;
+  std::int64_t micro_batch = 8;       // sequences per GPU and micro-step
+  std::int64_t tokens_per_gpu = 16384;  // of one micro-step, S
+  std::int64_t micro_steps = 1;       // gradient accumulation: global batch / (G * micro_batch)
+  Checkpointing checkpointing = Checkpointing::none;
+  int zero = 1;
+  Overlap overlap = Overlap::none;
+  Network network = Network::automatic;
+  int replicas = 16;
+  std::uint64_t seed = 1;
+
+  bool has_moe() const { return !router.is_dense() && model->moe.has_value(); }
+  routing::RoutingJob routing_job() const;
+};
+
+std::string name_of(Dispatch value);
+std::string name_of(Mode value);
+std::string name_of(Checkpointing value);
+std::string name_of(Overlap value);
+std::string name_of(Network value);
+
+// Throws UsageError for a scenario that cannot be, naming the flags to change.
+void check(const Scenario& scenario);
+
+}  // namespace moesim::step

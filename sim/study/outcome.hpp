@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/engine/timeline.hpp"
+#include "sim/routing/routing_simulation.hpp"
+#include "sim/step/scenario.hpp"
+
+namespace moesim::study {
+
+// The ten parts of a step, in column order; they sum to the step: the critical path of the median
+// replica on its slowest rank.
+enum class Part {
+  attention, dense_ffn, router, dispatch_combine, expert, rectify, exposed_exchange, gradient,
+  optimizer, other
+};
+constexpr std::size_t part_count = 10;
+
+// What one scenario comes to. Times in milliseconds.
+struct Outcome {
+  double step_ms = 0;      // median over replicas
+  double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
+  double step_ms_p95 = 0;
+  double tokens_per_s_per_gpu = 0;
+  std::int64_t capacity = 0;          // 0 for a dense router
+  routing::TokenLoss loss;            // mean over replicas
+  std::array<double, part_count> parts_ms{};
+  double exchange_ms = 0;             // busy with exchanges on that rank, hidden or not
+  double memory_gib = 0;              // per GPU
+  bool fits_memory = true;
+  std::string provenance;             // what the prediction rests on, and its weakest parts
+  // Detail for JSON.
+  std::vector<double> replica_step_ms;
+  std::vector<double> layer_failed;         // mean over replicas, per MoE layer
+  double ir_rows_mean = 0;                  // per GPU and layer
+  double ir_rows_spread = 0;                // standard deviation over GPUs / mean, mean over layers
+  std::vector<std::pair<std::string, double>> memory_parts_gib;
+};
+
+// Simulates the scenario. The same scenario gives the same bits, whatever is in the cache. If
+// `timeline` is given, it receives the bars of the median replica, all ranks.
+Outcome evaluate(const step::Scenario& scenario, routing::RoutingCache& cache,
+                 engine::Timeline* timeline = nullptr);
+
+}  // namespace moesim::study

@@ -28,6 +28,7 @@ Device Device::read(const Node& node) {
   device.peak_bf16_flops = figure(node, "peak_bf16_flops");
   device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
   device.gpus_per_node = whole_figure(node, "gpus_per_node");
+  device.usual_cluster = node.text_or("usual_cluster", "");
   return device;
 }
 

@@ -21,6 +21,7 @@ struct Device {
   double peak_bf16_flops = 0;       // dense tensor-core FLOP/s
   Bandwidth nvlink_bandwidth;       // peak per GPU and direction
   std::int64_t gpus_per_node = 0;   // in one NVLink domain
+  std::string usual_cluster;        // shipped cluster its nodes usually form; "": not said
 };
 
 }  // namespace moesim::profile

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/document.hpp"
+#include "sim/profile/estimate.hpp"
+#include "sim/profile/log_grid.hpp"
+#include "sim/profile/residual.hpp"
+
+namespace moesim::profile {
+
+// Causal self-attention of `batch` sequences, forward or backward.
+struct AttentionShape {
+  std::int64_t batch = 1;
+  std::int64_t sequence = 1;
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t head_dim = 128;
+};
+
+// The time of fused causal attention (FlashAttention tiles) for one head size. Physics: query
+// tiles of all heads spread over the SMs, each walking the key tiles up to its diagonal (Dao,
+// FlashAttention-2, 2023, arXiv:2307.08691), the longest tile as a floor, reads and writes at the
+// memory bandwidth, the write of keys and values to the cache, a launch floor; then small smooth
+// corrections in log time.
+class AttentionCurve {
+ public:
+  // From a curve of model "flash-tiles"; errors name file and key.
+  explicit AttentionCurve(const Node& node);
+
+  std::int64_t head_dim() const { return head_dim_; }
+  const Residual& residual() const { return residual_; }
+
+  // Throws UsageError for sizes below 1 or heads that are no multiple of kv_heads. Beyond the
+  // longest sequence or the most heads measured, tile count carries (extrapolated). The backward
+  // pass is 2.5 times the forward, five matrix products against two, marked assumed.
+  Estimate estimate(const AttentionShape& shape, bool backward) const;
+
+ private:
+  // The variables a correction term may name, in log2.
+  enum Variable { sequence, batch_heads, kv_heads, group, batch, variable_count };
+  struct Term {
+    LogGrid grid;
+    Variable x;
+    Variable y;
+  };
+  static Variable read_variable(const Node& node, const std::string& name);
+  double physics_us(const AttentionShape& shape) const;
+
+  std::int64_t head_dim_;
+  double sms_;
+  double tile_rows_;
+  double launch_us_;
+  double tile_us_;
+  double block_us_;
+  double bytes_per_us_;
+  double floor_power_;
+  double overlap_power_;
+  std::vector<double> cache_log2_kv_heads_;
+  std::vector<double> cache_log_us_per_token_;
+  std::vector<Term> terms_;
+  double longest_;
+  double most_batch_heads_;
+  Origin origin_;
+  Residual residual_;
+};
+
+}  // namespace moesim::profile

@@ -1,0 +1,122 @@
+#include "sim/profile/collective_curve.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::profile {
+
+const char* name_of(Collective kind) {
+  switch (kind) {
+    case Collective::all_to_all: return "all-to-all";
+    case Collective::all_reduce: return "all-reduce";
+    case Collective::all_gather: return "all-gather";
+    case Collective::reduce_scatter: return "reduce-scatter";
+  }
+  return "all-to-all";
+}
+
+Origin read_origin(const Node& node, const std::string& key) {
+  const std::string text = node.text(key);
+  for (const Origin each : {Origin::measured, Origin::published, Origin::datasheet,
+                            Origin::derived, Origin::assumed}) {
+    if (text == name_of(each)) return each;
+  }
+  node.fail("expected measured, published, datasheet, derived or assumed", key);
+}
+
+Collective read_collective(const Node& node, const std::string& key) {
+  const std::string text = node.text(key);
+  for (const Collective each : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    if (text == name_of(each)) return each;
+  }
+  node.fail("expected all-to-all, all-reduce, all-gather or reduce-scatter", key);
+}
+
+CollectiveCurve::CollectiveCurve(const Node& node)
+    : kind_(read_collective(node, "op")),
+      nccl_(node.at("params").text("nccl")),
+      is_default_(node.boolean_or("default", false)),
+      residual_(node.at("residual")),
+      measured_bytes_(node.numbers("measured_bytes")) {
+  if (residual_.by() != "bytes") node.at("residual").fail("expected \"bytes\"", "by");
+  for (const Node& item : node.items("branches")) {
+    branches_.push_back(read_branch(item));
+    const std::size_t count = branches_.size();
+    if (count > 1 && branches_[count - 2].gpus >= branches_.back().gpus) {
+      item.fail("GPU counts must ascend", "gpus");
+    }
+  }
+  if (branches_.empty()) node.fail("expected at least one GPU count", "branches");
+}
+
+CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
+  const std::int64_t gpus = node.positive_integer("gpus");
+  if (gpus < 2) node.fail("expected at least 2: one GPU does not communicate", "gpus");
+  Branch branch{static_cast<int>(gpus), read_origin(node, "origin"), SizeCurve(node), {}};
+  if (const auto own = node.find("residual")) branch.own_residual.emplace_back(*own);
+  return branch;
+}
+
+std::vector<int> CollectiveCurve::gpu_counts() const {
+  std::vector<int> counts;
+  for (const Branch& branch : branches_) counts.push_back(branch.gpus);
+  return counts;
+}
+
+Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes) const {
+  const Residual& residual = branch.own_residual.empty() ? residual_ : branch.own_residual.front();
+  // Distance from the measured sizes, in factors of two.
+  const double below = std::log2(measured_bytes_.front() / bytes);
+  const double beyond = std::log2(bytes / measured_bytes_.back());
+  const double octaves = std::max({below, beyond, 0.0});
+  Estimate estimate;
+  residual.apply(branch.curve.time_us(bytes), bytes, widening(octaves), estimate);
+  estimate.origin = branch.origin;
+  estimate.support = Support::interpolated;
+  const bool measured = std::binary_search(measured_bytes_.begin(), measured_bytes_.end(), bytes);
+  if (measured && branch.origin != Origin::derived) estimate.support = Support::measured_point;
+  if (octaves > 0) estimate.support = Support::extrapolated;
+  return estimate;
+}
+
+Estimate CollectiveCurve::estimate(int gpus, double bytes) const {
+  if (!(bytes > 0) || !std::isfinite(bytes)) {
+    throw UsageError(fmt::format("{}: {} bytes: expected a positive size", name_of(kind_), bytes));
+  }
+  if (gpus < 2) {
+    throw UsageError(fmt::format("{} among {} GPU(s): one rank is a copy on the device, not "
+                                 "communication; ask for --op memory or for at least 2 GPUs",
+                                 name_of(kind_), gpus));
+  }
+  const auto high = std::find_if(branches_.begin(), branches_.end(),
+                                 [gpus](const Branch& branch) { return branch.gpus >= gpus; });
+  if (high != branches_.end() && high->gpus == gpus) return at_branch(*high, bytes);
+  if (high == branches_.end() || high == branches_.begin()) {
+    throw Error(fmt::format("{} among {} GPUs of one node: the profile knows {} GPUs; other counts "
+                            "cross nodes or were never measured: describe them as a cluster",
+                            name_of(kind_), gpus, fmt::join(gpu_counts(), ", ")));
+  }
+  // Each rank sends bytes (n - 1) / n: compare the neighbours at that amount, not at equal buffers.
+  const Branch& low = *(high - 1);
+  const double sent = bytes * (gpus - 1) / gpus;
+  const Estimate few = at_branch(low, sent * low.gpus / (low.gpus - 1));
+  const Estimate many = at_branch(*high, sent * high->gpus / (high->gpus - 1));
+  const double share = static_cast<double>(gpus - low.gpus) / (high->gpus - low.gpus);
+  const auto mix = [share](double a, double b) { return a + (b - a) * share; };
+  Estimate estimate;
+  estimate.time_us = mix(few.time_us, many.time_us);
+  estimate.time_us_p05 = std::min(few.time_us_p05, many.time_us_p05);
+  estimate.time_us_p95 = std::max(few.time_us_p95, many.time_us_p95);
+  estimate.origin = Origin::derived;
+  const bool outside = few.support == Support::extrapolated || many.support == Support::extrapolated;
+  estimate.support = outside ? Support::extrapolated : Support::interpolated;
+  return estimate;
+}
+
+}  // namespace moesim::profile

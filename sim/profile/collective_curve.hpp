@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/document.hpp"
+#include "sim/profile/collective.hpp"
+#include "sim/profile/estimate.hpp"
+#include "sim/profile/residual.hpp"
+#include "sim/profile/size_curve.hpp"
+
+namespace moesim::profile {
+
+// The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
+class CollectiveCurve {
+ public:
+  // From a curve of model "piecewise-alpha-beta"; errors name file and key.
+  explicit CollectiveCurve(const Node& node);
+
+  Collective kind() const { return kind_; }
+  const std::string& nccl() const { return nccl_; }
+  bool is_default() const { return is_default_; }
+  const Residual& residual() const { return residual_; }
+  std::vector<int> gpu_counts() const;
+
+  // `bytes` > 0 is nccl-tests' size column. A GPU count between those of the curve is interpolated
+  // at equal bytes sent and marked derived. Throws Error for fewer than 2 GPUs (a device copy, not
+  // communication) and for more than the curve knows.
+  Estimate estimate(int gpus, double bytes) const;
+
+ private:
+  struct Branch {
+    int gpus;
+    Origin origin;
+    SizeCurve curve;
+    std::vector<Residual> own_residual;  // none or one: the curve's holds
+  };
+  Branch read_branch(const Node& node) const;
+  Estimate at_branch(const Branch& branch, double bytes) const;
+
+  Collective kind_;
+  std::string nccl_;
+  bool is_default_;
+  Residual residual_;
+  std::vector<double> measured_bytes_;
+  std::vector<Branch> branches_;  // ascending GPU counts
+};
+
+// Reads an "origin" key.
+Origin read_origin(const Node& node, const std::string& key);
+Collective read_collective(const Node& node, const std::string& key);
+
+}  // namespace moesim::profile

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/base/document.hpp"
+
+namespace moesim::profile {
+
+// Time against bytes as straight pieces, each a regime (a protocol, a number of channels, cache or
+// memory) with its own latency and bandwidth: t = alpha + bytes / beta per piece.
+class SizeCurve {
+ public:
+  // From {"bytes": [...], "time_us": [...]}: at least two knots, bytes ascending, times positive,
+  // never falling, rising in the last piece.
+  explicit SizeCurve(const Node& node);
+
+  // Microseconds. Below the first knot its time (the latency floor); beyond the last, the bandwidth
+  // of the last piece.
+  double time_us(double bytes) const;
+  double smallest() const { return bytes_.front(); }
+  double largest() const { return bytes_.back(); }
+
+ private:
+  std::vector<double> bytes_;
+  std::vector<double> time_us_;
+};
+
+}  // namespace moesim::profile

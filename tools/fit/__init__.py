@@ -1,0 +1,1 @@
+"""Fits the cost curves of the shipped hardware profiles to public measurements."""

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/document.hpp"
+
 namespace moesim::model {
 
 // A weight matrix that every token passes: y[tokens, n] = x[tokens, k] W[k, n].
@@ -19,61 +21,86 @@ struct Projection {
 struct LatentAttention {
   std::int64_t query_rank = 0;  // 0: queries are not compressed
   std::int64_t kv_rank = 0;
-  std::int64_t rope_dim = 0;    // per head, beside head_dim
-  std::int64_t value_dim = 0;   // per head
+  std::int64_t rope_dim = 0;   // per head, beside head_dim
+  std::int64_t value_dim = 0;  // per head
 };
 
 struct MoeBlock {
   int experts = 0;
-  std::string router;              // the default router, e.g. "top2"
-  int top_k = 0;                   // the k that `router` names
-  std::int64_t expert_ffn = 0;     // inner size of one expert
-  std::int64_t shared_ffn = 0;     // inner size of all shared experts together, 0: none
-  int first_layer = 0;             // layers below are dense
-  int every = 1;                   // of the layers from first_layer on, each every-th one is MoE,
-                                   // counted so that the last of each group is
+  std::string router;           // the default router, e.g. "top2"
+  int top_k = 0;                // the k that `router` names
+  std::int64_t expert_ffn = 0;  // inner size of one expert
+  std::int64_t shared_ffn = 0;  // inner size of all shared experts together, 0: none
+  int first_layer = 0;          // layers below are dense
+  int every = 1;                // of the layers from first_layer on, each every-th one is MoE,
+                                // counted so that the last of each group is
 };
 
 // A transformer with or without MoE layers, from a JSON document (profiles/models, schema
-// profiles/schema/model.schema.json). Sizes in elements.
+// profiles/schema/model.schema.json). Sizes in elements; biases are left out everywhere.
+//
+// Functions that take `experts` count a model with so many experts per MoE layer; 0 means the
+// dense counterpart, where every MoE layer has a dense FFN of size `ffn` instead.
 struct Model {
   std::string name;
   std::string source;
   int layers = 0;
+  int encoder_layers = 0;  // the first so many attend both ways; see attention_blocks
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  std::int64_t ffn = 0;            // inner size of a dense layer's FFN
-  bool gated = true;               // SwiGLU: three matrices; else two
+  std::int64_t ffn = 0;  // inner size of a dense layer's FFN; 0: there is no dense layer
+  bool gated = true;     // SwiGLU: three matrices; else two
   std::int64_t vocabulary = 0;
   bool tied_embedding = false;
-  bool decoder = true;             // causal attention
+  bool decoder = true;  // the last layer attends causally
   std::int64_t sequence_length = 0;
   std::optional<LatentAttention> latent;
   std::optional<MoeBlock> moe;
 
   // Shipped name or path. Throws UsageError naming file and key.
   static Model load(const std::string& name_or_path);
+  static Model read(const Document& document);
 
   bool is_moe_layer(int layer) const;
   int moe_layers() const;
   int dense_layers() const { return layers - moe_layers(); }
+  bool has_dense_counterpart() const { return ffn > 0; }
 
-  // The projections of one attention block, biases left out.
+  // Attention blocks of a layer: 2 in a decoder layer above encoder layers (self-attention, then
+  // attention to the encoder's output), else 1.
+  int attention_blocks(int layer) const { return cross_attends(layer) ? 2 : 1; }
+  bool is_causal(int layer) const { return layer >= encoder_layers; }
+  bool cross_attends(int layer) const { return encoder_layers > 0 && layer >= encoder_layers; }
+
+  // Widths per head: what a query-key product and a value row hold.
+  std::int64_t query_key_dim() const { return head_dim + (latent ? latent->rope_dim : 0); }
+  std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
+
+  // The projections of one attention block, in order; queries, keys and values in one GEMM where
+  // they are not compressed.
   std::vector<Projection> attention_projections() const;
-  // Weights: per layer, per expert, and in total (all experts). `experts` overrides moe->experts.
+  // Weights: per block, per FFN, per expert, and in total (all experts).
   std::int64_t attention_parameters() const;
-  std::int64_t ffn_parameters(std::int64_t inner) const;
+  std::int64_t ffn_parameters(std::int64_t inner) const { return ffn_matrices() * hidden * inner; }
+  std::int64_t ffn_matrices() const { return gated ? 3 : 2; }
   std::int64_t expert_parameters() const { return moe ? ffn_parameters(moe->expert_ffn) : 0; }
   std::int64_t embedding_parameters() const;
+  std::int64_t norm_parameters() const;
   std::int64_t dense_parameters(int experts) const;  // everything outside the experts
   std::int64_t total_parameters(int experts) const;
+  // Weights that one token uses: everything outside the experts, and `choices` experts per layer.
+  std::int64_t active_parameters(int choices) const;
 
-  // FLOPs of one forward pass per token (multiply-add = 2), causal attention over `sequence`
-  // included, embedding lookup not. `expert_rows` is the number of expert FFN rows computed per
-  // token and MoE layer: CF for a padded exchange, k without capacity.
+  // FLOPs of one forward pass per token (multiply-add = 2), attention over `sequence` included
+  // (half of it where it is causal), embedding lookup not. `expert_rows` is the number of expert
+  // FFN rows computed per token and MoE layer: CF for a padded exchange, k without capacity.
   double forward_flops(std::int64_t sequence, int experts, double expert_rows) const;
+
+ private:
+  int moe_layers_with(int experts) const { return experts > 0 ? moe_layers() : 0; }
+  int attention_block_count() const;
 };
 
 }  // namespace moesim::model

@@ -1,0 +1,164 @@
+#include "sim/model/model.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::model {
+namespace {
+
+LatentAttention read_latent(const Node& node) {
+  LatentAttention latent;
+  latent.query_rank = node.integer("query_rank");
+  latent.kv_rank = node.positive_integer("kv_rank");
+  latent.rope_dim = node.positive_integer("rope_dim");
+  latent.value_dim = node.positive_integer("value_dim");
+  return latent;
+}
+
+MoeBlock read_moe(const Node& node, int layers) {
+  MoeBlock moe;
+  moe.experts = static_cast<int>(node.positive_integer("experts"));
+  moe.router = node.text("router");
+  moe.top_k = static_cast<int>(node.positive_integer("top_k"));
+  moe.expert_ffn = node.positive_integer("expert_ffn");
+  moe.shared_ffn = node.integer_or("shared_ffn", 0);
+  moe.first_layer = static_cast<int>(node.integer_or("first_layer", 0));
+  moe.every = static_cast<int>(node.integer_or("every", 1));
+  if (moe.top_k > moe.experts) {
+    node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
+              "top_k");
+  }
+  const std::string base = moe.router.substr(0, moe.router.find('+'));
+  if (base != "topk" && base != fmt::format("top{}", moe.top_k)) {
+    node.fail(fmt::format("router '{}' does not go with top_k {}", moe.router, moe.top_k),
+              "router");
+  }
+  if (layers - moe.first_layer < moe.every) {
+    node.fail(fmt::format("no layer holds experts: first_layer {}, every {}, {} layers",
+                          moe.first_layer, moe.every, layers),
+              "first_layer");
+  }
+  return moe;
+}
+
+}  // namespace
+
+Model Model::load(const std::string& name_or_path) {
+  return read(Document::load(find_document("models", name_or_path)));
+}
+
+Model Model::read(const Document& document) {
+  document.validate(Document::load(find_document("schema", "model.schema")));
+  const Node root = document.root();
+  Model model;
+  model.name = root.text("name");
+  model.source = root.text("source");
+  model.layers = static_cast<int>(root.positive_integer("layers"));
+  model.encoder_layers = static_cast<int>(root.integer_or("encoder_layers", 0));
+  model.hidden = root.positive_integer("hidden");
+  model.heads = root.positive_integer("heads");
+  model.kv_heads = root.positive_integer("kv_heads");
+  model.head_dim = root.positive_integer("head_dim");
+  model.ffn = root.integer_or("ffn", 0);
+  model.gated = root.boolean("gated");
+  model.vocabulary = root.positive_integer("vocabulary");
+  model.tied_embedding = root.boolean("tied_embedding");
+  model.sequence_length = root.positive_integer("sequence_length");
+  if (const auto latent = root.find("latent")) model.latent = read_latent(*latent);
+  if (const auto moe = root.find("moe")) model.moe = read_moe(*moe, model.layers);
+  model.decoder = model.encoder_layers < model.layers;
+  if (model.encoder_layers > model.layers) {
+    root.fail(fmt::format("{} encoder layers of {} layers", model.encoder_layers, model.layers),
+              "encoder_layers");
+  }
+  if (model.heads % model.kv_heads != 0) {
+    root.fail(fmt::format("{} key/value heads do not divide {} heads", model.kv_heads, model.heads),
+              "kv_heads");
+  }
+  if (model.ffn == 0 && model.dense_layers() > 0) {
+    root.fail(fmt::format("missing, but {} layers have a dense FFN", model.dense_layers()), "ffn");
+  }
+  return model;
+}
+
+bool Model::is_moe_layer(int layer) const {
+  if (!moe || layer < moe->first_layer) return false;
+  return (layer - moe->first_layer) % moe->every == moe->every - 1;
+}
+
+int Model::moe_layers() const { return moe ? (layers - moe->first_layer) / moe->every : 0; }
+
+int Model::attention_block_count() const {
+  return layers + (encoder_layers > 0 ? layers - encoder_layers : 0);
+}
+
+std::vector<Projection> Model::attention_projections() const {
+  if (!latent) {
+    return {{"qkv", (heads + 2 * kv_heads) * head_dim, hidden}, {"out", hidden, heads * head_dim}};
+  }
+  std::vector<Projection> projections;
+  const std::int64_t queries = heads * query_key_dim();
+  if (latent->query_rank > 0) {
+    projections.push_back({"q_down", latent->query_rank, hidden});
+    projections.push_back({"q_up", queries, latent->query_rank});
+  } else {
+    projections.push_back({"q", queries, hidden});
+  }
+  projections.push_back({"kv_down", latent->kv_rank + latent->rope_dim, hidden});
+  projections.push_back({"kv_up", heads * (head_dim + latent->value_dim), latent->kv_rank});
+  projections.push_back({"out", hidden, heads * latent->value_dim});
+  return projections;
+}
+
+std::int64_t Model::attention_parameters() const {
+  std::int64_t sum = 0;
+  for (const Projection& projection : attention_projections()) sum += projection.n * projection.k;
+  return sum;
+}
+
+std::int64_t Model::embedding_parameters() const {
+  return (tied_embedding ? 1 : 2) * vocabulary * hidden;
+}
+
+std::int64_t Model::norm_parameters() const {
+  // One before each attention block and each FFN, one before the head (and one after the encoder),
+  // and one inside each latent bottleneck.
+  const std::int64_t outside = attention_block_count() + layers + 1 + (encoder_layers > 0 ? 1 : 0);
+  const std::int64_t inside = latent ? latent->query_rank + latent->kv_rank : 0;
+  return outside * hidden + inside * attention_block_count();
+}
+
+std::int64_t Model::dense_parameters(int experts) const {
+  const std::int64_t with_experts = moe_layers_with(experts);
+  const std::int64_t router_and_shared =
+      with_experts > 0 ? hidden * experts + ffn_parameters(moe->shared_ffn) : 0;
+  return embedding_parameters() + norm_parameters() +
+         attention_block_count() * attention_parameters() +
+         (layers - with_experts) * ffn_parameters(ffn) + with_experts * router_and_shared;
+}
+
+std::int64_t Model::total_parameters(int experts) const {
+  return dense_parameters(experts) + moe_layers_with(experts) * experts * expert_parameters();
+}
+
+std::int64_t Model::active_parameters(int choices) const {
+  if (!moe) return dense_parameters(0);
+  return dense_parameters(moe->experts) + moe_layers() * choices * expert_parameters();
+}
+
+double Model::forward_flops(std::int64_t sequence, int experts, double expert_rows) const {
+  const auto parameters = static_cast<double>(dense_parameters(experts) - norm_parameters() -
+                                              embedding_parameters() + vocabulary * hidden);
+  const auto expert = static_cast<double>(expert_parameters());
+  // Query-key products and weighted values: 2 FLOPs per head, element and key seen; a causal
+  // token sees half of its sequence on average.
+  const double per_key = 2.0 * static_cast<double>(heads * (query_key_dim() + value_dim()));
+  const int causal_layers = layers - encoder_layers;
+  const int full_blocks = attention_block_count() - causal_layers;
+  const double keys = static_cast<double>(sequence) * (full_blocks + 0.5 * causal_layers);
+  return 2.0 * (parameters + moe_layers_with(experts) * expert_rows * expert) + per_key * keys;
+}
+
+}  // namespace moesim::model

@@ -4,9 +4,12 @@
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
 #define MOESIM_SKIP(reason) SKIP("SKIPPED: " << (reason))
 #else
 #include <catch2/catch.hpp>
+// Catch2 3 renamed it; Contains is about ranges there.
+inline auto ContainsSubstring(const std::string& part) { return Catch::Matchers::Contains(part); }
 // ctest reads the line and counts the case as skipped.
 #define MOESIM_SKIP(reason)          \
   do {                               \

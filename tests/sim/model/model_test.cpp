@@ -169,5 +169,5 @@ TEST_CASE("an unknown model lists the shipped ones and suggests the nearest") {
     CHECK(mentions(error.what(), "llama2-7b-moe8"));
   }
   CHECK_THROWS_WITH(Model::load("/nonexistent/model.json"),
-                    Catch::Matchers::Contains("/nonexistent/model.json: cannot read"));
+                    ContainsSubstring("/nonexistent/model.json: cannot read"));
 }

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace moesim::study {
+
+// The finished rows of a sweep under way, kept in a file so that a kill loses none of them: a line
+// that names the sweep, then one line of JSON per row, each written whole and checked on reading.
+class Journal {
+ public:
+  // Starts the file anew, or, with `resume`, takes over its rows. Throws UsageError if they belong
+  // to another sweep, Error if the file cannot be written.
+  Journal(const std::string& path, const std::string& fingerprint, bool resume);
+  ~Journal();
+  Journal(const Journal&) = delete;  // a second owner would close the file twice
+  Journal& operator=(const Journal&) = delete;
+
+  const std::map<std::size_t, std::vector<std::string>>& rows() const { return rows_; }
+  // Throws Error if the row cannot be saved.
+  void add(std::size_t index, const std::vector<std::string>& row);
+
+ private:
+  void take_over(const std::string& first_line);
+  void append(const std::string& line);
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::map<std::size_t, std::vector<std::string>> rows_;
+};
+
+}  // namespace moesim::study

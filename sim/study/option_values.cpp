@@ -1,0 +1,207 @@
+#include "sim/study/option_values.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/study/options.hpp"
+
+namespace moesim::study {
+namespace {
+
+struct Bounds {
+  const char* option;
+  std::int64_t low;
+  std::int64_t high;
+};
+
+// The upper bounds keep products of sizes inside 64 bits and the counters of the random streams
+// (rank and replica below 2^24) inside theirs.
+constexpr std::array<Bounds, 11> whole_bounds{{
+    {"gpus", 1, 1 << 20},
+    {"expert-parallel", 1, 1 << 20},
+    {"experts", 1, 1 << 16},
+    {"top-k", 1, 1 << 16},
+    {"min-capacity", 0, std::int64_t{1} << 31},
+    {"sequence-length", 1, std::int64_t{1} << 27},
+    {"micro-batch", 1, 1 << 20},
+    {"global-batch", 1, std::int64_t{1} << 40},
+    {"tokens-per-gpu", 1, std::int64_t{1} << 31},
+    {"zero", 0, 3},
+    {"replicas", 1, 1 << 20},
+}};
+
+template <class Value>
+Value choose(const std::string& flag, const std::string& text,
+             const std::vector<std::pair<std::string, Value>>& choices) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
+    names.push_back(name);
+  }
+  std::string listed;
+  for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
+  throw UsageError(
+      fmt::format("{}: unknown value '{}'{}; choose from {}", flag, text, suggestion(text, names),
+                  listed));
+}
+
+bool is_negative(const std::string& text) { return text.size() > 1 && text[0] == '-'; }
+
+std::vector<OptionSpec> all_options() {
+  using enum OptionKind;
+  return {
+      {"profile", text, "NAME|FILE", default_profile, "measured GPU and node"},
+      {"model", text, "NAME|FILE", default_model, "transformer and its MoE layers"},
+      {"cluster", text, "NAME|FILE", "the profile's usual node", "nodes, NICs and fabric"},
+      {"gpus", whole, "N", "32", "GPUs in all"},
+      {"expert-parallel", whole, "P", "min(E, one node)",
+       "GPUs that share one set of experts; divides GPUs and experts"},
+      {"experts", whole, "E", "the model's", "experts per MoE layer"},
+      {"top-k", whole, "K", "the router's", "experts per token, for --router topk"},
+      {"router", text, "NAME", "the model's",
+       "dense, top1, top2, topk, ... with [+fr][+ir or +ir@node]"},
+      {"capacity-factor", decimal, "CF", "k (1 with the library convention)",
+       "slots per expert over the mean load; C = ceil(CF S / E)"},
+      {"capacity-convention", text, "NAME", "paper",
+       "paper, or library, which multiplies the factor by k"},
+      {"capacity-scope", text, "NAME", "source", "source (per GPU) or group (expert-parallel group)"},
+      {"min-capacity", whole, "C", "0", "least slots per expert"},
+      {"priority", text, "NAME", "token-max",
+       "which routes a full expert keeps: token-max, own-score, position, random"},
+      {"weights", text, "NAME", "kept", "kept, before-drop or raw"},
+      {"fill-order", text, "NAME", "nominee-score", "of +fr: nominee-score or priority"},
+      {"ir-compute", text, "NAME", "separate", "of +ir: separate, grouped or overlap"},
+      {"ir-duplicates", text, "NAME", "allow", "of +ir: allow or exclude"},
+      {"dispatch", text, "NAME", "index", "index (gather) or einsum (one-hot products)"},
+      {"mode", text, "NAME", "train", "train, or prefill: forward only"},
+      {"sequence-length", whole, "N", "the model's", "tokens per sequence"},
+      {"micro-batch", whole, "N", "8", "sequences per GPU and micro-step"},
+      {"global-batch", whole, "N", "what one micro-step gives",
+       "sequences per step; more accumulates gradients"},
+      {"tokens-per-gpu", whole, "S", "sequence length times micro-batch", "tokens per micro-step"},
+      {"checkpointing", text, "NAME", "none", "none, or full: repeat the forward in the backward"},
+      {"zero", whole, "STAGE", "1", "ZeRO stage, 0 to 3"},
+      {"overlap", text, "NAME", "none", "none, or gradient: reduce during the backward"},
+      {"routing", text, "SOURCE", default_routing,
+       "gaussian:SIGMA, zipf:A, dirichlet:A or counts:FILE"},
+      {"network", text, "NAME", "auto", "auto or fast"},
+      {"replicas", whole, "N", "16", "repetitions with other random numbers"},
+      {"seed", whole, "N", "1", "of the random numbers"},
+  };
+}
+
+}  // namespace
+
+const std::vector<OptionSpec>& scenario_options() {
+  static const std::vector<OptionSpec> options = all_options();
+  return options;
+}
+
+std::int64_t parse_whole(const std::string& flag, const std::string& text, std::int64_t low,
+                         std::int64_t high) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, code] = std::from_chars(text.data(), end, value);
+  if (code == std::errc::result_out_of_range || (code == std::errc() && stopped == end && value > high)) {
+    throw UsageError(fmt::format("{}: {} is too large: at most {}", flag, text, high));
+  }
+  if (text.empty() || code != std::errc() || stopped != end) {
+    throw UsageError(fmt::format("{}: '{}' is not a whole number: give one from {} to {}", flag, text,
+                                 low, high));
+  }
+  if (value < low) {
+    throw UsageError(fmt::format("{}: {} is too small: at least {}", flag, text, low));
+  }
+  return value;
+}
+
+std::int64_t parse_whole_option(const std::string& option, const std::string& text) {
+  for (const Bounds& bounds : whole_bounds) {
+    if (bounds.option == option) return parse_whole("--" + option, text, bounds.low, bounds.high);
+  }
+  throw Error(fmt::format("no bounds for option {}", option));
+}
+
+std::uint64_t parse_seed(const std::string& text) {
+  return static_cast<std::uint64_t>(
+      parse_whole("--seed", text, 0, std::numeric_limits<std::int64_t>::max()));
+}
+
+Decimal parse_capacity_factor(const std::string& text) {
+  if (is_negative(text)) {
+    throw UsageError(fmt::format(
+        "--capacity-factor: {} is negative: give a number above 0, such as 1.25", text));
+  }
+  const Decimal value = Decimal::parse(text, "--capacity-factor");
+  if (value.is_zero()) {
+    throw UsageError(
+        "--capacity-factor: 0 leaves the experts no slot: give a number above 0, such as 1.25");
+  }
+  return value;
+}
+
+step::Mode parse_mode(const std::string& text) {
+  return choose<step::Mode>("--mode", text,
+                            {{"train", step::Mode::train}, {"prefill", step::Mode::prefill}});
+}
+
+step::Dispatch parse_dispatch(const std::string& text) {
+  return choose<step::Dispatch>(
+      "--dispatch", text, {{"index", step::Dispatch::index}, {"einsum", step::Dispatch::einsum}});
+}
+
+step::Checkpointing parse_checkpointing(const std::string& text) {
+  return choose<step::Checkpointing>(
+      "--checkpointing", text,
+      {{"none", step::Checkpointing::none}, {"full", step::Checkpointing::full}});
+}
+
+step::Overlap parse_overlap(const std::string& text) {
+  return choose<step::Overlap>(
+      "--overlap", text, {{"none", step::Overlap::none}, {"gradient", step::Overlap::gradient}});
+}
+
+step::Network parse_network(const std::string& text) {
+  return choose<step::Network>(
+      "--network", text, {{"auto", step::Network::automatic}, {"fast", step::Network::fast}});
+}
+
+void check_value(const std::string& option, const std::string& text, DocumentCache& documents) {
+  const std::string flag = "--" + option;
+  if (text.empty()) throw UsageError(fmt::format("{}: the value is empty", flag));
+  for (const Bounds& bounds : whole_bounds) {
+    if (bounds.option == option) {
+      parse_whole(flag, text, bounds.low, bounds.high);
+      return;
+    }
+  }
+  if (option == "profile") documents.profile(text);
+  if (option == "model") documents.model(text);
+  if (option == "cluster") documents.cluster(text);
+  if (option == "routing") documents.scores(text);
+  // Whether "topk" has its k is for the whole scenario to say.
+  if (option == "router") routing::parse_router(text, text.starts_with("topk") ? 1 : 0);
+  if (option == "capacity-factor") parse_capacity_factor(text);
+  if (option == "capacity-convention") routing::parse_capacity_convention(text, flag);
+  if (option == "capacity-scope") routing::parse_capacity_scope(text, flag);
+  if (option == "priority") routing::parse_priority(text, flag);
+  if (option == "weights") routing::parse_weights(text, flag);
+  if (option == "fill-order") routing::parse_fill_order(text, flag);
+  if (option == "ir-compute") routing::parse_ir_compute(text, flag);
+  if (option == "ir-duplicates") routing::parse_ir_duplicates(text, flag);
+  if (option == "dispatch") parse_dispatch(text);
+  if (option == "mode") parse_mode(text);
+  if (option == "checkpointing") parse_checkpointing(text);
+  if (option == "overlap") parse_overlap(text);
+  if (option == "network") parse_network(text);
+  if (option == "seed") parse_seed(text);
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,200 @@
+#include "sim/study/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/study/journal.hpp"
+
+namespace moesim::study {
+namespace {
+
+// Scenarios of equal key route the same logits, so the cache serves them best one after another.
+auto logits_key(const SweepPoint& point) {
+  if (!point.scenario || !point.scenario->has_moe()) {
+    return std::make_tuple(std::string(), 0, 0, 0, std::int64_t{0}, 0, std::uint64_t{0});
+  }
+  const step::Scenario& scenario = *point.scenario;
+  return std::make_tuple(scenario.scores.name(), scenario.experts, scenario.gpus,
+                         scenario.expert_parallel, scenario.tokens_per_gpu,
+                         scenario.model->moe_layers(), scenario.seed);
+}
+
+std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points) {
+  std::vector<decltype(logits_key(points[0]))> keys;
+  std::vector<std::size_t> order;
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    keys.push_back(logits_key(points[index]));
+    order.push_back(index);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
+  return order;
+}
+
+// The threads of one sweep: each takes the next scenario and puts its row in place.
+class Workers {
+ public:
+  Workers(const std::vector<SweepPoint>& points, const Evaluate& evaluate, const MakeRow& make_row,
+          const SweepSettings& settings)
+      : points_(points), evaluate_(evaluate), make_row_(make_row), settings_(settings) {
+    result_.rows.resize(points.size());
+    progress_.total = points.size();
+    if (!settings.journal.empty()) {
+      journal_ = std::make_unique<Journal>(settings.journal, settings.fingerprint, settings.resume);
+      for (const auto& [index, row] : journal_->rows()) {
+        if (index >= points.size()) continue;
+        result_.rows[index] = row;
+        ++progress_.resumed;
+      }
+      progress_.done = progress_.resumed;
+    }
+    for (const std::size_t index : evaluation_order(points)) {
+      if (!result_.rows[index]) waiting_.push_back(index);
+    }
+  }
+
+  SweepResult run() {
+    if (settings_.progress) settings_.progress(progress_);
+    const std::size_t wanted = static_cast<std::size_t>(std::max(1, settings_.jobs));
+    {
+      std::vector<std::thread> threads;
+      const std::size_t count = std::min(wanted, waiting_.size());
+      for (std::size_t thread = 1; thread < count; ++thread) threads.emplace_back([this] { work(); });
+      work();
+      for (std::thread& thread : threads) thread.join();
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(result_);
+  }
+
+ private:
+  bool stopped() const { return failed_ || (settings_.stop != nullptr && settings_.stop->load()); }
+
+  void work() {
+    while (!stopped()) {
+      const std::size_t turn = next_.fetch_add(1);
+      if (turn >= waiting_.size()) return;
+      try {
+        finish(waiting_[turn], make_row(points_[waiting_[turn]]));
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::current_exception();
+        failed_ = true;
+      }
+    }
+  }
+
+  Row make_row(const SweepPoint& point) {
+    if (!point.refusal.empty()) return make_row_(point, nullptr, point.refusal);
+    try {
+      const Outcome outcome = evaluate_(*point.scenario, cache_);
+      return make_row_(point, &outcome, "");
+    } catch (const Error& error) {
+      return make_row_(point, nullptr, error.what());
+    }
+  }
+
+  void finish(std::size_t index, Row row) {
+    const std::lock_guard lock(mutex_);
+    if (journal_) journal_->add(index, row);
+    result_.rows[index] = std::move(row);
+    ++progress_.done;
+    if (settings_.progress) settings_.progress(progress_);
+  }
+
+  const std::vector<SweepPoint>& points_;
+  const Evaluate& evaluate_;
+  const MakeRow& make_row_;
+  const SweepSettings& settings_;
+  routing::RoutingCache cache_;
+  std::unique_ptr<Journal> journal_;
+  std::vector<std::size_t> waiting_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;  // guards what follows and the journal
+  SweepResult result_;
+  SweepProgress progress_;
+  std::exception_ptr failure_;
+};
+
+void fill(SweepPoint& point, DocumentCache& documents) {
+  try {
+    point.scenario = fill_in(point.values, documents, Use::step);
+    check_together(*point.scenario, Use::step);
+  } catch (const Error& error) {
+    point.refusal = error.what();
+  }
+}
+
+// FNV-1a, 64 bits: enough to notice that something changed.
+class Digest {
+ public:
+  void add(const std::string& text) {
+    for (const char character : text + '\0') {
+      value_ = (value_ ^ static_cast<unsigned char>(character)) * 0x100000001b3ULL;
+    }
+  }
+  std::string text() const { return fmt::format("{:016x}", value_); }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
+
+bool SweepResult::complete() const {
+  return std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
+}
+
+std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCache& documents) {
+  std::set<std::pair<std::string, std::string>> checked;
+  std::vector<SweepPoint> points;
+  points.reserve(grid.size());
+  for (const OptionValues& values : grid) {
+    for (const auto& value : values) {
+      if (checked.insert(value).second) check_value(value.first, value.second, documents);
+    }
+    points.push_back({values, std::nullopt, ""});
+    fill(points.back(), documents);
+  }
+  return points;
+}
+
+SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
+                  const MakeRow& make_row, const SweepSettings& settings) {
+  return Workers(points, evaluate, make_row, settings).run();
+}
+
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& version) {
+  Digest digest;
+  digest.add(version);
+  std::set<std::pair<std::string, std::string>> files;
+  for (const SweepPoint& point : points) {
+    for (const auto& [option, text] : point.values) {
+      digest.add(option);
+      digest.add(text);
+    }
+    digest.add("");
+    if (!point.scenario) continue;
+    files.insert({"hardware", point.scenario->profile_name});
+    files.insert({"models", point.scenario->model_name});
+    files.insert({"clusters", point.scenario->cluster_name});
+    if (!point.scenario->scores.file.empty()) files.insert({"", point.scenario->scores.file});
+  }
+  for (const auto& [kind, name] : files) {
+    digest.add(read_file(kind.empty() ? name : find_document(kind, name)));
+  }
+  return digest.text();
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/report/result_row.hpp"
+
+namespace moesim::report {
+
+// One scenario for a reader: what it is, its speed with error bars, where the time goes, what the
+// router loses, memory.
+std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome);
+
+// The losses of a router run alone; `cells` by the names of route_columns().
+std::string route_summary(const Cells& cells);
+
+// One line per row of result_columns(): the options that vary and the figures that matter most.
+std::string sweep_summary(const std::vector<study::Row>& rows);
+
+// The detail that a JSON result nests below its columns: replicas, layers, memory parts.
+nlohmann::ordered_json outcome_detail(const study::Outcome& outcome);
+
+}  // namespace moesim::report

@@ -25,6 +25,7 @@ enum class MemoryKernel {
   activation,     // gated activation: silu(a) * b
   normalization,  // RMSNorm / LayerNorm over rows
 };
+const char* name_of(MemoryKernel kernel);
 
 // The measured behaviour of one GPU and its node: cost curves read from a profile document. Every
 // answer says where it comes from; what the curves cannot answer is an Error with reason and hint,
@@ -54,6 +55,9 @@ class Profile {
   // and back with a weighted sum (combine): 2 tokens h + 2 rows h bytes each.
   Estimate permute(std::int64_t tokens, std::int64_t hidden, std::int64_t k) const;
   Estimate combine(std::int64_t tokens, std::int64_t hidden, std::int64_t k) const;
+  // The same with any number of rows (a padded exchange has E * C of them).
+  Estimate permute_rows(std::int64_t tokens, std::int64_t rows, std::int64_t hidden) const;
+  Estimate combine_rows(std::int64_t tokens, std::int64_t rows, std::int64_t hidden) const;
 
   // SwiGLU expert FFN forward in the measured fused kernels: `rows` in total, spread evenly over
   // `experts` local experts.

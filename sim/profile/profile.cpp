@@ -1,0 +1,252 @@
+#include "sim/profile/profile.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <optional>
+
+#include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/profile/attention_curve.hpp"
+#include "sim/profile/collective_curve.hpp"
+#include "sim/profile/memory_curve.hpp"
+#if __has_include("sim/profile/gemm_curve.hpp")
+#include "sim/profile/gemm_curve.hpp"
+#define HAVE_GEMM 1
+#endif
+#if __has_include("sim/profile/expert_ffn_curve.hpp")
+#include "sim/profile/expert_ffn_curve.hpp"
+#define HAVE_EXPERT_FFN 1
+#endif
+
+namespace moesim::profile {
+
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kBytesPerElement = 2;  // bf16
+
+std::vector<Missing> read_missing(const Node& root) {
+  std::vector<Missing> missing;
+  for (const Node& item : root.items("missing")) {
+    missing.push_back({item.text("suite"), item.text("reason"), item.text("hint")});
+  }
+  return missing;
+}
+
+void check_version(const Node& root) {
+  if (root.text("format") != "moesim-profile") {
+    root.fail("not a hardware profile: expected \"moesim-profile\"", "format");
+  }
+  const std::int64_t version = root.integer("version");
+  if (version != kVersion) {
+    root.fail(fmt::format("version {} of the profile format; this program reads version {}: write "
+                          "the profile anew, or update the program", version, kVersion),
+              "version");
+  }
+}
+
+}  // namespace
+
+const char* name_of(MemoryKernel kernel) {
+  switch (kernel) {
+    case MemoryKernel::streaming: return "streaming";
+    case MemoryKernel::activation: return "activation";
+    case MemoryKernel::normalization: return "normalization";
+  }
+  return "streaming";
+}
+
+struct Profile::Content {
+  std::string name;
+  Device device;
+  std::vector<Missing> missing;
+#ifdef HAVE_GEMM
+  std::optional<GemmCurve> gemm;
+#endif
+#ifdef HAVE_EXPERT_FFN
+  std::optional<ExpertFfnCurve> expert_ffn;
+#endif
+  std::map<std::int64_t, AttentionCurve> attention;  // by head size
+  std::map<std::string, MemoryCurve> memory;         // by kernel family
+  std::optional<RowMoveCurve> permute;
+  std::optional<RowMoveCurve> combine;
+  std::vector<CollectiveCurve> collectives;
+
+  void add_curve(const Node& node);
+  [[noreturn]] void lacks(const std::string& what) const;
+  const MemoryCurve& memory_curve(MemoryKernel kernel) const;
+};
+
+void Profile::Content::add_curve(const Node& node) {
+  const std::string op = node.text("op");
+  if (op == "gemm") {
+#ifdef HAVE_GEMM
+    gemm.emplace(node);
+#endif
+  } else if (op == "expert-ffn") {
+#ifdef HAVE_EXPERT_FFN
+    expert_ffn.emplace(node);
+#endif
+  } else if (op == "attention") {
+    AttentionCurve curve(node);
+    const std::int64_t head_dim = curve.head_dim();
+    attention.emplace(head_dim, std::move(curve));
+  } else if (op == "memory") {
+    MemoryCurve curve(node);
+    const std::string kernel = curve.kernel();
+    memory.emplace(kernel, std::move(curve));
+  } else if (op == "permute") {
+    permute.emplace(node);
+  } else if (op == "combine") {
+    combine.emplace(node);
+  } else {
+    collectives.emplace_back(node);
+  }
+}
+
+// Says why a figure is not there, in the words of the document where it has them.
+void Profile::Content::lacks(const std::string& what) const {
+  std::string message = fmt::format("profile {} has no curve for {}", name, what);
+  for (const Missing& entry : missing) {
+    if (entry.suite.find(what) != std::string::npos) {
+      message += fmt::format(": {}; {}", entry.reason, entry.hint);
+    }
+  }
+  throw Error(message + "; fit or measure it, or choose a profile that has it");
+}
+
+const MemoryCurve& Profile::Content::memory_curve(MemoryKernel kernel) const {
+  const auto found = memory.find(profile::name_of(kernel));
+  if (found == memory.end()) lacks(fmt::format("{} kernels", profile::name_of(kernel)));
+  return found->second;
+}
+
+Profile Profile::load(const std::string& name_or_path) {
+  const Document document = Document::load(find_document("hardware", name_or_path));
+  const Node root = document.root();
+  check_version(root);
+  document.validate(Document::load(find_document("schema", "profile.schema")));
+  auto content = std::make_shared<Content>();
+  content->name = root.text("name");
+  const std::vector<Node> devices = root.items("devices");
+  if (devices.empty()) root.fail("expected at least one device", "devices");
+  content->device = Device::read(devices.front());
+  content->missing = read_missing(root);
+  for (const Node& node : root.items("curves")) content->add_curve(node);
+  return Profile(std::move(content));
+}
+
+const std::string& Profile::name() const { return content_->name; }
+const Device& Profile::device() const { return content_->device; }
+const std::vector<Missing>& Profile::missing() const { return content_->missing; }
+
+Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k) const {
+#ifdef HAVE_GEMM
+  if (content_->gemm) return content_->gemm->estimate(m, n, k);
+#else
+  (void)m, (void)n, (void)k;
+#endif
+  content_->lacks("gemm");
+}
+
+Estimate Profile::attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
+                            std::int64_t kv_heads, std::int64_t head_dim, bool backward) const {
+  if (content_->attention.empty()) content_->lacks("attention");
+  const auto found = content_->attention.find(head_dim);
+  if (found == content_->attention.end()) {
+    std::vector<std::int64_t> known;
+    for (const auto& [size, curve] : content_->attention) known.push_back(size);
+    throw Error(fmt::format("attention with head-dim {}: profile {} has head sizes {}; the kernels "
+                            "of other sizes are different ones: measure it, or choose one of these",
+                            head_dim, content_->name, fmt::join(known, ", ")));
+  }
+  return found->second.estimate({batch, sequence, heads, kv_heads, head_dim}, backward);
+}
+
+Estimate Profile::memory(double bytes, MemoryKernel kernel) const {
+  return content_->memory_curve(kernel).estimate(bytes);
+}
+
+namespace {
+
+// Bytes of STEP.md's rows 3b and 7: the tokens once, the routed rows once, bf16.
+double row_move_bytes(const char* op, std::int64_t tokens, std::int64_t rows, std::int64_t hidden) {
+  if (tokens < 1 || hidden < 1 || rows < 0) {
+    throw UsageError(fmt::format("{}: tokens {}, hidden {}, rows {}: expected at least 1 token and "
+                                 "column, and no negative rows", op, tokens, hidden, rows));
+  }
+  return static_cast<double>(kBytesPerElement) * static_cast<double>(hidden) *
+         (static_cast<double>(tokens) + static_cast<double>(rows));
+}
+
+std::int64_t routed_rows(const char* op, std::int64_t tokens, std::int64_t k) {
+  if (k < 1) throw UsageError(fmt::format("{}: k {}: expected at least 1", op, k));
+  return tokens * k;
+}
+
+}  // namespace
+
+Estimate Profile::permute_rows(std::int64_t tokens, std::int64_t rows, std::int64_t hidden) const {
+  const double bytes = row_move_bytes("permute", tokens, rows, hidden);
+  if (!content_->permute) content_->lacks("permute");
+  return content_->permute->estimate(bytes, content_->memory_curve(MemoryKernel::streaming));
+}
+
+Estimate Profile::combine_rows(std::int64_t tokens, std::int64_t rows, std::int64_t hidden) const {
+  const double bytes = row_move_bytes("combine", tokens, rows, hidden);
+  if (!content_->combine) content_->lacks("combine");
+  return content_->combine->estimate(bytes, content_->memory_curve(MemoryKernel::streaming));
+}
+
+Estimate Profile::permute(std::int64_t tokens, std::int64_t hidden, std::int64_t k) const {
+  return permute_rows(tokens, routed_rows("permute", tokens, k), hidden);
+}
+
+Estimate Profile::combine(std::int64_t tokens, std::int64_t hidden, std::int64_t k) const {
+  return combine_rows(tokens, routed_rows("combine", tokens, k), hidden);
+}
+
+Estimate Profile::expert_ffn(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
+                             std::int64_t experts) const {
+#ifdef HAVE_EXPERT_FFN
+  if (content_->expert_ffn) return content_->expert_ffn->estimate(rows, hidden, ffn, experts);
+#else
+  (void)rows, (void)hidden, (void)ffn, (void)experts;
+#endif
+  content_->lacks("expert_ffn");
+}
+
+Estimate Profile::expert_ffn(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
+                             std::int64_t ffn) const {
+#ifdef HAVE_EXPERT_FFN
+  if (content_->expert_ffn) return content_->expert_ffn->estimate(rows_per_expert, hidden, ffn);
+#else
+  (void)rows_per_expert, (void)hidden, (void)ffn;
+#endif
+  content_->lacks("expert_ffn");
+}
+
+Estimate Profile::collective(Collective kind, int gpus, double bytes) const {
+  for (const CollectiveCurve& curve : content_->collectives) {
+    if (curve.kind() == kind && curve.is_default()) return curve.estimate(gpus, bytes);
+  }
+  content_->lacks(profile::name_of(kind));
+}
+
+Estimate Profile::collective(Collective kind, int gpus, double bytes,
+                             const std::string& nccl) const {
+  std::vector<std::string> versions;
+  for (const CollectiveCurve& curve : content_->collectives) {
+    if (curve.kind() != kind) continue;
+    if (curve.nccl() == nccl) return curve.estimate(gpus, bytes);
+    versions.push_back(curve.nccl());
+  }
+  if (versions.empty()) content_->lacks(profile::name_of(kind));
+  throw UsageError(fmt::format("{} under NCCL '{}': profile {} has {}", profile::name_of(kind), nccl,
+                               content_->name, fmt::join(versions, ", ")));
+}
+
+}  // namespace moesim::profile

@@ -1,0 +1,112 @@
+"""Assembles a hardware profile document from the fitted curves."""
+import importlib.util
+import json
+
+from tools.fit import attention, collectives, devices, memory
+
+FORMAT, VERSION = "moesim-profile", 1
+TOOL_VERSION = "0.1.0"
+PROFILES = tuple(devices.NAMES)
+SUITES = ("gemm", "expert_ffn", "attention", "memory", "collectives")
+# What no public table in use holds for a profile: {profile: [(suite, reason, hint)]}.
+MISSING = {
+    "a100-sxm-80gb": [
+        ("expert_ffn balanced", "the public table has power-law loads only",
+         "derived; moesim profile on an A100 would measure it"),
+        ("attention head sizes other than 128", "the public table has head size 128 only",
+         "derived from H100's ratio of head sizes"),
+        ("gemm beyond m = 8192", "the public table stops there", "constant efficiency in m"),
+    ],
+    "h100-sxm": [],
+    "h200-sxm": [
+        ("collectives with 8 GPUs", "the public runs have 2 and 4 GPUs",
+         "derived from H100's ratio of 8 GPUs to 4"),
+        ("expert_ffn", "no public table", "derived from H100's curve"),
+        ("memory-bound kernels", "no public table", "derived from H100 by memory bandwidth"),
+    ],
+}
+EVERYWHERE = [("collectives across nodes", "a profile is one node", "describe them in a cluster"),
+              ("attention backward", "the public tables are forward only",
+               "2.5 x forward by FLOPs, assumed"),
+              ("permute and combine kernels", "no public table", "assumed share of the bandwidth")]
+
+
+def suite_curves(suite, data, profile, every_device):
+    """The curves of one suite, or [] if its module is not part of this checkout."""
+    if suite == "attention":
+        return attention.curves(data, profile, every_device)
+    if suite == "memory":
+        return memory.curves(data, profile, every_device)
+    if suite == "collectives":
+        return collectives.curves(data, profile)
+    if importlib.util.find_spec(f"tools.fit.{suite}") is None:
+        return []
+    module = importlib.import_module(f"tools.fit.{suite}")
+    return module.curves(data, profile, every_device)
+
+
+def suite_of(curve):
+    names = {"gemm": "gemm", "expert-ffn": "expert_ffn", "attention": "attention",
+             "memory": "memory", "permute": "memory", "combine": "memory"}
+    return names.get(curve["op"], "collectives")
+
+
+def missing(profile):
+    return [{"suite": suite, "reason": reason, "hint": hint}
+            for suite, reason, hint in MISSING[profile] + EVERYWHERE]
+
+
+def document(profile, curves):
+    """The whole document; figures that a published profile cannot have are null with a reason."""
+    every_device = devices.all_devices()
+    return {
+        "format": FORMAT, "version": VERSION, "name": profile,
+        "tool": {"name": "tools/fit", "version": TOOL_VERSION, "seed": 20240612},
+        "conditions": {
+            "measured_by": "third parties; each curve names its source", "arguments": None,
+            "environment": None, "driver": None, "cuda_runtime": None, "cupti": None,
+            "reason": "the sources do not record them; NCCL versions are in the curves' keys"},
+        "devices": [every_device[profile]],
+        "topology": {"kind": "nvswitch", "gpus_per_node": 8,
+                     "source": "NVIDIA HGX 8-GPU baseboard"},
+        "curves": sorted(curves, key=lambda curve: SUITES.index(suite_of(curve))),
+        "points": [],
+        "missing": missing(profile),
+    }
+
+
+def build(profile, data, only=None, existing=None):
+    """A document with the suites of `only` (all if None) fitted anew and the rest taken from the
+    `existing` document."""
+    every_device, curves = devices.all_devices(), []
+    for suite in SUITES:
+        if only is None or suite in only:
+            curves += suite_curves(suite, data, profile, every_device)
+        elif existing is not None:
+            curves += [each for each in existing["curves"] if suite_of(each) == suite]
+    return document(profile, curves)
+
+
+def text(value, depth=0, width=96):
+    """JSON with short arrays and objects on one line: a curve stays readable and diffs small."""
+    flat = json.dumps(value)
+    if len(flat) + 2 * depth <= width or not isinstance(value, (dict, list)) or not value:
+        return flat
+    pad, end = "  " * (depth + 1), "  " * depth
+    if isinstance(value, dict):
+        lines = [f"{json.dumps(key)}: {text(each, depth + 1, width)}" for key, each in value.items()]
+        return "{\n" + ",\n".join(pad + line for line in lines) + "\n" + end + "}"
+    if all(isinstance(each, (int, float)) for each in value):
+        return "[\n" + wrapped(value, pad, width) + "\n" + end + "]"
+    return "[\n" + ",\n".join(pad + text(each, depth + 1, width) for each in value) + "\n" + end + "]"
+
+
+def wrapped(numbers, pad, width):
+    lines, line = [], pad
+    for position, number in enumerate(numbers):
+        piece = json.dumps(number) + ("" if position == len(numbers) - 1 else ", ")
+        if len(line) + len(piece) > width and line != pad:
+            lines.append(line.rstrip())
+            line = pad
+        line += piece
+    return "\n".join([*lines, line])

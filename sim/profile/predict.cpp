@@ -1,0 +1,142 @@
+#include "sim/profile/predict.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/base/units.hpp"
+
+namespace moesim::profile {
+
+namespace {
+
+using Params = std::map<std::string, std::string>;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// A whole number of at least 1.
+std::int64_t count(const Operation& op, const Params& params, const std::string& name) {
+  const std::string& text = params.at(name);
+  std::int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || value < 1) {
+    throw UsageError(fmt::format("{}: {} '{}': expected a whole number of at least 1", op.name, name,
+                                 text));
+  }
+  return value;
+}
+
+double size(const Operation& op, const Params& params) {
+  return static_cast<double>(parse_bytes(params.at("bytes"), op.name + ": bytes").count);
+}
+
+// The one of `choices` that `params` names, or the first.
+std::string choice(const Operation& op, const Params& params, const std::string& name,
+                   const std::vector<std::string>& choices) {
+  const auto found = params.find(name);
+  if (found == params.end() || found->second.empty()) return choices.front();
+  if (contains(choices, found->second)) return found->second;
+  throw UsageError(fmt::format("{}: {} '{}': expected {}{}", op.name, name, found->second,
+                               fmt::join(choices, ", "), suggestion(found->second, choices)));
+}
+
+Estimate predict_memory(const Profile& profile, const Operation& op, const Params& params) {
+  const std::string kernel =
+      choice(op, params, "kernel", {"streaming", "activation", "normalization"});
+  for (const MemoryKernel each : {MemoryKernel::activation, MemoryKernel::normalization}) {
+    if (kernel == name_of(each)) return profile.memory(size(op, params), each);
+  }
+  return profile.memory(size(op, params));
+}
+
+Estimate predict_attention(const Profile& profile, const Operation& op, const Params& params) {
+  const bool backward = choice(op, params, "pass", {"forward", "backward"}) == "backward";
+  return profile.attention(count(op, params, "batch"), count(op, params, "sequence"),
+                           count(op, params, "heads"), count(op, params, "kv-heads"),
+                           count(op, params, "head-dim"), backward);
+}
+
+Estimate predict_collective(const Profile& profile, Collective kind, const Operation& op,
+                            const Params& params) {
+  const std::int64_t gpus = count(op, params, "gpus");
+  if (gpus > std::numeric_limits<int>::max()) {
+    throw UsageError(fmt::format("{}: gpus {}: too many", op.name, gpus));
+  }
+  const auto nccl = params.find("nccl");
+  if (nccl == params.end() || nccl->second.empty()) {
+    return profile.collective(kind, static_cast<int>(gpus), size(op, params));
+  }
+  return profile.collective(kind, static_cast<int>(gpus), size(op, params), nccl->second);
+}
+
+void check_names(const Operation& op, const Params& params) {
+  std::vector<std::string> known = op.parameters;
+  known.insert(known.end(), op.optional.begin(), op.optional.end());
+  for (const auto& [name, value] : params) {
+    if (contains(known, name)) continue;
+    throw UsageError(fmt::format("{}: unknown parameter '{}'{}; it takes {}", op.name, name,
+                                 suggestion(name, known), fmt::join(known, ", ")));
+  }
+  for (const std::string& name : op.parameters) {
+    const auto found = params.find(name);
+    if (found != params.end() && !found->second.empty()) continue;
+    throw UsageError(fmt::format("{}: {} is missing; it needs {}", op.name, name,
+                                 fmt::join(op.parameters, ", ")));
+  }
+}
+
+}  // namespace
+
+const std::vector<Operation>& operations() {
+  static const std::vector<Operation> all = {
+      {"gemm", {"m", "n", "k"}, {}},
+      {"attention", {"batch", "sequence", "heads", "kv-heads", "head-dim"}, {"pass"}},
+      {"memory", {"bytes"}, {"kernel"}},
+      {"permute", {"tokens", "hidden", "k"}, {}},
+      {"combine", {"tokens", "hidden", "k"}, {}},
+      {"expert-ffn", {"rows", "hidden", "ffn", "experts"}, {}},
+      {"all-to-all", {"gpus", "bytes"}, {"nccl"}},
+      {"all-reduce", {"gpus", "bytes"}, {"nccl"}},
+      {"all-gather", {"gpus", "bytes"}, {"nccl"}},
+      {"reduce-scatter", {"gpus", "bytes"}, {"nccl"}},
+  };
+  return all;
+}
+
+const Operation& find_operation(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Operation& op : operations()) {
+    if (op.name == name) return op;
+    names.push_back(op.name);
+  }
+  throw UsageError(fmt::format("unknown operation '{}'{}; operations: {}", name,
+                               suggestion(name, names), fmt::join(names, ", ")));
+}
+
+Estimate predict(const Profile& profile, const std::string& name, const Params& params) {
+  const Operation& op = find_operation(name);
+  check_names(op, params);
+  const auto number = [&](const char* key) { return count(op, params, key); };
+  if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"));
+  if (name == "attention") return predict_attention(profile, op, params);
+  if (name == "memory") return predict_memory(profile, op, params);
+  if (name == "permute") return profile.permute(number("tokens"), number("hidden"), number("k"));
+  if (name == "combine") return profile.combine(number("tokens"), number("hidden"), number("k"));
+  if (name == "expert-ffn") {
+    return profile.expert_ffn(number("rows"), number("hidden"), number("ffn"), number("experts"));
+  }
+  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    if (name == name_of(kind)) return predict_collective(profile, kind, op, params);
+  }
+  throw UsageError("unknown operation '" + name + "'");
+}
+
+}  // namespace moesim::profile

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/profile/profile.hpp"
+
+namespace moesim::profile {
+
+// One operation that a profile can be asked about by name, and its parameters as users type them.
+struct Operation {
+  std::string name;                     // "gemm"
+  std::vector<std::string> parameters;  // required: "m", "n", "k"
+  std::vector<std::string> optional;    // "kernel", "pass", "nccl"
+};
+const std::vector<Operation>& operations();
+// Throws UsageError that lists the operations, with the nearest one as a suggestion.
+const Operation& find_operation(const std::string& name);
+
+// The time of one operation. `params` maps parameter names to their text: whole numbers of at
+// least 1; "bytes" also takes suffixes (64MiB, 1GB, 1e6); "kernel" of memory is streaming,
+// activation or normalization; "pass" of attention is forward or backward; "nccl" of an exchange
+// is a version the profile has. Throws UsageError for an unknown operation or parameter, a missing,
+// negative or non-numeric one, and Error where the profile cannot answer.
+Estimate predict(const Profile& profile, const std::string& op,
+                 const std::map<std::string, std::string>& params);
+
+}  // namespace moesim::profile

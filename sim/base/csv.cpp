@@ -66,6 +66,10 @@ CsvTable CsvTable::load(const std::string& path) { return parse(read_file(path),
 CsvTable CsvTable::parse(std::string_view text, const std::string& name) {
   CsvTable table;
   table.name = name;
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // spreadsheets write one
+  if (text.substr(0, byte_order_mark.size()) == byte_order_mark) {
+    text.remove_prefix(byte_order_mark.size());
+  }
   Reader reader(text, name);
   if (reader.at_end()) throw UsageError(fmt::format("{}: line 1: no header line", name));
   table.columns = reader.record();

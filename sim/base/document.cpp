@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
@@ -55,6 +56,8 @@ Document Document::parse(const std::string& text, const std::string& name) {
     if (const std::size_t at = what.rfind(": "); at != std::string::npos) what.erase(0, at + 2);
     throw UsageError(
         fmt::format("{}: {}: not valid JSON: {}", name, line_and_column(text, error.byte), what));
+  } catch (const Json::out_of_range& error) {  // 1e999: a number no double can hold
+    throw UsageError(fmt::format("{}: not usable JSON: {}", name, error.what()));
   }
   return document;
 }
@@ -140,6 +143,10 @@ std::int64_t Node::integer(const std::string& key) const {
   const Node value = at(key);
   if (!value.json().is_number_integer()) {
     value.fail(fmt::format("expected a whole number, found {}", shown(value.json())));
+  }
+  if (value.json().is_number_unsigned() &&
+      value.json().get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max()) {
+    value.fail(fmt::format("{} is out of range", shown(value.json())));
   }
   return value.json().get<std::int64_t>();
 }

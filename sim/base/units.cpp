@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cassert>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
@@ -24,24 +25,37 @@ Picoseconds transfer_time(Bytes amount, Bandwidth rate) {
 
 Bytes parse_bytes(std::string_view text, const std::string& what) {
   static constexpr std::array<std::pair<std::string_view, double>, 11> suffixes{{
-      {"", 1},          {"B", 1},          {"KB", 1e3},        {"kB", 1e3},
-      {"MB", 1e6},      {"GB", 1e9},       {"KiB", 1024},      {"MiB", 1048576},
-      {"GiB", 1073741824.0}, {"TB", 1e12}, {"TiB", 1099511627776.0},
+      {"", 1},
+      {"B", 1},
+      {"KB", 1e3},
+      {"kB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"KiB", 1024},
+      {"MiB", 1048576},
+      {"GiB", 1073741824.0},
+      {"TB", 1e12},
+      {"TiB", 1099511627776.0},
   }};
   const std::string copy(text);
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
   const std::string_view suffix = text.substr(static_cast<std::size_t>(end - copy.c_str()));
+  // strtod also takes spaces, signs, "inf" and hexadecimal; a size starts with a digit and has no
+  // x.
+  const bool plain = !text.empty() &&
+                     (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '.') &&
+                     text.find_first_of("xX") == std::string_view::npos;
   for (const auto& [name, factor] : suffixes) {
-    if (end == copy.c_str() || suffix != name) continue;
+    if (!plain || end == copy.c_str() || suffix != name) continue;
     const double bytes = number * factor;
     if (!(bytes >= 1) || bytes > 9e18 || bytes != std::floor(bytes)) break;
     return Bytes(static_cast<std::int64_t>(bytes));
   }
-  throw UsageError(fmt::format(
-      "{}: '{}' is not a size: give a whole number of bytes, with a suffix if you like "
-      "(KB, MB, GB are decimal; KiB, MiB, GiB binary), for example 64MiB",
-      what, text));
+  throw UsageError(
+      fmt::format("{}: '{}' is not a size: give a whole number of bytes, with a suffix if you like "
+                  "(KB, MB, GB are decimal; KiB, MiB, GiB binary), for example 64MiB",
+                  what, text));
 }
 
 }  // namespace moesim

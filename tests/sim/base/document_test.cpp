@@ -1,0 +1,123 @@
+#include "sim/base/document.hpp"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+
+namespace {
+
+const char* const text = R"({
+  "name": "x", "size": 4, "share": 0.25, "on": true, "gone": null, "big": 18446744073709551615,
+  "curves": [{"knots": [1, 2]}, {"knots": [1, "two"]}]
+})";
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string parse_error(const std::string& content) {
+  return message_of([&] { Document::parse(content, "x.json"); });
+}
+
+}  // namespace
+
+TEST_CASE("values are read by key") {
+  const Document document = Document::parse(text, "x.json");
+  const Node root = document.root();
+  CHECK(root.text("name") == "x");
+  CHECK(root.integer("size") == 4);
+  CHECK(root.number("size") == 4);
+  CHECK(root.positive("share") == 0.25);
+  CHECK(root.boolean("on"));
+  CHECK_FALSE(root.has("gone"));
+  CHECK_FALSE(root.has("absent"));
+  CHECK(root.number_or("absent", 3) == 3);
+  CHECK(root.integer_or("gone", 5) == 5);
+  CHECK(root.text_or("absent", "none") == "none");
+  CHECK(root.items("curves").size() == 2);
+  CHECK(root.items("curves")[0].numbers("knots") == std::vector<double>{1, 2});
+  CHECK(root.keys().size() == 7);
+}
+
+TEST_CASE("a node outlives the document variable it came from") {
+  const Node node = [] { return Document::parse(text, "x.json").root().at("curves"); }();
+  CHECK(node.items().size() == 2);
+}
+
+TEST_CASE("every wrong value names file, key and what was expected") {
+  const Node root = Document::parse(text, "x.json").root();
+  CHECK(message_of([&] { root.number("absent"); }) == "x.json: /absent: this key is missing");
+  CHECK(message_of([&] { root.number("gone"); }) == "x.json: /gone: this key is missing");
+  CHECK(message_of([&] { root.number("name"); }) ==
+        "x.json: /name: expected a number, found string \"x\"");
+  CHECK(message_of([&] { root.text("size"); }) ==
+        "x.json: /size: expected a string, found number 4");
+  CHECK(message_of([&] { root.integer("share"); }) ==
+        "x.json: /share: expected a whole number, found number 0.25");
+  CHECK(message_of([&] { root.boolean("size"); }) ==
+        "x.json: /size: expected true or false, found number 4");
+  CHECK(message_of([&] { root.items("name"); }) ==
+        "x.json: /name: expected an array, found string \"x\"");
+  CHECK(message_of([&] { root.items("curves")[1].numbers("knots"); }) ==
+        "x.json: /curves/1/knots/1: expected a number, found string \"two\"");
+  CHECK(message_of([&] { root.at("size").at("deeper"); }) ==
+        "x.json: /size: expected an object, found number 4");
+  CHECK_THAT(message_of([&] { root.integer("big"); }),
+             ContainsSubstring("x.json: /big: ") && ContainsSubstring("out of range"));
+  CHECK(message_of([&] { root.fail("no", "curves"); }) == "x.json: /curves: no");
+  CHECK(message_of([&] { root.fail("no"); }) == "x.json: /: no");
+}
+
+TEST_CASE("positive values are above zero and finite") {
+  const Node root = Document::parse(R"({"zero": 0, "less": -1, "one": 1})", "y.json").root();
+  CHECK(root.positive_integer("one") == 1);
+  CHECK_THAT(message_of([&] { root.positive("zero"); }),
+             ContainsSubstring("y.json: /zero: expected a number above 0"));
+  CHECK_THAT(message_of([&] { root.positive_integer("less"); }),
+             ContainsSubstring("y.json: /less: expected a whole number above 0, found -1"));
+}
+
+TEST_CASE("text that is not JSON names the line and column") {
+  CHECK_THAT(parse_error("{\n  \"a\": 1,\n  \"b\" 2\n}"),
+             ContainsSubstring("x.json: line 3, column 7: not valid JSON"));
+  CHECK_THAT(parse_error(""), ContainsSubstring("x.json: line 1, column 1: not valid JSON"));
+  CHECK_THAT(parse_error("{} {}"), ContainsSubstring("x.json: line 1, column 4"));
+  CHECK_THAT(parse_error("{\"a\": nan}"), ContainsSubstring("x.json: line 1"));
+  CHECK_THAT(parse_error("{\"a\": 1e999}"), ContainsSubstring("x.json: not usable JSON"));
+  CHECK_THAT(message_of([] { Document::load("/nonexistent/x.json"); }),
+             ContainsSubstring("/nonexistent/x.json: cannot read: No such file or directory"));
+}
+
+TEST_CASE("a schema violation names the key and the schema") {
+  const Document schema = Document::parse(R"({
+    "type": "object", "required": ["name"], "additionalProperties": false,
+    "properties": {
+      "name": {"type": "string"},
+      "curves": {"type": "array", "items": {
+        "type": "object", "required": ["op"],
+        "properties": {"op": {"enum": ["gemm", "attention"]}, "n": {"minimum": 1}}}}}
+  })",
+                                          "s.json");
+  const auto violation = [&](const std::string& content) {
+    return message_of([&] { Document::parse(content, "x.json").validate(schema); });
+  };
+  CHECK(violation(R"({"name": "x", "curves": [{"op": "gemm", "n": 1}]})") == "no error");
+  CHECK_THAT(violation("{}"), ContainsSubstring("x.json: /:") && ContainsSubstring("'name'") &&
+                                  ContainsSubstring("(schema s.json)"));
+  CHECK_THAT(violation(R"({"name": 3})"), ContainsSubstring("x.json: /name:"));
+  CHECK_THAT(violation(R"({"name": "x", "curves": [{"op": "gemm"}, {"op": "conv"}]})"),
+             ContainsSubstring("x.json: /curves/1/op:"));
+  CHECK_THAT(violation(R"({"name": "x", "curves": [{"op": "gemm", "n": 0}]})"),
+             ContainsSubstring("x.json: /curves/0/n:"));
+  CHECK_THAT(violation(R"({"name": "x", "colour": 1})"), ContainsSubstring("colour"));
+}

@@ -1,0 +1,134 @@
+#include "sim/base/file.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "moesim-file-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;  // a copy would remove the folder twice
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::size_t entries() const {
+    std::size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(path_)) count += entry.exists() ? 1 : 0;
+    return count;
+  }
+
+ private:
+  fs::path path_;
+};
+
+// Files of this process end at `bytes`, as on a full disk, while this lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;  // restores the limit once
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("a written file reads back, and replaces the old one") {
+  const Folder folder;
+  const std::string path = folder / "a.csv";
+  write_file_atomically(path, "first");
+  const std::string content = std::string(200'000, 'x') + '\0' + "end\n";
+  write_file_atomically(path, content);
+  CHECK(read_file(path) == content);
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a write that fails leaves the old file and nothing else") {
+  const Folder folder;
+  const std::string path = folder / "a.csv";
+  write_file_atomically(path, "old");
+  {
+    const FileSizeLimit full(4096);
+    CHECK_THROWS_WITH(write_file_atomically(path, std::string(100'000, 'x')),
+                      ContainsSubstring(path + ": cannot write: File too large"));
+  }
+  CHECK(read_file(path) == "old");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a full device is an error with advice") {
+  if (!fs::exists("/dev/full")) MOESIM_SKIP("there is no /dev/full here");
+  CHECK_THROWS_WITH(write_file_atomically("/dev/full", "text"),
+                    ContainsSubstring("/dev/full: cannot write: No space left on device; free"));
+}
+
+TEST_CASE("a device is written in place, not replaced") {
+  write_file_atomically("/dev/null", "text");
+  check_writable("/dev/null");
+  CHECK(fs::is_character_file("/dev/null"));
+}
+
+TEST_CASE("a place that cannot be written says so") {
+  const Folder folder;
+  const std::string absent = folder / "no/such/a.csv";
+  CHECK_THROWS_WITH(write_file_atomically(absent, "x"),
+                    ContainsSubstring(absent + ": cannot write: No such file or directory"));
+  CHECK_THROWS_AS(check_writable(absent), Error);
+  fs::create_directory(folder / "sub");
+  CHECK_THROWS_WITH(write_file_atomically(folder / "sub", "x"),
+                    ContainsSubstring("cannot write: Is a directory"));
+  CHECK_THROWS_AS(check_writable(folder / "sub"), Error);
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a folder without permission is refused") {
+  if (::geteuid() == 0) MOESIM_SKIP("the superuser may write everywhere");
+  const Folder folder;
+  fs::create_directory(folder / "sub");
+  fs::permissions(folder / "sub", fs::perms::owner_read | fs::perms::owner_exec);
+  CHECK_THROWS_WITH(check_writable(folder / "sub/a.csv"), ContainsSubstring("Permission denied"));
+  CHECK_THROWS_WITH(write_file_atomically(folder / "sub/a.csv", "x"),
+                    ContainsSubstring("Permission denied"));
+}
+
+TEST_CASE("checking a place leaves nothing behind and touches nothing") {
+  const Folder folder;
+  check_writable(folder / "new.csv");
+  CHECK(folder.entries() == 0);
+  write_file_atomically(folder / "old.csv", "old");
+  check_writable(folder / "old.csv");
+  CHECK(read_file(folder / "old.csv") == "old");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("what cannot be read says why") {
+  const Folder folder;
+  CHECK_THROWS_WITH(read_file(folder / "absent"), ContainsSubstring("cannot read: No such file"));
+  fs::create_directory(folder / "sub");
+  CHECK_THROWS_WITH(read_file(folder / "sub"), ContainsSubstring("cannot read: Is a directory"));
+}

@@ -1,0 +1,44 @@
+#include "sim/base/units.hpp"
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+
+TEST_CASE("times are whole picoseconds") {
+  CHECK(Picoseconds::from_us(1.5).count == 1'500'000);
+  CHECK(Picoseconds::from_us(0.0000004).count == 0);
+  CHECK(Picoseconds::from_us(0.0000006).count == 1);
+  CHECK(Picoseconds::from_seconds(2).seconds() == 2);
+  CHECK(Picoseconds(1'500'000'000).ms() == Approx(1.5));
+  // A day of simulated time keeps its last picosecond.
+  const Picoseconds day = Picoseconds::from_seconds(86400);
+  CHECK((day + Picoseconds(1)) - day == Picoseconds(1));
+}
+
+TEST_CASE("a transfer takes bytes over bandwidth") {
+  // 25 GB at 25 GB/s: one second.
+  CHECK(transfer_time(Bytes(25'000'000'000), Bandwidth::gigabytes(25)) ==
+        Picoseconds(1'000'000'000'000));
+  CHECK(transfer_time(Bytes(0), Bandwidth::gigabytes(25)) == Picoseconds(0));
+}
+
+TEST_CASE("sizes are parsed with decimal and binary suffixes") {
+  CHECK(parse_bytes("512", "--bytes") == Bytes(512));
+  CHECK(parse_bytes("512B", "--bytes") == Bytes(512));
+  CHECK(parse_bytes("1e6", "--bytes") == Bytes(1'000'000));
+  CHECK(parse_bytes("64MiB", "--bytes") == Bytes(67'108'864));
+  CHECK(parse_bytes("64MB", "--bytes") == Bytes(64'000'000));
+  CHECK(parse_bytes("1.5KiB", "--bytes") == Bytes(1536));
+  CHECK(parse_bytes("2TiB", "--bytes") == Bytes(2'199'023'255'552));
+}
+
+TEST_CASE("what is not a size is refused by the name of its flag") {
+  for (const char* text : {"", "0", "-4", " 4", "+4", "0.5", "1.5", "4 MB", "4mb", "MB", "inf",
+                           "nan", "0x10", "1e30", "4MBx"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(parse_bytes(text, "--bytes"), UsageError);
+  }
+  CHECK_THROWS_WITH(parse_bytes("lots", "--bytes"),
+                    ContainsSubstring("--bytes: 'lots' is not a size"));
+}

@@ -24,9 +24,15 @@ Cluster Cluster::read(const Document& document) {
   const double bytes_per_nic = root.positive("nic_gbit_per_s") * 1e9 / 8;
   cluster.nic_per_gpu = Bandwidth(bytes_per_nic * nics / cluster.gpus_per_node);
   cluster.nic_efficiency = root.at("nic_efficiency").positive("value");
+  cluster.nic_efficiency_low = root.at("nic_efficiency").positive("low");
+  cluster.nic_efficiency_high = root.at("nic_efficiency").positive("high");
   cluster.efficiency_origin = root.at("nic_efficiency").text("origin");
   cluster.nic_latency_us = root.at("nic_latency_us").number("value");
   cluster.latency_origin = root.at("nic_latency_us").text("origin");
+  if (cluster.nic_efficiency_low > cluster.nic_efficiency ||
+      cluster.nic_efficiency_high < cluster.nic_efficiency) {
+    root.fail("low and high must enclose value", "nic_efficiency");
+  }
   const int smaller = std::min(cluster.gpus_per_node, cluster.gpus_per_domain);
   const int larger = std::max(cluster.gpus_per_node, cluster.gpus_per_domain);
   if (larger % smaller != 0) {

@@ -3,21 +3,19 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/timeline.hpp"
 #include "sim/routing/routing_simulation.hpp"
+#include "sim/step/part.hpp"
 #include "sim/step/scenario.hpp"
 
 namespace moesim::study {
 
-// The ten parts of a step, in column order; they sum to the step: the critical path of the median
-// replica on its slowest rank.
-enum class Part {
-  attention, dense_ffn, router, dispatch_combine, expert, rectify, exposed_exchange, gradient,
-  optimizer, other
-};
-constexpr std::size_t part_count = 10;
+// The ten parts of a step sum to it: the critical path of the median replica on its slowest rank.
+using step::Part;
+using step::part_count;
 
 // What one scenario comes to. Times in milliseconds.
 struct Outcome {

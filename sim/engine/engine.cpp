@@ -1,0 +1,264 @@
+#include "sim/engine/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <queue>
+#include <stdexcept>
+
+namespace moesim::engine {
+namespace {
+
+constexpr Picoseconds unset{-1};
+
+// One group of one collective, while its members arrive.
+struct Gathering {
+  int missing = 0;
+  Picoseconds last_arrival;
+};
+
+struct Begin {
+  Picoseconds time;
+  int exchange = 0;
+};
+struct Later {
+  bool operator()(const Begin& a, const Begin& b) const {
+    return a.time != b.time ? a.time > b.time : a.exchange > b.exchange;
+  }
+};
+
+class Run {
+ public:
+  Run(const Program& program, const Durations& durations, network::Fabric& fabric)
+      : program_(program), durations_(durations), fabric_(fabric) {
+    const std::size_t cells =
+        program.operations.size() * static_cast<std::size_t>(program.ranks);
+    schedule_.ranks = program.ranks;
+    schedule_.start.assign(cells, unset);
+    schedule_.finish.assign(cells, unset);
+    schedule_.began.assign(cells, unset);
+    heads_.resize(static_cast<std::size_t>(program.ranks));
+    free_.resize(static_cast<std::size_t>(program.ranks));
+    list_streams();
+    list_exchanges();
+  }
+
+  Schedule run() {
+    for (int rank = 0; rank < program_.ranks; ++rank) advance(rank);
+    while (true) {
+      const std::optional<network::Completion> completion = fabric_.next();
+      if (!begins_.empty() && (!completion || begins_.top().time <= completion->time)) {
+        begin_next();
+      } else if (completion) {
+        fabric_.take();
+        complete(*completion);
+      } else {
+        break;
+      }
+    }
+    check_finished();
+    return std::move(schedule_);
+  }
+
+ private:
+  void list_streams() {
+    for (std::size_t op = 0; op < program_.operations.size(); ++op) {
+      const auto stream = static_cast<std::size_t>(program_.operations[op].stream);
+      streams_[stream].push_back(static_cast<int>(op));
+    }
+  }
+
+  void list_exchanges() {
+    first_exchange_.resize(program_.operations.size(), -1);
+    for (std::size_t op = 0; op < program_.operations.size(); ++op) {
+      const int groups = program_.operations[op].groups;
+      if (groups < 0) continue;
+      first_exchange_[op] = static_cast<int>(gatherings_.size());
+      for (const auto& group : program_.partitions[static_cast<std::size_t>(groups)].groups) {
+        gatherings_.push_back({static_cast<int>(group.size()), Picoseconds(0)});
+        operation_of_.push_back(static_cast<int>(op));
+      }
+    }
+  }
+
+  const Partition& partition_of(int op) const {
+    const int groups = program_.operations[static_cast<std::size_t>(op)].groups;
+    return program_.partitions[static_cast<std::size_t>(groups)];
+  }
+  const std::vector<int>& members_of(int exchange) const {
+    const int op = operation_of_[static_cast<std::size_t>(exchange)];
+    const int group = exchange - first_exchange_[static_cast<std::size_t>(op)];
+    return partition_of(op).groups[static_cast<std::size_t>(group)];
+  }
+
+  // Goes through both streams of a rank until each waits for an exchange or is done.
+  void advance(int rank) {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t stream = 0; stream < stream_count; ++stream) {
+        while (step(rank, stream)) moved = true;
+      }
+    }
+  }
+
+  bool step(int rank, std::size_t stream) {
+    std::size_t& head = heads_[static_cast<std::size_t>(rank)][stream];
+    if (head == streams_[stream].size()) return false;
+    const int op = streams_[stream][head];
+    const std::size_t cell = schedule_.at(op, rank);
+    if (schedule_.start[cell] != unset) return false;  // a collective under way
+    Picoseconds ready = free_[static_cast<std::size_t>(rank)][stream];
+    for (const int before : program_.operations[static_cast<std::size_t>(op)].after) {
+      const Picoseconds finish = schedule_.finish[schedule_.at(before, rank)];
+      if (finish == unset) return false;
+      ready = std::max(ready, finish);
+    }
+    schedule_.start[cell] = ready;
+    if (first_exchange_[static_cast<std::size_t>(op)] >= 0) {
+      arrive(op, rank, ready);
+      return false;
+    }
+    schedule_.began[cell] = ready;
+    finish(op, rank, ready + durations_.of(op, rank));
+    return true;
+  }
+
+  void finish(int op, int rank, Picoseconds time) {
+    const auto stream =
+        static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].stream);
+    schedule_.finish[schedule_.at(op, rank)] = time;
+    free_[static_cast<std::size_t>(rank)][stream] = time;
+    ++heads_[static_cast<std::size_t>(rank)][stream];
+  }
+
+  void arrive(int op, int rank, Picoseconds time) {
+    const int group = partition_of(op).group_of[static_cast<std::size_t>(rank)];
+    const int exchange = first_exchange_[static_cast<std::size_t>(op)] + group;
+    Gathering& gathering = gatherings_[static_cast<std::size_t>(exchange)];
+    gathering.last_arrival = std::max(gathering.last_arrival, time);
+    if (--gathering.missing == 0) begins_.push({gathering.last_arrival, exchange});
+  }
+
+  void begin_next() {
+    const Begin begin = begins_.top();
+    begins_.pop();
+    const int op = operation_of_[static_cast<std::size_t>(begin.exchange)];
+    const std::vector<int>& members = members_of(begin.exchange);
+    for (const int rank : members) schedule_.began[schedule_.at(op, rank)] = begin.time;
+    fabric_.begin(begin.exchange, begin.time, durations_.of(op, members.front()));
+  }
+
+  void complete(const network::Completion& completion) {
+    const int op = operation_of_[static_cast<std::size_t>(completion.exchange)];
+    const std::vector<int>& members = members_of(completion.exchange);
+    if (completion.member != network::Completion::all_members) {
+      const int rank = members[static_cast<std::size_t>(completion.member)];
+      finish(op, rank, completion.time);
+      return advance(rank);
+    }
+    for (const int rank : members) finish(op, rank, completion.time);
+    for (const int rank : members) advance(rank);
+  }
+
+  void check_finished() const {
+    for (int rank = 0; rank < program_.ranks; ++rank) {
+      for (std::size_t stream = 0; stream < stream_count; ++stream) {
+        const std::size_t head = heads_[static_cast<std::size_t>(rank)][stream];
+        if (head == streams_[stream].size()) continue;
+        const auto op = static_cast<std::size_t>(streams_[stream][head]);
+        throw std::logic_error(fmt::format("rank {} never runs operation {} ({})", rank, op,
+                                           program_.operations[op].name));
+      }
+    }
+  }
+
+  const Program& program_;
+  const Durations& durations_;
+  network::Fabric& fabric_;
+  Schedule schedule_;
+  std::array<std::vector<int>, stream_count> streams_;       // operations in program order
+  std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
+  std::vector<std::array<Picoseconds, stream_count>> free_;   // [rank][stream]
+  std::vector<int> first_exchange_;                           // [operation], -1 for compute
+  std::vector<Gathering> gatherings_;                         // [exchange]
+  std::vector<int> operation_of_;                             // [exchange]
+  std::priority_queue<Begin, std::vector<Begin>, Later> begins_;
+};
+
+}  // namespace
+
+Picoseconds Schedule::end_of(int rank) const {
+  Picoseconds end;
+  for (std::size_t cell = static_cast<std::size_t>(rank); cell < finish.size();
+       cell += static_cast<std::size_t>(ranks)) {
+    end = std::max(end, finish[cell]);
+  }
+  return end;
+}
+
+int Schedule::slowest_rank() const {
+  int slowest = 0;
+  Picoseconds latest = end_of(0);
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (const Picoseconds end = end_of(rank); end > latest) {
+      latest = end;
+      slowest = rank;
+    }
+  }
+  return slowest;
+}
+
+Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric) {
+  assert(durations.uniform.size() == program.operations.size());
+  return Run(program, durations, fabric).run();
+}
+
+std::vector<PathStep> critical_path(const Program& program, const Schedule& schedule, int rank) {
+  const auto finish = [&](int op) { return schedule.finish[schedule.at(op, rank)]; };
+  const int count = static_cast<int>(program.operations.size());
+  int op = 0;
+  for (int candidate = 1; candidate < count; ++candidate) {
+    if (finish(candidate) > finish(op)) op = candidate;
+  }
+  std::vector<PathStep> path;
+  while (count > 0) {
+    const Picoseconds start = schedule.start[schedule.at(op, rank)];
+    path.push_back({op, finish(op) - start});
+    if (start == Picoseconds(0)) break;
+    // What it waited for: a dependency, or the operation before it on its stream.
+    int cause = -1;
+    const Operation& operation = program.operations[static_cast<std::size_t>(op)];
+    for (const int before : operation.after) {
+      if (finish(before) == start) cause = before;
+    }
+    for (int before = op - 1; cause < 0 && before >= 0; --before) {
+      const bool same_stream =
+          program.operations[static_cast<std::size_t>(before)].stream == operation.stream;
+      if (same_stream && finish(before) == start) cause = before;
+    }
+    if (cause < 0) throw std::logic_error("an operation starts without a cause");
+    op = cause;
+  }
+  return path;
+}
+
+Timeline timeline(const Program& program, const Schedule& schedule,
+                  const std::vector<std::string>& categories) {
+  Timeline bars;
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    for (std::size_t op = 0; op < program.operations.size(); ++op) {
+      const Operation& operation = program.operations[op];
+      const std::size_t cell = schedule.at(static_cast<int>(op), rank);
+      const bool compute = operation.stream == StreamKind::compute;
+      bars.push_back({rank, compute ? "compute" : "communication", operation.name,
+                      categories[static_cast<std::size_t>(operation.category)], operation.layer,
+                      schedule.start[cell], schedule.finish[cell] - schedule.start[cell]});
+    }
+  }
+  return bars;
+}
+
+}  // namespace moesim::engine

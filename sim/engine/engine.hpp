@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/engine/program.hpp"
+#include "sim/engine/timeline.hpp"
+#include "sim/network/fabric.hpp"
+
+namespace moesim::engine {
+
+// When everything happened. Times are indexed [operation * ranks + rank].
+struct Schedule {
+  int ranks = 0;
+  std::vector<Picoseconds> start;   // compute: began; collective: this rank arrived
+  std::vector<Picoseconds> finish;
+  std::vector<Picoseconds> began;   // collective: all members had arrived; compute: as start
+
+  std::size_t at(int operation, int rank) const {
+    return static_cast<std::size_t>(operation) * static_cast<std::size_t>(ranks) +
+           static_cast<std::size_t>(rank);
+  }
+  Picoseconds end_of(int rank) const;  // the last finish on a rank
+  int slowest_rank() const;            // the lowest rank among those that end last
+};
+
+// Runs the program: every rank goes through its streams, a collective begins when its last member
+// arrives and ends when the fabric says so. Only exchanges are events; compute between two of them
+// is followed without touching the event queue, as nothing can disturb it. Deterministic.
+// Throws std::logic_error if the program cannot finish (a dependency on a later operation).
+Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric);
+
+// One stretch of the critical path of one rank.
+struct PathStep {
+  int operation = 0;
+  Picoseconds duration;
+};
+
+// What the rank waited for, from its last finish back to time 0, latest first: the durations sum to
+// end_of(rank). A collective counts from this rank's arrival, waiting for the others included.
+std::vector<PathStep> critical_path(const Program& program, const Schedule& schedule, int rank);
+
+// Every operation of every rank as a bar, in order of rank, then program. `categories` names the
+// values of Operation::category.
+Timeline timeline(const Program& program, const Schedule& schedule,
+                  const std::vector<std::string>& categories);
+
+}  // namespace moesim::engine

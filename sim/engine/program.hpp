@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/units.hpp"
+
+namespace moesim::engine {
+
+enum class StreamKind : std::uint8_t { compute, communication };
+constexpr std::size_t stream_count = 2;
+
+// One operation of the program every rank runs (SPMD). Operations of a stream run in program
+// order, one at a time, as on a CUDA stream; `after` names further operations of the same rank
+// that must have finished, all of them earlier in the program.
+struct Operation {
+  std::string name;  // Kineto-like: "expert_ffn", "nccl:all_to_all"
+  StreamKind stream = StreamKind::compute;
+  int category = 0;  // the caller's: which part of the step the time counts to
+  int layer = -1;    // -1: belongs to no layer
+  int groups = -1;   // communication: index into Program::partitions; compute: -1
+  std::vector<int> after;
+};
+
+// A partition of the ranks into the groups of one kind of collective.
+struct Partition {
+  std::vector<std::vector<int>> groups;  // ranks of each group
+  std::vector<int> group_of;             // [rank]
+};
+// Groups as consecutive blocks of `size` ranks, or as strided sets {r, r + stride, ...}.
+Partition blocks(int ranks, int size);
+Partition strided(int ranks, int stride);
+
+struct Program {
+  int ranks = 0;
+  std::vector<Operation> operations;
+  std::vector<Partition> partitions;
+
+  int add(Operation operation);  // returns its index
+};
+
+// How long each operation takes: the same on every rank (uniform), or rank by rank where
+// per_rank[operation] is not empty. For a collective it is its duration on idle links, read for
+// the first rank of the group.
+struct Durations {
+  std::vector<Picoseconds> uniform;                // [operation]
+  std::vector<std::vector<Picoseconds>> per_rank;  // [operation][rank], or empty
+
+  Picoseconds of(int operation, int rank) const {
+    const auto& ranks = per_rank[static_cast<std::size_t>(operation)];
+    return ranks.empty() ? uniform[static_cast<std::size_t>(operation)]
+                         : ranks[static_cast<std::size_t>(rank)];
+  }
+};
+
+}  // namespace moesim::engine

@@ -1,0 +1,75 @@
+#include "sim/network/port_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::network {
+
+using profile::Collective;
+using profile::Estimate;
+
+Span span_of(std::span<const int> members, const cluster::Cluster& cluster) {
+  std::map<int, int> members_of_node;
+  for (const int gpu : members) ++members_of_node[cluster.node_of(gpu)];
+  Span span;
+  span.gpus = static_cast<int>(members.size());
+  span.nodes = static_cast<int>(members_of_node.size());
+  for (const auto& [node, count] : members_of_node) {
+    span.largest_share = std::max(span.largest_share, count);
+  }
+  return span;
+}
+
+PortModel::PortModel(std::shared_ptr<const profile::Profile> profile,
+                     std::shared_ptr<const cluster::Cluster> cluster)
+    : profile_(std::move(profile)), cluster_(std::move(cluster)) {}
+
+Estimate PortModel::nic_part(Collective kind, const Span& span, double bytes) const {
+  if (!(cluster_->nic_per_gpu.bytes_per_second > 0)) {
+    throw Error(fmt::format(
+        "cluster '{}' has no NIC bandwidth, but an {} among {} GPUs leaves its node: give the "
+        "cluster document a nic_per_gpu, or choose fewer GPUs",
+        cluster_->name, name_of(kind), span.gpus));
+  }
+  const double peers = span.nodes - 1;
+  const double ring_share = peers / span.nodes / span.largest_share;
+  const double share = kind == Collective::all_to_all
+                           ? static_cast<double>(span.gpus - span.largest_share) / span.gpus
+                       : kind == Collective::all_reduce ? 2 * ring_share
+                                                        : ring_share;
+  const double rounds = kind == Collective::all_to_all ? 1
+                        : kind == Collective::all_reduce ? 2 * peers
+                                                         : peers;
+  const double latency_us = rounds * cluster_->nic_latency_us;
+  const auto at_efficiency = [&](double efficiency) {
+    return latency_us + share * bytes / (cluster_->nic_per_gpu.bytes_per_second * efficiency) * 1e6;
+  };
+  return {at_efficiency(cluster_->nic_efficiency), at_efficiency(cluster_->nic_efficiency_high),
+          at_efficiency(cluster_->nic_efficiency_low), profile::Origin::assumed,
+          profile::Support::interpolated};
+}
+
+Estimate PortModel::price(Collective kind, std::span<const int> members, double bytes) const {
+  const Span span = span_of(members, *cluster_);
+  if (span.gpus < 2) {
+    throw Error(fmt::format("an {} of one GPU with itself is a copy, not communication",
+                            name_of(kind)));
+  }
+  if (span.nodes == 1) return profile_->collective(kind, span.gpus, bytes);
+  const Estimate across = nic_part(kind, span, bytes);
+  if (span.largest_share == 1) return across;
+  const double inside_bytes =
+      kind == Collective::all_to_all ? bytes * span.largest_share / span.gpus : bytes;
+  const Estimate inside = profile_->collective(kind, span.largest_share, inside_bytes);
+  return {std::max(inside.time_us, across.time_us),
+          std::max(inside.time_us_p05, across.time_us_p05),
+          std::max(inside.time_us_p95, across.time_us_p95),
+          std::max(inside.origin, across.origin), std::max(inside.support, across.support)};
+}
+
+}  // namespace moesim::network

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/profile/profile.hpp"
+
+namespace moesim::network {
+
+// How the GPUs of one exchange lie on the cluster.
+struct Span {
+  int gpus = 0;           // members
+  int nodes = 0;          // nodes that hold at least one
+  int largest_share = 0;  // members on the fullest node
+};
+Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
+
+// The time of an exchange on idle links, from two port bandwidths per GPU: inside a node the
+// profile's measured size curve of the collective, across nodes the GPU's share of the NICs at the
+// cluster's efficiency. Both ports work at the same time, so the slower one decides:
+//   all-to-all      NIC port carries the (P - n) / P of the buffer bound for other nodes
+//   all-gather, reduce-scatter over N nodes of n GPUs
+//                   NIC port carries (N - 1) / N of a 1/n share of the buffer (two-level rings)
+//   all-reduce      twice that
+// plus one fabric latency per message round: N - 1 for rings, 1 for the all-to-all.
+class PortModel {
+ public:
+  PortModel(std::shared_ptr<const profile::Profile> profile,
+            std::shared_ptr<const cluster::Cluster> cluster);
+
+  // `bytes` > 0 is nccl-tests' per-rank buffer. One member is no communication: Error. The NIC
+  // part is marked assumed, its quantiles are those of the cluster's efficiency range.
+  profile::Estimate price(profile::Collective kind, std::span<const int> members,
+                          double bytes) const;
+
+ private:
+  profile::Estimate nic_part(profile::Collective kind, const Span& span, double bytes) const;
+
+  std::shared_ptr<const profile::Profile> profile_;
+  std::shared_ptr<const cluster::Cluster> cluster_;
+};
+
+}  // namespace moesim::network

@@ -1,0 +1,300 @@
+#include "sim/step/kernels.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace moesim::step {
+namespace {
+
+constexpr double element = 2;    // bytes of bf16
+constexpr double wide = 4;       // bytes of fp32
+
+// Small kernels of a library's gate over [S, E] tensors: softmax, z- and balance loss, and for each
+// choice arg-max, one-hot, cumulative sum, masking, ordering, counting. Counted in DeepSpeed's
+// top1gating and top2gating (sharded_moe.py); assumed for others.
+constexpr double gate_kernels = 6;
+constexpr double gate_kernels_per_choice = 10;
+
+// Bytes per element of the dense [S, E, C] tensors that the einsum backend builds beside its GEMMs,
+// counted in DeepSpeed's gates and MOELayer (sharded_moe.py). Per choice: the fp32 product of gates
+// and one-hot locations is written (4), every further choice adds it up (reads 8, writes 4), the
+// int64 one-hot of [S, C] is E times smaller and left out. Once: the boolean mask (reads 4, writes
+// 1) and its bf16 copy (1, 2).
+constexpr double mask_bytes_first_choice = 4;
+constexpr double mask_bytes_further_choice = 4 + 8 + 4;
+constexpr double mask_bytes_dispatch = 4 + 1 + 1 + 2;
+// Once for combine: the fp32 weights in bf16 (reads 4, writes 2). Backward: the gradient back in
+// fp32 (2, 4), and per choice its product with the locations and the sum over C (4, 4, 4).
+constexpr double mask_bytes_combine = 4 + 2;
+constexpr double mask_bytes_combine_backward = 2 + 4;
+constexpr double mask_bytes_backward_per_choice = 12;
+
+// Adam on one parameter with fp32 states: reads the gradient (2), master weight, two moments
+// (3 x 4), writes the three and the bf16 weight (3 x 4 + 2).
+constexpr double adam_bytes = 2 + 12 + 12 + 2;
+
+// A true fp32 GEMM runs on the CUDA cores: 1/16 of the dense bf16 rate on A100 (19.5 of 312
+// TFLOP/s), 1/15 on H100 and H200 (67 of 989), datasheets.
+constexpr double fp32_share_of_bf16 = 1.0 / 16;
+
+}  // namespace
+
+// Collects priced kernels; skips those that do nothing.
+class KernelPricer::List {
+ public:
+  List(const profile::Profile& profile, Pass pass) : profile_(profile), pass_(pass) {}
+
+  // Forward y[m, n] = x[m, k] W; backward by input [m, k] and by weight [n, k].
+  void gemm(const std::string& label, std::int64_t m, std::int64_t n, std::int64_t k,
+            double count = 1) {
+    if (m == 0) return;
+    if (pass_ == Pass::forward) {
+      add(label, KernelClass::gemm, profile_.gemm(m, n, k), count);
+      return;
+    }
+    add(label + " by input", KernelClass::gemm, profile_.gemm(m, k, n), count);
+    add(label + " by weight", KernelClass::gemm, profile_.gemm(n, k, m), count);
+  }
+  void memory(const std::string& label, double bytes,
+              profile::MemoryKernel kind = profile::MemoryKernel::streaming, double count = 1,
+              KernelClass kernel_class = KernelClass::memory) {
+    if (bytes > 0) add(label, kernel_class, profile_.memory(bytes, kind), count);
+  }
+  void add(const std::string& label, KernelClass kernel_class, const profile::Estimate& estimate,
+           double count = 1) {
+    kernels_.push_back({label, kernel_class, estimate, count});
+  }
+  // Forward and backward bytes of a memory-bound kernel.
+  void memory_pass(const std::string& label, double forward, double backward,
+                   profile::MemoryKernel kind = profile::MemoryKernel::streaming,
+                   double count = 1) {
+    memory(label + (pass_ == Pass::forward ? "" : " backward"),
+           pass_ == Pass::forward ? forward : backward, kind, count);
+  }
+  Kernels take() { return std::move(kernels_); }
+
+ private:
+  const profile::Profile& profile_;
+  Pass pass_;
+  Kernels kernels_;
+};
+
+KernelPricer::KernelPricer(const Scenario& scenario)
+    : scenario_(scenario),
+      profile_(*scenario.profile),
+      model_(*scenario.model),
+      network_(scenario.profile, scenario.cluster) {}
+
+std::int64_t KernelPricer::experts_per_rank() const {
+  return scenario_.experts / scenario_.expert_parallel;
+}
+
+Kernels KernelPricer::attention(Pass pass) const {
+  List list(profile_, pass);
+  const std::int64_t tokens = scenario_.tokens_per_gpu;
+  const double activation = element * static_cast<double>(tokens * model_.hidden);
+  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
+  for (const model::Projection& projection : model_.attention_projections()) {
+    list.gemm("attention " + projection.name, tokens, projection.n, projection.k);
+  }
+  const double rotated = element * static_cast<double>(tokens) *
+                         static_cast<double>((model_.heads + model_.kv_heads) * model_.head_dim);
+  list.memory_pass("rotary", 2 * rotated, 2 * rotated);
+  const std::int64_t batch = std::max<std::int64_t>(1, tokens / scenario_.sequence_length);
+  list.add(pass == Pass::forward ? "attention" : "attention backward", KernelClass::attention,
+           profile_.attention(batch, std::min(scenario_.sequence_length, tokens), model_.heads,
+                              model_.kv_heads, model_.head_dim, pass == Pass::backward));
+  list.memory_pass("residual", 3 * activation, 3 * activation);
+  return list.take();
+}
+
+void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner,
+                             double count) const {
+  if (rows == 0) return;
+  const std::int64_t matrices_up = model_.gated ? 2 : 1;
+  const double cells = element * static_cast<double>(rows * inner);
+  list.gemm("ffn up", rows, matrices_up * inner, model_.hidden, count);
+  // Forward: reads the gate and up halves, writes their product; backward: reads both and the
+  // gradient, writes two gradients.
+  const double forward = static_cast<double>(matrices_up) + 1;
+  list.memory(pass == Pass::forward ? "activation" : "activation backward",
+              cells * (pass == Pass::forward ? forward : 2 * forward - 1),
+              profile::MemoryKernel::activation, count);
+  list.gemm("ffn down", rows, model_.hidden, inner, count);
+}
+
+Kernels KernelPricer::dense_ffn(Pass pass) const {
+  List list(profile_, pass);
+  const std::int64_t tokens = scenario_.tokens_per_gpu;
+  const double activation = element * static_cast<double>(tokens * model_.hidden);
+  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
+  gated_ffn(list, pass, tokens, model_.ffn, 1);
+  list.memory_pass("residual", 3 * activation, 3 * activation);
+  return list.take();
+}
+
+Kernels KernelPricer::router(Pass pass) const {
+  List list(profile_, pass);
+  const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
+  const auto hidden = static_cast<double>(model_.hidden);
+  const double experts = scenario_.experts;
+  const double activation = element * tokens * hidden;
+  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
+  list.memory_pass("gate input in fp32", (element + wide) * tokens * hidden,
+                   (element + wide) * tokens * hidden);
+  // fp32 GEMM: whichever is slower, its bytes or its FLOPs on the CUDA cores.
+  const double products = pass == Pass::forward ? 1 : 2;
+  profile::Estimate gate = profile_.memory(wide * tokens * (hidden + experts));
+  const double flop_us = 2 * tokens * hidden * experts /
+                         (profile_.device().peak_bf16_flops * fp32_share_of_bf16) * 1e6;
+  if (flop_us > gate.time_us) {
+    gate = {flop_us, flop_us, 1.5 * flop_us, profile::Origin::assumed, gate.support};
+  }
+  list.add("gate GEMM", KernelClass::gating, gate, products);
+  const double small = gate_kernels + gate_kernels_per_choice * scenario_.router.choices();
+  list.memory("gate kernels", 2 * wide * tokens * experts, profile::MemoryKernel::streaming,
+              pass == Pass::forward ? small : small / 2, KernelClass::gating);
+  return list.take();
+}
+
+double KernelPricer::dispatch_bytes(std::int64_t capacity) const {
+  return element * static_cast<double>(scenario_.experts) * static_cast<double>(capacity) *
+         static_cast<double>(model_.hidden);
+}
+
+Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
+  List list(profile_, pass);
+  const std::int64_t slots = scenario_.experts * capacity;
+  const double mask = static_cast<double>(scenario_.tokens_per_gpu) * static_cast<double>(slots);
+  if (pass == Pass::forward) {
+    const double further = scenario_.router.choices() - 1;
+    list.memory("einsum mask",
+                mask * (mask_bytes_first_choice + further * mask_bytes_further_choice +
+                        mask_bytes_dispatch),
+                profile::MemoryKernel::streaming, 1, KernelClass::mask);
+    list.add("einsum dispatch", KernelClass::gemm,
+             profile_.gemm(slots, model_.hidden, scenario_.tokens_per_gpu));
+  } else {
+    // Only towards the tokens: the mask itself has no gradient.
+    list.add("einsum dispatch by input", KernelClass::gemm,
+             profile_.gemm(scenario_.tokens_per_gpu, model_.hidden, slots));
+  }
+  return list.take();
+}
+
+Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
+  if (capacity == 0) return {};
+  if (scenario_.dispatch == Dispatch::einsum) return dispatch_einsum(pass, capacity);
+  List list(profile_, pass);
+  // Gather forward, scatter-add backward: the same bytes.
+  list.add("permute", KernelClass::memory,
+           profile_.permute_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity,
+                                 model_.hidden));
+  return list.take();
+}
+
+Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
+  List list(profile_, Pass::forward);
+  const std::int64_t slots = scenario_.experts * capacity;
+  const std::int64_t tokens = scenario_.tokens_per_gpu;
+  const double mask = static_cast<double>(tokens) * static_cast<double>(slots);
+  if (pass == Pass::forward) {
+    list.memory("einsum weights", mask * mask_bytes_combine, profile::MemoryKernel::streaming, 1,
+                KernelClass::mask);
+    list.add("einsum combine", KernelClass::gemm, profile_.gemm(tokens, model_.hidden, slots));
+  } else {
+    list.add("einsum combine by weight", KernelClass::gemm,
+             profile_.gemm(tokens, slots, model_.hidden));
+    list.add("einsum combine by input", KernelClass::gemm,
+             profile_.gemm(slots, model_.hidden, tokens));
+    list.memory("einsum weights backward",
+                mask * (mask_bytes_combine_backward +
+                        mask_bytes_backward_per_choice * scenario_.router.choices()),
+                profile::MemoryKernel::streaming, 1, KernelClass::mask);
+  }
+  return list.take();
+}
+
+Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
+  List list(profile_, pass);
+  if (capacity > 0 && scenario_.dispatch == Dispatch::einsum) {
+    for (Kernel& kernel : combine_einsum(pass, capacity)) {
+      list.add(kernel.label, kernel.kernel_class, kernel.estimate, kernel.count);
+    }
+  } else if (capacity > 0) {
+    list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
+             profile_.combine_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity,
+                                   model_.hidden));
+  }
+  const double activation =
+      element * static_cast<double>(scenario_.tokens_per_gpu * model_.hidden);
+  list.memory_pass("residual", 3 * activation, 3 * activation);
+  return list.take();
+}
+
+Kernels KernelPricer::experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const {
+  List list(profile_, pass);
+  const std::int64_t rows = scenario_.expert_parallel * capacity + appended_rows;
+  gated_ffn(list, pass, rows, model_.moe->expert_ffn, static_cast<double>(experts_per_rank()));
+  return list.take();
+}
+
+Kernels KernelPricer::shared_expert(Pass pass) const {
+  List list(profile_, pass);
+  gated_ffn(list, pass, model_.moe->shared_ffn > 0 ? scenario_.tokens_per_gpu : 0,
+            model_.moe->shared_ffn, 1);
+  return list.take();
+}
+
+Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
+  List list(profile_, pass);
+  if (rows == 0) return list.take();
+  const double row_bytes = element * static_cast<double>(rows * model_.hidden);
+  list.memory_pass("rectify gather", 2 * row_bytes, 2 * row_bytes);
+  const std::int64_t local = experts_per_rank();
+  gated_ffn(list, pass, (rows + local - 1) / local, model_.moe->expert_ffn,
+            static_cast<double>(local));
+  list.memory_pass("rectify blend", 2 * row_bytes, 3 * row_bytes);
+  return list.take();
+}
+
+Kernels KernelPricer::embedding(Pass pass) const {
+  List list(profile_, pass);
+  const double activation =
+      element * static_cast<double>(scenario_.tokens_per_gpu * model_.hidden);
+  list.memory_pass("embedding", 2 * activation, 3 * activation);
+  return list.take();
+}
+
+Kernels KernelPricer::head(Pass pass) const {
+  List list(profile_, pass);
+  const std::int64_t tokens = scenario_.tokens_per_gpu;
+  const double activation = element * static_cast<double>(tokens * model_.hidden);
+  const double logits = static_cast<double>(tokens * model_.vocabulary);
+  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
+  list.gemm("head", tokens, model_.vocabulary, model_.hidden);
+  if (scenario_.mode == Mode::train) {
+    // Logits in fp32 (2 + 4), log-softmax (4 + 4); backward the same in reverse.
+    list.memory_pass("loss", (element + 3 * wide) * logits, (element + 3 * wide) * logits);
+  }
+  return list.take();
+}
+
+Kernels KernelPricer::optimizer(double parameters) const {
+  List list(profile_, Pass::forward);
+  list.memory("adam", adam_bytes * parameters);
+  return list.take();
+}
+
+Kernels KernelPricer::accumulate_gradients(double parameters) const {
+  List list(profile_, Pass::forward);
+  list.memory("gradient accumulation", 3 * element * parameters);
+  return list.take();
+}
+
+Kernel KernelPricer::exchange(profile::Collective kind, std::span<const int> members, double bytes,
+                              const std::string& label) const {
+  return {label, KernelClass::exchange, network_.price(kind, members, bytes), 1};
+}
+
+}  // namespace moesim::step

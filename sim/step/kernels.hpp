@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/network/port_model.hpp"
+#include "sim/profile/profile.hpp"
+#include "sim/step/scenario.hpp"
+
+namespace moesim::step {
+
+// What a kernel is limited by. Calibration multiplies by class.
+enum class KernelClass { gemm, attention, memory, gating, mask, exchange };
+constexpr std::size_t kernel_class_count = 6;
+
+// Multipliers on the profile's predictions, for software that is slower than the kernels the
+// profile was measured with. All 1 unless a study fits them.
+struct Calibration {
+  std::vector<double> multiplier = std::vector<double>(kernel_class_count, 1.0);
+  double of(KernelClass kernel) const { return multiplier[static_cast<std::size_t>(kernel)]; }
+};
+
+// One priced kernel, run `count` times in a row. The label names the curve error it shares: kernels
+// of one label err together (same kernel, same shape), kernels of different labels do not.
+struct Kernel {
+  std::string label;
+  KernelClass kernel_class = KernelClass::memory;
+  profile::Estimate estimate;
+  double count = 1;
+};
+using Kernels = std::vector<Kernel>;
+
+enum class Pass { forward, backward };
+
+// Prices the kernels of the blocks of a step: one GPU, one micro-step. Which kernels a block runs,
+// with their FLOPs and bytes, is the operation list of README.md's "What a step is made of"; every
+// time is the profile's. Backward: each GEMM twice (by input and by weight), memory-bound kernels
+// with the bytes of their gradients.
+class KernelPricer {
+ public:
+  explicit KernelPricer(const Scenario& scenario);
+
+  Kernels attention(Pass pass) const;  // norm, projections, rotary, attention, residual
+  Kernels dense_ffn(Pass pass) const;  // norm, gated FFN, residual
+  Kernels router(Pass pass) const;     // norm, gate GEMM in fp32, softmax, top-k', capacity
+  // `capacity` is C of this layer: rows per (source GPU, expert).
+  Kernels dispatch(Pass pass, std::int64_t capacity) const;
+  Kernels combine(Pass pass, std::int64_t capacity) const;
+  Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
+  Kernels shared_expert(Pass pass) const;
+  Kernels rectify(Pass pass, std::int64_t rows) const;  // compaction, FFN, blend
+  Kernels embedding(Pass pass) const;
+  Kernels head(Pass pass) const;  // last norm, LM head, loss
+  // Adam over the parameters this GPU keeps states of.
+  Kernels optimizer(double parameters) const;
+  Kernels accumulate_gradients(double parameters) const;
+
+  // An exchange of `bytes` (nccl-tests' per-rank buffer) among `members`.
+  Kernel exchange(profile::Collective kind, std::span<const int> members, double bytes,
+                  const std::string& label) const;
+  double dispatch_bytes(std::int64_t capacity) const;  // per-rank buffer of the all-to-all
+
+ private:
+  class List;
+  std::int64_t experts_per_rank() const;
+  void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
+  Kernels dispatch_einsum(Pass pass, std::int64_t capacity) const;
+  Kernels combine_einsum(Pass pass, std::int64_t capacity) const;
+
+  const Scenario& scenario_;
+  const profile::Profile& profile_;
+  const model::Model& model_;
+  network::PortModel network_;
+};
+
+}  // namespace moesim::step

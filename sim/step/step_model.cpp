@@ -1,0 +1,218 @@
+#include "sim/step/step_model.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "sim/base/random.hpp"
+#include "sim/base/statistics.hpp"
+
+namespace moesim::step {
+namespace {
+
+constexpr double quantile_95 = 1.6448536269514722;  // of the standard normal
+
+// FNV-1a, folded to the 24 bits a stream's rank has.
+std::uint32_t stream_of(const std::string& label) {
+  std::uint32_t hash = 2166136261u;
+  for (const char letter : label) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619u;
+  return (hash >> 24 ^ hash) & 0xffffffu;
+}
+
+// The estimate `error` standard deviations off: below the median by its 5 % quantile, above by its
+// 95 % quantile, log-normal on either side.
+double with_error(const profile::Estimate& estimate, double error) {
+  const double bound = error < 0 ? estimate.time_us_p05 : estimate.time_us_p95;
+  if (error == 0 || bound <= 0 || estimate.time_us <= 0) return estimate.time_us;
+  return estimate.time_us *
+         std::pow(bound / estimate.time_us, std::abs(error) / quantile_95);
+}
+
+}  // namespace
+
+StepModel::StepModel(const Scenario& scenario, const Calibration& calibration)
+    : scenario_(scenario), calibration_(calibration), pricer_(scenario_) {
+  program_.ranks = scenario_.gpus;
+  program_.partitions = {engine::blocks(scenario_.gpus, scenario_.expert_parallel),
+                         engine::strided(scenario_.gpus, scenario_.expert_parallel),
+                         engine::blocks(scenario_.gpus, scenario_.gpus)};
+  expert_group_ = 0;
+  replica_group_ = 1;
+  world_ = 2;
+  build();
+}
+
+Recipe StepModel::intern(const Kernels& kernels) {
+  Recipe recipe;
+  for (const Kernel& kernel : kernels) {
+    const auto [found, added] =
+        label_of_.try_emplace(kernel.label, static_cast<int>(labels_.size()));
+    if (added) labels_.push_back(kernel.label);
+    recipe.push_back({found->second, kernel.kernel_class, kernel.estimate, kernel.count});
+  }
+  return recipe;
+}
+
+StepModel::Spec StepModel::fixed(const Kernels& kernels) {
+  Spec spec;
+  spec.recipe = intern(kernels);
+  return spec;
+}
+
+int StepModel::add_compute(const std::string& name, Part part, int layer, const Spec& spec) {
+  engine::Operation operation;
+  operation.name = name;
+  operation.category = static_cast<int>(part);
+  operation.layer = layer;
+  operation.after = pending_;
+  pending_.clear();
+  specs_.push_back(spec);
+  last_compute_ = program_.add(std::move(operation));
+  return last_compute_;
+}
+
+int StepModel::add_exchange(const std::string& name, Part part, int layer, int partition,
+                            const Spec& spec) {
+  engine::Operation operation;
+  operation.name = name;
+  operation.stream = engine::StreamKind::communication;
+  operation.category = static_cast<int>(part);
+  operation.layer = layer;
+  operation.groups = partition;
+  if (last_compute_ >= 0) operation.after = {last_compute_};
+  specs_.push_back(spec);
+  last_exchange_ = program_.add(std::move(operation));
+  pending_.push_back(last_exchange_);
+  return last_exchange_;
+}
+
+Picoseconds StepModel::price(const Recipe& recipe, const CurveErrors& errors) const {
+  double microseconds = 0;
+  for (const PricedKernel& kernel : recipe) {
+    const double error = errors.empty() ? 0 : errors[static_cast<std::size_t>(kernel.label)];
+    microseconds += kernel.count * calibration_.of(kernel.kernel_class) *
+                    with_error(kernel.estimate, error);
+  }
+  return Picoseconds::from_us(microseconds);
+}
+
+Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const {
+  switch (role) {
+    case Role::dispatch: return pricer_.dispatch(pass, capacity);
+    case Role::combine: return pricer_.combine(pass, capacity);
+    case Role::experts: return pricer_.experts(pass, capacity, 0);
+    case Role::rectify: return pricer_.rectify(pass, rows);
+    case Role::exchange: {
+      if (capacity == 0) return {};
+      return {pricer_.exchange(profile::Collective::all_to_all, members(expert_group_),
+                               pricer_.dispatch_bytes(capacity), "all-to-all")};
+    }
+    case Role::grouped: {
+      // The same calls with the IR rows appended, less the calls without them.
+      const std::int64_t local = scenario_.experts / scenario_.expert_parallel;
+      Kernels with = pricer_.experts(pass, capacity, (rows + local - 1) / local);
+      for (Kernel kernel : pricer_.experts(pass, capacity, 0)) {
+        kernel.count = -kernel.count;
+        with.push_back(std::move(kernel));
+      }
+      return with;
+    }
+    case Role::fixed: break;
+  }
+  return {};
+}
+
+const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) {
+  Table& table = tables_[{role, pass}];
+  const Key key{role == Role::rectify ? 0 : capacity, rows};
+  const auto found = table.find(key);
+  if (found != table.end()) return found->second;
+  return table.emplace(key, intern(kernels(role, pass, capacity, rows))).first->second;
+}
+
+void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
+                           const CurveErrors& errors, std::vector<Picoseconds>& per_rank) {
+  std::map<std::int64_t, Picoseconds> priced;
+  per_rank.reserve(layer.ir_rows.size());
+  for (const std::int64_t rows : layer.ir_rows) {
+    const auto [found, added] = priced.try_emplace(rows);
+    if (added) {
+      found->second = price(recipe(spec.role, spec.pass, layer.exchanged_capacity, rows), errors);
+    }
+    per_rank.push_back(found->second);
+  }
+}
+
+engine::Durations StepModel::durations(const routing::ReplicaRouting* routing,
+                                       const CurveErrors& errors) {
+  engine::Durations durations;
+  durations.uniform.resize(specs_.size());
+  durations.per_rank.resize(specs_.size());
+  for (std::size_t op = 0; op < specs_.size(); ++op) {
+    const Spec& spec = specs_[op];
+    if (spec.role == Role::fixed) {
+      durations.uniform[op] = price(spec.recipe, errors);
+      continue;
+    }
+    assert(routing != nullptr);
+    const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
+    if (spec.role == Role::rectify || spec.role == Role::grouped) {
+      price_rows(spec, layer, errors, durations.per_rank[op]);
+    } else {
+      durations.uniform[op] =
+          price(recipe(spec.role, spec.pass, layer.exchanged_capacity, 0), errors);
+    }
+  }
+  return durations;
+}
+
+CurveErrors StepModel::curve_errors(int replica, int replicas) {
+  CurveErrors errors(labels_.size());
+  if (replicas == 1) return {};
+  for (std::size_t label = 0; label < labels_.size(); ++label) {
+    // The rank of this replica's key among all replicas' keys is its stratum.
+    const auto key_of = [&](int other) {
+      return philox_block({scenario_.seed, Purpose::curve_residual,
+                           static_cast<std::uint32_t>(other), 0, stream_of(labels_[label])},
+                          0);
+    };
+    const PhiloxBlock own = key_of(replica);
+    int stratum = 0;
+    for (int other = 0; other < replicas; ++other) stratum += key_of(other) < own ? 1 : 0;
+    errors[label] = normal_quantile((stratum + 0.5) / replicas);
+  }
+  return errors;
+}
+
+std::string StepModel::provenance() const {
+  // The weakest origin and support per kind of kernel, in the order of KernelClass.
+  static constexpr const char* class_names[kernel_class_count] = {"gemm",   "attention", "memory",
+                                                                  "gating", "mask",      "exchange"};
+  std::vector<profile::Estimate> weakest(kernel_class_count);
+  std::vector<bool> seen(kernel_class_count);
+  const auto look_at = [&](const Recipe& recipe) {
+    for (const PricedKernel& kernel : recipe) {
+      const auto kind = static_cast<std::size_t>(kernel.kernel_class);
+      profile::Estimate& worst = weakest[kind];
+      worst.origin = seen[kind] ? std::max(worst.origin, kernel.estimate.origin)
+                                : kernel.estimate.origin;
+      worst.support = seen[kind] ? std::max(worst.support, kernel.estimate.support)
+                                 : kernel.estimate.support;
+      seen[kind] = true;
+    }
+  };
+  for (const Spec& spec : specs_) look_at(spec.recipe);
+  for (const auto& [role, table] : tables_) {
+    for (const auto& [key, recipe] : table) look_at(recipe);
+  }
+  std::string text;
+  for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
+    if (!seen[kind]) continue;
+    if (!text.empty()) text += "; ";
+    text += std::string(class_names[kind]) + " " + describe(weakest[kind]);
+    if (calibration_.multiplier[kind] != 1) text += ", calibrated";
+  }
+  return text;
+}
+
+}  // namespace moesim::step

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engine/program.hpp"
+#include "sim/routing/routing_simulation.hpp"
+#include "sim/step/kernels.hpp"
+#include "sim/step/part.hpp"
+#include "sim/step/scenario.hpp"
+
+namespace moesim::step {
+
+// A kernel whose label has been replaced by a number, ready to be priced many times.
+struct PricedKernel {
+  int label = 0;
+  KernelClass kernel_class = KernelClass::memory;
+  profile::Estimate estimate;
+  double count = 1;
+};
+using Recipe = std::vector<PricedKernel>;
+
+// How far each curve is off in one replica, in standard deviations of its residuals, by label.
+using CurveErrors = std::vector<double>;
+
+// One training or inference step of a scenario as a program of the engine, and the durations of
+// its operations: fixed ones priced once, those of a MoE layer by that layer's capacity, those of
+// Intra-GPU Rectification by the rows of each GPU.
+class StepModel {
+ public:
+  explicit StepModel(const Scenario& scenario, const Calibration& calibration = {});
+  StepModel(const StepModel&) = delete;  // the pricer refers to the scenario inside
+  StepModel& operator=(const StepModel&) = delete;
+
+  const Scenario& scenario() const { return scenario_; }
+  const engine::Program& program() const { return program_; }
+
+  // Durations of one replica. `routing` may be null for a model without MoE layers.
+  engine::Durations durations(const routing::ReplicaRouting* routing, const CurveErrors& errors);
+  // One draw of curve errors for `replica` of `replicas`: Latin hypercube sampling of a standard
+  // normal per label, so that the median over replicas is close to the curves' own prediction, and
+  // common random numbers across scenarios of a seed. One replica alone has no error.
+  CurveErrors curve_errors(int replica, int replicas);
+
+  // What the prices rest on: the weakest origin and support per class of kernel. Complete once
+  // durations() has been called for each replica.
+  std::string provenance() const;
+
+ private:
+  enum class Role { fixed, dispatch, combine, experts, exchange, rectify, grouped };
+  struct Spec {
+    Role role = Role::fixed;
+    Pass pass = Pass::forward;
+    int moe_layer = -1;  // ordinal among MoE layers
+    Recipe recipe;       // fixed
+  };
+  using Key = std::pair<std::int64_t, std::int64_t>;  // capacity, rows
+  using Table = std::map<Key, Recipe>;
+
+  int add_compute(const std::string& name, Part part, int layer, const Spec& spec);
+  int add_exchange(const std::string& name, Part part, int layer, int partition, const Spec& spec);
+  Spec fixed(const Kernels& kernels);
+  Spec fixed(Kernel kernel) { return fixed(Kernels{std::move(kernel)}); }
+
+  void build();
+  void layer_forward(int layer);
+  void layer_backward(int layer);
+  void moe_forward(int layer);
+  void moe_backward(int layer);
+  void gather_layer(int layer);
+  void gather_dense(double parameters, int layer);
+  void reduce_gradients(double dense, double expert, int layer);
+  void update();
+
+  double layer_dense_parameters(int layer) const;
+  double layer_expert_parameters(int layer) const;  // of one GPU
+  double dense_parameters() const;                  // of one GPU: all but the experts
+  double expert_parameters() const;                 // of one GPU
+  int moe_ordinal(int layer) const;
+  const std::vector<int>& members(int partition) const {
+    return program_.partitions[static_cast<std::size_t>(partition)].groups.front();
+  }
+  bool is_moe(int layer) const { return scenario_.has_moe() && scenario_.model->is_moe_layer(layer); }
+
+  Recipe intern(const Kernels& kernels);
+  Picoseconds price(const Recipe& recipe, const CurveErrors& errors) const;
+  const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
+  Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
+  void price_rows(const Spec& spec, const routing::LayerRouting& layer, const CurveErrors& errors,
+                  std::vector<Picoseconds>& per_rank);
+
+  Scenario scenario_;
+  Calibration calibration_;
+  KernelPricer pricer_;
+  engine::Program program_;
+  std::vector<Spec> specs_;  // [operation]
+  int last_compute_ = -1;
+  std::vector<int> pending_;  // what the next compute operation waits for
+  int last_exchange_ = -1;
+  std::vector<std::string> labels_;
+  std::map<std::string, int> label_of_;
+  std::map<std::pair<Role, Pass>, Table> tables_;
+  int expert_group_ = -1;   // partitions
+  int replica_group_ = -1;
+  int world_ = -1;
+};
+
+}  // namespace moesim::step

@@ -1,0 +1,193 @@
+#include "sim/engine/engine.hpp"
+
+#include <stdexcept>
+
+#include "tests/support/catch.hpp"
+
+namespace moesim::engine {
+namespace {
+
+Operation compute(const std::string& name, std::vector<int> after = {}) {
+  Operation operation;
+  operation.name = name;
+  operation.after = std::move(after);
+  return operation;
+}
+
+Operation collective(const std::string& name, int partition, std::vector<int> after = {}) {
+  Operation operation = compute(name, std::move(after));
+  operation.stream = StreamKind::communication;
+  operation.category = 1;
+  operation.groups = partition;
+  return operation;
+}
+
+Durations uniform(std::initializer_list<std::int64_t> values) {
+  Durations durations;
+  for (const std::int64_t value : values) durations.uniform.emplace_back(value);
+  durations.per_rank.resize(values.size());
+  return durations;
+}
+
+Schedule run_alone(const Program& program, const Durations& durations) {
+  network::IdleFabric fabric;
+  return run(program, durations, fabric);
+}
+
+Picoseconds path_sum(const std::vector<PathStep>& path) {
+  Picoseconds sum;
+  for (const PathStep& step : path) sum += step.duration;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("a stream runs its operations one after another") {
+  Program program;
+  program.ranks = 2;
+  program.add(compute("a"));
+  program.add(compute("b"));
+  const Schedule schedule = run_alone(program, uniform({30, 12}));
+  CHECK(schedule.start[schedule.at(1, 1)] == Picoseconds(30));
+  CHECK(schedule.end_of(1) == Picoseconds(42));
+}
+
+TEST_CASE("a collective begins with its last member and ends for all at once") {
+  // Rank 0 computes 10, rank 1 computes 70; the exchange of 5 runs from 70 to 75 on both, and what
+  // follows it starts at 75.
+  Program program;
+  program.ranks = 2;
+  program.partitions = {blocks(2, 2)};
+  const int first = program.add(compute("first"));
+  const int exchange = program.add(collective("exchange", 0, {first}));
+  program.add(compute("second", {exchange}));
+  Durations durations = uniform({0, 5, 1});
+  durations.per_rank[0] = {Picoseconds(10), Picoseconds(70)};
+  const Schedule schedule = run_alone(program, durations);
+  CHECK(schedule.start[schedule.at(exchange, 0)] == Picoseconds(10));
+  CHECK(schedule.began[schedule.at(exchange, 0)] == Picoseconds(70));
+  CHECK(schedule.finish[schedule.at(exchange, 0)] == Picoseconds(75));
+  CHECK(schedule.end_of(0) == Picoseconds(76));
+  CHECK(schedule.end_of(1) == Picoseconds(76));
+}
+
+TEST_CASE("groups of one collective do not wait for each other") {
+  Program program;
+  program.ranks = 4;
+  program.partitions = {strided(4, 2)};  // {0, 2} and {1, 3}
+  const int first = program.add(compute("first"));
+  program.add(collective("exchange", 0, {first}));
+  Durations durations = uniform({0, 5});
+  durations.per_rank[0] = {Picoseconds(10), Picoseconds(20), Picoseconds(30), Picoseconds(40)};
+  const Schedule schedule = run_alone(program, durations);
+  CHECK(schedule.end_of(0) == Picoseconds(35));
+  CHECK(schedule.end_of(2) == Picoseconds(35));
+  CHECK(schedule.end_of(1) == Picoseconds(45));
+  CHECK(schedule.slowest_rank() == 1);
+}
+
+TEST_CASE("compute that needs no exchange runs while one is under way") {
+  // The exchange takes 50 from 10 on; `hidden` (30) fits beside it, `after` waits for both: 60 + 7.
+  Program program;
+  program.ranks = 1;
+  program.partitions = {blocks(1, 1)};
+  const int first = program.add(compute("first"));
+  const int exchange = program.add(collective("exchange", 0, {first}));
+  program.add(compute("hidden"));
+  program.add(compute("after", {exchange}));
+  const Schedule schedule = run_alone(program, uniform({10, 50, 30, 7}));
+  CHECK(schedule.start[schedule.at(2, 0)] == Picoseconds(10));
+  CHECK(schedule.end_of(0) == Picoseconds(67));
+  const std::vector<PathStep> path = critical_path(program, schedule, 0);
+  REQUIRE(path.size() == 3);
+  CHECK(path[0].operation == 3);
+  CHECK(path[1].operation == exchange);
+  CHECK(path[2].operation == first);
+}
+
+TEST_CASE("the critical path covers the whole step of its rank, waiting included") {
+  Program program;
+  program.ranks = 3;
+  program.partitions = {blocks(3, 3)};
+  Durations durations;
+  for (int layer = 0; layer < 20; ++layer) {
+    std::vector<int> after;
+    if (layer > 0) after = {3 * layer - 1};
+    program.add(compute("work", after));
+    program.add(compute("more"));
+    program.add(collective("exchange", 0, {3 * layer + 1}));
+    std::vector<Picoseconds> work;
+    for (int rank = 0; rank < 3; ++rank) work.emplace_back(17 + (layer * 7 + rank * 5) % 11);
+    durations.per_rank.insert(durations.per_rank.end(), {work, {}, {}});
+    durations.uniform.insert(durations.uniform.end(),
+                             {Picoseconds(0), Picoseconds(3), Picoseconds(8)});
+  }
+  const Schedule schedule = run_alone(program, durations);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(path_sum(critical_path(program, schedule, rank)) == schedule.end_of(rank));
+  }
+}
+
+TEST_CASE("exchanges come to the fabric in the order of time") {
+  // Rank 1 is ready for its exchange long before rank 0, whose number is lower.
+  struct Recorder final : network::Fabric {
+    network::IdleFabric inner;
+    std::vector<Picoseconds> begun;
+    void begin(int exchange, Picoseconds now, Picoseconds alone) override {
+      begun.push_back(now);
+      inner.begin(exchange, now, alone);
+    }
+    std::optional<network::Completion> next() const override { return inner.next(); }
+    void take() override {
+      begun.push_back(inner.next()->time);
+      inner.take();
+    }
+  } fabric;
+  Program program;
+  program.ranks = 2;
+  program.partitions = {blocks(2, 1)};
+  for (int round = 0; round < 4; ++round) {
+    program.add(compute("work", round == 0 ? std::vector<int>{} : std::vector<int>{2 * round - 1}));
+    program.add(collective("exchange", 0, {2 * round}));
+  }
+  Durations durations = uniform({0, 4, 0, 4, 0, 4, 0, 4});
+  for (int round = 0; round < 4; ++round) {
+    durations.per_rank[static_cast<std::size_t>(2 * round)] = {Picoseconds(100), Picoseconds(31)};
+  }
+  run(program, durations, fabric);
+  CHECK(fabric.begun.size() == 16);
+  CHECK(std::is_sorted(fabric.begun.begin(), fabric.begun.end()));
+}
+
+TEST_CASE("a fabric may end an exchange for one member after another") {
+  struct OneByOne final : network::Fabric {
+    std::vector<network::Completion> waiting;
+    void begin(int exchange, Picoseconds now, Picoseconds alone) override {
+      waiting.push_back({now + alone + alone, exchange, 0});
+      waiting.push_back({now + alone, exchange, 1});
+    }
+    std::optional<network::Completion> next() const override {
+      if (waiting.empty()) return std::nullopt;
+      return waiting.back();
+    }
+    void take() override { waiting.pop_back(); }
+  } fabric;
+  Program program;
+  program.ranks = 2;
+  program.partitions = {blocks(2, 2)};
+  const int exchange = program.add(collective("exchange", 0));
+  program.add(compute("after", {exchange}));
+  const Schedule schedule = run(program, uniform({10, 1}), fabric);
+  CHECK(schedule.end_of(0) == Picoseconds(21));
+  CHECK(schedule.end_of(1) == Picoseconds(11));
+}
+
+TEST_CASE("a dependency on a later operation is reported, not waited for") {
+  Program program;
+  program.ranks = 1;
+  program.add(compute("first", {1}));
+  program.add(compute("second"));
+  CHECK_THROWS_AS(run_alone(program, uniform({1, 1})), std::logic_error);
+}
+
+}  // namespace moesim::engine

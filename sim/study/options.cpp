@@ -138,7 +138,7 @@ void token_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.micro_batch = per_batch;
 }
 
-void training_options(const Typed& typed, step::Scenario& scenario) {
+void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.mode = parse_mode(typed.text_or("mode", "train"));
   scenario.dispatch = parse_dispatch(typed.text_or("dispatch", "index"));
   scenario.checkpointing = parse_checkpointing(typed.text_or("checkpointing", "none"));
@@ -149,7 +149,7 @@ void training_options(const Typed& typed, step::Scenario& scenario) {
   scenario.seed = parse_seed(typed.text_or("seed", "1"));
   const std::string* global = typed.find("global-batch");
   // A forward pass accumulates nothing: its global batch is what one pass gives.
-  if (global == nullptr || scenario.mode == step::Mode::prefill) return;
+  if (global == nullptr || scenario.mode == step::Mode::prefill || use == Use::routing) return;
   const std::int64_t one_step = scenario.micro_batch * scenario.gpus;
   const std::int64_t wanted = parse_whole_option("global-batch", *global);
   if (wanted % one_step != 0) {
@@ -210,7 +210,7 @@ step::Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use
   scenario.router = router_options(typed, scenario);
   layout_options(typed, scenario);
   token_options(typed, use, scenario);
-  training_options(typed, scenario);
+  training_options(typed, use, scenario);
   scenario.scores = documents.scores(typed.text_or("routing", default_routing));
   return scenario;
 }

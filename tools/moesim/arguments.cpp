@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+
+#include "sim/base/shipped.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+namespace po = boost::program_options;
+
+// The scenario options as flags, then the subcommand's own, then --help.
+std::vector<Flag> all_flags(const Command& command) {
+  std::vector<Flag> flags;
+  if (command.takes_scenario) {
+    for (const study::OptionSpec& option : study::scenario_options()) {
+      flags.push_back({option.name, option.value, option.default_text, option.help});
+    }
+  }
+  flags.insert(flags.end(), command.flags.begin(), command.flags.end());
+  flags.push_back({"help", "", "", "this text"});
+  return flags;
+}
+
+[[noreturn]] void fail_unknown(const Command& command, const std::string& typed) {
+  std::vector<std::string> known;
+  for (const Flag& flag : all_flags(command)) known.push_back("--" + flag.name);
+  const std::string bare = typed.substr(0, typed.find('='));
+  throw UsageError(fmt::format("unknown option {}{}; 'moesim {} --help' lists the options", bare,
+                               suggestion(bare, known), command.name));
+}
+
+// No guessing of shortened names, and no short options: a value such as -1 is a value, which the
+// option itself then refuses with a reason.
+constexpr int style = po::command_line_style::allow_long | po::command_line_style::long_allow_next |
+                      po::command_line_style::long_allow_adjacent;
+
+po::parsed_options tokenize(const Command& command, const std::vector<std::string>& arguments) {
+  po::options_description described;
+  for (const Flag& flag : all_flags(command)) {
+    if (flag.value.empty()) {
+      described.add_options()(flag.name.c_str(), "");
+    } else {
+      described.add_options()(flag.name.c_str(), po::value<std::string>(), "");
+    }
+  }
+  described.add_options()("positional", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("positional", -1);
+  return po::command_line_parser(arguments)
+      .options(described)
+      .positional(positional)
+      .style(style)
+      .run();
+}
+
+void take(const Command& command, const po::option& option, CommandLine& line) {
+  if (option.position_key != -1) {
+    const std::string& word = option.value.at(0);
+    if (word.size() > 1 && word[0] == '-') fail_unknown(command, word);
+    line.positionals.push_back(word);
+    return;
+  }
+  const std::string value = option.value.empty() ? "" : option.value[0];
+  if (!line.values.emplace(option.string_key, value).second) {
+    note(fmt::format("--{} is given twice: the last one counts", option.string_key));
+    line.values[option.string_key] = value;
+  }
+}
+
+std::string flag_line(const Flag& flag) {
+  const std::string left =
+      fmt::format("  --{}{}{}", flag.name, flag.value.empty() ? "" : " ", flag.value);
+  const std::string right =
+      flag.help + (flag.default_text.empty() ? "" : fmt::format(" [{}]", flag.default_text));
+  return left.size() < 32 ? fmt::format("{:<32}{}\n", left, right)
+                          : fmt::format("{}\n{:<32}{}\n", left, "", right);
+}
+
+}  // namespace
+
+std::string CommandLine::get(const std::string& flag, const std::string& fallback) const {
+  const auto found = values.find(flag);
+  return found == values.end() ? fallback : found->second;
+}
+
+study::OptionValues CommandLine::scenario() const {
+  study::OptionValues options;
+  for (const study::OptionSpec& option : study::scenario_options()) {
+    const auto found = values.find(option.name);
+    if (found != values.end()) options.insert(*found);
+  }
+  return options;
+}
+
+CommandLine parse_arguments(const Command& command, const std::vector<std::string>& arguments) {
+  CommandLine line;
+  try {
+    for (const po::option& option : tokenize(command, arguments).options) {
+      take(command, option, line);
+    }
+  } catch (const po::unknown_option& unknown) {
+    fail_unknown(command, unknown.get_option_name());
+  } catch (const po::invalid_command_line_syntax& error) {
+    throw UsageError(fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(),
+                                 command.name));
+  } catch (const po::error& error) {
+    throw UsageError(fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(),
+                                 command.name));
+  }
+  if (line.positionals.size() > command.max_positionals) {
+    throw UsageError(fmt::format("unexpected argument '{}': options start with two dashes; 'moesim "
+                                 "{} --help' lists them",
+                                 line.positionals.back(), command.name));
+  }
+  for (const auto& [name, value] : line.values) {
+    const std::vector<Flag> flags = all_flags(command);
+    const auto flag = std::find_if(flags.begin(), flags.end(),
+                                   [&, &wanted = name](const Flag& f) { return f.name == wanted; });
+    if (flag != flags.end() && !flag->value.empty() && value.empty()) {
+      throw UsageError(fmt::format("--{}: the value is empty: give {}", name, flag->value));
+    }
+  }
+  return line;
+}
+
+std::string help_text(const Command& command) {
+  std::string text = fmt::format("Usage: moesim {} {}\n{}\n", command.name, command.usage,
+                                 command.summary);
+  if (command.takes_scenario) {
+    text += "\nScenario options [default]:\n";
+    for (const study::OptionSpec& option : study::scenario_options()) {
+      text += flag_line({option.name, option.value, option.default_text, option.help});
+    }
+  }
+  text += "\nOptions [default]:\n";
+  for (const Flag& flag : command.flags) text += flag_line(flag);
+  text += flag_line({"help", "", "", "this text"});
+  return text + "\nExample:\n  " + command.example + "\n";
+}
+
+std::string overview() {
+  std::string text =
+      "moesim predicts how long a step of a Mixture-of-Experts model takes on a GPU cluster, and\n"
+      "how many tokens its router loses.\n\n"
+      "Usage: moesim COMMAND [options]\n\nCommands:\n";
+  for (const Command& command : all_commands()) {
+    text += fmt::format("  {:<11}{}\n", command.name, command.summary);
+  }
+  return text +
+         "\n'moesim COMMAND --help' lists the options of a command; 'moesim --version' the version.\n"
+         "Exit codes: 0 ok, 1 failure, 2 usage, 3 missing hardware or driver, 4 verification failed,\n"
+         "5 quality bar not met, 124 timeout, 130 interrupted (partial results saved).\n";
+}
+
+}  // namespace moesim::tool

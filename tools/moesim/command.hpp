@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/study/options.hpp"
+
+namespace moesim::tool {
+
+// A flag of one subcommand, beside the scenario options. An empty `value` makes it a switch.
+struct Flag {
+  std::string name;  // without the dashes
+  std::string value;
+  std::string default_text;
+  std::string help;
+};
+
+// What was typed after the subcommand: the last value of every flag, and the rest.
+struct CommandLine {
+  std::map<std::string, std::string> values;
+  std::vector<std::string> positionals;
+
+  bool has(const std::string& flag) const { return values.count(flag) != 0; }
+  std::string get(const std::string& flag, const std::string& fallback = "") const;
+  // The scenario options among the values.
+  study::OptionValues scenario() const;
+};
+
+struct Command {
+  std::string name;
+  std::string summary;   // one line for the list of commands
+  std::string usage;     // after "moesim NAME "
+  std::string example;   // one command line that works
+  std::vector<Flag> flags;
+  bool takes_scenario = false;
+  std::size_t max_positionals = 0;
+  ExitCode (*run)(const CommandLine& line) = nullptr;
+};
+
+// Every subcommand there is, in the order of the help text.
+std::vector<Command> all_commands();
+
+Command simulate_command();
+Command sweep_command();
+Command plot_command();
+Command route_command();
+Command predict_command();
+Command doctor_command();
+
+// Throws UsageError for an unknown flag (with the nearest one), a missing value, a stray argument.
+CommandLine parse_arguments(const Command& command, const std::vector<std::string>& arguments);
+std::string help_text(const Command& command);
+std::string overview();
+
+}  // namespace moesim::tool

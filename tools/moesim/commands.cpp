@@ -1,0 +1,10 @@
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+std::vector<Command> all_commands() {
+  return {simulate_command(), sweep_command(),   plot_command(),
+          route_command(),    predict_command(), doctor_command()};
+}
+
+}  // namespace moesim::tool

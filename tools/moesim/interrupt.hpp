@@ -1,0 +1,21 @@
+#pragma once
+
+#include <atomic>
+
+namespace moesim::tool {
+
+// Ctrl-C and SIGTERM set a flag instead of ending the process while a watch lives, so that partial
+// results can be saved; a second signal ends it at once with exit code 130. Without a watch, both
+// signals end the process with 130. A write to a closed pipe is an error, not a signal.
+void install_signal_handlers();
+
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;  // the signal handler knows one flag only
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+  const std::atomic<bool>& flag() const;
+};
+
+}  // namespace moesim::tool

@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+
+#include "sim/base/shipped.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+Command find_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (Command& command : all_commands()) {
+    if (command.name == name) return std::move(command);
+    names.push_back(command.name);
+  }
+  throw UsageError(fmt::format("unknown command '{}'{}; 'moesim --help' lists the commands", name,
+                               suggestion(name, names)));
+}
+
+bool asks_for_help(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
+}
+
+ExitCode run_program(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) {
+    note(overview());
+    return ExitCode::usage;
+  }
+  const std::string& first = arguments[0];
+  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  const Output out("");
+  if (first == "--version") {
+    out.write("moesim " MOESIM_VERSION "\n");
+  } else if (first == "--help" || first == "-h" || (first == "help" && rest.empty())) {
+    out.write(overview());
+  } else if (first == "help") {
+    out.write(help_text(find_command(rest[0])));
+  } else if (first.starts_with("-")) {
+    throw UsageError(fmt::format("unknown option {}: a command comes first; 'moesim --help' lists "
+                                 "the commands",
+                                 first));
+  } else {
+    const Command command = find_command(first);
+    if (!asks_for_help(rest)) return command.run(parse_arguments(command, rest));
+    out.write(help_text(command));
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+}  // namespace moesim::tool
+
+int main(int count, char** arguments) {
+  using moesim::ExitCode;
+  using moesim::tool::note;
+  ExitCode code = ExitCode::failure;
+  try {
+    moesim::tool::install_signal_handlers();
+    code = moesim::tool::run_program({arguments + std::min(count, 1), arguments + count});
+  } catch (const moesim::Error& error) {
+    note(fmt::format("moesim: error: {}", error.what()));
+    code = error.code();
+  } catch (const std::bad_alloc&) {
+    note("moesim: error: out of memory: try fewer --jobs, GPUs or tokens");
+  } catch (const std::exception& error) {
+    note(fmt::format("moesim: internal error: {}; please report it", error.what()));
+  }
+  return static_cast<int>(code);
+}

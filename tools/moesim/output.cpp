@@ -1,0 +1,62 @@
+#include "tools/moesim/output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "sim/base/file.hpp"
+#include "sim/study/option_values.hpp"
+
+namespace moesim::tool {
+
+void note(const std::string& text) {
+  const std::string line = text + "\n";
+  // Nothing is left to tell it to if stderr is gone.
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+}
+
+Output::Output(std::string path) : path_(std::move(path)) {
+  if (!path_.empty()) check_writable(path_);
+}
+
+void Output::write(const std::string& content) const {
+  if (!path_.empty()) {
+    write_file_atomically(path_, content);
+    return;
+  }
+  const std::size_t written = std::fwrite(content.data(), 1, content.size(), stdout);
+  if (written != content.size() || std::fflush(stdout) != 0) {
+    throw Error(fmt::format("stdout: cannot write the result: {}; try --out FILE",
+                            std::strerror(errno)));
+  }
+}
+
+report::Format chosen_format(const CommandLine& line, report::Format fallback) {
+  if (line.has("format")) return report::parse_format(line.get("format"));
+  const std::string out = line.get("out");
+  if (out.ends_with(".csv")) return report::Format::csv;
+  if (out.ends_with(".json")) return report::Format::json;
+  return fallback;
+}
+
+Flag format_flag() {
+  return {"format", "NAME", "table; csv or json if --out says so", "table, csv or json"};
+}
+
+Flag out_flag() { return {"out", "FILE", "stdout", "where the result goes"}; }
+
+Flag jobs_flag() { return {"jobs", "N", "all cores", "threads; the result does not depend on it"}; }
+
+int chosen_jobs(const CommandLine& line) {
+  if (line.has("jobs")) {
+    return static_cast<int>(study::parse_whole("--jobs", line.get("jobs"), 1, 4096));
+  }
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+}  // namespace moesim::tool

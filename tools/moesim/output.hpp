@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include "sim/report/formats.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// One line to stderr: stdout is for results alone.
+void note(const std::string& text);
+
+// Where a result goes: a file, written whole or not at all, or stdout.
+class Output {
+ public:
+  // `path` empty: stdout. Throws Error at once if the file could not be written.
+  explicit Output(std::string path);
+  // Throws Error if not all of it could be written.
+  void write(const std::string& content) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// --format if typed, else what the name of the --out file says, else `fallback`.
+report::Format chosen_format(const CommandLine& line, report::Format fallback);
+
+Flag format_flag();
+Flag out_flag();
+Flag jobs_flag();
+int chosen_jobs(const CommandLine& line);
+
+}  // namespace moesim::tool

@@ -1,0 +1,58 @@
+#include "tools/moesim/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+std::string duration(double seconds) {
+  const long whole = static_cast<long>(seconds + 0.5);
+  if (whole < 120) return fmt::format("{} s", whole);
+  if (whole < 7200) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+}
+
+}  // namespace
+
+std::string progress_text(const study::SweepProgress& progress, double elapsed_s) {
+  std::string text = fmt::format("{} of {} scenarios", progress.done, progress.total);
+  if (progress.resumed > 0) text += fmt::format(" ({} resumed)", progress.resumed);
+  text += ", " + duration(elapsed_s);
+  const std::size_t here = progress.done - progress.resumed;
+  if (here > 0 && progress.done < progress.total) {
+    const double left = static_cast<double>(progress.total - progress.done);
+    text += fmt::format(", about {} left", duration(elapsed_s / static_cast<double>(here) * left));
+  }
+  return text;
+}
+
+ProgressLine::ProgressLine()
+    : terminal_(::isatty(STDERR_FILENO) != 0), start_(Clock::now()), last_(start_) {}
+
+void ProgressLine::show(const study::SweepProgress& progress) {
+  const Clock::time_point now = Clock::now();
+  const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
+  if (now - last_ < pause) return;
+  last_ = now;
+  const std::string text =
+      progress_text(progress, std::chrono::duration<double>(now - start_).count());
+  if (!terminal_) {
+    note(text);
+    return;
+  }
+  std::fputs(("\r\033[K" + text).c_str(), stderr);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void ProgressLine::finish() {
+  if (drawn_) std::fputs("\r\033[K", stderr);
+  drawn_ = false;
+}
+
+}  // namespace moesim::tool

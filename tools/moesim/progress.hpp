@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "sim/study/sweep.hpp"
+
+namespace moesim::tool {
+
+// "12 of 160 scenarios, 8 s, about 96 s left" on stderr: one line redrawn on a terminal, a plain
+// line every few seconds elsewhere.
+class ProgressLine {
+ public:
+  ProgressLine();
+  void show(const study::SweepProgress& progress);
+  // Ends the redrawn line.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool drawn_ = false;
+  Clock::time_point start_;
+  Clock::time_point last_;
+};
+
+std::string progress_text(const study::SweepProgress& progress, double elapsed_s);
+
+}  // namespace moesim::tool

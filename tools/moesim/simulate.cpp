@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/file.hpp"
+#include "sim/report/chrome_trace.hpp"
+#include "sim/report/summary.hpp"
+#include "sim/study/outcome.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/prefetch.hpp"
+
+namespace moesim::tool {
+namespace {
+
+std::string rendered(const step::Scenario& scenario, const study::Outcome& outcome,
+                     report::Format format) {
+  if (format == report::Format::table) return report::simulate_summary(scenario, outcome);
+  const study::Row row = report::result_row(scenario, outcome);
+  if (format == report::Format::csv) return report::to_csv(report::result_columns(), {row});
+  nlohmann::ordered_json object = report::to_json(report::result_columns(), row);
+  object["detail"] = report::outcome_detail(outcome);
+  return object.dump(2) + "\n";
+}
+
+ExitCode run(const CommandLine& line) {
+  const report::Format format = chosen_format(line, report::Format::table);
+  const int jobs = chosen_jobs(line);
+  study::DocumentCache documents;
+  const step::Scenario scenario = study::resolve(line.scenario(), documents);
+  const Output out(line.get("out"));
+  const std::string timeline_path = line.get("timeline");
+  if (!timeline_path.empty()) check_writable(timeline_path);
+
+  routing::RoutingCache cache;
+  if (scenario.has_moe()) prefetch_routing(scenario.routing_job(), scenario.replicas, jobs, cache);
+  engine::Timeline timeline;
+  const study::Outcome outcome =
+      study::evaluate(scenario, cache, timeline_path.empty() ? nullptr : &timeline);
+  if (!timeline_path.empty()) {
+    write_file_atomically(
+        timeline_path,
+        report::chrome_trace(timeline, fmt::format("moesim {} {}", scenario.model_name,
+                                                   scenario.router.name())));
+    note(fmt::format("timeline of the median replica: {} (open it in ui.perfetto.dev)",
+                     timeline_path));
+  }
+  if (!outcome.fits_memory) {
+    note(fmt::format("warning: {:.1f} GiB per GPU do not fit: try --checkpointing full, a higher "
+                     "--zero or a smaller --micro-batch",
+                     outcome.memory_gib));
+  }
+  out.write(rendered(scenario, outcome, format));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command simulate_command() {
+  return {"simulate",
+          "one scenario: step time, breakdown, token loss, memory, timeline",
+          "[options]",
+          "moesim simulate --router top2+fr+ir --capacity-factor 1 --mode prefill",
+          {format_flag(), out_flag(),
+           {"timeline", "FILE", "none", "Chrome trace of the median replica, all GPUs"}, jobs_flag()},
+          true,
+          0,
+          run};
+}
+
+}  // namespace moesim::tool

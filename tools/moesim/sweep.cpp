@@ -1,0 +1,127 @@
+#include "sim/study/sweep.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "sim/report/summary.hpp"
+#include "sim/study/grid.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/progress.hpp"
+
+namespace moesim::tool {
+namespace {
+
+std::string rendered(const std::vector<study::Row>& rows, report::Format format) {
+  switch (format) {
+    case report::Format::csv: return report::to_csv(report::result_columns(), rows);
+    case report::Format::json: return report::to_json_text(report::result_columns(), rows);
+    case report::Format::table: break;
+  }
+  return report::sweep_summary(rows);
+}
+
+std::vector<study::Row> finished_rows(const study::SweepResult& result) {
+  std::vector<study::Row> rows;
+  for (const auto& row : result.rows) {
+    if (row) rows.push_back(*row);
+  }
+  return rows;
+}
+
+// A journal beside the output, so that a kill loses no finished scenario. Results that go to
+// stdout, or to a device, have no place for one.
+std::string journal_path(const std::string& out) {
+  return out.empty() || out.starts_with("/dev/") ? "" : out + ".partial";
+}
+
+void warn_of_refused(const std::vector<study::Row>& rows) {
+  const auto refused = std::count_if(rows.begin(), rows.end(),
+                                     [](const study::Row& row) { return row[0] != "ok"; });
+  if (refused == 0) return;
+  const auto first = std::find_if(rows.begin(), rows.end(),
+                                  [](const study::Row& row) { return row[0] != "ok"; });
+  note(fmt::format("warning: {} of {} scenarios were refused (columns status and reason); the "
+                   "first: {}",
+                   refused, rows.size(), (*first)[1]));
+}
+
+ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
+                 const std::string& journal, report::Format format) {
+  out.write(rendered(rows, format));
+  note(journal.empty()
+           ? fmt::format("interrupted: {} of {} scenarios written; with --out FILE an interrupted "
+                         "sweep can be resumed",
+                         rows.size(), total)
+           : fmt::format("interrupted: {} of {} scenarios saved in {}; the same command with "
+                         "--resume continues",
+                         rows.size(), total, out.path()));
+  return ExitCode::interrupted;
+}
+
+ExitCode run(const CommandLine& line) {
+  const bool to_file = line.has("out");
+  const report::Format format =
+      chosen_format(line, to_file ? report::Format::csv : report::Format::table);
+  study::SweepSettings settings;
+  settings.jobs = chosen_jobs(line);
+  settings.resume = line.has("resume");
+  if (settings.resume && !to_file) {
+    throw UsageError("--resume: give the --out FILE of the interrupted sweep");
+  }
+  study::DocumentCache documents;
+  const std::vector<study::SweepPoint> points = study::plan(study::grid(line.scenario()), documents);
+  const Output out(line.get("out"));
+  settings.journal = journal_path(out.path());
+  settings.fingerprint = study::fingerprint(points, MOESIM_VERSION);
+  if (settings.resume && ::access(settings.journal.c_str(), F_OK) != 0) {
+    note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
+                     out.path()));
+  }
+
+  const InterruptWatch watch;
+  settings.stop = &watch.flag();
+  ProgressLine progress;
+  settings.progress = [&](const study::SweepProgress& state) { progress.show(state); };
+  const auto evaluate = [](const step::Scenario& scenario, routing::RoutingCache& cache) {
+    return study::evaluate(scenario, cache);
+  };
+  const auto make_row = [](const study::SweepPoint& point, const study::Outcome* outcome,
+                           const std::string& reason) {
+    return report::result_row(point, outcome, reason);
+  };
+  const study::SweepResult result = study::sweep(points, evaluate, make_row, settings);
+  progress.finish();
+
+  const std::vector<study::Row> rows = finished_rows(result);
+  if (!result.complete()) return stopped(out, rows, points.size(), settings.journal, format);
+  warn_of_refused(rows);
+  out.write(rendered(rows, format));
+  if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
+  if (to_file) note(fmt::format("{} scenarios: {}", rows.size(), out.path()));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command sweep_command() {
+  return {"sweep",
+          "a grid of scenarios to a CSV, in parallel, resumable",
+          "[options]   (every scenario option also takes a list a,b,c; numbers also ranges "
+          "lo:hi:step)",
+          "moesim sweep --router top1,top1+fr+ir --capacity-factor 0.5:2:0.5 --mode prefill --out "
+          "sweep.csv",
+          {{"format", "NAME", "table; with --out csv, or json if its name says so",
+            "table, csv or json"},
+           out_flag(), jobs_flag(),
+           {"resume", "", "off", "continue the interrupted sweep that --out names"}},
+          true,
+          0,
+          run};
+}
+
+}  // namespace moesim::tool

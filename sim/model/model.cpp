@@ -140,12 +140,14 @@ std::int64_t Model::dense_parameters(int experts) const {
 }
 
 std::int64_t Model::total_parameters(int experts) const {
-  return dense_parameters(experts) + moe_layers_with(experts) * experts * expert_parameters();
+  return dense_parameters(experts) +
+         static_cast<std::int64_t>(moe_layers_with(experts)) * experts * expert_parameters();
 }
 
 std::int64_t Model::active_parameters(int choices) const {
   if (!moe) return dense_parameters(0);
-  return dense_parameters(moe->experts) + moe_layers() * choices * expert_parameters();
+  return dense_parameters(moe->experts) +
+         static_cast<std::int64_t>(moe_layers()) * choices * expert_parameters();
 }
 
 double Model::forward_flops(std::int64_t sequence, int experts, double expert_rows) const {

@@ -1,0 +1,194 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "sim/base/shipped.hpp"
+#include "sim/cluster/cluster.hpp"
+#include "sim/model/model.hpp"
+#include "sim/profile/profile.hpp"
+#include "sim/routing/simd.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/process.hpp"
+
+namespace moesim::tool {
+namespace {
+
+struct Finding {
+  std::string name;
+  bool found = false;
+  std::string detail;
+  std::string without;  // what its absence disables, and what to do
+};
+
+std::string first_line_with(const std::string& path, const std::string& start) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(start)) return line;
+  }
+  return "";
+}
+
+std::string after_colon(const std::string& line) {
+  const std::size_t colon = line.find(':');
+  if (colon == std::string::npos) return line;
+  const std::size_t text = line.find_first_not_of(" \t", colon + 1);
+  return text == std::string::npos ? "" : line.substr(text);
+}
+
+Finding processor() {
+  const std::string name = after_colon(first_line_with("/proc/cpuinfo", "model name"));
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<double>(::sysconf(_SC_PAGE_SIZE)) / (1 << 30);
+  return {"CPU", true,
+          fmt::format("{}, {} threads, {:.0f} GiB memory", name.empty() ? "unnamed" : name,
+                      std::thread::hardware_concurrency(), memory),
+          ""};
+}
+
+Finding simd() {
+  const routing::SimdLevel level = routing::best_simd_level();
+  return {"SIMD", level != routing::SimdLevel::baseline, routing::name_of(level),
+          "routing runs several times slower, with the same results"};
+}
+
+Finding compiler() {
+  return {"compiler", true, "built with " __VERSION__, ""};
+}
+
+// The first of `names` that loads. Nothing in it is called.
+std::string loadable(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    void* library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) continue;
+    ::dlclose(library);
+    return name;
+  }
+  return "";
+}
+
+Finding library(const std::string& name, const std::vector<std::string>& files,
+                const std::string& without) {
+  const std::string found = loadable(files);
+  return {name, !found.empty(), found.empty() ? "not found" : found, without};
+}
+
+Finding driver() {
+  const std::string version = first_line_with("/proc/driver/nvidia/version", "NVRM version");
+  const std::string found = loadable({"libcuda.so.1", "libcuda.so"});
+  const bool there = !version.empty() && !found.empty();
+  return {"NVIDIA driver", there,
+          there ? after_colon(version) : version.empty() ? "not loaded" : "no libcuda.so.1",
+          "this machine cannot be measured; simulation uses the shipped profiles"};
+}
+
+Finding python() {
+  const std::string found = plotting_python();
+  return {"Python with matplotlib", !found.empty(), found.empty() ? "not found" : found,
+          "moesim plot: install python3-matplotlib or set MOESIM_PYTHON"};
+}
+
+Finding documents(const std::string& what, const std::string& kind,
+                  const std::function<void(const std::string&)>& load) {
+  const std::vector<std::string> names = shipped_names(kind);
+  std::string good;
+  std::string bad;
+  for (const std::string& name : names) {
+    try {
+      load(name);
+      good += (good.empty() ? "" : ", ") + name;
+    } catch (const Error& error) {
+      bad += fmt::format("{}{}", bad.empty() ? "" : "; ", error.what());
+    }
+  }
+  if (names.empty()) bad = "none in " + shipped_folder();
+  return {what, bad.empty(), bad.empty() ? good : bad,
+          "set MOESIM_PROFILES to the folder of shipped documents, or give files of your own"};
+}
+
+std::vector<Finding> examine() {
+  std::vector<Finding> findings{processor(), simd(), compiler(), driver()};
+  findings.push_back(library("CUDA runtime",
+                             {"libcudart.so", "libcudart.so.13", "libcudart.so.12",
+                              "libcudart.so.11.0"},
+                             "kernels cannot be run or timed here"));
+  findings.push_back(library("NCCL", {"libnccl.so.2", "libnccl.so"},
+                             "exchanges cannot be measured here; curves come from profiles"));
+  findings.push_back(library("CUPTI",
+                             {"libcupti.so", "libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"},
+                             "kernel timing would fall back to CUDA events"));
+  findings.push_back(library("MPI", {"libmpi.so.40", "libmpi.so.12", "libmpi.so"},
+                             "nothing of this version: a sweep runs in one process"));
+  findings.push_back(python());
+  findings.push_back(documents("profiles", "hardware",
+                               [](const std::string& name) { profile::Profile::load(name); }));
+  findings.push_back(documents("models", "models",
+                               [](const std::string& name) { model::Model::load(name); }));
+  findings.push_back(documents("clusters", "clusters",
+                               [](const std::string& name) { cluster::Cluster::load(name); }));
+  return findings;
+}
+
+std::string as_table(const std::vector<Finding>& findings) {
+  std::string text = "moesim " MOESIM_VERSION "\n\n";
+  std::vector<std::vector<std::string>> lines;
+  for (const Finding& finding : findings) {
+    lines.push_back({finding.found ? "yes" : "no", finding.name, finding.detail});
+    if (!finding.found) lines.push_back({"", "", "without it: " + finding.without});
+  }
+  return text + report::align(lines, {false, false, false});
+}
+
+std::string as_csv(const std::vector<Finding>& findings) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Finding& finding : findings) {
+    rows.push_back({finding.name, finding.found ? "true" : "false", finding.detail,
+                    finding.found ? "" : finding.without});
+  }
+  return report::to_csv({{"name"}, {"found"}, {"detail"}, {"without_it"}}, rows);
+}
+
+std::string as_json(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    nlohmann::ordered_json entry = {
+        {"name", finding.name}, {"found", finding.found}, {"detail", finding.detail}};
+    entry["without_it"] = nullptr;
+    if (!finding.found) entry["without_it"] = finding.without;
+    list.push_back(entry);
+  }
+  return nlohmann::ordered_json{{"version", MOESIM_VERSION}, {"findings", list}}.dump(2) + "\n";
+}
+
+ExitCode run(const CommandLine& line) {
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  const std::vector<Finding> findings = examine();
+  out.write(format == report::Format::json  ? as_json(findings)
+            : format == report::Format::csv ? as_csv(findings)
+                                            : as_table(findings));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command doctor_command() {
+  return {"doctor",
+          "what this machine has, and what each missing piece disables",
+          "[options]",
+          "moesim doctor",
+          {format_flag(), out_flag()},
+          false,
+          0,
+          run};
+}
+
+}  // namespace moesim::tool

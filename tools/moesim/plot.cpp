@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/profile/profile.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/process.hpp"
+#include "tools/moesim/profile_curves.hpp"
+
+namespace moesim::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The plotter beside the installed program, else that of the source tree.
+std::string plotter() {
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  const fs::path installed = program.parent_path().parent_path() / "share/moesim/plot/plot.py";
+  if (fs::is_regular_file(installed, ignored)) return installed.string();
+  return MOESIM_SOURCE_TOOLS "/plot/plot.py";
+}
+
+// A file that goes when it goes out of scope.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content) {
+    std::error_code ignored;
+    std::string name = (fs::temp_directory_path(ignored) / "moesim-curves-XXXXXX").string();
+    const int descriptor = ::mkstemp(name.data());
+    if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", name));
+    ::close(descriptor);
+    path_ = name;
+    write_file_atomically(path_, content);
+  }
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;  // a second owner would remove the file early
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+ExitCode run_plotter(const std::vector<std::string>& arguments, const std::string& out) {
+  const std::string python = plotting_python();
+  if (python.empty()) {
+    throw Error(
+        "charts need Python with matplotlib, and neither python3 nor /usr/bin/python3 has it: "
+        "install the package python3-matplotlib, or set MOESIM_PYTHON to an interpreter that has it",
+        ExitCode::missing_hardware);
+  }
+  std::vector<std::string> words{python, plotter()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const int code = run_process(words, false);
+  if (code == 0) {
+    note(fmt::format("chart: {}", out));
+    return ExitCode::ok;
+  }
+  if (code == static_cast<int>(ExitCode::usage)) return ExitCode::usage;
+  if (code == 127) throw Error(fmt::format("cannot run {}", python));
+  return ExitCode::failure;
+}
+
+std::string chart_path(const CommandLine& line, const std::string& input) {
+  const std::string out = line.get("out", fs::path(input).stem().string() + ".png");
+  if (!out.ends_with(".png") && !out.ends_with(".pdf") && !out.ends_with(".svg")) {
+    throw UsageError(fmt::format("--out: {}: the name must end in .png, .pdf or .svg", out));
+  }
+  check_writable(out);
+  return out;
+}
+
+ExitCode run(const CommandLine& line) {
+  if (line.positionals.empty()) {
+    throw UsageError("plot what? Give the CSV of a sweep, or a profile: moesim plot sweep.csv");
+  }
+  const std::string& input = line.positionals[0];
+  if (input.ends_with(".csv")) {
+    read_file(input);  // absent or unreadable: said in the same words as everywhere
+    if (line.has("measured")) read_file(line.get("measured"));
+    const std::string out = chart_path(line, input);
+    std::vector<std::string> arguments{"sweep", input, "--out", out};
+    for (const char* flag : {"measured", "title"}) {
+      if (line.has(flag)) {
+        arguments.insert(arguments.end(), {std::string("--") + flag, line.get(flag)});
+      }
+    }
+    return run_plotter(arguments, out);
+  }
+  if (line.has("measured")) {
+    throw UsageError("--measured: only the chart of a sweep (a .csv file) has measured points");
+  }
+  const profile::Profile profile = profile::Profile::load(input);
+  const std::string out = chart_path(line, input);
+  const TemporaryFile curves(curves_json(profile, line.get("title")));
+  return run_plotter({"curves", curves.path(), "--out", out}, out);
+}
+
+}  // namespace
+
+Command plot_command() {
+  return {"plot",
+          "charts from a sweep or a profile (needs Python with matplotlib)",
+          "SWEEP.csv | PROFILE [options]",
+          "moesim plot a100-sxm-80gb --out a100.png",
+          {{"out", "FILE", "the input's name with .png", "the chart: .png, .pdf or .svg"},
+           {"measured", "FILE", "none",
+            "CSV of measured points: router, capacity_factor, tokens_per_s_per_gpu, mode, source"},
+           {"title", "TEXT", "from the input", "the chart's title"}},
+          false,
+          1,
+          run};
+}
+
+}  // namespace moesim::tool

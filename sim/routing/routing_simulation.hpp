@@ -1,35 +1,24 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "sim/routing/router_config.hpp"
 #include "sim/routing/score_source.hpp"
+#include "sim/routing/token_loss.hpp"
 
 namespace moesim::routing {
-
-// Token loss and padding by the names of the result columns; shares in 0..1. Figures of a
-// rectification that is off are absent.
-struct TokenLoss {
-  double failed = 0;         // of the k primary routes: not kept
-  double partial = 0;        // tokens with fewer than k kept
-  double lost_mass = 0;      // of the top-k probability mass: not kept
-  std::optional<double> fill_failed;       // of the nominations: found no slot
-  std::optional<double> failed_attempted;  // of all k' S routes: not kept
-  double unrouted = 0;       // tokens with no expert at all, after FR and IR
-  double residual_loss = 0;  // mean of max(0, 1 - processed mass / top-k mass): the token loss
-  double padded = 0;         // of the E C slots: empty
-  std::optional<double> duplicate_ir;      // IR rows whose expert had the token already, over S
-};
 
 // The routing of one MoE layer over all GPUs of a job.
 struct LayerRouting {
   TokenLoss loss;                        // over all GPUs
   std::int64_t capacity = 0;             // C, slots per expert and source GPU
-  std::int64_t exchanged_capacity = 0;   // rows per (source, expert) block of a padded exchange
+  std::int64_t exchanged_capacity = 0;   // rows per (source, expert) block of a padded exchange:
+                                         // C; under `group` scope the largest of any group
   std::vector<std::int32_t> kept_rows;   // [gpu, expert]: rows kept, fill-in included
   std::vector<std::int32_t> ir_rows;     // [gpu]: rows that gpu computes for IR
 };
@@ -41,10 +30,15 @@ struct RoutingJob {
   int experts = 0;
   int gpus = 0;
   int expert_parallel = 0;      // P; experts are contiguous: expert e on rank e / (E / P)
-  int gpus_per_domain = 0;      // NVLink domain, for +ir@node
+  int gpus_per_domain = 0;      // NVLink domain, for +ir@node; 0: the whole group
   std::int64_t tokens_per_gpu = 0;  // S
   int layers = 0;               // MoE layers, each with its own logits
   std::uint64_t seed = 1;
+
+  // Equal texts route equally, whatever else differs: weights and the way IR is computed do not
+  // count. The logits' part leaves the router out: jobs that agree in it share their logits.
+  std::string key() const;
+  std::string logits_key() const;
 };
 
 // One replica: every layer and every GPU routed by itself.
@@ -54,7 +48,8 @@ struct ReplicaRouting {
 };
 
 // Shares the work between scenarios that route the same logits, and keeps finished results. Safe
-// to use from many threads; bounded memory (least recently used results are dropped).
+// to use from many threads, which help each other with the layers of one batch; bounded memory
+// (least recently used results are dropped).
 class RoutingCache {
  public:
   explicit RoutingCache(std::size_t max_bytes = std::size_t{256} << 20);
@@ -62,6 +57,12 @@ class RoutingCache {
   RoutingCache(const RoutingCache&) = delete;
   RoutingCache& operator=(const RoutingCache&) = delete;
 
+  // Jobs that will be asked for, in that order (a sweep's rows), `replicas` each. The first get() of one of them
+  // then routes those behind it that share its logits in the same pass, as many as the memory
+  // bound allows. Changes the time taken, never a result. Jobs that cannot be are passed over.
+  void announce(std::span<const RoutingJob> jobs, int replicas);
+
+  // Throws what check() throws.
   std::shared_ptr<const ReplicaRouting> get(const RoutingJob& job, int replica);
 
  private:
@@ -71,6 +72,11 @@ class RoutingCache {
 
 // The routing of one replica, not cached. A pure function of its arguments.
 ReplicaRouting simulate_routing(const RoutingJob& job, int replica);
+
+// The same for jobs that share their logits (equal logits_key(); UsageError otherwise): each
+// (layer, GPU) is drawn once and routed under each job. Every result is the one that its job gives
+// alone, to the bit.
+std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica);
 
 // Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens.
 void check(const RoutingJob& job);

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/routing/simd.hpp"
+#include "sim/routing/tile_kernels.hpp"
+
+namespace moesim::routing {
+
+inline constexpr int max_choices = 63;    // k', fill-in included
+inline constexpr int max_experts = 65535;
+
+// Experts [first, last) that a rank's tokens may be rectified to, and how many of them, best
+// first, are wanted.
+struct LocalExperts {
+  int first = 0;
+  int last = 0;
+  int wanted = 0;
+};
+
+// What the router needs to know of a run of tokens: their best experts with probabilities, the
+// same among local experts, and nothing else of the logits. Tokens of several ranks follow each
+// other, rank first, so that a token's index is its place in the total order.
+class ChoiceTable {
+ public:
+  // Forgets all tokens but keeps the memory. `local_sets` sets of local experts, of at most
+  // `locals` places each, are kept per token.
+  void reset(int experts, int choices, int local_sets, int locals, std::int64_t tokens);
+
+  // The tokens of the next rank from row-major logits [tokens, experts]. Throws UsageError naming
+  // rank and token for a logit that is NaN or +inf; logits that are all -inf count as all equal.
+  void append_logits(std::span<const float> logits, std::int64_t tokens, int rank,
+                     std::span<const LocalExperts> local, const TileKernels& kernels);
+
+  // The tokens of the next rank, tile by tile: `fill(first token of the tile, tile)` writes
+  // [expert][16] logits without NaN or +inf.
+  template <typename Fill>
+  void append_tiles(std::int64_t tokens, int rank, std::span<const LocalExperts> local,
+                    const TileKernels& kernels, Fill&& fill) {
+    const std::size_t begin = static_cast<std::size_t>(rank_begin_.back());
+    for (std::int64_t token = 0; token < tokens; token += tile_tokens) {
+      fill(token, tile_.data());
+      const int valid =
+          static_cast<int>(tokens - token < tile_tokens ? tokens - token : tile_tokens);
+      append_tile(begin + static_cast<std::size_t>(token), token, valid, rank, local, kernels);
+    }
+    rank_begin_.push_back(rank_begin_.back() + tokens);
+    for (const LocalExperts& set : local) places_.push_back(set.wanted);
+  }
+
+  int experts() const { return experts_; }
+  int choices() const { return choices_; }
+  // How many local experts the tokens of a rank have in a set.
+  int local_places(int set, int rank) const {
+    return places_[static_cast<std::size_t>(rank * local_sets_ + set)];
+  }
+  int ranks() const { return static_cast<int>(rank_begin_.size()) - 1; }
+  std::int64_t tokens() const { return rank_begin_.back(); }
+  std::int64_t rank_begin(int rank) const {
+    return rank_begin_[static_cast<std::size_t>(rank)];
+  }
+
+  // [tokens] each.
+  const std::uint16_t* expert(int choice) const {
+    return expert_.data() + static_cast<std::size_t>(choice) * stride_;
+  }
+  const float* probability(int choice) const {
+    return probability_.data() + static_cast<std::size_t>(choice) * stride_;
+  }
+  // max over experts of g: the key of token-max.
+  const float* max_probability() const { return probability(0); }
+  const std::uint16_t* local_expert(int set, int place) const {
+    return local_expert_.data() + static_cast<std::size_t>(set * locals_ + place) * stride_;
+  }
+  const float* local_probability(int set, int place) const {
+    return local_probability_.data() + static_cast<std::size_t>(set * locals_ + place) * stride_;
+  }
+
+ private:
+  void append_tile(std::size_t at, std::int64_t token, int valid, int rank,
+                   std::span<const LocalExperts> local, const TileKernels& kernels);
+  void repair(std::int64_t token, int valid, int rank, const float* sum);
+
+  int experts_ = 0;
+  int choices_ = 0;
+  int local_sets_ = 0;
+  int locals_ = 0;
+  std::size_t stride_ = 0;
+  std::vector<std::int64_t> rank_begin_{0};
+  std::vector<int> places_;  // [rank, set]
+  std::vector<std::uint16_t> expert_, local_expert_;    // [choice][stride], [set][place][stride]
+  std::vector<float> probability_, local_probability_;  // the same
+  std::vector<float> tile_, scratch_;                   // [experts][16]
+};
+
+}  // namespace moesim::routing

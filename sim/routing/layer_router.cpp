@@ -1,0 +1,89 @@
+#include "sim/routing/layer_router.hpp"
+
+#include <algorithm>
+
+namespace moesim::routing {
+
+void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource& logits,
+                             int group) {
+  const RoutingJob& first = jobs.front();
+  const int ranks = first.expert_parallel;
+  const GroupPlace place{group * ranks, first.gpus_per_domain};
+  int choices = 0;
+  int sets = 0;
+  int places = 0;
+  std::fill(std::begin(local_set_), std::end(local_set_), -1);
+  for (const RoutingJob& job : jobs) {
+    choices = std::max(choices, job.router.choices());
+    if (job.router.rectification == Rectification::none) continue;
+    int& set = local_set_[static_cast<int>(job.router.rectification)];
+    if (set < 0) set = sets++;
+  }
+  // A set holds what its most demanding job wants.
+  std::vector<LocalExperts> locals(static_cast<std::size_t>(ranks * sets));
+  for (const RoutingJob& job : jobs) {
+    const int set = local_set_[static_cast<int>(job.router.rectification)];
+    for (int rank = 0; set >= 0 && rank < ranks; ++rank) {
+      const LocalExperts wanted = local_experts(job.router, first.experts, ranks, rank, place);
+      LocalExperts& held = locals[static_cast<std::size_t>(rank * sets + set)];
+      if (wanted.wanted > held.wanted) held = wanted;
+      places = std::max(places, held.wanted);
+    }
+  }
+  table_.reset(first.experts, choices, sets, places, first.tokens_per_gpu * ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto gpu = static_cast<std::uint32_t>(place.first_gpu + rank);
+    const std::span<const LocalExperts> sets_of_rank(
+        locals.data() + static_cast<std::size_t>(rank * sets), static_cast<std::size_t>(sets));
+    table_.append_tiles(first.tokens_per_gpu, rank, sets_of_rank, kernels_,
+                        [&](std::int64_t token, float* tile) {
+                          logits.fill_tile(gpu, static_cast<std::uint64_t>(token), kernels_, tile);
+                        });
+  }
+}
+
+void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
+                        std::span<LayerRouting> results) {
+  const RoutingJob& first = jobs.front();
+  const LogitSource logits(first.scores, first.experts, first.seed,
+                           static_cast<std::uint32_t>(replica), static_cast<std::uint32_t>(layer));
+  const auto ranks = static_cast<std::size_t>(first.expert_parallel);
+  const auto experts = static_cast<std::size_t>(first.experts);
+  sums_.assign(jobs.size(), LossSums{});
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
+    results[job] = LayerRouting{};
+    results[job].capacity = jobs[job].router.capacity(first.tokens_per_gpu, first.experts);
+    results[job].kept_rows.resize(static_cast<std::size_t>(first.gpus) * experts);
+    results[job].ir_rows.resize(static_cast<std::size_t>(first.gpus));
+  }
+  for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {
+    draw_group(jobs, logits, group);
+    std::vector<StreamKey> keys;
+    for (int rank = 0; rank < first.expert_parallel; ++rank) {
+      keys.push_back({first.seed, Purpose::drop_priority, static_cast<std::uint32_t>(replica),
+                      static_cast<std::uint32_t>(layer),
+                      static_cast<std::uint32_t>(group * first.expert_parallel + rank)});
+    }
+    orders_.reset(table_, std::move(keys));
+    for (std::size_t job = 0; job < jobs.size(); ++job) {
+      LayerRouting& result = results[job];
+      const std::vector<std::int64_t> capacity(ranks, result.capacity);
+      const RouterConfig& router = jobs[job].router;
+      const int set = local_set_[static_cast<int>(router.rectification)];
+      decision_.decide(router, table_, set, orders_, capacity, false);
+      sums_[job] += decision_.sums();
+      const auto first_gpu = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(group) * ranks);
+      std::copy(decision_.kept_rows().begin(), decision_.kept_rows().end(),
+                result.kept_rows.begin() + first_gpu * static_cast<std::ptrdiff_t>(experts));
+      std::copy(decision_.ir_rows().begin(), decision_.ir_rows().end(),
+                result.ir_rows.begin() + first_gpu);
+      result.exchanged_capacity =
+          std::max(result.exchanged_capacity, decision_.exchanged_capacity());
+    }
+  }
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
+    results[job].loss = sums_[job].loss(jobs[job].router);
+  }
+}
+
+}  // namespace moesim::routing

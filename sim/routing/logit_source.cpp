@@ -1,0 +1,107 @@
+#include "sim/routing/logit_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// log of a Gamma(shape, 1) draw, in log space so that a small shape does not underflow:
+// G(a) = G(a + 1) * u^(1 / a).
+double log_gamma_draw(Stream& stream, double shape) {
+  if (shape >= 1) return std::log(stream.gamma(shape));
+  const double above = std::log(stream.gamma(shape + 1));
+  return above + std::log(stream.uniform()) / shape;
+}
+
+std::vector<double> zipf_offsets(double exponent, int experts, Stream& stream) {
+  std::vector<double> offsets(static_cast<std::size_t>(experts));
+  for (std::size_t place = 0; place < offsets.size(); ++place) {
+    offsets[place] = -exponent * std::log(static_cast<double>(place + 1));
+  }
+  for (std::size_t left = offsets.size(); left > 1; --left) {  // Fisher and Yates
+    const auto pick = static_cast<std::size_t>(stream.uniform() * static_cast<double>(left));
+    std::swap(offsets[left - 1], offsets[std::min(pick, left - 1)]);
+  }
+  return offsets;
+}
+
+std::vector<double> count_offsets(const ScoreSource& source, int experts, std::uint32_t layer) {
+  const auto& popularity = *source.popularity;
+  const std::vector<double>& shares = popularity[layer % popularity.size()];
+  if (shares.size() > static_cast<std::size_t>(experts)) {
+    throw UsageError(fmt::format("{} counts {} experts, the job has {}: choose --experts {}",
+                                 source.file, shares.size(), experts, shares.size()));
+  }
+  std::vector<double> offsets(static_cast<std::size_t>(experts),
+                              -std::numeric_limits<double>::infinity());
+  std::transform(shares.begin(), shares.end(), offsets.begin(),
+                 [](double share) { return std::log(share); });
+  return offsets;
+}
+
+}  // namespace
+
+LogitSource::LogitSource(const ScoreSource& source, int experts, std::uint64_t seed,
+                         std::uint32_t replica, std::uint32_t layer)
+    : normal_(source.kind == ScoreSource::Kind::gaussian),
+      key_{seed, Purpose::logits, replica, layer, 0} {
+  Stream stream(StreamKey{seed, Purpose::expert_bias, replica, layer, 0});
+  std::vector<double> offsets(static_cast<std::size_t>(experts), 0.0);
+  switch (source.kind) {
+    case ScoreSource::Kind::gaussian:
+      for (double& offset : offsets) offset = source.parameter * stream.normal();
+      break;
+    case ScoreSource::Kind::zipf:
+      offsets = zipf_offsets(source.parameter, experts, stream);
+      break;
+    case ScoreSource::Kind::dirichlet:
+      for (double& offset : offsets) offset = log_gamma_draw(stream, source.parameter);
+      break;
+    case ScoreSource::Kind::counts:
+      offsets = count_offsets(source, experts, layer);
+      break;
+  }
+  if (!normal_) {  // popularities are shares: the most popular expert sets the level
+    const double largest = *std::max_element(offsets.begin(), offsets.end());
+    for (double& offset : offsets) offset -= largest;
+  }
+  offsets_.assign(offsets.begin(), offsets.end());
+}
+
+void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
+                            const TileKernels& kernels, float* tile) const {
+  StreamKey key = key_;
+  key.rank = rank;
+  const NoiseKey noise{philox_words(key), first_token};
+  const int experts = static_cast<int>(offsets_.size());
+  (normal_ ? kernels.gaussian : kernels.gumbel)(noise, experts, offsets_.data(), tile);
+}
+
+std::vector<float> LogitSource::rank_logits(std::uint32_t rank, std::int64_t tokens,
+                                            const TileKernels& kernels) const {
+  const std::size_t experts = offsets_.size();
+  std::vector<float> logits(static_cast<std::size_t>(tokens) * experts);
+  std::vector<float> tile(experts * tile_tokens);
+  for (std::int64_t first = 0; first < tokens; first += tile_tokens) {
+    fill_tile(rank, static_cast<std::uint64_t>(first), kernels, tile.data());
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(tile_tokens, tokens - first));
+    for (std::size_t token = 0; token < count; ++token) {
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        logits[(static_cast<std::size_t>(first) + token) * experts + expert] =
+            tile[expert * tile_tokens + token];
+      }
+    }
+  }
+  return logits;
+}
+
+}  // namespace moesim::routing

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/routing/score_source.hpp"
+#include "sim/routing/tile_kernels.hpp"
+
+namespace moesim::routing {
+
+// Draws the logits of one layer of one replica. Every (rank, token) has random numbers of its own,
+// so any part can be drawn by itself, in any order, by any thread.
+class LogitSource {
+ public:
+  // `experts` as in the job: a counts file of fewer experts leaves the others unpopular, one of
+  // more is an error (UsageError).
+  LogitSource(const ScoreSource& source, int experts, std::uint64_t seed, std::uint32_t replica,
+              std::uint32_t layer);
+
+  // The logits of 16 tokens from `first_token` on (a multiple of 16) of a rank: [expert][16].
+  void fill_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
+                 float* tile) const;
+
+  // The logits of all tokens of a rank, row-major [tokens, experts]: the same bits as the tiles.
+  std::vector<float> rank_logits(std::uint32_t rank, std::int64_t tokens,
+                                 const TileKernels& kernels) const;
+
+  // What noise is added to: the bias per expert, or the log-popularity. Of this layer and replica,
+  // the same on all ranks.
+  const std::vector<float>& offsets() const { return offsets_; }
+
+ private:
+  bool normal_ = true;
+  StreamKey key_;
+  std::vector<float> offsets_;
+};
+
+}  // namespace moesim::routing

@@ -1,0 +1,212 @@
+#include "sim/routing/route_orders.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+namespace moesim::routing {
+
+namespace {
+
+constexpr int most_digit_bits = 13;  // a histogram of 32 KiB stays in the first-level cache
+
+// Probabilities are never negative, so their bits order as they do.
+std::uint32_t bits_of(float probability) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &probability, sizeof bits);
+  return bits;
+}
+
+}  // namespace
+
+void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t* order,
+                     SortScratch& scratch) {
+  if (count == 0) return;
+  const auto [least, most] = std::minmax_element(keys, keys + count);
+  const std::uint32_t largest = *most;
+  const int bits = std::bit_width(largest - *least);
+  const int passes = std::max(1, (bits + most_digit_bits - 1) / most_digit_bits);
+  const int digit_bits = (bits + passes - 1) / passes;
+  const std::size_t bins = std::size_t{1} << digit_bits;
+  scratch.items.resize(std::max(scratch.items.size(), count));
+  scratch.spare.resize(std::max(scratch.spare.size(), count));
+  scratch.histogram.assign(bins * static_cast<std::size_t>(passes), 0);
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::uint32_t distance = largest - keys[index];
+    scratch.items[index] = std::uint64_t{distance} << 32 | index;
+    for (int pass = 0; pass < passes; ++pass) {
+      const std::size_t digit = (distance >> (pass * digit_bits)) & (bins - 1);
+      ++scratch.histogram[static_cast<std::size_t>(pass) * bins + digit];
+    }
+  }
+  for (int pass = 0; pass < passes; ++pass) {
+    std::uint32_t* next = scratch.histogram.data() + static_cast<std::size_t>(pass) * bins;
+    std::uint32_t start = 0;
+    for (std::size_t bin = 0; bin < bins; ++bin) start += std::exchange(next[bin], start);
+    const int shift = 32 + pass * digit_bits;
+    const bool last = pass + 1 == passes;
+    for (std::size_t index = 0; index < count; ++index) {
+      const std::uint64_t item = scratch.items[index];
+      const std::uint32_t to = next[(item >> shift) & (bins - 1)]++;
+      if (last) {
+        order[to] = static_cast<std::uint32_t>(item);
+      } else {
+        scratch.spare[to] = item;
+      }
+    }
+    std::swap(scratch.items, scratch.spare);
+  }
+}
+
+void RouteOrders::reset(const ChoiceTable& table, std::vector<StreamKey> rank_keys) {
+  table_ = &table;
+  rank_keys_ = std::move(rank_keys);
+  for (auto& [key, cached] : queues_) cached.valid = false;
+  for (auto& [key, cached] : orders_) cached.valid = false;
+}
+
+int RouteOrders::domains(CapacityScope scope) const {
+  return scope == CapacityScope::source ? table_->ranks() : 1;
+}
+
+std::int64_t RouteOrders::domain_begin(CapacityScope scope, int domain) const {
+  return scope == CapacityScope::source ? table_->rank_begin(domain) : 0;
+}
+
+std::int64_t RouteOrders::domain_end(CapacityScope scope, int domain) const {
+  return scope == CapacityScope::source ? table_->rank_begin(domain + 1) : table_->tokens();
+}
+
+RouteOrders::Cached& RouteOrders::slot(const Key& key) { return queues_[key]; }
+
+const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope, Kind kind) {
+  CachedOrder& cached = orders_[{scope, kind}];
+  if (cached.valid) return cached.order;
+  const auto tokens = static_cast<std::size_t>(table_->tokens());
+  cached.order.resize(tokens);
+  keys_.resize(tokens);
+  if (kind == Kind::token_max) {
+    std::transform(table_->max_probability(), table_->max_probability() + tokens, keys_.begin(),
+                   bits_of);
+  } else {
+    for (int rank = 0; rank < table_->ranks(); ++rank) {
+      const std::int64_t begin = table_->rank_begin(rank);
+      const std::int64_t count = table_->rank_begin(rank + 1) - begin;
+      for (std::int64_t token = 0; token < count; token += 4) {
+        const PhiloxBlock block = philox_block(rank_keys_[static_cast<std::size_t>(rank)],
+                                               static_cast<std::uint64_t>(token / 4));
+        for (std::int64_t word = 0; word < 4 && token + word < count; ++word) {
+          keys_[static_cast<std::size_t>(begin + token + word)] =
+              block[static_cast<std::size_t>(word)];
+        }
+      }
+    }
+  }
+  for (int domain = 0; domain < domains(scope); ++domain) {
+    const std::int64_t begin = domain_begin(scope, domain);
+    const auto count = static_cast<std::size_t>(domain_end(scope, domain) - begin);
+    std::uint32_t* order = cached.order.data() + begin;
+    sort_descending(keys_.data() + begin, count, order, scratch_);
+    if (begin == 0) continue;
+    for (std::size_t index = 0; index < count; ++index) {
+      order[index] += static_cast<std::uint32_t>(begin);
+    }
+  }
+  cached.valid = true;
+  return cached.order;
+}
+
+void RouteOrders::enqueue(CapacityScope scope, const std::uint32_t* order, int choice,
+                          Queue& queue) {
+  const auto experts = static_cast<std::size_t>(table_->experts());
+  const std::uint16_t* expert = table_->expert(choice);
+  queue.place.resize(static_cast<std::size_t>(table_->tokens()));
+  queue.length.assign(static_cast<std::size_t>(domains(scope)) * experts, 0);
+  for (int domain = 0; domain < domains(scope); ++domain) {
+    std::int32_t* length = queue.length.data() + static_cast<std::size_t>(domain) * experts;
+    const auto begin = static_cast<std::size_t>(domain_begin(scope, domain));
+    const auto end = static_cast<std::size_t>(domain_end(scope, domain));
+    for (std::size_t index = begin; index < end; ++index) {
+      const std::size_t token = order == nullptr ? index : order[index];
+      queue.place[token] = length[expert[token]]++;
+    }
+  }
+}
+
+const Queue& RouteOrders::by_priority(CapacityScope scope, Priority priority, int choice) {
+  const Kind kind = priority == Priority::token_max  ? Kind::token_max
+                    : priority == Priority::position ? Kind::position
+                                                     : Kind::random;
+  Cached& cached = slot({scope, kind, 0, choice});
+  if (!cached.valid) {
+    const bool sorted = kind != Kind::position;
+    enqueue(scope, sorted ? sorted_tokens(scope, kind).data() : nullptr, choice, cached.queue);
+    cached.valid = true;
+  }
+  return cached.queue;
+}
+
+const Queue& RouteOrders::by_nominee(CapacityScope scope, int choice) {
+  Cached& cached = slot({scope, Kind::nominee, 0, choice});
+  if (cached.valid) return cached.queue;
+  const auto tokens = static_cast<std::size_t>(table_->tokens());
+  keys_.resize(tokens);
+  order_.resize(tokens);
+  std::transform(table_->probability(choice), table_->probability(choice) + tokens, keys_.begin(),
+                 bits_of);
+  for (int domain = 0; domain < domains(scope); ++domain) {
+    const std::int64_t begin = domain_begin(scope, domain);
+    const auto count = static_cast<std::size_t>(domain_end(scope, domain) - begin);
+    std::uint32_t* order = order_.data() + begin;
+    sort_descending(keys_.data() + begin, count, order, scratch_);
+    for (std::size_t index = 0; index < count; ++index) {
+      order[index] += static_cast<std::uint32_t>(begin);
+    }
+  }
+  enqueue(scope, order_.data(), choice, cached.queue);
+  cached.valid = true;
+  return cached.queue;
+}
+
+const Queue& RouteOrders::by_own_score(CapacityScope scope, int top_k, int choice) {
+  Cached& cached = slot({scope, Kind::own, top_k, choice});
+  if (!cached.valid) make_own(scope, top_k);
+  return cached.queue;
+}
+
+void RouteOrders::make_own(CapacityScope scope, int top_k) {
+  const auto experts = static_cast<std::size_t>(table_->experts());
+  const auto width = static_cast<std::size_t>(top_k);
+  std::vector<Queue*> queues;
+  for (int choice = 0; choice < top_k; ++choice) {
+    Cached& cached = slot({scope, Kind::own, top_k, choice});
+    cached.valid = true;
+    cached.queue.place.resize(static_cast<std::size_t>(table_->tokens()));
+    queues.push_back(&cached.queue);
+  }
+  std::vector<std::int32_t>& length = queues[0]->length;
+  length.assign(static_cast<std::size_t>(domains(scope)) * experts, 0);
+  for (int domain = 0; domain < domains(scope); ++domain) {
+    const auto begin = static_cast<std::size_t>(domain_begin(scope, domain));
+    const auto count = static_cast<std::size_t>(domain_end(scope, domain)) - begin;
+    keys_.resize(count * width);
+    order_.resize(count * width);
+    for (std::size_t token = 0; token < count; ++token) {
+      for (std::size_t choice = 0; choice < width; ++choice) {
+        keys_[token * width + choice] =
+            bits_of(table_->probability(static_cast<int>(choice))[begin + token]);
+      }
+    }
+    sort_descending(keys_.data(), count * width, order_.data(), scratch_);
+    for (const std::uint32_t route : order_) {
+      const std::size_t token = begin + route / width;
+      const std::size_t choice = route % width;
+      const std::uint16_t expert = table_->expert(static_cast<int>(choice))[token];
+      queues[choice]->place[token] = length[static_cast<std::size_t>(domain) * experts + expert]++;
+    }
+  }
+  for (Queue* queue : queues) queue->length = queues[0]->length;
+}
+
+}  // namespace moesim::routing

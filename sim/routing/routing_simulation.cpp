@@ -1,0 +1,131 @@
+#include "sim/routing/routing_simulation.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/choice_table.hpp"
+#include "sim/routing/layer_router.hpp"
+#include "sim/routing/mean_loss.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// Two files of one name may differ (one was edited between two loads): their contents count.
+std::uint64_t digest(const ScoreSource& source) {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  if (source.popularity == nullptr) return hash;
+  for (const std::vector<double>& layer : *source.popularity) {
+    for (const double share : layer) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, &share, sizeof bits);
+      hash = (hash ^ bits) * 0x100000001b3U;
+    }
+    hash = (hash ^ layer.size()) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+void check_sizes(const RoutingJob& job) {
+  if (job.gpus < 1) throw UsageError(fmt::format("--gpus is {}: at least 1", job.gpus));
+  if (job.gpus >= 1 << 24) {
+    throw UsageError(fmt::format("--gpus is {}: at most {}", job.gpus, (1 << 24) - 1));
+  }
+  if (job.expert_parallel < 1) {
+    throw UsageError(fmt::format("--expert-parallel is {}: at least 1", job.expert_parallel));
+  }
+  if (job.expert_parallel > job.gpus || job.gpus % job.expert_parallel != 0) {
+    throw UsageError(fmt::format(
+        "{} GPUs do not divide into expert-parallel groups of {}: choose --expert-parallel as a "
+        "divisor of --gpus",
+        job.gpus, job.expert_parallel));
+  }
+  if (job.experts < 1 || job.experts > max_experts) {
+    throw UsageError(fmt::format("--experts is {}: from 1 to {}", job.experts, max_experts));
+  }
+  if (job.experts % job.expert_parallel != 0) {
+    throw UsageError(fmt::format(
+        "{} experts do not divide over {} expert-parallel ranks: choose --experts as a multiple of "
+        "--expert-parallel, or a smaller --expert-parallel",
+        job.experts, job.expert_parallel));
+  }
+  if (job.tokens_per_gpu < 1) throw UsageError("there are no tokens: --tokens-per-gpu is below 1");
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (job.tokens_per_gpu > most / max_choices / job.expert_parallel) {
+    throw UsageError(fmt::format("{} tokens per GPU are too many to route at token level: at most "
+                                 "{} with --expert-parallel {}",
+                                 job.tokens_per_gpu, most / max_choices / job.expert_parallel,
+                                 job.expert_parallel));
+  }
+  if (job.layers < 1 || job.layers > 65535) {
+    throw UsageError(fmt::format("{} MoE layers: from 1 to 65535 can be routed", job.layers));
+  }
+}
+
+}  // namespace
+
+std::string RoutingJob::logits_key() const {
+  return fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores), experts, gpus,
+                     expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed);
+}
+
+std::string RoutingJob::key() const {
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(),
+                     router.capacity_factor.text(), name_of(router.capacity_convention),
+                     name_of(router.capacity_scope), router.min_capacity, name_of(router.priority),
+                     router.fill_in ? name_of(router.fill_order) : "",
+                     router.rectification == Rectification::none ? ""
+                                                                 : name_of(router.ir_duplicates));
+}
+
+void check(const RoutingJob& job) {
+  const RouterConfig& router = job.router;
+  if (router.is_dense()) {
+    throw UsageError("a dense model routes nothing: choose --router top1, top2, ...");
+  }
+  check_sizes(job);
+  if (router.top_k < 1) throw UsageError("--top-k has to be at least 1");
+  if (router.choices() > max_choices) {
+    throw UsageError(fmt::format("{} choices per token: at most {}", router.choices(),
+                                 max_choices));
+  }
+  if (router.choices() > job.experts) {
+    throw UsageError(fmt::format(
+        "{} needs {} different experts per token{}, but there are {}: lower --top-k or raise "
+        "--experts",
+        router.name(), router.choices(), router.fill_in ? " (one more for fill-in)" : "",
+        job.experts));
+  }
+}
+
+std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica) {
+  if (jobs.empty()) return {};
+  const std::string shared = jobs.front().logits_key();
+  for (const RoutingJob& job : jobs) {
+    check(job);
+    if (job.logits_key() != shared) {
+      throw UsageError("jobs that are routed together have to share their logits");
+    }
+  }
+  std::vector<ReplicaRouting> results(jobs.size());
+  std::vector<LayerRouting> layer_results(jobs.size());
+  LayerRouter router;
+  for (int layer = 0; layer < jobs.front().layers; ++layer) {
+    router.route(jobs, replica, layer, layer_results);
+    for (std::size_t job = 0; job < jobs.size(); ++job) {
+      results[job].layers.push_back(std::move(layer_results[job]));
+    }
+  }
+  for (ReplicaRouting& result : results) result.loss = mean_loss(result.layers);
+  return results;
+}
+
+ReplicaRouting simulate_routing(const RoutingJob& job, int replica) {
+  return std::move(simulate_routing(std::span<const RoutingJob>(&job, 1), replica).front());
+}
+
+}  // namespace moesim::routing

@@ -38,23 +38,36 @@ void check_shape(const AttentionShape& shape) {
 
 AttentionCurve::Variable AttentionCurve::read_variable(const Node& node, const std::string& name) {
   constexpr std::array<const char*, variable_count> names = {
-      "log2_sequence", "log2_batch_heads", "log2_kv_heads", "log2_group", "log2_batch"};
+      "log2_sequence", "log2_tile_heads", "log2_group", "log2_kv_heads", "log2_footprint"};
   for (int variable = 0; variable < variable_count; ++variable) {
     if (name == names.at(static_cast<std::size_t>(variable))) return Variable(variable);
   }
   node.fail("unknown variable '" + name + "'");
 }
 
+// Which tokens' query heads share tiles with their group: of all sequences, or of single tokens.
+bool AttentionCurve::read_packs_always(const Node& node) {
+  const std::string packs = node.text("packs_groups");
+  if (packs != "always" && packs != "single-token") {
+    node.fail("expected \"always\" or \"single-token\"", "packs_groups");
+  }
+  return packs == "always";
+}
+
 AttentionCurve::AttentionCurve(const Node& node)
     : head_dim_(node.at("params").positive_integer("head_dim")),
       sms_(node.at("physics").positive("sms")),
+      l2_bytes_(node.at("physics").positive("l2_bytes")),
       tile_rows_(node.at("physics").positive("tile_rows")),
+      tile_keys_(node.at("physics").positive("tile_keys")),
+      packs_always_(read_packs_always(node.at("physics"))),
       launch_us_(node.at("physics").positive("launch_us")),
       tile_us_(node.at("physics").positive("tile_us")),
       block_us_(node.at("physics").positive("block_us")),
       bytes_per_us_(node.at("physics").positive("bytes_per_us")),
       floor_power_(node.at("physics").positive("floor_power")),
       overlap_power_(node.at("physics").positive("overlap_power")),
+      single_token_copy_us_(node.at("physics").number("single_token_copy_us")),
       cache_log2_kv_heads_(node.at("physics").numbers("cache_log2_kv_heads")),
       cache_log_us_per_token_(node.at("physics").numbers("cache_log_us_per_token")),
       longest_(node.at("valid").numbers("sequence").back()),
@@ -74,15 +87,22 @@ AttentionCurve::AttentionCurve(const Node& node)
   }
 }
 
+AttentionCurve::Tiling AttentionCurve::tiling(const AttentionShape& shape) const {
+  const bool packed = packs_always_ || shape.sequence == 1;
+  const std::int64_t heads_per_group = shape.heads / shape.kv_heads;
+  const std::int64_t rows = packed ? shape.sequence * heads_per_group : shape.sequence;
+  const std::int64_t groups = shape.batch * (packed ? shape.kv_heads : shape.heads);
+  return {static_cast<double>(groups), std::ceil(static_cast<double>(rows) / tile_rows_),
+          std::ceil(static_cast<double>(shape.sequence) / tile_keys_)};
+}
+
 double AttentionCurve::physics_us(const AttentionShape& shape) const {
+  const Tiling tiles = tiling(shape);
   const auto tokens = static_cast<double>(shape.batch * shape.sequence);
-  const auto batch_heads = static_cast<double>(shape.batch * shape.heads);
-  const double query_tiles = std::ceil(static_cast<double>(shape.sequence) / tile_rows_);
-  // Query tile number q of a sequence meets q key tiles: the triangle below the diagonal.
-  const double key_tiles = query_tiles * (query_tiles + 1) / 2;
-  const double average =
-      batch_heads * (tile_us_ * key_tiles + block_us_ * query_tiles) / sms_;
-  const double longest = tile_us_ * query_tiles + block_us_;
+  // Below the diagonal a query tile meets half the key tiles on average, and its own.
+  const double average = tiles.groups * tiles.query_tiles *
+                         (tile_us_ * (tiles.key_tiles + 1) / 2 + block_us_) / sms_;
+  const double longest = tile_us_ * tiles.key_tiles + block_us_;
   const double compute = std::pow(std::pow(average, 4) + std::pow(longest, 4), 0.25);
   const auto row_bytes =
       static_cast<double>(2 * shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads));
@@ -93,27 +113,40 @@ double AttentionCurve::physics_us(const AttentionShape& shape) const {
   const double core = std::pow(std::pow(compute, overlap_power_) + std::pow(memory, overlap_power_),
                                1 / overlap_power_) +
                       cache;
-  return std::pow(std::pow(launch_us_, floor_power_) + std::pow(core, floor_power_),
-                  1 / floor_power_);
+  const double kernels = std::pow(
+      std::pow(launch_us_, floor_power_) + std::pow(core, floor_power_), 1 / floor_power_);
+  // Packing a single token's group transposes batch and groups: a copy if neither is 1.
+  const bool copies = !packs_always_ && shape.sequence == 1 && shape.heads > shape.kv_heads &&
+                      shape.kv_heads > 1 && shape.batch > 1;
+  return kernels + (copies ? single_token_copy_us_ : 0);
+}
+
+std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
+    const AttentionShape& shape) const {
+  const Tiling tiles = tiling(shape);
+  const auto length = static_cast<double>(shape.sequence);
+  const auto values = static_cast<double>(2 * shape.head_dim * shape.batch * shape.sequence *
+                                          (2 * shape.heads + 4 * shape.kv_heads));
+  std::array<double, variable_count> result{};
+  result[sequence] = std::log2(length);
+  result[tile_heads] =
+      std::log2(tiles.groups * tiles.query_tiles / std::ceil(length / tile_rows_));
+  result[group] = std::log2(static_cast<double>(shape.heads / shape.kv_heads));
+  result[kv_heads] = std::log2(static_cast<double>(shape.kv_heads));
+  // Queries, keys, values, outputs and the cache written, against the L2.
+  result[footprint] = std::log2(values / l2_bytes_);
+  return result;
 }
 
 Estimate AttentionCurve::estimate(const AttentionShape& shape, bool backward) const {
   check_shape(shape);
-  std::array<double, variable_count> variables{};
-  const auto log2_of = [](std::int64_t value) { return std::log2(static_cast<double>(value)); };
-  variables[sequence] = log2_of(shape.sequence);
-  variables[batch_heads] = log2_of(shape.batch * shape.heads);
-  variables[kv_heads] = log2_of(shape.kv_heads);
-  variables[group] = log2_of(shape.heads / shape.kv_heads);
-  variables[batch] = log2_of(shape.batch);
+  const std::array<double, variable_count> known = variables(shape);
   double correction = 0;
-  for (const Term& term : terms_) {
-    correction += term.grid.at(variables.at(term.x), variables.at(term.y));
-  }
+  for (const Term& term : terms_) correction += term.grid.at(known.at(term.x), known.at(term.y));
   const double forward_us = physics_us(shape) * std::exp(correction);
   const double octaves =
-      std::max(variables[sequence] - std::log2(longest_), 0.0) +
-      std::max(variables[batch_heads] - std::log2(most_batch_heads_), 0.0);
+      std::max(known[sequence] - std::log2(longest_), 0.0) +
+      std::max(std::log2(static_cast<double>(shape.batch * shape.heads) / most_batch_heads_), 0.0);
   Estimate estimate;
   // The backward pass rests on a ratio of FLOPs alone: its bar is one octave wider.
   const double widen = widening(octaves + (backward ? 1 : 0));

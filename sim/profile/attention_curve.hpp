@@ -23,7 +23,8 @@ struct AttentionShape {
 
 // The time of fused causal attention (FlashAttention tiles) for one head size. Physics: query
 // tiles of all heads spread over the SMs, each walking the key tiles up to its diagonal (Dao,
-// FlashAttention-2, 2023, arXiv:2307.08691), the longest tile as a floor, reads and writes at the
+// FlashAttention-2, 2023, arXiv:2307.08691), the longest tile as a floor; the query heads of a
+// group packed into one tile where the kernel does so (FlashAttention-3); reads and writes at the
 // memory bandwidth, the write of keys and values to the cache, a launch floor; then small smooth
 // corrections in log time.
 class AttentionCurve {
@@ -41,24 +42,37 @@ class AttentionCurve {
 
  private:
   // The variables a correction term may name, in log2.
-  enum Variable { sequence, batch_heads, kv_heads, group, batch, variable_count };
+  enum Variable { sequence, tile_heads, group, kv_heads, footprint, variable_count };
   struct Term {
     LogGrid grid;
     Variable x;
     Variable y;
   };
+  // How the query rows of a shape are cut into tiles.
+  struct Tiling {
+    double groups;       // sets of query rows that share tiles
+    double query_tiles;  // of one group
+    double key_tiles;    // of a whole sequence
+  };
   static Variable read_variable(const Node& node, const std::string& name);
+  static bool read_packs_always(const Node& node);
+  Tiling tiling(const AttentionShape& shape) const;
   double physics_us(const AttentionShape& shape) const;
+  std::array<double, variable_count> variables(const AttentionShape& shape) const;
 
   std::int64_t head_dim_;
   double sms_;
+  double l2_bytes_;
   double tile_rows_;
+  double tile_keys_;
+  bool packs_always_;
   double launch_us_;
   double tile_us_;
   double block_us_;
   double bytes_per_us_;
   double floor_power_;
   double overlap_power_;
+  double single_token_copy_us_;
   std::vector<double> cache_log2_kv_heads_;
   std::vector<double> cache_log_us_per_token_;
   std::vector<Term> terms_;

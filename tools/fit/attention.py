@@ -12,25 +12,43 @@ TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200"}
 BARS = {"a100": (0.02, 0.07), "h100": (0.03, 0.10), "h200": (0.03, 0.10)}
 SOURCE = "vLLM attention sweep of ai-dynamo/aiconfigurator (Apache-2.0)"
 KERNELS = {"a100": "FlashAttention-2", "h100": "FlashAttention-3", "h200": "FlashAttention-3"}
-TILE_ROWS = 128
+# Query rows of a tile by head size (FlashAttention-3's hopper/tile_size.h; FlashAttention-2 has 128
+# at head size 128); keys are counted in tiles of 128 throughout.
+TILE_ROWS = {64: 192}
+TILE_KEYS = 128
+# FlashAttention-3 packs the query heads of a group into one tile; FlashAttention-2 does so only for
+# a single query token, where it also pays a copy if neither batch nor groups are 1.
+PACKS = {"a100": "single-token", "h100": "always", "h200": "always"}
 FOLDS = 5
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 SHAPE = ["batch", "sequence", "heads", "kv_heads", "head_dim"]
 
 KV_KNOTS = np.log2([1, 2, 4, 8, 16, 32, 64])
-SEQUENCE_KNOTS = np.log2([1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384])
+SEQUENCE_KNOTS = np.log2([1, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048, 4096, 8192, 16384])
 FEW_SEQUENCES = np.log2([1, 16, 128, 512, 1024, 4096, 16384])
 HEAD_KNOTS = np.arange(0, 15, 1.0)
 GROUP_KNOTS = np.array([0, 1, 2, 3, 4, 6.0])
-TERMS = (("log2_sequence", SEQUENCE_KNOTS, "log2_batch_heads", HEAD_KNOTS),
-         ("log2_sequence", SEQUENCE_KNOTS, "log2_kv_heads", KV_KNOTS),
-         ("log2_sequence", FEW_SEQUENCES, "log2_group", GROUP_KNOTS))
+FOOTPRINT_KNOTS = np.array([-6, -4, -2, -1, -0.5, 0, 0.5, 1, 2, 4, 6])
+TERMS = (("log2_sequence", SEQUENCE_KNOTS, "log2_tile_heads", HEAD_KNOTS),
+         ("log2_sequence", FEW_SEQUENCES, "log2_group", GROUP_KNOTS),
+         ("log2_footprint", FOOTPRINT_KNOTS, "log2_kv_heads", KV_KNOTS))
 SMOOTHNESS, SHRINKAGE, ROBUST_SCALE = 0.3, 0.1, 0.04
 
-PARAMETERS = ("launch_us", "tile_us", "block_us", "bytes_per_us", "floor_power", "overlap_power")
-START = np.log([10, 1.0, 1.0, 1.5e6, 1.5, 2])
-LOWEST = np.log([3, 0.05, 0.01, 2e5, 1, 1])
-HIGHEST = np.log([30, 50, 10, 1e7, 6, 6])
+PARAMETERS = ("launch_us", "tile_us", "block_us", "bytes_per_us", "floor_power", "overlap_power",
+              "single_token_copy_us")
+START = np.log([10, 1.0, 0.5, 1.5e6, 1.5, 2, 5])
+LOWEST = np.log([3, 0.05, 0.01, 2e5, 1, 1, 0.01])
+HIGHEST = np.log([30, 50, 10, 2e7, 8, 8, 20])
+
+
+class Machine:
+    """What the tile model must know of a GPU and of the kernels that ran on it."""
+
+    def __init__(self, table, device, head_dim):
+        self.sms = device["sms"]["value"]
+        self.l2_bytes = device["l2_bytes"]["value"]
+        self.packs = PACKS[table]
+        self.tile_rows = TILE_ROWS.get(head_dim, 128) if table != "a100" else 128
 
 
 def load(data, table):
@@ -56,43 +74,59 @@ def hats(x, knots):
     return weights
 
 
-def physics(logs, rows, sms):
+def tiling(rows, machine):
+    """(groups of query rows, query tiles of one group, key tiles of a whole sequence)."""
+    sequence, group = rows.sequence.to_numpy(float), (rows.heads // rows.kv_heads).to_numpy()
+    packed = (sequence == 1) | (machine.packs == "always")
+    query_rows = np.where(packed, sequence * group, sequence)
+    groups = rows.batch.to_numpy() * np.where(packed, rows.kv_heads, rows.heads)
+    return groups, np.ceil(query_rows / machine.tile_rows), np.ceil(sequence / TILE_KEYS)
+
+
+def physics(logs, rows, machine):
     """Microseconds of the tile model; `logs` are the logarithms of PARAMETERS, then of the cache
     write per token at KV_KNOTS."""
-    launch, tile, block, rate, floor_power, overlap = np.exp(logs[:len(PARAMETERS)])
-    sequence = rows.sequence.to_numpy(float)
-    heads, tokens = (rows.batch * rows.heads).to_numpy(float), (rows.batch * rows.sequence).to_numpy()
-    query_tiles = np.ceil(sequence / TILE_ROWS)
-    average = heads * (tile * query_tiles * (query_tiles + 1) / 2 + block * query_tiles) / sms
-    longest = tile * query_tiles + block
+    launch, tile, block, rate, floor_power, overlap, copy = np.exp(logs[:len(PARAMETERS)])
+    groups, query_tiles, key_tiles = tiling(rows, machine)
+    tokens = (rows.batch * rows.sequence).to_numpy(float)
+    average = groups * query_tiles * (tile * (key_tiles + 1) / 2 + block) / machine.sms
+    longest = tile * key_tiles + block
     compute = (average**4 + longest**4) ** 0.25
     row_bytes = 2 * rows.head_dim.to_numpy() * (2 * rows.heads + 2 * rows.kv_heads).to_numpy()
     memory = tokens * row_bytes / rate
     cache = tokens * np.exp(hats(np.log2(rows.kv_heads), KV_KNOTS) @ logs[len(PARAMETERS):])
     core = (compute**overlap + memory**overlap) ** (1 / overlap) + cache
-    return (launch**floor_power + core**floor_power) ** (1 / floor_power)
+    copied = ((rows.sequence == 1) & (rows.heads > rows.kv_heads) & (rows.kv_heads > 1)
+              & (rows.batch > 1)).to_numpy()
+    extra = np.where(copied & (machine.packs == "single-token"), copy, 0.0)
+    return (launch**floor_power + core**floor_power) ** (1 / floor_power) + extra
 
 
-def fit_physics(rows, sms):
+def fit_physics(rows, machine):
     target = np.log(rows.time_us.to_numpy())
     bounds = (np.append(LOWEST, np.full(len(KV_KNOTS), -14)),
               np.append(HIGHEST, np.full(len(KV_KNOTS), 0)))
     start = np.append(START, np.full(len(KV_KNOTS), np.log(1e-3)))
-    found = least_squares(lambda logs: np.log(physics(logs, rows, sms)) - target, start,
+    found = least_squares(lambda logs: np.log(physics(logs, rows, machine)) - target, start,
                           loss="soft_l1", f_scale=0.03, bounds=bounds)
     return found.x
 
 
-def variables(rows):
-    columns = {"log2_sequence": rows.sequence, "log2_batch_heads": rows.batch * rows.heads,
-               "log2_kv_heads": rows.kv_heads, "log2_group": rows.heads // rows.kv_heads,
-               "log2_batch": rows.batch}
-    return {name: np.log2(column.to_numpy(float)) for name, column in columns.items()}
+def variables(rows, machine):
+    groups, query_tiles, _ = tiling(rows, machine)
+    unpacked_tiles = np.ceil(rows.sequence.to_numpy(float) / machine.tile_rows)
+    footprint = (2.0 * rows.head_dim * rows.batch * rows.sequence
+                 * (2 * rows.heads + 4 * rows.kv_heads)).to_numpy(float)
+    return {"log2_sequence": np.log2(rows.sequence.to_numpy(float)),
+            "log2_tile_heads": np.log2(groups * query_tiles / unpacked_tiles),
+            "log2_group": np.log2((rows.heads // rows.kv_heads).to_numpy(float)),
+            "log2_kv_heads": np.log2(rows.kv_heads.to_numpy(float)),
+            "log2_footprint": np.log2(footprint / machine.l2_bytes)}
 
 
-def design(rows):
+def design(rows, machine):
     """[points, all grid knots] weights of the correction terms."""
-    known, blocks = variables(rows), []
+    known, blocks = variables(rows, machine), []
     for x, x_knots, y, y_knots in TERMS:
         across, along = hats(known[x], x_knots), hats(known[y], y_knots)
         blocks.append((across[:, :, None] * along[:, None, :]).reshape(len(rows), -1))
@@ -122,9 +156,9 @@ def penalty():
     return form
 
 
-def fit_corrections(rows, errors):
+def fit_corrections(rows, machine, errors):
     """Grid values from log errors: penalised least squares, reweighted towards least absolutes."""
-    weights_of, form, trust = design(rows), penalty(), np.ones(len(rows))
+    weights_of, form, trust = design(rows, machine), penalty(), np.ones(len(rows))
     for _ in range(6):
         values = np.linalg.solve(weights_of.T @ (weights_of * trust[:, None]) + form,
                                  weights_of.T @ (trust * errors))
@@ -132,30 +166,35 @@ def fit_corrections(rows, errors):
     return values
 
 
-def fit(rows, sms):
+def fit(rows, machine):
     """(physics logs, correction values), rounded as the document carries them."""
-    logs = np.round(fit_physics(rows, sms), 9)
-    errors = np.log(rows.time_us.to_numpy() / physics(logs, rows, sms))
-    return logs, np.round(fit_corrections(rows, errors), 5)
+    logs = fit_physics(rows, machine)
+    logs = np.append(np.log([float(f"{each:.6g}") for each in np.exp(logs[:len(PARAMETERS)])]),
+                     np.round(logs[len(PARAMETERS):], 5))
+    errors = np.log(rows.time_us.to_numpy() / physics(logs, rows, machine))
+    return logs, np.round(fit_corrections(rows, machine, errors), 5)
 
 
-def predict(model, rows, sms):
+def predict(model, rows, machine):
     logs, values = model
-    return physics(logs, rows, sms) * np.exp(design(rows) @ values)
+    return physics(logs, rows, machine) * np.exp(design(rows, machine) @ values)
 
 
-def held_out(rows, sms):
+def held_out(rows, machine):
     fold = common.folds_by_group(rows[SHAPE].to_numpy(), FOLDS)
     predicted = np.empty(len(rows))
     for each in range(FOLDS):
-        predicted[fold == each] = predict(fit(rows[fold != each], sms), rows[fold == each], sms)
+        unseen = fold == each
+        predicted[unseen] = predict(fit(rows[~unseen], machine), rows[unseen], machine)
     return predicted
 
 
-def describe(model, sms):
+def describe(model, machine):
     """The model part of the curve object."""
     logs, values = model
-    entries = dict(zip(PARAMETERS, (float(f"{np.exp(each):.12g}") for each in logs)))
+    entries = dict(zip(PARAMETERS, (float(f"{np.exp(each):.6g}") for each in logs)))
+    if machine.packs == "always":
+        entries["single_token_copy_us"] = 0.0
     corrections, start = [], 0
     for x, x_knots, y, y_knots in TERMS:
         width = len(x_knots) * len(y_knots)
@@ -164,41 +203,88 @@ def describe(model, sms):
             "values": [float(each) for each in values[start:start + width]]})
         start += width
     return {"model": "flash-tiles",
-            "physics": {"sms": sms, "tile_rows": TILE_ROWS, **entries,
+            "physics": {"sms": machine.sms, "l2_bytes": machine.l2_bytes,
+                        "tile_rows": machine.tile_rows, "tile_keys": TILE_KEYS,
+                        "packs_groups": machine.packs, **entries,
                         "cache_log2_kv_heads": KV_KNOTS.tolist(),
                         "cache_log_us_per_token": logs[len(PARAMETERS):].tolist()},
             "corrections": corrections}
 
 
-def curve(rows, table, head_dim, sms):
+def curve(rows, table, head_dim, device):
     """(curve object, measured, held-out predictions) of one head size."""
     rows = rows[rows.head_dim == head_dim].reset_index(drop=True)
-    predicted = held_out(rows, sms)
+    machine = Machine(table, device, head_dim)
+    predicted = held_out(rows, machine)
     heads = rows.batch * rows.heads
+    kernel = "FlashAttention-4" if head_dim == 512 else KERNELS[table]
     result = {
         "op": "attention", "params": {"dtype": "bf16", "causal": True, "head_dim": int(head_dim)},
-        **describe(fit(rows, sms), sms),
+        **describe(fit(rows, machine), machine),
         "valid": {"sequence": [1, int(rows.sequence.max())], "batch_heads": [1, int(heads.max())],
                   "kv_heads": [1, int(rows.kv_heads.max())]},
         "residual": common.residual(rows.time_us, predicted, method=METHOD),
         "origin": "published",
-        "source": f"{SOURCE}: {table.upper()}, {KERNELS[table]}",
+        "source": f"{SOURCE}: {table.upper()}, {kernel}",
         "note": "forward; the measured call also writes keys and values to the cache. Backward = "
                 "2.5 x forward by FLOPs (assumed). Longer sequences and more heads by tile count.",
     }
     return result, rows.time_us.to_numpy(), predicted
 
 
-def curves(data, profile, devices):
-    table, sms = TABLES[profile], devices[profile]["sms"]["value"]
+UNCHECKED = {
+    "by": "time_us", "n": 0, "median_abs": 0.1, "p90_abs": 0.2,
+    "method": "assumed: there is nothing on this machine to check the law against",
+    "regions": [{"region": "all", "from": 0.0, "below": None, "n": 0, "median_abs": 0.1,
+                 "p90_abs": 0.2, "q05": -0.2, "q95": 0.25}],
+}
+
+
+def other_head_size(own, donor_same, donor_other):
+    """The stated law for a head size that a machine lacks: its curve of head size 128 with the time
+    per tile row and per tile scaled as on the donor machine, bytes counted for the new size."""
+    head_dim = donor_other["params"]["head_dim"]
+    ours, same, other = own["physics"], donor_same["physics"], donor_other["physics"]
+    ratio = (other["tile_us"] / other["tile_rows"]) / (same["tile_us"] / same["tile_rows"])
+    return {
+        **own, "params": {**own["params"], "head_dim": head_dim},
+        "physics": {**ours, "tile_us": common.rounded(ours["tile_us"] * ratio, 6),
+                    "block_us": common.rounded(ours["block_us"] * ratio, 6)},
+        "residual": UNCHECKED, "origin": "derived",
+        "note": f"not measured on this machine: head size 128 with the tile time multiplied by "
+                f"{ratio:.3f}, H100's ratio of head size {head_dim} to 128, and the bytes of the "
+                "size. " + own["note"]}
+
+
+def measured_curves(data, profile, devices):
+    table = TABLES[profile]
     rows = load(data, table)
     found, measured, predicted = [], [], []
     for head_dim in sorted(rows.head_dim.unique()):
-        result, real, unseen = curve(rows, table, head_dim, sms)
+        result, real, unseen = curve(rows, table, head_dim, devices[profile])
         found.append(result)
         measured.append(real)
         predicted.append(unseen)
     checks = [common.check("all head sizes", np.concatenate(measured), np.concatenate(predicted),
                            *BARS[table])]
     found[0]["residual"]["checks"] = checks
+    return found
+
+
+def donor_curves(data, devices, sizes):
+    """H100's curves of the given head sizes, fitted once without cross-validation."""
+    rows, found = load(data, "h100"), {}
+    for head_dim in sizes:
+        machine = Machine("h100", devices["h100-sxm"], head_dim)
+        model = fit(rows[rows.head_dim == head_dim].reset_index(drop=True), machine)
+        found[head_dim] = {"params": {"head_dim": head_dim}, **describe(model, machine)}
+    return found
+
+
+def curves(data, profile, devices):
+    found = measured_curves(data, profile, devices)
+    if profile == "a100-sxm-80gb":
+        donors = donor_curves(data, devices, (64, 128, 192, 256))
+        own = next(each for each in found if each["params"]["head_dim"] == 128)
+        found += [other_head_size(own, donors[128], donors[size]) for size in (64, 192, 256)]
     return found

@@ -1,0 +1,130 @@
+"""Evaluates a shipped profile document in Python: the second implementation that sim/profile is
+compared with, operation by operation.
+
+    python3 -m tools.fit.evaluate --profiles profiles/hardware --golden tests/golden/profile
+"""
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tools.fit import attention, piecewise
+
+BYTES_PER_ELEMENT = 2
+COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "reduce-scatter")
+
+
+def knots(node):
+    return np.array(node["bytes"]), np.array(node["time_us"])
+
+
+def collective_us(document, op, gpus, size):
+    """Microseconds of an exchange under the profile's default NCCL version."""
+    curve = next(each for each in document["curves"] if each["op"] == op and each["default"])
+    branches = curve["branches"]
+    for branch in branches:
+        if branch["gpus"] == gpus:
+            return float(piecewise.evaluate(*knots(branch), size))
+    high = next(number for number, branch in enumerate(branches) if branch["gpus"] > gpus)
+    few, many = branches[high - 1], branches[high]
+    sent = size * (gpus - 1) / gpus
+    at_few = piecewise.evaluate(*knots(few), sent * few["gpus"] / (few["gpus"] - 1))
+    at_many = piecewise.evaluate(*knots(many), sent * many["gpus"] / (many["gpus"] - 1))
+    share = (gpus - few["gpus"]) / (many["gpus"] - few["gpus"])
+    return float(at_few + (at_many - at_few) * share)
+
+
+def memory_us(document, size, kernel="streaming"):
+    curve = next(each for each in document["curves"]
+                 if each["op"] == "memory" and each["params"]["kernel"] == kernel)
+    return float(piecewise.evaluate(*knots(curve), size))
+
+
+def row_move_us(document, op, tokens, hidden, k):
+    curve = next(each for each in document["curves"] if each["op"] == op)
+    size = BYTES_PER_ELEMENT * hidden * (tokens + tokens * k)
+    return memory_us(document, size / curve["efficiency"])
+
+
+class FromDocument:
+    """The Machine of tools/fit/attention.py, as a curve carries it."""
+
+    def __init__(self, physics):
+        self.sms, self.l2_bytes = physics["sms"], physics["l2_bytes"]
+        self.tile_rows, self.packs = physics["tile_rows"], physics["packs_groups"]
+
+
+def attention_us(document, batch, sequence, heads, kv_heads, head_dim):
+    curve = next(each for each in document["curves"]
+                 if each["op"] == "attention" and each["params"]["head_dim"] == head_dim)
+    physics = curve["physics"]
+    positive = [max(physics[name], 1e-300) for name in attention.PARAMETERS]
+    logs = np.append(np.log(positive), physics["cache_log_us_per_token"])
+    values = np.concatenate([term["values"] for term in curve["corrections"]])
+    row = pd.DataFrame([[batch, sequence, heads, kv_heads, head_dim]], columns=attention.SHAPE)
+    return float(attention.predict((logs, values), row, FromDocument(physics))[0])
+
+
+def predict_us(document, op, params):
+    """Microseconds of one query; `params` as `moesim predict` names them, numbers."""
+    if op in COLLECTIVES:
+        return collective_us(document, op, params["gpus"], params["bytes"])
+    if op == "memory":
+        return memory_us(document, params["bytes"], params.get("kernel", "streaming"))
+    if op in ("permute", "combine"):
+        return row_move_us(document, op, params["tokens"], params["hidden"], params["k"])
+    if op == "attention":
+        return attention_us(document, params["batch"], params["sequence"], params["heads"],
+                            params["kv-heads"], params["head-dim"])
+    raise ValueError(f"no second implementation of {op}")
+
+
+def random_query(random, head_sizes):
+    """One query, spread over what the operations accept, beyond the measured ranges included."""
+    op = str(random.choice([*COLLECTIVES, "memory", "permute", "combine", "attention"],
+                           p=[0.1, 0.1, 0.05, 0.05, 0.1, 0.05, 0.05, 0.5]))
+    size = int(2 ** random.uniform(7, 31))
+    if op in COLLECTIVES:
+        return op, {"gpus": int(random.integers(2, 9)), "bytes": size}
+    if op == "memory":
+        kernel = str(random.choice(["streaming", "activation", "normalization"]))
+        return op, {"bytes": size, "kernel": kernel}
+    if op in ("permute", "combine"):
+        return op, {"tokens": int(2 ** random.uniform(0, 16)), "hidden": int(random.integers(1, 9)) * 1024,
+                    "k": int(random.integers(1, 9))}
+    kv_heads = int(random.choice([1, 2, 3, 4, 8, 16, 32, 48]))
+    return op, {"batch": int(2 ** random.uniform(0, 8)), "sequence": int(2 ** random.uniform(0, 15)),
+                "heads": kv_heads * int(random.integers(1, 9)), "kv-heads": kv_heads,
+                "head-dim": int(random.choice(head_sizes))}
+
+
+def golden(document, count=200, seed=7):
+    """`count` random queries with their answers."""
+    random = np.random.default_rng(seed)
+    head_sizes = [each["params"]["head_dim"] for each in document["curves"]
+                  if each["op"] == "attention"]
+    queries = []
+    for _ in range(count):
+        op, params = random_query(random, head_sizes)
+        queries.append({"op": op, "params": params, "time_us": predict_us(document, op, params)})
+    return queries
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools.fit.evaluate", description=__doc__.split("\n")[0])
+    parser.add_argument("--profiles", type=Path, default=Path("profiles/hardware"))
+    parser.add_argument("--golden", type=Path, default=Path("tests/golden/profile"),
+                        help="folder the answers are written to (default %(default)s)")
+    options = parser.parse_args()
+    options.golden.mkdir(parents=True, exist_ok=True)
+    for path in sorted(options.profiles.glob("*.json")):
+        document = json.loads(path.read_text())
+        lines = ",\n".join(json.dumps(each) for each in golden(document))
+        target = options.golden / f"{document['name']}.json"
+        target.write_text(f'{{"profile": "{document["name"]}", "queries": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()

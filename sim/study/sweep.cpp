@@ -8,7 +8,6 @@
 #include <mutex>
 #include <set>
 #include <thread>
-#include <tuple>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -18,19 +17,17 @@
 namespace moesim::study {
 namespace {
 
+bool routes(const SweepPoint& point) {
+  return point.refusal.empty() && point.scenario && point.scenario->has_moe();
+}
+
 // Scenarios of equal key route the same logits, so the cache serves them best one after another.
-auto logits_key(const SweepPoint& point) {
-  if (!point.scenario || !point.scenario->has_moe()) {
-    return std::make_tuple(std::string(), 0, 0, 0, std::int64_t{0}, 0, std::uint64_t{0});
-  }
-  const step::Scenario& scenario = *point.scenario;
-  return std::make_tuple(scenario.scores.name(), scenario.experts, scenario.gpus,
-                         scenario.expert_parallel, scenario.tokens_per_gpu,
-                         scenario.model->moe_layers(), scenario.seed);
+std::string logits_key(const SweepPoint& point) {
+  return routes(point) ? point.scenario->routing_job().logits_key() : "";
 }
 
 std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points) {
-  std::vector<decltype(logits_key(points[0]))> keys;
+  std::vector<std::string> keys;
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < points.size(); ++index) {
     keys.push_back(logits_key(points[index]));
@@ -61,6 +58,7 @@ class Workers {
     for (const std::size_t index : evaluation_order(points)) {
       if (!result_.rows[index]) waiting_.push_back(index);
     }
+    announce();
   }
 
   SweepResult run() {
@@ -78,6 +76,17 @@ class Workers {
   }
 
  private:
+  void announce() {
+    std::vector<routing::RoutingJob> routed;
+    int replicas = 1;
+    for (const std::size_t index : waiting_) {
+      if (!routes(points_[index])) continue;
+      routed.push_back(points_[index].scenario->routing_job());
+      replicas = std::max(replicas, points_[index].scenario->replicas);
+    }
+    cache_.announce(routed, replicas);
+  }
+
   bool stopped() const { return failed_ || (settings_.stop != nullptr && settings_.stop->load()); }
 
   void work() {

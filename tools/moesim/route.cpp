@@ -2,9 +2,12 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
+#include "sim/base/npy.hpp"
 #include "sim/report/summary.hpp"
+#include "sim/routing/logits_file.hpp"
+#include "sim/routing/mean_loss.hpp"
+#include "sim/study/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
@@ -15,38 +18,10 @@ namespace {
 using routing::ReplicaRouting;
 using Replicas = std::vector<std::shared_ptr<const ReplicaRouting>>;
 
-void add(std::optional<double>& sum, const std::optional<double>& value) {
-  if (value) sum = sum.value_or(0) + *value;
-}
-
-template <class Change>
-void each_figure(routing::TokenLoss& loss, Change change) {
-  for (double* figure : {&loss.failed, &loss.partial, &loss.lost_mass, &loss.unrouted,
-                         &loss.residual_loss, &loss.padded}) {
-    change(*figure);
-  }
-  for (std::optional<double>* figure : {&loss.fill_failed, &loss.failed_attempted,
-                                        &loss.duplicate_ir}) {
-    if (*figure) change(**figure);
-  }
-}
-
-routing::TokenLoss mean_loss(const Replicas& replicas) {
-  routing::TokenLoss sum;
-  for (const auto& replica : replicas) {
-    const routing::TokenLoss& loss = replica->loss;
-    sum.failed += loss.failed;
-    sum.partial += loss.partial;
-    sum.lost_mass += loss.lost_mass;
-    sum.unrouted += loss.unrouted;
-    sum.residual_loss += loss.residual_loss;
-    sum.padded += loss.padded;
-    add(sum.fill_failed, loss.fill_failed);
-    add(sum.failed_attempted, loss.failed_attempted);
-    add(sum.duplicate_ir, loss.duplicate_ir);
-  }
-  each_figure(sum, [&](double& figure) { figure /= static_cast<double>(replicas.size()); });
-  return sum;
+routing::TokenLoss mean_over(const Replicas& replicas) {
+  std::vector<routing::TokenLoss> losses;
+  for (const auto& replica : replicas) losses.push_back(replica->loss);
+  return routing::mean_loss(losses);
 }
 
 struct IrRows {
@@ -109,7 +84,53 @@ Replicas route_all(const step::Scenario& scenario, int jobs) {
   return replicas;
 }
 
+// The sizes are those of the file: typed ones have to agree with it.
+void check_sizes(const CommandLine& line, const std::string& path) {
+  const NpyArray array = NpyArray::load(path);
+  if (array.shape.size() != 3) return;  // refused where it is routed
+  const std::vector<std::pair<const char*, std::int64_t>> sizes{
+      {"expert-parallel", array.shape[0]},
+      {"tokens-per-gpu", array.shape[1]},
+      {"experts", array.shape[2]}};
+  for (const auto& [flag, size] : sizes) {
+    if (!line.has(flag) || study::parse_whole_option(flag, line.get(flag)) == size) continue;
+    throw UsageError(fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
+                                 "option out",
+                                 flag, line.get(flag), path, array.shape_text(), size));
+  }
+}
+
+// The options of the router alone: how many experts and tokens there are is for the file to say.
+routing::RouterConfig typed_router(const CommandLine& line) {
+  study::DocumentCache documents;
+  study::OptionValues values = line.scenario();
+  for (const auto& [option, text] : values) study::check_value(option, text, documents);
+  for (const char* of_the_file : {"experts", "expert-parallel", "gpus", "tokens-per-gpu"}) {
+    values.erase(of_the_file);
+  }
+  return study::fill_in(values, documents, study::Use::routing).router;
+}
+
+ExitCode route_file(const CommandLine& line) {
+  if (!line.has("out")) throw UsageError("--logits: give the .npy of the routes too: --out FILE");
+  if (line.has("format")) {
+    throw UsageError("--format: with --logits the result is a .npy file: leave --format out");
+  }
+  const std::string logits = line.get("logits");
+  check_sizes(line, logits);
+  const routing::RouterConfig router = typed_router(line);
+  if (router.is_dense()) throw UsageError("--router: dense routes nothing: choose top1, top2, ...");
+  routing::RouterContext context;
+  context.seed = study::parse_seed(line.get("seed", "1"));
+  const routing::RoutedGroup group =
+      routing::route_logits_file(router, logits, line.get("out"), context);
+  note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
+                   group.stride, router.name(), group.loss.failed * 100, line.get("out")));
+  return ExitCode::ok;
+}
+
 ExitCode run(const CommandLine& line) {
+  if (line.has("logits")) return route_file(line);
   const report::Format format = chosen_format(line, report::Format::table);
   const int jobs = chosen_jobs(line);
   study::DocumentCache documents;
@@ -126,7 +147,7 @@ ExitCode run(const CommandLine& line) {
   report::Cells cells = report::option_cells(scenario);
   cells["status"] = "ok";
   cells["capacity"] = fmt::format("{}", replicas[0]->layers.at(0).capacity);
-  const report::Cells losses = report::loss_cells(mean_loss(replicas));
+  const report::Cells losses = report::loss_cells(mean_over(replicas));
   cells.insert(losses.begin(), losses.end());
   const std::vector<report::Column>& columns = report::route_columns();
   const std::vector<std::string> row = report::row_of(cells, columns);
@@ -150,7 +171,9 @@ Command route_command() {
           "run a router alone: token loss, or logits .npy in -> routes .npy out",
           "[options]",
           "moesim route --router top2+fr+ir --capacity-factor 1 --replicas 4",
-          {format_flag(), out_flag(), jobs_flag()},
+          {{"logits", "FILE", "none",
+            "route these logits instead: float32 .npy [P, S, E]; --out is a .npy of routes"},
+           format_flag(), out_flag(), jobs_flag()},
           true,
           0,
           run};

@@ -1,0 +1,214 @@
+#include "sim/base/npy.hpp"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+
+// The format is NumPy's NEP 1: magic, version, length of the header, a Python dictionary literal
+// with descr, fortran_order and shape, then the values.
+namespace moesim {
+
+namespace {
+
+constexpr std::string_view magic = "\x93NUMPY";
+constexpr std::size_t alignment = 64;
+
+[[noreturn]] void refuse(const std::string& name, const std::string& reason) {
+  throw UsageError(fmt::format("{}: {}", name, reason));
+}
+
+std::uint32_t little_endian(std::string_view bytes) {
+  std::uint32_t value = 0;
+  for (std::size_t index = bytes.size(); index > 0; --index) {
+    value = value << 8 | static_cast<unsigned char>(bytes[index - 1]);
+  }
+  return value;
+}
+
+// The literal behind 'key': in the header's dictionary.
+std::string_view value_of(std::string_view header, std::string_view key, const std::string& name) {
+  for (const char quote : {'\'', '"'}) {
+    const std::string quoted = quote + std::string(key) + quote;
+    const std::size_t at = header.find(quoted);
+    if (at == std::string_view::npos) continue;
+    const std::size_t colon = header.find(':', at + quoted.size());
+    if (colon == std::string_view::npos) break;
+    const std::size_t start = header.find_first_not_of(' ', colon + 1);
+    if (start == std::string_view::npos) break;
+    return header.substr(start);
+  }
+  refuse(name, fmt::format("the .npy header has no '{}'", key));
+}
+
+std::string parse_dtype(std::string_view text, const std::string& name) {
+  if (text.starts_with('[')) {
+    refuse(name, "it holds a structured array; plain numbers are needed");
+  }
+  const std::size_t end = text.empty() ? std::string_view::npos : text.find(text[0], 1);
+  if (end == std::string_view::npos || (text[0] != '\'' && text[0] != '"')) {
+    refuse(name, "the .npy header has no readable dtype");
+  }
+  const std::string dtype(text.substr(1, end - 1));
+  if (dtype.starts_with('>')) {
+    refuse(name, fmt::format("dtype '{}' is big-endian; save little-endian values", dtype));
+  }
+  return dtype;
+}
+
+std::size_t size_of(const std::string& dtype, const std::string& name) {
+  std::size_t size = 0;
+  const char* end = dtype.data() + dtype.size();
+  if (dtype.size() < 3 || std::string_view("fiub").find(dtype[1]) == std::string_view::npos ||
+      std::from_chars(dtype.data() + 2, end, size).ptr != end || size == 0 || size > 16) {
+    refuse(name, fmt::format("dtype '{}' is not one of plain numbers", dtype));
+  }
+  return size;
+}
+
+std::vector<std::int64_t> parse_shape(std::string_view text, const std::string& name) {
+  const std::size_t close = text.find(')');
+  if (!text.starts_with('(') || close == std::string_view::npos) {
+    refuse(name, "the .npy header has no readable shape");
+  }
+  std::vector<std::int64_t> shape;
+  std::string_view rest = text.substr(1, close - 1);
+  while (true) {
+    const std::size_t start = rest.find_first_not_of(" ,");
+    if (start == std::string_view::npos) return shape;
+    rest = rest.substr(start);
+    std::int64_t length = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
+    if (error != std::errc() || length < 0) {
+      refuse(name, "the .npy header has no readable shape");
+    }
+    shape.push_back(length);
+    rest = rest.substr(static_cast<std::size_t>(end - rest.data()));
+  }
+}
+
+std::size_t byte_count(const std::vector<std::int64_t>& shape, std::size_t size,
+                       const std::string& name) {
+  std::size_t count = size;
+  for (const std::int64_t length : shape) {
+    const auto factor = static_cast<std::size_t>(length);
+    if (factor != 0 && count > std::numeric_limits<std::size_t>::max() / factor) {
+      refuse(name, "its shape is too large");
+    }
+    count *= factor;
+  }
+  return count;
+}
+
+template <typename Value>
+std::vector<Value> values_of(const NpyArray& array, std::string_view wanted,
+                             std::string_view wanted_name) {
+  if (array.dtype != wanted) {
+    refuse(array.name, fmt::format("dtype '{}' instead of '{}': save it with .astype('{}')",
+                                   array.dtype, wanted, wanted_name));
+  }
+  std::vector<Value> values(array.bytes.size() / sizeof(Value));
+  if (!values.empty()) std::memcpy(values.data(), array.bytes.data(), array.bytes.size());
+  return values;
+}
+
+// Magic, version 1.0 and the dictionary, padded so that the values start on 64 bytes.
+std::string header_of(const std::string& descr, const std::string& shape) {
+  std::string dictionary =
+      fmt::format("{{'descr': {}, 'fortran_order': False, 'shape': {}, }}", descr, shape);
+  const std::size_t before = magic.size() + 4;
+  dictionary.append(alignment - 1 - (before + dictionary.size()) % alignment, ' ');
+  dictionary += '\n';
+  assert(dictionary.size() <= std::numeric_limits<std::uint16_t>::max());
+  std::string header(magic);
+  header += '\x01';
+  header += '\0';
+  header += static_cast<char>(dictionary.size() & 0xff);
+  header += static_cast<char>(dictionary.size() >> 8);
+  return header + dictionary;
+}
+
+}  // namespace
+
+NpyArray NpyArray::load(const std::string& path) { return parse(read_file(path), path); }
+
+NpyArray NpyArray::parse(std::string content, const std::string& name) {
+  std::string_view rest(content);
+  if (!rest.starts_with(magic)) refuse(name, "this is no .npy file (no NumPy signature)");
+  if (rest.size() < magic.size() + 4) refuse(name, "the .npy header is cut off");
+  const int major = static_cast<unsigned char>(rest[magic.size()]);
+  if (major < 1 || major > 3) {
+    refuse(name, fmt::format(".npy format {}.x is not known (1.0 to 3.0 are)", major));
+  }
+  const std::size_t length_bytes = major == 1 ? 2 : 4;
+  rest.remove_prefix(magic.size() + 2);
+  if (rest.size() < length_bytes) refuse(name, "the .npy header is cut off");
+  const std::size_t length = little_endian(rest.substr(0, length_bytes));
+  rest.remove_prefix(length_bytes);
+  if (rest.size() < length) refuse(name, "the .npy header is cut off");
+  const std::string_view header = rest.substr(0, length);
+  rest.remove_prefix(length);
+
+  NpyArray array;
+  array.name = name;
+  array.dtype = parse_dtype(value_of(header, "descr", name), name);
+  const std::size_t size = size_of(array.dtype, name);
+  array.shape = parse_shape(value_of(header, "shape", name), name);
+  if (value_of(header, "fortran_order", name).starts_with("True") && array.shape.size() > 1) {
+    refuse(name, "its order is Fortran's: save it with numpy.ascontiguousarray");
+  }
+  const std::size_t expected = byte_count(array.shape, size, name);
+  if (rest.size() != expected) {
+    refuse(name, fmt::format("{} bytes of values instead of {} for shape {} of '{}': the file is {}",
+                             rest.size(), expected, array.shape_text(), array.dtype,
+                             rest.size() < expected ? "truncated" : "longer than its header says"));
+  }
+  array.bytes = content.substr(content.size() - expected);
+  return array;
+}
+
+std::vector<float> NpyArray::float32() const {
+  return values_of<float>(*this, "<f4", "float32");
+}
+
+std::vector<double> NpyArray::float64() const {
+  return values_of<double>(*this, "<f8", "float64");
+}
+
+std::string NpyArray::shape_text() const {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+void write_npy_records(const std::string& path, const std::vector<NpyField>& fields,
+                       std::int64_t count, std::string_view records) {
+  std::string descr = "[";
+  for (const NpyField& field : fields) {
+    if (descr.size() > 1) descr += ", ";
+    descr += fmt::format("('{}', '{}')", field.name, field.dtype);
+  }
+  descr += "]";
+  std::string content = header_of(descr, fmt::format("({},)", count));
+  content.append(records);
+  write_file_atomically(path, content);
+}
+
+void write_npy_float32(const std::string& path, const std::vector<std::int64_t>& shape,
+                       const std::vector<float>& values) {
+  std::string text = "(";
+  for (const std::int64_t length : shape) text += fmt::format("{}, ", length);
+  if (shape.size() > 1) text.resize(text.size() - 2);
+  text += ")";
+  std::string content = header_of("'<f4'", text);
+  assert(byte_count(shape, sizeof(float), path) == values.size() * sizeof(float));
+  content.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  write_file_atomically(path, content);
+}
+
+}  // namespace moesim

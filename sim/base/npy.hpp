@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim {
+
+// NumPy's .npy files (format 1.0 to 3.0), little-endian, C order.
+
+// An array of plain numbers as it lies in its file.
+struct NpyArray {
+  std::string name;                 // the file, for messages
+  std::string dtype;                // "<f4", "<f8", "<i8", ...
+  std::vector<std::int64_t> shape;  // empty: a scalar
+  std::string bytes;                // the values, shape's product times the size of dtype
+
+  // Throws UsageError naming the file and the reason: not a .npy file, Fortran order, big-endian,
+  // a structured or object array, a size that does not match the shape.
+  static NpyArray load(const std::string& path);
+  static NpyArray parse(std::string content, const std::string& name);
+
+  // The values. Throw UsageError naming the file when its dtype is another one: nothing is
+  // converted in silence.
+  std::vector<float> float32() const;
+  std::vector<double> float64() const;
+  // "[8, 128, 64]", for messages.
+  std::string shape_text() const;
+};
+
+// A field of a structured array; `dtype` in NumPy's spelling: "<i4", "<f4", "<U7".
+struct NpyField {
+  std::string name;
+  std::string dtype;
+};
+
+// A one-dimensional structured array of packed records, written whole or not at all. Throws Error
+// as write_file_atomically does. The length of `records` is count times the size of a record.
+void write_npy_records(const std::string& path, const std::vector<NpyField>& fields,
+                       std::int64_t count, std::string_view records);
+
+// An array of float32, C order; for tests and examples as much as for tools.
+void write_npy_float32(const std::string& path, const std::vector<std::int64_t>& shape,
+                       const std::vector<float>& values);
+
+}  // namespace moesim

@@ -87,8 +87,8 @@ apt_install() {
 
 # The first interpreter that has all the given modules.
 find_python() {
-  local candidate module imports=''
-  for module in "$@"; do imports="$imports import $module;"; done
+  local candidate imports
+  printf -v imports 'import %s\n' "$@"
   for candidate in "${MOESIM_PYTHON:-}" /usr/bin/python3 python3; do
     if [ -n "$candidate" ] && "$candidate" -c "$imports" 2>/dev/null; then
       command -v "$candidate"

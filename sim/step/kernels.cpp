@@ -1,6 +1,7 @@
 #include "sim/step/kernels.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace moesim::step {
@@ -37,7 +38,21 @@ constexpr double adam_bytes = 2 + 12 + 12 + 2;
 // TFLOP/s), 1/15 on H100 and H200 (67 of 989), datasheets.
 constexpr double fp32_share_of_bf16 = 1.0 / 16;
 
+constexpr const char* class_names[kernel_class_count] = {
+    "gemm", "attention", "memory", "gating", "einsum", "mask", "exchange"};
+
 }  // namespace
+
+const char* name_of(KernelClass kernel_class) {
+  return class_names[static_cast<std::size_t>(kernel_class)];
+}
+
+KernelClass parse_kernel_class(const std::string& name) {
+  for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
+    if (name == class_names[kind]) return static_cast<KernelClass>(kind);
+  }
+  throw std::out_of_range(name);
+}
 
 // Collects priced kernels; skips those that do nothing.
 class KernelPricer::List {
@@ -89,11 +104,26 @@ std::int64_t KernelPricer::experts_per_rank() const {
   return scenario_.experts / scenario_.expert_parallel;
 }
 
+double KernelPricer::token_bytes() const {
+  return element * static_cast<double>(scenario_.tokens_per_gpu * model_.hidden);
+}
+
+Kernels KernelPricer::norm(Pass pass) const {
+  List list(profile_, pass);
+  list.memory_pass("norm", 2 * token_bytes(), 4 * token_bytes(),
+                   profile::MemoryKernel::normalization);
+  return list.take();
+}
+
+Kernels KernelPricer::residual(Pass pass) const {
+  List list(profile_, pass);
+  list.memory_pass("residual", 3 * token_bytes(), 3 * token_bytes());
+  return list.take();
+}
+
 Kernels KernelPricer::attention(Pass pass) const {
   List list(profile_, pass);
   const std::int64_t tokens = scenario_.tokens_per_gpu;
-  const double activation = element * static_cast<double>(tokens * model_.hidden);
-  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
   for (const model::Projection& projection : model_.attention_projections()) {
     list.gemm("attention " + projection.name, tokens, projection.n, projection.k);
   }
@@ -104,7 +134,6 @@ Kernels KernelPricer::attention(Pass pass) const {
   list.add(pass == Pass::forward ? "attention" : "attention backward", KernelClass::attention,
            profile_.attention(batch, std::min(scenario_.sequence_length, tokens), model_.heads,
                               model_.kv_heads, model_.head_dim, pass == Pass::backward));
-  list.memory_pass("residual", 3 * activation, 3 * activation);
   return list.take();
 }
 
@@ -125,21 +154,27 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
 
 Kernels KernelPricer::dense_ffn(Pass pass) const {
   List list(profile_, pass);
-  const std::int64_t tokens = scenario_.tokens_per_gpu;
-  const double activation = element * static_cast<double>(tokens * model_.hidden);
-  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
-  gated_ffn(list, pass, tokens, model_.ffn, 1);
-  list.memory_pass("residual", 3 * activation, 3 * activation);
+  gated_ffn(list, pass, scenario_.tokens_per_gpu, model_.ffn, 1);
+  return list.take();
+}
+
+// Gate GEMM, softmax and top-k' in one kernel on tensor cores, bf16 input read once; backward a GEMM
+// each by input and by weight.
+Kernels KernelPricer::fused_gate(Pass pass) const {
+  List list(profile_, pass);
+  const auto logits = wide * static_cast<double>(scenario_.tokens_per_gpu * scenario_.experts);
+  list.memory(pass == Pass::forward ? "fused gate" : "fused gate backward",
+              pass == Pass::forward ? token_bytes() + logits : 3 * token_bytes() + 2 * logits,
+              profile::MemoryKernel::streaming, 1, KernelClass::gating);
   return list.take();
 }
 
 Kernels KernelPricer::router(Pass pass) const {
+  if (scenario_.gate == Gate::fused) return fused_gate(pass);
   List list(profile_, pass);
   const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
   const auto hidden = static_cast<double>(model_.hidden);
   const double experts = scenario_.experts;
-  const double activation = element * tokens * hidden;
-  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
   list.memory_pass("gate input in fp32", (element + wide) * tokens * hidden,
                    (element + wide) * tokens * hidden);
   // fp32 GEMM: whichever is slower, its bytes or its FLOPs on the CUDA cores.
@@ -172,11 +207,11 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
                 mask * (mask_bytes_first_choice + further * mask_bytes_further_choice +
                         mask_bytes_dispatch),
                 profile::MemoryKernel::streaming, 1, KernelClass::mask);
-    list.add("einsum dispatch", KernelClass::gemm,
+    list.add("einsum dispatch", KernelClass::einsum,
              profile_.gemm(slots, model_.hidden, scenario_.tokens_per_gpu));
   } else {
     // Only towards the tokens: the mask itself has no gradient.
-    list.add("einsum dispatch by input", KernelClass::gemm,
+    list.add("einsum dispatch by input", KernelClass::einsum,
              profile_.gemm(scenario_.tokens_per_gpu, model_.hidden, slots));
   }
   return list.take();
@@ -201,11 +236,11 @@ Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
   if (pass == Pass::forward) {
     list.memory("einsum weights", mask * mask_bytes_combine, profile::MemoryKernel::streaming, 1,
                 KernelClass::mask);
-    list.add("einsum combine", KernelClass::gemm, profile_.gemm(tokens, model_.hidden, slots));
+    list.add("einsum combine", KernelClass::einsum, profile_.gemm(tokens, model_.hidden, slots));
   } else {
-    list.add("einsum combine by weight", KernelClass::gemm,
+    list.add("einsum combine by weight", KernelClass::einsum,
              profile_.gemm(tokens, slots, model_.hidden));
-    list.add("einsum combine by input", KernelClass::gemm,
+    list.add("einsum combine by input", KernelClass::einsum,
              profile_.gemm(slots, model_.hidden, tokens));
     list.memory("einsum weights backward",
                 mask * (mask_bytes_combine_backward +
@@ -216,19 +251,12 @@ Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
 }
 
 Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
+  if (capacity == 0) return {};
+  if (scenario_.dispatch == Dispatch::einsum) return combine_einsum(pass, capacity);
   List list(profile_, pass);
-  if (capacity > 0 && scenario_.dispatch == Dispatch::einsum) {
-    for (Kernel& kernel : combine_einsum(pass, capacity)) {
-      list.add(kernel.label, kernel.kernel_class, kernel.estimate, kernel.count);
-    }
-  } else if (capacity > 0) {
-    list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
-             profile_.combine_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity,
-                                   model_.hidden));
-  }
-  const double activation =
-      element * static_cast<double>(scenario_.tokens_per_gpu * model_.hidden);
-  list.memory_pass("residual", 3 * activation, 3 * activation);
+  list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
+           profile_.combine_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity,
+                                 model_.hidden));
   return list.take();
 }
 
@@ -260,18 +288,14 @@ Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
 
 Kernels KernelPricer::embedding(Pass pass) const {
   List list(profile_, pass);
-  const double activation =
-      element * static_cast<double>(scenario_.tokens_per_gpu * model_.hidden);
-  list.memory_pass("embedding", 2 * activation, 3 * activation);
+  list.memory_pass("embedding", 2 * token_bytes(), 3 * token_bytes());
   return list.take();
 }
 
 Kernels KernelPricer::head(Pass pass) const {
   List list(profile_, pass);
   const std::int64_t tokens = scenario_.tokens_per_gpu;
-  const double activation = element * static_cast<double>(tokens * model_.hidden);
   const double logits = static_cast<double>(tokens * model_.vocabulary);
-  list.memory_pass("norm", 2 * activation, 4 * activation, profile::MemoryKernel::normalization);
   list.gemm("head", tokens, model_.vocabulary, model_.hidden);
   if (scenario_.mode == Mode::train) {
     // Logits in fp32 (2 + 4), log-softmax (4 + 4); backward the same in reverse.

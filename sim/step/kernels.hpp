@@ -11,8 +11,11 @@
 namespace moesim::step {
 
 // What a kernel is limited by. Calibration multiplies by class.
-enum class KernelClass { gemm, attention, memory, gating, mask, exchange };
-constexpr std::size_t kernel_class_count = 6;
+enum class KernelClass { gemm, attention, memory, gating, einsum, mask, exchange };
+constexpr std::size_t kernel_class_count = 7;
+const char* name_of(KernelClass kernel_class);
+// Throws std::out_of_range for an unknown name.
+KernelClass parse_kernel_class(const std::string& name);
 
 // Multipliers on the profile's predictions, for software that is slower than the kernels the
 // profile was measured with. All 1 unless a study fits them.
@@ -41,9 +44,11 @@ class KernelPricer {
  public:
   explicit KernelPricer(const Scenario& scenario);
 
-  Kernels attention(Pass pass) const;  // norm, projections, rotary, attention, residual
-  Kernels dense_ffn(Pass pass) const;  // norm, gated FFN, residual
-  Kernels router(Pass pass) const;     // norm, gate GEMM in fp32, softmax, top-k', capacity
+  Kernels norm(Pass pass) const;
+  Kernels residual(Pass pass) const;
+  Kernels attention(Pass pass) const;  // projections, rotary, attention
+  Kernels dense_ffn(Pass pass) const;
+  Kernels router(Pass pass) const;     // gate GEMM, softmax, top-k', capacity
   // `capacity` is C of this layer: rows per (source GPU, expert).
   Kernels dispatch(Pass pass, std::int64_t capacity) const;
   Kernels combine(Pass pass, std::int64_t capacity) const;
@@ -51,7 +56,7 @@ class KernelPricer {
   Kernels shared_expert(Pass pass) const;
   Kernels rectify(Pass pass, std::int64_t rows) const;  // compaction, FFN, blend
   Kernels embedding(Pass pass) const;
-  Kernels head(Pass pass) const;  // last norm, LM head, loss
+  Kernels head(Pass pass) const;  // LM head, loss
   // Adam over the parameters this GPU keeps states of.
   Kernels optimizer(double parameters) const;
   Kernels accumulate_gradients(double parameters) const;
@@ -65,6 +70,8 @@ class KernelPricer {
   class List;
   std::int64_t experts_per_rank() const;
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
+  double token_bytes() const;  // the hidden states of all tokens, bf16
+  Kernels fused_gate(Pass pass) const;
   Kernels dispatch_einsum(Pass pass, std::int64_t capacity) const;
   Kernels combine_einsum(Pass pass, std::int64_t capacity) const;
 

@@ -46,8 +46,8 @@ Recipe StepModel::intern(const Kernels& kernels) {
   Recipe recipe;
   for (const Kernel& kernel : kernels) {
     const auto [found, added] =
-        label_of_.try_emplace(kernel.label, static_cast<int>(labels_.size()));
-    if (added) labels_.push_back(kernel.label);
+        label_of_.try_emplace(kernel.label, static_cast<int>(errors_.size()));
+    if (added) errors_.push_back(draw_errors(kernel.label));
     recipe.push_back({found->second, kernel.kernel_class, kernel.estimate, kernel.count});
   }
   return recipe;
@@ -86,10 +86,12 @@ int StepModel::add_exchange(const std::string& name, Part part, int layer, int p
   return last_exchange_;
 }
 
-Picoseconds StepModel::price(const Recipe& recipe, const CurveErrors& errors) const {
+Picoseconds StepModel::price(const Recipe& recipe, int replica) const {
   double microseconds = 0;
   for (const PricedKernel& kernel : recipe) {
-    const double error = errors.empty() ? 0 : errors[static_cast<std::size_t>(kernel.label)];
+    const double error = replica == no_errors ? 0
+                                              : errors_[static_cast<std::size_t>(kernel.label)]
+                                                       [static_cast<std::size_t>(replica)];
     microseconds += kernel.count * calibration_.of(kernel.kernel_class) *
                     with_error(kernel.estimate, error);
   }
@@ -99,7 +101,11 @@ Picoseconds StepModel::price(const Recipe& recipe, const CurveErrors& errors) co
 Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const {
   switch (role) {
     case Role::dispatch: return pricer_.dispatch(pass, capacity);
-    case Role::combine: return pricer_.combine(pass, capacity);
+    case Role::combine: {
+      Kernels kernels = pricer_.combine(pass, capacity);
+      for (Kernel& kernel : pricer_.residual(pass)) kernels.push_back(std::move(kernel));
+      return kernels;
+    }
     case Role::experts: return pricer_.experts(pass, capacity, 0);
     case Role::rectify: return pricer_.rectify(pass, rows);
     case Role::exchange: {
@@ -131,63 +137,60 @@ const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std
 }
 
 void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
-                           const CurveErrors& errors, std::vector<Picoseconds>& per_rank) {
+                           int replica, std::vector<Picoseconds>& per_rank) {
   std::map<std::int64_t, Picoseconds> priced;
   per_rank.reserve(layer.ir_rows.size());
   for (const std::int64_t rows : layer.ir_rows) {
     const auto [found, added] = priced.try_emplace(rows);
     if (added) {
-      found->second = price(recipe(spec.role, spec.pass, layer.exchanged_capacity, rows), errors);
+      found->second = price(recipe(spec.role, spec.pass, layer.exchanged_capacity, rows), replica);
     }
     per_rank.push_back(found->second);
   }
 }
 
 engine::Durations StepModel::durations(const routing::ReplicaRouting* routing,
-                                       const CurveErrors& errors) {
+                                       int replica) {
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];
     if (spec.role == Role::fixed) {
-      durations.uniform[op] = price(spec.recipe, errors);
+      durations.uniform[op] = price(spec.recipe, replica);
       continue;
     }
     assert(routing != nullptr);
     const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
     if (spec.role == Role::rectify || spec.role == Role::grouped) {
-      price_rows(spec, layer, errors, durations.per_rank[op]);
+      price_rows(spec, layer, replica, durations.per_rank[op]);
     } else {
       durations.uniform[op] =
-          price(recipe(spec.role, spec.pass, layer.exchanged_capacity, 0), errors);
+          price(recipe(spec.role, spec.pass, layer.exchanged_capacity, 0), replica);
     }
   }
   return durations;
 }
 
-CurveErrors StepModel::curve_errors(int replica, int replicas) {
-  CurveErrors errors(labels_.size());
-  if (replicas == 1) return {};
-  for (std::size_t label = 0; label < labels_.size(); ++label) {
-    // The rank of this replica's key among all replicas' keys is its stratum.
-    const auto key_of = [&](int other) {
-      return philox_block({scenario_.seed, Purpose::curve_residual,
-                           static_cast<std::uint32_t>(other), 0, stream_of(labels_[label])},
-                          0);
-    };
-    const PhiloxBlock own = key_of(replica);
-    int stratum = 0;
-    for (int other = 0; other < replicas; ++other) stratum += key_of(other) < own ? 1 : 0;
-    errors[label] = normal_quantile((stratum + 0.5) / replicas);
+std::vector<double> StepModel::draw_errors(const std::string& label) const {
+  // Replicas in the order of their random keys take the strata of the normal distribution.
+  const int replicas = scenario_.replicas;
+  std::vector<std::pair<PhiloxBlock, std::size_t>> keys;
+  for (int replica = 0; replica < replicas; ++replica) {
+    const StreamKey key{scenario_.seed, Purpose::curve_residual,
+                        static_cast<std::uint32_t>(replica), 0, stream_of(label)};
+    keys.emplace_back(philox_block(key, 0), static_cast<std::size_t>(replica));
+  }
+  std::sort(keys.begin(), keys.end());
+  std::vector<double> errors(keys.size());
+  for (std::size_t stratum = 0; stratum < keys.size(); ++stratum) {
+    errors[keys[stratum].second] = normal_quantile((static_cast<double>(stratum) + 0.5) / replicas);
   }
   return errors;
 }
 
 std::string StepModel::provenance() const {
   // The weakest origin and support per kind of kernel, in the order of KernelClass.
-  static constexpr const char* class_names[kernel_class_count] = {"gemm",   "attention", "memory",
-                                                                  "gating", "mask",      "exchange"};
   std::vector<profile::Estimate> weakest(kernel_class_count);
   std::vector<bool> seen(kernel_class_count);
   const auto look_at = [&](const Recipe& recipe) {
@@ -209,7 +212,7 @@ std::string StepModel::provenance() const {
   for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
     if (!seen[kind]) continue;
     if (!text.empty()) text += "; ";
-    text += std::string(class_names[kind]) + " " + describe(weakest[kind]);
+    text += std::string(name_of(static_cast<KernelClass>(kind))) + " " + describe(weakest[kind]);
     if (calibration_.multiplier[kind] != 1) text += ", calibrated";
   }
   return text;

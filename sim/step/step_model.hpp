@@ -24,9 +24,6 @@ struct PricedKernel {
 };
 using Recipe = std::vector<PricedKernel>;
 
-// How far each curve is off in one replica, in standard deviations of its residuals, by label.
-using CurveErrors = std::vector<double>;
-
 // One training or inference step of a scenario as a program of the engine, and the durations of
 // its operations: fixed ones priced once, those of a MoE layer by that layer's capacity, those of
 // Intra-GPU Rectification by the rows of each GPU.
@@ -40,11 +37,12 @@ class StepModel {
   const engine::Program& program() const { return program_; }
 
   // Durations of one replica. `routing` may be null for a model without MoE layers.
-  engine::Durations durations(const routing::ReplicaRouting* routing, const CurveErrors& errors);
-  // One draw of curve errors for `replica` of `replicas`: Latin hypercube sampling of a standard
-  // normal per label, so that the median over replicas is close to the curves' own prediction, and
-  // common random numbers across scenarios of a seed. One replica alone has no error.
-  CurveErrors curve_errors(int replica, int replicas);
+  // `replica` >= 0 draws the curves' errors of that replica: Latin hypercube sampling of a standard
+  // normal per label over the scenario's replicas, so that the median over replicas is close to the
+  // curves' own prediction, with common random numbers across the scenarios of a seed; one replica
+  // alone has no error. no_errors takes every curve at its median.
+  static constexpr int no_errors = -1;
+  engine::Durations durations(const routing::ReplicaRouting* routing, int replica);
 
   // What the prices rest on: the weakest origin and support per class of kernel. Complete once
   // durations() has been called for each replica.
@@ -67,6 +65,7 @@ class StepModel {
   Spec fixed(Kernel kernel) { return fixed(Kernels{std::move(kernel)}); }
 
   void build();
+  Kernels block(const Kernels& inside, Pass pass) const;
   void layer_forward(int layer);
   void layer_backward(int layer);
   void moe_forward(int layer);
@@ -87,10 +86,11 @@ class StepModel {
   bool is_moe(int layer) const { return scenario_.has_moe() && scenario_.model->is_moe_layer(layer); }
 
   Recipe intern(const Kernels& kernels);
-  Picoseconds price(const Recipe& recipe, const CurveErrors& errors) const;
+  std::vector<double> draw_errors(const std::string& label) const;
+  Picoseconds price(const Recipe& recipe, int replica) const;
   const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
-  void price_rows(const Spec& spec, const routing::LayerRouting& layer, const CurveErrors& errors,
+  void price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                   std::vector<Picoseconds>& per_rank);
 
   Scenario scenario_;
@@ -101,7 +101,7 @@ class StepModel {
   int last_compute_ = -1;
   std::vector<int> pending_;  // what the next compute operation waits for
   int last_exchange_ = -1;
-  std::vector<std::string> labels_;
+  std::vector<std::vector<double>> errors_;  // [label][replica], standard deviations
   std::map<std::string, int> label_of_;
   std::map<std::pair<Role, Pass>, Table> tables_;
   int expert_group_ = -1;   // partitions

@@ -14,7 +14,17 @@ namespace {
 
 constexpr double element = 2;  // bytes of bf16
 
+Kernels operator+(Kernels first, const Kernels& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 }  // namespace
+
+// A pre-norm residual block around `inside`.
+Kernels StepModel::block(const Kernels& inside, Pass pass) const {
+  return pricer_.norm(pass) + inside + pricer_.residual(pass);
+}
 
 double StepModel::layer_dense_parameters(int layer) const {
   const model::Model& model = *scenario_.model;
@@ -57,7 +67,7 @@ void StepModel::moe_forward(int layer) {
   const bool rectify = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
-  add_compute("router", Part::router, layer, fixed(pricer_.router(Pass::forward)));
+  add_compute("router", Part::router, layer, fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
   if (exchange && scenario_.router.capacity_scope == CapacityScope::group) {
     // The largest kept count of the group, one 32-bit integer per expert.
     add_exchange("nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
@@ -128,16 +138,18 @@ void StepModel::moe_backward(int layer) {
     add_compute("rectify_backward", Part::rectify, layer, moe(Role::rectify));
   }
   add_compute("dispatch_backward", Part::dispatch_combine, layer, moe(Role::dispatch));
-  add_compute("router_backward", Part::router, layer, fixed(pricer_.router(Pass::backward)));
+  add_compute("router_backward", Part::router, layer, 
+              fixed(pricer_.router(Pass::backward) + pricer_.norm(Pass::backward)));
 }
 
 void StepModel::layer_forward(int layer) {
   gather_layer(layer);
-  add_compute("attention", Part::attention, layer, fixed(pricer_.attention(Pass::forward)));
+  add_compute("attention", Part::attention, layer, fixed(block(pricer_.attention(Pass::forward), Pass::forward)));
   if (is_moe(layer)) {
     moe_forward(layer);
   } else {
-    add_compute("dense_ffn", Part::dense_ffn, layer, fixed(pricer_.dense_ffn(Pass::forward)));
+    add_compute("dense_ffn", Part::dense_ffn, layer, 
+                fixed(block(pricer_.dense_ffn(Pass::forward), Pass::forward)));
   }
 }
 
@@ -151,10 +163,10 @@ void StepModel::layer_backward(int layer) {
     moe_backward(layer);
   } else {
     add_compute("dense_ffn_backward", Part::dense_ffn, layer,
-                fixed(pricer_.dense_ffn(Pass::backward)));
+                fixed(block(pricer_.dense_ffn(Pass::backward), Pass::backward)));
   }
   add_compute("attention_backward", Part::attention, layer,
-              fixed(pricer_.attention(Pass::backward)));
+              fixed(block(pricer_.attention(Pass::backward), Pass::backward)));
 }
 
 // Dense gradients go over all GPUs, each expert's over its replicas: reduced whole under ZeRO-0,
@@ -209,9 +221,10 @@ void StepModel::build() {
        ++micro_step) {
     add_compute("embedding", Part::other, -1, fixed(pricer_.embedding(Pass::forward)));
     for (int layer = 0; layer < layers; ++layer) layer_forward(layer);
-    add_compute("head", Part::other, -1, fixed(pricer_.head(Pass::forward)));
+    add_compute("head", Part::other, -1, fixed(pricer_.norm(Pass::forward) + pricer_.head(Pass::forward)));
     if (!train) return;
-    add_compute("head_backward", Part::other, -1, fixed(pricer_.head(Pass::backward)));
+    add_compute("head_backward", Part::other, -1, 
+                fixed(pricer_.head(Pass::backward) + pricer_.norm(Pass::backward)));
     const bool reduce = scenario_.overlap == Overlap::gradient &&
                         micro_step + 1 == scenario_.micro_steps;
     for (int layer = layers - 1; layer >= 0; --layer) {

@@ -111,13 +111,13 @@ void fill_memory(const step::Scenario& scenario, Outcome& outcome) {
 
 Outcome evaluate(const step::Scenario& scenario, routing::RoutingCache& cache,
                  engine::Timeline* timeline) {
-  return evaluate(scenario, step::Calibration{}, cache, timeline);
+  return evaluate(scenario, EvaluateSettings{{}, true, timeline}, cache);
 }
 
-Outcome evaluate(const step::Scenario& scenario, const step::Calibration& calibration,
-                 routing::RoutingCache& cache, engine::Timeline* timeline) {
+Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& settings,
+                 routing::RoutingCache& cache) {
   Outcome outcome;
-  step::StepModel model(scenario, calibration);
+  step::StepModel model(scenario, settings.calibration);
   LossMean losses(outcome, scenario.replicas);
   const bool routed = scenario.has_moe();
   std::vector<Replica> replicas;
@@ -125,9 +125,9 @@ Outcome evaluate(const step::Scenario& scenario, const step::Calibration& calibr
     std::shared_ptr<const routing::ReplicaRouting> routing;
     if (routed) routing = cache.get(scenario.routing_job(), index);
     network::IdleFabric fabric;
-    engine::Schedule schedule = engine::run(
-        model.program(),
-        model.durations(routing.get(), model.curve_errors(index, scenario.replicas)), fabric);
+    const int errors = settings.curve_errors ? index : step::StepModel::no_errors;
+    engine::Schedule schedule =
+        engine::run(model.program(), model.durations(routing.get(), errors), fabric);
     return std::pair(std::move(routing), std::move(schedule));
   };
   for (int index = 0; index < scenario.replicas; ++index) {
@@ -150,8 +150,8 @@ Outcome evaluate(const step::Scenario& scenario, const step::Calibration& calibr
   }
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
-  if (timeline != nullptr) {
-    *timeline = engine::timeline(model.program(), simulate(static_cast<int>(middle)).second,
+  if (settings.timeline != nullptr) {
+    *settings.timeline = engine::timeline(model.program(), simulate(static_cast<int>(middle)).second,
                                  step::part_names());
   }
   return outcome;

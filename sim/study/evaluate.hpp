@@ -5,9 +5,16 @@
 
 namespace moesim::study {
 
-// As evaluate() of outcome.hpp, with every prediction of a kernel class multiplied by the
-// calibration's factor for it: for studies of software slower than the profiled kernels.
-Outcome evaluate(const step::Scenario& scenario, const step::Calibration& calibration,
-                 routing::RoutingCache& cache, engine::Timeline* timeline = nullptr);
+struct EvaluateSettings {
+  // Multiplies the predictions of each kernel class: for software slower than the profiled kernels.
+  step::Calibration calibration;
+  // Off: replicas differ by their routing alone, every curve is taken at its median.
+  bool curve_errors = true;
+  engine::Timeline* timeline = nullptr;  // receives the bars of the median replica
+};
+
+// As evaluate() of outcome.hpp, with more to set.
+Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& settings,
+                 routing::RoutingCache& cache);
 
 }  // namespace moesim::study

@@ -1,0 +1,107 @@
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/profile/collective_curve.hpp"
+#include "sim/profile/profile.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::profile;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const std::string shipped = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
+constexpr double kMiB = 1024.0 * 1024.0;
+
+// Two GPUs: 10 us and 1 byte per us beyond 100 bytes; four: 20 us and as steep.
+CollectiveCurve simple() {
+  return CollectiveCurve(Document::parse(R"({
+    "op": "all-to-all", "params": {"nccl": "2.0"}, "default": true,
+    "branches": [
+      {"gpus": 2, "origin": "published", "bytes": [100, 200], "time_us": [10, 110]},
+      {"gpus": 4, "origin": "published", "bytes": [100, 200], "time_us": [20, 120]}],
+    "measured_bytes": [100, 200],
+    "residual": {"by": "bytes", "median_abs": 0, "p90_abs": 0, "method": "test", "regions": [
+      {"region": "all", "from": 0, "below": null, "n": 1, "median_abs": 0, "p90_abs": 0,
+       "q05": -0.1, "q95": 0.1}]}})", "x.json").root());
+}
+
+}  // namespace
+
+TEST_CASE("a GPU count between two is interpolated at equal bytes sent") {
+  // Three GPUs and 300 bytes: each sends 200. Two GPUs send 200 of 400: 10 + 300 = 310 us. Four send
+  // 200 of 266.67: 20 + 166.67 = 186.67 us. Three lie half way: 248.33 us.
+  const Estimate estimate = simple().estimate(3, 300);
+  CHECK(estimate.time_us == Approx(0.5 * (310 + 20 + 800.0 / 3 - 100)));
+  CHECK(estimate.origin == Origin::derived);
+}
+
+TEST_CASE("an exchange says whether its size was measured") {
+  const CollectiveCurve curve = simple();
+  CHECK(curve.estimate(2, 100).support == Support::measured_point);
+  CHECK(curve.estimate(2, 150).support == Support::interpolated);
+  CHECK(curve.estimate(2, 201).support == Support::extrapolated);
+  CHECK(curve.estimate(2, 99).support == Support::extrapolated);
+  CHECK(curve.estimate(2, 99).time_us == 10);      // the latency floor
+  CHECK(curve.estimate(2, 1100).time_us == 1010);  // constant bandwidth
+  // Wider than the +-10 % of the measured range: two octaves beyond it.
+  const Estimate far = curve.estimate(2, 800);
+  CHECK(far.time_us_p95 == Approx(far.time_us * 1.2));
+}
+
+TEST_CASE("one GPU does not communicate, and more than the node has were not measured") {
+  CHECK_THROWS_AS(simple().estimate(1, 100), UsageError);
+  CHECK_THROWS_WITH(simple().estimate(1, 100), Contains("not communication"));
+  CHECK_THROWS_WITH(simple().estimate(8, 100), Contains("knows 2, 4 GPUs") && Contains("cluster"));
+  CHECK_THROWS_AS(simple().estimate(2, 0), UsageError);
+  CHECK_THROWS_AS(simple().estimate(2, -1), UsageError);
+}
+
+TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth") {
+  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
+    const Profile profile = Profile::load(shipped + name + ".json");
+    const double link = profile.device().nvlink_bandwidth.bytes_per_second;
+    for (const Collective kind : {Collective::all_to_all, Collective::all_gather}) {
+      for (const int gpus : {2, 3, 4, 5, 6, 7, 8}) {
+        double before = 0;
+        for (double bytes = 128; bytes < 4e9; bytes *= 1.37) {
+          INFO(name << " " << name_of(kind) << " gpus " << gpus << " bytes " << bytes);
+          const Estimate estimate = profile.collective(kind, gpus, bytes);
+          CHECK(estimate.time_us >= before);
+          CHECK(estimate.time_us_p05 <= estimate.time_us);
+          CHECK(estimate.time_us_p95 >= estimate.time_us);
+          // Each rank sends bytes (n - 1) / n over its links.
+          CHECK(bytes * (gpus - 1) / gpus / (estimate.time_us * 1e-6) < link);
+          before = estimate.time_us;
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what was not measured is marked") {
+  const Profile h200 = Profile::load(shipped + "h200-sxm.json");
+  CHECK(h200.collective(Collective::all_to_all, 4, 64 * kMiB).origin == Origin::published);
+  CHECK(h200.collective(Collective::all_to_all, 8, 64 * kMiB).origin == Origin::derived);
+  const Profile h100 = Profile::load(shipped + "h100-sxm.json");
+  CHECK(h100.collective(Collective::all_to_all, 8, 64 * kMiB).origin == Origin::published);
+  CHECK(h100.collective(Collective::all_to_all, 8, 64 * kMiB).support == Support::measured_point);
+  // The derived curve rests on a checked law: its bar is wider than the measured machine's.
+  const Estimate derived = h200.collective(Collective::all_to_all, 8, 64 * kMiB);
+  const Estimate known = h100.collective(Collective::all_to_all, 8, 64 * kMiB);
+  CHECK(derived.time_us_p95 / derived.time_us > known.time_us_p95 / known.time_us);
+}
+
+TEST_CASE("another NCCL version is another curve") {
+  const Profile profile = Profile::load(shipped + "h100-sxm.json");
+  const Estimate usual = profile.collective(Collective::all_to_all, 4, 512 * kMiB);
+  const Estimate named = profile.collective(Collective::all_to_all, 4, 512 * kMiB, "2.27.3");
+  CHECK(usual.time_us == named.time_us);
+  // 4 GPUs, 512 MiB: 1212 us under 2.27.3, 1395 us under 2.29.2 (nccl-tests).
+  CHECK(usual.time_us == Approx(1212).epsilon(0.03));
+  CHECK(profile.collective(Collective::all_to_all, 4, 512 * kMiB, "2.29.2").time_us ==
+        Approx(1395).epsilon(0.03));
+  CHECK_THROWS_WITH(profile.collective(Collective::all_to_all, 4, kMiB, "1.0"),
+                    Contains("2.23") && Contains("2.27.3") && Contains("2.29.2"));
+}

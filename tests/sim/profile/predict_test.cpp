@@ -1,0 +1,71 @@
+#include "sim/profile/predict.hpp"
+
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::profile;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const Profile& h100() {
+  static const Profile profile =
+      Profile::load(std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/h100-sxm.json");
+  return profile;
+}
+
+using Params = std::map<std::string, std::string>;
+
+void refuses(const std::string& op, const Params& params, const std::string& part) {
+  INFO(op << ": " << part);
+  CHECK_THROWS_AS(predict(h100(), op, params), UsageError);
+  CHECK_THROWS_WITH(predict(h100(), op, params), Contains(part));
+}
+
+}  // namespace
+
+TEST_CASE("each operation is asked for by name") {
+  CHECK(predict(h100(), "all-to-all", {{"gpus", "8"}, {"bytes", "64MiB"}}).time_us ==
+        h100().collective(Collective::all_to_all, 8, 64.0 * 1024 * 1024).time_us);
+  CHECK(predict(h100(), "reduce-scatter", {{"gpus", "4"}, {"bytes", "1e6"}}).time_us ==
+        h100().collective(Collective::reduce_scatter, 4, 1e6).time_us);
+  CHECK(predict(h100(), "all-to-all", {{"gpus", "4"}, {"bytes", "1GB"}, {"nccl", "2.23"}}).time_us ==
+        h100().collective(Collective::all_to_all, 4, 1e9, "2.23").time_us);
+  CHECK(predict(h100(), "memory", {{"bytes", "1GB"}}).time_us == h100().memory(1e9).time_us);
+  CHECK(predict(h100(), "memory", {{"bytes", "1GB"}, {"kernel", "activation"}}).time_us ==
+        h100().memory(1e9, MemoryKernel::activation).time_us);
+  CHECK(predict(h100(), "permute", {{"tokens", "4096"}, {"hidden", "4096"}, {"k", "2"}}).time_us ==
+        h100().permute(4096, 4096, 2).time_us);
+  CHECK(predict(h100(), "combine", {{"tokens", "4096"}, {"hidden", "4096"}, {"k", "1"}}).time_us ==
+        h100().combine(4096, 4096, 1).time_us);
+  Params shape = {{"batch", "8"}, {"sequence", "2048"}, {"heads", "32"}, {"kv-heads", "8"},
+                  {"head-dim", "128"}};
+  CHECK(predict(h100(), "attention", shape).time_us ==
+        h100().attention(8, 2048, 32, 8, 128, false).time_us);
+  shape["pass"] = "backward";
+  CHECK(predict(h100(), "attention", shape).time_us ==
+        h100().attention(8, 2048, 32, 8, 128, true).time_us);
+}
+
+TEST_CASE("queries that make no sense are usage errors that say what to try") {
+  refuses("gem", {}, "did you mean 'gemm'");
+  refuses("gem", {}, "reduce-scatter");
+  refuses("gemm", {{"m", "1"}, {"n", "1"}}, "k is missing");
+  refuses("gemm", {{"m", "1"}, {"n", "1"}, {"k", ""}}, "k is missing");
+  refuses("gemm", {{"m", "1"}, {"n", "-4"}, {"k", "2"}}, "n '-4'");
+  refuses("gemm", {{"m", "1"}, {"n", "4x"}, {"k", "2"}}, "n '4x'");
+  refuses("gemm", {{"m", "0"}, {"n", "4"}, {"k", "2"}}, "m '0'");
+  refuses("gemm", {{"m", "1.5"}, {"n", "4"}, {"k", "2"}}, "m '1.5'");
+  refuses("gemm", {{"m", "99999999999999999999"}, {"n", "4"}, {"k", "2"}}, "m '9999");
+  refuses("gemm", {{"m", "1"}, {"n", "4"}, {"k", "2"}, {"l", "1"}}, "unknown parameter 'l'");
+  refuses("all-to-all", {{"gpus", "8"}, {"bytes", "many"}}, "many");
+  refuses("all-to-all", {{"gpus", "1"}, {"bytes", "1MiB"}}, "not communication");
+  refuses("all-to-all", {{"gpus", "99999999999"}, {"bytes", "1MiB"}}, "too many");
+  refuses("all-to-all", {{"gpus", "8"}, {"bytes", "1MiB"}, {"nccl", "9"}}, "2.27.3");
+  refuses("memory", {{"bytes", "1MiB"}, {"kernel", "stream"}}, "streaming");
+  refuses("attention", {{"batch", "1"}, {"sequence", "128"}, {"heads", "32"}, {"kv-heads", "5"},
+                        {"head-dim", "128"}}, "no multiple");
+}

@@ -1,0 +1,175 @@
+"""The two commands and what they are made of: help, options, packages, sums of results."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import summarise  # noqa: E402
+import sweep_table  # noqa: E402
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        arguments, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize("tool", ["test", "quickstart", "lint"])
+def test_help_is_on_stdout_and_names_its_options(tool, tmp_path):
+    answer = subprocess.run(
+        [ROOT / "tools" / tool, "--help"], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert answer.returncode == 0
+    assert "usage: tools/" + tool in answer.stdout
+    assert "--jobs N" in answer.stdout
+    assert answer.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tool", ["test", "quickstart", "lint"])
+@pytest.mark.parametrize(
+    "arguments, reason",
+    [(["--nonsense"], "--nonsense"), (["--jobs", "0"], "--jobs"), (["--jobs", "-1"], "--jobs"),
+     (["--jobs"], "--jobs"), (["--jobs", "many"], "'many'")],
+)
+def test_a_wrong_option_is_a_usage_error(tool, arguments, reason):
+    answer = run(ROOT / "tools" / tool, *arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert reason in answer.stderr
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Runs a line of shell with tools/common.sh on a machine made of stubs: nothing installed."""
+    stubs = tmp_path / "bin"
+    stubs.mkdir()
+    log = tmp_path / "log"
+
+    def stub(name, body):
+        path = stubs / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def shell(line):
+        script = f"set -euo pipefail\ntop={ROOT}\n. {ROOT}/tools/common.sh\n{line}"
+        return run("bash", "-c", script, PATH=f"{stubs}:{os.environ['PATH']}", LOG=str(log))
+
+    stub("dpkg-query", "grep -qsx \"$3\" $LOG.installed && echo 'install ok installed'")
+    stub("apt-get", 'echo "apt-get $*" >> $LOG')
+    stub("id", "echo 0")
+    shell.stub, shell.log = stub, log
+    return shell
+
+
+def test_missing_packages_are_installed_by_root(machine):
+    answer = machine("ensure_packages alpha beta")
+    assert answer.returncode == 0
+    assert machine.log.read_text() == "apt-get install -y --no-install-recommends alpha beta\n"
+
+
+def test_only_what_is_missing_is_installed(machine):
+    Path(f"{machine.log}.installed").write_text("alpha\n")
+    assert machine("ensure_packages alpha beta").returncode == 0
+    assert machine.log.read_text().endswith(" beta\n")
+    assert "alpha" not in machine.log.read_text()
+
+
+def test_nothing_is_done_when_all_is_there(machine):
+    Path(f"{machine.log}.installed").write_text("alpha\nbeta\n")
+    answer = machine("ensure_packages alpha beta")
+    assert answer.returncode == 0
+    assert not machine.log.exists()
+
+
+def test_package_lists_are_updated_when_the_first_try_fails(machine):
+    machine.stub("apt-get", 'echo "$1" >> $LOG\n[ "$1" = update ] || grep -q update $LOG')
+    assert machine("ensure_packages alpha").returncode == 0
+    assert machine.log.read_text().split() == ["install", "update", "install"]
+
+
+def test_a_failing_apt_is_an_error_with_its_words(machine):
+    machine.stub("apt-get", "echo no network >&2; exit 100")
+    answer = machine("ensure_packages alpha")
+    assert answer.returncode == 1
+    assert "no network" in answer.stderr
+
+
+def test_without_permission_the_command_is_listed(machine):
+    machine.stub("id", "echo 1000")
+    machine.stub("sudo", "exit 1")
+    answer = machine("ensure_packages alpha beta")
+    assert answer.returncode == 1
+    assert "sudo apt-get install --no-install-recommends alpha beta" in answer.stderr
+    assert not machine.log.exists()
+
+
+def test_sudo_without_a_password_is_used(machine):
+    machine.stub("id", "echo 1000")
+    machine.stub("sudo", '[ "$1" = -n ] && shift\nexec "$@"')
+    assert machine("ensure_packages alpha").returncode == 0
+    assert "alpha" in machine.log.read_text()
+
+
+def test_an_optional_package_that_is_not_to_be_had_is_only_reported(machine):
+    machine.stub("apt-get", "exit 100")
+    answer = machine("offer_packages alpha")
+    assert answer.returncode == 0
+    assert "alpha cannot be installed here" in answer.stderr
+
+
+def results(path, *cases):
+    path.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    return path
+
+
+PASSED = '<testcase name="a" classname="a" status="run"/>'
+FAILED = '<testcase name="b" classname="b" status="fail"><failure message=""/></testcase>'
+CTEST_SKIP = (
+    '<testcase name="c" classname="c" status="notrun"><skipped message="REGEX"/>'
+    "<system-out>x.cpp:9: warning:\n  SKIPPED: no device\n</system-out></testcase>"
+)
+PYTEST_SKIP = '<testcase name="d" classname="t"><skipped message="no data">x</skipped></testcase>'
+
+
+def test_results_are_summed_over_runs(tmp_path, capsys):
+    one = results(tmp_path / "1.xml", PASSED, CTEST_SKIP)
+    two = results(tmp_path / "2.xml", PASSED, PASSED, PYTEST_SKIP)
+    assert summarise.main([f"ctest={one}", f"pytest={two}"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "skipped: c: no device", "skipped: t: d: no data", "3 passed, 0 failed, 2 skipped",
+    ]
+
+
+def test_a_failure_is_named_and_sets_the_exit_code(tmp_path, capsys):
+    assert summarise.main([f"ctest={results(tmp_path / '1.xml', PASSED, FAILED)}"]) == 1
+    assert capsys.readouterr().out.splitlines() == ["failed: b", "1 passed, 1 failed, 0 skipped"]
+
+
+def test_a_run_without_results_is_a_failure(tmp_path, capsys):
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<testsuites>")
+    empty = results(tmp_path / "empty.xml")
+    arguments = [f"ctest={tmp_path}/absent.xml", f"pytest={broken}", f"more={empty}"]
+    assert summarise.main(arguments) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 3 failed, 0 skipped"
+
+
+def test_the_sweep_table_has_a_row_per_factor_and_a_column_per_router(tmp_path, capsys):
+    sweep = tmp_path / "sweep.csv"
+    sweep.write_text(
+        "status,router,capacity_factor,tokens_per_s_per_gpu,residual_loss\n"
+        "ok,top1,0.5,12345.6,0.5\nok,top1,1,10300,0.0081\nrefused,top2,0.5,,\nok,top2,1,9000,\n"
+    )
+    sweep_table.main(str(sweep))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["CF", "top1", "top2"]
+    assert lines[2].split() == ["0.5", "12.3k", "50.00", "%", "-"]
+    assert lines[3].split() == ["1", "10.3k", "0.81", "%", "9.0k"]

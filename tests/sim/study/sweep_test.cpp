@@ -1,0 +1,183 @@
+#include "sim/study/sweep.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/study/grid.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using study::Outcome;
+using study::Row;
+using study::SweepPoint;
+using study::SweepSettings;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// An own empty folder, gone at the end of the case.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "moesim-sweep-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;  // a second owner would remove the folder early
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+std::vector<SweepPoint> points(const std::string& factors = "0.5:2:0.5") {
+  static study::DocumentCache documents;
+  return study::plan(study::grid({{"router", "top1,top2+fr+ir"}, {"capacity-factor", factors}}),
+                     documents);
+}
+
+Outcome speed_of_factor(const step::Scenario& scenario, routing::RoutingCache&) {
+  Outcome outcome;
+  outcome.step_ms = 100 * scenario.router.capacity_factor.to_double() + scenario.router.top_k;
+  return outcome;
+}
+
+Row short_row(const SweepPoint& point, const Outcome* outcome, const std::string& reason) {
+  return {point.values.at("router"),
+          outcome == nullptr ? "refused: " + reason : std::to_string(outcome->step_ms)};
+}
+
+std::vector<Row> rows_of(const study::SweepResult& result) {
+  REQUIRE(result.complete());
+  std::vector<Row> rows;
+  for (const auto& row : result.rows) rows.push_back(*row);
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("rows come in grid order for any number of threads") {
+  SweepSettings settings;
+  const std::vector<Row> alone = rows_of(study::sweep(points(), speed_of_factor, short_row, settings));
+  REQUIRE(alone.size() == 8);
+  CHECK(alone[0] == Row{"top1", "51.000000"});
+  CHECK(alone[7] == Row{"top2+fr+ir", "202.000000"});
+  for (const int jobs : {2, 5, 64}) {
+    settings.jobs = jobs;
+    CHECK(rows_of(study::sweep(points(), speed_of_factor, short_row, settings)) == alone);
+  }
+}
+
+TEST_CASE("a scenario that cannot be is a row with a reason") {
+  study::DocumentCache documents;
+  const auto planned =
+      study::plan(study::grid({{"router", "top1,top2"}, {"experts", "1,8"}}), documents);
+  REQUIRE(planned.size() == 4);  // experts vary slower than the router
+  CHECK(planned[0].refusal.empty());
+  CHECK_THAT(planned[1].refusal, ContainsSubstring("2 experts per token, but there are 1"));
+  CHECK(planned[1].scenario.has_value());
+  const auto rows = rows_of(study::sweep(planned, speed_of_factor, short_row, {}));
+  CHECK(rows[1][1].starts_with("refused: --router: top2 asks for 2"));
+  CHECK(rows[3][1] == "202.000000");
+}
+
+TEST_CASE("a value that makes no sense ends the sweep before it starts") {
+  study::DocumentCache documents;
+  CHECK_THROWS_AS(study::plan(study::grid({{"gpus", "8,x"}}), documents), UsageError);
+  CHECK_THROWS_AS(study::plan(study::grid({{"profile", "a100-sxm-80gb,nosuch"}}), documents),
+                  UsageError);
+}
+
+TEST_CASE("an error of one evaluation is its row's reason, anything else ends the sweep") {
+  const auto fussy = [](const step::Scenario& scenario, routing::RoutingCache& cache) {
+    if (scenario.router.top_k == 2) throw Error("the profile has no such curve");
+    return speed_of_factor(scenario, cache);
+  };
+  const auto rows = rows_of(study::sweep(points(), fussy, short_row, {}));
+  CHECK(rows[0][1] == "51.000000");
+  CHECK(rows[4][1] == "refused: the profile has no such curve");
+  const auto broken = [](const step::Scenario&, routing::RoutingCache&) -> Outcome {
+    throw std::logic_error("a bug");
+  };
+  CHECK_THROWS_AS(study::sweep(points(), broken, short_row, {}), std::logic_error);
+}
+
+TEST_CASE("an interrupted sweep resumes with the rows it has") {
+  const Folder folder;
+  SweepSettings settings;
+  settings.journal = folder.file("rows.partial");
+  settings.fingerprint = study::fingerprint(points(), "1");
+  const auto whole = rows_of(study::sweep(points(), speed_of_factor, short_row, {}));
+
+  std::atomic<bool> stop{false};
+  std::atomic<int> evaluated{0};
+  const auto counting = [&](const step::Scenario& scenario, routing::RoutingCache& cache) {
+    if (++evaluated == 3) stop = true;
+    return speed_of_factor(scenario, cache);
+  };
+  settings.stop = &stop;
+  const study::SweepResult part = study::sweep(points(), counting, short_row, settings);
+  CHECK_FALSE(part.complete());
+  CHECK(evaluated == 3);
+
+  int left = 8 - 3;
+  SECTION("the rest is evaluated once, and the rows are the same") {}
+  SECTION("a line cut short by a kill is evaluated again") {
+    const std::string journal = read_file(settings.journal);
+    write_file_atomically(settings.journal, journal.substr(0, journal.size() - 5));
+    left = 6;
+  }
+  std::atomic<int> again{0};
+  const auto resumed = [&](const step::Scenario& scenario, routing::RoutingCache& cache) {
+    ++again;
+    return speed_of_factor(scenario, cache);
+  };
+  settings.stop = nullptr;
+  settings.resume = true;
+  settings.jobs = 2;
+  CHECK(rows_of(study::sweep(points(), resumed, short_row, settings)) == whole);
+  CHECK(again == left);
+}
+
+TEST_CASE("the journal of another sweep is not resumed") {
+  const Folder folder;
+  SweepSettings settings;
+  settings.journal = folder.file("rows.partial");
+  settings.fingerprint = study::fingerprint(points(), "1");
+  study::sweep(points(), speed_of_factor, short_row, settings);
+  settings.resume = true;
+  CHECK_NOTHROW(study::sweep(points(), speed_of_factor, short_row, settings));
+  settings.fingerprint = study::fingerprint(points("1,2"), "1");
+  CHECK_THROWS_WITH(study::sweep(points("1,2"), speed_of_factor, short_row, settings),
+                    ContainsSubstring("rows of a sweep with other options"));
+}
+
+TEST_CASE("the fingerprint knows options, order and version") {
+  const std::string one = study::fingerprint(points(), "1");
+  CHECK(one == study::fingerprint(points(), "1"));
+  CHECK(one != study::fingerprint(points(), "2"));
+  CHECK(one != study::fingerprint(points("0.5,1.5,1,2"), "1"));
+}
+
+TEST_CASE("progress counts every row once") {
+  std::mutex mutex;
+  std::vector<std::size_t> counts;
+  SweepSettings settings;
+  settings.jobs = 3;
+  settings.progress = [&](const study::SweepProgress& progress) {
+    const std::lock_guard lock(mutex);
+    counts.push_back(progress.done);
+    CHECK(progress.total == 8);
+  };
+  study::sweep(points(), speed_of_factor, short_row, settings);
+  CHECK(counts == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+}

@@ -169,6 +169,21 @@ std::string divisors(std::int64_t number, std::int64_t at_most) {
   return text;
 }
 
+// One scenario takes one value of each option: a list is a likely slip, with an answer.
+void refuse_list(const std::string& option, const std::string& text) {
+  const std::vector<OptionSpec>& options = scenario_options();
+  const auto spec = std::find_if(options.begin(), options.end(), [&](const OptionSpec& candidate) {
+    return candidate.name == option;
+  });
+  const bool is_number = spec != options.end() && spec->kind != OptionKind::text;
+  const bool is_list = is_number ? text.find_first_of(",:") != std::string::npos
+                                 : option == "router" && text.find(',') != std::string::npos;
+  if (!is_list) return;
+  throw UsageError(fmt::format("--{}: '{}' is a list or a range, and here is room for one value: "
+                               "'moesim sweep' takes both",
+                               option, text));
+}
+
 template <class Value, class Load>
 Value remembered(std::mutex& mutex, std::map<std::string, Value>& known, const std::string& name,
                  Load load) {
@@ -243,7 +258,10 @@ void check_together(const step::Scenario& scenario, Use use) {
 }
 
 step::Scenario resolve(const OptionValues& values, DocumentCache& documents, Use use) {
-  for (const auto& [option, text] : values) check_value(option, text, documents);
+  for (const auto& [option, text] : values) {
+    refuse_list(option, text);
+    check_value(option, text, documents);
+  }
   step::Scenario scenario = fill_in(values, documents, use);
   check_together(scenario, use);
   return scenario;

@@ -65,6 +65,12 @@ void take(const Command& command, const po::option& option, CommandLine& line) {
     return;
   }
   const std::string value = option.value.empty() ? "" : option.value[0];
+  // The parser takes whatever comes next for the value, the next option too.
+  if (value.starts_with("--")) {
+    throw UsageError(fmt::format("--{}: the value is missing, {} follows; 'moesim {} --help' shows "
+                                 "how it is used",
+                                 option.string_key, value, command.name));
+  }
   if (!line.values.emplace(option.string_key, value).second) {
     note(fmt::format("--{} is given twice: the last one counts", option.string_key));
     line.values[option.string_key] = value;

@@ -1,0 +1,88 @@
+"""The shipped hardware profiles: their schema, the two implementations of their curves, and the fit
+that made them."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
+NAMES = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
+sys.path.insert(0, str(ROOT))
+
+
+def shipped(name):
+    return json.loads((ROOT / "profiles" / "hardware" / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_profile_meets_its_schema(name):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    schema = json.loads((ROOT / "profiles" / "schema" / "profile.schema.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    problems = list(jsonschema.Draft7Validator(schema).iter_errors(shipped(name)))
+    assert not problems, [f"{list(each.absolute_path)}: {each.message}" for each in problems[:3]]
+    assert shipped(name)["name"] == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_command_agrees_with_python(name, tmp_path):
+    binary = os.environ.get("MOESIM_BIN")
+    if not binary or not Path(binary).exists():
+        pytest.skip("MOESIM_BIN does not name the built command; tools/test sets it")
+    pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
+    from tools.fit import evaluate
+
+    queries = evaluate.golden(shipped(name), count=300, seed=11)
+    columns = ["op", *sorted({key for query in queries for key in query["params"]})]
+    table = tmp_path / "queries.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows({"op": query["op"], **query["params"]} for query in queries)
+    answer = subprocess.run(
+        [binary, "predict", "--profile", name, "--in", str(table), "--format", "csv"],
+        capture_output=True, text=True, timeout=60, env={**os.environ,
+                                                         "MOESIM_PROFILES": str(ROOT / "profiles")})
+    assert answer.returncode == 0, answer.stderr
+    rows = list(csv.DictReader(answer.stdout.splitlines()))
+    assert len(rows) == len(queries)
+    for row, query in zip(rows, queries):
+        assert float(row["time_us"]) == pytest.approx(query["time_us"], rel=1e-9), query
+        assert float(row["time_us_p05"]) <= float(row["time_us"]) <= float(row["time_us_p95"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_answers_are_of_the_shipped_profiles(name):
+    pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
+    from tools.fit import evaluate
+
+    golden = json.loads((ROOT / "tests" / "golden" / "profile" / f"{name}.json").read_text())
+    document = shipped(name)
+    for query in golden["queries"][::10]:
+        again = evaluate.predict_us(document, query["op"], query["params"])
+        assert again == pytest.approx(query["time_us"], rel=1e-12), query
+
+
+def refitted(name, suite):
+    pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
+    if not DATA.is_dir():
+        pytest.skip(f"the measurement tables are not in {DATA}; MOESIM_DATA names their folder")
+    from tools.fit import devices, profile
+
+    return profile.suite_curves(suite, DATA, name, devices.all_devices())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("suite", ["collectives", "memory"])
+def test_fit_reproduces_the_shipped_curves(name, suite):
+    from tools.fit import profile
+
+    again = json.loads(json.dumps(refitted(name, suite)))
+    there = [curve for curve in shipped(name)["curves"] if profile.suite_of(curve) == suite]
+    assert again == there

@@ -86,3 +86,12 @@ def test_fit_reproduces_the_shipped_curves(name, suite):
     again = json.loads(json.dumps(refitted(name, suite)))
     there = [curve for curve in shipped(name)["curves"] if profile.suite_of(curve) == suite]
     assert again == there
+
+
+def test_readme_shows_the_shipped_curves():
+    from tools.fit import report
+
+    page = (ROOT / "profiles" / "README.md").read_text()
+    shown = page.split(report.BEGIN)[1].split(report.END)[0].strip()
+    table = report.table(report.documents(ROOT / "profiles" / "hardware"))
+    assert shown == table, "run: python3 -m tools.fit.report --write profiles/README.md"

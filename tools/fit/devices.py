@@ -11,12 +11,11 @@ NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.
 CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200"}
 # name: (SMs, HBM bytes, HBM B/s, L2 bytes, dense bf16 FLOP/s, NVLink B/s per direction)
-# HBM capacity is the memory of the stacks: 5 x 16 GiB, 5 x 16 GiB, 6 x 24 GiB less what the
-# datasheet's 141 GB leaves out.
+# The datasheets' "80 GB" and "141 GB" of HBM are binary: stacks of 16 GiB and of 24 GiB.
 FIGURES = {
     "a100-sxm-80gb": (108, 80 * 2**30, 2.039e12, 40 * 2**20, 312e12, 300e9),
     "h100-sxm": (132, 80 * 2**30, 3.35e12, 50 * 2**20, 989.4e12, 450e9),
-    "h200-sxm": (132, 141 * 10**9, 4.8e12, 50 * 2**20, 989.4e12, 450e9),
+    "h200-sxm": (132, 141 * 2**30, 4.8e12, 50 * 2**20, 989.4e12, 450e9),
 }
 KEYS = (("sms", "streaming multiprocessors"), ("hbm_bytes", "bytes"),
         ("hbm_bytes_per_second", "bytes/s"), ("l2_bytes", "bytes"), ("peak_bf16_flops", "FLOP/s"),

@@ -75,6 +75,24 @@ def scaled_by_bandwidth(knot_bytes, knot_time_us, cache_bytes, ratio):
     return grid, times[0] + np.concatenate([[0], np.cumsum(steps)])
 
 
+def bandwidth_ratio(devices, donor, own):
+    """Time that memory traffic takes on `own`, as a share of what it takes on `donor`."""
+    return (devices[donor]["hbm_bytes_per_second"]["value"]
+            / devices[own]["hbm_bytes_per_second"]["value"])
+
+
+def law_residual(data, kernel, devices, rows, unseen, cache):
+    """Errors to expect of a curve carried over by bandwidth: inside the cache those of the donor's
+    own held-out points, beyond it those of the law where it can be checked, H100 from A100."""
+    ratio = bandwidth_ratio(devices, "a100-sxm-80gb", "h100-sxm")
+    ampere, hopper = fit_rows(load(data, "a100", kernel)), fit_rows(rows)
+    beyond = (piecewise.evaluate(*ampere, rows.bytes) - piecewise.evaluate(*ampere, cache)) * ratio
+    carried = piecewise.evaluate(*hopper, cache) + beyond
+    predicted = np.where(rows.bytes > cache, carried, unseen)
+    return common.residual(rows.time_us, predicted, method="inside the cache as on H100 ("
+                           + METHOD + "); beyond it the law checked on H100 from A100")
+
+
 def curve(data, profile, kernel, devices):
     """The curve object of one family of kernels. `devices` holds each profile's figures."""
     rows = load(data, GPUS[profile], kernel)
@@ -95,10 +113,11 @@ def curve(data, profile, kernel, devices):
                 "bandwidth, below the smallest the floor.",
     }
     if profile == "h200-sxm":
-        ratio = (devices["h100-sxm"]["hbm_bytes_per_second"]["value"]
-                 / devices[profile]["hbm_bytes_per_second"]["value"])
-        knots = scaled_by_bandwidth(*knots, devices[profile]["l2_bytes"]["value"], ratio)
+        ratio = bandwidth_ratio(devices, "h100-sxm", profile)
+        cache = devices[profile]["l2_bytes"]["value"]
+        knots = scaled_by_bandwidth(*knots, cache, ratio)
         result["origin"] = "derived"
+        result["residual"] = law_residual(data, kernel, devices, rows, predicted, cache)
         result["note"] += (f" Not measured on this machine: H100's curve with the time of the bytes "
                            f"beyond the L2 multiplied by the ratio of memory bandwidths, {ratio:.3f}.")
     result["bytes"] = [common.rounded(each, 6) for each in knots[0]]
@@ -106,6 +125,21 @@ def curve(data, profile, kernel, devices):
     result["achieved_bytes_per_second"] = common.rounded(
         1e6 * (knots[0][-1] - knots[0][-2]) / (knots[1][-1] - knots[1][-2]))
     return result
+
+
+PRODUCTS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
+
+
+def product_noise(data, profile):
+    """The spread of repeated matrix products above 100 us: the noise of compute."""
+    table = pd.read_csv(data / "vidur_mlp_ops_a100_h100.csv.gz")
+    table = table[table.gpu == GPUS[profile]]
+    spread = [table.loc[table[f"{name}.median"] > 0.1, f"{name}.std"]
+              / table.loc[table[f"{name}.median"] > 0.1, f"{name}.median"] for name in PRODUCTS]
+    return {"median_relative_std": common.rounded(pd.concat(spread).median()),
+            "p90_relative_std": common.rounded(pd.concat(spread).quantile(0.9)),
+            "of": f"repeats of dense matrix products above 100 us on {GPUS[profile].upper()}",
+            "source": SOURCE}
 
 
 def row_moves(profile, streaming, device):

@@ -42,7 +42,11 @@ def suite_curves(suite, data, profile, every_device):
     if importlib.util.find_spec(f"tools.fit.{suite}") is None:
         return []
     module = importlib.import_module(f"tools.fit.{suite}")
-    return module.curves(data, profile, every_device)
+    found = module.curves(data, profile, every_device)
+    if suite == "gemm":
+        for curve in found:
+            curve["noise"] = memory.product_noise(data, profile)
+    return found
 
 
 def suite_of(curve):

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/document.hpp"
+#include "sim/profile/estimate.hpp"
+#include "sim/profile/log_grid.hpp"
+#include "sim/profile/residual.hpp"
+
+namespace moesim::profile {
+
+// The time of one bf16 matrix product C[m, n] = A[m, k] B[k, n] in a library of tile kernels
+// (cuBLAS). Physics:
+// - a kernel cuts C into tiles, optionally k into splits; tiles run in waves over the SMs, each
+//   tile a number of k-steps and a prologue (tile quantisation; waves may overlap in part);
+// - the memory system moves the operands beside it: what fits L2 from there, the rest from DRAM
+//   (the published sweeps alternate between several weight matrices but keep the activations, so
+//   weights stay in L2 only if all their copies fit);
+// - the library believes slightly different times and chooses by them, not quite sharply: the
+//   answer is the choice-weighted mean of the candidates' log times;
+// - the clock falls under sustained load.
+// Then small corrections in log time: a grid over (m, n, k), and over the idle share and number of
+// waves of some tile shapes. Operands are aligned (leading dimensions multiples of 8).
+class GemmCurve {
+ public:
+  // From a curve of model "tile-kernels"; errors name file and key.
+  explicit GemmCurve(const Node& node);
+
+  // Throws UsageError for sizes below 1, Error beyond 16 times what was measured. Between there
+  // and the measured sizes tile counts carry: efficiency stays what it was, in whole waves, and the
+  // estimate is marked extrapolated.
+  Estimate estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
+
+  const Residual& residual() const { return residual_; }
+
+ private:
+  // What a candidate takes, or what the choice believes it takes.
+  struct Cost {
+    double step_us;  // one step of k of one tile
+    double tile_us;  // prologue and epilogue of a tile
+    double overlap;  // 0: whole waves; 1: fractional ones
+  };
+  struct Kernel {
+    double rows;     // of m
+    double columns;  // of n
+    Cost taken;
+    Cost believed;
+  };
+  struct Reduction {
+    double us;
+    double us_per_element;
+  };
+  struct Query;
+  struct WaveTerm {
+    double rows;
+    double columns;
+    LogGrid grid;  // log2 of the idle share of whole waves, log2 of the waves
+  };
+  struct Range {
+    double low;
+    double high;
+    double octaves_outside(double value) const;
+  };
+
+  static std::vector<Kernel> read_kernels(const Node& node);
+  static Range read_range(const Node& node, const std::string& key);
+  void read_corrections(const Node& node);
+  double memory_us(const Query& query) const;
+  double candidate_us(const Query& query, const Kernel& kernel, double split, bool believed) const;
+  double chosen_log_us(const Query& query) const;
+  double throttled(double log_us, const Query& query) const;
+  double correction(const Query& query) const;
+  double grid_at(const Query& query) const;
+
+  double sms_ = 0;
+  double launch_us_ = 0;
+  double dram_bytes_per_us_ = 0;
+  double l2_bytes_per_us_ = 0;
+  double l2_bytes_ = 0;
+  double l2_sharpness_ = 0;
+  double weight_copies_ = 0;
+  double ramp_us_ = 0;
+  double overlap_power_ = 0;
+  double choice_power_ = 0;
+  double throttle_ = 0;
+  double throttle_us_ = 0;
+  double throttle_tflops_ = 0;
+  double step_ = 0;
+  Reduction taken_reduction_{};
+  Reduction believed_reduction_{};
+  std::vector<double> splits_;
+  std::vector<Kernel> kernels_;
+  std::vector<double> m_knots_;
+  std::vector<double> n_knots_;
+  std::vector<double> k_knots_;
+  std::vector<double> grid_;  // [m, n, k] knots, k fastest
+  std::vector<WaveTerm> waves_;
+  Range m_range_{};
+  Range n_range_{};
+  Range k_range_{};
+  Origin origin_ = Origin::published;
+  Residual residual_;
+};
+
+}  // namespace moesim::profile

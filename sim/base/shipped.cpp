@@ -41,7 +41,9 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   std::error_code ignored;
   if (!name_or_path.empty() && fs::is_regular_file(shipped, ignored)) return shipped.string();
   const std::vector<std::string> names = shipped_names(kind);
-  const std::string what = kind == "hardware" ? "profile" : kind.substr(0, kind.size() - 1);
+  const std::string what = kind == "hardware"  ? "profile"
+                           : kind == "studies" ? "study"
+                                               : kind.substr(0, kind.size() - 1);
   throw UsageError(fmt::format(
       "unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what, name_or_path,
       suggestion(name_or_path, names), fmt::join(names, ", "), shipped_folder()));

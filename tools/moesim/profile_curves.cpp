@@ -73,22 +73,22 @@ Json gemm_panel(const Profile& profile) {
 }
 
 Json attention_panel(const Profile& profile) {
+  const auto batch = [](double length) {
+    return std::max<std::int64_t>(1, 16384 / whole(length));
+  };
   std::vector<Json> lines;
-  for (const bool backward : {false, true}) {
-    // Causal: half of 4 S^2 d per head forward, 2.5 times that backward.
-    const double share = backward ? 2.5 : 1.0;
+  for (const int size : {128, 64}) {
     lines.push_back(series(
-        backward ? "backward" : "forward", sizes(128, 16384, 40),
-        [&](double length) {
-          return profile.attention(std::max<std::int64_t>(1, 16384 / whole(length)), whole(length),
-                                   32, 32, 128, backward);
+        fmt::format("head size {}", size), sizes(128, 16384, 40),
+        [&, size](double length) {
+          return profile.attention(batch(length), whole(length), 32, 32, size, false);
         },
-        [&](double length) {
-          const double batch = static_cast<double>(std::max<std::int64_t>(1, 16384 / whole(length)));
-          return share * 2e-6 * batch * length * length * 32 * 128;
+        // Causal: half of 4 S^2 d FLOPs per head.
+        [&, size](double length) {
+          return 2e-6 * static_cast<double>(batch(length)) * length * length * 32 * size;
         }));
   }
-  return panel("Causal attention, 32 heads of 128, 16,384 tokens", "sequence length", "TFLOP/s",
+  return panel("Causal attention, forward, 32 heads, 16,384 tokens", "sequence length", "TFLOP/s",
                false, lines);
 }
 

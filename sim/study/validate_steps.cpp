@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/base/csv.hpp"
+#include "sim/study/validation.hpp"
+
+namespace moesim::study {
+namespace {
+
+constexpr const char* study_name = "smartmoe-steps";
+
+// What a row of the logs asks of the simulator; nothing if it cannot be simulated, with why.
+struct Mapped {
+  OptionValues options;
+  std::string refusal;
+};
+
+class Table {
+ public:
+  explicit Table(const std::string& path) : csv_(CsvTable::load(path)) {}
+  std::size_t size() const { return csv_.rows.size(); }
+  const std::string& text(std::size_t row, const std::string& column) const {
+    return csv_.rows[row][csv_.column(column)];
+  }
+  double number(std::size_t row, const std::string& column) const {
+    return std::stod(text(row, column));
+  }
+
+ private:
+  CsvTable csv_;
+};
+
+Mapped map_row(const Table& table, std::size_t row) {
+  const std::string system = table.text(row, "system");
+  const std::string factor = table.text(row, "capacity_factor");
+  if (table.text(row, "pp") != "1") return {{}, "pipeline parallelism is not simulated"};
+  if (factor == "inf") return {{}, "no capacity: the load of each expert is not in the logs"};
+  if (table.text(row, "smart_sched") == "ON") {
+    return {{}, "its scheduler overlaps exchanges with expert compute"};
+  }
+  const bool deepspeed = system == "deepspeed";
+  OptionValues options = {
+      {"profile", "a100-sxm-80gb"},
+      {"cluster", "dgx-a100"},
+      {"model", deepspeed ? "gpt-l16-h2560-moe16-alternate" : "gpt-l16-h2560-moe16"},
+      {"gpus", "16"},
+      {"expert-parallel", "16"},
+      {"router", "top" + table.text(row, "topk")},
+      {"capacity-factor", factor},
+      {"capacity-convention", "library"},
+      {"priority", "position"},
+      {"dispatch", deepspeed ? "einsum" : "index"},
+      {"sequence-length", table.text(row, "seq")},
+      {"micro-batch", table.text(row, "mbs")},
+      {"global-batch", table.text(row, "gbs")},
+      {"zero", deepspeed ? "1" : "0"},
+      {"replicas", "4"},
+  };
+  return {options, ""};
+}
+
+}  // namespace
+
+Validation validate_steps(const std::string& folder, DocumentCache& documents,
+                          routing::RoutingCache& cache) {
+  const Table table(folder + "/smartmoe_gpt_step_times.csv");
+  Validation validation{"Training steps of a GPT-MoE on 16 A100 by capacity factor",
+                        "logs of thu-pacman/SmartMoE-AE (medians of 200 iterations)",
+                        {},
+                        {}};
+  double sum = 0;
+  double worst = 0;
+  int count = 0;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const std::string subject =
+        fmt::format("{}, {}, library CF {}", table.text(row, "system"), table.text(row, "gate"),
+                    table.text(row, "capacity_factor"));
+    const double measured = table.number(row, "median_ms");
+    const Mapped mapped = map_row(table, row);
+    if (!mapped.refusal.empty()) {
+      validation.verdicts.push_back(
+          {study_name, fmt::format("{} ({:.0f} ms) left out: {}", subject, measured,
+                                   mapped.refusal),
+           std::nullopt});
+      continue;
+    }
+    const Outcome outcome = evaluate(resolve(mapped.options, documents), cache);
+    const double error = outcome.step_ms / measured - 1;
+    const auto part = [&](Part name) { return outcome.parts_ms[static_cast<std::size_t>(name)]; };
+    validation.rows.push_back(
+        {study_name, subject, "check", "ms", measured, outcome.step_ms, error, std::nullopt,
+         fmt::format("exposed exchange {:.0f}, experts {:.0f}, dispatch and combine {:.0f}, "
+                     "gradients {:.0f} ms",
+                     part(Part::exposed_exchange), part(Part::expert),
+                     part(Part::dispatch_combine), part(Part::gradient))});
+    sum += std::abs(error);
+    worst = std::max(worst, std::abs(error));
+    ++count;
+  }
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format("{} steps: mean {:.0f} %, worst {:.0f} %. Nothing is fitted, and three things "
+                   "are unknown: the NICs of that cluster (taken as DGX A100's at an assumed "
+                   "efficiency), how far its 2022 software was from the profile's kernels, and its "
+                   "routing",
+                   count, count == 0 ? 0 : sum / count * 100, worst * 100),
+       std::nullopt});
+  return validation;
+}
+
+}  // namespace moesim::study

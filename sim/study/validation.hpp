@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/study/calibrate.hpp"
+
+namespace moesim::study {
+
+// One prediction held against a measurement, or a part of one.
+struct ValidationRow {
+  std::string study;
+  std::string subject;   // "top2+ir, CF 1.5, prefill" or "expert FFN"
+  std::string role;      // fit, check, excluded, predict, part
+  std::string unit;      // "tokens/s/GPU", "ms", "us"
+  std::optional<double> measured;
+  double predicted = 0;
+  std::optional<double> error;           // predicted / measured - 1
+  std::optional<double> left_out_error;  // of a fit without this row
+  std::string note;
+};
+
+// Whether a bar was met, or a claim of a paper holds, in words.
+struct Verdict {
+  std::string study;
+  std::string text;
+  std::optional<bool> met;  // nothing: reported only
+};
+
+struct Validation {
+  std::string title;
+  std::string source;
+  std::vector<ValidationRow> rows;
+  std::vector<Verdict> verdicts;
+  bool passed() const;  // no verdict that counts is unmet
+};
+
+// The published speeds of the paper, its claims by name, and what einsum dispatch has to do with
+// them (profiles/studies/zeng2024-speeds.json).
+Validation validate_speeds(DocumentCache& documents, routing::RoutingCache& cache);
+
+// One published MoE layer, composed stage by stage (profiles/layers): no fitted constant.
+Validation validate_layer(DocumentCache& documents);
+
+// Training steps of SmartMoE's logs on 16 A100 (data/smartmoe_gpt_step_times.csv under `folder`):
+// the error and what explains it; no bar.
+Validation validate_steps(const std::string& folder, DocumentCache& documents,
+                          routing::RoutingCache& cache);
+
+}  // namespace moesim::study

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/report/formats.hpp"
+#include "sim/study/validation.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+const std::vector<report::Column>& columns() {
+  using report::ColumnKind;
+  static const std::vector<report::Column> list = {
+      {"study"},  {"subject"},
+      {"role"},   {"unit"},
+      {"measured", ColumnKind::number},  {"predicted", ColumnKind::number},
+      {"error", ColumnKind::number},     {"left_out_error", ColumnKind::number},
+      {"note"}};
+  return list;
+}
+
+std::string optional_figure(const std::optional<double>& value) {
+  return value ? report::figure(*value) : "";
+}
+
+std::vector<std::vector<std::string>> cells(const std::vector<study::Validation>& validations) {
+  std::vector<std::vector<std::string>> rows;
+  for (const study::Validation& validation : validations) {
+    for (const study::ValidationRow& row : validation.rows) {
+      rows.push_back({row.study, row.subject, row.role, row.unit, optional_figure(row.measured),
+                      report::figure(row.predicted), optional_figure(row.error),
+                      optional_figure(row.left_out_error), row.note});
+    }
+  }
+  return rows;
+}
+
+std::string percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:+.1f} %", *share * 100) : "";
+}
+
+std::string rounded(double value) {
+  return value < 100 ? fmt::format("{:.3f}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string as_table(const study::Validation& validation) {
+  std::vector<std::vector<std::string>> lines = {
+      {"", "role", "unit", "measured", "predicted", "error", "left out", "note"}};
+  for (const study::ValidationRow& row : validation.rows) {
+    lines.push_back({row.subject, row.role, row.unit, row.measured ? rounded(*row.measured) : "",
+                     rounded(row.predicted), percent(row.error), percent(row.left_out_error),
+                     row.note});
+  }
+  std::string text = fmt::format("{}\n  source: {}\n\n", validation.title, validation.source);
+  text += report::align(lines, {false, false, false, true, true, true, true, false});
+  text += "\n";
+  for (const study::Verdict& verdict : validation.verdicts) {
+    const char* mark = !verdict.met ? "      " : *verdict.met ? "met   " : "UNMET ";
+    text += fmt::format("  {}{}\n", mark, verdict.text);
+  }
+  return text;
+}
+
+nlohmann::ordered_json as_json(const std::vector<study::Validation>& validations) {
+  nlohmann::ordered_json object;
+  object["rows"] = nlohmann::ordered_json::array();
+  for (const auto& row : cells(validations)) {
+    object["rows"].push_back(report::to_json(columns(), row));
+  }
+  object["verdicts"] = nlohmann::ordered_json::array();
+  for (const study::Validation& validation : validations) {
+    for (const study::Verdict& verdict : validation.verdicts) {
+      nlohmann::ordered_json item;
+      item["study"] = verdict.study;
+      item["text"] = verdict.text;
+      item["met"] = verdict.met ? nlohmann::ordered_json(*verdict.met) : nullptr;
+      object["verdicts"].push_back(item);
+    }
+  }
+  return object;
+}
+
+std::string rendered(const std::vector<study::Validation>& validations, report::Format format) {
+  if (format == report::Format::csv) return report::to_csv(columns(), cells(validations));
+  if (format == report::Format::json) return as_json(validations).dump(2) + "\n";
+  std::string text;
+  for (const study::Validation& validation : validations) {
+    if (!text.empty()) text += "\n";
+    text += as_table(validation);
+  }
+  return text;
+}
+
+std::vector<study::Validation> validate(const std::string& wanted, const std::string& folder) {
+  study::DocumentCache documents;
+  routing::RoutingCache cache;
+  std::vector<study::Validation> validations;
+  const bool all = wanted.empty();
+  if (all || wanted == "speeds") {
+    validations.push_back(study::validate_speeds(documents, cache));
+  }
+  if (all || wanted == "layer") validations.push_back(study::validate_layer(documents));
+  if (wanted == "steps" || (all && !folder.empty())) {
+    if (folder.empty()) {
+      throw UsageError(
+          "validate steps: --data FOLDER is missing: the logs are not shipped, give the folder that "
+          "holds smartmoe_gpt_step_times.csv");
+    }
+    validations.push_back(study::validate_steps(folder, documents, cache));
+  }
+  if (validations.empty()) {
+    throw UsageError(fmt::format("validate: unknown study '{}': give speeds, layer or steps, or "
+                                 "nothing for all",
+                                 wanted));
+  }
+  return validations;
+}
+
+ExitCode run(const CommandLine& line) {
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  const std::string wanted = line.positionals.empty() ? "" : line.positionals.front();
+  const std::vector<study::Validation> validations = validate(wanted, line.get("data"));
+  out.write(rendered(validations, format));
+  for (const study::Validation& validation : validations) {
+    if (!validation.passed()) {
+      note(fmt::format("validate: a bar is not met: {}", validation.title));
+      return ExitCode::quality_bar_not_met;
+    }
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command validate_command() {
+  return {"validate",
+          "predictions against measurements: error table, bars, claims",
+          "[speeds | layer | steps] [options]",
+          "moesim validate speeds --format csv --out speeds.csv",
+          {{"data", "FOLDER", "none", "where smartmoe_gpt_step_times.csv is, for steps"},
+           format_flag(), out_flag()},
+          false,
+          1,
+          run};
+}
+
+}  // namespace moesim::tool

@@ -100,8 +100,8 @@ double AttentionCurve::physics_us(const AttentionShape& shape) const {
   const Tiling tiles = tiling(shape);
   const auto tokens = static_cast<double>(shape.batch * shape.sequence);
   // Below the diagonal a query tile meets half the key tiles on average, and its own.
-  const double average = tiles.groups * tiles.query_tiles *
-                         (tile_us_ * (tiles.key_tiles + 1) / 2 + block_us_) / sms_;
+  const double average =
+      tiles.groups * tiles.query_tiles * (tile_us_ * (tiles.key_tiles + 1) / 2 + block_us_) / sms_;
   const double longest = tile_us_ * tiles.key_tiles + block_us_;
   const double compute = std::pow(std::pow(average, 4) + std::pow(longest, 4), 0.25);
   const auto row_bytes =
@@ -113,8 +113,8 @@ double AttentionCurve::physics_us(const AttentionShape& shape) const {
   const double core = std::pow(std::pow(compute, overlap_power_) + std::pow(memory, overlap_power_),
                                1 / overlap_power_) +
                       cache;
-  const double kernels = std::pow(
-      std::pow(launch_us_, floor_power_) + std::pow(core, floor_power_), 1 / floor_power_);
+  const double kernels =
+      std::pow(std::pow(launch_us_, floor_power_) + std::pow(core, floor_power_), 1 / floor_power_);
   // Packing a single token's group transposes batch and groups: a copy if neither is 1.
   const bool copies = !packs_always_ && shape.sequence == 1 && shape.heads > shape.kv_heads &&
                       shape.kv_heads > 1 && shape.batch > 1;
@@ -129,8 +129,7 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
                                           (2 * shape.heads + 4 * shape.kv_heads));
   std::array<double, variable_count> result{};
   result[sequence] = std::log2(length);
-  result[tile_heads] =
-      std::log2(tiles.groups * tiles.query_tiles / std::ceil(length / tile_rows_));
+  result[tile_heads] = std::log2(tiles.groups * tiles.query_tiles / std::ceil(length / tile_rows_));
   result[group] = std::log2(static_cast<double>(shape.heads / shape.kv_heads));
   result[kv_heads] = std::log2(static_cast<double>(shape.kv_heads));
   // Queries, keys, values, outputs and the cache written, against the L2.

@@ -12,18 +12,22 @@ namespace moesim::profile {
 
 const char* name_of(Collective kind) {
   switch (kind) {
-    case Collective::all_to_all: return "all-to-all";
-    case Collective::all_reduce: return "all-reduce";
-    case Collective::all_gather: return "all-gather";
-    case Collective::reduce_scatter: return "reduce-scatter";
+    case Collective::all_to_all:
+      return "all-to-all";
+    case Collective::all_reduce:
+      return "all-reduce";
+    case Collective::all_gather:
+      return "all-gather";
+    case Collective::reduce_scatter:
+      return "reduce-scatter";
   }
   return "all-to-all";
 }
 
 Origin read_origin(const Node& node, const std::string& key) {
   const std::string text = node.text(key);
-  for (const Origin each : {Origin::measured, Origin::published, Origin::datasheet,
-                            Origin::derived, Origin::assumed}) {
+  for (const Origin each :
+       {Origin::measured, Origin::published, Origin::datasheet, Origin::derived, Origin::assumed}) {
     if (text == name_of(each)) return each;
   }
   node.fail("expected measured, published, datasheet, derived or assumed", key);
@@ -90,17 +94,19 @@ Estimate CollectiveCurve::estimate(int gpus, double bytes) const {
     throw UsageError(fmt::format("{}: {} bytes: expected a positive size", name_of(kind_), bytes));
   }
   if (gpus < 2) {
-    throw UsageError(fmt::format("{} among {} GPU(s): one rank is a copy on the device, not "
-                                 "communication; ask for --op memory or for at least 2 GPUs",
-                                 name_of(kind_), gpus));
+    throw UsageError(
+        fmt::format("{} among {} GPU(s): one rank is a copy on the device, not "
+                    "communication; ask for --op memory or for at least 2 GPUs",
+                    name_of(kind_), gpus));
   }
   const auto high = std::find_if(branches_.begin(), branches_.end(),
                                  [gpus](const Branch& branch) { return branch.gpus >= gpus; });
   if (high != branches_.end() && high->gpus == gpus) return at_branch(*high, bytes);
   if (high == branches_.end() || high == branches_.begin()) {
-    throw Error(fmt::format("{} among {} GPUs of one node: the profile knows {} GPUs; other counts "
-                            "cross nodes or were never measured: describe them as a cluster",
-                            name_of(kind_), gpus, fmt::join(gpu_counts(), ", ")));
+    throw Error(
+        fmt::format("{} among {} GPUs of one node: the profile knows {} GPUs; other counts "
+                    "cross nodes or were never measured: describe them as a cluster",
+                    name_of(kind_), gpus, fmt::join(gpu_counts(), ", ")));
   }
   // Each rank sends bytes (n - 1) / n: compare the neighbours at that amount, not at equal buffers.
   const Branch& low = *(high - 1);
@@ -114,7 +120,8 @@ Estimate CollectiveCurve::estimate(int gpus, double bytes) const {
   estimate.time_us_p05 = std::min(few.time_us_p05, many.time_us_p05);
   estimate.time_us_p95 = std::max(few.time_us_p95, many.time_us_p95);
   estimate.origin = Origin::derived;
-  const bool outside = few.support == Support::extrapolated || many.support == Support::extrapolated;
+  const bool outside =
+      few.support == Support::extrapolated || many.support == Support::extrapolated;
   estimate.support = outside ? Support::extrapolated : Support::interpolated;
   return estimate;
 }

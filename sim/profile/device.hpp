@@ -13,15 +13,15 @@ struct Device {
   // From an element of a profile's "devices"; errors name file and key.
   static Device read(const Node& node);
 
-  std::string name;                 // "NVIDIA A100-SXM4-80GB"
-  std::int64_t sms = 0;             // streaming multiprocessors
-  Bytes hbm_bytes;                  // capacity
-  Bandwidth hbm_bandwidth;          // peak
+  std::string name;         // "NVIDIA A100-SXM4-80GB"
+  std::int64_t sms = 0;     // streaming multiprocessors
+  Bytes hbm_bytes;          // capacity
+  Bandwidth hbm_bandwidth;  // peak
   Bytes l2_bytes;
-  double peak_bf16_flops = 0;       // dense tensor-core FLOP/s
-  Bandwidth nvlink_bandwidth;       // peak per GPU and direction
-  std::int64_t gpus_per_node = 0;   // in one NVLink domain
-  std::string usual_cluster;        // shipped cluster its nodes usually form; "": not said
+  double peak_bf16_flops = 0;      // dense tensor-core FLOP/s
+  Bandwidth nvlink_bandwidth;      // peak per GPU and direction
+  std::int64_t gpus_per_node = 0;  // in one NVLink domain
+  std::string usual_cluster;       // shipped cluster its nodes usually form; "": not said
 };
 
 }  // namespace moesim::profile

@@ -9,8 +9,8 @@ namespace moesim::profile {
 
 // A piecewise linear function of one variable with given knots, held constant outside them.
 struct Hat {
-  std::size_t low = 0;   // the knot at or below x
-  double share = 0;      // 0 at `low`, 1 at `low + 1`
+  std::size_t low = 0;  // the knot at or below x
+  double share = 0;     // 0 at `low`, 1 at `low + 1`
 };
 // `knots` ascending, at least two.
 Hat locate(const std::vector<double>& knots, double x);

@@ -22,8 +22,7 @@ Estimate MemoryCurve::estimate(double bytes) const {
   if (!(bytes > 0) || !std::isfinite(bytes)) {
     throw UsageError(fmt::format("memory: {} bytes: expected a positive size", bytes));
   }
-  const double octaves =
-      std::max({std::log2(smallest_ / bytes), std::log2(bytes / largest_), 0.0});
+  const double octaves = std::max({std::log2(smallest_ / bytes), std::log2(bytes / largest_), 0.0});
   const double time_us = curve_.time_us(bytes);
   Estimate estimate;
   residual_.apply(time_us, time_us, widening(octaves), estimate);
@@ -41,8 +40,8 @@ RowMoveCurve::RowMoveCurve(const Node& node)
     : efficiency_(node.positive("efficiency")),
       origin_(read_origin(node, "origin")),
       residual_(node.at("residual")) {
-  if (efficiency_ > 1) node.fail("expected a share of the streaming bandwidth, at most 1",
-                                 "efficiency");
+  if (efficiency_ > 1)
+    node.fail("expected a share of the streaming bandwidth, at most 1", "efficiency");
 }
 
 Estimate RowMoveCurve::estimate(double bytes, const MemoryCurve& streaming) const {

@@ -27,8 +27,8 @@ std::int64_t count(const Operation& op, const Params& params, const std::string&
   std::int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size() || value < 1) {
-    throw UsageError(fmt::format("{}: {} '{}': expected a whole number of at least 1", op.name, name,
-                                 text));
+    throw UsageError(
+        fmt::format("{}: {} '{}': expected a whole number of at least 1", op.name, name, text));
   }
   return value;
 }

@@ -43,7 +43,8 @@ void check_version(const Node& root) {
   const std::int64_t version = root.integer("version");
   if (version != kVersion) {
     root.fail(fmt::format("version {} of the profile format; this program reads version {}: write "
-                          "the profile anew, or update the program", version, kVersion),
+                          "the profile anew, or update the program",
+                          version, kVersion),
               "version");
   }
 }
@@ -52,9 +53,12 @@ void check_version(const Node& root) {
 
 const char* name_of(MemoryKernel kernel) {
   switch (kernel) {
-    case MemoryKernel::streaming: return "streaming";
-    case MemoryKernel::activation: return "activation";
-    case MemoryKernel::normalization: return "normalization";
+    case MemoryKernel::streaming:
+      return "streaming";
+    case MemoryKernel::activation:
+      return "activation";
+    case MemoryKernel::normalization:
+      return "normalization";
   }
   return "streaming";
 }
@@ -159,9 +163,10 @@ Estimate Profile::attention(std::int64_t batch, std::int64_t sequence, std::int6
   if (found == content_->attention.end()) {
     std::vector<std::int64_t> known;
     for (const auto& [size, curve] : content_->attention) known.push_back(size);
-    throw Error(fmt::format("attention with head-dim {}: profile {} has head sizes {}; the kernels "
-                            "of other sizes are different ones: measure it, or choose one of these",
-                            head_dim, content_->name, fmt::join(known, ", ")));
+    throw Error(
+        fmt::format("attention with head-dim {}: profile {} has head sizes {}; the kernels "
+                    "of other sizes are different ones: measure it, or choose one of these",
+                    head_dim, content_->name, fmt::join(known, ", ")));
   }
   return found->second.estimate({batch, sequence, heads, kv_heads, head_dim}, backward);
 }
@@ -175,8 +180,10 @@ namespace {
 // Bytes of STEP.md's rows 3b and 7: the tokens once, the routed rows once, bf16.
 double row_move_bytes(const char* op, std::int64_t tokens, std::int64_t rows, std::int64_t hidden) {
   if (tokens < 1 || hidden < 1 || rows < 0) {
-    throw UsageError(fmt::format("{}: tokens {}, hidden {}, rows {}: expected at least 1 token and "
-                                 "column, and no negative rows", op, tokens, hidden, rows));
+    throw UsageError(
+        fmt::format("{}: tokens {}, hidden {}, rows {}: expected at least 1 token and "
+                    "column, and no negative rows",
+                    op, tokens, hidden, rows));
   }
   return static_cast<double>(kBytesPerElement) * static_cast<double>(hidden) *
          (static_cast<double>(tokens) + static_cast<double>(rows));
@@ -245,8 +252,8 @@ Estimate Profile::collective(Collective kind, int gpus, double bytes,
     versions.push_back(curve.nccl());
   }
   if (versions.empty()) content_->lacks(profile::name_of(kind));
-  throw UsageError(fmt::format("{} under NCCL '{}': profile {} has {}", profile::name_of(kind), nccl,
-                               content_->name, fmt::join(versions, ", ")));
+  throw UsageError(fmt::format("{} under NCCL '{}': profile {} has {}", profile::name_of(kind),
+                               nccl, content_->name, fmt::join(versions, ", ")));
 }
 
 }  // namespace moesim::profile

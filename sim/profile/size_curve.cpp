@@ -26,8 +26,7 @@ double SizeCurve::time_us(double bytes) const {
   if (bytes <= bytes_.front()) return time_us_.front();
   const auto above = std::lower_bound(bytes_.begin(), bytes_.end() - 1, bytes);
   const auto high = static_cast<std::size_t>(above - bytes_.begin());
-  const double slope =
-      (time_us_[high] - time_us_[high - 1]) / (bytes_[high] - bytes_[high - 1]);
+  const double slope = (time_us_[high] - time_us_[high - 1]) / (bytes_[high] - bytes_[high - 1]);
   if (bytes > bytes_[high]) return time_us_[high] + (bytes - bytes_[high]) * slope;
   return time_us_[high - 1] + (bytes - bytes_[high - 1]) * slope;
 }

@@ -24,14 +24,16 @@ CollectiveCurve simple() {
     "measured_bytes": [100, 200],
     "residual": {"by": "bytes", "median_abs": 0, "p90_abs": 0, "method": "test", "regions": [
       {"region": "all", "from": 0, "below": null, "n": 1, "median_abs": 0, "p90_abs": 0,
-       "q05": -0.1, "q95": 0.1}]}})", "x.json").root());
+       "q05": -0.1, "q95": 0.1}]}})",
+                                         "x.json")
+                             .root());
 }
 
 }  // namespace
 
 TEST_CASE("a GPU count between two is interpolated at equal bytes sent") {
-  // Three GPUs and 300 bytes: each sends 200. Two GPUs send 200 of 400: 10 + 300 = 310 us. Four send
-  // 200 of 266.67: 20 + 166.67 = 186.67 us. Three lie half way: 248.33 us.
+  // Three GPUs and 300 bytes: each sends 200. Two GPUs send 200 of 400: 10 + 300 = 310 us. Four
+  // send 200 of 266.67: 20 + 166.67 = 186.67 us. Three lie half way: 248.33 us.
   const Estimate estimate = simple().estimate(3, 300);
   CHECK(estimate.time_us == Approx(0.5 * (310 + 20 + 800.0 / 3 - 100)));
   CHECK(estimate.origin == Origin::derived);

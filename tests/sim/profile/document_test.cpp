@@ -20,12 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string shipped = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/a100-sxm-80gb.json";
+const std::string shipped =
+    std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/a100-sxm-80gb.json";
 
 // A file of the test's own, gone with it.
 class Scratch {
  public:
-  Scratch() : path_(fs::temp_directory_path() / ("profile-test-" + std::to_string(getpid()) + ".json")) {}
+  Scratch()
+      : path_(fs::temp_directory_path() / ("profile-test-" + std::to_string(getpid()) + ".json")) {}
   ~Scratch() { fs::remove(path_); }
   Scratch(const Scratch&) = delete;  // owns the file
   Scratch& operator=(const Scratch&) = delete;
@@ -83,8 +85,8 @@ TEST_CASE("an unchanged copy loads") {
 
 TEST_CASE("an unknown name lists the shipped ones") {
   CHECK_THROWS_AS(Profile::load("a100"), UsageError);
-  CHECK_THROWS_WITH(Profile::load("a100-sxm"), Contains("a100-sxm-80gb") && Contains("h100-sxm") &&
-                                                   Contains("h200-sxm"));
+  CHECK_THROWS_WITH(Profile::load("a100-sxm"),
+                    Contains("a100-sxm-80gb") && Contains("h100-sxm") && Contains("h200-sxm"));
 }
 
 TEST_CASE("a file that is absent or no JSON is refused") {
@@ -140,8 +142,8 @@ TEST_CASE("a curve that is none is named") {
 TEST_CASE("a profile without a curve refuses in its own words") {
   Json document = Json::parse(read_file(shipped));
   document["curves"] = Json::array();
-  document["missing"] = Json::array({{{"suite", "attention"}, {"reason", "no GPU was there"},
-                                      {"hint", "run it on one"}}});
+  document["missing"] = Json::array(
+      {{{"suite", "attention"}, {"reason", "no GPU was there"}, {"hint", "run it on one"}}});
   const Scratch scratch;
   const Profile profile = Profile::load(scratch.write(document.dump()));
   CHECK_THROWS_AS(profile.attention(1, 128, 1, 1, 128, false), Error);
@@ -152,5 +154,6 @@ TEST_CASE("a profile without a curve refuses in its own words") {
   CHECK_THROWS_WITH(profile.permute(1, 1, 1), Contains("permute"));
   CHECK_THROWS_WITH(profile.expert_ffn(1, 1, 1, 1), Contains("expert_ffn"));
   CHECK_THROWS_WITH(profile.collective(Collective::all_reduce, 2, 1), Contains("all-reduce"));
-  CHECK_THROWS_WITH(profile.collective(Collective::all_reduce, 2, 1, "2.23"), Contains("all-reduce"));
+  CHECK_THROWS_WITH(profile.collective(Collective::all_reduce, 2, 1, "2.23"),
+                    Contains("all-reduce"));
 }

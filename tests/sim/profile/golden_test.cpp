@@ -26,10 +26,10 @@ std::map<std::string, std::string> read_params(const Node& query) {
 
 TEST_CASE("both implementations of the curves agree") {
   for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
-    const Document golden = Document::load(
-        fmt::format("{}/tests/golden/profile/{}.json", MOESIM_SOURCE_DIR, name));
-    const auto profile =
-        profile::Profile::load(fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
+    const Document golden =
+        Document::load(fmt::format("{}/tests/golden/profile/{}.json", MOESIM_SOURCE_DIR, name));
+    const auto profile = profile::Profile::load(
+        fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
     const auto queries = golden.root().items("queries");
     CHECK(queries.size() >= 200);
     for (const Node& query : queries) {

@@ -32,8 +32,9 @@ TEST_CASE("each operation is asked for by name") {
         h100().collective(Collective::all_to_all, 8, 64.0 * 1024 * 1024).time_us);
   CHECK(predict(h100(), "reduce-scatter", {{"gpus", "4"}, {"bytes", "1e6"}}).time_us ==
         h100().collective(Collective::reduce_scatter, 4, 1e6).time_us);
-  CHECK(predict(h100(), "all-to-all", {{"gpus", "4"}, {"bytes", "1GB"}, {"nccl", "2.23"}}).time_us ==
-        h100().collective(Collective::all_to_all, 4, 1e9, "2.23").time_us);
+  CHECK(
+      predict(h100(), "all-to-all", {{"gpus", "4"}, {"bytes", "1GB"}, {"nccl", "2.23"}}).time_us ==
+      h100().collective(Collective::all_to_all, 4, 1e9, "2.23").time_us);
   CHECK(predict(h100(), "memory", {{"bytes", "1GB"}}).time_us == h100().memory(1e9).time_us);
   CHECK(predict(h100(), "memory", {{"bytes", "1GB"}, {"kernel", "activation"}}).time_us ==
         h100().memory(1e9, MemoryKernel::activation).time_us);
@@ -41,7 +42,10 @@ TEST_CASE("each operation is asked for by name") {
         h100().permute(4096, 4096, 2).time_us);
   CHECK(predict(h100(), "combine", {{"tokens", "4096"}, {"hidden", "4096"}, {"k", "1"}}).time_us ==
         h100().combine(4096, 4096, 1).time_us);
-  Params shape = {{"batch", "8"}, {"sequence", "2048"}, {"heads", "32"}, {"kv-heads", "8"},
+  Params shape = {{"batch", "8"},
+                  {"sequence", "2048"},
+                  {"heads", "32"},
+                  {"kv-heads", "8"},
                   {"head-dim", "128"}};
   CHECK(predict(h100(), "attention", shape).time_us ==
         h100().attention(8, 2048, 32, 8, 128, false).time_us);
@@ -66,6 +70,11 @@ TEST_CASE("queries that make no sense are usage errors that say what to try") {
   refuses("all-to-all", {{"gpus", "99999999999"}, {"bytes", "1MiB"}}, "too many");
   refuses("all-to-all", {{"gpus", "8"}, {"bytes", "1MiB"}, {"nccl", "9"}}, "2.27.3");
   refuses("memory", {{"bytes", "1MiB"}, {"kernel", "stream"}}, "streaming");
-  refuses("attention", {{"batch", "1"}, {"sequence", "128"}, {"heads", "32"}, {"kv-heads", "5"},
-                        {"head-dim", "128"}}, "no multiple");
+  refuses("attention",
+          {{"batch", "1"},
+           {"sequence", "128"},
+           {"heads", "32"},
+           {"kv-heads", "5"},
+           {"head-dim", "128"}},
+          "no multiple");
 }

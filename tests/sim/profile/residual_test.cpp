@@ -12,7 +12,10 @@ namespace {
 
 Residual parse(const std::string& regions) {
   return Residual(Document::parse(R"({"by": "time_us", "median_abs": 0.1, "p90_abs": 0.3,
-      "method": "test", "regions": )" + regions + "}", "x.json").root());
+      "method": "test", "regions": )" +
+                                      regions + "}",
+                                  "x.json")
+                      .root());
 }
 
 const char* const two_regions = R"([
@@ -62,10 +65,12 @@ TEST_CASE("residuals that are none are refused by key") {
   using Catch::Matchers::Contains;
   CHECK_THROWS_WITH(parse("[]"), Contains("/regions"));
   CHECK_THROWS_WITH(parse(R"([{"region": "all", "below": null, "median_abs": 0.1, "p90_abs": 0.2,
-      "q05": 0.3, "q95": 0.2}])"), Contains("/regions/0/q05"));
+      "q05": 0.3, "q95": 0.2}])"),
+                    Contains("/regions/0/q05"));
   CHECK_THROWS_WITH(parse(R"([{"region": "a", "below": 5, "median_abs": 0.1, "p90_abs": 0.2,
       "q05": 0, "q95": 0.2}, {"region": "b", "below": 5, "median_abs": 0.1, "p90_abs": 0.2,
-      "q05": 0, "q95": 0.2}])"), Contains("/regions/1/below"));
+      "q05": 0, "q95": 0.2}])"),
+                    Contains("/regions/1/below"));
 }
 
 TEST_CASE("an estimate says where it comes from") {

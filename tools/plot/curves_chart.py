@@ -4,6 +4,7 @@ import json
 import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 import look
 from chart_data import BadInput
@@ -25,7 +26,7 @@ def _draw_series(axes, index, line):
 def _draw_panel(axes, panel):
     for index, line in enumerate(panel["series"]):
         _draw_series(axes, index, line)
-    axes.set_xscale("log", base=2 if panel["bytes"] else 10)
+    axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
     axes.set_title(panel["title"], loc="left", fontsize=10)
     axes.set_xlabel(panel["xlabel"])
@@ -46,18 +47,20 @@ def draw(path):
         raise BadInput("the profile answers none of the charted operations")
     rows = -(-len(panels) // COLUMNS)
     with matplotlib.rc_context(look.RC):
-        figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(13.5, 4.1 * rows + 0.6),
-                                       layout="constrained", squeeze=False)
+        height = 4.1 * rows + 1.1
+        figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(13.5, height), squeeze=False)
+        figure.subplots_adjust(left=0.06, right=0.985, wspace=0.24, hspace=0.36,
+                               top=1 - 1.05 / height, bottom=1.05 / height)
         for axes, panel in zip(grid.flat, panels):
             _draw_panel(axes, panel)
         for axes in list(grid.flat)[len(panels):]:
             axes.set_axis_off()
-        figure.suptitle(f"{curves['title']}\n", x=0.01, ha="left", fontsize=13, fontweight="bold")
-        figure.text(0.01, 0.965, curves["subtitle"], fontsize=9.5, color="#333333", va="top")
-        figure.legend(handles=[
+        figure.text(0.015, 1 - 0.2 / height, curves["title"], fontsize=13, fontweight="bold",
+                    va="top")
+        figure.text(0.015, 1 - 0.5 / height, curves["subtitle"], fontsize=9.5, color="#333333",
+                    va="top")
+        figure.legend(loc="lower center", ncol=3, bbox_to_anchor=(0.5, 0), handles=[
             Line2D([], [], color=look.GREY, linewidth=1.6, label="inside what was measured"),
             Line2D([], [], color=look.GREY, linewidth=1, linestyle=":", label="extrapolated"),
-            matplotlib.patches.Patch(color="#999999", alpha=0.35, linewidth=0,
-                                     label="p05 to p95")],
-            loc="outside lower center", ncols=3)
+            Patch(color="#999999", alpha=0.35, linewidth=0, label="p05 to p95")])
     return figure

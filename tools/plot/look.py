@@ -6,7 +6,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 
-# One colour and marker per rectification, so that the same one is recognised under top-1 and top-2.
+# Routers by name: the rectification has its colour and marker, k its dashes and filling, so that
+# lines of one rectification, or of one k, are recognised, also where they coincide and in grey.
+RECTIFICATIONS = {"": 0, "+ir": 1, "+fr+ir": 2, "+fr": 3, "+ir@node": 4, "+fr+ir@node": 5}
+DASHES = ("-", (0, (5, 2.5)), (0, (8, 2, 1.5, 2)), (0, (3, 1.5)))
+DENSE = {"color": "#000000", "marker": "", "linestyle": "-."}
+
 RC = {
     "font.size": 10, "axes.titlesize": 11, "axes.labelsize": 10, "axes.spines.top": False,
     "axes.spines.right": False, "axes.grid": True, "grid.color": "#DDDDDD", "grid.linewidth": 0.6,
@@ -15,10 +20,31 @@ RC = {
 }
 
 
-def style(index):
+def style_by_index(index):
     """Colour and marker of the index-th line; pairs repeat only after 49 lines."""
-    return {"color": COLOURS[index % len(COLOURS)],
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": "-", "markersize": 5.5,
             "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
+
+
+def router_styles(routers):
+    """One style per router of a list of different names."""
+    bases = [router.split("+")[0] for router in routers]
+    order = [base for base in dict.fromkeys(bases) if base != "dense"]
+    suffixes = [router[len(base):] for router, base in zip(routers, bases)]
+    if len(order) > len(DASHES) or any(suffix not in RECTIFICATIONS for suffix in suffixes):
+        return [style_by_index(index) for index in range(len(routers))]
+    styles = []
+    for base, suffix in zip(bases, suffixes):
+        if base == "dense":
+            styles.append(DENSE)
+            continue
+        style = style_by_index(RECTIFICATIONS[suffix])
+        style["linestyle"] = DASHES[order.index(base)]
+        style["markersize"] = 7
+        if order.index(base) % 2 == 1:  # smaller, so that a filled marker underneath shows
+            style.update(markerfacecolor="white", markersize=4.5)
+        styles.append(style)
+    return styles
 
 
 def thousands(axis):

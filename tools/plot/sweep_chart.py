@@ -7,6 +7,8 @@ from matplotlib.patches import Patch
 import look
 from chart_data import BadInput, read_measured, read_sweep
 
+MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
+
 
 def _title(shared):
     model = shared.get("model", "several models")
@@ -15,11 +17,10 @@ def _title(shared):
            "by capacity factor"
 
 
-def _subtitle(shared):
-    mode = {"train": "training step", "prefill": "forward pass only (prefill)"}
+def _subtitle(shared, refused):
     parts = []
     if "mode" in shared:
-        parts.append(mode.get(shared["mode"], shared["mode"]))
+        parts.append(MODES.get(shared["mode"], shared["mode"]))
     if "dispatch" in shared:
         parts.append(f"{shared['dispatch']} dispatch")
     if "experts" in shared:
@@ -30,115 +31,139 @@ def _subtitle(shared):
         parts.append(f"{int(float(shared['tokens_per_gpu'])):,} tokens per GPU")
     if "routing" in shared:
         parts.append(f"routing {shared['routing']}")
+    if refused:
+        parts.append(f"{refused} refused scenarios left out")
     return ", ".join(parts)
 
 
-def _curve(axes, points, values, **how):
-    shown = [(point.capacity_factor, value) for point, value in zip(points, values)
-             if point.capacity_factor is not None and value is not None]
-    if shown:
-        axes.plot(*zip(*shown), **how)
+def _with_factor(points):
+    return [point for point in points if point.capacity_factor is not None]
 
 
-def _draw_speed(axes, series):
-    for index, entry in enumerate(series):
-        how = look.style(index)
-        points = [point for point in entry.points if point.capacity_factor is not None]
+def _draw_speed(axes, series, styles):
+    for entry, how in zip(series, styles):
+        points = _with_factor(entry.points)
         for point in entry.points:
             if point.capacity_factor is None:  # no experts, no capacity: the same everywhere
                 axes.axhline(point.speed, color=how["color"], linewidth=1.3, linestyle="-.")
         factors = [point.capacity_factor for point in points]
         axes.fill_between(factors, [point.speed_low for point in points],
-                          [point.speed_high for point in points], color=how["color"], alpha=0.13,
+                          [point.speed_high for point in points], color=how["color"], alpha=0.10,
                           linewidth=0)
-        _curve(axes, points, [point.speed for point in points], linewidth=1.6, markersize=4.5,
-               **how)
-    axes.set_ylim(bottom=0)
+        if points:
+            axes.plot(factors, [point.speed for point in points], linewidth=1.6, **how)
     axes.set_ylabel("speed, tokens/s per GPU")
     look.thousands(axes.yaxis)
 
 
-def _draw_loss(axes, series):
-    """Solid: what is lost in the end. Dashed: what failed before rectification, which is the same
-    for all routers of one k: drawn once, in grey."""
-    drawn = {}
-    for index, entry in enumerate(series):
-        failed = tuple((point.capacity_factor, point.failed) for point in entry.points)
-        base = entry.label.replace(entry.router, entry.router.split("+")[0], 1)
-        drawn.setdefault(failed, (base, entry.points))
-        _curve(axes, entry.points,
-               [None if point.token_loss is None else 100 * point.token_loss
-                for point in entry.points], linewidth=1.6, markersize=4.5, **look.style(index))
-    ends = []
-    for base, points in drawn.values():
-        shown = [point for point in points
-                 if point.capacity_factor is not None and point.failed is not None]
-        if not shown:
-            continue
-        _curve(axes, shown, [100 * point.failed for point in shown], color=look.GREY,
-               linestyle="--", linewidth=1.2)
-        ends.append((shown[0].capacity_factor, 100 * shown[0].failed, base))
-    for factor, value, base in ends:
-        axes.annotate(f"{base} failed", (factor, value), xytext=(5, 4), textcoords="offset points",
-                      fontsize=8, color=look.GREY)
+def _draw_loss(axes, series, styles):
+    for entry, how in zip(series, styles):
+        points = [point for point in _with_factor(entry.points) if point.token_loss is not None]
+        if points:
+            axes.plot([point.capacity_factor for point in points],
+                      [100 * point.token_loss for point in points], linewidth=1.6, **how)
+    for label, points in _failed_lines(series):
+        shares = [100 * point.failed for point in points]
+        axes.plot([point.capacity_factor for point in points], shares, color=look.GREY,
+                  linestyle=":", linewidth=1.6)
+        axes.annotate(f"{label} failed", (points[0].capacity_factor, shares[0]), xytext=(6, 3),
+                      textcoords="offset points", fontsize=8.5, color=look.GREY)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("token loss, %")
-    axes.set_xlabel("capacity factor (slots per expert / tokens per expert)")
+    axes.set_xlabel("capacity factor")
 
 
-def _draw_measured(axes, series, points):
-    """Measured points on the line of their router; hollow where a study leaves them out."""
-    styles = {}
-    for index, entry in enumerate(series):
-        styles.setdefault(entry.router, look.style(index))
+def _failed_lines(series):
+    """Routes that failed before rectification are the same for all routers of one k: one line for
+    those that coincide."""
+    lines = {}
+    for entry in series:
+        points = [point for point in _with_factor(entry.points) if point.failed is not None]
+        if points:
+            key = tuple((point.capacity_factor, point.failed) for point in points)
+            label = entry.label.replace(entry.router, entry.router.split("+")[0], 1)
+            lines.setdefault(key, (label, points))
+    return list(lines.values())
+
+
+def _measured_marks(how, excluded):
+    """How one measured point is drawn, from the outside in: in the colour of its router, with a
+    white centre where the line's markers are hollow; a cross in a hollow mark if it is left out."""
+    mark = {"linestyle": "none", "marker": how["marker"], "markersize": 10, "zorder": 5,
+            "markeredgewidth": 1.5}
+    if excluded:
+        return [{**mark, "markerfacecolor": "white", "markeredgecolor": how["color"]},
+                {**mark, "marker": "x", "markersize": 5, "markeredgecolor": how["color"]}]
+    marks = [{**mark, "markerfacecolor": how["color"], "markeredgecolor": "black"}]
+    if how.get("markerfacecolor") == "white":
+        marks.append({**mark, "markersize": 4, "markerfacecolor": "white",
+                      "markeredgecolor": "white"})
+    return marks
+
+
+def _draw_measured(axes, series, styles, points):
+    """Measured points of the routers that have a line; returns them."""
+    by_router = {}
+    for entry, how in zip(series, styles):
+        by_router.setdefault(entry.router, how)
     shown = [point for point in points
-             if point.router in styles and point.capacity_factor is not None]
+             if point.router in by_router and point.capacity_factor is not None]
     for point in shown:
-        how = styles[point.router]
-        face = "white" if point.excluded else how["color"]
-        axes.plot([point.capacity_factor], [point.speed], linestyle="none", marker=how["marker"],
-                  markersize=9, markerfacecolor=face, markeredgewidth=1.5,
-                  markeredgecolor=how["color"] if point.excluded else "black", zorder=5)
+        for mark in _measured_marks(by_router[point.router], point.excluded):
+            axes.plot([point.capacity_factor], [point.speed], **mark)
     return shown
 
 
-def _legend(figure, axes, series, measured):
-    handles = []
-    for index, entry in enumerate(series):
-        dense = all(point.capacity_factor is None for point in entry.points)
-        how = {**look.style(index), **({"linestyle": "-.", "marker": ""} if dense else {})}
-        handles.append(Line2D([], [], linewidth=1.6, markersize=5, label=entry.label, **how))
-    handles.append(Patch(color="#999999", alpha=0.35, linewidth=0, label="p05 to p95 of replicas"))
-    handles.append(Line2D([], [], color=look.GREY, linestyle="--", linewidth=1.2,
-                          label="failed routes, before\nrectification"))
-    def marker(face, label):
-        return Line2D([], [], linestyle="none", marker="o", markersize=9, markeredgewidth=1.5,
-                      markerfacecolor=face, markeredgecolor="black", label=label)
-    if any(not point.excluded for point in measured):
-        sources = sorted({point.source for point in measured if point.source})
-        source = f"\n({sources[0]})" if len(sources) == 1 else ""
-        handles.append(marker("#999999", f"measured{source}"))
-    if any(point.excluded for point in measured):
-        handles.append(marker("white", "measured, left out\nof the study"))
-    legend = axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0),
-                         borderaxespad=0, title="router", alignment="left")
-    figure.add_artist(legend)
+def _measured_entries(points):
+    """(handle, label) of the legend."""
+    def handle(excluded):
+        marks = _measured_marks({"color": "#999999", "marker": "o"}, excluded)
+        return tuple(Line2D([], [], **mark) for mark in marks)
+
+    entries = []
+    if any(not point.excluded for point in points):
+        sources = {point.source for point in points if point.source}
+        source = f",\n{sources.pop()}" if len(sources) == 1 else ""
+        entries.append((handle(False), f"measured{source}"))
+    if any(point.excluded for point in points):
+        entries.append((handle(True), "measured, left out of the\nstudy"))
+    return entries
+
+
+def _legends(speed, loss, series, styles, measured):
+    entries = [(Line2D([], [], linewidth=1.6, **how), entry.label)
+               for entry, how in zip(series, styles)]
+    entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
+                    "p05 to p95: routing and\ncurve residuals"))
+    entries += _measured_entries(measured)
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
+    speed.legend(*zip(*entries), title="router", handlelength=3.4, **place)
+    loss.legend(handlelength=3.4, **place, handles=[
+        Line2D([], [], color=look.GREY, linewidth=1.6,
+               label="lines as above: share of the\nchosen experts' weight that\nno expert "
+                     "processes, after\nrectification"),
+        Line2D([], [], color=look.GREY, linestyle=":", linewidth=1.6,
+               label="routes that failed, before\nrectification")])
 
 
 def draw(path, measured_path, title):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path)
-    if not any(point.capacity_factor is not None for entry in series for point in entry.points):
+    if not any(_with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw speeds against")
     measured = read_measured(measured_path, shared.get("mode")) if measured_path else []
+    only_routers = len({entry.router for entry in series}) == len(series)
+    styles = look.router_styles([entry.router for entry in series]) if only_routers else \
+        [look.style_by_index(index) for index in range(len(series))]
     with matplotlib.rc_context(look.RC):
-        figure, (speed, loss) = pyplot.subplots(
-            2, 1, sharex=True, figsize=(10, 7.4), height_ratios=(1.5, 1), layout="constrained")
-        _draw_speed(speed, series)
-        _draw_loss(loss, series)
-        shown = _draw_measured(speed, series, measured)
-        _legend(figure, speed, series, shown)
-        figure.suptitle(title or _title(shared), x=0.01, ha="left", fontsize=13, fontweight="bold")
-        note = f"; {refused} refused scenarios left out" if refused else ""
-        speed.set_title(_subtitle(shared) + note, loc="left", fontsize=9.5, color="#333333")
+        figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(10.5, 7.6),
+                                                gridspec_kw={"height_ratios": (1.5, 1)})
+        figure.subplots_adjust(left=0.085, right=0.755, top=0.905, bottom=0.07, hspace=0.08)
+        _draw_speed(speed, series, styles)
+        _draw_loss(loss, series, styles)
+        shown = _draw_measured(speed, series, styles, measured)
+        _legends(speed, loss, series, styles, shown)
+        figure.text(0.015, 0.985, title or _title(shared), fontsize=13, fontweight="bold", va="top")
+        figure.text(0.015, 0.95, _subtitle(shared, refused), fontsize=9.5, color="#333333",
+                    va="top")
     return figure

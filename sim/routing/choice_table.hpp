@@ -10,9 +10,6 @@
 
 namespace moesim::routing {
 
-inline constexpr int max_choices = 63;    // k', fill-in included
-inline constexpr int max_experts = 65535;
-
 // Experts [first, last) that a rank's tokens may be rectified to, and how many of them, best
 // first, are wanted.
 struct LocalExperts {
@@ -72,6 +69,7 @@ class ChoiceTable {
   }
   // max over experts of g: the key of token-max.
   const float* max_probability() const { return probability(0); }
+  std::size_t stride() const { return stride_; }  // from one choice to the next
   const std::uint16_t* local_expert(int set, int place) const {
     return local_expert_.data() + static_cast<std::size_t>(set * locals_ + place) * stride_;
   }

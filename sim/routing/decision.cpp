@@ -1,27 +1,21 @@
 #include "sim/routing/decision.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <functional>
 #include <limits>
 
 namespace moesim::routing {
 
 namespace {
 
-constexpr std::size_t sum_lanes = tile_tokens;
-
-// Sums in a fixed order, whatever the instruction set: lane = token of the rank modulo 16.
-struct LaneSum {
-  double lane[sum_lanes] = {};
-  void add(std::size_t token, float value) { lane[token % sum_lanes] += value; }
-  double total() const {
-    double sum = 0;
-    for (const double value : lane) sum += value;
-    return sum;
-  }
-};
+constexpr std::int64_t most_slots = std::numeric_limits<std::int32_t>::max();
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
+
+bool excludes(const RouterConfig& config) {
+  return config.rectification != Rectification::none &&
+         config.ir_duplicates == IrDuplicates::exclude;
+}
 
 }  // namespace
 
@@ -31,14 +25,14 @@ LossSums& LossSums::operator+=(const LossSums& other) {
   primary_kept += other.primary_kept;
   nominations += other.nominations;
   filled += other.filled;
-  partial += other.partial;
-  unrouted += other.unrouted;
   slots += other.slots;
-  ir_rows += other.ir_rows;
-  duplicate_ir += other.duplicate_ir;
-  top_mass += other.top_mass;
-  lost_mass += other.lost_mass;
-  residual += other.residual;
+  totals.top_mass += other.totals.top_mass;
+  totals.lost_mass += other.totals.lost_mass;
+  totals.residual += other.totals.residual;
+  totals.partial += other.totals.partial;
+  totals.unrouted += other.totals.unrouted;
+  totals.ir_rows += other.totals.ir_rows;
+  totals.duplicate_ir += other.totals.duplicate_ir;
   return *this;
 }
 
@@ -46,18 +40,18 @@ TokenLoss LossSums::loss(const RouterConfig& config) const {
   const auto count = [](std::int64_t value) { return static_cast<double>(value); };
   TokenLoss loss;
   loss.failed = share(count(primary_routes - primary_kept), count(primary_routes));
-  loss.partial = share(count(partial), count(tokens));
-  loss.lost_mass = share(lost_mass, top_mass);
+  loss.partial = share(count(totals.partial), count(tokens));
+  loss.lost_mass = share(totals.lost_mass, totals.top_mass);
   if (config.fill_in) {
     loss.fill_failed = share(count(nominations - filled), count(nominations));
     loss.failed_attempted = share(count(primary_routes + nominations - primary_kept - filled),
                                   count(primary_routes + nominations));
   }
-  loss.unrouted = share(count(unrouted), count(tokens));
-  loss.residual_loss = share(residual, count(tokens));
+  loss.unrouted = share(count(totals.unrouted), count(tokens));
+  loss.residual_loss = share(totals.residual, count(tokens));
   loss.padded = share(count(slots - primary_kept - filled), count(slots));
   if (config.rectification != Rectification::none) {
-    loss.duplicate_ir = share(count(duplicate_ir), count(tokens));
+    loss.duplicate_ir = share(count(totals.duplicate_ir), count(tokens));
   }
   return loss;
 }
@@ -69,10 +63,9 @@ LocalExperts local_experts(const RouterConfig& config, int experts, int ranks, i
   int first = rank;
   int last = rank + 1;
   if (config.rectification == Rectification::node) {
-    if (place.gpus_per_domain <= 0) {
-      first = 0;
-      last = ranks;
-    } else {
+    first = 0;
+    last = ranks;
+    if (place.gpus_per_domain > 0) {
       const int domain = (place.first_gpu + rank) / place.gpus_per_domain;
       first = std::max(0, domain * place.gpus_per_domain - place.first_gpu);
       last = std::min(ranks, (domain + 1) * place.gpus_per_domain - place.first_gpu);
@@ -85,180 +78,203 @@ LocalExperts local_experts(const RouterConfig& config, int experts, int ranks, i
   return local;
 }
 
-void Decision::decide(const RouterConfig& config, const ChoiceTable& table, int local_set,
-                      RouteOrders& orders, std::span<const std::int64_t> capacity,
-                      bool want_tokens) {
-  local_set_ = local_set;
-  const auto ranks = static_cast<std::size_t>(table.ranks());
-  const auto experts = static_cast<std::size_t>(table.experts());
+void Decision::decide(const DecisionInput& input) {
+  const RouterConfig& config = input.config;
+  const ChoiceTable& table = input.table;
+  experts_ = static_cast<std::size_t>(table.experts());
+  domains_ = static_cast<std::size_t>(input.orders.domains(config.capacity_scope));
   sums_ = {};
-  kept_rows_.assign(ranks * experts, 0);
-  ir_rows_.assign(ranks, 0);
-  kept_.clear();
-  ir_place_.clear();
-  if (want_tokens) {
-    kept_.assign(static_cast<std::size_t>(table.tokens()), 0);
-    ir_place_.assign(static_cast<std::size_t>(table.tokens()), -1);
-  }
-  set_limits(config, table, orders, capacity);
-  const bool by_source = config.capacity_scope == CapacityScope::source;
-  for (int rank = 0; rank < table.ranks(); ++rank) {
-    visit_tokens(config, table, rank, by_source ? rank : 0, want_tokens);
-  }
-  count_rows(config, table, orders);
-  exchanged_capacity_ =
-      by_source ? *std::max_element(capacity.begin(), capacity.end())
-                : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
   sums_.tokens = table.tokens();
   sums_.primary_routes = table.tokens() * config.top_k;
   if (config.fill_in) sums_.nominations = table.tokens();
-  for (const std::int64_t slots : capacity) sums_.slots += slots * table.experts();
+  for (const std::int64_t slots : input.capacity) sums_.slots += slots * table.experts();
+  find_queues(input);
+  set_limits(input);
+  flag_kept(input);
+  if (config.rectification != Rectification::none) find_ir(input);
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    std::uint8_t* has_ir = config.rectification == Rectification::none
+                               ? nullptr
+                               : has_ir_.data() + table.rank_begin(rank);
+    input.kernels.add_losses(kept_tokens(input, rank), has_ir, sums_.totals);
+  }
+  count_rows(input);
+  count_ir_rows(input);
 }
 
-void Decision::set_limits(const RouterConfig& config, const ChoiceTable& table,
-                          RouteOrders& orders, std::span<const std::int64_t> capacity) {
+KeptTokens Decision::kept_tokens(const DecisionInput& input, int rank) const {
+  const ChoiceTable& table = input.table;
+  const auto begin = static_cast<std::size_t>(table.rank_begin(rank));
+  KeptTokens run;
+  run.tokens = static_cast<std::size_t>(table.rank_begin(rank + 1)) - begin;
+  run.top_k = input.config.top_k;
+  run.choices = input.config.choices();
+  run.keep = keep_.data() + begin;
+  run.keep_stride = keep_stride_;
+  run.expert = table.expert(0) + begin;
+  run.probability = table.probability(0) + begin;
+  run.stride = table.stride();
+  if (input.config.rectification == Rectification::none) return run;
+  const bool excluding = excludes(input.config);
+  run.ir_expert =
+      (excluding ? ir_expert_.data() : table.local_expert(input.local_set, 0)) + begin;
+  run.ir_probability =
+      (excluding ? ir_probability_.data() : table.local_probability(input.local_set, 0)) + begin;
+  return run;
+}
+
+void Decision::find_queues(const DecisionInput& input) {
+  const RouterConfig& config = input.config;
   const CapacityScope scope = config.capacity_scope;
-  const auto experts = static_cast<std::size_t>(table.experts());
-  const auto domains = static_cast<std::size_t>(orders.domains(scope));
   const bool own = config.priority == Priority::own_score;
   queues_.clear();
   for (int choice = 0; choice < config.top_k; ++choice) {
-    queues_.push_back(own ? &orders.by_own_score(scope, config.top_k, choice)
-                          : &orders.by_priority(scope, config.priority, choice));
+    queues_.push_back(own ? &input.orders.by_own_score(scope, config.top_k, choice)
+                          : &input.orders.by_priority(scope, config.priority, choice));
   }
-  if (config.fill_in) {
-    const bool by_nominee = own || config.fill_order == FillOrder::nominee_score;
-    queues_.push_back(by_nominee ? &orders.by_nominee(scope, config.top_k)
-                                 : &orders.by_priority(scope, config.priority, config.top_k));
-  }
-  limits_.assign(queues_.size() * domains * experts, 0);
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  for (std::size_t domain = 0; domain < domains; ++domain) {
+  if (!config.fill_in) return;
+  const bool by_nominee = own || config.fill_order == FillOrder::nominee_score;
+  queues_.push_back(by_nominee ? &input.orders.by_nominee(scope, config.top_k)
+                               : &input.orders.by_priority(scope, config.priority, config.top_k));
+}
+
+void Decision::set_limits(const DecisionInput& input) {
+  limits_.assign(queues_.size() * domains_ * experts_, 0);
+  for (std::size_t domain = 0; domain < domains_; ++domain) {
     std::int64_t slots = 0;
-    if (scope == CapacityScope::source) {
-      slots = capacity[domain];
+    if (input.config.capacity_scope == CapacityScope::source) {
+      slots = input.capacity[domain];
     } else {
-      for (const std::int64_t source : capacity) slots += std::min(source, most);
+      for (const std::int64_t source : input.capacity) slots += std::min(source, most_slots);
     }
-    for (std::size_t expert = 0; expert < experts; ++expert) {
-      std::int64_t left = std::min(slots, most);
-      std::int64_t primary_kept = 0;
-      for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
-        const bool fill = choice == static_cast<std::size_t>(config.top_k);
-        const std::int64_t waiting = queues_[choice]->length[domain * experts + expert];
-        limits_[(choice * domains + domain) * experts + expert] = static_cast<std::int32_t>(left);
-        // Under own_score all primary choices stand in one queue, so they have one limit and are
-        // taken off together, after the last of them.
-        const bool settled = !own || fill || choice + 1 == static_cast<std::size_t>(config.top_k);
-        if (!settled) continue;
-        const std::int64_t kept = std::min(left, waiting);
-        left -= kept;
-        if (fill) {
-          sums_.filled += kept;
-        } else {
-          primary_kept += kept;
-        }
-      }
-      sums_.primary_kept += primary_kept;
+    for (std::size_t expert = 0; expert < experts_; ++expert) {
+      settle_expert(input.config, domain, expert, std::min(slots, most_slots));
     }
   }
 }
 
-void Decision::visit_tokens(const RouterConfig& config, const ChoiceTable& table, int rank,
-                            int domain, bool want_tokens) {
-  const auto experts = static_cast<std::size_t>(table.experts());
-  const std::size_t choices = queues_.size();
+// Choices come one after another and find what those before them left. Under own_score all primary
+// choices stand in one queue: they have one limit and are taken off together, after the last.
+void Decision::settle_expert(const RouterConfig& config, std::size_t domain, std::size_t expert,
+                             std::int64_t slots) {
   const auto top_k = static_cast<std::size_t>(config.top_k);
-  const std::size_t domains = limits_.size() / (choices * experts);
-  const std::uint64_t primary_mask = (std::uint64_t{1} << top_k) - 1;
-  const bool rectified = config.rectification != Rectification::none;
-  const auto begin = static_cast<std::size_t>(table.rank_begin(rank));
-  const auto end = static_cast<std::size_t>(table.rank_begin(rank + 1));
-  LaneSum top_mass, lost_mass, residual;
-  for (std::size_t token = begin; token < end; ++token) {
-    std::uint64_t kept = 0;
-    float top = 0, lost = 0, processed = 0;
-    for (std::size_t choice = 0; choice < choices; ++choice) {
-      const std::uint16_t expert = table.expert(static_cast<int>(choice))[token];
-      const float probability = table.probability(static_cast<int>(choice))[token];
-      const std::size_t limit =
-          (choice * domains + static_cast<std::size_t>(domain)) * experts + expert;
-      const bool keep = queues_[choice]->place[token] < limits_[limit];
-      kept |= std::uint64_t{keep} << choice;
-      processed += keep ? probability : 0.0F;
-      if (choice >= top_k) continue;
-      top += probability;
-      lost += keep ? 0.0F : probability;
-    }
-    if ((kept & primary_mask) != primary_mask) ++sums_.partial;
-    if (want_tokens) kept_[token] = kept;
-    const auto rows_before = sums_.ir_rows;
-    if (rectified && static_cast<std::size_t>(std::popcount(kept)) < top_k) {
-      rectify(config, table, token, rank, kept, processed);
-    }
-    if (kept == 0 && sums_.ir_rows == rows_before) ++sums_.unrouted;
-    top_mass.add(token - begin, top);
-    lost_mass.add(token - begin, lost);
-    const float missing = 1.0F - processed / top;
-    residual.add(token - begin, missing > 0.0F ? missing : 0.0F);
-  }
-  sums_.top_mass += top_mass.total();
-  sums_.lost_mass += lost_mass.total();
-  sums_.residual += residual.total();
-}
-
-void Decision::rectify(const RouterConfig& config, const ChoiceTable& table, std::size_t token,
-                       int rank, std::uint64_t kept, float& processed) {
-  const bool exclude = config.ir_duplicates == IrDuplicates::exclude;
-  const auto has_token = [&](std::uint16_t expert) {
-    for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
-      const bool keep = (kept >> choice & 1) != 0;
-      if (keep && table.expert(static_cast<int>(choice))[token] == expert) return true;
-    }
-    return false;
-  };
-  for (int place = 0; place < table.local_places(local_set_, rank); ++place) {
-    const std::uint16_t expert = table.local_expert(local_set_, place)[token];
-    const bool duplicate = has_token(expert);
-    if (duplicate && exclude) continue;
-    ++sums_.ir_rows;
-    const int per_rank = table.experts() / table.ranks();
-    ++ir_rows_[static_cast<std::size_t>(expert / per_rank)];
-    if (duplicate) {
-      ++sums_.duplicate_ir;
-    } else {
-      processed += table.local_probability(local_set_, place)[token];
-    }
-    if (!ir_place_.empty()) ir_place_[token] = static_cast<std::int8_t>(place);
-    return;
+  std::int64_t left = slots;
+  for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
+    const bool fill = choice == top_k;
+    limits_[(choice * domains_ + domain) * experts_ + expert] = static_cast<std::int32_t>(left);
+    if (config.priority == Priority::own_score && choice + 1 < top_k) continue;
+    const std::int64_t waiting = queues_[choice]->length[domain * experts_ + expert];
+    const std::int64_t kept = std::min(left, waiting);
+    left -= kept;
+    (fill ? sums_.filled : sums_.primary_kept) += kept;
   }
 }
 
-void Decision::count_rows(const RouterConfig& config, const ChoiceTable& table,
-                          RouteOrders& orders) {
-  const auto experts = static_cast<std::size_t>(table.experts());
-  const std::size_t domains = limits_.size() / (queues_.size() * experts);
-  if (config.capacity_scope == CapacityScope::source) {
-    // Queue lengths and limits say it all.
-    const bool own = config.priority == Priority::own_score;
-    for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
-      if (own && choice > 0 && choice < static_cast<std::size_t>(config.top_k)) continue;
-      for (std::size_t at = 0; at < domains * experts; ++at) {
-        kept_rows_[at] += std::min(queues_[choice]->length[at],
-                                   limits_[choice * domains * experts + at]);
+void Decision::flag_kept(const DecisionInput& input) {
+  const CapacityScope scope = input.config.capacity_scope;
+  keep_stride_ = static_cast<std::size_t>(input.table.tokens()) + tile_tokens;
+  if (keep_.size() < queues_.size() * keep_stride_) keep_.resize(queues_.size() * keep_stride_);
+  for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
+    const std::uint16_t* expert = input.table.expert(static_cast<int>(choice));
+    const std::int32_t* place = queues_[choice]->place.data();
+    std::uint8_t* keep = keep_.data() + choice * keep_stride_;
+    for (std::size_t domain = 0; domain < domains_; ++domain) {
+      const std::size_t at = domain * experts_;
+      const std::int32_t* limit = limits_.data() + choice * domains_ * experts_ + at;
+      const std::int32_t* length = queues_[choice]->length.data() + at;
+      const int index = static_cast<int>(domain);
+      const auto begin = static_cast<std::size_t>(input.orders.domain_begin(scope, index));
+      const auto end = static_cast<std::size_t>(input.orders.domain_end(scope, index));
+      if (std::equal(length, length + experts_, limit, std::less_equal<>())) {
+        std::fill(keep + begin, keep + end, std::uint8_t{1});  // no queue is too long
+        continue;
+      }
+      for (std::size_t token = begin; token < end; ++token) {
+        keep[token] = place[token] < limit[expert[token]] ? 1 : 0;
       }
     }
-    return;
   }
+}
+
+// With IrDuplicates::allow the best local expert is it, for all tokens alike. Otherwise tokens that
+// need IR look for the best one that does not have them yet.
+void Decision::find_ir(const DecisionInput& input) {
+  const ChoiceTable& table = input.table;
+  const auto tokens = static_cast<std::size_t>(table.tokens());
+  has_ir_.resize(tokens);
+  if (!excludes(input.config)) return;
+  ir_expert_.assign(tokens + tile_tokens, no_expert);
+  ir_probability_.assign(tokens + tile_tokens, 0.0F);
+  const std::size_t choices = queues_.size();
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    const int places = table.local_places(input.local_set, rank);
+    const auto end = static_cast<std::size_t>(table.rank_begin(rank + 1));
+    for (auto token = static_cast<std::size_t>(table.rank_begin(rank)); token < end; ++token) {
+      int kept = 0;
+      for (std::size_t choice = 0; choice < choices; ++choice) {
+        kept += keep_[choice * keep_stride_ + token];
+      }
+      if (kept >= input.config.top_k) continue;
+      for (int place = 0; place < places && ir_expert_[token] == no_expert; ++place) {
+        const std::uint16_t expert = table.local_expert(input.local_set, place)[token];
+        bool taken = false;
+        for (std::size_t choice = 0; choice < choices; ++choice) {
+          taken = taken || (keep_[choice * keep_stride_ + token] != 0 &&
+                            table.expert(static_cast<int>(choice))[token] == expert);
+        }
+        if (taken) continue;
+        ir_expert_[token] = expert;
+        ir_probability_[token] = table.local_probability(input.local_set, place)[token];
+      }
+    }
+  }
+}
+
+void Decision::count_rows(const DecisionInput& input) {
+  const ChoiceTable& table = input.table;
+  kept_rows_.assign(static_cast<std::size_t>(table.ranks()) * experts_, 0);
+  const bool by_source = input.config.capacity_scope == CapacityScope::source;
+  const bool own = input.config.priority == Priority::own_score;
   for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
+    if (by_source) {  // queue lengths and limits say it all
+      if (own && choice + 1 < static_cast<std::size_t>(input.config.top_k)) continue;
+      for (std::size_t at = 0; at < domains_ * experts_; ++at) {
+        kept_rows_[at] += std::min(queues_[choice]->length[at],
+                                   limits_[choice * domains_ * experts_ + at]);
+      }
+      continue;
+    }
     const std::uint16_t* expert = table.expert(static_cast<int>(choice));
-    const std::int32_t* limit = limits_.data() + choice * experts;
-    for (int rank = 0; rank < orders.domains(CapacityScope::source); ++rank) {
-      std::int32_t* rows = kept_rows_.data() + static_cast<std::size_t>(rank) * experts;
+    const std::uint8_t* keep = keep_.data() + choice * keep_stride_;
+    for (int rank = 0; rank < table.ranks(); ++rank) {
+      std::int32_t* rows = kept_rows_.data() + static_cast<std::size_t>(rank) * experts_;
       const auto end = static_cast<std::size_t>(table.rank_begin(rank + 1));
       for (auto token = static_cast<std::size_t>(table.rank_begin(rank)); token < end; ++token) {
-        rows[expert[token]] += queues_[choice]->place[token] < limit[expert[token]] ? 1 : 0;
+        rows[expert[token]] += keep[token];
       }
+    }
+  }
+  exchanged_capacity_ =
+      by_source ? *std::max_element(input.capacity.begin(), input.capacity.end())
+                : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
+}
+
+void Decision::count_ir_rows(const DecisionInput& input) {
+  const ChoiceTable& table = input.table;
+  ir_rows_.assign(static_cast<std::size_t>(table.ranks()), 0);
+  if (input.config.rectification == Rectification::none) return;
+  const auto per_rank = experts_ / static_cast<std::size_t>(table.ranks());
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    const KeptTokens run = kept_tokens(input, rank);
+    const std::uint8_t* has_ir = has_ir_.data() + table.rank_begin(rank);
+    if (input.config.rectification == Rectification::gpu) {
+      std::int32_t rows = 0;
+      for (std::size_t token = 0; token < run.tokens; ++token) rows += has_ir[token];
+      ir_rows_[static_cast<std::size_t>(rank)] = rows;
+      continue;
+    }
+    for (std::size_t token = 0; token < run.tokens; ++token) {
+      if (has_ir[token] != 0) ++ir_rows_[run.ir_expert[token] / per_rank];
     }
   }
 }

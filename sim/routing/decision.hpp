@@ -7,6 +7,7 @@
 #include "sim/routing/choice_table.hpp"
 #include "sim/routing/route_orders.hpp"
 #include "sim/routing/router_config.hpp"
+#include "sim/routing/tile_kernels.hpp"
 #include "sim/routing/token_loss.hpp"
 
 namespace moesim::routing {
@@ -16,10 +17,8 @@ struct LossSums {
   std::int64_t tokens = 0;
   std::int64_t primary_routes = 0, primary_kept = 0;
   std::int64_t nominations = 0, filled = 0;
-  std::int64_t partial = 0, unrouted = 0;
   std::int64_t slots = 0;
-  std::int64_t ir_rows = 0, duplicate_ir = 0;
-  double top_mass = 0, lost_mass = 0, residual = 0;
+  LossTotals totals;
 
   LossSums& operator+=(const LossSums& other);
   TokenLoss loss(const RouterConfig& config) const;
@@ -35,14 +34,21 @@ struct GroupPlace {
 LocalExperts local_experts(const RouterConfig& config, int experts, int ranks, int rank,
                            const GroupPlace& place);
 
-// The routing decision of one expert-parallel group under one router.
+// The routing decision of one expert-parallel group under one router. The table holds at least
+// config.choices() choices and, with IR, the local experts of local_experts(config, ...) as its set
+// `local_set`.
+struct DecisionInput {
+  const RouterConfig& config;
+  const ChoiceTable& table;
+  RouteOrders& orders;
+  const TileKernels& kernels;
+  int local_set = 0;
+  std::span<const std::int64_t> capacity;  // [rank]: C of each source
+};
+
 class Decision {
  public:
-  // `capacity[rank]`: C of each source. `want_tokens`: also fill kept() and ir_place().
-  // The table holds at least config.choices() choices and, with IR, the local experts of
-  // local_experts(config, ...) as its set `local_set`.
-  void decide(const RouterConfig& config, const ChoiceTable& table, int local_set,
-              RouteOrders& orders, std::span<const std::int64_t> capacity, bool want_tokens);
+  void decide(const DecisionInput& input);
 
   const LossSums& sums() const { return sums_; }
   const std::vector<std::int32_t>& kept_rows() const { return kept_rows_; }  // [rank, expert]
@@ -50,26 +56,34 @@ class Decision {
   // Rows per (source, expert) block of a padded exchange: C, under `group` scope the largest kept
   // count of the group.
   std::int64_t exchanged_capacity() const { return exchanged_capacity_; }
-  const std::vector<std::uint64_t>& kept() const { return kept_; }    // [token], bit per choice
-  const std::vector<std::int8_t>& ir_place() const { return ir_place_; }  // [token], -1: none
+
+  // The tokens of a rank with what was decided for them; valid until the next decide().
+  KeptTokens kept_tokens(const DecisionInput& input, int rank) const;
+  const std::uint8_t* keep(int choice) const {  // [token], 0 or 1
+    return keep_.data() + static_cast<std::size_t>(choice) * keep_stride_;
+  }
+  const std::uint8_t* has_ir() const { return has_ir_.data(); }  // [token], with IR only
 
  private:
-  void set_limits(const RouterConfig& config, const ChoiceTable& table, RouteOrders& orders,
-                  std::span<const std::int64_t> capacity);
-  void visit_tokens(const RouterConfig& config, const ChoiceTable& table, int rank, int domain,
-                    bool want_tokens);
-  void rectify(const RouterConfig& config, const ChoiceTable& table, std::size_t token, int rank,
-               std::uint64_t kept, float& processed);
-  void count_rows(const RouterConfig& config, const ChoiceTable& table, RouteOrders& orders);
+  void find_queues(const DecisionInput& input);
+  void set_limits(const DecisionInput& input);
+  void settle_expert(const RouterConfig& config, std::size_t domain, std::size_t expert,
+                     std::int64_t slots);
+  void flag_kept(const DecisionInput& input);
+  void find_ir(const DecisionInput& input);
+  void count_rows(const DecisionInput& input);
+  void count_ir_rows(const DecisionInput& input);
 
-  int local_set_ = 0;
   LossSums sums_;
-  std::vector<const Queue*> queues_;   // [choice]
-  std::vector<std::int32_t> limits_;   // [choice, domain, expert]: places below it are kept
+  std::size_t experts_ = 0, domains_ = 0;
+  std::vector<const Queue*> queues_;  // [choice]
+  std::vector<std::int32_t> limits_;  // [choice, domain, expert]: places below it are kept
   std::vector<std::int32_t> kept_rows_, ir_rows_;
   std::int64_t exchanged_capacity_ = 0;
-  std::vector<std::uint64_t> kept_;
-  std::vector<std::int8_t> ir_place_;
+  std::size_t keep_stride_ = 0;
+  std::vector<std::uint8_t> keep_, has_ir_;
+  std::vector<std::uint16_t> ir_expert_;  // [token], with IrDuplicates::exclude only
+  std::vector<float> ir_probability_;
 };
 
 }  // namespace moesim::routing

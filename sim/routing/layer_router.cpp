@@ -70,7 +70,7 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
       const std::vector<std::int64_t> capacity(ranks, result.capacity);
       const RouterConfig& router = jobs[job].router;
       const int set = local_set_[static_cast<int>(router.rectification)];
-      decision_.decide(router, table_, set, orders_, capacity, false);
+      decision_.decide({router, table_, orders_, kernels_, set, capacity});
       sums_[job] += decision_.sums();
       const auto first_gpu = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(group) * ranks);
       std::copy(decision_.kept_rows().begin(), decision_.kept_rows().end(),

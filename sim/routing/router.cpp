@@ -83,7 +83,8 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
     result_.capacity.push_back(config_.capacity(source.tokens, experts));
   }
   orders_.reset(table_, std::move(keys));
-  decision_.decide(config_, table_, 0, orders_, result_.capacity, true);
+  const DecisionInput input{config_, table_, orders_, kernels_, 0, result_.capacity};
+  decision_.decide(input);
   result_.stride = static_cast<std::size_t>(tokens);
   result_.rank_begin.resize(static_cast<std::size_t>(result_.ranks) + 1);
   for (int rank = 0; rank <= result_.ranks; ++rank) {
@@ -94,93 +95,73 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
   result_.exchanged_capacity = decision_.exchanged_capacity();
   result_.sums = decision_.sums();
   result_.loss = decision_.sums().loss(config_);
+  copy_choices();
   assign_slots();
-  collect_ir();
-  assign_weights();
+  collect_ir(input);
+  assign_weights(input);
   return result_;
+}
+
+void GroupRouter::copy_choices() {
+  const std::size_t tokens = result_.stride;
+  result_.expert.resize(static_cast<std::size_t>(result_.choices) * tokens);
+  result_.probability.resize(static_cast<std::size_t>(result_.choices) * tokens);
+  for (int choice = 0; choice < result_.choices; ++choice) {
+    const std::size_t at = static_cast<std::size_t>(choice) * tokens;
+    std::copy_n(table_.expert(choice), tokens, result_.expert.data() + at);
+    std::copy_n(table_.probability(choice), tokens, result_.probability.data() + at);
+  }
 }
 
 // Kept routes get their slots in (choice, token) order, so one sweep per choice does it.
 void GroupRouter::assign_slots() {
-  const auto choices = static_cast<std::size_t>(result_.choices);
+  const CapacityScope scope = config_.capacity_scope;
   const auto experts = static_cast<std::size_t>(result_.experts);
-  const std::size_t tokens = result_.stride;
-  result_.expert.resize(choices * tokens);
-  result_.probability.resize(choices * tokens);
-  result_.slot.resize(choices * tokens);
-  const int domains = orders_.domains(config_.capacity_scope);
+  const int domains = orders_.domains(scope);
+  result_.slot.resize(static_cast<std::size_t>(result_.choices) * result_.stride);
   next_slot_.assign(static_cast<std::size_t>(domains) * experts, 0);
-  const std::uint64_t* kept = decision_.kept().data();
-  for (std::size_t choice = 0; choice < choices; ++choice) {
-    const std::uint16_t* from = table_.expert(static_cast<int>(choice));
-    const float* probability = table_.probability(static_cast<int>(choice));
-    std::copy(from, from + tokens, result_.expert.data() + choice * tokens);
-    std::copy(probability, probability + tokens, result_.probability.data() + choice * tokens);
-    std::int32_t* slot = result_.slot.data() + choice * tokens;
+  for (int choice = 0; choice < result_.choices; ++choice) {
+    const std::uint16_t* expert = table_.expert(choice);
+    const std::uint8_t* keep = decision_.keep(choice);
+    std::int32_t* slot = result_.slot.data() + static_cast<std::size_t>(choice) * result_.stride;
     for (int domain = 0; domain < domains; ++domain) {
       std::int32_t* next = next_slot_.data() + static_cast<std::size_t>(domain) * experts;
-      const auto end = static_cast<std::size_t>(orders_.domain_end(config_.capacity_scope, domain));
-      for (auto token =
-               static_cast<std::size_t>(orders_.domain_begin(config_.capacity_scope, domain));
+      const auto end = static_cast<std::size_t>(orders_.domain_end(scope, domain));
+      for (auto token = static_cast<std::size_t>(orders_.domain_begin(scope, domain));
            token < end; ++token) {
-        const auto keep = static_cast<std::int32_t>(kept[token] >> choice & 1);
-        const std::int32_t at = next[from[token]];
-        slot[token] = keep != 0 ? at : slot_failed;
-        next[from[token]] = at + keep;
+        const std::int32_t kept = keep[token];
+        const std::int32_t at = next[expert[token]];
+        slot[token] = at | (kept - 1);  // -1 where the route failed
+        next[expert[token]] = at + kept;
       }
     }
   }
 }
 
-void GroupRouter::collect_ir() {
+void GroupRouter::collect_ir(const DecisionInput& input) {
   if (config_.rectification == Rectification::none) return;
-  const std::size_t tokens = result_.stride;
-  result_.ir_expert.assign(tokens, -1);
-  result_.ir_probability.assign(tokens, 0.0F);
-  for (std::size_t token = 0; token < tokens; ++token) {
-    const int place = decision_.ir_place()[token];
-    if (place < 0) continue;
-    result_.ir_expert[token] = table_.local_expert(0, place)[token];
-    result_.ir_probability[token] = table_.local_probability(0, place)[token];
+  result_.ir_expert.assign(result_.stride, -1);
+  result_.ir_probability.assign(result_.stride, 0.0F);
+  for (int rank = 0; rank < result_.ranks; ++rank) {
+    const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
+    const KeptTokens run = decision_.kept_tokens(input, rank);
+    for (std::size_t token = 0; token < run.tokens; ++token) {
+      if (decision_.has_ir()[begin + token] == 0) continue;
+      result_.ir_expert[begin + token] = run.ir_expert[token];
+      result_.ir_probability[begin + token] = run.ir_probability[token];
+    }
   }
 }
 
-// The normaliser is, by mode: kept, the mass of all rows that process the token, s g_h of its IR
-// row included; before_drop, the mass of its k choices; raw, 1. A token that IR alone processes
-// is taken to its expert with weight 1 by `kept`, whatever g_h is.
-void GroupRouter::assign_weights() {
-  const auto choices = static_cast<std::size_t>(result_.choices);
-  const auto top_k = static_cast<std::size_t>(result_.top_k);
-  const std::size_t tokens = result_.stride;
+void GroupRouter::assign_weights(const DecisionInput& input) {
   const bool rectified = config_.rectification != Rectification::none;
-  result_.weight.resize(choices * tokens);
-  if (rectified) result_.ir_weight.assign(tokens, 0.0F);
-  for (std::size_t token = 0; token < tokens; ++token) {
-    float kept_mass = 0;
-    float top_mass = 0;
-    std::size_t rows = 0;
-    for (std::size_t choice = 0; choice < choices; ++choice) {
-      const std::size_t at = choice * tokens + token;
-      const bool keep = result_.slot[at] >= 0;
-      kept_mass += keep ? result_.probability[at] : 0.0F;
-      rows += keep ? 1 : 0;
-      if (choice < top_k) top_mass += result_.probability[at];
-    }
-    float ir_mass = 0;
-    const bool has_ir = rectified && result_.ir_expert[token] >= 0;
-    if (has_ir) ir_mass = static_cast<float>(top_k - rows) * result_.ir_probability[token];
-    float normaliser = 1.0F;
-    if (config_.weights == Weights::kept) normaliser = kept_mass + ir_mass;
-    if (config_.weights == Weights::before_drop) normaliser = top_mass;
-    for (std::size_t choice = 0; choice < choices; ++choice) {
-      const std::size_t at = choice * tokens + token;
-      const bool keep = result_.slot[at] >= 0 && normaliser > 0.0F;
-      result_.weight[at] = keep ? result_.probability[at] / normaliser : 0.0F;
-    }
-    if (!has_ir) continue;
-    const bool alone = rows == 0 && config_.weights == Weights::kept;
-    const float weight = normaliser > 0.0F ? ir_mass / normaliser : 0.0F;
-    result_.ir_weight[token] = alone ? 1.0F : weight;
+  result_.weight.resize(static_cast<std::size_t>(result_.choices) * result_.stride);
+  if (rectified) result_.ir_weight.resize(result_.stride);
+  for (int rank = 0; rank < result_.ranks; ++rank) {
+    const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
+    kernels_.weigh(decision_.kept_tokens(input, rank), config_.weights,
+                   {result_.weight.data() + begin, result_.stride,
+                    rectified ? result_.ir_weight.data() + begin : nullptr});
   }
 }
 

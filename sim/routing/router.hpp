@@ -94,9 +94,10 @@ class GroupRouter {
   const RoutedGroup& route(std::span<const RankLogits> ranks, const RouterContext& context = {});
 
  private:
+  void copy_choices();
   void assign_slots();
-  void assign_weights();
-  void collect_ir();
+  void assign_weights(const DecisionInput& input);
+  void collect_ir(const DecisionInput& input);
 
   RouterConfig config_;
   const TileKernels& kernels_;

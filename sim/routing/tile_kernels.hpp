@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "sim/base/random.hpp"
+#include "sim/routing/router_config.hpp"
 #include "sim/routing/simd.hpp"
 
 namespace moesim::routing {
@@ -11,6 +12,9 @@ namespace moesim::routing {
 // Sixteen tokens side by side: tile[expert * 16 + token]. Kernels work on tiles, because whatever
 // is done per token is then the same operation on neighbouring floats.
 inline constexpr int tile_tokens = 16;
+
+inline constexpr int max_choices = 63;     // k', fill-in included
+inline constexpr int max_experts = 65534;  // one number is no expert
 
 // Where a tile's choices go; each pointer is at the tile's first token, 16 values are written per
 // choice, `stride` apart.
@@ -24,6 +28,39 @@ struct ChoiceOutput {
 struct NoiseKey {
   PhiloxWords words;
   std::uint64_t first_token = 0;
+};
+
+// A run of tokens of one rank after the decision: which routes are kept, and where IR would take a
+// token with fewer than top_k of them. All pointers are at the run's first token.
+struct KeptTokens {
+  std::size_t tokens = 0;
+  int top_k = 0;
+  int choices = 0;                        // k'
+  const std::uint8_t* keep = nullptr;     // [choice, token], 0 or 1, keep_stride apart
+  std::size_t keep_stride = 0;
+  const std::uint16_t* expert = nullptr;  // [choice, token], stride apart
+  const float* probability = nullptr;
+  std::size_t stride = 0;
+  const std::uint16_t* ir_expert = nullptr;  // [token], no_expert: nowhere; null: no IR
+  const float* ir_probability = nullptr;     // [token]
+};
+
+inline constexpr std::uint16_t no_expert = 0xffff;
+
+// Sums over such a run. The masses are added in an order of their own, the same on every
+// instruction set: float in runs of a lane (token modulo 16), then double.
+struct LossTotals {
+  double top_mass = 0, lost_mass = 0, residual = 0;
+  std::int64_t partial = 0;   // fewer than top_k of the primary routes kept
+  std::int64_t unrouted = 0;  // neither a kept route nor an IR row
+  std::int64_t ir_rows = 0, duplicate_ir = 0;
+};
+
+// The weights of such a run, and which tokens have an IR row.
+struct WeightOutput {
+  float* weight = nullptr;         // [choice, token], stride apart
+  std::size_t stride = 0;
+  float* ir_weight = nullptr;      // [token]; null without IR
 };
 
 // One implementation per instruction set. All give the same bits.
@@ -42,6 +79,12 @@ struct TileKernels {
   // Logits to probabilities, in place: exp(value - maximum) / sum, `choices` rows.
   void (*probabilities)(const float* maximum, const float* sum, int choices,
                         const ChoiceOutput& values);
+
+  // Adds a run to `totals`; `has_ir`, if not null, receives 1 per token that gets an IR row.
+  void (*add_losses)(const KeptTokens& tokens, std::uint8_t* has_ir, LossTotals& totals);
+  // The weights of a run under each mode (router_config.hpp). A token that IR alone processes is
+  // taken to its expert with weight 1 under Weights::kept, whatever g_h is.
+  void (*weigh)(const KeptTokens& tokens, Weights mode, const WeightOutput& out);
 
   // tile = offset[expert] + unit normal noise.
   void (*gaussian)(const NoiseKey& key, int experts, const float* offset, float* tile);

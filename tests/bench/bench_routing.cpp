@@ -1,0 +1,89 @@
+// Routers and logits, routes or logits per second on one core.
+//   route/E/S/level     softmax, top-2, capacity (CF 2), token-max, slots and weights from logits
+//   draw/E/level        gaussian logits
+//   simulate/jobs       the paper's layer (32 GPUs of 16,384 tokens, 8 experts) under `jobs` routers
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include "sim/routing/logit_source.hpp"
+#include "sim/routing/router.hpp"
+#include "sim/routing/routing_simulation.hpp"
+
+namespace {
+
+using namespace moesim;
+using namespace moesim::routing;
+
+constexpr int all_levels[] = {0, 1, 2};
+
+bool skip_missing(benchmark::State& state, SimdLevel level) {
+  if (level <= best_simd_level()) return false;
+  state.SkipWithError(("this CPU has no " + name_of(level)).c_str());
+  return true;
+}
+
+void route(benchmark::State& state) {
+  const int experts = static_cast<int>(state.range(0));
+  const std::int64_t tokens = state.range(1);
+  const auto level = static_cast<SimdLevel>(state.range(2));
+  if (skip_missing(state, level)) return;
+  const LogitSource source(parse_score_source("gaussian:0.1", "scores"), experts, 1, 0, 0);
+  const std::vector<float> logits = source.rank_logits(0, tokens, tile_kernels(level));
+  const RankLogits rank{logits, tokens};
+  GroupRouter router(parse_router("top2", 0), experts, 1, level);
+  for (auto _ : state) benchmark::DoNotOptimize(router.route({&rank, 1}).slot.data());
+  state.SetItemsProcessed(state.iterations() * tokens * 2);
+  state.SetLabel(name_of(level));
+}
+
+void draw(benchmark::State& state) {
+  const int experts = static_cast<int>(state.range(0));
+  const auto level = static_cast<SimdLevel>(state.range(1));
+  if (skip_missing(state, level)) return;
+  const LogitSource source(parse_score_source(state.range(2) != 0 ? "zipf:1" : "gaussian:0.1", "s"),
+                           experts, 1, 0, 0);
+  const TileKernels& kernels = tile_kernels(level);
+  std::vector<float> tile(static_cast<std::size_t>(experts) * tile_tokens);
+  std::uint64_t token = 0;
+  for (auto _ : state) {
+    source.fill_tile(0, token, kernels, tile.data());
+    benchmark::DoNotOptimize(tile.data());
+    token += tile_tokens;
+  }
+  state.SetItemsProcessed(state.iterations() * tile_tokens * experts);
+  state.SetLabel(name_of(level));
+}
+
+void simulate(benchmark::State& state) {
+  const char* const routers[] = {"top1", "top1+ir", "top1+fr+ir", "top2", "top2+ir", "top2+fr+ir"};
+  std::vector<RoutingJob> jobs;
+  for (int index = 0; index < state.range(0); ++index) {
+    RoutingJob job;
+    job.router = parse_router(routers[index % 6], 0);
+    job.router.capacity_factor = Decimal::parse(std::to_string(1 + index / 6) + ".25", "factor");
+    job.scores = parse_score_source("gaussian:0.1", "scores");
+    job.experts = 8;
+    job.gpus = 32;
+    job.expert_parallel = 8;
+    job.gpus_per_domain = 8;
+    job.tokens_per_gpu = 16384;
+    job.layers = 1;
+    jobs.push_back(job);
+  }
+  int replica = 0;
+  for (auto _ : state) benchmark::DoNotOptimize(simulate_routing(jobs, replica++).data());
+  state.SetItemsProcessed(state.iterations() * 32 * 16384 * state.range(0));
+  state.SetLabel("items are tokens times jobs");
+}
+
+BENCHMARK(route)
+    ->ArgNames({"experts", "tokens", "level"})
+    ->ArgsProduct({{64, 8}, {4096, 16384}, {all_levels[0], all_levels[1], all_levels[2]}});
+BENCHMARK(draw)->ArgNames({"experts", "level", "gumbel"})->ArgsProduct({{64, 8}, {0, 1, 2}, {0, 1}});
+BENCHMARK(simulate)->ArgName("jobs")->Arg(1)->Arg(6)->Arg(36)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

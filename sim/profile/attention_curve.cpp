@@ -14,7 +14,7 @@ namespace {
 
 // FlashAttention's backward recomputes the scores: five matrix products where the forward has two
 // (Dao 2023, arXiv:2307.08691, section 4).
-constexpr double kBackwardOverForward = 2.5;
+constexpr double backward_over_forward = 2.5;
 
 void check_shape(const AttentionShape& shape) {
   const std::array<std::pair<const char*, std::int64_t>, 5> sizes = {
@@ -130,7 +130,8 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
   std::array<double, variable_count> result{};
   result[sequence] = std::log2(length);
   result[tile_heads] = std::log2(tiles.groups * tiles.query_tiles / std::ceil(length / tile_rows_));
-  result[group] = std::log2(static_cast<double>(shape.heads / shape.kv_heads));
+  const std::int64_t heads_per_group = shape.heads / shape.kv_heads;
+  result[group] = std::log2(static_cast<double>(heads_per_group));
   result[kv_heads] = std::log2(static_cast<double>(shape.kv_heads));
   // Queries, keys, values, outputs and the cache written, against the L2.
   result[footprint] = std::log2(values / l2_bytes_);
@@ -149,7 +150,7 @@ Estimate AttentionCurve::estimate(const AttentionShape& shape, bool backward) co
   Estimate estimate;
   // The backward pass rests on a ratio of FLOPs alone: its bar is one octave wider.
   const double widen = widening(octaves + (backward ? 1 : 0));
-  const double factor = backward ? kBackwardOverForward : 1;
+  const double factor = backward ? backward_over_forward : 1;
   residual_.apply(forward_us, forward_us, widen, estimate);
   estimate.time_us *= factor;
   estimate.time_us_p05 *= factor;

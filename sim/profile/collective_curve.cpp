@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sim/base/error.hpp"
 
@@ -48,6 +49,9 @@ CollectiveCurve::CollectiveCurve(const Node& node)
       is_default_(node.boolean_or("default", false)),
       residual_(node.at("residual")),
       measured_bytes_(node.numbers("measured_bytes")) {
+  if (const auto near = node.find("residual_at_measured")) at_measured_.emplace_back(*near);
+  if (measured_bytes_.empty()) node.fail("expected at least one size", "measured_bytes");
+  std::sort(measured_bytes_.begin(), measured_bytes_.end());
   if (residual_.by() != "bytes") node.at("residual").fail("expected \"bytes\"", "by");
   for (const Node& item : node.items("branches")) {
     branches_.push_back(read_branch(item));
@@ -73,19 +77,34 @@ std::vector<int> CollectiveCurve::gpu_counts() const {
   return counts;
 }
 
+double CollectiveCurve::octaves_to_measured(double bytes) const {
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const double size : measured_bytes_) {
+    nearest = std::min(nearest, std::abs(std::log2(bytes / size)));
+  }
+  return nearest;
+}
+
 Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes) const {
+  const double away = octaves_to_measured(bytes);
+  const bool outside = bytes < measured_bytes_.front() || bytes > measured_bytes_.back();
   const Residual& residual = branch.own_residual.empty() ? residual_ : branch.own_residual.front();
-  // Distance from the measured sizes, in factors of two.
-  const double below = std::log2(measured_bytes_.front() / bytes);
-  const double beyond = std::log2(bytes / measured_bytes_.back());
-  const double octaves = std::max({below, beyond, 0.0});
+  const double time_us = branch.curve.time_us(bytes);
   Estimate estimate;
-  residual.apply(branch.curve.time_us(bytes), bytes, widening(octaves), estimate);
+  residual.apply(time_us, bytes, widening(outside ? away : 0), estimate);
+  if (branch.own_residual.empty() && !at_measured_.empty()) {
+    // Held-out sizes were one octave from the next: at a measured size the bar is that of the fit,
+    // and it grows from there with the distance.
+    Estimate near;
+    at_measured_.front().apply(time_us, bytes, 1, near);
+    const double share = std::min(away, 1.0);
+    estimate.time_us_p05 = near.time_us_p05 + (estimate.time_us_p05 - near.time_us_p05) * share;
+    estimate.time_us_p95 = near.time_us_p95 + (estimate.time_us_p95 - near.time_us_p95) * share;
+  }
   estimate.origin = branch.origin;
   estimate.support = Support::interpolated;
-  const bool measured = std::binary_search(measured_bytes_.begin(), measured_bytes_.end(), bytes);
-  if (measured && branch.origin != Origin::derived) estimate.support = Support::measured_point;
-  if (octaves > 0) estimate.support = Support::extrapolated;
+  if (away == 0 && branch.origin != Origin::derived) estimate.support = Support::measured_point;
+  if (outside) estimate.support = Support::extrapolated;
   return estimate;
 }
 

@@ -37,11 +37,13 @@ class CollectiveCurve {
   };
   Branch read_branch(const Node& node) const;
   Estimate at_branch(const Branch& branch, double bytes) const;
+  double octaves_to_measured(double bytes) const;
 
   Collective kind_;
   std::string nccl_;
   bool is_default_;
-  Residual residual_;
+  Residual residual_;                  // of sizes one octave from any measured one
+  std::vector<Residual> at_measured_;  // of the measured sizes themselves; none or one
   std::vector<double> measured_bytes_;
   std::vector<Branch> branches_;  // ascending GPU counts
 };

@@ -25,8 +25,8 @@ namespace moesim::profile {
 
 namespace {
 
-constexpr std::int64_t kVersion = 1;
-constexpr std::int64_t kBytesPerElement = 2;  // bf16
+constexpr std::int64_t readable_version = 1;
+constexpr std::int64_t bytes_per_element = 2;  // bf16
 
 std::vector<Missing> read_missing(const Node& root) {
   std::vector<Missing> missing;
@@ -41,10 +41,10 @@ void check_version(const Node& root) {
     root.fail("not a hardware profile: expected \"moesim-profile\"", "format");
   }
   const std::int64_t version = root.integer("version");
-  if (version != kVersion) {
+  if (version != readable_version) {
     root.fail(fmt::format("version {} of the profile format; this program reads version {}: write "
                           "the profile anew, or update the program",
-                          version, kVersion),
+                          version, readable_version),
               "version");
   }
 }
@@ -78,6 +78,7 @@ struct Profile::Content {
   std::optional<RowMoveCurve> permute;
   std::optional<RowMoveCurve> combine;
   std::vector<CollectiveCurve> collectives;
+  std::map<std::string, double> software;  // multipliers by kernel class
 
   void add_curve(const Node& node);
   [[noreturn]] void lacks(const std::string& what) const;
@@ -128,9 +129,27 @@ const MemoryCurve& Profile::Content::memory_curve(MemoryKernel kernel) const {
   return found->second;
 }
 
+// A profile as some software uses it: the curves of another one, and multipliers on them.
+Profile Profile::read_software(const Document& document) {
+  document.validate(Document::load(find_document("schema", "software.schema")));
+  const Node root = document.root();
+  const Profile base = load(root.text("profile"));
+  if (!base.content_->software.empty()) {
+    root.fail("expected a profile of hardware, not of software on it", "profile");
+  }
+  auto content = std::make_shared<Content>(*base.content_);
+  content->name = root.text("name");
+  const Node multipliers = root.at("multipliers");
+  for (const std::string& kind : multipliers.keys()) {
+    content->software[kind] = multipliers.positive(kind);
+  }
+  return Profile(std::move(content));
+}
+
 Profile Profile::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("hardware", name_or_path));
   const Node root = document.root();
+  if (root.text_or("format", "") == "moesim-software") return read_software(document);
   check_version(root);
   document.validate(Document::load(find_document("schema", "profile.schema")));
   auto content = std::make_shared<Content>();
@@ -146,6 +165,11 @@ Profile Profile::load(const std::string& name_or_path) {
 const std::string& Profile::name() const { return content_->name; }
 const Device& Profile::device() const { return content_->device; }
 const std::vector<Missing>& Profile::missing() const { return content_->missing; }
+
+double Profile::software_multiplier(const std::string& kernel_class) const {
+  const auto found = content_->software.find(kernel_class);
+  return found == content_->software.end() ? 1.0 : found->second;
+}
 
 Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k) const {
 #ifdef HAVE_GEMM
@@ -185,7 +209,7 @@ double row_move_bytes(const char* op, std::int64_t tokens, std::int64_t rows, st
                     "column, and no negative rows",
                     op, tokens, hidden, rows));
   }
-  return static_cast<double>(kBytesPerElement) * static_cast<double>(hidden) *
+  return static_cast<double>(bytes_per_element) * static_cast<double>(hidden) *
          (static_cast<double>(tokens) + static_cast<double>(rows));
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/document.hpp"
 #include "sim/profile/collective.hpp"
 #include "sim/profile/device.hpp"
 #include "sim/profile/estimate.hpp"
@@ -39,6 +40,11 @@ class Profile {
   const std::string& name() const;
   const Device& device() const;
   const std::vector<Missing>& missing() const;
+
+  // How much longer a class of kernels ("gemm", "attention", "memory", "gating", "einsum", "mask",
+  // "exchange") takes in the software that a "moesim-software" document describes than its curve
+  // says; 1 for a profile of hardware alone. The estimates below do not contain it.
+  double software_multiplier(const std::string& kernel_class) const;
 
   // bf16 C[m, n] = A[m, k] B[k, n]; all sizes >= 1.
   Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
@@ -75,6 +81,7 @@ class Profile {
 
  private:
   struct Content;
+  static Profile read_software(const Document& document);
   explicit Profile(std::shared_ptr<const Content> content) : content_(std::move(content)) {}
   std::shared_ptr<const Content> content_;
 };

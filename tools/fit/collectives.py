@@ -54,6 +54,19 @@ def held_out(rows):
     return results
 
 
+def seen(rows, knots):
+    """(size, measured, fitted) of every row of one GPU count: the bar at measured sizes."""
+    fitted = piecewise.evaluate(*knots, rows.size_bytes)
+    return list(zip(rows.size_bytes, rows.time_us, fitted))
+
+
+def errors(found, method):
+    """The residual object, by size, of (size, measured, predicted) triples."""
+    sizes, measured, predicted = map(np.array, zip(*found))
+    return common.residual(measured, predicted, sizes, by="bytes", regions=SIZE_REGIONS,
+                           method=method)
+
+
 def bar_checks(table, system):
     """All-to-all's bars are set on a system, all NCCL versions and GPU counts together."""
     rows = table[(table.system == system) & (table.op_name == "alltoall")]
@@ -114,13 +127,14 @@ def derived_branch(table, op, system, nccl):
 def curve(table, system, op, nccl):
     """The curve object of one operation under one NCCL version."""
     rows = rows_of(table, system, op, nccl)
-    branches, unseen = [], []
+    branches, unseen, at_measured = [], [], []
     for gpus, part in rows.groupby("num_gpus"):
+        knots = piecewise.fit(*medians(part), KNOT_TOLERANCE)
         unseen += held_out(part)
-        branches.append(branch(gpus, *piecewise.fit(*medians(part), KNOT_TOLERANCE)))
+        at_measured += seen(part, knots)
+        branches.append(branch(gpus, *knots))
     if 8 not in set(rows.num_gpus):
         branches.append(derived_branch(table, op, system, nccl))
-    sizes, measured, predicted = map(np.array, zip(*unseen))
     noise = rows.time_us / rows.groupby(["num_gpus", "size_bytes"]).time_us.transform("median") - 1
     return {
         "op": op,
@@ -131,8 +145,8 @@ def curve(table, system, op, nccl):
         "measured_bytes": sorted(float(each) for each in rows.size_bytes.unique()),
         "valid": {"gpus": [2, 8], "bytes": [float(rows.size_bytes.min()),
                                              float(rows.size_bytes.max())]},
-        "residual": common.residual(measured, predicted, sizes, by="bytes", regions=SIZE_REGIONS,
-                                    method=METHOD),
+        "residual": errors(unseen, METHOD),
+        "residual_at_measured": errors(at_measured, "every row against the fit that saw it"),
         "noise": {"p90_abs": common.rounded(noise.abs().quantile(0.9)),
                   "of": "repeats and data types about the median of their size"},
         "origin": "published",

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 
 #include "sim/base/error.hpp"
@@ -12,21 +13,26 @@ using Catch::Matchers::Contains;
 namespace {
 
 const std::string shipped = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
-constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double mebibyte = 1024.0 * 1024.0;
 
-// Two GPUs: 10 us and 1 byte per us beyond 100 bytes; four: 20 us and as steep.
-CollectiveCurve simple() {
-  return CollectiveCurve(Document::parse(R"({
+std::string residual(const std::string& name, const std::string& bar) {
+  return "\"" + name +
+         R"(": {"by": "bytes", "median_abs": 0, "p90_abs": 0, "method": "test", "regions": [
+      {"region": "all", "from": 0, "below": null, "n": 1, "median_abs": 0, "p90_abs": 0,
+       "q05": -)" +
+         bar + R"(, "q95": )" + bar + "}]}";
+}
+
+// Two GPUs: 10 us and 1 byte per us beyond 100 bytes; four: 20 us and as steep. +-10 %.
+CollectiveCurve simple(const std::string& more = "") {
+  const std::string text = R"({
     "op": "all-to-all", "params": {"nccl": "2.0"}, "default": true,
     "branches": [
       {"gpus": 2, "origin": "published", "bytes": [100, 200], "time_us": [10, 110]},
       {"gpus": 4, "origin": "published", "bytes": [100, 200], "time_us": [20, 120]}],
-    "measured_bytes": [100, 200],
-    "residual": {"by": "bytes", "median_abs": 0, "p90_abs": 0, "method": "test", "regions": [
-      {"region": "all", "from": 0, "below": null, "n": 1, "median_abs": 0, "p90_abs": 0,
-       "q05": -0.1, "q95": 0.1}]}})",
-                                         "x.json")
-                             .root());
+    "measured_bytes": [100, 200], )" +
+                           residual("residual", "0.1") + more + "}";
+  return CollectiveCurve(Document::parse(text, "x.json").root());
 }
 
 }  // namespace
@@ -50,6 +56,19 @@ TEST_CASE("an exchange says whether its size was measured") {
   // Wider than the +-10 % of the measured range: two octaves beyond it.
   const Estimate far = curve.estimate(2, 800);
   CHECK(far.time_us_p95 == Approx(far.time_us * 1.2));
+}
+
+TEST_CASE("the error bar grows with the distance to the next measured size") {
+  // Fitted sizes are +-2 %, a size one octave from any is +-10 %.
+  const CollectiveCurve curve = simple(", " + residual("residual_at_measured", "0.02"));
+  const auto bar = [&curve](double bytes) {
+    const Estimate estimate = curve.estimate(2, bytes);
+    return estimate.time_us_p95 / estimate.time_us - 1;
+  };
+  CHECK(bar(100) == Approx(0.02));
+  CHECK(bar(200) == Approx(0.02));
+  CHECK(bar(100 * std::sqrt(2.0)) == Approx(0.06));  // half an octave from both
+  CHECK(bar(400) == Approx(0.15));                   // one octave beyond: 10 % half as wide again
 }
 
 TEST_CASE("one GPU does not communicate, and more than the node has were not measured") {
@@ -84,26 +103,27 @@ TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth"
 
 TEST_CASE("what was not measured is marked") {
   const Profile h200 = Profile::load(shipped + "h200-sxm.json");
-  CHECK(h200.collective(Collective::all_to_all, 4, 64 * kMiB).origin == Origin::published);
-  CHECK(h200.collective(Collective::all_to_all, 8, 64 * kMiB).origin == Origin::derived);
+  CHECK(h200.collective(Collective::all_to_all, 4, 64 * mebibyte).origin == Origin::published);
+  CHECK(h200.collective(Collective::all_to_all, 8, 64 * mebibyte).origin == Origin::derived);
   const Profile h100 = Profile::load(shipped + "h100-sxm.json");
-  CHECK(h100.collective(Collective::all_to_all, 8, 64 * kMiB).origin == Origin::published);
-  CHECK(h100.collective(Collective::all_to_all, 8, 64 * kMiB).support == Support::measured_point);
+  CHECK(h100.collective(Collective::all_to_all, 8, 64 * mebibyte).origin == Origin::published);
+  CHECK(h100.collective(Collective::all_to_all, 8, 64 * mebibyte).support ==
+        Support::measured_point);
   // The derived curve rests on a checked law: its bar is wider than the measured machine's.
-  const Estimate derived = h200.collective(Collective::all_to_all, 8, 64 * kMiB);
-  const Estimate known = h100.collective(Collective::all_to_all, 8, 64 * kMiB);
+  const Estimate derived = h200.collective(Collective::all_to_all, 8, 64 * mebibyte);
+  const Estimate known = h100.collective(Collective::all_to_all, 8, 64 * mebibyte);
   CHECK(derived.time_us_p95 / derived.time_us > known.time_us_p95 / known.time_us);
 }
 
 TEST_CASE("another NCCL version is another curve") {
   const Profile profile = Profile::load(shipped + "h100-sxm.json");
-  const Estimate usual = profile.collective(Collective::all_to_all, 4, 512 * kMiB);
-  const Estimate named = profile.collective(Collective::all_to_all, 4, 512 * kMiB, "2.27.3");
+  const Estimate usual = profile.collective(Collective::all_to_all, 4, 512 * mebibyte);
+  const Estimate named = profile.collective(Collective::all_to_all, 4, 512 * mebibyte, "2.27.3");
   CHECK(usual.time_us == named.time_us);
   // 4 GPUs, 512 MiB: 1212 us under 2.27.3, 1395 us under 2.29.2 (nccl-tests).
   CHECK(usual.time_us == Approx(1212).epsilon(0.03));
-  CHECK(profile.collective(Collective::all_to_all, 4, 512 * kMiB, "2.29.2").time_us ==
+  CHECK(profile.collective(Collective::all_to_all, 4, 512 * mebibyte, "2.29.2").time_us ==
         Approx(1395).epsilon(0.03));
-  CHECK_THROWS_WITH(profile.collective(Collective::all_to_all, 4, kMiB, "1.0"),
+  CHECK_THROWS_WITH(profile.collective(Collective::all_to_all, 4, mebibyte, "1.0"),
                     Contains("2.23") && Contains("2.27.3") && Contains("2.29.2"));
 }

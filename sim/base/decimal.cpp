@@ -59,8 +59,8 @@ Decimal Decimal::parse(std::string_view text, const std::string& what) {
     }
   }
   if (!valid || whole + scale == 0) {
-    throw UsageError(fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25", what,
-                                 text));
+    throw UsageError(
+        fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25", what, text));
   }
   return Decimal(digits, scale);
 }
@@ -94,9 +94,9 @@ std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
 
 Decimal operator+(const Decimal& a, const Decimal& b) {
   const int scale = a.scale_ > b.scale_ ? a.scale_ : b.scale_;
-  return Decimal(a.digits_ * power_of_ten(scale - a.scale_) +
-                     b.digits_ * power_of_ten(scale - b.scale_),
-                 scale);
+  return Decimal(
+      a.digits_ * power_of_ten(scale - a.scale_) + b.digits_ * power_of_ten(scale - b.scale_),
+      scale);
 }
 
 Decimal operator*(const Decimal& a, std::int64_t factor) {

@@ -87,8 +87,7 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   const std::string temporary = temporary_name(path);
   int code = 0;
   {
-    const Descriptor out(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const Descriptor out(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (out.get() < 0) fail_writing(path, errno);
     code = write_all(out.get(), content);
     if (code == 0 && ::fsync(out.get()) != 0) code = errno;

@@ -15,9 +15,9 @@ PhiloxWords philox_words(const StreamKey& key) {
 
 PhiloxBlock philox_block(const StreamKey& key, std::uint64_t index) {
   const PhiloxWords words = philox_words(key);
-  const r123::Philox4x32::ctr_type counter = {
-      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-       words.counter[2], words.counter[3]}};
+  const r123::Philox4x32::ctr_type counter = {{static_cast<std::uint32_t>(index),
+                                               static_cast<std::uint32_t>(index >> 32),
+                                               words.counter[2], words.counter[3]}};
   const r123::Philox4x32::key_type seed = {{words.key[0], words.key[1]}};
   const r123::Philox4x32::ctr_type out = r123::Philox4x32()(counter, seed);
   return {out[0], out[1], out[2], out[3]};

@@ -46,10 +46,10 @@ class Stream {
  public:
   explicit Stream(const StreamKey& key) : key_(key) {}
   std::uint32_t next_u32();
-  double uniform();             // in (0, 1), 52 bits, never 0 or 1
-  double normal();              // standard normal, Box-Muller
-  double gumbel();              // standard Gumbel: -log(-log(u))
-  double gamma(double shape);   // Gamma(shape, 1), shape > 0, Marsaglia-Tsang 2000
+  double uniform();            // in (0, 1), 52 bits, never 0 or 1
+  double normal();             // standard normal, Box-Muller
+  double gumbel();             // standard Gumbel: -log(-log(u))
+  double gamma(double shape);  // Gamma(shape, 1), shape > 0, Marsaglia-Tsang 2000
 
  private:
   StreamKey key_;

@@ -35,7 +35,8 @@ std::vector<std::string> shipped_names(const std::string& kind) {
 }
 
 std::string find_document(const std::string& kind, const std::string& name_or_path) {
-  const bool is_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+  const bool is_path =
+      name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
   if (is_path) return name_or_path;
   const fs::path shipped = fs::path(shipped_folder()) / kind / (name_or_path + ".json");
   std::error_code ignored;

@@ -13,13 +13,13 @@ struct Cluster {
   std::string name;
   std::string source;
   int gpus_per_node = 8;
-  int gpus_per_domain = 8;        // GPUs that reach each other over NVLink
-  Bandwidth nic_per_gpu;          // line rate of the NICs of a node over its GPUs
-  double nic_efficiency = 1;      // share of the line rate that an exchange reaches
-  double nic_efficiency_low = 1;  // 5 % and 95 % quantiles over settings of the same hardware: the
-  double nic_efficiency_high = 1; // error bar of what crosses nodes
-  double nic_latency_us = 0;      // one message across the fabric, both ends
-  std::string efficiency_origin;  // "published ..." or "assumed ...": shown in provenance
+  int gpus_per_domain = 8;         // GPUs that reach each other over NVLink
+  Bandwidth nic_per_gpu;           // line rate of the NICs of a node over its GPUs
+  double nic_efficiency = 1;       // share of the line rate that an exchange reaches
+  double nic_efficiency_low = 1;   // 5 % and 95 % quantiles over settings of the same hardware: the
+  double nic_efficiency_high = 1;  // error bar of what crosses nodes
+  double nic_latency_us = 0;       // one message across the fabric, both ends
+  std::string efficiency_origin;   // "published ..." or "assumed ...": shown in provenance
   std::string latency_origin;
 
   // Shipped name or path. Throws UsageError naming file and key.

@@ -11,9 +11,9 @@ using Catch::Matchers::ContainsSubstring;
 // Catch2 3 renamed it; Contains is about ranges there.
 inline auto ContainsSubstring(const std::string& part) { return Catch::Matchers::Contains(part); }
 // ctest reads the line and counts the case as skipped.
-#define MOESIM_SKIP(reason)          \
-  do {                               \
-    WARN("SKIPPED: " << (reason));   \
-    return;                          \
+#define MOESIM_SKIP(reason)        \
+  do {                             \
+    WARN("SKIPPED: " << (reason)); \
+    return;                        \
   } while (false)
 #endif

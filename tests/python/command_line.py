@@ -1,0 +1,28 @@
+"""Runs the built moesim for the tests of this folder. tools/test names it in MOESIM_BIN."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BINARY = os.environ.get("MOESIM_BIN", "")
+needs_binary = pytest.mark.skipif(not Path(BINARY).is_file(),
+                                  reason="MOESIM_BIN does not name the built command; tools/test "
+                                         "sets it")
+# A scenario that takes a fraction of a second.
+SMALL = ("--gpus", "8", "--expert-parallel", "8", "--sequence-length", "512", "--micro-batch", "1",
+         "--replicas", "2")
+
+
+def moesim(*words, cwd=None, env=None, stdout=subprocess.PIPE, timeout=300):
+    return subprocess.run([BINARY, *map(str, words)], stdout=stdout, stderr=subprocess.PIPE,
+                          text=True, cwd=cwd, env={**os.environ, **(env or {})}, timeout=timeout,
+                          check=False)
+
+
+def succeed(*words, **how):
+    """The stdout of a run that must succeed."""
+    result = moesim(*words, **how)
+    assert result.returncode == 0, result.stderr
+    return result.stdout

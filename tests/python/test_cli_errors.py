@@ -1,0 +1,234 @@
+"""Bad input: one clear error, the right exit code, an empty stdout and nothing half-written."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import SMALL, moesim, needs_binary
+
+pytestmark = needs_binary
+PROFILES = Path(__file__).resolve().parents[2] / "profiles"
+
+
+def expect_error(result, code, *parts):
+    assert result.returncode == code, (result.returncode, result.stderr)
+    assert not result.stdout
+    errors = [line for line in result.stderr.splitlines() if line.startswith("moesim: error: ")]
+    assert len(errors) == 1, result.stderr
+    for part in parts:
+        assert part in errors[0], errors[0]
+
+
+BAD_OPTIONS = [
+    (["--capacity-facter", "1"], ["--capacity-facter", "did you mean '--capacity-factor'?"]),
+    (["--capacity-facter=1"], ["did you mean '--capacity-factor'?"]),
+    (["--capacity"], ["unknown option --capacity"]),  # no guessing of shortened names
+    (["-g", "8"], ["unknown option -g"]),
+    (["stray"], ["unexpected argument 'stray'"]),
+    (["--gpus"], ["--gpus"]),
+    (["--gpus", "--experts", "8"], ["--gpus: the value is missing"]),
+    (["--gpus="], ["--gpus"]),
+    (["--gpus", ""], ["--gpus"]),
+    (["--gpus", "0"], ["--gpus: 0 is too small"]),
+    (["--gpus", "-8"], ["--gpus: -8 is too small"]),
+    (["--gpus", "eight"], ["--gpus: 'eight' is not a whole number"]),
+    (["--gpus", "8.5"], ["--gpus: '8.5' is not a whole number"]),
+    (["--gpus", "99999999999999999999"], ["--gpus", "too large"]),
+    (["--seed", "-1"], ["--seed: -1 is too small"]),
+    (["--replicas", "0"], ["--replicas: 0 is too small"]),
+    (["--jobs", "0"], ["--jobs: 0 is too small"]),
+    (["--jobs", "-2"], ["--jobs: -2 is too small"]),
+    (["--zero", "4"], ["--zero: 4 is too large"]),
+    (["--capacity-factor", "0"], ["--capacity-factor: 0"]),
+    (["--capacity-factor", "-1"], ["--capacity-factor: -1 is negative"]),
+    (["--capacity-factor", "abc"], ["--capacity-factor: 'abc'"]),
+    (["--capacity-factor", "nan"], ["--capacity-factor: 'nan'"]),
+    (["--capacity-factor", "1,2"], ["--capacity-factor", "moesim sweep"]),
+    (["--experts", "12", "--expert-parallel", "8"], ["12 experts", "1, 2, 3, 4, 6, 12"]),
+    (["--gpus", "12", "--expert-parallel", "8"], ["--gpus: 12"]),
+    (["--router", "top9"], ["top9", "9 experts per token, but there are 8"]),
+    (["--router", "top8+fr"], ["fill-in"]),
+    (["--router", "top3+zz"], ["top3+zz"]),
+    (["--router", "top2", "--top-k", "4"], ["--top-k"]),
+    (["--router", "topk"], ["--top-k"]),
+    (["--mode", "prefil"], ["--mode", "did you mean 'prefill'?"]),
+    (["--dispatch", "scatter"], ["--dispatch", "index, einsum"]),
+    (["--priority", "fifo"], ["--priority"]),
+    (["--routing", "uniform"], ["--routing", "gaussian"]),
+    (["--routing", "counts:/nonexistent.csv"], ["/nonexistent.csv"]),
+    (["--format", "yaml"], ["--format", "table, csv, json"]),
+    (["--profile", "a100-sxm-80"], ["unknown profile", "did you mean 'a100-sxm-80gb'?", "h100-sxm"]),
+    (["--model", "nosuch"], ["unknown model", "llama2-7b-moe8", "mixtral-8x7b"]),
+    (["--cluster", "nosuch"], ["unknown cluster", "dgx-a100"]),
+    (["--profile", "/nonexistent.json"], ["/nonexistent.json"]),
+    (["--global-batch", "100"], ["--global-batch: 100"]),
+    (["--tokens-per-gpu", "1000"], ["--tokens-per-gpu"]),
+    (["--resume"], ["--resume"]),  # of sweep alone
+]
+
+
+@pytest.mark.parametrize(("options", "parts"), BAD_OPTIONS, ids=lambda value: " ".join(value))
+def test_bad_option(options, parts):
+    expect_error(moesim("simulate", *options), 2, *parts)
+
+
+def test_the_program_without_a_command_shows_how_it_is_used():
+    result = moesim()
+    assert result.returncode == 2 and not result.stdout and "Usage:" in result.stderr
+
+
+def test_unknown_command():
+    expect_error(moesim("simulat"), 2, "unknown command 'simulat'", "did you mean 'simulate'?")
+    expect_error(moesim("--simulate"), 2, "--simulate")
+    expect_error(moesim("help", "nosuch"), 2, "nosuch")
+
+
+def write_profile(folder, change):
+    """A copy of a shipped profile after `change`, a function of its document."""
+    document = json.loads((PROFILES / "hardware" / "a100-sxm-80gb.json").read_text())
+    change(document)
+    path = folder / "own.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_profile_that_is_not_json(tmp_path):
+    path = tmp_path / "own.json"
+    path.write_text('{"name": "x",\n  "devices": [}\n')
+    expect_error(moesim("simulate", "--profile", path), 2, str(path), "line 2")
+
+
+def test_profile_that_breaks_the_schema(tmp_path):
+    def no_name(document):
+        del document["devices"][0]["name"]
+    path = write_profile(tmp_path, no_name)
+    expect_error(moesim("simulate", "--profile", path), 2, str(path), "/devices/0", "name")
+
+    def text_for_number(document):
+        document["devices"][0]["sms"]["value"] = "108"
+    path = write_profile(tmp_path, text_for_number)
+    expect_error(moesim("simulate", "--profile", path), 2, str(path), "/devices/0/sms/value")
+
+
+def test_documents_of_the_wrong_kind(tmp_path):
+    model = PROFILES / "models" / "llama2-7b.json"
+    expect_error(moesim("simulate", "--profile", model), 2, str(model))
+    expect_error(moesim("simulate", "--profile", tmp_path / "absent.json"), 2, "absent.json")
+    expect_error(moesim("simulate", "--profile", f"{tmp_path}/"), 2, str(tmp_path))
+
+
+@pytest.mark.parametrize("command", [
+    ["simulate", *SMALL], ["sweep", *SMALL], ["route", *SMALL], ["doctor"],
+    ["predict", "--op", "gemm", "--m", "64", "--n", "64", "--k", "64"]])
+def test_unwritable_output(command, tmp_path):
+    expect_error(moesim(*command, "--out", tmp_path / "no" / "x.csv"), 1, "x.csv", "cannot write")
+    expect_error(moesim(*command, "--out", tmp_path), 1, str(tmp_path), "cannot write")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unwritable_output_is_noticed_before_the_work(tmp_path):
+    # Work of hours, refused at once.
+    long_work = ["sweep", "--seed", "1:1000:1", "--replicas", "1000"]
+    expect_error(moesim(*long_work, "--out", tmp_path / "no" / "x.csv", timeout=20), 1, "x.csv")
+    expect_error(moesim("simulate", "--replicas", "100000", "--timeline", tmp_path / "no" / "t.json",
+                        timeout=20), 1, "t.json")
+
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+
+
+@needs_full
+@pytest.mark.parametrize("command", [["simulate", *SMALL], ["sweep", *SMALL], ["route", *SMALL],
+                                     ["simulate", "--help"], ["--version"], ["doctor"]])
+def test_full_disk(command):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = moesim(*command, stdout=full)
+    assert result.returncode == 1
+    assert "No space left on device" in result.stderr
+    if "--help" not in command and "--version" not in command:
+        expect_error(moesim(*command, "--out", "/dev/full"), 1, "/dev/full", "No space left")
+
+
+def test_a_failure_leaves_the_old_result_alone(tmp_path):
+    out = tmp_path / "old.csv"
+    out.write_text("precious\n")
+    expect_error(moesim("simulate", "--router", "top9", "--out", out), 2)
+    expect_error(moesim("sweep", "--capacity-factor", "1,-2", "--out", out), 2)
+    assert out.read_text() == "precious\n"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+BAD_QUERIES = [
+    ("op,m,n,k\ngemm,64,64,64\ngemm,64,-1,64\n", ["line 3, column n", "-1"]),
+    ("op,m,n,k\ngemm,64,,64\n", ["line 2, column n", "needs a value"]),
+    ("op,m,n,k\ngem,64,64,64\n", ["line 2, column op", "did you mean 'gemm'?"]),
+    ("op,gpus,bytes\nall-to-all,8,64 apples\n", ["line 2, column bytes", "64 apples"]),
+    ("m,n,k\n64,64,64\n", ["no column 'op'"]),
+    ("op,m,n,k\ngemm,64\n", ["line 2"]),
+    ("", ["line 1"]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), BAD_QUERIES)
+def test_bad_query(text, parts, tmp_path):
+    queries = tmp_path / "queries.csv"
+    queries.write_text(text)
+    expect_error(moesim("predict", "--in", queries), 2, str(queries), *parts)
+
+
+def test_bad_operation():
+    expect_error(moesim("predict"), 2, "--op")
+    expect_error(moesim("predict", "--op", "gem"), 2, "did you mean 'gemm'?", "all-to-all")
+    expect_error(moesim("predict", "--op", "gemm", "--m", "64", "--n", "64"), 2, "k is missing")
+    expect_error(moesim("predict", "--op", "gemm", "--m", "64", "--n", "64", "--k", "0"), 2, "--k")
+    expect_error(moesim("predict", "--op", "gemm", "--m", "64", "--n", "64", "--k", "64", "--gpus",
+                        "8"), 2, "gpus")
+    expect_error(moesim("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "-1"), 2,
+                 "--bytes")
+    expect_error(moesim("predict", "--in", "/nonexistent.csv"), 2, "/nonexistent.csv")
+
+
+def test_a_question_that_the_profile_cannot_answer():
+    # No exchange of one GPU, and none beyond a node.
+    for gpus in ("1", "1024"):
+        result = moesim("predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", "1MiB")
+        assert result.returncode in (1, 2) and not result.stdout
+        assert gpus in result.stderr
+
+
+def test_routing_a_bad_logits_file(tmp_path):
+    logits = tmp_path / "logits.npy"
+    logits.write_bytes(b"no array")
+    out = tmp_path / "routes.npy"
+    expect_error(moesim("route", "--logits", logits, "--out", out), 2, str(logits))
+    expect_error(moesim("route", "--logits", logits), 2, "--out")
+    expect_error(moesim("route", "--logits", tmp_path / "absent.npy", "--out", out), 2, "absent.npy")
+    expect_error(moesim("route", "--router", "dense"), 2, "dense")
+    assert not out.exists()
+
+
+def test_resume_without_a_place_to_resume_from(tmp_path):
+    expect_error(moesim("sweep", *SMALL, "--resume"), 2, "--resume", "--out")
+    out = tmp_path / "x.csv"
+    (tmp_path / "x.csv.partial").write_text("moesim sweep journal 1 0123456789abcdef\n")
+    expect_error(moesim("sweep", *SMALL, "--resume", "--out", out), 2, "other options")
+    assert not out.exists()
+
+
+def test_shipped_documents_elsewhere(tmp_path):
+    result = moesim("simulate", env={"MOESIM_PROFILES": str(tmp_path)})
+    expect_error(result, 2, "unknown profile", str(tmp_path))
+    shutil.copytree(PROFILES, tmp_path / "copy")
+    assert moesim("simulate", *SMALL,
+                  env={"MOESIM_PROFILES": str(tmp_path / "copy")}).returncode == 0
+
+
+def test_plot_of_nothing(tmp_path):
+    expect_error(moesim("plot"), 2, "plot what?")
+    expect_error(moesim("plot", tmp_path / "absent.csv"), 2, "absent.csv")
+    expect_error(moesim("plot", "nosuch"), 2, "unknown profile", "a100-sxm-80gb")
+    sweep = tmp_path / "s.csv"
+    sweep.write_text("status\nok\n")
+    expect_error(moesim("plot", sweep, "--out", tmp_path / "x.gif"), 2, ".png")
+    expect_error(moesim("plot", sweep, "--out", tmp_path / "no" / "x.png"), 1, "cannot write")

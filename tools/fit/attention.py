@@ -232,25 +232,42 @@ def curve(rows, table, head_dim, device):
     return result, rows.time_us.to_numpy(), predicted
 
 
-UNCHECKED = {
-    "by": "time_us", "n": 0, "median_abs": 0.1, "p90_abs": 0.2,
-    "method": "assumed: there is nothing on this machine to check the law against",
-    "regions": [{"region": "all", "from": 0.0, "below": None, "n": 0, "median_abs": 0.1,
-                 "p90_abs": 0.2, "q05": -0.2, "q95": 0.25}],
-}
+def scaled(model, ratio):
+    """A model with the time per tile row and per tile multiplied by `ratio`."""
+    logs = model[0].copy()
+    for name in ("tile_us", "block_us"):
+        logs[PARAMETERS.index(name)] += np.log(ratio)
+    return logs, model[1]
 
 
-def other_head_size(own, donor_same, donor_other):
-    """The stated law for a head size that a machine lacks: its curve of head size 128 with the time
-    per tile row and per tile scaled as on the donor machine, bytes counted for the new size."""
-    head_dim = donor_other["params"]["head_dim"]
-    ours, same, other = own["physics"], donor_same["physics"], donor_other["physics"]
-    ratio = (other["tile_us"] / other["tile_rows"]) / (same["tile_us"] / same["tile_rows"])
+def donor_ratio(donors, head_dim):
+    """Time per query row of a tile, head size `head_dim` over 128, on the donor machine."""
+    def per_row(size):
+        machine, (logs, _), _ = donors[size]
+        return np.exp(logs[PARAMETERS.index("tile_us")]) / machine.tile_rows
+    return per_row(head_dim) / per_row(128)
+
+
+def law_residual(donors, head_dim):
+    """The law's error on the donor machine, where the head size is known."""
+    machine, model, _ = donors[128]
+    _, _, rows = donors[head_dim]
+    carried = scaled(model, donor_ratio(donors, head_dim))
+    return common.residual(
+        rows.time_us, predict(carried, rows, machine),
+        method="the law on H100 itself, where the head size is known; that FlashAttention-2 keeps "
+               "FlashAttention-3's ratio of head sizes is assumed")
+
+
+def other_head_size(own, donors, head_dim):
+    """The stated law for a head size that a machine lacks: its curve of head size 128 with the tile
+    time scaled as on the donor machine, bytes counted for the new size."""
+    physics, ratio = own["physics"], donor_ratio(donors, head_dim)
     return {
         **own, "params": {**own["params"], "head_dim": head_dim},
-        "physics": {**ours, "tile_us": common.rounded(ours["tile_us"] * ratio, 6),
-                    "block_us": common.rounded(ours["block_us"] * ratio, 6)},
-        "residual": UNCHECKED, "origin": "derived",
+        "physics": {**physics, "tile_us": common.rounded(physics["tile_us"] * ratio, 6),
+                    "block_us": common.rounded(physics["block_us"] * ratio, 6)},
+        "residual": law_residual(donors, head_dim), "origin": "derived",
         "note": f"not measured on this machine: head size 128 with the tile time multiplied by "
                 f"{ratio:.3f}, H100's ratio of head size {head_dim} to 128, and the bytes of the "
                 "size. " + own["note"]}
@@ -271,20 +288,20 @@ def measured_curves(data, profile, devices):
     return found
 
 
-def donor_curves(data, devices, sizes):
-    """H100's curves of the given head sizes, fitted once without cross-validation."""
+def donor_models(data, devices, sizes):
+    """{head size: (machine, model, rows)} of H100, fitted without cross-validation."""
     rows, found = load(data, "h100"), {}
     for head_dim in sizes:
         machine = Machine("h100", devices["h100-sxm"], head_dim)
-        model = fit(rows[rows.head_dim == head_dim].reset_index(drop=True), machine)
-        found[head_dim] = {"params": {"head_dim": head_dim}, **describe(model, machine)}
+        part = rows[rows.head_dim == head_dim].reset_index(drop=True)
+        found[head_dim] = (machine, fit(part, machine), part)
     return found
 
 
 def curves(data, profile, devices):
     found = measured_curves(data, profile, devices)
     if profile == "a100-sxm-80gb":
-        donors = donor_curves(data, devices, (64, 128, 192, 256))
+        donors = donor_models(data, devices, (64, 128, 192, 256))
         own = next(each for each in found if each["params"]["head_dim"] == 128)
-        found += [other_head_size(own, donors[128], donors[size]) for size in (64, 192, 256)]
+        found += [other_head_size(own, donors, size) for size in (64, 192, 256)]
     return found

@@ -1,0 +1,355 @@
+"""The command line's contract: help, columns, keys, grid order, resumption, clean stdout."""
+
+import csv
+import io
+import json
+import signal
+import struct
+import subprocess
+import time
+
+import pytest
+from command_line import BINARY, SMALL, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "validate", "doctor")
+COLUMNS = """status reason model profile cluster router priority weights fill_order ir_compute
+dispatch mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention
+capacity_scope capacity sequence_length micro_batch tokens_per_gpu checkpointing zero network
+replicas seed step_ms step_ms_p05 step_ms_p95 tokens_per_s_per_gpu failed partial lost_mass
+fill_failed failed_attempted unrouted residual_loss padded duplicate_ir attention_ms dense_ffn_ms
+router_ms dispatch_combine_ms expert_ms rectify_ms exposed_exchange_ms gradient_ms optimizer_ms
+other_ms exchange_ms memory_gib fits_memory provenance""".split()
+PARTS = COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")]
+OPTIONS = """profile model cluster gpus expert-parallel experts top-k router capacity-factor
+capacity-convention capacity-scope min-capacity priority weights fill-order ir-compute ir-duplicates
+dispatch mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
+routing network replicas seed""".split()
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_options_defaults_and_an_example_that_works(command, tmp_path):
+    text = succeed(command, "--help")
+    assert text == succeed("help", command) == succeed(command, "-h")
+    example = text.split("Example:\n", 1)[1].strip().split()
+    assert example[:2] == ["moesim", command]
+    if command == "plot":
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    if command in ("simulate", "sweep", "route"):
+        for option in OPTIONS:
+            assert f"  --{option} " in text
+        assert "[a100-sxm-80gb]" in text and "[token-max]" in text
+        example += ["--replicas", "1", "--gpus", "8"]  # the same command, quicker
+    if command != "validate":  # its studies have tests of their own
+        succeed(*example[1:], cwd=tmp_path)
+
+
+def test_overview_and_version():
+    text = succeed("--help")
+    assert text == succeed("help")
+    for command in COMMANDS:
+        assert f"  {command} " in text
+    assert succeed("--version").startswith("moesim ")
+
+
+@pytest.mark.parametrize("router", ["top2+ir+fr", "top1", "dense"])
+@pytest.mark.parametrize("mode", ["train", "prefill"])
+def test_simulate_json(router, mode):
+    result = json.loads(succeed("simulate", *SMALL, "--router", router, "--mode", mode,
+                                "--format", "json"))
+    assert list(result)[:len(COLUMNS)] == COLUMNS
+    assert result["status"] == "ok" and result["reason"] is None
+    assert result["router"] == router.replace("+ir+fr", "+fr+ir")
+    assert sum(result[part] or 0 for part in PARTS) == pytest.approx(result["step_ms"], rel=1e-7)
+    assert result["step_ms_p05"] <= result["step_ms"] <= result["step_ms_p95"]
+    assert result["tokens_per_s_per_gpu"] == pytest.approx(512 / result["step_ms"] * 1000, rel=1e-7)
+    assert result["fits_memory"] is True
+    assert len(result["detail"]["replica_step_ms"]) == 2
+    if router == "dense":
+        assert result["failed"] is None and result["capacity_factor"] is None
+    else:
+        assert result["capacity_factor"] == result["top_k"]
+    if "ir" in router:
+        assert result["unrouted"] == 0 and result["fill_failed"] is not None
+
+
+def test_formats_agree_and_repeat():
+    options = ["simulate", *SMALL, "--router", "top2+fr+ir", "--capacity-factor", "1.250"]
+    as_json = json.loads(succeed(*options, "--format", "json"))
+    (row,) = rows_of(succeed(*options, "--format", "csv"))
+    assert row["capacity_factor"] == "1.25"
+    for name in COLUMNS:
+        value = as_json[name]
+        if value is None:
+            assert row[name] == ""
+        elif isinstance(value, bool):
+            assert row[name] == str(value).lower()
+        elif isinstance(value, (int, float)):
+            assert float(row[name]) == value
+        else:
+            assert row[name] == value
+    assert succeed(*options) == succeed(*options, "--jobs", "1")
+
+
+def test_a_row_reproduces_itself():
+    options = ["--router", "top1+fr+ir", "--capacity-factor", "0.75", "--experts", "16",
+               "--priority", "own-score", "--dispatch", "einsum", "--global-batch", "16", "--zero",
+               "3", "--checkpointing", "full", "--routing", "zipf:0.8", "--seed", "5",
+               "--min-capacity", "2", "--ir-duplicates", "exclude", "--overlap", "gradient"]
+    first = succeed("simulate", *SMALL, *options, "--format", "csv")
+    (row,) = rows_of(first)
+    again = []
+    for option in OPTIONS:
+        value = row[option.replace("-", "_")]
+        if value:
+            again += [f"--{option}", value]
+    assert succeed("simulate", *again, "--format", "csv") == first
+
+
+def test_an_option_given_twice_has_its_last_value():
+    result = moesim("simulate", *SMALL, "--seed", "1", "--seed", "2", "--format", "json")
+    assert json.loads(result.stdout)["seed"] == 2
+    assert "--seed is given twice" in result.stderr
+
+
+def test_output_goes_where_it_is_sent(tmp_path):
+    out = tmp_path / "one.json"
+    trace = tmp_path / "trace.json"
+    assert succeed("simulate", *SMALL, "--out", out, "--timeline", trace) == ""
+    assert json.loads(out.read_text())["status"] == "ok"  # the format by the name
+    bars = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert {bar["pid"] for bar in bars} == set(range(8))
+    end = max(bar["ts"] + bar["dur"] for bar in bars) / 1000
+    assert end == pytest.approx(json.loads(out.read_text())["step_ms"], rel=0.05)
+
+
+GRID = ["sweep", *SMALL, "--mode", "prefill", "--capacity-factor", "0.5:1.5:0.5", "--router",
+        "top1,top2+ir,top9", "--gpus", "8,12"]
+
+
+def test_sweep_is_a_grid_in_order_for_any_jobs(tmp_path):
+    for jobs in ("1", "3"):
+        out = tmp_path / f"{jobs}.csv"
+        assert succeed(*GRID, "--jobs", jobs, "--out", out) == ""
+    text = (tmp_path / "1.csv").read_text()
+    assert text == (tmp_path / "3.csv").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.csv", "3.csv"]
+    rows = rows_of(text)
+    assert text.splitlines()[0].split(",")[:len(COLUMNS)] == COLUMNS
+    assert [(row["gpus"], row["router"], row["capacity_factor"]) for row in rows] == [
+        (gpus, router, factor) for gpus in ("8", "12") for router in ("top1", "top2+ir", "top9")
+        for factor in ("0.5", "1", "1.5")]
+    for row in rows:
+        possible = row["gpus"] == "8" and row["router"] != "top9"
+        assert (row["status"] == "ok") is possible
+        assert bool(row["reason"]) is not possible
+        assert bool(row["step_ms"]) is possible
+    assert all(float(row["unrouted"]) == 0 for row in rows
+               if row["status"] == "ok" and row["router"].endswith("ir"))
+
+
+def test_sweep_rows_are_those_of_simulate():
+    rows = rows_of(succeed("sweep", *SMALL, "--router", "top1,top2+fr", "--capacity-factor", "1,2",
+                           "--format", "csv"))
+    for row in rows:
+        (one,) = rows_of(succeed("simulate", *SMALL, "--router", row["router"], "--capacity-factor",
+                                 row["capacity_factor"], "--format", "csv"))
+        assert one == row
+
+
+def test_sweep_in_other_formats():
+    options = ["sweep", *SMALL, "--router", "top1,top2"]
+    assert [row["router"] for row in json.loads(succeed(*options, "--format", "json"))] == \
+        ["top1", "top2"]
+    table = succeed(*options)
+    assert "tokens/s/GPU" in table and table.count("\n") == 3
+
+
+LONG = ["sweep", "--seed", "1:12:1", "--gpus", "8", "--replicas", "4", "--mode", "prefill"]
+
+
+def start_and_wait_for_rows(out, count):
+    """A sweep in the background that has saved `count` rows."""
+    journal = out.with_name(out.name + ".partial")
+    process = subprocess.Popen([BINARY, *LONG, "--jobs", "1", "--out", str(out)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if journal.exists() and len(journal.read_text().splitlines()) > count:
+            return process, journal
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError(f"no {count} rows in two minutes: {process.communicate()}")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("sweep") / "whole.csv"
+    succeed(*LONG, "--out", out)
+    return out.read_text()
+
+
+def test_a_killed_sweep_resumes(tmp_path, undisturbed):
+    out = tmp_path / "rows.csv"
+    process, journal = start_and_wait_for_rows(out, 2)
+    process.kill()
+    process.communicate()
+    assert not out.exists()  # nothing half-written
+    saved = len(journal.read_text().splitlines()) - 1
+    assert 2 <= saved < 12
+    result = moesim(*LONG, "--jobs", "2", "--out", out, "--resume")
+    assert result.returncode == 0 and out.read_text() == undisturbed
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_ctrl_c_saves_what_there_is(tmp_path, undisturbed):
+    out = tmp_path / "rows.csv"
+    process, _ = start_and_wait_for_rows(out, 2)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and not stdout
+    assert "--resume" in stderr
+    partial = out.read_text().splitlines()
+    assert 3 <= len(partial) < 13
+    assert partial == undisturbed.splitlines()[:len(partial)]  # one job: in grid order
+    assert moesim(*LONG, "--out", out, "--resume").returncode == 0
+    assert out.read_text() == undisturbed
+
+
+def test_resume_without_an_interrupted_sweep_starts_anew(tmp_path, undisturbed):
+    out = tmp_path / "rows.csv"
+    result = moesim(*LONG, "--out", out, "--resume")
+    assert result.returncode == 0 and "starting" in result.stderr
+    assert out.read_text() == undisturbed
+
+
+def test_progress_is_plain_lines_off_a_terminal(tmp_path):
+    result = moesim(*LONG, "--out", tmp_path / "rows.csv")
+    assert "\r" not in result.stderr and "\033" not in result.stderr
+
+
+def test_a_closed_pipe_is_no_crash():
+    process = subprocess.Popen([BINARY, "sweep", *SMALL], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 1 and "Broken pipe" in stderr
+
+
+def test_route_prints_what_applies():
+    result = json.loads(succeed("route", *SMALL, "--router", "top1+fr+ir", "--tokens-per-gpu",
+                                "1000", "--format", "json"))
+    assert result["tokens_per_gpu"] == 1000 and result["capacity"] == 125
+    assert result["unrouted"] == 0 and 0 < result["failed"] < 1
+    assert result["failed_attempted"] >= 0.5  # by construction at CF = k
+    assert set(result) - {"detail"} <= set(COLUMNS) | {"min_capacity", "ir_duplicates"}
+    for name in ("step_ms", "mode", "dispatch", "memory_gib"):
+        assert name not in result
+    assert len(result["detail"]["layer_failed"]) == 16
+
+
+def test_route_and_simulate_lose_the_same_tokens():
+    options = [*SMALL, "--router", "top2+fr+ir", "--capacity-factor", "1.5", "--format", "json"]
+    route, simulate = (json.loads(succeed(command, *options)) for command in ("route", "simulate"))
+    for name in COLUMNS[COLUMNS.index("failed"):COLUMNS.index("attention_ms")]:
+        assert route[name] == simulate[name]
+
+
+def test_route_of_a_logits_file(tmp_path):
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    logits = numpy.random.default_rng(3).normal(size=(2, 64, 4)).astype(numpy.float32)
+    numpy.save(tmp_path / "logits.npy", logits)
+    out = tmp_path / "routes.npy"
+    assert succeed("route", "--router", "top1+ir", "--capacity-factor", "1", "--logits",
+                   tmp_path / "logits.npy", "--out", out) == ""
+    routes = numpy.load(out)
+    assert routes.dtype.names == ("rank", "token", "choice", "expert", "slot", "weight", "kind")
+    primary = routes[routes["kind"] == "primary"]
+    assert len(primary) == 2 * 64
+    assert (primary["expert"] == logits.reshape(-1, 4).argmax(axis=1)).all()
+    kept = primary[primary["slot"] >= 0]
+    for rank in range(2):
+        for expert in range(4):
+            mine = kept[(kept["rank"] == rank) & (kept["expert"] == expert)]
+            assert len(mine) <= 16 and sorted(mine["slot"]) == list(range(len(mine)))
+    rectified = routes[routes["kind"] == "ir"]
+    assert len(rectified) == len(primary) - len(kept)
+    assert (rectified["slot"] == -2).all() and (rectified["expert"] // 2 == rectified["rank"]).all()
+    assert list(routes[["rank", "token", "choice"]]) == sorted(routes[["rank", "token", "choice"]],
+                                                                key=tuple)
+    result = moesim("route", "--logits", tmp_path / "logits.npy", "--out", out, "--experts", "8")
+    assert result.returncode == 2 and "--experts" in result.stderr
+
+
+def test_predict_one_operation():
+    result = json.loads(succeed("predict", "--profile", "h100-sxm", "--op", "all-to-all", "--gpus",
+                                "8", "--bytes", "64MiB", "--format", "json"))
+    assert list(result) == ["op", "params", "time_us", "time_us_p05", "time_us_p95", "provenance",
+                            "rank_finish_us"]
+    assert result["params"] == {"gpus": 8, "bytes": 64 << 20}
+    assert result["rank_finish_us"] == [result["time_us"]] * 8
+    assert result["time_us_p05"] <= result["time_us"] <= result["time_us_p95"]
+    result = json.loads(succeed("predict", "--op", "memory", "--bytes", "1GB", "--format", "json"))
+    assert result["params"] == {"bytes": 10**9} and "rank_finish_us" not in result
+
+
+def test_predict_queries(tmp_path):
+    queries = tmp_path / "queries.csv"
+    queries.write_text('note,op,gpus,bytes,kv_heads,batch,sequence,heads,head-dim\n'
+                       '"a, b",all-to-all,8,1MiB,,,,,\n'
+                       'c,attention,,,32,4,2048,32,128\n')
+    text = succeed("predict", "--in", queries)
+    rows = rows_of(text)
+    assert text.splitlines()[0] == queries.read_text().splitlines()[0] + \
+        ",time_us,time_us_p05,time_us_p95,provenance,rank_finish_us"
+    assert [row["note"] for row in rows] == ["a, b", "c"]
+    single = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "1MiB",
+                                "--format", "json"))
+    assert float(rows[0]["time_us"]) == single["time_us"]
+    assert [float(time) for time in rows[0]["rank_finish_us"].split(";")] == \
+        single["rank_finish_us"]
+    assert rows[1]["rank_finish_us"] == ""
+    assert [entry["op"] for entry in json.loads(succeed("predict", "--in", queries, "--format",
+                                                        "json"))] == ["all-to-all", "attention"]
+
+
+def test_doctor_reports_and_fails_nothing():
+    report = json.loads(succeed("doctor", "--format", "json"))
+    findings = {finding["name"]: finding for finding in report["findings"]}
+    for name in ("profiles", "models", "clusters", "CPU"):
+        assert findings[name]["found"] is True, findings[name]
+    for finding in findings.values():
+        assert finding["found"] or finding["without_it"]
+    assert "CPU" in succeed("doctor")
+
+
+def test_plot_without_matplotlib_says_what_to_install(tmp_path):
+    out = tmp_path / "x.png"
+    result = moesim("plot", "a100-sxm-80gb", "--out", out, env={"MOESIM_PYTHON": "/bin/false"})
+    assert result.returncode == 3 and not result.stdout and not out.exists()
+    assert "python3-matplotlib" in result.stderr
+
+
+def test_charts(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    rows = tmp_path / "s.csv"
+    succeed("sweep", *SMALL, "--router", "top1,top1+ir,dense", "--capacity-factor", "0.5:1.5:0.5",
+            "--out", rows)
+    measured = tmp_path / "m.csv"
+    measured.write_text("router,capacity_factor,tokens_per_s_per_gpu,mode,source,excluded\n"
+                        "top1,1,5000,train,a test,\ntop1,0.5,5000,train,a test,true\n")
+    png, pdf, again = tmp_path / "a.png", tmp_path / "a.pdf", tmp_path / "b.png"
+    for out in (png, pdf, again):
+        assert succeed("plot", rows, "--measured", measured, "--out", out) == ""
+    content = png.read_bytes()
+    assert content.startswith(b"\x89PNG") and content == again.read_bytes()
+    width, height = struct.unpack(">II", content[16:24])
+    assert width > 1000 and height > 800
+    assert pdf.read_bytes().startswith(b"%PDF")
+    succeed("plot", "h100-sxm", "--out", tmp_path / "h.png")
+    assert not list(tmp_path.glob("*.tmp"))

@@ -1,0 +1,141 @@
+"""What the charts show: the data behind them, read back from the figure."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+PLOT = Path(__file__).resolve().parents[2] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import chart_data  # noqa: E402
+import look  # noqa: E402
+import plot  # noqa: E402
+import sweep_chart  # noqa: E402
+
+HEADER = ("status,router,mode,gpus,profile,model,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
+          "tokens_per_s_per_gpu,failed,residual_loss\n")
+
+
+def sweep_file(folder, rows):
+    path = folder / "s.csv"
+    path.write_text(HEADER + "".join(rows))
+    return str(path)
+
+
+def row(router, factor, step, failed, loss, mode="prefill", status="ok"):
+    return (f"{status},{router},{mode},32,a100,m,{factor},{step},{0.9 * step},{1.25 * step},"
+            f"{1e6 / step},{failed},{loss}\n")
+
+
+@pytest.fixture
+def two_routers(tmp_path):
+    return sweep_file(tmp_path, [row("top1", 2, 200, 0.01, 0.01), row("top1", 1, 100, 0.05, 0.05),
+                                 row("top1+ir", 1, 110, 0.05, 0.02),
+                                 row("top1+ir", 2, 205, 0.01, 0.005),
+                                 row("top9", 1, 1, "", "", status="refused")])
+
+
+def test_rows_become_series_sorted_by_capacity_factor(two_routers):
+    series, shared, refused = chart_data.read_sweep(two_routers)
+    assert [(entry.router, [point.capacity_factor for point in entry.points])
+            for entry in series] == [("top1", [1, 2]), ("top1+ir", [1, 2])]
+    assert refused == 1
+    assert shared == {"mode": "prefill", "gpus": "32", "profile": "a100", "model": "m"}
+    point = series[0].points[0]
+    assert point.speed == pytest.approx(10000)
+    assert point.speed_low == pytest.approx(8000)  # a slow step is a low speed
+    assert point.speed_high == pytest.approx(10000 / 0.9)
+
+
+def test_lines_differ_by_every_option_that_varies(tmp_path):
+    path = sweep_file(tmp_path, [row("top1", 1, 100, 0, 0), row("top1", 1, 300, 0, 0, mode="train")])
+    series, shared, _ = chart_data.read_sweep(path)
+    assert [entry.label for entry in series] == ["top1, mode prefill", "top1, mode train"]
+    assert "mode" not in shared
+
+
+def lines_of(axes):
+    return [(list(line.get_xdata()), [round(float(value), 6) for value in line.get_ydata()])
+            for line in axes.get_lines()]
+
+
+def test_the_figure_shows_speed_loss_and_failures(two_routers):
+    figure = sweep_chart.draw(two_routers, None, "")
+    speed, loss = figure.axes
+    assert [xs for xs, _ in lines_of(speed)] == [[1, 2], [1, 2]]
+    assert lines_of(speed)[0][1] == [10000, 5000]
+    assert ([1, 2], [5, 1]) in lines_of(loss) and ([1, 2], [2, 0.5]) in lines_of(loss)
+    # Failures before rectification are the same for both routers: one dotted line.
+    assert sum(line.get_linestyle() == ":" for line in loss.get_lines()) == 1
+    assert len(speed.collections) == 2  # a band for each line
+    assert "tokens/s" in speed.get_ylabel() and "%" in loss.get_ylabel()
+    texts = " ".join(text.get_text() for text in figure.texts)
+    for part in ("m on 32 x a100", "forward pass only", "1 refused"):
+        assert part in texts
+
+
+def test_legends_do_not_collide_with_the_panels(two_routers):
+    figure = sweep_chart.draw(two_routers, None, "")
+    figure.canvas.draw()
+    page = figure.bbox
+    for axes in figure.axes:
+        box = axes.get_legend().get_window_extent()
+        assert box.x0 > axes.get_window_extent().x1  # beside, not over
+        assert box.x1 <= page.x1 and box.y0 >= page.y0
+    first, second = (axes.get_legend().get_window_extent() for axes in figure.axes)
+    assert not first.overlaps(second)
+
+
+def test_measured_points_of_the_same_mode_only(two_routers, tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("router,capacity_factor,tokens_per_s_per_gpu,mode,source,excluded\n"
+                    "top1,1,9000,prefill,x,\ntop1,1,3000,train,x,\ntop1+ir,2,4000,prefill,x,yes\n"
+                    "top2,1,4000,prefill,x,\ndense,,,prefill,x,\n")
+    points = chart_data.read_measured(str(path), "prefill")
+    assert [(point.router, point.speed, point.excluded) for point in points] == [
+        ("top1", 9000, False), ("top1+ir", 4000, True), ("top2", 4000, False)]
+    figure = sweep_chart.draw(two_routers, str(path), "")
+    marks = [mark for mark in lines_of(figure.axes[0]) if len(mark[0]) == 1]
+    assert ([1], [9000]) in marks and ([2], [4000]) in marks
+    assert ([1], [4000]) not in marks  # top2 has no line here
+
+
+def test_styles_survive_grey_and_tell_routers_apart():
+    routers = ["top1", "top1+ir", "top1+fr+ir", "top2", "top2+ir", "top2+fr+ir", "dense"]
+    styles = look.router_styles(routers)
+    without_colour = {(style["marker"], str(style["linestyle"]), style.get("markerfacecolor"))
+                      for style in styles}
+    assert len(without_colour) == len(routers)
+    assert styles[1]["color"] == styles[4]["color"]  # one rectification, one colour
+    many = [look.style_by_index(index) for index in range(49)]
+    assert len({(style["color"], style["marker"]) for style in many}) == 49
+
+
+BAD_FILES = [
+    ("", "line 1: column status is missing"),
+    ("status,router\nok,top1\n", "column capacity_factor is missing"),
+    (HEADER + row("top1", 1, 1, "", "", status="refused"), "no row with status ok"),
+    (HEADER + row("dense", "", 100, "", ""), "capacity factor"),
+    (HEADER + row("top1", 1, 100, 0, 0).replace(",0,0", ",x,0"), "line 2, column failed: 'x'"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES)
+def test_a_file_that_cannot_be_drawn_says_why(text, message, tmp_path, capsys):
+    path = tmp_path / "s.csv"
+    path.write_text(text)
+    out = tmp_path / "x.png"
+    assert plot.main(["sweep", str(path), "--out", str(out)]) == plot.EXIT_USAGE
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_chart_is_written_whole_or_not_at_all(two_routers, tmp_path, capsys):
+    assert plot.main(["sweep", two_routers, "--out", str(tmp_path / "no" / "x.png")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+    (tmp_path / "d.png").mkdir()
+    assert plot.main(["sweep", two_routers, "--out", str(tmp_path / "d.png")]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.png", "s.csv"]

@@ -16,6 +16,9 @@ namespace {
 // (Dao 2023, arXiv:2307.08691, section 4).
 constexpr double backward_over_forward = 2.5;
 
+// Products of two sizes stay whole numbers of 64 bits.
+constexpr std::int64_t largest_size = (std::int64_t{1} << 31) - 1;
+
 void check_shape(const AttentionShape& shape) {
   const std::array<std::pair<const char*, std::int64_t>, 5> sizes = {
       {{"batch", shape.batch},
@@ -24,8 +27,9 @@ void check_shape(const AttentionShape& shape) {
        {"kv-heads", shape.kv_heads},
        {"head-dim", shape.head_dim}}};
   for (const auto& [name, value] : sizes) {
-    if (value < 1) {
-      throw UsageError(fmt::format("attention: {} {}: expected at least 1", name, value));
+    if (value < 1 || value > largest_size) {
+      throw UsageError(
+          fmt::format("attention: {} {}: expected 1 to {}", name, value, largest_size));
     }
   }
   if (shape.heads % shape.kv_heads != 0) {
@@ -125,8 +129,9 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
     const AttentionShape& shape) const {
   const Tiling tiles = tiling(shape);
   const auto length = static_cast<double>(shape.sequence);
-  const auto values = static_cast<double>(2 * shape.head_dim * shape.batch * shape.sequence *
-                                          (2 * shape.heads + 4 * shape.kv_heads));
+  const double values = 2.0 * static_cast<double>(shape.head_dim) *
+                        static_cast<double>(shape.batch * shape.sequence) *
+                        static_cast<double>(2 * shape.heads + 4 * shape.kv_heads);
   std::array<double, variable_count> result{};
   result[sequence] = std::log2(length);
   result[tile_heads] = std::log2(tiles.groups * tiles.query_tiles / std::ceil(length / tile_rows_));

@@ -214,7 +214,10 @@ double row_move_bytes(const char* op, std::int64_t tokens, std::int64_t rows, st
 }
 
 std::int64_t routed_rows(const char* op, std::int64_t tokens, std::int64_t k) {
-  if (k < 1) throw UsageError(fmt::format("{}: k {}: expected at least 1", op, k));
+  constexpr std::int64_t largest = (std::int64_t{1} << 31) - 1;  // the product stays whole
+  if (k < 1 || k > largest || tokens > largest) {
+    throw UsageError(fmt::format("{}: tokens {}, k {}: expected 1 to {}", op, tokens, k, largest));
+  }
   return tokens * k;
 }
 

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 
 #include "sim/base/error.hpp"
@@ -101,4 +102,7 @@ TEST_CASE("attention shapes that are none are usage errors") {
   CHECK_THROWS_AS(profile.attention(0, 1, 1, 1, 128, false), UsageError);
   CHECK_THROWS_AS(profile.attention(1, -5, 1, 1, 128, false), UsageError);
   CHECK_THROWS_WITH(profile.attention(1, 128, 32, 5, 128, false), Contains("no multiple"));
+  const std::int64_t largest = (std::int64_t{1} << 31) - 1;
+  CHECK(std::isfinite(profile.attention(largest, largest, largest, largest, 128, false).time_us));
+  CHECK_THROWS_AS(profile.attention(largest + 1, 1, 1, 1, 128, false), UsageError);
 }

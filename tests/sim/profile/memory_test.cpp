@@ -73,6 +73,7 @@ TEST_CASE("permute and combine move each token and each routed row once") {
   CHECK_THROWS_AS(profile.permute(16384, 4096, 0), UsageError);
   CHECK_THROWS_AS(profile.permute_rows(16384, -1, 4096), UsageError);
   CHECK_THROWS_AS(profile.combine(0, 4096, 2), UsageError);
+  CHECK_THROWS_AS(profile.permute(std::int64_t{1} << 40, 4096, std::int64_t{1} << 40), UsageError);
 }
 
 TEST_CASE("sizes that are none are usage errors") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace moesim::routing {
@@ -10,6 +11,8 @@ namespace moesim::routing {
 namespace {
 
 constexpr int most_digit_bits = 13;  // a histogram of 32 KiB stays in the first-level cache
+constexpr int index_bits = 19;
+constexpr std::uint32_t bits_of_one = 0x3f800000;  // of the float 1: no probability has more
 
 // Probabilities are never negative, so their bits order as they do.
 std::uint32_t bits_of(float probability) {
@@ -18,44 +21,78 @@ std::uint32_t bits_of(float probability) {
   return bits;
 }
 
-}  // namespace
+std::uint32_t starts(std::uint32_t* bins, std::size_t count) {
+  std::uint32_t start = 0;
+  for (std::size_t bin = 0; bin < count; ++bin) start += std::exchange(bins[bin], start);
+  return start;
+}
 
-void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t* order,
-                     SortScratch& scratch) {
-  if (count == 0) return;
-  const auto [least, most] = std::minmax_element(keys, keys + count);
-  const std::uint32_t largest = *most;
-  const int bits = std::bit_width(largest - *least);
+// Two digits: what the second pass needs, the high digit and the index, fits a word.
+void sort_in_two(const std::uint32_t* keys, std::size_t count, std::uint32_t most, int bits,
+                 std::uint32_t* order, SortScratch& scratch) {
+  const int low_bits = bits / 2;
+  const std::size_t low_bins = std::size_t{1} << low_bits;
+  const std::size_t high_bins = std::size_t{1} << (bits - low_bits);
+  scratch.words.resize(std::max(scratch.words.size(), count));
+  scratch.histogram.assign(low_bins + high_bins, 0);
+  std::uint32_t* low = scratch.histogram.data();
+  std::uint32_t* high = low + low_bins;
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::uint32_t distance = most - keys[index];
+    ++low[distance & (low_bins - 1)];
+    ++high[distance >> low_bits];
+  }
+  starts(low, low_bins);
+  starts(high, high_bins);
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::uint32_t distance = most - keys[index];
+    scratch.words[low[distance & (low_bins - 1)]++] =
+        (distance >> low_bits) << index_bits | static_cast<std::uint32_t>(index);
+  }
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::uint32_t item = scratch.words[index];
+    order[high[item >> index_bits]++] = item & ((1U << index_bits) - 1);
+  }
+}
+
+void sort_in_many(const std::uint32_t* keys, std::size_t count, std::uint32_t most, int bits,
+                  std::uint32_t* order, SortScratch& scratch) {
   const int passes = std::max(1, (bits + most_digit_bits - 1) / most_digit_bits);
   const int digit_bits = (bits + passes - 1) / passes;
   const std::size_t bins = std::size_t{1} << digit_bits;
   scratch.items.resize(std::max(scratch.items.size(), count));
   scratch.spare.resize(std::max(scratch.spare.size(), count));
-  scratch.histogram.assign(bins * static_cast<std::size_t>(passes), 0);
   for (std::size_t index = 0; index < count; ++index) {
-    const std::uint32_t distance = largest - keys[index];
-    scratch.items[index] = std::uint64_t{distance} << 32 | index;
-    for (int pass = 0; pass < passes; ++pass) {
-      const std::size_t digit = (distance >> (pass * digit_bits)) & (bins - 1);
-      ++scratch.histogram[static_cast<std::size_t>(pass) * bins + digit];
-    }
+    scratch.items[index] = std::uint64_t{most - keys[index]} << 32 | index;
   }
   for (int pass = 0; pass < passes; ++pass) {
-    std::uint32_t* next = scratch.histogram.data() + static_cast<std::size_t>(pass) * bins;
-    std::uint32_t start = 0;
-    for (std::size_t bin = 0; bin < bins; ++bin) start += std::exchange(next[bin], start);
     const int shift = 32 + pass * digit_bits;
-    const bool last = pass + 1 == passes;
+    scratch.histogram.assign(bins, 0);
+    std::uint32_t* next = scratch.histogram.data();
+    for (std::size_t index = 0; index < count; ++index) {
+      ++next[(scratch.items[index] >> shift) & (bins - 1)];
+    }
+    starts(next, bins);
     for (std::size_t index = 0; index < count; ++index) {
       const std::uint64_t item = scratch.items[index];
-      const std::uint32_t to = next[(item >> shift) & (bins - 1)]++;
-      if (last) {
-        order[to] = static_cast<std::uint32_t>(item);
-      } else {
-        scratch.spare[to] = item;
-      }
+      scratch.spare[next[(item >> shift) & (bins - 1)]++] = item;
     }
     std::swap(scratch.items, scratch.spare);
+  }
+  for (std::size_t index = 0; index < count; ++index) {
+    order[index] = static_cast<std::uint32_t>(scratch.items[index]);
+  }
+}
+
+}  // namespace
+
+void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t least,
+                     std::uint32_t most, std::uint32_t* order, SortScratch& scratch) {
+  const int bits = std::bit_width(most - least);
+  if (bits <= 2 * most_digit_bits && count <= std::size_t{1} << index_bits) {
+    sort_in_two(keys, count, most, bits, order, scratch);
+  } else {
+    sort_in_many(keys, count, most, bits, order, scratch);
   }
 }
 
@@ -86,7 +123,12 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
   const auto tokens = static_cast<std::size_t>(table_->tokens());
   cached.order.resize(tokens);
   keys_.resize(tokens);
+  std::uint32_t least = 0;
+  std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (kind == Kind::token_max) {
+    // The largest of E shares of 1 is at least 1 / E; one step more for the rounding.
+    least = bits_of(1.0F / static_cast<float>(table_->experts())) - 1;
+    most = bits_of_one;
     std::transform(table_->max_probability(), table_->max_probability() + tokens, keys_.begin(),
                    bits_of);
   } else {
@@ -107,7 +149,7 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
     const std::int64_t begin = domain_begin(scope, domain);
     const auto count = static_cast<std::size_t>(domain_end(scope, domain) - begin);
     std::uint32_t* order = cached.order.data() + begin;
-    sort_descending(keys_.data() + begin, count, order, scratch_);
+    sort_descending(keys_.data() + begin, count, least, most, order, scratch_);
     if (begin == 0) continue;
     for (std::size_t index = 0; index < count; ++index) {
       order[index] += static_cast<std::uint32_t>(begin);
@@ -159,7 +201,7 @@ const Queue& RouteOrders::by_nominee(CapacityScope scope, int choice) {
     const std::int64_t begin = domain_begin(scope, domain);
     const auto count = static_cast<std::size_t>(domain_end(scope, domain) - begin);
     std::uint32_t* order = order_.data() + begin;
-    sort_descending(keys_.data() + begin, count, order, scratch_);
+    sort_descending(keys_.data() + begin, count, 0, bits_of_one, order, scratch_);
     for (std::size_t index = 0; index < count; ++index) {
       order[index] += static_cast<std::uint32_t>(begin);
     }
@@ -198,7 +240,7 @@ void RouteOrders::make_own(CapacityScope scope, int top_k) {
             bits_of(table_->probability(static_cast<int>(choice))[begin + token]);
       }
     }
-    sort_descending(keys_.data(), count * width, order_.data(), scratch_);
+    sort_descending(keys_.data(), count * width, 0, bits_of_one, order_.data(), scratch_);
     for (const std::uint32_t route : order_) {
       const std::size_t token = begin + route / width;
       const std::size_t choice = route % width;

@@ -11,14 +11,15 @@
 
 namespace moesim::routing {
 
-// `order` = the indices of `keys`, largest key first, equal keys by lower index. Radix sort: the
-// time does not depend on the values. Both scratch vectors only grow.
+// `order` = the indices of `keys`, largest key first, equal keys by lower index. All keys are in
+// [least, most]; the narrower that range, the faster. Radix sort: the time does not depend on the
+// values. The scratch vectors only grow.
 struct SortScratch {
   std::vector<std::uint64_t> items, spare;
-  std::vector<std::uint32_t> histogram;
+  std::vector<std::uint32_t> words, histogram;
 };
-void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t* order,
-                     SortScratch& scratch);
+void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t least,
+                     std::uint32_t most, std::uint32_t* order, SortScratch& scratch);
 
 // Where each route stands in its expert's queue, 0 first, and how long each queue is. Queues are
 // kept per domain, the set of tokens that share an expert's slots: the tokens of one rank, or of

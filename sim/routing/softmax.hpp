@@ -19,7 +19,7 @@ namespace moesim::routing {
 
 // exp(x) = 2^t, t = x log2(e) = n + r with n whole and |r| <= 1/2, 2^r by the polynomial of degree
 // 5 of least relative error (9.2e-8) that is 1 at 0. Rounding t costs as much as rounding the
-// logit would: the relative error is below 1.6e-7 (1 + |x|) for x in [-87, 0]. exp(0) is exactly 1.
+// logit would: the relative error is below 1.6e-7 (1 + |x|) where the result is not 0. exp(0) is exactly 1.
 struct ExpConstants {
   static constexpr float log2_e = 1.44269504F;
   static constexpr float magic = 12583039.0F;  // 1.5 * 2^23 + 127: the low bits hold n + 127
@@ -28,7 +28,7 @@ struct ExpConstants {
   static constexpr float c3 = 0.0555073433F;
   static constexpr float c4 = 0.00967156608F;
   static constexpr float c5 = 0.00132646586F;
-  static constexpr float lowest = -87.0F;  // below it exp is 0: no subnormal is ever met
+  static constexpr float lowest = -127.0F;  // of t: there the scale's bits are those of 0
 };
 
 // One rounding each, on any target: device compilers contract a * b + c unless told otherwise.
@@ -56,10 +56,11 @@ MOESIM_HOST_DEVICE inline float divide(float a, float b) {
 #endif
 }
 
-// exp(x) for x <= 0; 0 below -87 and at -inf; NaN gives NaN.
+// exp(x) for x <= 0; 0 where it would be subnormal (below -87.7) and at -inf; NaN gives NaN.
 MOESIM_HOST_DEVICE inline float exp_nonpositive(float x) {
   using K = ExpConstants;
-  const float t = multiply(x, K::log2_e);
+  const float exact_t = multiply(x, K::log2_e);
+  const float t = exact_t < K::lowest ? K::lowest : exact_t;
   const float shifted = add(t, K::magic);
   const float r = add(t, -add(shifted, -K::magic));
   const float square = multiply(r, r);
@@ -73,7 +74,7 @@ MOESIM_HOST_DEVICE inline float exp_nonpositive(float x) {
   bits <<= 23;
   float scale = 0;
   memcpy(&scale, &bits, sizeof scale);
-  return x < K::lowest ? 0.0F : multiply(p, scale);
+  return multiply(p, scale);
 }
 
 // The sum of `count` values in the order of a folded tree: the list, padded with zeros to a power

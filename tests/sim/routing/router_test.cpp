@@ -255,7 +255,7 @@ TEST_CASE("equal logits choose the lowest experts and fill slots in token order"
   CHECK(group.loss.padded == Approx(0.5));
 }
 
-TEST_CASE("-inf is never chosen while a finite logit is left") {
+TEST_CASE("minus infinity is never chosen while a finite logit is left") {
   const float none = -std::numeric_limits<float>::infinity();
   const float least = std::numeric_limits<float>::lowest();
   const Logits logits = {{none, 1, none, least, /**/ none, none, none, none, /**/ none, none, 2, none}};

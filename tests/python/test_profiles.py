@@ -88,6 +88,23 @@ def test_fit_reproduces_the_shipped_curves(name, suite):
     assert again == there
 
 
+def test_fit_reproduces_the_shipped_attention():
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed; the fits need it")
+    pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
+    if not DATA.is_dir():
+        pytest.skip(f"the measurement tables are not in {DATA}; MOESIM_DATA names their folder")
+    from tools.fit import attention, devices, evaluate
+
+    rows = attention.load(DATA, "a100")
+    machine = attention.Machine("a100", devices.device("a100-sxm-80gb"), 128)
+    again = attention.predict(attention.fit(rows, machine), rows, machine)
+    sample = rows.iloc[::50]
+    there = [evaluate.attention_us(shipped("a100-sxm-80gb"), *map(int, shape))
+             for shape in sample[attention.SHAPE].to_numpy()]
+    # A minimiser of another scipy may stop elsewhere in a flat valley: the predictions must agree.
+    assert numpy.abs(again[::50] / there - 1).max() < 0.01
+
+
 def test_readme_shows_the_shipped_curves():
     from tools.fit import report
 

@@ -42,11 +42,7 @@ def suite_curves(suite, data, profile, every_device):
     if importlib.util.find_spec(f"tools.fit.{suite}") is None:
         return []
     module = importlib.import_module(f"tools.fit.{suite}")
-    found = module.curves(data, profile, every_device)
-    if suite == "gemm":
-        for curve in found:
-            curve["noise"] = memory.product_noise(data, profile)
-    return found
+    return module.curves(data, profile, every_device)
 
 
 def suite_of(curve):
@@ -88,6 +84,9 @@ def build(profile, data, only=None, existing=None):
             curves += suite_curves(suite, data, profile, every_device)
         elif existing is not None:
             curves += [each for each in existing["curves"] if suite_of(each) == suite]
+    for curve in curves:
+        if curve["op"] == "gemm":
+            curve["noise"] = memory.product_noise(data, profile)
     return document(profile, curves)
 
 

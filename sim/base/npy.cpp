@@ -56,7 +56,7 @@ std::string parse_dtype(std::string_view text, const std::string& name) {
   if (end == std::string_view::npos || (text[0] != '\'' && text[0] != '"')) {
     refuse(name, "the .npy header has no readable dtype");
   }
-  const std::string dtype(text.substr(1, end - 1));
+  std::string dtype(text.substr(1, end - 1));
   if (dtype.starts_with('>')) {
     refuse(name, fmt::format("dtype '{}' is big-endian; save little-endian values", dtype));
   }
@@ -139,7 +139,7 @@ std::string header_of(const std::string& descr, const std::string& shape) {
 
 NpyArray NpyArray::load(const std::string& path) { return parse(read_file(path), path); }
 
-NpyArray NpyArray::parse(std::string content, const std::string& name) {
+NpyArray NpyArray::parse(const std::string& content, const std::string& name) {
   std::string_view rest(content);
   if (!rest.starts_with(magic)) refuse(name, "this is no .npy file (no NumPy signature)");
   if (rest.size() < magic.size() + 4) refuse(name, "the .npy header is cut off");
@@ -166,25 +166,20 @@ NpyArray NpyArray::parse(std::string content, const std::string& name) {
   }
   const std::size_t expected = byte_count(array.shape, size, name);
   if (rest.size() != expected) {
-    refuse(name, fmt::format("{} bytes of values instead of {} for shape {} of '{}': the file is {}",
-                             rest.size(), expected, array.shape_text(), array.dtype,
-                             rest.size() < expected ? "truncated" : "longer than its header says"));
+    refuse(name,
+           fmt::format("{} bytes of values instead of {} for shape {} of '{}': the file is {}",
+                       rest.size(), expected, array.shape_text(), array.dtype,
+                       rest.size() < expected ? "truncated" : "longer than its header says"));
   }
   array.bytes = content.substr(content.size() - expected);
   return array;
 }
 
-std::vector<float> NpyArray::float32() const {
-  return values_of<float>(*this, "<f4", "float32");
-}
+std::vector<float> NpyArray::float32() const { return values_of<float>(*this, "<f4", "float32"); }
 
-std::vector<double> NpyArray::float64() const {
-  return values_of<double>(*this, "<f8", "float64");
-}
+std::vector<double> NpyArray::float64() const { return values_of<double>(*this, "<f8", "float64"); }
 
-std::string NpyArray::shape_text() const {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string NpyArray::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 void write_npy_records(const std::string& path, const std::vector<NpyField>& fields,
                        std::int64_t count, std::string_view records) {

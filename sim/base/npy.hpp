@@ -20,7 +20,7 @@ struct NpyArray {
   // Throws UsageError naming the file and the reason: not a .npy file, Fortran order, big-endian,
   // a structured or object array, a size that does not match the shape.
   static NpyArray load(const std::string& path);
-  static NpyArray parse(std::string content, const std::string& name);
+  static NpyArray parse(const std::string& content, const std::string& name);
 
   // The values. Throw UsageError naming the file when its dtype is another one: nothing is
   // converted in silence.

@@ -26,10 +26,11 @@ void add_metadata(const engine::Timeline& timeline, std::string& text) {
     streams[event.rank].emplace(stream_number(event.stream), event.stream);
   }
   for (const auto& [rank, names] : streams) {
-    fmt::format_to(std::back_inserter(text),
-                   "{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {0}, \"tid\": 0, \"args\": "
-                   "{{\"name\": \"GPU {0}\"}}}},\n",
-                   rank);
+    fmt::format_to(
+        std::back_inserter(text),
+        "{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {0}, \"tid\": 0, \"args\": "
+        "{{\"name\": \"GPU {0}\"}}}},\n",
+        rank);
     for (const auto& [number, name] : names) {
       fmt::format_to(std::back_inserter(text),
                      "{{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": {}, \"tid\": {}, "
@@ -41,11 +42,12 @@ void add_metadata(const engine::Timeline& timeline, std::string& text) {
 
 void add_event(const engine::TimelineEvent& event, std::string& text) {
   const int stream = stream_number(event.stream);
-  fmt::format_to(std::back_inserter(text),
-                 "{{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": {}, \"pid\": {}, \"tid\": {}, "
-                 "\"ts\": {}, \"dur\": {}, \"args\": {{\"device\": {}, \"stream\": {}, \"part\": {}",
-                 quoted(event.name), event.rank, stream, microseconds(event.start),
-                 microseconds(event.duration), event.rank, stream, quoted(event.category));
+  fmt::format_to(
+      std::back_inserter(text),
+      "{{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": {}, \"pid\": {}, \"tid\": {}, "
+      "\"ts\": {}, \"dur\": {}, \"args\": {{\"device\": {}, \"stream\": {}, \"part\": {}",
+      quoted(event.name), event.rank, stream, microseconds(event.start),
+      microseconds(event.duration), event.rank, stream, quoted(event.category));
   if (event.layer >= 0) {
     fmt::format_to(std::back_inserter(text), ", \"layer\": {}", event.layer);
   }
@@ -55,10 +57,10 @@ void add_event(const engine::TimelineEvent& event, std::string& text) {
 }  // namespace
 
 std::string chrome_trace(const engine::Timeline& timeline, const std::string& title) {
-  std::string text =
-      fmt::format("{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"traceName\": {}, "
-                  "\"traceEvents\": [\n",
-                  quoted(title));
+  std::string text = fmt::format(
+      "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"traceName\": {}, "
+      "\"traceEvents\": [\n",
+      quoted(title));
   add_metadata(timeline, text);
   for (const engine::TimelineEvent& event : timeline) add_event(event, text);
   if (text.ends_with(",\n")) text.erase(text.size() - 2);

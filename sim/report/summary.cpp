@@ -15,8 +15,9 @@ namespace {
 using Lines = std::vector<std::vector<std::string>>;
 
 constexpr std::array<const char*, study::part_count> part_names{
-    "attention", "dense FFN",        "router",   "dispatch and combine", "expert FFN",
-    "rectify",   "exposed exchange", "gradient", "optimizer",            "other"};
+    "attention",  "dense FFN", "router",           "dispatch and combine",
+    "expert FFN", "rectify",   "exposed exchange", "gradient",
+    "optimizer",  "other"};
 
 // 13270 as "13,270".
 std::string grouped(double value) {
@@ -40,10 +41,10 @@ std::string what_it_is(const step::Scenario& scenario) {
                                  scenario.gpus, scenario.profile_name, scenario.cluster_name,
                                  step::name_of(scenario.mode), router.name());
   if (!router.is_dense()) {
-    text += fmt::format("\n{} experts over {} GPUs, capacity factor {} ({} convention), {} dispatch",
-                        scenario.experts, scenario.expert_parallel, router.capacity_factor.text(),
-                        routing::name_of(router.capacity_convention),
-                        step::name_of(scenario.dispatch));
+    text +=
+        fmt::format("\n{} experts over {} GPUs, capacity factor {} ({} convention), {} dispatch",
+                    scenario.experts, scenario.expert_parallel, router.capacity_factor.text(),
+                    routing::name_of(router.capacity_convention), step::name_of(scenario.dispatch));
   }
   return text + fmt::format("\n{} sequences of {} tokens per GPU and micro-step, {} micro-step{}\n",
                             scenario.micro_batch, scenario.sequence_length, scenario.micro_steps,
@@ -96,8 +97,8 @@ std::size_t column_index(const std::string& name) {
 std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
   std::vector<std::size_t> shown{column_index("router"), column_index("capacity_factor")};
   // These mostly say again what the router's name says.
-  const std::vector<std::string> implied{"top_k", "capacity", "fill_order", "ir_compute",
-                                         "ir_duplicates", "global_batch"};
+  const std::vector<std::string> implied{"top_k",      "capacity",      "fill_order",
+                                         "ir_compute", "ir_duplicates", "global_batch"};
   for (std::size_t column = 2; column < result_columns().size(); ++column) {
     const std::string& name = result_columns()[column].name;
     const bool is_option = column < column_index("step_ms") || column > column_index("provenance");
@@ -140,15 +141,15 @@ std::vector<std::string> figure_cells(const study::Row& row) {
 
 std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome) {
   std::string text = what_it_is(scenario) + "\n";
-  text += align({{"step", milliseconds(outcome.step_ms) + " ms",
-                  fmt::format("{} to {} (p05 to p95 of {} replicas)",
-                              milliseconds(outcome.step_ms_p05), milliseconds(outcome.step_ms_p95),
-                              scenario.replicas)},
-                 {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
-                 {"exchange", milliseconds(outcome.exchange_ms) + " ms", "busy, hidden or not"},
-                 {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
-                  outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"}},
-                {false, true, false});
+  text +=
+      align({{"step", milliseconds(outcome.step_ms) + " ms",
+              fmt::format("{} to {} (p05 to p95 of {} replicas)", milliseconds(outcome.step_ms_p05),
+                          milliseconds(outcome.step_ms_p95), scenario.replicas)},
+             {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
+             {"exchange", milliseconds(outcome.exchange_ms) + " ms", "busy, hidden or not"},
+             {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
+              outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"}},
+            {false, true, false});
   text += "\n" + part_lines(outcome);
   if (scenario.has_moe()) {
     text += fmt::format("\ncapacity {} slots per expert and source GPU\n", outcome.capacity);

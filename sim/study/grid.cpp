@@ -27,9 +27,10 @@ std::vector<std::string> expand(const OptionSpec& option, const std::string& tex
   std::vector<std::string> values;
   for (const std::string& item : items(text)) {
     if (item.empty()) {
-      throw UsageError(fmt::format("{}: '{}' has an empty item: write values separated by single "
-                                   "commas",
-                                   flag, text));
+      throw UsageError(
+          fmt::format("{}: '{}' has an empty item: write values separated by single "
+                      "commas",
+                      flag, text));
     }
     if (option.kind == OptionKind::text || item.find(':') == std::string::npos) {
       values.push_back(item);
@@ -47,8 +48,8 @@ std::vector<OptionValues> grid(const OptionValues& lists) {
     if (typed == lists.end()) continue;
     const std::vector<std::string> values = expand(option, typed->second);
     if (values.size() > max_scenarios / points.size()) {
-      throw UsageError(fmt::format("the grid has more than {} scenarios: use fewer values",
-                                   max_scenarios));
+      throw UsageError(
+          fmt::format("the grid has more than {} scenarios: use fewer values", max_scenarios));
     }
     std::vector<OptionValues> longer;
     longer.reserve(points.size() * values.size());

@@ -47,9 +47,8 @@ Value choose(const std::string& flag, const std::string& text,
   }
   std::string listed;
   for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
-  throw UsageError(
-      fmt::format("{}: unknown value '{}'{}; choose from {}", flag, text, suggestion(text, names),
-                  listed));
+  throw UsageError(fmt::format("{}: unknown value '{}'{}; choose from {}", flag, text,
+                               suggestion(text, names), listed));
 }
 
 bool is_negative(const std::string& text) { return text.size() > 1 && text[0] == '-'; }
@@ -71,7 +70,8 @@ std::vector<OptionSpec> all_options() {
        "slots per expert over the mean load; C = ceil(CF S / E)"},
       {"capacity-convention", text, "NAME", "paper",
        "paper, or library, which multiplies the factor by k"},
-      {"capacity-scope", text, "NAME", "source", "source (per GPU) or group (expert-parallel group)"},
+      {"capacity-scope", text, "NAME", "source",
+       "source (per GPU) or group (expert-parallel group)"},
       {"min-capacity", whole, "C", "0", "least slots per expert"},
       {"priority", text, "NAME", "token-max",
        "which routes a full expert keeps: token-max, own-score, position, random"},
@@ -109,12 +109,13 @@ std::int64_t parse_whole(const std::string& flag, const std::string& text, std::
   std::int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stopped, code] = std::from_chars(text.data(), end, value);
-  if (code == std::errc::result_out_of_range || (code == std::errc() && stopped == end && value > high)) {
+  if (code == std::errc::result_out_of_range ||
+      (code == std::errc() && stopped == end && value > high)) {
     throw UsageError(fmt::format("{}: {} is too large: at most {}", flag, text, high));
   }
   if (text.empty() || code != std::errc() || stopped != end) {
-    throw UsageError(fmt::format("{}: '{}' is not a whole number: give one from {} to {}", flag, text,
-                                 low, high));
+    throw UsageError(fmt::format("{}: '{}' is not a whole number: give one from {} to {}", flag,
+                                 text, low, high));
   }
   if (value < low) {
     throw UsageError(fmt::format("{}: {} is too small: at least {}", flag, text, low));
@@ -169,8 +170,8 @@ step::Overlap parse_overlap(const std::string& text) {
 }
 
 step::Network parse_network(const std::string& text) {
-  return choose<step::Network>(
-      "--network", text, {{"auto", step::Network::automatic}, {"fast", step::Network::fast}});
+  return choose<step::Network>("--network", text,
+                               {{"auto", step::Network::automatic}, {"fast", step::Network::fast}});
 }
 
 void check_value(const std::string& option, const std::string& text, DocumentCache& documents) {

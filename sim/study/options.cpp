@@ -45,20 +45,18 @@ void load_documents(const Typed& typed, DocumentCache& documents, step::Scenario
   scenario.profile = documents.profile(scenario.profile_name);
   scenario.model_name = typed.text_or("model", default_model);
   scenario.model = documents.model(scenario.model_name);
-  scenario.cluster_name =
-      typed.text_or("cluster", scenario.profile->device().usual_cluster);
+  scenario.cluster_name = typed.text_or("cluster", scenario.profile->device().usual_cluster);
   if (scenario.cluster_name.empty()) {
-    throw UsageError(fmt::format(
-        "--cluster: profile {} does not name its usual cluster: give --cluster NAME",
-        scenario.profile_name));
+    throw UsageError(
+        fmt::format("--cluster: profile {} does not name its usual cluster: give --cluster NAME",
+                    scenario.profile_name));
   }
   scenario.cluster = documents.cluster(scenario.cluster_name);
 }
 
 RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) {
   const bool has_moe = scenario.model->moe.has_value();
-  const std::string name =
-      typed.text_or("router", has_moe ? scenario.model->moe->router : "dense");
+  const std::string name = typed.text_or("router", has_moe ? scenario.model->moe->router : "dense");
   const std::string* typed_k = typed.find("top-k");
   const int top_k = static_cast<int>(typed.whole_or("top-k", 0));
   RouterConfig router = routing::parse_router(name, top_k);
@@ -69,9 +67,8 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
         "--router topk --top-k {}",
         top_k, name, router.top_k, top_k));
   }
-  router.capacity_convention =
-      routing::parse_capacity_convention(typed.text_or("capacity-convention", "paper"),
-                                         "--capacity-convention");
+  router.capacity_convention = routing::parse_capacity_convention(
+      typed.text_or("capacity-convention", "paper"), "--capacity-convention");
   // The balanced load either way: C = k S / E.
   router.capacity_factor =
       Decimal(router.capacity_convention == routing::CapacityConvention::paper ? router.top_k : 1);
@@ -107,8 +104,8 @@ void layout_options(const Typed& typed, step::Scenario& scenario) {
   }
   scenario.experts = static_cast<int>(typed.whole_or("experts", scenario.model->moe->experts));
   scenario.expert_parallel = static_cast<int>(typed.whole_or(
-      "expert-parallel", usual_expert_parallel(scenario.experts, scenario.gpus,
-                                               scenario.cluster->gpus_per_node)));
+      "expert-parallel",
+      usual_expert_parallel(scenario.experts, scenario.gpus, scenario.cluster->gpus_per_node)));
 }
 
 // Tokens of one micro-step: sequence length times micro-batch, or as given. Given tokens stand for
@@ -123,10 +120,11 @@ void token_options(const Typed& typed, Use use, step::Scenario& scenario) {
   if (use == Use::routing) return;
   const std::int64_t per_batch = scenario.tokens_per_gpu / scenario.sequence_length;
   if (scenario.tokens_per_gpu % scenario.sequence_length != 0) {
-    throw UsageError(fmt::format(
-        "--tokens-per-gpu: {} tokens are no whole number of sequences of {}: give --sequence-length "
-        "too, or a multiple",
-        scenario.tokens_per_gpu, scenario.sequence_length));
+    throw UsageError(
+        fmt::format("--tokens-per-gpu: {} tokens are no whole number of sequences of {}: give "
+                    "--sequence-length "
+                    "too, or a multiple",
+                    scenario.tokens_per_gpu, scenario.sequence_length));
   }
   if (typed.find("micro-batch") != nullptr && per_batch != scenario.micro_batch) {
     throw UsageError(fmt::format(
@@ -153,10 +151,10 @@ void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   const std::int64_t one_step = scenario.micro_batch * scenario.gpus;
   const std::int64_t wanted = parse_whole_option("global-batch", *global);
   if (wanted % one_step != 0) {
-    throw UsageError(fmt::format(
-        "--global-batch: {} sequences are no whole number of micro-steps: {} GPUs with "
-        "--micro-batch {} take {} at a time",
-        wanted, scenario.gpus, scenario.micro_batch, one_step));
+    throw UsageError(
+        fmt::format("--global-batch: {} sequences are no whole number of micro-steps: {} GPUs with "
+                    "--micro-batch {} take {} at a time",
+                    wanted, scenario.gpus, scenario.micro_batch, one_step));
   }
   scenario.micro_steps = wanted / one_step;
 }
@@ -179,9 +177,10 @@ void refuse_list(const std::string& option, const std::string& text) {
   const bool is_list = is_number ? text.find_first_of(",:") != std::string::npos
                                  : option == "router" && text.find(',') != std::string::npos;
   if (!is_list) return;
-  throw UsageError(fmt::format("--{}: '{}' is a list or a range, and here is room for one value: "
-                               "'moesim sweep' takes both",
-                               option, text));
+  throw UsageError(
+      fmt::format("--{}: '{}' is a list or a range, and here is room for one value: "
+                  "'moesim sweep' takes both",
+                  option, text));
 }
 
 template <class Value, class Load>
@@ -202,9 +201,8 @@ std::shared_ptr<const profile::Profile> DocumentCache::profile(const std::string
 }
 
 std::shared_ptr<const model::Model> DocumentCache::model(const std::string& name) {
-  return remembered(mutex_, models_, name, [&] {
-    return std::make_shared<const model::Model>(model::Model::load(name));
-  });
+  return remembered(mutex_, models_, name,
+                    [&] { return std::make_shared<const model::Model>(model::Model::load(name)); });
 }
 
 std::shared_ptr<const cluster::Cluster> DocumentCache::cluster(const std::string& name) {
@@ -250,8 +248,7 @@ void check_together(const step::Scenario& scenario, Use use) {
       throw UsageError(fmt::format(
           "--gpus: {} GPUs are no whole number of expert-parallel groups of {}: use a multiple of "
           "{}, or --expert-parallel {}",
-          scenario.gpus, ranks, ranks,
-          divisors(std::gcd(experts, scenario.gpus), scenario.gpus)));
+          scenario.gpus, ranks, ranks, divisors(std::gcd(experts, scenario.gpus), scenario.gpus)));
     }
   }
   if (use == Use::step) step::check(scenario);

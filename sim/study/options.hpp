@@ -16,7 +16,7 @@ enum class OptionKind { text, whole, decimal };  // ranges lo:hi:step for whole 
 // One scenario option of the command line, in the order of the documentation, which is also the
 // grid order: the first option varies slowest.
 struct OptionSpec {
-  std::string name;          // without the dashes
+  std::string name;  // without the dashes
   OptionKind kind = OptionKind::text;
   std::string value;         // what stands for the value in a help text
   std::string default_text;  // as a help text says it

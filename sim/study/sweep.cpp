@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -26,15 +27,18 @@ std::string logits_key(const SweepPoint& point) {
   return routes(point) ? point.scenario->routing_job().logits_key() : "";
 }
 
+// Grid order, except that scenarios of equal key follow the first of them.
 std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points) {
-  std::vector<std::string> keys;
+  std::map<std::string, std::size_t> first_of_key;
+  std::vector<std::size_t> group;
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < points.size(); ++index) {
-    keys.push_back(logits_key(points[index]));
+    const std::string key = logits_key(points[index]);
+    group.push_back(key.empty() ? index : first_of_key.emplace(key, index).first->second);
     order.push_back(index);
   }
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
+                   [&](std::size_t a, std::size_t b) { return group[a] < group[b]; });
   return order;
 }
 
@@ -67,7 +71,8 @@ class Workers {
     {
       std::vector<std::thread> threads;
       const std::size_t count = std::min(wanted, waiting_.size());
-      for (std::size_t thread = 1; thread < count; ++thread) threads.emplace_back([this] { work(); });
+      for (std::size_t thread = 1; thread < count; ++thread)
+        threads.emplace_back([this] { work(); });
       work();
       for (std::thread& thread : threads) thread.join();
     }

@@ -25,8 +25,8 @@ std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCach
 
 // One row of text cells per scenario. `outcome` is null for a refused scenario, `reason` says why.
 using Row = std::vector<std::string>;
-using MakeRow = std::function<Row(const SweepPoint& point, const Outcome* outcome,
-                                  const std::string& reason)>;
+using MakeRow =
+    std::function<Row(const SweepPoint& point, const Outcome* outcome, const std::string& reason)>;
 using Evaluate = std::function<Outcome(const step::Scenario&, routing::RoutingCache&)>;
 
 struct SweepProgress {

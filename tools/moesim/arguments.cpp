@@ -67,9 +67,10 @@ void take(const Command& command, const po::option& option, CommandLine& line) {
   const std::string value = option.value.empty() ? "" : option.value[0];
   // The parser takes whatever comes next for the value, the next option too.
   if (value.starts_with("--")) {
-    throw UsageError(fmt::format("--{}: the value is missing, {} follows; 'moesim {} --help' shows "
-                                 "how it is used",
-                                 option.string_key, value, command.name));
+    throw UsageError(
+        fmt::format("--{}: the value is missing, {} follows; 'moesim {} --help' shows "
+                    "how it is used",
+                    option.string_key, value, command.name));
   }
   if (!line.values.emplace(option.string_key, value).second) {
     note(fmt::format("--{} is given twice: the last one counts", option.string_key));
@@ -111,16 +112,17 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
   } catch (const po::unknown_option& unknown) {
     fail_unknown(command, unknown.get_option_name());
   } catch (const po::invalid_command_line_syntax& error) {
-    throw UsageError(fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(),
-                                 command.name));
+    throw UsageError(
+        fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(), command.name));
   } catch (const po::error& error) {
-    throw UsageError(fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(),
-                                 command.name));
+    throw UsageError(
+        fmt::format("{}; 'moesim {} --help' shows how it is used", error.what(), command.name));
   }
   if (line.positionals.size() > command.max_positionals) {
-    throw UsageError(fmt::format("unexpected argument '{}': options start with two dashes; 'moesim "
-                                 "{} --help' lists them",
-                                 line.positionals.back(), command.name));
+    throw UsageError(
+        fmt::format("unexpected argument '{}': options start with two dashes; 'moesim "
+                    "{} --help' lists them",
+                    line.positionals.back(), command.name));
   }
   for (const auto& [name, value] : line.values) {
     const std::vector<Flag> flags = all_flags(command);
@@ -134,8 +136,8 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
 }
 
 std::string help_text(const Command& command) {
-  std::string text = fmt::format("Usage: moesim {} {}\n{}\n", command.name, command.usage,
-                                 command.summary);
+  std::string text =
+      fmt::format("Usage: moesim {} {}\n{}\n", command.name, command.usage, command.summary);
   if (command.takes_scenario) {
     text += "\nScenario options [default]:\n";
     for (const study::OptionSpec& option : study::scenario_options()) {
@@ -157,8 +159,10 @@ std::string overview() {
     text += fmt::format("  {:<11}{}\n", command.name, command.summary);
   }
   return text +
-         "\n'moesim COMMAND --help' lists the options of a command; 'moesim --version' the version.\n"
-         "Exit codes: 0 ok, 1 failure, 2 usage, 3 missing hardware or driver, 4 verification failed,\n"
+         "\n'moesim COMMAND --help' lists the options of a command; 'moesim --version' the "
+         "version.\n"
+         "Exit codes: 0 ok, 1 failure, 2 usage, 3 missing hardware or driver, 4 verification "
+         "failed,\n"
          "5 quality bar not met, 124 timeout, 130 interrupted (partial results saved).\n";
 }
 

@@ -30,9 +30,9 @@ struct CommandLine {
 
 struct Command {
   std::string name;
-  std::string summary;   // one line for the list of commands
-  std::string usage;     // after "moesim NAME "
-  std::string example;   // one command line that works
+  std::string summary;  // one line for the list of commands
+  std::string usage;    // after "moesim NAME "
+  std::string example;  // one command line that works
   std::vector<Flag> flags;
   bool takes_scenario = false;
   std::size_t max_positionals = 0;

@@ -60,9 +60,7 @@ Finding simd() {
           "routing runs several times slower, with the same results"};
 }
 
-Finding compiler() {
-  return {"compiler", true, "built with " __VERSION__, ""};
-}
+Finding compiler() { return {"compiler", true, "built with " __VERSION__, ""}; }
 
 // The first of `names` that loads. Nothing in it is called.
 std::string loadable(const std::vector<std::string>& names) {
@@ -86,7 +84,9 @@ Finding driver() {
   const std::string found = loadable({"libcuda.so.1", "libcuda.so"});
   const bool there = !version.empty() && !found.empty();
   return {"NVIDIA driver", there,
-          there ? after_colon(version) : version.empty() ? "not loaded" : "no libcuda.so.1",
+          there             ? after_colon(version)
+          : version.empty() ? "not loaded"
+                            : "no libcuda.so.1",
           "this machine cannot be measured; simulation uses the shipped profiles"};
 }
 
@@ -116,22 +116,21 @@ Finding documents(const std::string& what, const std::string& kind,
 
 std::vector<Finding> examine() {
   std::vector<Finding> findings{processor(), simd(), compiler(), driver()};
-  findings.push_back(library("CUDA runtime",
-                             {"libcudart.so", "libcudart.so.13", "libcudart.so.12",
-                              "libcudart.so.11.0"},
-                             "kernels cannot be run or timed here"));
+  findings.push_back(library(
+      "CUDA runtime", {"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"},
+      "kernels cannot be run or timed here"));
   findings.push_back(library("NCCL", {"libnccl.so.2", "libnccl.so"},
                              "exchanges cannot be measured here; curves come from profiles"));
-  findings.push_back(library("CUPTI",
-                             {"libcupti.so", "libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"},
-                             "kernel timing would fall back to CUDA events"));
+  findings.push_back(
+      library("CUPTI", {"libcupti.so", "libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"},
+              "kernel timing would fall back to CUDA events"));
   findings.push_back(library("MPI", {"libmpi.so.40", "libmpi.so.12", "libmpi.so"},
                              "nothing of this version: a sweep runs in one process"));
   findings.push_back(python());
   findings.push_back(documents("profiles", "hardware",
                                [](const std::string& name) { profile::Profile::load(name); }));
-  findings.push_back(documents("models", "models",
-                               [](const std::string& name) { model::Model::load(name); }));
+  findings.push_back(
+      documents("models", "models", [](const std::string& name) { model::Model::load(name); }));
   findings.push_back(documents("clusters", "clusters",
                                [](const std::string& name) { cluster::Cluster::load(name); }));
   return findings;

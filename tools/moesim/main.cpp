@@ -43,9 +43,10 @@ ExitCode run_program(const std::vector<std::string>& arguments) {
   } else if (first == "help") {
     out.write(help_text(find_command(rest[0])));
   } else if (first.starts_with("-")) {
-    throw UsageError(fmt::format("unknown option {}: a command comes first; 'moesim --help' lists "
-                                 "the commands",
-                                 first));
+    throw UsageError(
+        fmt::format("unknown option {}: a command comes first; 'moesim --help' lists "
+                    "the commands",
+                    first));
   } else {
     const Command command = find_command(first);
     if (!asks_for_help(rest)) return command.run(parse_arguments(command, rest));

@@ -31,8 +31,8 @@ void Output::write(const std::string& content) const {
   }
   const std::size_t written = std::fwrite(content.data(), 1, content.size(), stdout);
   if (written != content.size() || std::fflush(stdout) != 0) {
-    throw Error(fmt::format("stdout: cannot write the result: {}; try --out FILE",
-                            std::strerror(errno)));
+    throw Error(
+        fmt::format("stdout: cannot write the result: {}; try --out FILE", std::strerror(errno)));
   }
 }
 

@@ -52,7 +52,8 @@ ExitCode run_plotter(const std::vector<std::string>& arguments, const std::strin
   if (python.empty()) {
     throw Error(
         "charts need Python with matplotlib, and neither python3 nor /usr/bin/python3 has it: "
-        "install the package python3-matplotlib, or set MOESIM_PYTHON to an interpreter that has it",
+        "install the package python3-matplotlib, or set MOESIM_PYTHON to an interpreter that has "
+        "it",
         ExitCode::missing_hardware);
   }
   std::vector<std::string> words{python, plotter()};

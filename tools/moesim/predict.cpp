@@ -84,9 +84,9 @@ std::vector<std::string> added_cells(const Answer& answer) {
   for (const double time : rank_finish(answer)) {
     finish += fmt::format("{}{}", finish.empty() ? "" : ";", time);
   }
-  return {fmt::format("{}", answer.estimate.time_us), fmt::format("{}", answer.estimate.time_us_p05),
-          fmt::format("{}", answer.estimate.time_us_p95), profile::describe(answer.estimate),
-          finish};
+  return {
+      fmt::format("{}", answer.estimate.time_us), fmt::format("{}", answer.estimate.time_us_p05),
+      fmt::format("{}", answer.estimate.time_us_p95), profile::describe(answer.estimate), finish};
 }
 
 std::vector<std::vector<std::string>> table_of(const std::vector<Answer>& answers) {
@@ -126,9 +126,10 @@ class Queries {
       std::replace(name.begin(), name.end(), '_', '-');
       if (known.count(name) != 0) parameters_[name] = column;
       if (std::find(added_columns.begin(), added_columns.end(), title) != added_columns.end()) {
-        throw UsageError(fmt::format("{}: line 1, column {}: a column that predict adds is there "
-                                     "already: rename or remove it",
-                                     path, title));
+        throw UsageError(
+            fmt::format("{}: line 1, column {}: a column that predict adds is there "
+                        "already: rename or remove it",
+                        path, title));
       }
     }
     if (default_op.empty()) table_.column("op");
@@ -136,7 +137,8 @@ class Queries {
 
   std::vector<Answer> answers(const profile::Profile& profile) const {
     std::vector<Answer> answers;
-    for (std::size_t row = 0; row < table_.rows.size(); ++row) answers.push_back(answer(profile, row));
+    for (std::size_t row = 0; row < table_.rows.size(); ++row)
+      answers.push_back(answer(profile, row));
     return answers;
   }
 
@@ -228,9 +230,10 @@ std::string one_as_csv(const Answer& answer) {
 ExitCode run_queries(const CommandLine& line, const profile::Profile& profile) {
   for (const std::string& name : all_parameters()) {
     if (line.has(name)) {
-      throw UsageError(fmt::format("--{}: the queries of --in bring their own parameters: make it "
-                                   "a column",
-                                   name));
+      throw UsageError(
+          fmt::format("--{}: the queries of --in bring their own parameters: make it "
+                      "a column",
+                      name));
     }
   }
   const report::Format format = chosen_format(line, report::Format::csv);
@@ -246,8 +249,9 @@ ExitCode run(const CommandLine& line) {
       profile::Profile::load(line.get("profile", study::default_profile));
   if (line.has("in")) return run_queries(line, profile);
   if (!line.has("op")) {
-    throw UsageError("--op: say which operation, or give queries with --in FILE; 'moesim predict "
-                     "--help' lists the operations");
+    throw UsageError(
+        "--op: say which operation, or give queries with --in FILE; 'moesim predict "
+        "--help' lists the operations");
   }
   const profile::Operation& op = profile::find_operation(line.get("op"));
   Params params;
@@ -266,13 +270,16 @@ ExitCode run(const CommandLine& line) {
 }
 
 std::vector<Flag> flags() {
-  std::vector<Flag> flags{{"profile", "NAME|FILE", study::default_profile, "measured GPU and node"}};
+  std::vector<Flag> flags{
+      {"profile", "NAME|FILE", study::default_profile, "measured GPU and node"}};
   std::string names;
   std::map<std::string, std::string> users;
   for (const profile::Operation& op : profile::operations()) {
     names += (names.empty() ? "" : ", ") + op.name;
-    for (const std::string& name : op.parameters) users[name] += (users[name].empty() ? "" : ", ") + op.name;
-    for (const std::string& name : op.optional) users[name] += (users[name].empty() ? "" : ", ") + op.name;
+    for (const std::string& name : op.parameters)
+      users[name] += (users[name].empty() ? "" : ", ") + op.name;
+    for (const std::string& name : op.optional)
+      users[name] += (users[name].empty() ? "" : ", ") + op.name;
   }
   flags.push_back({"op", "NAME", "", names});
   for (const auto& [name, ops] : users) {
@@ -280,8 +287,7 @@ std::vector<Flag> flags() {
     flags.push_back({name, value, "", "of " + ops});
   }
   flags.push_back({"in", "FILE", "", "CSV of queries: columns op and the parameters"});
-  flags.push_back(
-      {"format", "NAME", "table; csv for --in", "table, csv or json"});
+  flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
   flags.push_back(out_flag());
   return flags;
 }

@@ -20,8 +20,8 @@ using profile::Profile;
 // One line of a panel: `work` over time is its y, in units of `work` per microsecond.
 Json series(const std::string& label, const std::vector<double>& sizes,
             const std::function<Estimate(double)>& ask, const std::function<double(double)>& work) {
-  Json line = {{"label", label},        {"x", Json::array()},    {"y", Json::array()},
-               {"low", Json::array()},  {"high", Json::array()}, {"extrapolated", Json::array()}};
+  Json line = {{"label", label},       {"x", Json::array()},    {"y", Json::array()},
+               {"low", Json::array()}, {"high", Json::array()}, {"extrapolated", Json::array()}};
   for (const double size : sizes) {
     Estimate estimate;
     try {
@@ -56,14 +56,15 @@ Json panel(const std::string& title, const std::string& xlabel, const std::strin
   for (const Json& line : lines) {
     if (!line["x"].empty()) kept.push_back(line);
   }
-  return {{"title", title}, {"xlabel", xlabel}, {"ylabel", ylabel}, {"bytes", bytes},
-          {"series", kept}};
+  return {
+      {"title", title}, {"xlabel", xlabel}, {"ylabel", ylabel}, {"bytes", bytes}, {"series", kept}};
 }
 
 // TFLOP/s are FLOPs / us / 1e6.
 Json gemm_panel(const Profile& profile) {
   std::vector<Json> lines;
-  for (const auto& [n, k] : {std::pair{4096, 4096}, std::pair{11008, 4096}, std::pair{1024, 1024}}) {
+  for (const auto& [n, k] :
+       {std::pair{4096, 4096}, std::pair{11008, 4096}, std::pair{1024, 1024}}) {
     lines.push_back(series(
         fmt::format("n = {}, k = {}", n, k), sizes(16, 32768, 60),
         [&, n = n, k = k](double m) { return profile.gemm(whole(m), n, k); },
@@ -73,13 +74,11 @@ Json gemm_panel(const Profile& profile) {
 }
 
 Json attention_panel(const Profile& profile) {
-  const auto batch = [](double length) {
-    return std::max<std::int64_t>(1, 16384 / whole(length));
-  };
+  const auto batch = [](double length) { return std::max<std::int64_t>(1, 16384 / whole(length)); };
   std::vector<Json> lines;
   for (const int size : {128, 64}) {
     lines.push_back(series(
-        fmt::format("head size {}", size), sizes(128, 16384, 40),
+        fmt::format("head size {}", size), {128, 256, 512, 1024, 2048, 4096, 8192, 16384},
         [&, size](double length) {
           return profile.attention(batch(length), whole(length), 32, 32, size, false);
         },
@@ -136,9 +135,10 @@ Json collectives_panel(const Profile& profile) {
 
 Json memory_panel(const Profile& profile) {
   std::vector<Json> lines;
-  for (const auto& [label, kernel] : {std::pair{"elementwise", profile::MemoryKernel::streaming},
-                                      std::pair{"gated activation", profile::MemoryKernel::activation},
-                                      std::pair{"normalisation", profile::MemoryKernel::normalization}}) {
+  for (const auto& [label, kernel] :
+       {std::pair{"elementwise", profile::MemoryKernel::streaming},
+        std::pair{"gated activation", profile::MemoryKernel::activation},
+        std::pair{"normalisation", profile::MemoryKernel::normalization}}) {
     lines.push_back(series(
         label, sizes(65536, 4.0 * (1 << 30), 50),
         [&, kind = kernel](double bytes) { return profile.memory(bytes, kind); },
@@ -159,9 +159,9 @@ std::string curves_json(const Profile& profile, const std::string& title) {
   const Json curves = {
       {"title", title.empty() ? "Cost curves of profile " + profile.name() : title},
       {"subtitle", subtitle},
-      {"panels",
-       Json::array({gemm_panel(profile), attention_panel(profile), expert_panel(profile),
-                    all_to_all_panel(profile), collectives_panel(profile), memory_panel(profile)})}};
+      {"panels", Json::array({gemm_panel(profile), attention_panel(profile), expert_panel(profile),
+                              all_to_all_panel(profile), collectives_panel(profile),
+                              memory_panel(profile)})}};
   return curves.dump();
 }
 

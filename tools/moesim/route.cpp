@@ -88,15 +88,15 @@ Replicas route_all(const step::Scenario& scenario, int jobs) {
 void check_sizes(const CommandLine& line, const std::string& path) {
   const NpyArray array = NpyArray::load(path);
   if (array.shape.size() != 3) return;  // refused where it is routed
-  const std::vector<std::pair<const char*, std::int64_t>> sizes{
-      {"expert-parallel", array.shape[0]},
-      {"tokens-per-gpu", array.shape[1]},
-      {"experts", array.shape[2]}};
+  const std::vector<std::pair<const char*, std::int64_t>> sizes{{"expert-parallel", array.shape[0]},
+                                                                {"tokens-per-gpu", array.shape[1]},
+                                                                {"experts", array.shape[2]}};
   for (const auto& [flag, size] : sizes) {
     if (!line.has(flag) || study::parse_whole_option(flag, line.get(flag)) == size) continue;
-    throw UsageError(fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
-                                 "option out",
-                                 flag, line.get(flag), path, array.shape_text(), size));
+    throw UsageError(
+        fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
+                    "option out",
+                    flag, line.get(flag), path, array.shape_text(), size));
   }
 }
 
@@ -134,12 +134,12 @@ ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const int jobs = chosen_jobs(line);
   study::DocumentCache documents;
-  const step::Scenario scenario =
-      study::resolve(line.scenario(), documents, study::Use::routing);
+  const step::Scenario scenario = study::resolve(line.scenario(), documents, study::Use::routing);
   if (!scenario.has_moe()) {
-    throw UsageError(fmt::format("--router: {} routes nothing: choose top1, top2, ... and a model "
-                                 "with experts",
-                                 scenario.router.name()));
+    throw UsageError(
+        fmt::format("--router: {} routes nothing: choose top1, top2, ... and a model "
+                    "with experts",
+                    scenario.router.name()));
   }
   const Output out(line.get("out"));
   const Replicas replicas = route_all(scenario, jobs);
@@ -173,7 +173,9 @@ Command route_command() {
           "moesim route --router top2+fr+ir --capacity-factor 1 --replicas 4",
           {{"logits", "FILE", "none",
             "route these logits instead: float32 .npy [P, S, E]; --out is a .npy of routes"},
-           format_flag(), out_flag(), jobs_flag()},
+           format_flag(),
+           out_flag(),
+           jobs_flag()},
           true,
           0,
           run};

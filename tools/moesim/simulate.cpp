@@ -40,15 +40,16 @@ ExitCode run(const CommandLine& line) {
   if (!timeline_path.empty()) {
     write_file_atomically(
         timeline_path,
-        report::chrome_trace(timeline, fmt::format("moesim {} {}", scenario.model_name,
-                                                   scenario.router.name())));
+        report::chrome_trace(
+            timeline, fmt::format("moesim {} {}", scenario.model_name, scenario.router.name())));
     note(fmt::format("timeline of the median replica: {} (open it in ui.perfetto.dev)",
                      timeline_path));
   }
   if (!outcome.fits_memory) {
-    note(fmt::format("warning: {:.1f} GiB per GPU do not fit: try --checkpointing full, a higher "
-                     "--zero or a smaller --micro-batch",
-                     outcome.memory_gib));
+    note(
+        fmt::format("warning: {:.1f} GiB per GPU do not fit: try --checkpointing full, a higher "
+                    "--zero or a smaller --micro-batch",
+                    outcome.memory_gib));
   }
   out.write(rendered(scenario, outcome, format));
   return ExitCode::ok;
@@ -61,8 +62,10 @@ Command simulate_command() {
           "one scenario: step time, breakdown, token loss, memory, timeline",
           "[options]",
           "moesim simulate --router top2+fr+ir --capacity-factor 1 --mode prefill",
-          {format_flag(), out_flag(),
-           {"timeline", "FILE", "none", "Chrome trace of the median replica, all GPUs"}, jobs_flag()},
+          {format_flag(),
+           out_flag(),
+           {"timeline", "FILE", "none", "Chrome trace of the median replica, all GPUs"},
+           jobs_flag()},
           true,
           0,
           run};

@@ -18,9 +18,12 @@ namespace {
 
 std::string rendered(const std::vector<study::Row>& rows, report::Format format) {
   switch (format) {
-    case report::Format::csv: return report::to_csv(report::result_columns(), rows);
-    case report::Format::json: return report::to_json_text(report::result_columns(), rows);
-    case report::Format::table: break;
+    case report::Format::csv:
+      return report::to_csv(report::result_columns(), rows);
+    case report::Format::json:
+      return report::to_json_text(report::result_columns(), rows);
+    case report::Format::table:
+      break;
   }
   return report::sweep_summary(rows);
 }
@@ -40,14 +43,15 @@ std::string journal_path(const std::string& out) {
 }
 
 void warn_of_refused(const std::vector<study::Row>& rows) {
-  const auto refused = std::count_if(rows.begin(), rows.end(),
-                                     [](const study::Row& row) { return row[0] != "ok"; });
+  const auto refused =
+      std::count_if(rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; });
   if (refused == 0) return;
-  const auto first = std::find_if(rows.begin(), rows.end(),
-                                  [](const study::Row& row) { return row[0] != "ok"; });
-  note(fmt::format("warning: {} of {} scenarios were refused (columns status and reason); the "
-                   "first: {}",
-                   refused, rows.size(), (*first)[1]));
+  const auto first =
+      std::find_if(rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; });
+  note(
+      fmt::format("warning: {} of {} scenarios were refused (columns status and reason); the "
+                  "first: {}",
+                  refused, rows.size(), (*first)[1]));
 }
 
 ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
@@ -74,7 +78,8 @@ ExitCode run(const CommandLine& line) {
     throw UsageError("--resume: give the --out FILE of the interrupted sweep");
   }
   study::DocumentCache documents;
-  const std::vector<study::SweepPoint> points = study::plan(study::grid(line.scenario()), documents);
+  const std::vector<study::SweepPoint> points =
+      study::plan(study::grid(line.scenario()), documents);
   const Output out(line.get("out"));
   settings.journal = journal_path(out.path());
   settings.fingerprint = study::fingerprint(points, MOESIM_VERSION);
@@ -117,7 +122,8 @@ Command sweep_command() {
           "sweep.csv",
           {{"format", "NAME", "table; with --out csv, or json if its name says so",
             "table, csv or json"},
-           out_flag(), jobs_flag(),
+           out_flag(),
+           jobs_flag(),
            {"resume", "", "off", "continue the interrupted sweep that --out names"}},
           true,
           0,

@@ -13,13 +13,13 @@ COLUMNS = 3
 
 
 def _draw_series(axes, index, line):
-    how = look.style(index)
+    how = {**look.style_by_index(index), "markersize": 4}
     axes.fill_between(line["x"], line["low"], line["high"], color=how["color"], alpha=0.15,
                       linewidth=0)
     measured = [(x, y) for x, y, far in zip(line["x"], line["y"], line["extrapolated"]) if not far]
     axes.plot(line["x"], line["y"], color=how["color"], linewidth=1, linestyle=":")
     if measured:
-        axes.plot(*zip(*measured), linewidth=1.6, markersize=4, markevery=6, label=line["label"],
+        axes.plot(*zip(*measured), linewidth=1.6, markevery=-(-len(measured) // 8), label=line["label"],
                   **how)
 
 

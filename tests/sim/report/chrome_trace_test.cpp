@@ -24,8 +24,8 @@ TEST_CASE("a trace has one process per rank and exact times") {
     if (event["ph"] == "M") names.push_back(event["args"]["name"]);
   }
   REQUIRE(bars.size() == 2);
-  CHECK(names == std::vector<std::string>{"GPU 0", "stream 7 compute", "GPU 1",
-                                          "stream 20 communication"});
+  CHECK(names ==
+        std::vector<std::string>{"GPU 0", "stream 7 compute", "GPU 1", "stream 20 communication"});
   CHECK(bars[0]["cat"] == "kernel");
   CHECK(bars[0]["name"] == "expert_ffn");
   CHECK(bars[0]["pid"] == 0);

@@ -44,7 +44,8 @@ TEST_CASE("the columns are those of the contract, in its order") {
   const std::string contract =
       "status reason model profile cluster router priority weights fill_order ir_compute dispatch "
       "mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention "
-      "capacity_scope capacity sequence_length micro_batch tokens_per_gpu checkpointing zero network "
+      "capacity_scope capacity sequence_length micro_batch tokens_per_gpu checkpointing zero "
+      "network "
       "replicas seed step_ms step_ms_p05 step_ms_p95 tokens_per_s_per_gpu failed partial lost_mass "
       "fill_failed failed_attempted unrouted residual_loss padded duplicate_ir attention_ms "
       "dense_ffn_ms router_ms dispatch_combine_ms expert_ms rectify_ms exposed_exchange_ms "
@@ -62,8 +63,8 @@ TEST_CASE("figures have nine digits and blanks stay blank") {
   CHECK(cell(row, "failed") == "0.0625");
   CHECK(cell(row, "unrouted") == "0");
   CHECK(cell(row, "fits_memory") == "false");
-  CHECK(cell(row, "fill_order").empty());   // no fill-in
-  CHECK(cell(row, "ir_compute").empty());   // no IR
+  CHECK(cell(row, "fill_order").empty());  // no fill-in
+  CHECK(cell(row, "ir_compute").empty());  // no IR
   CHECK(cell(row, "fill_failed").empty());
   CHECK(cell(row, "duplicate_ir").empty());
 }
@@ -137,7 +138,8 @@ TEST_CASE("CSV and JSON hold the same cells") {
 }
 
 TEST_CASE("an unknown format lists the formats") {
-  CHECK_THROWS_WITH(report::parse_format("yaml"), ContainsSubstring("choose from table, csv, json"));
+  CHECK_THROWS_WITH(report::parse_format("yaml"),
+                    ContainsSubstring("choose from table, csv, json"));
   CHECK(report::parse_format("json") == report::Format::json);
 }
 

@@ -77,8 +77,8 @@ TEST_CASE("the capacity factor defaults to the balanced load in either conventio
 
 TEST_CASE("expert parallelism defaults to the largest size inside a node that divides") {
   CHECK(resolved({{"experts", "4"}}).expert_parallel == 4);
-  CHECK(resolved({{"experts", "32"}}).expert_parallel == 8);   // one node
-  CHECK(resolved({{"experts", "6"}}).expert_parallel == 2);    // 6 does not divide 32, nor does 3
+  CHECK(resolved({{"experts", "32"}}).expert_parallel == 8);  // one node
+  CHECK(resolved({{"experts", "6"}}).expert_parallel == 2);   // 6 does not divide 32, nor does 3
   CHECK(resolved({{"gpus", "12"}}).expert_parallel == 4);
   CHECK(resolved({{"gpus", "7"}}).expert_parallel == 1);
 }
@@ -127,7 +127,8 @@ TEST_CASE("values that make no sense are refused by flag, value and reason") {
   CHECK(has(refusal({{"gpus", "0"}}), "--gpus: 0 is too small: at least 1"));
   CHECK(has(refusal({{"gpus", "-4"}}), "--gpus: -4 is too small"));
   CHECK(has(refusal({{"gpus", "1e3"}}), "--gpus: '1e3' is not a whole number"));
-  CHECK(has(refusal({{"gpus", "99999999999999999999"}}), "--gpus: 99999999999999999999 is too large"));
+  CHECK(has(refusal({{"gpus", "99999999999999999999"}}),
+            "--gpus: 99999999999999999999 is too large"));
   CHECK(has(refusal({{"gpus", ""}}), "--gpus: "));
   CHECK(has(refusal({{"capacity-factor", "0"}}), "--capacity-factor: 0 "));
   CHECK(has(refusal({{"capacity-factor", "0.000"}}), "--capacity-factor: 0 "));

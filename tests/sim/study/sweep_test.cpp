@@ -67,7 +67,8 @@ std::vector<Row> rows_of(const study::SweepResult& result) {
 
 TEST_CASE("rows come in grid order for any number of threads") {
   SweepSettings settings;
-  const std::vector<Row> alone = rows_of(study::sweep(points(), speed_of_factor, short_row, settings));
+  const std::vector<Row> alone =
+      rows_of(study::sweep(points(), speed_of_factor, short_row, settings));
   REQUIRE(alone.size() == 8);
   CHECK(alone[0] == Row{"top1", "51.000000"});
   CHECK(alone[7] == Row{"top2+fr+ir", "202.000000"});

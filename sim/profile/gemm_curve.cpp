@@ -76,6 +76,14 @@ GemmCurve::Range GemmCurve::read_range(const Node& node, const std::string& key)
   return {bounds[0], bounds[1]};
 }
 
+GemmCurve::Variable GemmCurve::read_variable(const Node& node, const std::string& name) {
+  constexpr std::array<const char*, variable_count> names = {"log2_idle", "log2_waves", "log2_k"};
+  for (int variable = 0; variable < variable_count; ++variable) {
+    if (name == names.at(static_cast<std::size_t>(variable))) return Variable(variable);
+  }
+  node.fail("unknown variable '" + name + "'");
+}
+
 void GemmCurve::read_corrections(const Node& node) {
   m_knots_ = read_knots(node, "m_knots");
   n_knots_ = read_knots(node, "n_knots");
@@ -84,8 +92,11 @@ void GemmCurve::read_corrections(const Node& node) {
   if (grid_.size() != m_knots_.size() * n_knots_.size() * k_knots_.size()) {
     node.fail("expected one value per triple of knots", "values");
   }
-  for (const Node& item : node.items("waves")) {
-    waves_.push_back({item.positive("rows"), item.positive("columns"), LogGrid(item)});
+  for (const Node& item : node.items("terms")) {
+    LogGrid grid(item);
+    const Variable x = read_variable(item, grid.x());
+    const Variable y = read_variable(item, grid.y());
+    terms_.push_back({item.positive("rows"), item.positive("columns"), x, y, std::move(grid)});
   }
 }
 
@@ -208,12 +219,15 @@ double GemmCurve::grid_at(const Query& query) const {
 
 double GemmCurve::correction(const Query& query) const {
   double sum = grid_at(query);
-  for (const WaveTerm& term : waves_) {
+  for (const Term& term : terms_) {
     const double waves =
         std::ceil(query.m / term.rows) * std::ceil(query.n / term.columns) / sms_;
-    const double idle =
+    std::array<double, variable_count> known{};
+    known[log2_idle] =
         std::log2(std::ceil(waves) * sms_ * term.rows * term.columns / (query.m * query.n));
-    sum += term.grid.at(idle, std::log2(waves));
+    known[log2_waves] = std::log2(waves);
+    known[log2_k] = std::log2(query.k);
+    sum += term.grid.at(known.at(term.x), known.at(term.y));
   }
   return sum;
 }

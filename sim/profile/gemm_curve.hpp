@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/base/document.hpp"
@@ -20,8 +21,8 @@ namespace moesim::profile {
 // - the library believes slightly different times and chooses by them, not quite sharply: the
 //   answer is the choice-weighted mean of the candidates' log times;
 // - the clock falls under sustained load.
-// Then small corrections in log time: a grid over (m, n, k), and over the idle share and number of
-// waves of some tile shapes. Operands are aligned (leading dimensions multiples of 8).
+// Then small corrections in log time: a grid over (m, n, k), and over the waves
+// of some tile shapes. Operands are aligned (leading dimensions multiples of 8).
 class GemmCurve {
  public:
   // From a curve of model "tile-kernels"; errors name file and key.
@@ -52,10 +53,15 @@ class GemmCurve {
     double us_per_element;
   };
   struct Query;
-  struct WaveTerm {
+  // What a correction term may depend on: of its tile shape, log2 of whole waves over the work in
+  // them and of the waves; log2 k.
+  enum Variable { log2_idle, log2_waves, log2_k, variable_count };
+  struct Term {
     double rows;
     double columns;
-    LogGrid grid;  // log2 of the idle share of whole waves, log2 of the waves
+    Variable x;
+    Variable y;
+    LogGrid grid;
   };
   struct Range {
     double low;
@@ -64,6 +70,7 @@ class GemmCurve {
   };
 
   static std::vector<Kernel> read_kernels(const Node& node);
+  static Variable read_variable(const Node& node, const std::string& name);
   static Range read_range(const Node& node, const std::string& key);
   void read_corrections(const Node& node);
   double memory_us(const Query& query) const;
@@ -95,7 +102,7 @@ class GemmCurve {
   std::vector<double> n_knots_;
   std::vector<double> k_knots_;
   std::vector<double> grid_;  // [m, n, k] knots, k fastest
-  std::vector<WaveTerm> waves_;
+  std::vector<Term> terms_;
   Range m_range_{};
   Range n_range_{};
   Range k_range_{};

@@ -6,12 +6,13 @@ small corrections on coarse grids."""
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from scipy.linalg import block_diag
 
 from tools.fit import common
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200"}
 SOURCE = "GEMM sweep (PyTorch linear, cuBLAS) of ai-dynamo/aiconfigurator (Apache-2.0)"
-BARS, LARGE_BARS, LARGE_US = (0.03, 0.12), (0.025, 0.10), 100.0
+BARS, LARGE_BARS, LARGE_US, LARGE_WEIGHT = (0.03, 0.12), (0.025, 0.10), 100.0, 3.0
 FOLDS = 5
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 
@@ -21,35 +22,39 @@ TILES = np.array([
     (64, 128), (128, 64), (128, 128), (64, 256), (256, 64), (128, 192), (192, 128), (128, 256),
     (256, 128)], float)
 SPLITS = np.array([1, 2, 3, 4, 6, 8, 16, 32], float)
-STEP = 64  # elements of k that a tile consumes per step
-
 # Per kernel, in logarithms but for the shares (logits): what runs, then what the choice believes.
 KERNEL = ("step_us", "tile_us", "overlap", "choice_step_us", "choice_tile_us", "choice_overlap")
 SHARED = ("launch_us", "dram_bytes_per_us", "l2_bytes_per_us", "l2_bytes", "l2_sharpness",
           "overlap_power", "reduce_us", "reduce_us_per_element", "choice_power", "ramp_us",
           "throttle", "throttle_us", "throttle_tflops", "choice_reduce_us",
           "choice_reduce_us_per_element", "weight_copies")
-# Where the search starts: rough figures of each machine, the same for every fold.
+# Elements of k that a tile consumes per step (Ampere's kernels: 32, Hopper's: 64), and where the
+# search starts: rough figures of each machine, the same for every fold.
 START = {
-    "a100": {"peak": 270, "dram": 1.6e6, "clock": 400, "l2": 3e7, "tile_us": 1.5,
+    "a100": {"step": 32, "peak": 270, "dram": 1.6e6, "clock": 400, "l2": 3e7, "tile_us": 1.5,
              "small": {8: 0.03, 16: 0.12, 32: 0.3}, "medium": (0.5, 0.8, 0.9)},
-    "h100": {"peak": 800, "dram": 2.7e6, "clock": 700, "l2": 3e7, "tile_us": 0.8,
+    "h100": {"step": 64, "peak": 800, "dram": 2.7e6, "clock": 700, "l2": 3e7, "tile_us": 0.8,
              "small": {8: 0.03, 16: 0.12, 32: 0.3}, "medium": (0.5, 0.8, 0.9)},
-    "h200": {"peak": 800, "dram": 3.8e6, "clock": 700, "l2": 3e7, "tile_us": 0.8,
+    "h200": {"step": 64, "peak": 800, "dram": 3.8e6, "clock": 700, "l2": 3e7, "tile_us": 0.8,
              "small": {8: 0.03, 16: 0.12, 32: 0.3}, "medium": (0.5, 0.8, 0.9)},
 }
 FIT_POINTS, FIT_STEPS, FLOOR = 6000, 45, 0.01
 PRIOR_RUN, PRIOR_CHOICE, PRIOR_SHARED = 0.05, 0.3, 0.05
 
-GRIDS = {
-    "a100": ([0, 3, 5, 6, 7, 8, 10, 12, 15], [5, 7, 9, 10.5, 12, 14, 16], [5, 7, 9, 10.5, 12, 14, 16]),
-    "h100": ([0, 4, 6, 7, 8, 10, 12, 15], [5, 7, 9, 11, 13, 16], [5, 7, 9, 11, 13, 16]),
-    "h200": ([0, 4, 6, 7, 8, 10, 12, 15], [5, 7, 9, 11, 13, 16], [5, 7, 9, 11, 13, 16]),
-}
-WAVE_TILES = ((128, 256), (256, 128), (128, 192), (192, 128))
-SLACK_KNOTS = [0, 0.1, 0.3, 0.6, 1, 2]
+# Corrections: a grid over log2 (m, n, k), and over two variables of the waves of one tile shape.
+HOPPER_GRID = ([0, 5, 7, 8, 10, 12, 15], [5, 7, 9, 11, 13, 16], [5, 7, 9, 11, 13, 16])
+GRIDS = {"a100": ([0, 1, 3, 5, 7, 9, 11, 15], [5, 7, 9, 11, 13, 16], [5, 6, 7, 9, 11, 13, 16]),
+         "h100": HOPPER_GRID, "h200": HOPPER_GRID}
+IDLE, WAVES, K = "log2_idle", "log2_waves", "log2_k"
+IDLE_KNOTS = [0, 0.15, 0.4, 0.8, 1.6]
 WAVE_KNOTS = [-6, -3, -1.5, -0.5, 0, 0.5, 1, 1.6, 2.3, 3.3, 5]
-SMOOTHNESS, SHRINKAGE, WAVE_SHRINKAGE = 10.0, 0.01, 3.0
+FEW_WAVE_KNOTS = [-6, -4, -2.5, -1.5, -0.7, 0, 0.7, 1.5, 2.5, 4]
+K_KNOTS = [5, 6.5, 8, 9, 10, 11, 12.5, 14, 16]
+HOPPER_TERMS = (((128, 256), IDLE, WAVES), ((256, 192), IDLE, WAVES), ((192, 192), IDLE, WAVES),
+                ((128, 256), WAVES, K))
+TERMS = {"a100": (((64, 64), WAVES, K), ((128, 64), WAVES, K)),
+         "h100": HOPPER_TERMS, "h200": HOPPER_TERMS}
+SMOOTHNESS, SHRINKAGE, TERM_SHRINKAGE = 10.0, 0.01, 3.0
 
 
 def load(data, table):
@@ -60,20 +65,20 @@ def load(data, table):
 
 
 def importance(rows):
-    """Long products decide a step: they weigh twice."""
-    return np.where(rows.time_us > LARGE_US, 2.0, 1.0)
+    """Long products decide a step."""
+    return np.where(rows.time_us > LARGE_US, LARGE_WEIGHT, 1.0)
 
 
 class Physics:
     """The tile model at given shapes: everything about them that the parameters do not change."""
 
-    def __init__(self, rows, sms):
+    def __init__(self, rows, sms, step):
         self.m, self.n, self.k = (rows[name].to_numpy(float) for name in "mnk")
         tiles = np.ceil(self.m[:, None] / TILES[:, 0]) * np.ceil(self.n[:, None] / TILES[:, 1])
         waves = tiles[:, :, None] * SPLITS / sms
         self.whole = np.ceil(waves)
         self.partial = np.maximum(waves, 1) - self.whole
-        self.steps = np.ceil(np.ceil(self.k / STEP)[:, None] / SPLITS)[:, None, :]
+        self.steps = np.ceil(np.ceil(self.k / step)[:, None] / SPLITS)[:, None, :]
         self.reduced = ((self.m * self.n)[:, None] * SPLITS)[:, None, :]
         self.split = (SPLITS > 1).astype(float)
 
@@ -169,7 +174,7 @@ def start(table, sms):
         area, short = rows * columns, min(rows, columns)
         medium = rough["medium"][0 if area <= 4096 else 1 if area <= 8192 else 2]
         efficiency = rough["small"].get(int(short), 1.0 if area > 16384 else medium)
-        step_us = 2 * area * STEP / (rough["peak"] * 1e6 / sms) / efficiency
+        step_us = 2 * area * rough["step"] / (rough["peak"] * 1e6 / sms) / efficiency
         kernels.append([np.log(step_us), np.log(rough["tile_us"]), 0, 0, 0, 0])
     shared = [2.1, rough["dram"], 2.2 * rough["dram"], rough["l2"], 6, 2, 2, 1e-6, 20, 0.5, 0.06,
               300, rough["clock"], 2, 1e-6, 6]
@@ -182,7 +187,8 @@ def fit_physics(rows, table, sms):
     """Least absolute deviations in log time by damped, reweighted Gauss-Newton steps."""
     if len(rows) > FIT_POINTS:
         rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), FIT_POINTS, False)]
-    model, target, weight = Physics(rows, sms), np.log(rows.time_us.to_numpy()), importance(rows)
+    model = Physics(rows, sms, START[table]["step"])
+    target, weight = np.log(rows.time_us.to_numpy()), importance(rows)
     origin, held = start(table, sms)
     cost = lambda errors, at: (weight * np.abs(errors)).sum() + (held * (at - origin) ** 2).sum()
     parameters, damping = origin, 1.0
@@ -230,18 +236,34 @@ def product(columns, axes):
 
 
 def wave_variables(rows, tile, sms):
-    """log2 of the unused share of whole waves, and of the waves, of one tile shape."""
-    m, n = rows.m.to_numpy(float), rows.n.to_numpy(float)
+    """What a correction may depend on: of one tile shape, log2 of whole waves over the work in
+    them and of the waves; log2 k."""
+    m, n, k = (rows[name].to_numpy(float) for name in "mnk")
     waves = np.ceil(m / tile[0]) * np.ceil(n / tile[1]) / sms
-    slack = np.log2(np.ceil(waves) * sms * tile[0] * tile[1] / (m * n))
-    return slack, np.log2(waves)
+    idle = np.log2(np.ceil(waves) * sms * tile[0] * tile[1] / (m * n))
+    return {IDLE: idle, WAVES: np.log2(waves), K: np.log2(k)}
 
 
-def design(rows, table, sms):
+def empty_corrections(table):
+    """The correction terms as the document carries them, without values."""
+    terms = []
+    for tile, x, y in TERMS[table]:
+        few = x == WAVES
+        knots = {IDLE: IDLE_KNOTS, WAVES: FEW_WAVE_KNOTS if few else WAVE_KNOTS, K: K_KNOTS}
+        terms.append({"rows": tile[0], "columns": tile[1], "x": x, "y": y, "x_knots": knots[x],
+                      "y_knots": knots[y]})
+    return {**{f"{name}_knots": list(axis) for name, axis in zip("mnk", GRIDS[table])},
+            "terms": terms}
+
+
+def design(rows, corrections, sms):
+    """[points, knots] weights of the grid, then of each term."""
     logs = [np.log2(rows[name].to_numpy(float)) for name in "mnk"]
-    blocks = [product(logs, GRIDS[table])]
-    for tile in WAVE_TILES:
-        blocks.append(product(wave_variables(rows, tile, sms), (SLACK_KNOTS, WAVE_KNOTS)))
+    blocks = [product(logs, [corrections[f"{name}_knots"] for name in "mnk"])]
+    for term in corrections["terms"]:
+        known = wave_variables(rows, (term["rows"], term["columns"]), sms)
+        blocks.append(product((known[term["x"]], known[term["y"]]),
+                              (term["x_knots"], term["y_knots"])))
     return sparse.hstack(blocks).tocsr()
 
 
@@ -255,16 +277,15 @@ def penalty(table):
         pieces = [np.eye(each) for each in sizes]
         pieces[axis] = rise.T @ rise
         form += SMOOTHNESS * np.kron(np.kron(pieces[0], pieces[1]), pieces[2])
-    waves = len(WAVE_TILES) * len(SLACK_KNOTS) * len(WAVE_KNOTS)
-    result = np.zeros((whole + waves, whole + waves))
-    result[:whole, :whole] = form
-    result[whole:, whole:] = WAVE_SHRINKAGE * np.eye(waves)
-    return result
+    others = sum(len(term["x_knots"]) * len(term["y_knots"])
+                 for term in empty_corrections(table)["terms"])
+    return block_diag(form, TERM_SHRINKAGE * np.eye(others))
 
 
 def fit_corrections(rows, errors, table, sms):
     """Knot values from log errors: penalised least absolute deviations, by reweighting."""
-    weights_of, form, weight = design(rows, table, sms), penalty(table), importance(rows)
+    weights_of = design(rows, empty_corrections(table), sms)
+    form, weight = penalty(table), importance(rows)
     values = np.zeros(weights_of.shape[1])
     for _ in range(7):
         trust = weight / np.maximum(np.abs(errors - weights_of @ values), FLOOR)
@@ -273,31 +294,32 @@ def fit_corrections(rows, errors, table, sms):
     return np.round(values, 5)
 
 
-def log_physics(rows, kernel, shared, sms, chunk=2000):
-    return np.concatenate([Physics(rows.iloc[at:at + chunk], sms).predict(kernel, shared)
+def log_physics(rows, kernel, shared, sms, step, chunk=2000):
+    return np.concatenate([Physics(rows.iloc[at:at + chunk], sms, step).predict(kernel, shared)
                            for at in range(0, len(rows), chunk)])
 
 
 def fit(rows, table, sms):
     """(physics parameters, correction values)."""
     parameters = fit_physics(rows, table, sms)
-    errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *read(parameters), sms)
+    errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *read(parameters), sms, START[table]["step"])
     return parameters, fit_corrections(rows, errors, table, sms)
 
 
 def predict(model, rows, table, sms):
     parameters, values = model
-    return np.exp(log_physics(rows, *read(parameters), sms) + design(rows, table, sms) @ values)
+    return np.exp(log_physics(rows, *read(parameters), sms, START[table]["step"])
+                  + design(rows, empty_corrections(table), sms) @ values)
 
 
-def evaluate(curve, rows, table):
+def evaluate(curve, rows):
     """Microseconds of a curve object as the document carries it (and as C++ evaluates it)."""
     kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
-    sms, corrections = curve["physics"]["sms"], curve["corrections"]
+    physics, corrections = curve["physics"], curve["corrections"]
     values = np.concatenate([corrections["values"]]
-                            + [term["values"] for term in corrections["waves"]])
-    return np.exp(log_physics(rows, kernel, curve["physics"], sms)
-                  + design(rows, table, sms) @ values)
+                            + [term["values"] for term in corrections["terms"]])
+    return np.exp(log_physics(rows, kernel, physics, physics["sms"], physics["step"])
+                  + design(rows, corrections, physics["sms"]) @ values)
 
 
 def held_out(rows, table, sms):
@@ -316,24 +338,21 @@ def figure(value):
 def describe(model, table, sms):
     """The model part of the curve object."""
     kernel, shared = read(model[0])
-    sizes = [len(axis) for axis in GRIDS[table]]
-    values = [float(each) for each in model[1]]
-    at, waves = int(np.prod(sizes)), []
-    for tile in WAVE_TILES:
-        width = len(SLACK_KNOTS) * len(WAVE_KNOTS)
-        waves.append({"rows": tile[0], "columns": tile[1], "x": "log2_idle", "y": "log2_waves",
-                      "x_knots": SLACK_KNOTS, "y_knots": WAVE_KNOTS, "values": values[at:at + width]})
+    corrections, values = empty_corrections(table), [float(each) for each in model[1]]
+    at = int(np.prod([len(axis) for axis in GRIDS[table]]))
+    corrections["values"] = values[:at]
+    for term in corrections["terms"]:
+        width = len(term["x_knots"]) * len(term["y_knots"])
+        term["values"] = values[at:at + width]
         at += width
     return {
         "model": "tile-kernels",
-        "physics": {"sms": sms, "step": STEP,
+        "physics": {"sms": sms, "step": START[table]["step"],
                     **{name: figure(value) for name, value in shared.items()},
                     "splits": SPLITS.tolist()},
         "kernels": {"rows": TILES[:, 0].tolist(), "columns": TILES[:, 1].tolist(),
                     **{name: [figure(each) for each in column] for name, column in kernel.items()}},
-        "corrections": {
-            **{f"{name}_knots": list(axis) for name, axis in zip("mnk", GRIDS[table])},
-            "values": values[:int(np.prod(sizes))], "waves": waves}}
+        "corrections": corrections}
 
 
 def checks(rows, predicted):

@@ -1,0 +1,201 @@
+#include "sim/profile/gemm_curve.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/profile/profile.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using profile::GemmCurve;
+using profile::Support;
+
+namespace {
+
+// One kernel of 128 x 128 tiles on 2 SMs: 3 us a step of 64, 5 us a tile, 7 us to launch; memory,
+// throttling and corrections too small to see.
+nlohmann::json small_curve() {
+  return nlohmann::json::parse(R"({
+    "physics": {"sms": 2, "step": 64, "launch_us": 7, "dram_bytes_per_us": 1e30,
+                "l2_bytes_per_us": 1e30, "l2_bytes": 1, "l2_sharpness": 4, "weight_copies": 6,
+                "ramp_us": 1e-30, "overlap_power": 2, "choice_power": 50, "throttle": 1e-30,
+                "throttle_us": 1, "throttle_tflops": 1, "reduce_us": 4,
+                "reduce_us_per_element": 1e-3, "choice_reduce_us": 4,
+                "choice_reduce_us_per_element": 1e-3, "splits": [1]},
+    "kernels": {"rows": [128], "columns": [128], "step_us": [3], "tile_us": [5], "overlap": [0],
+                "choice_step_us": [3], "choice_tile_us": [5], "choice_overlap": [0]},
+    "corrections": {"m_knots": [0, 20], "n_knots": [0, 20], "k_knots": [0, 20],
+                    "values": [0, 0, 0, 0, 0, 0, 0, 0], "terms": []},
+    "valid": {"m": [1, 8192], "n": [32, 65536], "k": [32, 65536]},
+    "origin": "published",
+    "residual": {"by": "time_us", "median_abs": 0.05, "p90_abs": 0.1, "method": "made up",
+                 "regions": [{"region": "all", "from": 0, "below": null, "n": 100,
+                              "median_abs": 0.05, "p90_abs": 0.1, "q05": -0.1, "q95": 0.2}]}})");
+}
+
+GemmCurve read(const nlohmann::json& curve) {
+  return GemmCurve(Document::parse(curve.dump(), "curve.json").root());
+}
+
+double time_us(const nlohmann::json& curve, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return read(curve).estimate(m, n, k).time_us;
+}
+
+}  // namespace
+
+TEST_CASE("tiles run in whole waves over the SMs") {
+  // 2 x 2 tiles on 2 SMs: 2 waves, each 10 steps of k and a tile.
+  CHECK(time_us(small_curve(), 256, 256, 640) == Approx(7 + 2 * (10 * 3 + 5)));
+  // One row more opens a third row of tiles: 6 tiles, 3 waves; one more element of k an 11th step.
+  CHECK(time_us(small_curve(), 257, 256, 640) == Approx(7 + 3 * (10 * 3 + 5)));
+  CHECK(time_us(small_curve(), 256, 256, 641) == Approx(7 + 2 * (11 * 3 + 5)));
+  // A single tile occupies a whole wave.
+  CHECK(time_us(small_curve(), 1, 1, 64) == Approx(7 + 3 + 5));
+}
+
+TEST_CASE("overlap turns whole waves into fractional ones, never below one") {
+  nlohmann::json curve = small_curve();
+  curve["kernels"]["overlap"] = {0.5};
+  // 3 tiles on 2 SMs: 1.5 waves; half way between 2 and 1.5.
+  CHECK(time_us(curve, 3 * 128, 128, 64) == Approx(7 + 1.75 * (3 + 5)));
+  CHECK(time_us(curve, 128, 128, 64) == Approx(7 + 3 + 5));
+}
+
+TEST_CASE("memory bounds a product beside its compute") {
+  nlohmann::json curve = small_curve();
+  curve["physics"]["dram_bytes_per_us"] = 100;
+  curve["physics"]["l2_bytes_per_us"] = 1e30;
+  // Everything exceeds the L2 of 1 byte: 2 (128 x 64 + 64 x 128 + 128 x 128) bytes at 100 per us,
+  // and the root of squares with the compute of 3 + 5 us.
+  const double memory = 2 * (128 * 64 + 64 * 128 + 128 * 128) / 100.0;
+  CHECK(time_us(curve, 128, 128, 64) == Approx(7 + std::hypot(8, memory)));
+  // All of it in L2, whose rate is unlimited here, but for the copies of the weights (64 x 128 of
+  // 6 copies exceed it): only they come from DRAM.
+  curve["physics"]["l2_bytes"] = 90000;
+  curve["physics"]["l2_sharpness"] = 1000;
+  const double weights = 2 * 64 * 128 / 100.0;
+  CHECK(time_us(curve, 128, 128, 64) == Approx(7 + std::hypot(8, weights)));
+}
+
+TEST_CASE("the library runs what it believes is fastest") {
+  nlohmann::json curve = small_curve();
+  auto& kernels = curve["kernels"];
+  kernels["rows"] = {128, 128};
+  kernels["columns"] = {128, 128};
+  kernels["step_us"] = {3, 1};
+  kernels["tile_us"] = {5, 5};
+  kernels["overlap"] = {0, 0};
+  kernels["choice_step_us"] = {3, 30};
+  kernels["choice_tile_us"] = {5, 5};
+  kernels["choice_overlap"] = {0, 0};
+  // The second kernel would take 7 + 1 + 5 us but is believed to take 7 + 30 + 5.
+  CHECK(time_us(curve, 128, 128, 64) == Approx(7 + 3 + 5));
+  // With no preference between them the answer is the geometric mean.
+  kernels["choice_step_us"] = {3, 3};
+  CHECK(time_us(curve, 128, 128, 64) == Approx(std::sqrt(15.0 * 13.0)));
+}
+
+TEST_CASE("a split of k fills the SMs and pays for the reduction") {
+  nlohmann::json curve = small_curve();
+  curve["physics"]["splits"] = {1, 2};
+  // One tile of 100 steps: unsplit 7 + 300 + 5; in two 7 + 150 + 5 + 4 + 128 x 128 x 2 / 1000.
+  const double split = 7 + 150 + 5 + 4 + 128 * 128 * 2 * 1e-3;
+  CHECK(time_us(curve, 128, 128, 6400) == Approx(split).epsilon(1e-9));
+  // Four tiles fill both SMs already: split, they would take 762 us, which the choice rules out
+  // but for a weight of (617 / 762)^50.
+  CHECK(time_us(curve, 256, 256, 6400) == Approx(7 + 2 * (300 + 5)).epsilon(1e-5));
+}
+
+TEST_CASE("sustained load lengthens a product by the square of the load") {
+  nlohmann::json curve = small_curve();
+  curve["physics"]["throttle"] = 0.1;
+  const double us = 7 + 3 + 5;
+  const double load = 2.0 * 128 * 128 * 64 / us / 1e6;
+  CHECK(time_us(curve, 128, 128, 64) ==
+        Approx(us * std::exp(0.1 * load * load * us / (us + 1))));
+}
+
+TEST_CASE("corrections are linear between their knots and constant beyond") {
+  nlohmann::json curve = small_curve();
+  // Values [m, n, k], k fastest: 0 at k = 2^0, 1 at k = 2^20.
+  curve["corrections"]["values"] = {0, 1, 0, 1, 0, 1, 0, 1};
+  CHECK(time_us(curve, 128, 128, 64) == Approx((7 + 3 + 5) * std::exp(6.0 / 20)));
+  // 3 tiles on 2 SMs: 2 whole waves over 1.5 of work, log2 (4 / 3) idle; log2 1.5 waves.
+  curve["corrections"]["values"] = {0, 0, 0, 0, 0, 0, 0, 0};
+  curve["corrections"]["terms"] = {{{"rows", 128}, {"columns", 128}, {"x", "log2_idle"},
+                                    {"y", "log2_waves"}, {"x_knots", {0, 1}},
+                                    {"y_knots", {-1, 1}}, {"values", {0, 0, 2, 2}}}};
+  CHECK(time_us(curve, 384, 128, 64) ==
+        Approx((7 + 2 * (3 + 5)) * std::exp(2 * std::log2(4.0 / 3))));
+}
+
+TEST_CASE("beyond the measured sizes a product is flagged, its bar widened, and at last refused") {
+  const GemmCurve curve = read(small_curve());
+  const auto inside = curve.estimate(8192, 4096, 4096);
+  CHECK(inside.support == Support::interpolated);
+  CHECK(inside.time_us_p05 == Approx(inside.time_us * 0.9));
+  CHECK(inside.time_us_p95 == Approx(inside.time_us * 1.2));
+  const auto beyond = curve.estimate(32768, 4096, 4096);
+  CHECK(beyond.support == Support::extrapolated);
+  CHECK(beyond.time_us_p95 / beyond.time_us > 1.3);
+  CHECK(beyond.time_us_p05 / beyond.time_us < 0.85);
+  // Efficiency stays what it was, in whole waves: four times the rows, four times the waves.
+  CHECK(beyond.time_us - 7 == Approx(4 * (inside.time_us - 7)));
+  CHECK(curve.estimate(16384, 8, 4096).support == Support::extrapolated);
+  CHECK_THROWS_WITH(curve.estimate(1 << 20, 4096, 4096), ContainsSubstring("smaller products"));
+  CHECK_THROWS_AS(curve.estimate(0, 4096, 4096), UsageError);
+  CHECK_THROWS_WITH(curve.estimate(16, -1, 4096), ContainsSubstring("at least 1"));
+}
+
+TEST_CASE("a malformed product curve is refused by file and key") {
+  nlohmann::json curve = small_curve();
+  curve["kernels"]["overlap"] = {1.5};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("curve.json") && ContainsSubstring("overlap"));
+  curve = small_curve();
+  curve["kernels"]["tile_us"] = {1, 2};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("tile_us"));
+  curve = small_curve();
+  curve["physics"].erase("l2_bytes");
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("l2_bytes"));
+  curve = small_curve();
+  curve["corrections"]["values"] = {0, 0};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("values"));
+  curve = small_curve();
+  curve["valid"]["m"] = {8192, 1};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("/valid/m"));
+  curve = small_curve();
+  curve["corrections"]["m_knots"] = {3, 3};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("ascend"));
+}
+
+TEST_CASE("shipped products are physical where no point was measured") {
+  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
+    const auto machine =
+        profile::Profile::load(fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
+    const double peak = machine.device().peak_bf16_flops;
+    for (const auto& [n, k] : {std::pair{22016, 4096}, {11008, 4096}, {4096, 11008}, {32000, 4096},
+                               {28672, 4096}, {4096, 14336}, {12288, 4096}, {14336, 4096}}) {
+      double previous_us = 0;
+      for (std::int64_t m = 2048; m <= 65536; m *= 2) {
+        INFO(name << " " << m << " x " << n << " x " << k);
+        const auto estimate = machine.gemm(m, n, k);
+        const double share =
+            2.0 * static_cast<double>(m) * n * k / (estimate.time_us * 1e-6) / peak;
+        CHECK(share > 0.6);
+        CHECK(share < 0.95);
+        CHECK(estimate.time_us > 1.6 * previous_us);
+        CHECK(estimate.time_us_p05 < estimate.time_us);
+        CHECK(estimate.time_us_p95 > estimate.time_us);
+        previous_us = estimate.time_us;
+      }
+      // The law beyond the largest m measured: efficiency stays, up to waves and clock.
+      const double ratio =
+          machine.gemm(131072, n, k).time_us / machine.gemm(65536, n, k).time_us;
+      CHECK(ratio == Approx(2).epsilon(0.03));
+    }
+  }
+}

@@ -1,0 +1,231 @@
+#include "sim/profile/expert_ffn_curve.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/profile/collective_curve.hpp"
+
+namespace moesim::profile {
+
+namespace {
+
+// How far beyond the measured sizes the tile model is trusted to carry.
+constexpr double kFurthestOctaves = 4;
+// The widest vector load of the kernels, in elements.
+constexpr std::int64_t kAlignment = 16;
+
+void check_sizes(std::int64_t rows, std::int64_t hidden, std::int64_t ffn, std::int64_t experts) {
+  if (rows < 0 || hidden < 1 || ffn < 1 || experts < 1) {
+    throw UsageError(fmt::format(
+        "expert-ffn: {} rows, hidden {}, ffn {}, {} experts: expected rows of at least 0 and sizes "
+        "of at least 1",
+        rows, hidden, ffn, experts));
+  }
+  if (hidden % kAlignment != 0 || ffn % kAlignment != 0) {
+    throw Error(fmt::format(
+        "expert-ffn: hidden {}, ffn {}: the curve holds for multiples of {}; other sizes run up to "
+        "twice as long; pad the sizes, or measure them",
+        hidden, ffn, kAlignment));
+  }
+}
+
+}  // namespace
+
+double ExpertFfnCurve::Range::octaves_outside(double value) const {
+  return std::max({std::log2(value / high), std::log2(low / value), 0.0});
+}
+
+ExpertFfnCurve::Variable ExpertFfnCurve::read_variable(const Node& node, const std::string& name) {
+  constexpr std::array<const char*, variable_count> names = {"log2_rows_per_expert", "log2_ffn",
+                                                             "log2_experts", "log2_hidden"};
+  for (int variable = 0; variable < variable_count; ++variable) {
+    if (name == names.at(static_cast<std::size_t>(variable))) return Variable(variable);
+  }
+  node.fail("unknown variable '" + name + "'");
+}
+
+ExpertFfnCurve::Range ExpertFfnCurve::read_range(const Node& node, const std::string& key) {
+  const std::vector<double> bounds = node.numbers(key);
+  if (bounds.size() != 2 || !(bounds[0] > 0) || !(bounds[1] >= bounds[0])) {
+    node.fail("expected [lowest, highest], above 0", key);
+  }
+  return {bounds[0], bounds[1]};
+}
+
+void ExpertFfnCurve::read_kernels(const Node& node) {
+  constexpr std::array<const char*, 5> columns = {"rows", "columns", "step_us", "tile_us",
+                                                  "overlap"};
+  std::array<std::vector<double>, columns.size()> table;
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    table.at(column) = node.numbers(columns.at(column));
+    if (table.at(column).size() != table[0].size() || table.at(column).empty()) {
+      node.fail("expected one figure per kernel", columns.at(column));
+    }
+    const double least = column < 2 ? 1 : 0;
+    const double most = column == 4 ? 1 : std::numeric_limits<double>::max();
+    for (const double value : table.at(column)) {
+      if (!(value >= least && value <= most)) {
+        node.fail(fmt::format("expected figures from {:g} to {:g}", least, most),
+                  columns.at(column));
+      }
+    }
+  }
+  for (std::size_t row = 0; row < table[0].size(); ++row) {
+    kernels_.push_back(
+        {table[0][row], table[1][row], table[2][row], table[3][row], table[4][row]});
+  }
+}
+
+ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")) {
+  const Node physics = node.at("physics");
+  const std::array<std::pair<const char*, double*>, 8> figures = {
+      {{"sms", &sms_},
+       {"step", &step_},
+       {"launch_us", &launch_us_},
+       {"dram_bytes_per_us", &dram_bytes_per_us_},
+       {"row_bytes_per_us", &row_bytes_per_us_},
+       {"expert_us", &expert_us_},
+       {"overlap_power", &overlap_power_},
+       {"choice_power", &choice_power_}}};
+  for (const auto& [name, figure] : figures) *figure = physics.positive(name);
+  read_kernels(node.at("kernels"));
+  for (const Node& item : node.items("corrections")) {
+    LogGrid grid(item);
+    const Variable x = read_variable(item, grid.x());
+    const Variable y = read_variable(item, grid.y());
+    terms_.push_back({std::move(grid), x, y});
+  }
+  const Node valid = node.at("valid");
+  rows_range_ = read_range(valid, "rows_per_expert");
+  hidden_range_ = read_range(valid, "hidden");
+  ffn_range_ = read_range(valid, "ffn");
+  experts_range_ = read_range(valid, "experts");
+  origin_ = read_origin(node, "origin");
+  balanced_origin_ = node.has("balanced_origin") ? read_origin(node, "balanced_origin") : origin_;
+}
+
+void ExpertFfnCurve::add(Load& load, double experts, double rows) const {
+  load.experts += experts;
+  if (rows <= 0) return;
+  load.rows += experts * rows;
+  load.active += experts;
+  for (std::size_t kernel = 0; kernel < kernels_.size(); ++kernel) {
+    load.blocks[kernel] += experts * std::ceil(rows / kernels_[kernel].rows);
+  }
+}
+
+// One grouped product [rows, deep] x [deep, wide].
+double ExpertFfnCurve::product_us(const Load& load, std::size_t kernel, double deep,
+                                  double wide) const {
+  const Kernel& tile = kernels_[kernel];
+  const double waves = load.blocks[kernel] * std::ceil(wide / tile.columns) / sms_;
+  const double whole = std::ceil(waves);
+  const double run = whole + tile.overlap * (std::max(waves, 1.0) - whole);
+  const double compute = run * (std::ceil(deep / step_) * tile.step_us + tile.tile_us);
+  const double moved = 2 * load.active * wide * deep + 2 * load.rows * (wide + deep);
+  const double memory = moved / dram_bytes_per_us_;
+  return std::pow(std::pow(compute, overlap_power_) + std::pow(memory, overlap_power_),
+                  1 / overlap_power_);
+}
+
+double ExpertFfnCurve::chosen_log_us(const Load& load, double hidden, double ffn) const {
+  // The activation reads 2 ffn and writes ffn per row; the sum reads and writes hidden.
+  const double between = 2 * load.rows * (3 * ffn + 2 * hidden) / row_bytes_per_us_;
+  std::vector<double> times;
+  times.reserve(kernels_.size());
+  for (std::size_t kernel = 0; kernel < kernels_.size(); ++kernel) {
+    times.push_back(product_us(load, kernel, hidden, 2 * ffn) +
+                    product_us(load, kernel, ffn, hidden) + launch_us_ + between +
+                    load.active * expert_us_);
+  }
+  const double lowest = *std::min_element(times.begin(), times.end());
+  double sum = 0;
+  double weight_sum = 0;
+  for (const double time : times) {
+    const double weight = std::pow(lowest / time, choice_power_);
+    sum += weight * std::log(time);
+    weight_sum += weight;
+  }
+  return sum / weight_sum;
+}
+
+double ExpertFfnCurve::octaves_outside(const Load& load, double hidden, double ffn) const {
+  const std::array<std::pair<const Range*, double>, 4> asked = {
+      {{&rows_range_, load.rows / load.experts},
+       {&hidden_range_, hidden},
+       {&ffn_range_, ffn},
+       {&experts_range_, load.experts}}};
+  double octaves = 0;
+  for (const auto& [range, value] : asked) {
+    const double outside = range->octaves_outside(value);
+    if (outside > kFurthestOctaves) {
+      throw Error(fmt::format(
+          "expert-ffn: {:g} rows over {:g} experts, hidden {:g}, ffn {:g}: more than {:g} times "
+          "outside the measured rows per expert {:g}..{:g}, hidden {:g}..{:g}, ffn {:g}..{:g}, "
+          "experts {:g}..{:g}; use GEMMs, or measure it",
+          load.rows, load.experts, hidden, ffn, std::exp2(kFurthestOctaves), rows_range_.low,
+          rows_range_.high, hidden_range_.low, hidden_range_.high, ffn_range_.low, ffn_range_.high,
+          experts_range_.low, experts_range_.high));
+    }
+    octaves += outside;
+  }
+  return octaves;
+}
+
+Estimate ExpertFfnCurve::at_load(const Load& load, std::int64_t hidden, std::int64_t ffn) const {
+  Estimate estimate;
+  estimate.origin = load.balanced ? balanced_origin_ : origin_;
+  if (load.rows <= 0) {  // the kernels are launched and find nothing to do
+    residual_.apply(launch_us_, launch_us_, 1, estimate);
+    estimate.support = Support::extrapolated;
+    return estimate;
+  }
+  const auto wide = static_cast<double>(hidden);
+  const auto inner = static_cast<double>(ffn);
+  const double octaves = octaves_outside(load, wide, inner);
+  std::array<double, variable_count> known{};
+  known[log2_rows_per_expert] = std::log2(load.rows / load.experts);
+  known[log2_ffn] = std::log2(inner);
+  known[log2_experts] = std::log2(load.experts);
+  known[log2_hidden] = std::log2(wide);
+  double log_us = chosen_log_us(load, wide, inner);
+  for (const Term& term : terms_) log_us += term.grid.at(known.at(term.x), known.at(term.y));
+  const double us = std::exp(log_us);
+  residual_.apply(us, us, widening(octaves), estimate);
+  estimate.support = octaves > 0 ? Support::extrapolated : Support::interpolated;
+  return estimate;
+}
+
+Estimate ExpertFfnCurve::estimate(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
+                                  std::int64_t experts) const {
+  check_sizes(rows, hidden, ffn, experts);
+  Load load;
+  load.blocks.assign(kernels_.size(), 0);
+  const std::int64_t more = rows % experts;
+  add(load, static_cast<double>(experts - more), static_cast<double>(rows / experts));
+  if (more > 0) add(load, static_cast<double>(more), static_cast<double>(rows / experts + 1));
+  return at_load(load, hidden, ffn);
+}
+
+Estimate ExpertFfnCurve::estimate(std::span<const std::int64_t> rows_per_expert,
+                                  std::int64_t hidden, std::int64_t ffn) const {
+  const auto count = static_cast<std::int64_t>(rows_per_expert.size());
+  check_sizes(0, hidden, ffn, count);
+  Load load;
+  load.blocks.assign(kernels_.size(), 0);
+  for (const std::int64_t rows : rows_per_expert) {
+    check_sizes(rows, hidden, ffn, count);
+    add(load, 1, static_cast<double>(rows));
+  }
+  const auto [least, most] = std::minmax_element(rows_per_expert.begin(), rows_per_expert.end());
+  load.balanced = *most - *least <= 1;
+  return at_load(load, hidden, ffn);
+}
+
+}  // namespace moesim::profile

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/document.hpp"
+#include "sim/profile/estimate.hpp"
+#include "sim/profile/log_grid.hpp"
+#include "sim/profile/residual.hpp"
+
+namespace moesim::profile {
+
+// The time of the SwiGLU FFNs of a GPU's local experts, forward, bf16, in the fused Triton kernels
+// of serving engines: a grouped product [rows, hidden] x [hidden, 2 ffn], the activation, a grouped
+// product [rows, ffn] x [ffn, hidden], the weighted sum. Physics: each expert's rows are cut into
+// blocks of a kernel's tile height, the last one part empty; tiles run in waves over the SMs; the
+// weights of every expert that has rows and all activations pass through memory beside them; the
+// kernel is chosen by time, not quite sharply. Then small corrections in log time.
+class ExpertFfnCurve {
+ public:
+  // From a curve of model "grouped-tiles"; errors name file and key.
+  explicit ExpertFfnCurve(const Node& node);
+
+  // `rows` in total, spread evenly over `experts`. Throws UsageError for negative rows and sizes
+  // below 1, Error for an ffn or hidden size that is no multiple of 16 (such kernels run up to
+  // twice as long; none is fitted) or far beyond what was measured.
+  Estimate estimate(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
+                    std::int64_t experts) const;
+  // The same with each expert's own number of rows.
+  Estimate estimate(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
+                    std::int64_t ffn) const;
+
+  const Residual& residual() const { return residual_; }
+
+ private:
+  struct Kernel {
+    double rows;     // of one expert, per block
+    double columns;
+    double step_us;  // one step of the inner dimension of one tile
+    double tile_us;  // prologue and epilogue of a tile
+    double overlap;  // 0: whole waves; 1: fractional ones
+  };
+  struct Load {
+    double rows = 0;
+    double experts = 0;
+    double active = 0;           // experts that have rows
+    std::vector<double> blocks;  // by kernel
+    bool balanced = true;
+  };
+  enum Variable { log2_rows_per_expert, log2_ffn, log2_experts, log2_hidden, variable_count };
+  struct Term {
+    LogGrid grid;
+    Variable x;
+    Variable y;
+  };
+  struct Range {
+    double low;
+    double high;
+    double octaves_outside(double value) const;
+  };
+
+  static Variable read_variable(const Node& node, const std::string& name);
+  static Range read_range(const Node& node, const std::string& key);
+  void read_kernels(const Node& node);
+  void add(Load& load, double experts, double rows) const;
+  double product_us(const Load& load, std::size_t kernel, double deep, double wide) const;
+  double chosen_log_us(const Load& load, double hidden, double ffn) const;
+  double octaves_outside(const Load& load, double hidden, double ffn) const;
+  Estimate at_load(const Load& load, std::int64_t hidden, std::int64_t ffn) const;
+
+  double sms_ = 0;
+  double step_ = 0;
+  double launch_us_ = 0;
+  double dram_bytes_per_us_ = 0;
+  double row_bytes_per_us_ = 0;
+  double expert_us_ = 0;
+  double overlap_power_ = 0;
+  double choice_power_ = 0;
+  std::vector<Kernel> kernels_;
+  std::vector<Term> terms_;
+  Range rows_range_{};  // per expert
+  Range hidden_range_{};
+  Range ffn_range_{};
+  Range experts_range_{};
+  Origin origin_ = Origin::published;
+  Origin balanced_origin_ = Origin::published;
+  Residual residual_;
+};
+
+}  // namespace moesim::profile

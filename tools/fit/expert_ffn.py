@@ -1,0 +1,213 @@
+"""Expert FFNs (SwiGLU, bf16) in the fused Triton kernels of serving engines, from published sweeps
+(moe_compute_{a100,h100}.csv.gz).
+
+Two grouped products over blocks of rows of one expert each, an activation between them, a sum
+after (sim/profile/expert_ffn_curve.hpp says the physics), fitted in log time, then small
+corrections. Loads: the sweeps' own rule (balanced round-robin, or a power law sampled per call),
+reproduced here as expected numbers of blocks."""
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+
+from tools.fit import common, gemm
+
+TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100"}
+SOURCE = "vLLM fused MoE sweep (Triton) of ai-dynamo/aiconfigurator (Apache-2.0)"
+FOLDS = 5
+METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
+LOAD = ["num_tokens", "topk", "num_experts", "moe_ep_size", "distribution"]
+SHAPE = [*LOAD, "hidden_size", "inter_size", "moe_tp_size"]
+DRAWS, FIT_POINTS = 8, 3000
+
+# Tile shapes [rows of one expert, columns] of the modelled kernels.
+TILES = np.array([(16, 64), (16, 128), (32, 128), (64, 128), (128, 128), (128, 256)], float)
+BLOCKS = np.unique(TILES[:, 0])
+STEP = 64
+KERNEL = ("step_us", "tile_us", "overlap")
+SHARED = ("launch_us", "dram_bytes_per_us", "overlap_power", "choice_power", "row_bytes_per_us",
+          "expert_us")
+START = {"a100": (200, 1.5e6), "h100": (550, 2.6e6)}  # TFLOP/s, DRAM bytes/us
+# Corrections: bilinear grids in log2, and how strongly their knots are held together and at zero.
+ROWS_KNOTS = [-3, 0, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]
+TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11, 12, 14]),
+         ("log2_rows_per_expert", ROWS_KNOTS, "log2_experts", [0, 1, 2, 3, 4, 5, 6, 7, 9]),
+         ("log2_hidden", [11, 11.6, 12, 12.6, 13], "log2_ffn", [4, 6, 8, 10, 12, 14]))
+SMOOTHNESS, SHRINKAGE, FLOOR = 3.0, 1.0, 0.01
+
+
+def load(data, table):
+    rows = pd.read_csv(data / f"moe_compute_{table}.csv.gz")
+    rows = rows[rows.moe_dtype == "bfloat16"].sort_values(SHAPE).reset_index(drop=True)
+    rows["time_us"] = 1e3 * rows.latency_ms
+    return with_blocks(rows)
+
+
+def balanced_counts(tokens, choices, experts):
+    """Rows per expert under the sweep's round-robin: choice i of token t takes expert t + i s."""
+    stride = -(-experts // choices)
+    token = np.arange(tokens) if tokens >= stride else np.arange(tokens) * stride / tokens
+    picks = (token[:, None] + np.arange(choices) * stride).astype(int) % experts
+    return np.bincount(picks.ravel(), minlength=experts)
+
+
+def power_law_counts(tokens, choices, experts, groups, exponent, random):
+    """Rows per expert of one draw of the sweep's power law; the busiest group of experts comes
+    first, as the sweep times that one."""
+    low, high = (1, 0.8 * tokens) if tokens * choices > experts else (0.01, 2)
+    power = 1 - exponent
+    sample = ((high**power - low**power) * random.random(experts) + low**power) ** (1 / power)
+    total = tokens * choices
+    counts = np.round(sample / sample.sum() * total).astype(int)
+    order = np.argsort(-counts)
+    missing = total - counts.sum()
+    if missing > 0:
+        counts += np.bincount(order[np.arange(missing) % experts], minlength=experts)
+    for _ in range(max(-missing, 0)):
+        counts[np.argmax(counts)] -= 1
+    by_group = counts.reshape(groups, -1)
+    busiest = by_group.sum(1).argmax()
+    by_group[[0, busiest]] = by_group[[busiest, 0]]
+    counts = by_group.ravel()
+    # A token takes an expert once; what it would take again goes to another expert.
+    excess = np.maximum(counts - tokens, 0).sum()
+    counts = np.minimum(counts, tokens)
+    counts[np.argmin(counts)] += excess
+    return counts
+
+
+def expected_blocks(tokens, choices, experts, groups, distribution):
+    """Expected figures of the first group: its rows, its experts with rows, blocks per size."""
+    if distribution == "balanced":
+        draws = [balanced_counts(tokens, choices, experts)]
+    else:
+        exponent = float(distribution.rsplit("_", 1)[1])
+        random = np.random.default_rng([common.SEED, tokens, choices, experts, groups])
+        draws = [power_law_counts(tokens, choices, experts, groups, exponent, random)
+                 for _ in range(DRAWS)]
+    local = np.array(draws)[:, :experts // groups]
+    return [local.sum(1).mean(), (local > 0).sum(1).mean(),
+            *(np.ceil(local / block).sum(1).mean() for block in BLOCKS)]
+
+
+def with_blocks(rows):
+    loads = rows[LOAD].drop_duplicates()
+    figures = [expected_blocks(*each) for each in loads.itertuples(index=False)]
+    names = ["rows", "active", *(f"blocks_{int(block)}" for block in BLOCKS)]
+    loads = pd.concat([loads.reset_index(drop=True), pd.DataFrame(figures, columns=names)], axis=1)
+    rows = rows.merge(loads, on=LOAD, how="left")
+    rows["ffn"] = rows.inter_size // rows.moe_tp_size
+    rows["hidden"] = rows.hidden_size
+    rows["experts"] = rows.num_experts // rows.moe_ep_size
+    # Rows of other ranks' experts still pass through the activation and the sum.
+    rows["routed"] = rows.num_tokens * rows.topk
+    return rows
+
+
+def read(parameters):
+    count = len(TILES) * len(KERNEL)
+    step, tile, overlap = parameters[:count].reshape(len(TILES), -1).T
+    kernel = {"step_us": np.exp(step), "tile_us": np.exp(tile),
+              "overlap": 1 / (1 + np.exp(-overlap))}
+    shared = dict(zip(SHARED, np.exp(parameters[count:])))
+    shared["overlap_power"] += 1
+    return kernel, shared
+
+
+def log_physics(rows, kernel, shared, sms):
+    """Log microseconds of the model without corrections."""
+    column = {name: rows[name].to_numpy(float)[:, None]
+              for name in ("hidden", "ffn", "rows", "active", "routed")}
+    blocks = rows[[f"blocks_{int(block)}" for block in TILES[:, 0]]].to_numpy(float)
+    power, times = shared["overlap_power"], 0.0
+    for deep, wide in (("hidden", 2 * column["ffn"]), ("ffn", column["hidden"])):
+        waves = blocks * np.ceil(wide / TILES[:, 1]) / sms
+        whole = np.ceil(waves)
+        run = whole + kernel["overlap"] * (np.maximum(waves, 1) - whole)
+        compute = run * (np.ceil(column[deep] / STEP) * kernel["step_us"] + kernel["tile_us"])
+        moved = (2 * column["active"] * wide * column[deep]
+                 + 2 * column["rows"] * (wide + column[deep]))
+        memory = moved / shared["dram_bytes_per_us"]
+        times = times + (compute**power + memory**power) ** (1 / power)
+    between = 2 * column["routed"] * (3 * column["ffn"] + 2 * column["hidden"])
+    total = np.log(times + shared["launch_us"] + between / shared["row_bytes_per_us"]
+                   + column["active"] * shared["expert_us"])
+    weights = np.exp(-shared["choice_power"] * (total - total.min(1, keepdims=True)))
+    return (weights * total).sum(1) / weights.sum(1)
+
+
+def start(table, sms):
+    peak, dram = START[table]
+    steps = np.log(2 * TILES.prod(1) * STEP / (peak * 1e6 / sms)
+                   / np.minimum(1, TILES[:, 0] / 64 + 0.25))
+    kernels = np.stack([steps, np.zeros(len(TILES)), np.zeros(len(TILES))], 1)
+    return np.append(kernels.ravel(), np.log([12, dram, 2, 15, 2 * dram, 0.05]))
+
+
+def fit_physics(rows, table, sms):
+    if len(rows) > FIT_POINTS:
+        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), FIT_POINTS, False)]
+    target, origin = np.log(rows.time_us.to_numpy()), start(table, sms)
+    # The last residuals hold the parameters near their start where the data say nothing.
+    errors = lambda at: np.append(log_physics(rows, *read(at), sms) - target, 0.02 * (at - origin))
+    found = least_squares(errors, origin, loss="soft_l1", f_scale=0.05, max_nfev=40,
+                          bounds=(origin - 4, origin + 4))
+    return np.round(found.x, 6)
+
+
+def variables(rows):
+    figure = {name: rows[name].to_numpy(float) for name in ("rows", "experts", "ffn", "hidden")}
+    return {"log2_rows_per_expert": np.log2(figure["rows"] / figure["experts"]),
+            **{f"log2_{name}": np.log2(figure[name]) for name in ("ffn", "experts", "hidden")}}
+
+
+def design(rows, corrections):
+    known = variables(rows)
+    return np.hstack([gemm.product((known[term["x"]], known[term["y"]]),
+                                   (term["x_knots"], term["y_knots"])).toarray()
+                      for term in corrections])
+
+
+def empty_corrections():
+    return [{"x": x, "y": y, "x_knots": x_knots, "y_knots": y_knots}
+            for x, x_knots, y, y_knots in TERMS]
+
+
+def penalty():
+    forms = []
+    for _, x_knots, _, y_knots in TERMS:
+        across, along = (np.diff(np.eye(len(knots)), axis=0) for knots in (x_knots, y_knots))
+        forms.append(SMOOTHNESS * (np.kron(across.T @ across, np.eye(len(y_knots)))
+                                   + np.kron(np.eye(len(x_knots)), along.T @ along))
+                     + SHRINKAGE * np.eye(len(x_knots) * len(y_knots)))
+    return gemm.block_diag(*forms)
+
+
+def fit_corrections(rows, errors):
+    weights_of, form = design(rows, empty_corrections()), penalty()
+    values = np.zeros(weights_of.shape[1])
+    for _ in range(7):
+        trust = 1 / np.maximum(np.abs(errors - weights_of @ values), FLOOR)
+        values = np.linalg.solve(weights_of.T @ (weights_of * trust[:, None]) + form,
+                                 weights_of.T @ (trust * errors))
+    return np.round(values, 5)
+
+
+def fit(rows, table, sms):
+    parameters = fit_physics(rows, table, sms)
+    errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *read(parameters), sms)
+    return parameters, fit_corrections(rows, errors)
+
+
+def predict(model, rows, sms):
+    parameters, values = model
+    return np.exp(log_physics(rows, *read(parameters), sms)
+                  + design(rows, empty_corrections()) @ values)
+
+
+def held_out(rows, table, sms):
+    fold = common.folds_by_group(rows[SHAPE].astype(str).to_numpy(), FOLDS)
+    predicted = np.empty(len(rows))
+    for each in range(FOLDS):
+        predicted[fold == each] = predict(fit(rows[fold != each], table, sms),
+                                          rows[fold == each], sms)
+    return predicted

@@ -12,7 +12,7 @@ needs_binary = pytest.mark.skipif(not Path(BINARY).is_file(),
                                          "sets it")
 # A scenario that takes a fraction of a second.
 SMALL = ("--gpus", "8", "--expert-parallel", "8", "--sequence-length", "512", "--micro-batch", "1",
-         "--replicas", "2")
+         "--replicas", "3")
 
 
 def moesim(*words, cwd=None, env=None, stdout=subprocess.PIPE, timeout=300):

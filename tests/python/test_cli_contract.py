@@ -68,7 +68,7 @@ def test_simulate_json(router, mode):
     assert result["step_ms_p05"] <= result["step_ms"] <= result["step_ms_p95"]
     assert result["tokens_per_s_per_gpu"] == pytest.approx(512 / result["step_ms"] * 1000, rel=1e-7)
     assert result["fits_memory"] is True
-    assert len(result["detail"]["replica_step_ms"]) == 2
+    assert len(result["detail"]["replica_step_ms"]) == 3
     if router == "dense":
         assert result["failed"] is None and result["capacity_factor"] is None
     else:

@@ -1,5 +1,6 @@
 """The two commands and what they are made of: help, options, packages, sums of results."""
 
+import csv
 import os
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
+import measured_points  # noqa: E402
 import summarise  # noqa: E402
 import sweep_table  # noqa: E402
 
@@ -173,3 +175,14 @@ def test_the_sweep_table_has_a_row_per_factor_and_a_column_per_router(tmp_path, 
     assert lines[1].split() == ["CF", "top1", "top2"]
     assert lines[2].split() == ["0.5", "12.3k", "50.00", "%", "-"]
     assert lines[3].split() == ["1", "10.3k", "0.81", "%", "9.0k"]
+
+
+def test_measured_points_of_the_shipped_study_leave_out_the_contradictory_rows(capsys):
+    measured_points.main(str(ROOT / "profiles/studies/zeng2024-speeds.json"))
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    excluded = {(r["router"], r["capacity_factor"]) for r in rows if r["excluded"] == "true"}
+    assert excluded == {("top1", "0.75"), ("top1", "0.5")}
+    drawn = [row for row in rows if row["mode"] == "prefill" and row["excluded"] == "false"]
+    assert len(drawn) == 10
+    first = {"router": "top1", "capacity_factor": "1", "tokens_per_s_per_gpu": "9400"}
+    assert first.items() <= drawn[0].items()

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <map>
 #include <memory>
@@ -42,6 +43,54 @@ std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points)
   return order;
 }
 
+// How long the scenarios of one kind take.
+struct Pace {
+  std::size_t left = 0;
+  std::size_t done = 0;
+  double seconds = 0;
+
+  void add(double duration) {
+    --left;
+    ++done;
+    seconds += duration;
+  }
+};
+
+// Time left from the pace so far. The first scenario of some logits pays for their routing, those
+// that follow find it in the cache: two paces, or the first row would promise hours.
+class Forecast {
+ public:
+  // Scenarios in the order in which they will be begun.
+  void expect(const std::vector<SweepPoint>& points, const std::vector<std::size_t>& waiting) {
+    std::set<std::string> known;
+    opens_.assign(points.size(), false);
+    for (const std::size_t index : waiting) {
+      const std::string key = logits_key(points[index]);
+      opens_[index] = !key.empty() && known.insert(key).second;
+      pace(index).left += 1;
+    }
+  }
+
+  void add(std::size_t index, double seconds) { pace(index).add(seconds); }
+
+  std::optional<double> seconds_left(std::size_t threads) const {
+    double seconds = 0;
+    for (const Pace* kind : {&opening_, &following_}) {
+      if (kind->left == 0) continue;
+      if (kind->done == 0) return std::nullopt;
+      seconds += kind->seconds / static_cast<double>(kind->done) * static_cast<double>(kind->left);
+    }
+    return seconds / static_cast<double>(threads);
+  }
+
+ private:
+  Pace& pace(std::size_t index) { return opens_[index] ? opening_ : following_; }
+
+  std::vector<bool> opens_;
+  Pace opening_;
+  Pace following_;
+};
+
 // The threads of one sweep: each takes the next scenario and puts its row in place.
 class Workers {
  public:
@@ -62,6 +111,8 @@ class Workers {
     for (const std::size_t index : evaluation_order(points)) {
       if (!result_.rows[index]) waiting_.push_back(index);
     }
+    threads_ = std::min(static_cast<std::size_t>(std::max(1, settings.jobs)), waiting_.size());
+    forecast_.expect(points, waiting_);
     announce();
   }
 
@@ -99,7 +150,10 @@ class Workers {
       const std::size_t turn = next_.fetch_add(1);
       if (turn >= waiting_.size()) return;
       try {
-        finish(waiting_[turn], make_row(points_[waiting_[turn]]));
+        const auto start = std::chrono::steady_clock::now();
+        Row row = make_row(points_[waiting_[turn]]);
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        finish(waiting_[turn], std::move(row), taken.count());
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!failure_) failure_ = std::current_exception();
@@ -118,11 +172,13 @@ class Workers {
     }
   }
 
-  void finish(std::size_t index, Row row) {
+  void finish(std::size_t index, Row row, double seconds) {
     const std::lock_guard lock(mutex_);
     if (journal_) journal_->add(index, row);
     result_.rows[index] = std::move(row);
     ++progress_.done;
+    forecast_.add(index, seconds);
+    progress_.seconds_left = forecast_.seconds_left(threads_);
     if (settings_.progress) settings_.progress(progress_);
   }
 
@@ -133,11 +189,13 @@ class Workers {
   routing::RoutingCache cache_;
   std::unique_ptr<Journal> journal_;
   std::vector<std::size_t> waiting_;
+  std::size_t threads_ = 1;
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> failed_{false};
   std::mutex mutex_;  // guards what follows and the journal
   SweepResult result_;
   SweepProgress progress_;
+  Forecast forecast_;
   std::exception_ptr failure_;
 };
 

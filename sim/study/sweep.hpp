@@ -33,6 +33,7 @@ struct SweepProgress {
   std::size_t done = 0;     // rows there are, resumed ones included
   std::size_t resumed = 0;  // of them, taken from the journal
   std::size_t total = 0;
+  std::optional<double> seconds_left;  // once there is something to go by
 };
 
 struct SweepSettings {

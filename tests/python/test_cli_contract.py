@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import signal
 import struct
 import subprocess
@@ -230,6 +231,18 @@ def test_resume_without_an_interrupted_sweep_starts_anew(tmp_path, undisturbed):
 def test_progress_is_plain_lines_off_a_terminal(tmp_path):
     result = moesim(*LONG, "--out", tmp_path / "rows.csv")
     assert "\r" not in result.stderr and "\033" not in result.stderr
+
+
+def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
+    master, slave = os.openpty()
+    process = subprocess.Popen([BINARY, *LONG, "--out", str(tmp_path / "rows.csv")],
+                               stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    assert process.communicate(timeout=120)[0] == b""
+    text = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert "\r" in text and "of 12 scenarios" in text
+    assert text.replace("\r\n", "\n").count("\n") == 1  # the final message alone
 
 
 def test_a_closed_pipe_is_no_crash():

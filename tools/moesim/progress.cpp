@@ -23,10 +23,8 @@ std::string progress_text(const study::SweepProgress& progress, double elapsed_s
   std::string text = fmt::format("{} of {} scenarios", progress.done, progress.total);
   if (progress.resumed > 0) text += fmt::format(" ({} resumed)", progress.resumed);
   text += ", " + duration(elapsed_s);
-  const std::size_t here = progress.done - progress.resumed;
-  if (here > 0 && progress.done < progress.total) {
-    const double left = static_cast<double>(progress.total - progress.done);
-    text += fmt::format(", about {} left", duration(elapsed_s / static_cast<double>(here) * left));
+  if (progress.seconds_left && progress.done < progress.total) {
+    text += fmt::format(", about {} left", duration(*progress.seconds_left));
   }
   return text;
 }
@@ -37,7 +35,8 @@ ProgressLine::ProgressLine()
 void ProgressLine::show(const study::SweepProgress& progress) {
   const Clock::time_point now = Clock::now();
   const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
-  if (now - last_ < pause) return;
+  const bool first_on_terminal = terminal_ && !drawn_;
+  if (!first_on_terminal && now - last_ < pause) return;
   last_ = now;
   const std::string text =
       progress_text(progress, std::chrono::duration<double>(now - start_).count());

@@ -32,7 +32,8 @@ ExitCode run(const CommandLine& line) {
   const std::string timeline_path = line.get("timeline");
   if (!timeline_path.empty()) check_writable(timeline_path);
 
-  routing::RoutingCache cache;
+  // Room for every replica of a large job: one dropped would be routed again.
+  routing::RoutingCache cache(std::size_t{4} << 30);
   if (scenario.has_moe()) prefetch_routing(scenario.routing_job(), scenario.replicas, jobs, cache);
   engine::Timeline timeline;
   const study::Outcome outcome =

@@ -3,6 +3,7 @@ import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 import look
 from chart_data import BadInput, read_measured, read_sweep
@@ -67,7 +68,8 @@ def _draw_loss(axes, series, styles):
         axes.plot([point.capacity_factor for point in points], shares, color=look.GREY,
                   linestyle=":", linewidth=1.6)
         axes.annotate(f"{label} failed", (points[0].capacity_factor, shares[0]), xytext=(6, 3),
-                      textcoords="offset points", fontsize=8.5, color=look.GREY)
+                      textcoords="offset points", fontsize=8.5, color=look.GREY,
+                      path_effects=[withStroke(linewidth=3, foreground="white")], zorder=6)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("token loss, %")
     axes.set_xlabel("capacity factor")

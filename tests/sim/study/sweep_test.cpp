@@ -182,3 +182,15 @@ TEST_CASE("progress counts every row once") {
   study::sweep(points(), speed_of_factor, short_row, settings);
   CHECK(counts == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
 }
+
+TEST_CASE("the forecast waits until it has seen routing new and cached") {
+  std::vector<bool> forecasts;
+  SweepSettings settings;
+  settings.progress = [&](const study::SweepProgress& progress) {
+    forecasts.push_back(progress.seconds_left.has_value());
+    if (progress.done == 8) CHECK(progress.seconds_left == 0.0);
+  };
+  // All scenarios share their logits: the first pays, the second is the first cached one.
+  study::sweep(points(), speed_of_factor, short_row, settings);
+  CHECK(forecasts == std::vector<bool>{false, false, true, true, true, true, true, true, true});
+}

@@ -2,7 +2,7 @@
 import importlib.util
 import json
 
-from tools.fit import attention, collectives, devices, memory
+from tools.fit import attention, collectives, devices, memory, noise
 
 FORMAT, VERSION = "moesim-profile", 1
 TOOL_VERSION = "0.1.0"
@@ -86,7 +86,7 @@ def build(profile, data, only=None, existing=None):
             curves += [each for each in existing["curves"] if suite_of(each) == suite]
     for curve in curves:
         if curve["op"] == "gemm":
-            curve["noise"] = memory.product_noise(data, profile)
+            curve["noise"] = noise.of_products(data, profile)
     return document(profile, curves)
 
 

@@ -1,0 +1,51 @@
+"""How noisy the published matrix-product sweeps are themselves: what no model can predict."""
+import numpy as np
+import pandas as pd
+
+from tools.fit import common, memory
+
+TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200"}
+LARGE_US, SMALLEST_K = 100.0, 1024
+
+
+def roughness(data, table):
+    """Of products above 100 us, the log of time per FLOP against the line through its neighbours in
+    k at the same (m, n), scaled to the error of one point. k from 1,024 on, where the efficiency
+    is flat and prologues no longer bend it: what is left is noise, or a change of kernel."""
+    rows = pd.read_csv(data / f"gemm_{table}.csv.gz")
+    rows = rows[(rows.gemm_dtype == "bfloat16") & (rows.k >= SMALLEST_K)
+                & (1e3 * rows.latency_ms > LARGE_US)]
+    found = {}
+    for (m, n), part in rows.groupby(["m", "n"]):
+        part = part.sort_values("k")
+        k, cost = part.k.to_numpy(float), np.log(part.latency_ms / part.k).to_numpy()
+        share = np.log(k[1:-1] / k[:-2]) / np.log(k[2:] / k[:-2])
+        line = (1 - share) * cost[:-2] + share * cost[2:]
+        scale = np.sqrt(1 + (1 - share) ** 2 + share**2)
+        found.update(zip(zip([m] * len(share), [n] * len(share), k[1:-1]),
+                         (cost[1:-1] - line) / scale))
+    return pd.Series(found)
+
+
+def agreement(data):
+    """The rank correlation of H100's and H200's roughness at the same shapes: both run the same
+    kernels, so structure would show in both, noise in neither."""
+    both = pd.concat([roughness(data, "h100"), roughness(data, "h200")], axis=1).dropna()
+    return common.rounded(both.rank().corr().iloc[0, 1], 2), len(both)
+
+
+def of_products(data, profile):
+    """The `noise` object of a GEMM curve."""
+    rough = roughness(data, TABLES[profile])
+    result = {
+        "above_100_us": {
+            "n": len(rough), "median_abs": common.rounded(rough.abs().median()),
+            "p90_abs": common.rounded(rough.abs().quantile(0.9)),
+            "of": "a point about its neighbours in k, k from 1,024: the error that is left to a model "
+                  "without error of its own"},
+        "repeats": memory.product_noise(data, profile)}
+    if profile != "a100-sxm-80gb":
+        correlation, shared = agreement(data)
+        result["above_100_us"]["rank_correlation_h100_h200"] = correlation
+        result["above_100_us"]["shared"] = shared
+    return result

@@ -11,15 +11,9 @@
 #include "sim/base/shipped.hpp"
 #include "sim/profile/attention_curve.hpp"
 #include "sim/profile/collective_curve.hpp"
-#include "sim/profile/memory_curve.hpp"
-#if __has_include("sim/profile/gemm_curve.hpp")
-#include "sim/profile/gemm_curve.hpp"
-#define HAVE_GEMM 1
-#endif
-#if __has_include("sim/profile/expert_ffn_curve.hpp")
 #include "sim/profile/expert_ffn_curve.hpp"
-#define HAVE_EXPERT_FFN 1
-#endif
+#include "sim/profile/gemm_curve.hpp"
+#include "sim/profile/memory_curve.hpp"
 
 namespace moesim::profile {
 
@@ -67,12 +61,8 @@ struct Profile::Content {
   std::string name;
   Device device;
   std::vector<Missing> missing;
-#ifdef HAVE_GEMM
   std::optional<GemmCurve> gemm;
-#endif
-#ifdef HAVE_EXPERT_FFN
   std::optional<ExpertFfnCurve> expert_ffn;
-#endif
   std::map<std::int64_t, AttentionCurve> attention;  // by head size
   std::map<std::string, MemoryCurve> memory;         // by kernel family
   std::optional<RowMoveCurve> permute;
@@ -88,13 +78,9 @@ struct Profile::Content {
 void Profile::Content::add_curve(const Node& node) {
   const std::string op = node.text("op");
   if (op == "gemm") {
-#ifdef HAVE_GEMM
     gemm.emplace(node);
-#endif
   } else if (op == "expert-ffn") {
-#ifdef HAVE_EXPERT_FFN
     expert_ffn.emplace(node);
-#endif
   } else if (op == "attention") {
     AttentionCurve curve(node);
     const std::int64_t head_dim = curve.head_dim();
@@ -172,11 +158,7 @@ double Profile::software_multiplier(const std::string& kernel_class) const {
 }
 
 Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k) const {
-#ifdef HAVE_GEMM
   if (content_->gemm) return content_->gemm->estimate(m, n, k);
-#else
-  (void)m, (void)n, (void)k;
-#endif
   content_->lacks("gemm");
 }
 
@@ -245,21 +227,13 @@ Estimate Profile::combine(std::int64_t tokens, std::int64_t hidden, std::int64_t
 
 Estimate Profile::expert_ffn(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
                              std::int64_t experts) const {
-#ifdef HAVE_EXPERT_FFN
   if (content_->expert_ffn) return content_->expert_ffn->estimate(rows, hidden, ffn, experts);
-#else
-  (void)rows, (void)hidden, (void)ffn, (void)experts;
-#endif
   content_->lacks("expert_ffn");
 }
 
 Estimate Profile::expert_ffn(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
                              std::int64_t ffn) const {
-#ifdef HAVE_EXPERT_FFN
   if (content_->expert_ffn) return content_->expert_ffn->estimate(rows_per_expert, hidden, ffn);
-#else
-  (void)rows_per_expert, (void)hidden, (void)ffn;
-#endif
   content_->lacks("expert_ffn");
 }
 

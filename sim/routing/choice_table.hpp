@@ -48,6 +48,13 @@ class ChoiceTable {
     for (const LocalExperts& set : local) places_.push_back(set.wanted);
   }
 
+  // Exchanges the choices, [choice, stride()], with the caller's vectors of an earlier call: they are
+  // gone from here until reset().
+  void swap_choices(std::vector<std::uint16_t>& expert, std::vector<float>& probability) {
+    expert_.swap(expert);
+    probability_.swap(probability);
+  }
+
   int experts() const { return experts_; }
   int choices() const { return choices_; }
   // How many local experts the tokens of a rank have in a set.

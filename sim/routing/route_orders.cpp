@@ -159,19 +159,48 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
   return cached.order;
 }
 
+void RouteOrders::prepare(CapacityScope scope, Queue& queue) const {
+  queue.place.resize(static_cast<std::size_t>(table_->tokens()));
+  queue.length.assign(
+      static_cast<std::size_t>(domains(scope)) * static_cast<std::size_t>(table_->experts()), 0);
+}
+
 void RouteOrders::enqueue(CapacityScope scope, const std::uint32_t* order, int choice,
                           Queue& queue) {
   const auto experts = static_cast<std::size_t>(table_->experts());
   const std::uint16_t* expert = table_->expert(choice);
-  queue.place.resize(static_cast<std::size_t>(table_->tokens()));
-  queue.length.assign(static_cast<std::size_t>(domains(scope)) * experts, 0);
+  prepare(scope, queue);
+  std::int32_t* place = queue.place.data();
   for (int domain = 0; domain < domains(scope); ++domain) {
     std::int32_t* length = queue.length.data() + static_cast<std::size_t>(domain) * experts;
     const auto begin = static_cast<std::size_t>(domain_begin(scope, domain));
     const auto end = static_cast<std::size_t>(domain_end(scope, domain));
     for (std::size_t index = begin; index < end; ++index) {
       const std::size_t token = order == nullptr ? index : order[index];
-      queue.place[token] = length[expert[token]]++;
+      place[token] = length[expert[token]]++;
+    }
+  }
+}
+
+// Two choices in one walk along the order: its jumps from token to token are the dear part.
+void RouteOrders::enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice,
+                              Queue& first, Queue& second) {
+  const auto experts = static_cast<std::size_t>(table_->experts());
+  const std::uint16_t* first_expert = table_->expert(choice);
+  const std::uint16_t* second_expert = table_->expert(choice + 1);
+  prepare(scope, first);
+  prepare(scope, second);
+  std::int32_t* first_place = first.place.data();
+  std::int32_t* second_place = second.place.data();
+  for (int domain = 0; domain < domains(scope); ++domain) {
+    std::int32_t* first_length = first.length.data() + static_cast<std::size_t>(domain) * experts;
+    std::int32_t* second_length = second.length.data() + static_cast<std::size_t>(domain) * experts;
+    const auto begin = static_cast<std::size_t>(domain_begin(scope, domain));
+    const auto end = static_cast<std::size_t>(domain_end(scope, domain));
+    for (std::size_t index = begin; index < end; ++index) {
+      const std::size_t token = order == nullptr ? index : order[index];
+      first_place[token] = first_length[first_expert[token]]++;
+      second_place[token] = second_length[second_expert[token]]++;
     }
   }
 }
@@ -181,11 +210,17 @@ const Queue& RouteOrders::by_priority(CapacityScope scope, Priority priority, in
                     : priority == Priority::position ? Kind::position
                                                      : Kind::random;
   Cached& cached = slot({scope, kind, 0, choice});
-  if (!cached.valid) {
-    const bool sorted = kind != Kind::position;
-    enqueue(scope, sorted ? sorted_tokens(scope, kind).data() : nullptr, choice, cached.queue);
-    cached.valid = true;
+  if (cached.valid) return cached.queue;
+  const std::uint32_t* order =
+      kind == Kind::position ? nullptr : sorted_tokens(scope, kind).data();
+  cached.valid = true;
+  if (choice + 1 == table_->choices()) {
+    enqueue(scope, order, choice, cached.queue);
+    return cached.queue;
   }
+  Cached& next = slot({scope, kind, 0, choice + 1});
+  enqueue_two(scope, order, choice, cached.queue, next.queue);
+  next.valid = true;
   return cached.queue;
 }
 

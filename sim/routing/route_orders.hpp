@@ -64,7 +64,11 @@ class RouteOrders {
 
   Cached& slot(const Key& key);
   const std::vector<std::uint32_t>& sorted_tokens(CapacityScope scope, Kind kind);
+  void prepare(CapacityScope scope, Queue& queue) const;
+  // `order` null: token by token.
   void enqueue(CapacityScope scope, const std::uint32_t* order, int choice, Queue& queue);
+  void enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice, Queue& first,
+                   Queue& second);
   void make_own(CapacityScope scope, int top_k);
 
   const ChoiceTable* table_ = nullptr;

@@ -85,7 +85,8 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
   orders_.reset(table_, std::move(keys));
   const DecisionInput input{config_, table_, orders_, kernels_, 0, result_.capacity};
   decision_.decide(input);
-  result_.stride = static_cast<std::size_t>(tokens);
+  result_.tokens = static_cast<std::size_t>(tokens);
+  result_.stride = table_.stride();
   result_.rank_begin.resize(static_cast<std::size_t>(result_.ranks) + 1);
   for (int rank = 0; rank <= result_.ranks; ++rank) {
     result_.rank_begin[static_cast<std::size_t>(rank)] = table_.rank_begin(rank);
@@ -95,22 +96,11 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
   result_.exchanged_capacity = decision_.exchanged_capacity();
   result_.sums = decision_.sums();
   result_.loss = decision_.sums().loss(config_);
-  copy_choices();
   assign_slots();
   collect_ir(input);
   assign_weights(input);
+  table_.swap_choices(result_.expert, result_.probability);
   return result_;
-}
-
-void GroupRouter::copy_choices() {
-  const std::size_t tokens = result_.stride;
-  result_.expert.resize(static_cast<std::size_t>(result_.choices) * tokens);
-  result_.probability.resize(static_cast<std::size_t>(result_.choices) * tokens);
-  for (int choice = 0; choice < result_.choices; ++choice) {
-    const std::size_t at = static_cast<std::size_t>(choice) * tokens;
-    std::copy_n(table_.expert(choice), tokens, result_.expert.data() + at);
-    std::copy_n(table_.probability(choice), tokens, result_.probability.data() + at);
-  }
 }
 
 // Kept routes get their slots in (choice, token) order, so one sweep per choice does it.
@@ -140,8 +130,8 @@ void GroupRouter::assign_slots() {
 
 void GroupRouter::collect_ir(const DecisionInput& input) {
   if (config_.rectification == Rectification::none) return;
-  result_.ir_expert.assign(result_.stride, -1);
-  result_.ir_probability.assign(result_.stride, 0.0F);
+  result_.ir_expert.assign(result_.tokens, -1);
+  result_.ir_probability.assign(result_.tokens, 0.0F);
   for (int rank = 0; rank < result_.ranks; ++rank) {
     const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
     const KeptTokens run = decision_.kept_tokens(input, rank);
@@ -156,7 +146,7 @@ void GroupRouter::collect_ir(const DecisionInput& input) {
 void GroupRouter::assign_weights(const DecisionInput& input) {
   const bool rectified = config_.rectification != Rectification::none;
   result_.weight.resize(static_cast<std::size_t>(result_.choices) * result_.stride);
-  if (rectified) result_.ir_weight.resize(result_.stride);
+  if (rectified) result_.ir_weight.resize(result_.tokens);
   for (int rank = 0; rank < result_.ranks; ++rank) {
     const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
     kernels_.weigh(decision_.kept_tokens(input, rank), config_.weights,
@@ -167,7 +157,7 @@ void GroupRouter::assign_weights(const DecisionInput& input) {
 
 std::vector<Route> RoutedGroup::routes() const {
   std::vector<Route> list;
-  list.reserve(static_cast<std::size_t>(choices) * stride);
+  list.reserve(static_cast<std::size_t>(choices) * tokens);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto begin = static_cast<std::size_t>(rank_begin[static_cast<std::size_t>(rank)]);
     const auto end = static_cast<std::size_t>(rank_begin[static_cast<std::size_t>(rank) + 1]);

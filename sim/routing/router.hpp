@@ -55,13 +55,15 @@ struct Route {
 };
 
 // The result for one expert-parallel group. Tokens of all ranks follow each other, rank first:
-// token t of rank r is index rank_begin[r] + t.
+// token t of rank r is index rank_begin[r] + t of `tokens`. Rows of [choice, token] are `stride`
+// apart; what lies behind their tokens means nothing.
 struct RoutedGroup {
   int ranks = 0;
   int experts = 0;
   int top_k = 0;
   int choices = 0;                        // k'
-  std::size_t stride = 0;                 // tokens of the group
+  std::size_t tokens = 0;
+  std::size_t stride = 0;                 // at least tokens
   std::vector<std::int64_t> rank_begin;   // [ranks + 1]
   std::vector<std::int64_t> capacity;     // [rank], C
   std::vector<std::uint16_t> expert;      // [choice, token]
@@ -94,7 +96,6 @@ class GroupRouter {
   const RoutedGroup& route(std::span<const RankLogits> ranks, const RouterContext& context = {});
 
  private:
-  void copy_choices();
   void assign_slots();
   void assign_weights(const DecisionInput& input);
   void collect_ir(const DecisionInput& input);

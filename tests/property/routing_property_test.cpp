@@ -180,7 +180,10 @@ TEST_CASE("fill-in takes free slots only and evicts no primary route") {
     RC_ASSERT(kept_primary(filled) == kept_primary(plain));
     RC_ASSERT(filled.loss.failed == plain.loss.failed);
     RC_ASSERT(filled.loss.padded <= plain.loss.padded);
-    RC_ASSERT(filled.loss.residual_loss <= plain.loss.residual_loss + 1e-6);
+    // With IR it may: a token that fill-in serves gets no IR row, and that expert might be better.
+    if (one.config.rectification == Rectification::none) {
+      RC_ASSERT(filled.loss.residual_loss <= plain.loss.residual_loss + 1e-6);
+    }
     // No slot stays free while a nominee for its expert was turned away.
     for (const Route& route : filled.routes()) {
       if (route.kind != RouteKind::fill || route.slot >= 0) continue;
@@ -206,7 +209,7 @@ TEST_CASE("IR leaves no token unrouted") {
     const RoutedGroup group = one.route();
     RC_ASSERT(group.loss.unrouted == 0);
     std::int64_t rows = 0;
-    for (std::size_t token = 0; token < group.stride; ++token) {
+    for (std::size_t token = 0; token < group.tokens; ++token) {
       int kept = 0;
       for (int choice = 0; choice < group.choices; ++choice) {
         kept += group.slot[static_cast<std::size_t>(choice) * group.stride + token] >= 0 ? 1 : 0;

@@ -125,7 +125,7 @@ ExitCode route_file(const CommandLine& line) {
   const routing::RoutedGroup group =
       routing::route_logits_file(router, logits, line.get("out"), context);
   note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
-                   group.stride, router.name(), group.loss.failed * 100, line.get("out")));
+                   group.tokens, router.name(), group.loss.failed * 100, line.get("out")));
   return ExitCode::ok;
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import attention, piecewise
+from tools.fit import attention, expert_ffn, gemm, piecewise
 
 BYTES_PER_ELEMENT = 2
 COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "reduce-scatter")
@@ -67,6 +67,18 @@ def attention_us(document, batch, sequence, heads, kv_heads, head_dim):
     return float(attention.predict((logs, values), row, FromDocument(physics))[0])
 
 
+def gemm_us(document, m, n, k):
+    curve = next(each for each in document["curves"] if each["op"] == "gemm")
+    return float(gemm.evaluate(curve, pd.DataFrame({"m": [m], "n": [n], "k": [k]}))[0])
+
+
+def expert_ffn_us(document, rows, hidden, ffn, experts):
+    curve = next(each for each in document["curves"] if each["op"] == "expert-ffn")
+    loads = np.full(experts, rows // experts)
+    loads[:rows % experts] += 1
+    return float(expert_ffn.evaluate(curve, expert_ffn.query(loads, hidden, ffn))[0])
+
+
 def predict_us(document, op, params):
     """Microseconds of one query; `params` as `moesim predict` names them, numbers."""
     if op in COLLECTIVES:
@@ -78,19 +90,33 @@ def predict_us(document, op, params):
     if op == "attention":
         return attention_us(document, params["batch"], params["sequence"], params["heads"],
                             params["kv-heads"], params["head-dim"])
+    if op == "gemm":
+        return gemm_us(document, params["m"], params["n"], params["k"])
+    if op == "expert-ffn":
+        return expert_ffn_us(document, *(params[name]
+                                         for name in ("rows", "hidden", "ffn", "experts")))
     raise ValueError(f"no second implementation of {op}")
 
 
 def random_query(random, head_sizes):
     """One query, spread over what the operations accept, beyond the measured ranges included."""
-    op = str(random.choice([*COLLECTIVES, "memory", "permute", "combine", "attention"],
-                           p=[0.1, 0.1, 0.05, 0.05, 0.1, 0.05, 0.05, 0.5]))
+    op = str(random.choice(
+        [*COLLECTIVES, "memory", "permute", "combine", "attention", "gemm", "expert-ffn"],
+        p=[0.05, 0.05, 0.025, 0.025, 0.05, 0.025, 0.025, 0.25, 0.35, 0.15]))
     size = int(2 ** random.uniform(7, 31))
     if op in COLLECTIVES:
         return op, {"gpus": int(random.integers(2, 9)), "bytes": size}
     if op == "memory":
         kernel = str(random.choice(["streaming", "activation", "normalization"]))
         return op, {"bytes": size, "kernel": kernel}
+    if op == "gemm":
+        return op, {name: int(2 ** random.uniform(low, 17))
+                    for name, low in (("m", 0), ("n", 3), ("k", 3))}
+    if op == "expert-ffn":
+        return op, {"rows": int(2 ** random.uniform(3, 17)),
+                    "hidden": 64 * int(random.integers(16, 128)),
+                    "ffn": 16 * int(random.integers(8, 1024)),
+                    "experts": int(2 ** random.uniform(0, 8))}
     if op in ("permute", "combine"):
         return op, {"tokens": int(2 ** random.uniform(0, 16)), "hidden": int(random.integers(1, 9)) * 1024,
                     "k": int(random.integers(1, 9))}

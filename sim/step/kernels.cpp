@@ -16,19 +16,33 @@ constexpr double wide = 4;       // bytes of fp32
 constexpr double gate_kernels = 6;
 constexpr double gate_kernels_per_choice = 10;
 
-// Bytes per element of the dense [S, E, C] tensors that the einsum backend builds beside its GEMMs,
-// counted in DeepSpeed's gates and MOELayer (sharded_moe.py). Per choice: the fp32 product of gates
-// and one-hot locations is written (4), every further choice adds it up (reads 8, writes 4), the
-// int64 one-hot of [S, C] is E times smaller and left out. Once: the boolean mask (reads 4, writes
-// 1) and its bf16 copy (1, 2).
-constexpr double mask_bytes_first_choice = 4;
-constexpr double mask_bytes_further_choice = 4 + 8 + 4;
+// Bytes that the einsum backend moves beside its GEMMs, counted in DeepSpeed's top1gating,
+// top2gating and MOELayer (sharded_moe.py, 2023). Per element of a dense [S, E, C] tensor:
+//   per choice   the fp32 product of gates and one-hot locations is written (4); every further
+//                choice adds it up (reads 8, writes 4)
+//   dispatch     the boolean mask (reads 4, writes 1) and its bf16 copy (1, 2)
+//   combine      the fp32 weights in bf16 (reads 4, writes 2)
+// and per choice and element of [S, C] the one-hot locations: int64 written (8), then in fp32
+// (8, 4). Backward: the gradient back in fp32 (2, 4), and per choice its product with the locations
+// and the sum over C (4, 4, 4).
+constexpr double mask_bytes_product = 4;
+constexpr double mask_bytes_sum = 8 + 4;
 constexpr double mask_bytes_dispatch = 4 + 1 + 1 + 2;
-// Once for combine: the fp32 weights in bf16 (reads 4, writes 2). Backward: the gradient back in
-// fp32 (2, 4), and per choice its product with the locations and the sum over C (4, 4, 4).
 constexpr double mask_bytes_combine = 4 + 2;
+constexpr double one_hot_bytes = 8 + 8 + 4;
 constexpr double mask_bytes_combine_backward = 2 + 4;
 constexpr double mask_bytes_backward_per_choice = 12;
+
+// torch.cumsum over the tokens of an [S, E] one-hot: one thread per expert walks down S rows, each
+// step waiting for the L2 cache (torch's outer-dimension scan; what Tutel's fast_cumsum replaces).
+// 200 cycles at 1.41 GHz on A100: Abdelkhalik et al. 2022 (arXiv:2208.11174); assumed elsewhere.
+constexpr double scan_step_us = 200 / 1410.0;
+
+// IR blended by tensor operations over all tokens, per element of [S, h]: zeros to scatter the IR
+// rows into (2), two products with fp32 weights (2 + 4 each), their sum (8, 4), the division by the
+// sum of gates (4, 4), back to bf16 (4, 2). Backward half as much again. Assumed: the paper's code
+// is not public; the formula is its equation for IR.
+constexpr double eager_blend_bytes = 2 + 2 * 6 + 12 + 8 + 6;
 
 // Adam on one parameter with fp32 states: reads the gradient (2), master weight, two moments
 // (3 x 4), writes the three and the bf16 weight (3 x 4 + 2).
@@ -148,7 +162,9 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
   const double forward = static_cast<double>(matrices_up) + 1;
   list.memory(pass == Pass::forward ? "activation" : "activation backward",
               cells * (pass == Pass::forward ? forward : 2 * forward - 1),
-              profile::MemoryKernel::activation, count);
+              scenario_.fusion == Fusion::fused ? profile::MemoryKernel::streaming
+                                                : profile::MemoryKernel::activation,
+              count);
   list.gemm("ffn down", rows, model_.hidden, inner, count);
 }
 
@@ -170,7 +186,7 @@ Kernels KernelPricer::fused_gate(Pass pass) const {
 }
 
 Kernels KernelPricer::router(Pass pass) const {
-  if (scenario_.gate == Gate::fused) return fused_gate(pass);
+  if (scenario_.fusion == Fusion::fused) return fused_gate(pass);
   List list(profile_, pass);
   const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
   const auto hidden = static_cast<double>(model_.hidden);
@@ -189,6 +205,13 @@ Kernels KernelPricer::router(Pass pass) const {
   const double small = gate_kernels + gate_kernels_per_choice * scenario_.router.choices();
   list.memory("gate kernels", 2 * wide * tokens * experts, profile::MemoryKernel::streaming,
               pass == Pass::forward ? small : small / 2, KernelClass::gating);
+  if (scenario_.dispatch == Dispatch::einsum && pass == Pass::forward) {
+    const double scan_us = scan_step_us * tokens;
+    list.add("gate cumsum", KernelClass::gating,
+             {scan_us, 0.8 * scan_us, 1.5 * scan_us, profile::Origin::assumed,
+              profile::Support::extrapolated},
+             scenario_.router.choices());
+  }
   return list.take();
 }
 
@@ -202,10 +225,11 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
   const std::int64_t slots = scenario_.experts * capacity;
   const double mask = static_cast<double>(scenario_.tokens_per_gpu) * static_cast<double>(slots);
   if (pass == Pass::forward) {
-    const double further = scenario_.router.choices() - 1;
+    const double choices = scenario_.router.choices();
+    const double one_hot = one_hot_bytes / scenario_.experts;
     list.memory("einsum mask",
-                mask * (mask_bytes_first_choice + further * mask_bytes_further_choice +
-                        mask_bytes_dispatch),
+                mask * (choices * (mask_bytes_product + one_hot) +
+                        (choices - 1) * mask_bytes_sum + mask_bytes_dispatch),
                 profile::MemoryKernel::streaming, 1, KernelClass::mask);
     list.add("einsum dispatch", KernelClass::einsum,
              profile_.gemm(slots, model_.hidden, scenario_.tokens_per_gpu));
@@ -278,11 +302,14 @@ Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
   if (rows == 0) return list.take();
   const double row_bytes = element * static_cast<double>(rows * model_.hidden);
+  const bool eager = scenario_.dispatch == Dispatch::einsum;
+  const double blend =
+      eager ? eager_blend_bytes * token_bytes() / element : 2 * row_bytes;
   list.memory_pass("rectify gather", 2 * row_bytes, 2 * row_bytes);
   const std::int64_t local = experts_per_rank();
   gated_ffn(list, pass, (rows + local - 1) / local, model_.moe->expert_ffn,
             static_cast<double>(local));
-  list.memory_pass("rectify blend", 2 * row_bytes, 3 * row_bytes);
+  list.memory_pass("rectify blend", blend, 1.5 * blend);
   return list.take();
 }
 

@@ -15,7 +15,10 @@ enum class Dispatch { index, einsum };
 enum class Mode { train, prefill };
 enum class Checkpointing { none, full };
 enum class Overlap { none, gradient };  // gradient: reduce while the backward pass goes on
-enum class Gate { library, fused };  // fp32 gate of many small kernels, or one kernel in bf16
+// How far the training software fuses small kernels. eager: a gate in fp32 of many kernels, and the
+// gated activation as the profile's activation curve has it; fused: one gate kernel with bf16 input,
+// and an activation that streams at the memory bandwidth (Megatron-Core's).
+enum class Fusion { eager, fused };
 enum class Network { automatic, fast };  // the exact flow solver docks here
 
 // One step to be simulated, complete and checked: everything a result depends on.
@@ -33,7 +36,7 @@ struct Scenario {
   routing::RouterConfig router;
   routing::ScoreSource scores;
   Dispatch dispatch = Dispatch::index;
-  Gate gate = Gate::library;
+  Fusion fusion = Fusion::eager;
   Mode mode = Mode::train;
   std::int64_t sequence_length = 2048;
   std::int64_t micro_batch = 8;       // sequences per GPU and micro-step

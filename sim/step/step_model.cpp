@@ -32,6 +32,10 @@ double with_error(const profile::Estimate& estimate, double error) {
 
 StepModel::StepModel(const Scenario& scenario, const Calibration& calibration)
     : scenario_(scenario), calibration_(calibration), pricer_(scenario_) {
+  for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
+    calibration_.multiplier[kind] *=
+        scenario_.profile->software_multiplier(name_of(static_cast<KernelClass>(kind)));
+  }
   program_.ranks = scenario_.gpus;
   program_.partitions = {engine::blocks(scenario_.gpus, scenario_.expert_parallel),
                          engine::strided(scenario_.gpus, scenario_.expert_parallel),

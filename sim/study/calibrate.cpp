@@ -142,6 +142,8 @@ void leave_one_out(const Fit& fit, const std::vector<const StudyRow*>& fitted,
 StudyResult calibrate(const PublishedStudy& study, DocumentCache& documents,
                       routing::RoutingCache& cache) {
   StudyResult result;
+  std::vector<routing::RoutingJob> jobs;
+  int replicas = 1;
   for (const PublishedRow& published : study.rows) {
     OptionValues values = study.options;
     for (const auto& [name, text] : published.options) values[name] = text;
@@ -153,7 +155,11 @@ StudyResult calibrate(const PublishedStudy& study, DocumentCache& documents,
   std::vector<const StudyRow*> fitted;
   for (const StudyRow& row : result.rows) {
     if (row.published.role == RowRole::fit) fitted.push_back(&row);
+    if (!row.scenario.has_moe()) continue;
+    jobs.push_back(row.scenario.routing_job());
+    replicas = std::max(replicas, row.scenario.replicas);
   }
+  cache.announce(jobs, replicas);
   const Fit fit(study, cache);
   const Vector ones(study.unknowns.size(), 1.0);
   result.multipliers = fit.run(fitted, ones);

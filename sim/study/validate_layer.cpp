@@ -45,7 +45,7 @@ Validation validate_layer(DocumentCache& documents) {
     values[option] = root.at("options").text(option);
   }
   step::Scenario scenario = resolve(values, documents);
-  scenario.gate = step::Gate::fused;  // Megatron's fused top-k on a bf16 gate
+  scenario.fusion = step::Fusion::fused;
   Validation validation{root.text("title"), root.text("source"), {}, {}};
   add_pass(root, step::Pass::forward, scenario, validation);
   add_pass(root, step::Pass::backward, scenario, validation);

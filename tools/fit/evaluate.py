@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import attention, expert_ffn, gemm, piecewise
+from tools.fit import attention, expert_ffn, gemm, piecewise, report
 
 BYTES_PER_ELEMENT = 2
 COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "reduce-scatter")
@@ -145,8 +145,7 @@ def main():
                         help="folder the answers are written to (default %(default)s)")
     options = parser.parse_args()
     options.golden.mkdir(parents=True, exist_ok=True)
-    for path in sorted(options.profiles.glob("*.json")):
-        document = json.loads(path.read_text())
+    for document in report.documents(options.profiles):
         lines = ",\n".join(json.dumps(each) for each in golden(document))
         target = options.golden / f"{document['name']}.json"
         target.write_text(f'{{"profile": "{document["name"]}", "queries": [\n{lines}\n]}}\n')

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+FORMAT = "moesim-profile"
 BEGIN, END = "<!-- curves: written by tools.fit.report -->", "<!-- end of curves -->"
 HEADER = ["| profile | curve | origin | points | median | p90 | bars | by region: median / p90 |",
           "|---|---|---|---|---|---|---|---|"]
@@ -61,7 +62,9 @@ def table(documents):
 
 
 def documents(folder):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    """The hardware profiles of a folder; other documents may lie beside them."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return [document for document in found if document["format"] == FORMAT]
 
 
 def main():

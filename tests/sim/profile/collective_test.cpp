@@ -8,7 +8,6 @@
 
 using namespace moesim;
 using namespace moesim::profile;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -73,8 +72,9 @@ TEST_CASE("the error bar grows with the distance to the next measured size") {
 
 TEST_CASE("one GPU does not communicate, and more than the node has were not measured") {
   CHECK_THROWS_AS(simple().estimate(1, 100), UsageError);
-  CHECK_THROWS_WITH(simple().estimate(1, 100), Contains("not communication"));
-  CHECK_THROWS_WITH(simple().estimate(8, 100), Contains("knows 2, 4 GPUs") && Contains("cluster"));
+  CHECK_THROWS_WITH(simple().estimate(1, 100), ContainsSubstring("not communication"));
+  CHECK_THROWS_WITH(simple().estimate(8, 100),
+                    ContainsSubstring("knows 2, 4 GPUs") && ContainsSubstring("cluster"));
   CHECK_THROWS_AS(simple().estimate(2, 0), UsageError);
   CHECK_THROWS_AS(simple().estimate(2, -1), UsageError);
 }
@@ -124,6 +124,7 @@ TEST_CASE("another NCCL version is another curve") {
   CHECK(usual.time_us == Approx(1212).epsilon(0.03));
   CHECK(profile.collective(Collective::all_to_all, 4, 512 * mebibyte, "2.29.2").time_us ==
         Approx(1395).epsilon(0.03));
-  CHECK_THROWS_WITH(profile.collective(Collective::all_to_all, 4, mebibyte, "1.0"),
-                    Contains("2.23") && Contains("2.27.3") && Contains("2.29.2"));
+  CHECK_THROWS_WITH(
+      profile.collective(Collective::all_to_all, 4, mebibyte, "1.0"),
+      ContainsSubstring("2.23") && ContainsSubstring("2.27.3") && ContainsSubstring("2.29.2"));
 }

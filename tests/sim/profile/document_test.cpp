@@ -13,7 +13,6 @@
 
 using namespace moesim;
 using namespace moesim::profile;
-using Catch::Matchers::Contains;
 using Json = nlohmann::json;
 
 namespace {
@@ -45,7 +44,7 @@ void refuses(const std::string& text, const std::string& key) {
   const std::string path = scratch.write(text);
   INFO("expected a complaint about " << key);
   CHECK_THROWS_AS(Profile::load(path), UsageError);
-  CHECK_THROWS_WITH(Profile::load(path), Contains(path) && Contains(key));
+  CHECK_THROWS_WITH(Profile::load(path), ContainsSubstring(path) && ContainsSubstring(key));
 }
 
 // The shipped document with one change.
@@ -85,12 +84,13 @@ TEST_CASE("an unchanged copy loads") {
 
 TEST_CASE("an unknown name lists the shipped ones") {
   CHECK_THROWS_AS(Profile::load("a100"), UsageError);
-  CHECK_THROWS_WITH(Profile::load("a100-sxm"),
-                    Contains("a100-sxm-80gb") && Contains("h100-sxm") && Contains("h200-sxm"));
+  CHECK_THROWS_WITH(Profile::load("a100-sxm"), ContainsSubstring("a100-sxm-80gb") &&
+                                                   ContainsSubstring("h100-sxm") &&
+                                                   ContainsSubstring("h200-sxm"));
 }
 
 TEST_CASE("a file that is absent or no JSON is refused") {
-  CHECK_THROWS_WITH(Profile::load("/nonexistent/x.json"), Contains("/nonexistent/x.json"));
+  CHECK_THROWS_WITH(Profile::load("/nonexistent/x.json"), ContainsSubstring("/nonexistent/x.json"));
   refuses("{\"format\": ", "line 1");
   refuses("", "line 1");
   refuses("[1, 2]", "expected an object");
@@ -148,12 +148,13 @@ TEST_CASE("a profile without a curve refuses in its own words") {
   const Profile profile = Profile::load(scratch.write(document.dump()));
   CHECK_THROWS_AS(profile.attention(1, 128, 1, 1, 128, false), Error);
   CHECK_THROWS_WITH(profile.attention(1, 128, 1, 1, 128, false),
-                    Contains("no GPU was there") && Contains("run it on one"));
-  CHECK_THROWS_WITH(profile.gemm(1, 1, 1), Contains("gemm"));
-  CHECK_THROWS_WITH(profile.memory(1), Contains("streaming"));
-  CHECK_THROWS_WITH(profile.permute(1, 1, 1), Contains("permute"));
-  CHECK_THROWS_WITH(profile.expert_ffn(1, 1, 1, 1), Contains("expert_ffn"));
-  CHECK_THROWS_WITH(profile.collective(Collective::all_reduce, 2, 1), Contains("all-reduce"));
+                    ContainsSubstring("no GPU was there") && ContainsSubstring("run it on one"));
+  CHECK_THROWS_WITH(profile.gemm(1, 1, 1), ContainsSubstring("gemm"));
+  CHECK_THROWS_WITH(profile.memory(1), ContainsSubstring("streaming"));
+  CHECK_THROWS_WITH(profile.permute(1, 1, 1), ContainsSubstring("permute"));
+  CHECK_THROWS_WITH(profile.expert_ffn(1, 1, 1, 1), ContainsSubstring("expert_ffn"));
+  CHECK_THROWS_WITH(profile.collective(Collective::all_reduce, 2, 1),
+                    ContainsSubstring("all-reduce"));
   CHECK_THROWS_WITH(profile.collective(Collective::all_reduce, 2, 1, "2.23"),
-                    Contains("all-reduce"));
+                    ContainsSubstring("all-reduce"));
 }

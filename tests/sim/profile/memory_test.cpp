@@ -7,7 +7,6 @@
 
 using namespace moesim;
 using namespace moesim::profile;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -137,7 +137,7 @@ TEST_CASE("the router agrees with the rules written out, under every option") {
 
 TEST_CASE("many choices and many experts agree with the rules written out") {
   for (const int experts : {1, 2, 3, 5, 6, 12, 64, 100, 256}) {
-    for (const int top_k : {1, 2, 3, 4, 5, 8}) {
+    for (const int top_k : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12}) {
       RouterConfig config = parse_router("topk+ir", top_k);
       if (config.choices() > experts) continue;
       config.ir_duplicates = IrDuplicates::exclude;

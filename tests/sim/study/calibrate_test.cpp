@@ -1,0 +1,138 @@
+#include "sim/study/calibrate.hpp"
+
+#include <fstream>
+
+#include "sim/base/error.hpp"
+#include "sim/study/evaluate.hpp"
+#include "sim/study/validation.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::study {
+namespace {
+
+constexpr const char* shipped = "zeng2024-speeds";
+
+}  // namespace
+
+TEST_CASE("a fit finds the multipliers that made the figures") {
+  // Speeds of a made-up machine: the simulator with known multipliers. Three rows, two unknowns.
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  PublishedStudy study = PublishedStudy::load(shipped);
+  study.options["replicas"] = "1";
+  study.options["micro-batch"] = "1";
+  study.rows.clear();
+  const std::vector<double> truth = {1.7, 0.6};
+  for (const char* factor : {"1", "2", "3"}) {
+    PublishedRow row;
+    row.role = RowRole::fit;
+    row.options = {{"router", "top2"}, {"capacity-factor", factor}};
+    OptionValues values = study.options;
+    for (const auto& [name, text] : row.options) values[name] = text;
+    EvaluateSettings settings;
+    settings.curve_errors = false;
+    for (std::size_t index = 0; index < truth.size(); ++index) {
+      for (const step::KernelClass kind : study.unknowns[index].classes) {
+        settings.calibration.multiplier[static_cast<std::size_t>(kind)] = truth[index];
+      }
+    }
+    row.tokens_per_s_per_gpu =
+        evaluate(resolve(values, documents), settings, cache).tokens_per_s_per_gpu;
+    study.rows.push_back(row);
+  }
+  const StudyResult result = calibrate(study, documents, cache);
+  REQUIRE(result.multipliers.size() == 2);
+  CHECK(result.multipliers[0] == Approx(truth[0]).epsilon(1e-6));
+  CHECK(result.multipliers[1] == Approx(truth[1]).epsilon(1e-6));
+  CHECK(result.in_sample.worst < 1e-6);
+  CHECK(result.leave_one_out.worst < 1e-6);
+}
+
+TEST_CASE("the paper's speeds are met with two multipliers, and training without any more") {
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  const PublishedStudy study = PublishedStudy::load(shipped);
+  CHECK(study.unknowns.size() <= 2);
+  const StudyResult result = calibrate(study, documents, cache);
+  CHECK(result.in_sample.rows == 10);
+  CHECK(result.in_sample.mean <= 0.012);
+  CHECK(result.in_sample.worst <= 0.025);
+  CHECK(result.leave_one_out.mean <= 0.013);
+  CHECK(result.leave_one_out.worst <= 0.026);
+  CHECK(result.unfitted.rows == 2);
+  CHECK(result.unfitted.worst <= 0.03);
+  CHECK(result.excluded.rows == 2);
+  CHECK(result.bars_met);
+  // The shipped software profile carries this very fit, to the digits it shows.
+  const profile::Profile software = profile::Profile::load("a100-sxm-80gb-deepspeed");
+  for (std::size_t index = 0; index < study.unknowns.size(); ++index) {
+    for (const step::KernelClass kind : study.unknowns[index].classes) {
+      CHECK(software.software_multiplier(name_of(kind)) ==
+            Approx(result.multipliers[index]).epsilon(0.002));
+    }
+  }
+}
+
+TEST_CASE("a software profile multiplies the curves of its hardware") {
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  const OptionValues values = {{"mode", "prefill"},     {"gpus", "8"},   {"micro-batch", "1"},
+                               {"dispatch", "einsum"},  {"router", "top1"}, {"replicas", "1"}};
+  OptionValues on_software = values;
+  on_software["profile"] = "a100-sxm-80gb-deepspeed";
+  const Outcome plain = evaluate(resolve(values, documents), cache);
+  const Outcome slower = evaluate(resolve(on_software, documents), cache);
+  CHECK(slower.step_ms > plain.step_ms);
+  const auto attention = static_cast<std::size_t>(Part::attention);
+  const profile::Profile software = profile::Profile::load("a100-sxm-80gb-deepspeed");
+  CHECK(slower.parts_ms[attention] ==
+        Approx(plain.parts_ms[attention] * software.software_multiplier("gemm")).epsilon(1e-6));
+  CHECK(slower.provenance.find("calibrated") != std::string::npos);
+}
+
+TEST_CASE("a study that does not say what it measured is refused with file and key") {
+  const std::string path = "broken-study.json";
+  std::ofstream(path) << R"({"format": "moesim study 1", "name": "x", "title": "x", "source": "x",
+    "options": {}, "unknowns": [], "bars": {"in_sample": {"mean": 1, "worst": 1},
+    "leave_one_out": {"mean": 1, "worst": 1}, "unfitted": {"mean": 1, "worst": 1}},
+    "rows": [{"role": "fit", "options": {}}]})";
+  CHECK_THROWS_WITH(PublishedStudy::load("./" + path),
+                    ContainsSubstring("/rows/0/tokens_per_s_per_gpu"));
+  std::remove(path.c_str());
+}
+
+TEST_CASE("a layer is held against its published time stage by stage") {
+  DocumentCache documents;
+  const Validation validation = validate_layer(documents);
+  double forward = 0;
+  std::vector<double> totals;
+  for (const ValidationRow& row : validation.rows) {
+    if (row.role == "part") {
+      forward += row.predicted;
+    } else {
+      CHECK(row.predicted == Approx(forward * 1e-3));
+      totals.push_back(*row.error);
+      forward = 0;
+    }
+  }
+  REQUIRE(totals.size() == 2);
+  for (std::size_t pass = 0; pass < 2; ++pass) {
+    const double bar = pass == 0 ? 0.05 : 0.10;
+    CHECK(validation.verdicts[pass].met == (std::abs(totals[pass]) <= bar));
+  }
+}
+
+TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {
+  const std::string folder = MOESIM_SHARED_DATA;
+  if (!std::ifstream(folder + "/smartmoe_gpt_step_times.csv")) {
+    MOESIM_SKIP("the SmartMoE logs are not there: " + folder);
+  }
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  const Validation validation = validate_steps(folder, documents, cache);
+  CHECK(validation.rows.size() >= 3);
+  CHECK(validation.passed());
+  for (const ValidationRow& row : validation.rows) CHECK(row.predicted > 0);
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,133 @@
+#include "sim/study/evaluate.hpp"
+
+#include <numeric>
+
+#include "sim/study/options.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::study {
+namespace {
+
+OptionValues small(OptionValues more) {
+  OptionValues values = {{"gpus", "16"},         {"sequence-length", "512"}, {"micro-batch", "2"},
+                         {"mode", "prefill"},    {"replicas", "5"},          {"capacity-factor", "1"},
+                         {"router", "top2+ir"}};
+  for (const auto& [name, text] : more) values[name] = text;
+  return values;
+}
+
+Outcome outcome_of(const OptionValues& values, engine::Timeline* timeline = nullptr) {
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  return evaluate(resolve(values, documents), cache, timeline);
+}
+
+}  // namespace
+
+TEST_CASE("the ten parts sum to the step") {
+  for (const OptionValues& more :
+       {OptionValues{}, OptionValues{{"mode", "train"}, {"checkpointing", "full"}},
+        OptionValues{{"mode", "train"}, {"overlap", "gradient"}, {"zero", "2"}},
+        OptionValues{{"ir-compute", "overlap"}}, OptionValues{{"router", "dense"}},
+        OptionValues{{"dispatch", "einsum"}, {"router", "top1+fr+ir"}}}) {
+    OptionValues values = small(more);
+    if (values["router"] == "dense") values.erase("capacity-factor");
+    const Outcome outcome = outcome_of(values);
+    const double sum = std::accumulate(outcome.parts_ms.begin(), outcome.parts_ms.end(), 0.0);
+    // Whole picoseconds on both sides; what is left is the rounding of ten doubles.
+    CHECK(sum == Approx(outcome.step_ms).epsilon(1e-12));
+    CHECK(outcome.step_ms > 0);
+  }
+}
+
+TEST_CASE("the same scenario gives the same bits, whatever is in the cache") {
+  DocumentCache documents;
+  const step::Scenario scenario = resolve(small({}), documents);
+  routing::RoutingCache empty;
+  routing::RoutingCache used;
+  evaluate(resolve(small({{"capacity-factor", "2"}}), documents), used);
+  const Outcome first = evaluate(scenario, empty);
+  const Outcome second = evaluate(scenario, used);
+  const Outcome again = evaluate(scenario, used);
+  CHECK(first.replica_step_ms == second.replica_step_ms);
+  CHECK(first.replica_step_ms == again.replica_step_ms);
+  CHECK(first.loss.residual_loss == second.loss.residual_loss);
+}
+
+TEST_CASE("the median replica is one that was, and lies inside the error bar") {
+  const Outcome outcome = outcome_of(small({}));
+  CHECK(std::count(outcome.replica_step_ms.begin(), outcome.replica_step_ms.end(),
+                   outcome.step_ms) >= 1);
+  CHECK(outcome.step_ms_p05 <= outcome.step_ms);
+  CHECK(outcome.step_ms <= outcome.step_ms_p95);
+  CHECK(outcome.step_ms_p05 < outcome.step_ms_p95);
+}
+
+TEST_CASE("speed is the tokens of the step over its time") {
+  const Outcome prefill = outcome_of(small({}));
+  CHECK(prefill.tokens_per_s_per_gpu == Approx(1024 / (prefill.step_ms * 1e-3)));
+  const Outcome train =
+      outcome_of(small({{"mode", "train"}, {"global-batch", "64"}}));  // two micro-steps
+  CHECK(train.tokens_per_s_per_gpu == Approx(2048 / (train.step_ms * 1e-3)));
+}
+
+TEST_CASE("without curve errors replicas differ by their rectified rows alone") {
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  EvaluateSettings settings;
+  settings.curve_errors = false;
+  const Outcome plain =
+      evaluate(resolve(small({{"router", "top2"}}), documents), settings, cache);
+  for (const double step : plain.replica_step_ms) CHECK(step == plain.step_ms);
+  const Outcome rectified = evaluate(resolve(small({}), documents), settings, cache);
+  CHECK(rectified.step_ms_p05 < rectified.step_ms_p95);
+  CHECK(rectified.ir_rows_mean > 0);
+  CHECK(rectified.loss.unrouted == 0);
+}
+
+TEST_CASE("a lower capacity factor is faster and loses more; IR costs time and loses less") {
+  const Outcome narrow = outcome_of(small({{"router", "top2"}, {"capacity-factor", "1"}}));
+  const Outcome wide = outcome_of(small({{"router", "top2"}, {"capacity-factor", "2"}}));
+  const Outcome rectified = outcome_of(small({{"router", "top2+ir"}, {"capacity-factor", "1"}}));
+  CHECK(narrow.step_ms < wide.step_ms);
+  CHECK(narrow.loss.residual_loss > wide.loss.residual_loss);
+  CHECK(rectified.step_ms > narrow.step_ms);
+  CHECK(rectified.loss.residual_loss < narrow.loss.residual_loss);
+  CHECK(rectified.loss.failed == Approx(narrow.loss.failed));
+}
+
+TEST_CASE("a timeline has every operation of every rank, none overlapping on its stream") {
+  engine::Timeline bars;
+  const Outcome outcome = outcome_of(small({}), &bars);
+  REQUIRE_FALSE(bars.empty());
+  Picoseconds end;
+  for (std::size_t index = 0; index < bars.size(); ++index) {
+    end = std::max(end, bars[index].start + bars[index].duration);
+    for (std::size_t later = index + 1; later < bars.size(); ++later) {
+      if (bars[later].rank != bars[index].rank) break;
+      if (bars[later].stream != bars[index].stream) continue;
+      CHECK(bars[later].start >= bars[index].start + bars[index].duration);
+      break;
+    }
+  }
+  CHECK(end.ms() == Approx(outcome.step_ms).epsilon(1e-12));
+}
+
+TEST_CASE("the paper's model does not fit without checkpointing, as its authors' setting implies") {
+  const auto memory = [](const std::string& checkpointing) {
+    return outcome_of({{"mode", "train"},
+                       {"dispatch", "einsum"},
+                       {"router", "top2"},
+                       {"checkpointing", checkpointing},
+                       {"replicas", "1"}});
+  };
+  const Outcome none = memory("none");
+  const Outcome full = memory("full");
+  CHECK_FALSE(none.fits_memory);
+  CHECK(full.fits_memory);
+  double sum = 0;
+  for (const auto& [name, gib] : full.memory_parts_gib) sum += gib;
+  CHECK(sum == Approx(full.memory_gib));
+}
+
+}  // namespace moesim::study

@@ -302,7 +302,8 @@ def log_physics(rows, kernel, shared, sms, step, chunk=2000):
 def fit(rows, table, sms):
     """(physics parameters, correction values)."""
     parameters = fit_physics(rows, table, sms)
-    errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *read(parameters), sms, START[table]["step"])
+    physics = log_physics(rows, *read(parameters), sms, START[table]["step"])
+    errors = np.log(rows.time_us.to_numpy()) - physics
     return parameters, fit_corrections(rows, errors, table, sms)
 
 
@@ -357,19 +358,31 @@ def describe(model, table, sms):
 
 def checks(rows, predicted):
     """Held-out errors on the sets of points that bars are set on, and on those that users ask."""
-    found = []
+    found, large = [], rows.time_us > LARGE_US
     for what, inside, bars in (
-            ("all shapes", rows.time_us > 0, BARS),
-            ("above 100 us", rows.time_us > LARGE_US, LARGE_BARS),
-            ("above 100 us, m up to 128", (rows.time_us > LARGE_US) & (rows.m <= 128), (None, None)),
-            ("above 100 us, m 129 to 1025",
-             (rows.time_us > LARGE_US) & (rows.m > 128) & (rows.m <= 1025), (None, None)),
-            ("above 100 us, m 1026 to 8191",
-             (rows.time_us > LARGE_US) & (rows.m > 1025) & (rows.m < 8192), (None, None)),
-            ("above 100 us, m from 8192", (rows.time_us > LARGE_US) & (rows.m >= 8192),
-             (None, None))):
+            ("all shapes", rows.time_us > 0, BARS), ("above 100 us", large, LARGE_BARS),
+            ("above 100 us, m up to 128", large & (rows.m <= 128), (None, None)),
+            ("above 100 us, m 129 to 1025", large & (rows.m > 128) & (rows.m <= 1025),
+             (None, None)),
+            ("above 100 us, m 1026 to 8191", large & (rows.m > 1025) & (rows.m < 8192),
+             (None, None)),
+            ("above 100 us, m from 8192", large & (rows.m >= 8192), (None, None))):
         found.append(common.check(what, rows.time_us[inside], predicted[inside], *bars))
     return found
+
+
+def scatter(rows, least_m=2048, least_n=8192):
+    """What no model can explain: times of m and m + 1 rows, whose work differs by at most one row
+    of tiles, about their usual ratio, per measurement (a difference holds two)."""
+    after = rows.assign(m=rows.m - 1)
+    pairs = rows.merge(after, on=["m", "n", "k"], suffixes=("", "_after"))
+    pairs = pairs[(pairs.m >= least_m) & (pairs.n >= least_n) & (pairs.time_us > LARGE_US)]
+    if pairs.empty:
+        return []
+    ratio = np.log(pairs.time_us_after / pairs.time_us)
+    usual = ratio.groupby(pairs.m).transform("median")
+    return [common.check(f"the table's own scatter: m + 1 over m rows, m from {least_m}, n from "
+                         f"{least_n}", np.exp((ratio - usual) / np.sqrt(2)), np.ones(len(pairs)))]
 
 
 def beyond(rows, table, sms, largest=8192):
@@ -385,7 +398,7 @@ def curves(data, profile, devices):
     table, sms = TABLES[profile], devices[profile]["sms"]["value"]
     rows = load(data, table)
     predicted = held_out(rows, table, sms)
-    tests = checks(rows, predicted)
+    tests = checks(rows, predicted) + scatter(rows)
     if rows.m.max() > 8192:
         tests.append(beyond(rows, table, sms))
     return [{

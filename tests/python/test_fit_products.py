@@ -1,0 +1,100 @@
+"""The fitters of matrix products and expert FFNs: their pieces against what they must satisfy."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy", reason="numpy is not installed; the fits need it")
+pd = pytest.importorskip("pandas", reason="pandas is not installed; the fits need it")
+pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tools.fit import expert_ffn, gemm  # noqa: E402
+
+
+def shapes(count, seed=3):
+    random = np.random.default_rng(seed)
+    return pd.DataFrame({name: np.exp2(random.uniform(low, 15, count)).astype(int)
+                         for name, low in (("m", 0), ("n", 5), ("k", 5))})
+
+
+def test_gradient_is_the_slope_of_the_prediction():
+    model = gemm.Physics(shapes(40), 108, 32)
+    parameters, _ = gemm.start("a100", 108)
+    parameters = parameters + np.random.default_rng(1).normal(0, 0.2, len(parameters))
+    value, slope = model.gradient(parameters)
+    assert value == pytest.approx(model.predict(*gemm.read(parameters)), rel=1e-12)
+    for index in range(0, len(parameters), 7):
+        high, low = parameters.copy(), parameters.copy()
+        high[index] += 1e-4
+        low[index] -= 1e-4
+        central = (model.predict(*gemm.read(high)) - model.predict(*gemm.read(low))) / 2e-4
+        # One-sided steps of 1e-4: the curvature leaves about that much.
+        assert slope[:, index] == pytest.approx(central, abs=5e-3)
+
+
+def test_fit_finds_the_machine_that_made_the_times():
+    rows = shapes(1500)
+    truth, _ = gemm.start("a100", 108)
+    truth = truth + np.random.default_rng(2).normal(0, 0.15, len(truth))
+    rows["time_us"] = np.exp(gemm.log_physics(rows, *gemm.read(truth), 108, 32))
+    found = gemm.fit_physics(rows, "a100", 108)
+    unseen = shapes(300, seed=9)
+    expected = gemm.log_physics(unseen, *gemm.read(truth), 108, 32)
+    errors = np.abs(gemm.log_physics(unseen, *gemm.read(found), 108, 32) - expected)
+    assert np.median(errors) < 0.01
+    assert np.quantile(errors, 0.9) < 0.06
+
+
+def test_interpolation_weights_are_a_partition_of_one():
+    random = np.random.default_rng(4)
+    columns = [random.uniform(-2, 20, 200) for _ in range(3)]
+    axes = ([0, 3, 7, 15], [5, 9, 16], [5, 6, 16])
+    weights = gemm.product(columns, axes).toarray()
+    assert weights.sum(1) == pytest.approx(np.ones(200))
+    # Linear in every variable between the knots: it reproduces x y z, clamped to them.
+    knots = np.einsum("a,b,c->abc", *(np.array(axis, float) for axis in axes)).ravel()
+    clamped = np.prod([np.clip(x, axis[0], axis[-1]) for x, axis in zip(columns, axes)], axis=0)
+    assert weights @ knots == pytest.approx(clamped)
+
+
+@pytest.mark.parametrize("tokens,choices,experts", [(1, 2, 8), (3, 2, 8), (640, 8, 256)])
+def test_balanced_loads_hold_every_choice(tokens, choices, experts):
+    counts = expert_ffn.balanced_counts(tokens, choices, experts)
+    assert counts.sum() == tokens * choices
+    assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("tokens,choices,experts,groups", [(1, 2, 8, 1), (4096, 2, 8, 4),
+                                                          (777, 8, 256, 16)])
+def test_power_law_loads_hold_every_choice_and_put_the_busiest_group_first(tokens, choices, experts,
+                                                                           groups):
+    for seed in range(5):
+        counts = expert_ffn.power_law_counts(tokens, choices, experts, groups, 1.2,
+                                             np.random.default_rng(seed))
+        assert counts.sum() == tokens * choices
+        assert counts.min() >= 0
+        uncapped = counts.max() < tokens
+        by_group = counts.reshape(groups, -1).sum(1)
+        assert by_group[0] == by_group.max() or not uncapped
+
+
+def test_scaling_a_curve_scales_its_time():
+    curve = {"physics": {"sms": 100, "step": 64, "launch_us": 1e-9, "dram_bytes_per_us": 2e6,
+                         "overlap_power": 3, "choice_power": 10, "row_bytes_per_us": 4e6,
+                         "expert_us": 1e-9},
+             "kernels": {"step_us": [1.0] * len(expert_ffn.TILES),
+                         "tile_us": [1.0] * len(expert_ffn.TILES),
+                         "overlap": [1.0] * len(expert_ffn.TILES)},
+             "corrections": [{"x": "log2_ffn", "y": "log2_hidden", "x_knots": [0, 1],
+                              "y_knots": [0, 1], "values": [0, 0, 0, 0]}]}
+    query = expert_ffn.query(np.full(8, 4096), 4096, 14336)
+    before = expert_ffn.evaluate(curve, query)
+    # Everything half as fast on as many SMs: twice the time.
+    assert expert_ffn.evaluate(expert_ffn.scaled(curve, 2, 2, 100), query) == pytest.approx(
+        2 * before, rel=1e-9)
+    # The ratio of whole products counts the SMs: at equal ratio, half the SMs change nothing.
+    assert expert_ffn.evaluate(expert_ffn.scaled(curve, 1, 1, 50), query) == pytest.approx(
+        before, rel=0.01)

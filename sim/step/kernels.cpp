@@ -118,8 +118,8 @@ std::int64_t KernelPricer::experts_per_rank() const {
   return scenario_.experts / scenario_.expert_parallel;
 }
 
-double KernelPricer::token_bytes() const {
-  return element * static_cast<double>(scenario_.tokens_per_gpu * model_.hidden);
+double KernelPricer::row_bytes(std::int64_t rows) const {
+  return element * static_cast<double>(rows * model_.hidden);
 }
 
 Kernels KernelPricer::norm(Pass pass) const {
@@ -216,8 +216,7 @@ Kernels KernelPricer::router(Pass pass) const {
 }
 
 double KernelPricer::dispatch_bytes(std::int64_t capacity) const {
-  return element * static_cast<double>(scenario_.experts) * static_cast<double>(capacity) *
-         static_cast<double>(model_.hidden);
+  return row_bytes(scenario_.experts * capacity);
 }
 
 Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
@@ -301,11 +300,10 @@ Kernels KernelPricer::shared_expert(Pass pass) const {
 Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
   if (rows == 0) return list.take();
-  const double row_bytes = element * static_cast<double>(rows * model_.hidden);
   const bool eager = scenario_.dispatch == Dispatch::einsum;
-  const double blend =
-      eager ? eager_blend_bytes * token_bytes() / element : 2 * row_bytes;
-  list.memory_pass("rectify gather", 2 * row_bytes, 2 * row_bytes);
+  const double moved = 2 * row_bytes(rows);
+  const double blend = eager ? eager_blend_bytes * token_bytes() / element : moved;
+  list.memory_pass("rectify gather", moved, moved);
   const std::int64_t local = experts_per_rank();
   gated_ffn(list, pass, (rows + local - 1) / local, model_.moe->expert_ffn,
             static_cast<double>(local));

@@ -65,12 +65,13 @@ class KernelPricer {
   Kernel exchange(profile::Collective kind, std::span<const int> members, double bytes,
                   const std::string& label) const;
   double dispatch_bytes(std::int64_t capacity) const;  // per-rank buffer of the all-to-all
+  double row_bytes(std::int64_t rows) const;           // hidden states of that many tokens, bf16
 
  private:
   class List;
   std::int64_t experts_per_rank() const;
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
-  double token_bytes() const;  // the hidden states of all tokens, bf16
+  double token_bytes() const { return row_bytes(scenario_.tokens_per_gpu); }
   Kernels fused_gate(Pass pass) const;
   Kernels dispatch_einsum(Pass pass, std::int64_t capacity) const;
   Kernels combine_einsum(Pass pass, std::int64_t capacity) const;

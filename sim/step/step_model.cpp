@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numeric>
 
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
@@ -39,10 +40,13 @@ StepModel::StepModel(const Scenario& scenario, const Calibration& calibration)
   program_.ranks = scenario_.gpus;
   program_.partitions = {engine::blocks(scenario_.gpus, scenario_.expert_parallel),
                          engine::strided(scenario_.gpus, scenario_.expert_parallel),
-                         engine::blocks(scenario_.gpus, scenario_.gpus)};
+                         engine::blocks(scenario_.gpus, scenario_.gpus),
+                         engine::blocks(scenario_.gpus, std::gcd(scenario_.gpus,
+                                                                 scenario_.cluster->gpus_per_domain))};
   expert_group_ = 0;
   replica_group_ = 1;
   world_ = 2;
+  domain_ = 3;
   build();
 }
 
@@ -117,6 +121,10 @@ Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int
       return {pricer_.exchange(profile::Collective::all_to_all, members(expert_group_),
                                pricer_.dispatch_bytes(capacity), "all-to-all")};
     }
+    case Role::node_exchange:
+      if (rows == 0) return {};
+      return {pricer_.exchange(profile::Collective::all_to_all, members(domain_),
+                               pricer_.row_bytes(rows), "all-to-all of rectified rows")};
     case Role::grouped: {
       // The same calls with the IR rows appended, less the calls without them.
       const std::int64_t local = scenario_.experts / scenario_.expert_parallel;
@@ -134,7 +142,8 @@ Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int
 
 const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) {
   Table& table = tables_[{role, pass}];
-  const Key key{role == Role::rectify ? 0 : capacity, rows};
+  const bool by_rows_alone = role == Role::rectify || role == Role::node_exchange;
+  const Key key{by_rows_alone ? 0 : capacity, rows};
   const auto found = table.find(key);
   if (found != table.end()) return found->second;
   return table.emplace(key, intern(kernels(role, pass, capacity, rows))).first->second;
@@ -168,6 +177,10 @@ engine::Durations StepModel::durations(const routing::ReplicaRouting* routing,
     const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
     if (spec.role == Role::rectify || spec.role == Role::grouped) {
       price_rows(spec, layer, replica, durations.per_rank[op]);
+    } else if (spec.role == Role::node_exchange) {
+      // The busiest GPU sets the time of its domain; that of all domains is taken for each.
+      const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
+      durations.uniform[op] = price(recipe(spec.role, spec.pass, 0, rows), replica);
     } else {
       durations.uniform[op] =
           price(recipe(spec.role, spec.pass, layer.exchanged_capacity, 0), replica);

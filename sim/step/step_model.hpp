@@ -49,7 +49,9 @@ class StepModel {
   std::string provenance() const;
 
  private:
-  enum class Role { fixed, dispatch, combine, experts, exchange, rectify, grouped };
+  enum class Role {
+    fixed, dispatch, combine, experts, exchange, node_exchange, rectify, grouped
+  };
   struct Spec {
     Role role = Role::fixed;
     Pass pass = Pass::forward;
@@ -70,6 +72,7 @@ class StepModel {
   void layer_backward(int layer);
   void moe_forward(int layer);
   void moe_backward(int layer);
+  void rectify(const std::string& name, int layer, const Spec& spec);
   void gather_layer(int layer);
   void gather_dense(double parameters, int layer);
   void reduce_gradients(double dense, double expert, int layer);
@@ -107,6 +110,7 @@ class StepModel {
   int expert_group_ = -1;   // partitions
   int replica_group_ = -1;
   int world_ = -1;
+  int domain_ = -1;
 };
 
 }  // namespace moesim::step

@@ -60,11 +60,22 @@ void StepModel::gather_layer(int layer) {
                                       "all-gather of expert parameters")));
 }
 
+// IR on the rows of each GPU. Under ir@node the rows first travel to their expert's GPU inside the
+// NVLink domain, and back.
+void StepModel::rectify(const std::string& name, int layer, const Spec& spec) {
+  const bool travel = scenario_.router.rectification == Rectification::node &&
+                      members(domain_).size() > 1;
+  const Spec exchange{Role::node_exchange, spec.pass, spec.moe_layer, {}};
+  if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, domain_, exchange);
+  add_compute(name, Part::rectify, layer, spec);
+  if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, domain_, exchange);
+}
+
 void StepModel::moe_forward(int layer) {
   const int ordinal = moe_ordinal(layer);
   const auto moe = [&](Role role) { return Spec{role, Pass::forward, ordinal, {}}; };
   const bool exchange = members(expert_group_).size() > 1;
-  const bool rectify = scenario_.router.rectification != Rectification::none;
+  const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
   add_compute("router", Part::router, layer, fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
@@ -82,23 +93,23 @@ void StepModel::moe_forward(int layer) {
     arrived = std::exchange(pending_, {});
   }
   // IR and the shared expert need local data only: under `overlap` IR runs while tokens travel.
-  if (rectify && when == IrCompute::overlap) {
-    add_compute("rectify", Part::rectify, layer, moe(Role::rectify));
+  if (rectified && when == IrCompute::overlap) {
+    rectify("rectify", layer, moe(Role::rectify));
   }
-  pending_ = arrived;
+  pending_.insert(pending_.end(), arrived.begin(), arrived.end());
   if (scenario_.model->moe->shared_ffn > 0) {
     add_compute("shared_expert", Part::expert, layer, fixed(pricer_.shared_expert(Pass::forward)));
   }
   add_compute("expert_ffn", Part::expert, layer, moe(Role::experts));
-  if (rectify && when == IrCompute::grouped) {
-    add_compute("rectify", Part::rectify, layer, moe(Role::grouped));
+  if (rectified && when == IrCompute::grouped) {
+    rectify("rectify", layer, moe(Role::grouped));
   }
   if (exchange) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
                  moe(Role::exchange));
   }
-  if (rectify && when == IrCompute::separate) {
-    add_compute("rectify", Part::rectify, layer, moe(Role::rectify));
+  if (rectified && when == IrCompute::separate) {
+    rectify("rectify", layer, moe(Role::rectify));
   }
   add_compute("combine", Part::dispatch_combine, layer, moe(Role::combine));
 }
@@ -108,7 +119,7 @@ void StepModel::moe_backward(int layer) {
   const auto moe = [&](Role role) { return Spec{role, Pass::backward, ordinal, {}}; };
   const bool exchange =
       members(expert_group_).size() > 1;
-  const bool rectify = scenario_.router.rectification != Rectification::none;
+  const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
   add_compute("combine_backward", Part::dispatch_combine, layer, moe(Role::combine));
@@ -118,13 +129,13 @@ void StepModel::moe_backward(int layer) {
                  moe(Role::exchange));
     arrived = std::exchange(pending_, {});
   }
-  if (rectify && when == IrCompute::overlap) {
-    add_compute("rectify_backward", Part::rectify, layer, moe(Role::rectify));
+  if (rectified && when == IrCompute::overlap) {
+    rectify("rectify_backward", layer, moe(Role::rectify));
   }
-  pending_ = arrived;
+  pending_.insert(pending_.end(), arrived.begin(), arrived.end());
   add_compute("expert_ffn_backward", Part::expert, layer, moe(Role::experts));
-  if (rectify && when == IrCompute::grouped) {
-    add_compute("rectify_backward", Part::rectify, layer, moe(Role::grouped));
+  if (rectified && when == IrCompute::grouped) {
+    rectify("rectify_backward", layer, moe(Role::grouped));
   }
   if (scenario_.model->moe->shared_ffn > 0) {
     add_compute("shared_expert_backward", Part::expert, layer,
@@ -134,8 +145,8 @@ void StepModel::moe_backward(int layer) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
                  moe(Role::exchange));
   }
-  if (rectify && when == IrCompute::separate) {
-    add_compute("rectify_backward", Part::rectify, layer, moe(Role::rectify));
+  if (rectified && when == IrCompute::separate) {
+    rectify("rectify_backward", layer, moe(Role::rectify));
   }
   add_compute("dispatch_backward", Part::dispatch_combine, layer, moe(Role::dispatch));
   add_compute("router_backward", Part::router, layer, 

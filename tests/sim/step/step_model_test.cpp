@@ -129,6 +129,21 @@ TEST_CASE("where IR runs decides what it costs") {
   CHECK(cost_of(IrCompute::grouped, 0) == Approx(cost_of(IrCompute::separate, 0)));
 }
 
+TEST_CASE("ir@node sends its rows over NVLink and back, ir does not") {
+  Scenario scenario = small_scenario();
+  scenario.router.rectification = Rectification::gpu;
+  const int plain = operations_by_name(StepModel(scenario))["nccl:all_to_all"];
+  StepModel on_gpu(scenario);
+  scenario.router.rectification = Rectification::node;
+  StepModel on_node(scenario);
+  CHECK(operations_by_name(on_node)["nccl:all_to_all"] == plain + 2 * scenario.model->moe_layers());
+  const routing::ReplicaRouting routing = routing_with(scenario, on_all(scenario, 400));
+  CHECK(step_ms(on_node, routing) > step_ms(on_gpu, routing));
+  // Nothing to rectify, nothing to send.
+  const routing::ReplicaRouting none = routing_with(scenario, on_all(scenario, 0));
+  CHECK(step_ms(on_node, none) == step_ms(on_gpu, none));
+}
+
 TEST_CASE("einsum dispatch costs 4 E C S h FLOPs a layer that index dispatch does not") {
   Scenario scenario = small_scenario();
   const std::int64_t capacity = 1024;

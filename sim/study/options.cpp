@@ -54,11 +54,22 @@ void load_documents(const Typed& typed, DocumentCache& documents, step::Scenario
   scenario.cluster = documents.cluster(scenario.cluster_name);
 }
 
+// The model's own router; with another k if one is typed.
+std::string usual_router(const step::Scenario& scenario, bool other_k) {
+  if (!scenario.model->moe) return "dense";
+  const std::string& name = scenario.model->moe->router;
+  if (!other_k) return name;
+  return "topk" + (name.find('+') == std::string::npos ? "" : name.substr(name.find('+')));
+}
+
 RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) {
-  const bool has_moe = scenario.model->moe.has_value();
-  const std::string name = typed.text_or("router", has_moe ? scenario.model->moe->router : "dense");
   const std::string* typed_k = typed.find("top-k");
-  const int top_k = static_cast<int>(typed.whole_or("top-k", 0));
+  int top_k = static_cast<int>(typed.whole_or("top-k", 0));
+  std::string name = typed.text_or("router", "");
+  if (name.empty()) {
+    name = usual_router(scenario, typed_k != nullptr);
+    if (typed_k == nullptr && scenario.model->moe) top_k = scenario.model->moe->top_k;
+  }
   RouterConfig router = routing::parse_router(name, top_k);
   if (router.is_dense()) return router;
   if (typed_k != nullptr && router.top_k != top_k) {

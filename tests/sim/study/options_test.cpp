@@ -1,6 +1,7 @@
 #include "sim/study/options.hpp"
 
 #include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -121,6 +122,20 @@ TEST_CASE("combinations that cannot be say what to change") {
   CHECK(has(refusal({{"router", "topk"}}), "--top-k"));
   CHECK(resolved({{"router", "topk"}, {"top-k", "3"}}).router.top_k == 3);
   CHECK(resolved({{"router", "top2"}, {"top-k", "2"}}).router.top_k == 2);
+}
+
+TEST_CASE("the model's router has the model's k unless another is typed") {
+  CHECK(resolved({{"model", "deepseek-v3"}}).router.top_k == 8);
+  CHECK(resolved({{"model", "deepseek-v3"}, {"top-k", "4"}}).router.top_k == 4);
+  CHECK(resolved({{"top-k", "1"}}).router.name() == "top1");
+  CHECK(resolved({{"top-k", "1"}}).router.capacity_factor.text() == "1");
+}
+
+TEST_CASE("every shipped model has a default scenario") {
+  for (const std::string& name : shipped_names("models")) {
+    CAPTURE(name);
+    CHECK(refusal({{"model", name}}) == "accepted");
+  }
 }
 
 TEST_CASE("values that make no sense are refused by flag, value and reason") {

@@ -69,7 +69,7 @@ ExitCode run_plotter(const std::vector<std::string>& arguments, const std::strin
 }
 
 std::string chart_path(const CommandLine& line, const std::string& input) {
-  const std::string out = line.get("out", fs::path(input).stem().string() + ".png");
+  std::string out = line.get("out", fs::path(input).stem().string() + ".png");
   if (!out.ends_with(".png") && !out.ends_with(".pdf") && !out.ends_with(".svg")) {
     throw UsageError(fmt::format("--out: {}: the name must end in .png, .pdf or .svg", out));
   }

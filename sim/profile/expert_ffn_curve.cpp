@@ -16,9 +16,9 @@ namespace moesim::profile {
 namespace {
 
 // How far beyond the measured sizes the tile model is trusted to carry.
-constexpr double kFurthestOctaves = 4;
+constexpr double furthest_octaves = 4;
 // The widest vector load of the kernels, in elements.
-constexpr std::int64_t kAlignment = 16;
+constexpr std::int64_t alignment = 16;
 
 void check_sizes(std::int64_t rows, std::int64_t hidden, std::int64_t ffn, std::int64_t experts) {
   if (rows < 0 || hidden < 1 || ffn < 1 || experts < 1) {
@@ -27,11 +27,11 @@ void check_sizes(std::int64_t rows, std::int64_t hidden, std::int64_t ffn, std::
         "of at least 1",
         rows, hidden, ffn, experts));
   }
-  if (hidden % kAlignment != 0 || ffn % kAlignment != 0) {
+  if (hidden % alignment != 0 || ffn % alignment != 0) {
     throw Error(fmt::format(
         "expert-ffn: hidden {}, ffn {}: the curve holds for multiples of {}; other sizes run up to "
         "twice as long; pad the sizes, or measure them",
-        hidden, ffn, kAlignment));
+        hidden, ffn, alignment));
   }
 }
 
@@ -77,8 +77,7 @@ void ExpertFfnCurve::read_kernels(const Node& node) {
     }
   }
   for (std::size_t row = 0; row < table[0].size(); ++row) {
-    kernels_.push_back(
-        {table[0][row], table[1][row], table[2][row], table[3][row], table[4][row]});
+    kernels_.push_back({table[0][row], table[1][row], table[2][row], table[3][row], table[4][row]});
   }
 }
 
@@ -164,12 +163,12 @@ double ExpertFfnCurve::octaves_outside(const Load& load, double hidden, double f
   double octaves = 0;
   for (const auto& [range, value] : asked) {
     const double outside = range->octaves_outside(value);
-    if (outside > kFurthestOctaves) {
+    if (outside > furthest_octaves) {
       throw Error(fmt::format(
           "expert-ffn: {:g} rows over {:g} experts, hidden {:g}, ffn {:g}: more than {:g} times "
           "outside the measured rows per expert {:g}..{:g}, hidden {:g}..{:g}, ffn {:g}..{:g}, "
           "experts {:g}..{:g}; use GEMMs, or measure it",
-          load.rows, load.experts, hidden, ffn, std::exp2(kFurthestOctaves), rows_range_.low,
+          load.rows, load.experts, hidden, ffn, std::exp2(furthest_octaves), rows_range_.low,
           rows_range_.high, hidden_range_.low, hidden_range_.high, ffn_range_.low, ffn_range_.high,
           experts_range_.low, experts_range_.high));
     }
@@ -207,9 +206,10 @@ Estimate ExpertFfnCurve::estimate(std::int64_t rows, std::int64_t hidden, std::i
   check_sizes(rows, hidden, ffn, experts);
   Load load;
   load.blocks.assign(kernels_.size(), 0);
-  const std::int64_t more = rows % experts;
-  add(load, static_cast<double>(experts - more), static_cast<double>(rows / experts));
-  if (more > 0) add(load, static_cast<double>(more), static_cast<double>(rows / experts + 1));
+  const std::int64_t each = rows / experts;
+  const std::int64_t more = rows % experts;  // experts that take one row more
+  add(load, static_cast<double>(experts - more), static_cast<double>(each));
+  if (more > 0) add(load, static_cast<double>(more), static_cast<double>(each + 1));
   return at_load(load, hidden, ffn);
 }
 

@@ -36,7 +36,7 @@ class ExpertFfnCurve {
 
  private:
   struct Kernel {
-    double rows;     // of one expert, per block
+    double rows;  // of one expert, per block
     double columns;
     double step_us;  // one step of the inner dimension of one tile
     double tile_us;  // prologue and epilogue of a tile

@@ -16,7 +16,7 @@ namespace moesim::profile {
 namespace {
 
 // How far beyond the measured sizes tile counts are trusted to carry.
-constexpr double kFurthestOctaves = 4;
+constexpr double furthest_octaves = 4;
 
 std::vector<double> read_knots(const Node& node, const std::string& key) {
   std::vector<double> knots = node.numbers(key);
@@ -42,8 +42,8 @@ double GemmCurve::Range::octaves_outside(double value) const {
 
 std::vector<GemmCurve::Kernel> GemmCurve::read_kernels(const Node& node) {
   constexpr std::array<const char*, 8> columns = {
-      "rows",           "columns",        "step_us",       "tile_us", "overlap",
-      "choice_step_us", "choice_tile_us", "choice_overlap"};
+      "rows",    "columns",        "step_us",        "tile_us",
+      "overlap", "choice_step_us", "choice_tile_us", "choice_overlap"};
   std::array<std::vector<double>, columns.size()> table;
   for (std::size_t column = 0; column < columns.size(); ++column) {
     table.at(column) = node.numbers(columns.at(column));
@@ -157,9 +157,9 @@ double GemmCurve::candidate_us(const Query& query, const Kernel& kernel, double 
   const double run = whole + cost.overlap * (std::max(waves, 1.0) - whole);
   const double steps = std::ceil(std::ceil(query.k / step_) / split);
   const double compute = run * (steps * cost.step_us + cost.tile_us);
-  double us = std::pow(std::pow(compute, overlap_power_) + query.memory_powered,
-                       1 / overlap_power_) +
-              launch_us_;
+  double us =
+      std::pow(std::pow(compute, overlap_power_) + query.memory_powered, 1 / overlap_power_) +
+      launch_us_;
   if (split > 1) {
     const Reduction& reduction = believed ? believed_reduction_ : taken_reduction_;
     us += reduction.us + query.m * query.n * split * reduction.us_per_element;
@@ -169,7 +169,7 @@ double GemmCurve::candidate_us(const Query& query, const Kernel& kernel, double 
 
 double GemmCurve::chosen_log_us(const Query& query) const {
   // A candidate this much less likely than the best changes no digit of the answer.
-  constexpr double kNegligible = 1e-14;
+  constexpr double negligible = 1e-14;
   std::vector<double> believed;
   believed.reserve(kernels_.size() * splits_.size());
   for (const Kernel& kernel : kernels_) {
@@ -182,7 +182,7 @@ double GemmCurve::chosen_log_us(const Query& query) const {
   double weight_sum = 0;
   for (std::size_t candidate = 0; candidate < believed.size(); ++candidate) {
     const double weight = std::pow(lowest / believed[candidate], choice_power_);
-    if (weight < kNegligible) continue;
+    if (weight < negligible) continue;
     const Kernel& kernel = kernels_[candidate / splits_.size()];
     const double split = splits_[candidate % splits_.size()];
     sum += weight * std::log(candidate_us(query, kernel, split, false));
@@ -220,8 +220,7 @@ double GemmCurve::grid_at(const Query& query) const {
 double GemmCurve::correction(const Query& query) const {
   double sum = grid_at(query);
   for (const Term& term : terms_) {
-    const double waves =
-        std::ceil(query.m / term.rows) * std::ceil(query.n / term.columns) / sms_;
+    const double waves = std::ceil(query.m / term.rows) * std::ceil(query.n / term.columns) / sms_;
     std::array<double, variable_count> known{};
     known[log2_idle] =
         std::log2(std::ceil(waves) * sms_ * term.rows * term.columns / (query.m * query.n));
@@ -242,11 +241,11 @@ Estimate GemmCurve::estimate(std::int64_t m, std::int64_t n, std::int64_t k) con
   const double furthest =
       std::max({std::log2(query.m / m_range_.high), std::log2(query.n / n_range_.high),
                 std::log2(query.k / k_range_.high)});
-  if (furthest > kFurthestOctaves) {
+  if (furthest > furthest_octaves) {
     throw Error(fmt::format(
         "gemm {} x {} x {}: more than {:g} times beyond the measured m {:g}..{:g}, n {:g}..{:g}, "
         "k {:g}..{:g}; cut it into smaller products, or measure it",
-        m, n, k, std::exp2(kFurthestOctaves), m_range_.low, m_range_.high, n_range_.low,
+        m, n, k, std::exp2(furthest_octaves), m_range_.low, m_range_.high, n_range_.low,
         n_range_.high, k_range_.low, k_range_.high));
   }
   query.memory_powered = std::pow(memory_us(query), overlap_power_);

@@ -69,8 +69,8 @@ TEST_CASE("weights of experts without rows are not read") {
 }
 
 TEST_CASE("even and uneven calls agree where the load is the same") {
-  const auto machine = profile::Profile::load(
-      fmt::format("{}/profiles/hardware/h100-sxm.json", MOESIM_SOURCE_DIR));
+  const auto machine =
+      profile::Profile::load(fmt::format("{}/profiles/hardware/h100-sxm.json", MOESIM_SOURCE_DIR));
   const std::vector<std::int64_t> counts = {101, 101, 100, 100, 100, 100, 100, 100};
   CHECK(machine.expert_ffn(802, 4096, 14336, 8).time_us ==
         Approx(machine.expert_ffn(counts, 4096, 14336).time_us).epsilon(1e-12));
@@ -109,20 +109,23 @@ TEST_CASE("a malformed expert curve is refused by file and key") {
   curve["valid"].erase("ffn");
   CHECK_THROWS_WITH(read(curve), ContainsSubstring("ffn"));
   curve = small_curve();
-  curve["corrections"] = {{{"x", "log2_sequence"}, {"y", "log2_ffn"}, {"x_knots", {0, 1}},
-                           {"y_knots", {0, 1}}, {"values", {0, 0, 0, 0}}}};
+  curve["corrections"] = {{{"x", "log2_sequence"},
+                           {"y", "log2_ffn"},
+                           {"x_knots", {0, 1}},
+                           {"y_knots", {0, 1}},
+                           {"values", {0, 0, 0, 0}}}};
   CHECK_THROWS_WITH(read(curve), ContainsSubstring("log2_sequence"));
 }
 
 TEST_CASE("shipped expert curves are physical") {
   for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
-    const auto machine =
-        profile::Profile::load(fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
+    const auto machine = profile::Profile::load(
+        fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
     for (std::int64_t rows = 4096; rows <= 65536; rows *= 2) {
       INFO(name << " " << rows);
       const auto even = machine.expert_ffn(rows, 4096, 14336, 8);
-      const double share = 6.0 * 4096 * 14336 * static_cast<double>(rows) /
-                           (even.time_us * 1e-6) / machine.device().peak_bf16_flops;
+      const double share = 6.0 * 4096 * 14336 * static_cast<double>(rows) / (even.time_us * 1e-6) /
+                           machine.device().peak_bf16_flops;
       CHECK(share > 0.2);
       CHECK(share < 0.9);
       // As many rows on one expert of eight leave seven experts' weights unread and need no more

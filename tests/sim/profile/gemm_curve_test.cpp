@@ -115,8 +115,7 @@ TEST_CASE("sustained load lengthens a product by the square of the load") {
   curve["physics"]["throttle"] = 0.1;
   const double us = 7 + 3 + 5;
   const double load = 2.0 * 128 * 128 * 64 / us / 1e6;
-  CHECK(time_us(curve, 128, 128, 64) ==
-        Approx(us * std::exp(0.1 * load * load * us / (us + 1))));
+  CHECK(time_us(curve, 128, 128, 64) == Approx(us * std::exp(0.1 * load * load * us / (us + 1))));
 }
 
 TEST_CASE("corrections are linear between their knots and constant beyond") {
@@ -126,9 +125,13 @@ TEST_CASE("corrections are linear between their knots and constant beyond") {
   CHECK(time_us(curve, 128, 128, 64) == Approx((7 + 3 + 5) * std::exp(6.0 / 20)));
   // 3 tiles on 2 SMs: 2 whole waves over 1.5 of work, log2 (4 / 3) idle; log2 1.5 waves.
   curve["corrections"]["values"] = {0, 0, 0, 0, 0, 0, 0, 0};
-  curve["corrections"]["terms"] = {{{"rows", 128}, {"columns", 128}, {"x", "log2_idle"},
-                                    {"y", "log2_waves"}, {"x_knots", {0, 1}},
-                                    {"y_knots", {-1, 1}}, {"values", {0, 0, 2, 2}}}};
+  curve["corrections"]["terms"] = {{{"rows", 128},
+                                    {"columns", 128},
+                                    {"x", "log2_idle"},
+                                    {"y", "log2_waves"},
+                                    {"x_knots", {0, 1}},
+                                    {"y_knots", {-1, 1}},
+                                    {"values", {0, 0, 2, 2}}}};
   CHECK(time_us(curve, 384, 128, 64) ==
         Approx((7 + 2 * (3 + 5)) * std::exp(2 * std::log2(4.0 / 3))));
 }
@@ -174,11 +177,17 @@ TEST_CASE("a malformed product curve is refused by file and key") {
 
 TEST_CASE("shipped products are physical where no point was measured") {
   for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
-    const auto machine =
-        profile::Profile::load(fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
+    const auto machine = profile::Profile::load(
+        fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
     const double peak = machine.device().peak_bf16_flops;
-    for (const auto& [n, k] : {std::pair{22016, 4096}, {11008, 4096}, {4096, 11008}, {32000, 4096},
-                               {28672, 4096}, {4096, 14336}, {12288, 4096}, {14336, 4096}}) {
+    for (const auto& [n, k] : {std::pair{22016, 4096},
+                               {11008, 4096},
+                               {4096, 11008},
+                               {32000, 4096},
+                               {28672, 4096},
+                               {4096, 14336},
+                               {12288, 4096},
+                               {14336, 4096}}) {
       double previous_us = 0;
       for (std::int64_t m = 2048; m <= 65536; m *= 2) {
         INFO(name << " " << m << " x " << n << " x " << k);
@@ -193,8 +202,7 @@ TEST_CASE("shipped products are physical where no point was measured") {
         previous_us = estimate.time_us;
       }
       // The law beyond the largest m measured: efficiency stays, up to waves and clock.
-      const double ratio =
-          machine.gemm(131072, n, k).time_us / machine.gemm(65536, n, k).time_us;
+      const double ratio = machine.gemm(131072, n, k).time_us / machine.gemm(65536, n, k).time_us;
       CHECK(ratio == Approx(2).epsilon(0.03));
     }
   }

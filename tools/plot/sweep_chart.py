@@ -67,9 +67,13 @@ def _draw_loss(axes, series, styles):
         shares = [100 * point.failed for point in points]
         axes.plot([point.capacity_factor for point in points], shares, color=look.GREY,
                   linestyle=":", linewidth=1.6)
-        axes.annotate(f"{label} failed", (points[0].capacity_factor, shares[0]), xytext=(6, 3),
-                      textcoords="offset points", fontsize=8.5, color=look.GREY,
-                      path_effects=[withStroke(linewidth=3, foreground="white")], zorder=6)
+        axes.annotate(f"{label}\nfailed", (points[0].capacity_factor, shares[0]), fontsize=8.5,
+                      color=look.GREY, xytext=(-7, 0), textcoords="offset points", ha="right",
+                      va="center", path_effects=[withStroke(linewidth=3, foreground="white")],
+                      zorder=6)
+    factors = [point.capacity_factor for entry in series for point in _with_factor(entry.points)]
+    room = 0.09 * (max(factors) - min(factors)) or 0.5  # at the left the labels need it
+    axes.set_xlim(min(factors) - room, max(factors) + room / 2)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("token loss, %")
     axes.set_xlabel("capacity factor")

@@ -1,5 +1,7 @@
 """The fitters of matrix products and expert FFNs: their pieces against what they must satisfy."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +12,9 @@ pd = pytest.importorskip("pandas", reason="pandas is not installed; the fits nee
 pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
 sys.path.insert(0, str(ROOT))
-from tools.fit import expert_ffn, gemm  # noqa: E402
+from tools.fit import devices, expert_ffn, gemm  # noqa: E402
 
 
 def shapes(count, seed=3):
@@ -98,3 +101,17 @@ def test_scaling_a_curve_scales_its_time():
     # The ratio of whole products counts the SMs: at equal ratio, half the SMs change nothing.
     assert expert_ffn.evaluate(expert_ffn.scaled(curve, 1, 1, 50), query) == pytest.approx(
         before, rel=0.01)
+
+
+def test_derived_expert_curve_follows_its_law_again():
+    if not DATA.is_dir():
+        pytest.skip(f"the measurement tables are not in {DATA}; MOESIM_DATA names their folder")
+    shipped = json.loads((ROOT / "profiles" / "hardware" / "h200-sxm.json").read_text())
+    there = next(curve for curve in shipped["curves"] if curve["op"] == "expert-ffn")
+    again = expert_ffn.curves(DATA, "h200-sxm", devices.all_devices())[0]
+    assert again["origin"] == there["origin"] == "derived"
+    for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
+        query = expert_ffn.query(loads, 4096, 1536)
+        # Solvers of different libraries end a little apart.
+        assert expert_ffn.evaluate(again, query) == pytest.approx(
+            expert_ffn.evaluate(there, query), rel=0.01)

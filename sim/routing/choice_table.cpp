@@ -10,8 +10,7 @@
 
 namespace moesim::routing {
 
-void ChoiceTable::reset(int experts, int choices, int local_sets, int locals,
-                        std::int64_t tokens) {
+void ChoiceTable::reset(int experts, int choices, int local_sets, int locals, std::int64_t tokens) {
   experts_ = experts;
   choices_ = choices;
   local_sets_ = local_sets;

@@ -48,8 +48,8 @@ class ChoiceTable {
     for (const LocalExperts& set : local) places_.push_back(set.wanted);
   }
 
-  // Exchanges the choices, [choice, stride()], with the caller's vectors of an earlier call: they are
-  // gone from here until reset().
+  // Exchanges the choices, [choice, stride()], with the caller's vectors of an earlier call: they
+  // are gone from here until reset().
   void swap_choices(std::vector<std::uint16_t>& expert, std::vector<float>& probability) {
     expert_.swap(expert);
     probability_.swap(probability);
@@ -63,9 +63,7 @@ class ChoiceTable {
   }
   int ranks() const { return static_cast<int>(rank_begin_.size()) - 1; }
   std::int64_t tokens() const { return rank_begin_.back(); }
-  std::int64_t rank_begin(int rank) const {
-    return rank_begin_[static_cast<std::size_t>(rank)];
-  }
+  std::int64_t rank_begin(int rank) const { return rank_begin_[static_cast<std::size_t>(rank)]; }
 
   // [tokens] each.
   const std::uint16_t* expert(int choice) const {
@@ -78,13 +76,17 @@ class ChoiceTable {
   const float* max_probability() const { return probability(0); }
   std::size_t stride() const { return stride_; }  // from one choice to the next
   const std::uint16_t* local_expert(int set, int place) const {
-    return local_expert_.data() + static_cast<std::size_t>(set * locals_ + place) * stride_;
+    return local_expert_.data() + local_row(set, place);
   }
   const float* local_probability(int set, int place) const {
-    return local_probability_.data() + static_cast<std::size_t>(set * locals_ + place) * stride_;
+    return local_probability_.data() + local_row(set, place);
   }
 
  private:
+  std::size_t local_row(int set, int place) const {
+    const auto sets_before = static_cast<std::size_t>(set) * static_cast<std::size_t>(locals_);
+    return (sets_before + static_cast<std::size_t>(place)) * stride_;
+  }
   void append_tile(std::size_t at, std::int64_t token, int valid, int rank,
                    std::span<const LocalExperts> local, const TileKernels& kernels);
   void repair(std::int64_t token, int valid, int rank, const float* sum);
@@ -95,7 +97,7 @@ class ChoiceTable {
   int locals_ = 0;
   std::size_t stride_ = 0;
   std::vector<std::int64_t> rank_begin_{0};
-  std::vector<int> places_;  // [rank, set]
+  std::vector<int> places_;                             // [rank, set]
   std::vector<std::uint16_t> expert_, local_expert_;    // [choice][stride], [set][place][stride]
   std::vector<float> probability_, local_probability_;  // the same
   std::vector<float> tile_, scratch_;                   // [experts][16]

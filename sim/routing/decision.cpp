@@ -116,8 +116,7 @@ KeptTokens Decision::kept_tokens(const DecisionInput& input, int rank) const {
   run.stride = table.stride();
   if (input.config.rectification == Rectification::none) return run;
   const bool excluding = excludes(input.config);
-  run.ir_expert =
-      (excluding ? ir_expert_.data() : table.local_expert(input.local_set, 0)) + begin;
+  run.ir_expert = (excluding ? ir_expert_.data() : table.local_expert(input.local_set, 0)) + begin;
   run.ir_probability =
       (excluding ? ir_probability_.data() : table.local_probability(input.local_set, 0)) + begin;
   return run;
@@ -239,8 +238,8 @@ void Decision::count_rows(const DecisionInput& input) {
     if (by_source) {  // queue lengths and limits say it all
       if (own && choice + 1 < static_cast<std::size_t>(input.config.top_k)) continue;
       for (std::size_t at = 0; at < domains_ * experts_; ++at) {
-        kept_rows_[at] += std::min(queues_[choice]->length[at],
-                                   limits_[choice * domains_ * experts_ + at]);
+        kept_rows_[at] +=
+            std::min(queues_[choice]->length[at], limits_[choice * domains_ * experts_ + at]);
       }
       continue;
     }
@@ -254,9 +253,9 @@ void Decision::count_rows(const DecisionInput& input) {
       }
     }
   }
-  exchanged_capacity_ =
-      by_source ? *std::max_element(input.capacity.begin(), input.capacity.end())
-                : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
+  exchanged_capacity_ = by_source
+                            ? *std::max_element(input.capacity.begin(), input.capacity.end())
+                            : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
 }
 
 void Decision::count_ir_rows(const DecisionInput& input) {

@@ -93,7 +93,8 @@ std::vector<float> LogitSource::rank_logits(std::uint32_t rank, std::int64_t tok
   std::vector<float> tile(experts * tile_tokens);
   for (std::int64_t first = 0; first < tokens; first += tile_tokens) {
     fill_tile(rank, static_cast<std::uint64_t>(first), kernels, tile.data());
-    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(tile_tokens, tokens - first));
+    const auto count =
+        static_cast<std::size_t>(std::min<std::int64_t>(tile_tokens, tokens - first));
     for (std::size_t token = 0; token < count; ++token) {
       for (std::size_t expert = 0; expert < experts; ++expert) {
         logits[(static_cast<std::size_t>(first) + token) * experts + expert] =

@@ -64,9 +64,9 @@ RoutedGroup route_logits_file(const RouterConfig& config, const std::string& log
                               const std::string& out_path, const RouterContext& context) {
   const NpyArray array = NpyArray::load(logits_path);
   if (array.shape.size() != 3) {
-    throw UsageError(fmt::format(
-        "{}: shape {} instead of [P, S, E] (ranks, tokens per rank, experts)", logits_path,
-        array.shape_text()));
+    throw UsageError(
+        fmt::format("{}: shape {} instead of [P, S, E] (ranks, tokens per rank, experts)",
+                    logits_path, array.shape_text()));
   }
   const std::vector<float> logits = array.float32();
   const std::int64_t ranks = array.shape[0];

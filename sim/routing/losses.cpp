@@ -15,8 +15,8 @@ AuxiliaryLosses auxiliary_losses(std::span<const float> logits, std::int64_t tok
                                  int rank) {
   const auto width = static_cast<std::size_t>(experts);
   if (logits.size() != static_cast<std::size_t>(tokens) * width) {
-    throw UsageError(fmt::format("{} logits for {} tokens and {} experts", logits.size(), tokens,
-                                 experts));
+    throw UsageError(
+        fmt::format("{} logits for {} tokens and {} experts", logits.size(), tokens, experts));
   }
   AuxiliaryLosses losses;
   if (tokens == 0) return losses;
@@ -28,7 +28,8 @@ AuxiliaryLosses auxiliary_losses(std::span<const float> logits, std::int64_t tok
     const float* row = logits.data() + static_cast<std::size_t>(token) * width;
     float parts[2];
     if (!softmax(row, experts, probabilities.data(), scratch.data(), parts)) {
-      throw UsageError(fmt::format("the logits of rank {}, token {} hold NaN or +inf", rank, token));
+      throw UsageError(
+          fmt::format("the logits of rank {}, token {} hold NaN or +inf", rank, token));
     }
     ++first_choices[static_cast<std::size_t>(std::max_element(row, row + width) - row)];
     for (std::size_t expert = 0; expert < width; ++expert) mass[expert] += probabilities[expert];

@@ -211,8 +211,7 @@ const Queue& RouteOrders::by_priority(CapacityScope scope, Priority priority, in
                                                      : Kind::random;
   Cached& cached = slot({scope, kind, 0, choice});
   if (cached.valid) return cached.queue;
-  const std::uint32_t* order =
-      kind == Kind::position ? nullptr : sorted_tokens(scope, kind).data();
+  const std::uint32_t* order = kind == Kind::position ? nullptr : sorted_tokens(scope, kind).data();
   cached.valid = true;
   if (choice + 1 == table_->choices()) {
     enqueue(scope, order, choice, cached.queue);

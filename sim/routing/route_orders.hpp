@@ -25,8 +25,8 @@ void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t
 // kept per domain, the set of tokens that share an expert's slots: the tokens of one rank, or of
 // the whole group.
 struct Queue {
-  std::vector<std::int32_t> place;  // [token]
-  std::vector<std::int32_t> length; // [domain, expert]
+  std::vector<std::int32_t> place;   // [token]
+  std::vector<std::int32_t> length;  // [domain, expert]
 };
 
 // The queues of a ChoiceTable, made when first asked for. None depends on the capacity: a route is

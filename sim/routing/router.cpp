@@ -18,8 +18,8 @@ void check_router(const RouterConfig& config, int experts, int ranks) {
     throw UsageError(fmt::format("{} experts: from 1 to {} are possible", experts, max_experts));
   }
   if (config.choices() > max_choices) {
-    throw UsageError(fmt::format("{} choices per token: at most {}", config.choices(),
-                                 max_choices));
+    throw UsageError(
+        fmt::format("{} choices per token: at most {}", config.choices(), max_choices));
   }
   if (config.choices() > experts) {
     throw UsageError(fmt::format(
@@ -28,10 +28,10 @@ void check_router(const RouterConfig& config, int experts, int ranks) {
         config.name(), config.choices(), config.fill_in ? " (one more for fill-in)" : "", experts));
   }
   if (ranks < 1 || experts % ranks != 0) {
-    throw UsageError(fmt::format(
-        "{} experts do not divide over {} ranks: choose --experts as a multiple of "
-        "--expert-parallel",
-        experts, ranks));
+    throw UsageError(
+        fmt::format("{} experts do not divide over {} ranks: choose --experts as a multiple of "
+                    "--expert-parallel",
+                    experts, ranks));
   }
 }
 
@@ -50,14 +50,14 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
                                       const RouterContext& context) {
   const int experts = result_.experts;
   if (static_cast<int>(ranks.size()) != result_.ranks) {
-    throw UsageError(fmt::format("logits of {} ranks for a group of {}", ranks.size(),
-                                 result_.ranks));
+    throw UsageError(
+        fmt::format("logits of {} ranks for a group of {}", ranks.size(), result_.ranks));
   }
   std::int64_t tokens = 0;
   int places = 0;
   for (const RankLogits& rank : ranks) {
-    if (rank.logits.size() != static_cast<std::size_t>(rank.tokens) *
-                                  static_cast<std::size_t>(experts)) {
+    if (rank.logits.size() !=
+        static_cast<std::size_t>(rank.tokens) * static_cast<std::size_t>(experts)) {
       throw UsageError(fmt::format("{} logits for {} tokens and {} experts", rank.logits.size(),
                                    rank.tokens, experts));
     }
@@ -117,8 +117,8 @@ void GroupRouter::assign_slots() {
     for (int domain = 0; domain < domains; ++domain) {
       std::int32_t* next = next_slot_.data() + static_cast<std::size_t>(domain) * experts;
       const auto end = static_cast<std::size_t>(orders_.domain_end(scope, domain));
-      for (auto token = static_cast<std::size_t>(orders_.domain_begin(scope, domain));
-           token < end; ++token) {
+      for (auto token = static_cast<std::size_t>(orders_.domain_begin(scope, domain)); token < end;
+           ++token) {
         const std::int32_t kept = keep[token];
         const std::int32_t at = next[expert[token]];
         slot[token] = at | (kept - 1);  // -1 where the route failed

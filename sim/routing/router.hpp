@@ -61,21 +61,21 @@ struct RoutedGroup {
   int ranks = 0;
   int experts = 0;
   int top_k = 0;
-  int choices = 0;                        // k'
+  int choices = 0;  // k'
   std::size_t tokens = 0;
-  std::size_t stride = 0;                 // at least tokens
-  std::vector<std::int64_t> rank_begin;   // [ranks + 1]
-  std::vector<std::int64_t> capacity;     // [rank], C
-  std::vector<std::uint16_t> expert;      // [choice, token]
-  std::vector<float> probability;         // [choice, token]
-  std::vector<std::int32_t> slot;         // [choice, token]
-  std::vector<float> weight;              // [choice, token]
-  std::vector<std::int32_t> ir_expert;    // [token], -1: none; empty without IR
-  std::vector<float> ir_weight;           // [token]
-  std::vector<float> ir_probability;      // [token], g_h
-  std::vector<std::int32_t> kept_rows;    // [rank, expert]
-  std::vector<std::int32_t> ir_rows;      // [rank that computes them]
-  std::int64_t exchanged_capacity = 0;    // rows per block of a padded exchange, largest rank
+  std::size_t stride = 0;                // at least tokens
+  std::vector<std::int64_t> rank_begin;  // [ranks + 1]
+  std::vector<std::int64_t> capacity;    // [rank], C
+  std::vector<std::uint16_t> expert;     // [choice, token]
+  std::vector<float> probability;        // [choice, token]
+  std::vector<std::int32_t> slot;        // [choice, token]
+  std::vector<float> weight;             // [choice, token]
+  std::vector<std::int32_t> ir_expert;   // [token], -1: none; empty without IR
+  std::vector<float> ir_weight;          // [token]
+  std::vector<float> ir_probability;     // [token], g_h
+  std::vector<std::int32_t> kept_rows;   // [rank, expert]
+  std::vector<std::int32_t> ir_rows;     // [rank that computes them]
+  std::int64_t exchanged_capacity = 0;   // rows per block of a padded exchange, largest rank
   LossSums sums;
   TokenLoss loss;
 

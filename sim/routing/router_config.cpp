@@ -20,9 +20,8 @@ constexpr Names<Priority, 4> priorities = {{{"token-max", Priority::token_max},
                                             {"own-score", Priority::own_score},
                                             {"position", Priority::position},
                                             {"random", Priority::random}}};
-constexpr Names<Weights, 3> weights = {{{"kept", Weights::kept},
-                                        {"before-drop", Weights::before_drop},
-                                        {"raw", Weights::raw}}};
+constexpr Names<Weights, 3> weights = {
+    {{"kept", Weights::kept}, {"before-drop", Weights::before_drop}, {"raw", Weights::raw}}};
 constexpr Names<FillOrder, 2> fill_orders = {
     {{"nominee-score", FillOrder::nominee_score}, {"priority", FillOrder::priority}}};
 constexpr Names<IrCompute, 3> ir_computes = {{{"separate", IrCompute::separate},
@@ -44,8 +43,7 @@ std::string find_name(const Names<Value, count>& names, Value value) {
 }
 
 template <typename Value, std::size_t count>
-Value find_value(const Names<Value, count>& names, std::string_view text,
-                 const std::string& what) {
+Value find_value(const Names<Value, count>& names, std::string_view text, const std::string& what) {
   std::string choices;
   for (const auto& [name, value] : names) {
     if (text == name) return value;

@@ -8,22 +8,22 @@
 
 namespace moesim::routing {
 
-enum class RouterKind { dense, top_k };                            // dense: no MoE layer at all
-enum class Rectification { none, gpu, node };                      // none, +ir, +ir@node
-enum class Priority { token_max, own_score, position, random };    // which routes overflow keeps
+enum class RouterKind { dense, top_k };                          // dense: no MoE layer at all
+enum class Rectification { none, gpu, node };                    // none, +ir, +ir@node
+enum class Priority { token_max, own_score, position, random };  // which routes overflow keeps
 enum class Weights { kept, before_drop, raw };
 enum class FillOrder { nominee_score, priority };
 enum class IrCompute { separate, grouped, overlap };
 enum class IrDuplicates { allow, exclude };
-enum class CapacityConvention { paper, library };                  // C = ceil(CF S / E), or times k
-enum class CapacityScope { source, group };                        // per source GPU, or EP group
+enum class CapacityConvention { paper, library };  // C = ceil(CF S / E), or times k
+enum class CapacityScope { source, group };        // per source GPU, or EP group
 
 // What a router does with its tokens; the rules are those of Zeng et al. 2024 and of the
 // libraries named beside each enumerator's rule in router.hpp.
 struct RouterConfig {
   RouterKind kind = RouterKind::top_k;
-  int top_k = 2;                    // k, experts per token before fill-in
-  bool fill_in = false;             // Fill-in Rectification (FR)
+  int top_k = 2;                                      // k, experts per token before fill-in
+  bool fill_in = false;                               // Fill-in Rectification (FR)
   Rectification rectification = Rectification::none;  // Intra-GPU Rectification (IR)
   Decimal capacity_factor{2};
   CapacityConvention capacity_convention = CapacityConvention::paper;

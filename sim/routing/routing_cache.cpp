@@ -23,7 +23,8 @@ using Result = std::shared_ptr<const ReplicaRouting>;
 std::size_t result_bytes(const RoutingJob& job) {
   const auto gpus = static_cast<std::size_t>(job.gpus);
   const auto rows = gpus * (static_cast<std::size_t>(job.experts) + 1);
-  return static_cast<std::size_t>(job.layers) * (rows * sizeof(std::int32_t) + sizeof(LayerRouting));
+  return static_cast<std::size_t>(job.layers) *
+         (rows * sizeof(std::int32_t) + sizeof(LayerRouting));
 }
 
 std::string entry_key(const RoutingJob& job, int replica) {
@@ -121,11 +122,12 @@ struct RoutingCache::State {
   void add_followers(const Announced& group, Batch& batch) {
     const RoutingJob& first = batch.jobs.front();
     const std::size_t each = result_bytes(first) * static_cast<std::size_t>(replicas);
-    const std::size_t room = std::max<std::size_t>(1, max_bytes / 2 / std::max<std::size_t>(each, 1));
+    const std::size_t room =
+        std::max<std::size_t>(1, max_bytes / 2 / std::max<std::size_t>(each, 1));
     const auto place = group.place.find(first.key());
     if (place == group.place.end()) return;
-    for (std::size_t next = place->second + 1;
-         next < group.jobs.size() && batch.jobs.size() < room; ++next) {
+    for (std::size_t next = place->second + 1; next < group.jobs.size() && batch.jobs.size() < room;
+         ++next) {
       const std::string key = entry_key(group.jobs[next], batch.replica);
       if (entries.contains(key) || in_flight.contains(key)) continue;
       batch.jobs.push_back(group.jobs[next]);

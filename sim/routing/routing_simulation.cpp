@@ -56,10 +56,10 @@ void check_sizes(const RoutingJob& job) {
   if (job.tokens_per_gpu < 1) throw UsageError("there are no tokens: --tokens-per-gpu is below 1");
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (job.tokens_per_gpu > most / max_choices / job.expert_parallel) {
-    throw UsageError(fmt::format("{} tokens per GPU are too many to route at token level: at most "
-                                 "{} with --expert-parallel {}",
-                                 job.tokens_per_gpu, most / max_choices / job.expert_parallel,
-                                 job.expert_parallel));
+    throw UsageError(fmt::format(
+        "{} tokens per GPU are too many to route at token level: at most "
+        "{} with --expert-parallel {}",
+        job.tokens_per_gpu, most / max_choices / job.expert_parallel, job.expert_parallel));
   }
   if (job.layers < 1 || job.layers > 65535) {
     throw UsageError(fmt::format("{} MoE layers: from 1 to 65535 can be routed", job.layers));
@@ -74,12 +74,11 @@ std::string RoutingJob::logits_key() const {
 }
 
 std::string RoutingJob::key() const {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(),
-                     router.capacity_factor.text(), name_of(router.capacity_convention),
-                     name_of(router.capacity_scope), router.min_capacity, name_of(router.priority),
-                     router.fill_in ? name_of(router.fill_order) : "",
-                     router.rectification == Rectification::none ? ""
-                                                                 : name_of(router.ir_duplicates));
+  return fmt::format(
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(), router.capacity_factor.text(),
+      name_of(router.capacity_convention), name_of(router.capacity_scope), router.min_capacity,
+      name_of(router.priority), router.fill_in ? name_of(router.fill_order) : "",
+      router.rectification == Rectification::none ? "" : name_of(router.ir_duplicates));
 }
 
 void check(const RoutingJob& job) {
@@ -90,8 +89,8 @@ void check(const RoutingJob& job) {
   check_sizes(job);
   if (router.top_k < 1) throw UsageError("--top-k has to be at least 1");
   if (router.choices() > max_choices) {
-    throw UsageError(fmt::format("{} choices per token: at most {}", router.choices(),
-                                 max_choices));
+    throw UsageError(
+        fmt::format("{} choices per token: at most {}", router.choices(), max_choices));
   }
   if (router.choices() > job.experts) {
     throw UsageError(fmt::format(

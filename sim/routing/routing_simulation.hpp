@@ -15,12 +15,12 @@ namespace moesim::routing {
 
 // The routing of one MoE layer over all GPUs of a job.
 struct LayerRouting {
-  TokenLoss loss;                        // over all GPUs
-  std::int64_t capacity = 0;             // C, slots per expert and source GPU
-  std::int64_t exchanged_capacity = 0;   // rows per (source, expert) block of a padded exchange:
-                                         // C; under `group` scope the largest of any group
-  std::vector<std::int32_t> kept_rows;   // [gpu, expert]: rows kept, fill-in included
-  std::vector<std::int32_t> ir_rows;     // [gpu]: rows that gpu computes for IR
+  TokenLoss loss;                       // over all GPUs
+  std::int64_t capacity = 0;            // C, slots per expert and source GPU
+  std::int64_t exchanged_capacity = 0;  // rows per (source, expert) block of a padded exchange:
+                                        // C; under `group` scope the largest of any group
+  std::vector<std::int32_t> kept_rows;  // [gpu, expert]: rows kept, fill-in included
+  std::vector<std::int32_t> ir_rows;    // [gpu]: rows that gpu computes for IR
 };
 
 // What decides the routing of a job; everything in here, and nothing else, is the cache key.
@@ -29,10 +29,10 @@ struct RoutingJob {
   ScoreSource scores;
   int experts = 0;
   int gpus = 0;
-  int expert_parallel = 0;      // P; experts are contiguous: expert e on rank e / (E / P)
-  int gpus_per_domain = 0;      // NVLink domain, for +ir@node; 0: the whole group
+  int expert_parallel = 0;          // P; experts are contiguous: expert e on rank e / (E / P)
+  int gpus_per_domain = 0;          // NVLink domain, for +ir@node; 0: the whole group
   std::int64_t tokens_per_gpu = 0;  // S
-  int layers = 0;               // MoE layers, each with its own logits
+  int layers = 0;                   // MoE layers, each with its own logits
   std::uint64_t seed = 1;
 
   // Equal texts route equally, whatever else differs: weights and the way IR is computed do not
@@ -57,9 +57,10 @@ class RoutingCache {
   RoutingCache(const RoutingCache&) = delete;
   RoutingCache& operator=(const RoutingCache&) = delete;
 
-  // Jobs that will be asked for, in that order (a sweep's rows), `replicas` each. The first get() of one of them
-  // then routes those behind it that share its logits in the same pass, as many as the memory
-  // bound allows. Changes the time taken, never a result. Jobs that cannot be are passed over.
+  // Jobs that will be asked for, in that order (a sweep's rows), `replicas` each. The first get()
+  // of one of them then routes those behind it that share its logits in the same pass, as many as
+  // the memory bound allows. Changes the time taken, never a result. Jobs that cannot be are passed
+  // over.
   void announce(std::span<const RoutingJob> jobs, int replicas);
 
   // Throws what check() throws.

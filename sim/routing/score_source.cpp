@@ -31,9 +31,9 @@ double parse_parameter(const std::string& what, std::string_view text, std::stri
     refuse(what, text, fmt::format("'{}' is not a number", value));
   }
   if (number < least || (number == least && !least_allowed)) {
-    refuse(what, text,
-           fmt::format("the parameter has to be {} {}", least_allowed ? "at least" : "above",
-                       least));
+    refuse(
+        what, text,
+        fmt::format("the parameter has to be {} {}", least_allowed ? "at least" : "above", least));
   }
   if (number > 1e6) refuse(what, text, "the parameter has to be at most 1e6");
   return number;
@@ -92,10 +92,14 @@ std::vector<std::vector<double>> load_counts(const std::string& file) {
 
 std::string ScoreSource::name() const {
   switch (kind) {
-    case Kind::gaussian: return fmt::format("gaussian:{}", parameter);
-    case Kind::zipf: return fmt::format("zipf:{}", parameter);
-    case Kind::dirichlet: return fmt::format("dirichlet:{}", parameter);
-    case Kind::counts: return fmt::format("counts:{}", file);
+    case Kind::gaussian:
+      return fmt::format("gaussian:{}", parameter);
+    case Kind::zipf:
+      return fmt::format("zipf:{}", parameter);
+    case Kind::dirichlet:
+      return fmt::format("dirichlet:{}", parameter);
+    case Kind::counts:
+      return fmt::format("counts:{}", file);
   }
   return {};
 }

@@ -25,9 +25,12 @@ std::vector<SimdLevel> available_simd_levels() {
 
 std::string name_of(SimdLevel level) {
   switch (level) {
-    case SimdLevel::baseline: return "baseline";
-    case SimdLevel::avx2: return "avx2";
-    case SimdLevel::avx512: return "avx512";
+    case SimdLevel::baseline:
+      return "baseline";
+    case SimdLevel::avx2:
+      return "avx2";
+    case SimdLevel::avx512:
+      return "avx512";
   }
   return "baseline";
 }

@@ -19,7 +19,8 @@ namespace moesim::routing {
 
 // exp(x) = 2^t, t = x log2(e) = n + r with n whole and |r| <= 1/2, 2^r by the polynomial of degree
 // 5 of least relative error (9.2e-8) that is 1 at 0. Rounding t costs as much as rounding the
-// logit would: the relative error is below 1.6e-7 (1 + |x|) where the result is not 0. exp(0) is exactly 1.
+// logit would: the relative error is below 1.6e-7 (1 + |x|) where the result is not 0. exp(0) is
+// exactly 1.
 struct ExpConstants {
   static constexpr float log2_e = 1.44269504F;
   static constexpr float magic = 12583039.0F;  // 1.5 * 2^23 + 127: the low bits hold n + 127

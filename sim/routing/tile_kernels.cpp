@@ -37,7 +37,7 @@ namespace avx2 {
 #endif
 
 #if defined(__clang__)
-#pragma clang attribute push( \
+#pragma clang attribute push(                                                             \
     __attribute__((target("avx2,bmi,bmi2,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"))), \
     apply_to = function)
 #else
@@ -57,9 +57,12 @@ namespace avx512 {
 
 const TileKernels& tile_kernels(SimdLevel level) {
   switch (level) {
-    case SimdLevel::baseline: return baseline::kernels;
-    case SimdLevel::avx2: return avx2::kernels;
-    case SimdLevel::avx512: return avx512::kernels;
+    case SimdLevel::baseline:
+      return baseline::kernels;
+    case SimdLevel::avx2:
+      return avx2::kernels;
+    case SimdLevel::avx512:
+      return avx512::kernels;
   }
   return baseline::kernels;
 }

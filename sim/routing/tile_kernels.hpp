@@ -35,8 +35,8 @@ struct NoiseKey {
 struct KeptTokens {
   std::size_t tokens = 0;
   int top_k = 0;
-  int choices = 0;                        // k'
-  const std::uint8_t* keep = nullptr;     // [choice, token], 0 or 1, keep_stride apart
+  int choices = 0;                     // k'
+  const std::uint8_t* keep = nullptr;  // [choice, token], 0 or 1, keep_stride apart
   std::size_t keep_stride = 0;
   const std::uint16_t* expert = nullptr;  // [choice, token], stride apart
   const float* probability = nullptr;
@@ -58,9 +58,9 @@ struct LossTotals {
 
 // The weights of such a run, and which tokens have an IR row.
 struct WeightOutput {
-  float* weight = nullptr;         // [choice, token], stride apart
+  float* weight = nullptr;  // [choice, token], stride apart
   std::size_t stride = 0;
-  float* ir_weight = nullptr;      // [token]; null without IR
+  float* ir_weight = nullptr;  // [token]; null without IR
 };
 
 // One implementation per instruction set. All give the same bits.

@@ -1,7 +1,8 @@
 // Routers and logits, routes or logits per second on one core.
 //   route/E/S/level     softmax, top-2, capacity (CF 2), token-max, slots and weights from logits
 //   draw/E/level        gaussian logits
-//   simulate/jobs       the paper's layer (32 GPUs of 16,384 tokens, 8 experts) under `jobs` routers
+//   simulate/jobs       the paper's layer (32 GPUs of 16,384 tokens, 8 experts) under `jobs`
+//   routers
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -81,7 +82,9 @@ void simulate(benchmark::State& state) {
 BENCHMARK(route)
     ->ArgNames({"experts", "tokens", "level"})
     ->ArgsProduct({{64, 8}, {4096, 16384}, {all_levels[0], all_levels[1], all_levels[2]}});
-BENCHMARK(draw)->ArgNames({"experts", "level", "gumbel"})->ArgsProduct({{64, 8}, {0, 1, 2}, {0, 1}});
+BENCHMARK(draw)
+    ->ArgNames({"experts", "level", "gumbel"})
+    ->ArgsProduct({{64, 8}, {0, 1, 2}, {0, 1}});
 BENCHMARK(simulate)->ArgName("jobs")->Arg(1)->Arg(6)->Arg(36)->Unit(benchmark::kMillisecond);
 
 }  // namespace

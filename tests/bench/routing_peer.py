@@ -103,7 +103,8 @@ class TunedNumpyRouter:
         grouped = np.argsort(expert, kind="stable")
         counts = np.bincount(expert, minlength=experts)
         slot = np.full(top_k * tokens, -1, np.int32)
-        slot[keep_all[grouped]] = np.arange(len(expert)) - np.repeat(np.cumsum(counts) - counts, counts)
+        start = np.cumsum(counts) - counts
+        slot[keep_all[grouped]] = np.arange(len(expert)) - np.repeat(start, counts)
         g *= kept
         mass = g.sum(axis=0)
         mass[mass == 0] = 1

@@ -38,10 +38,9 @@ struct Case {
     return static_cast<std::int64_t>(count) / experts;
   }
   std::string text() const {
-    return config.name() + " CF " + config.capacity_factor.text() + " " +
-           name_of(config.priority) + " " + name_of(config.capacity_scope) + " E " +
-           std::to_string(experts) + " P " + std::to_string(ranks) + " tokens " +
-           std::to_string(tokens());
+    return config.name() + " CF " + config.capacity_factor.text() + " " + name_of(config.priority) +
+           " " + name_of(config.capacity_scope) + " E " + std::to_string(experts) + " P " +
+           std::to_string(ranks) + " tokens " + std::to_string(tokens());
   }
 };
 

@@ -60,7 +60,8 @@ TEST_CASE("uniform top-1 at CF 1 loses 0.399 sqrt((E - 1) / S)") {
 
 // Zeng et al. 2024 state about 5 % unsuccessful routing for top-2; a bias of 0.1 per expert and
 // layer gives that (ROUTERS.md), with a standard deviation of 1.4 points between draws of the bias.
-TEST_CASE("top-2 at CF 2 loses about 5 % at a bias of 0.1, top-1 with fill-in 50 % of its attempts") {
+TEST_CASE(
+    "top-2 at CF 2 loses about 5 % at a bias of 0.1, top-1 with fill-in 50 % of its attempts") {
   std::vector<double> failed;
   for (int replica = 0; replica < 60; ++replica) {
     failed.push_back(simulate_routing(paper_job("top2", "2", "gaussian:0.1"), replica).loss.failed);
@@ -112,7 +113,8 @@ TEST_CASE("drop rates of random logits agree with moe-routing-bench", "[slow]") 
     for (int replica = 0; replica < 4; ++replica) {
       const std::vector<ReplicaRouting> routed = simulate_routing(jobs, replica);
       for (std::size_t job = 0; job < jobs.size(); ++job) {
-        for (const LayerRouting& layer : routed[job].layers) draws[job].push_back(layer.loss.failed);
+        for (const LayerRouting& layer : routed[job].layers)
+          draws[job].push_back(layer.loss.failed);
       }
     }
     for (std::size_t job = 0; job < jobs.size(); ++job) {

@@ -61,8 +61,9 @@ struct Cleanup {
 // Two ranks of two tokens, four experts, C = 1. Rank 0: both tokens want 0, then 2, then 1.
 TEST_CASE("logits go in, routes come out, in (rank, token, choice) order") {
   const Cleanup cleanup;
-  write_npy_float32(in_path, {2, 2, 4}, {3, 1, 2, 0, /**/ 4, 1, 3, 0,  //
-                                         0, 1, 2, 3, /**/ 3, 2, 1, 0});
+  write_npy_float32(in_path, {2, 2, 4},
+                    {3, 1, 2, 0, /**/ 4, 1, 3, 0,  //
+                     0, 1, 2, 3, /**/ 3, 2, 1, 0});
   route_logits_file(make("top2+fr+ir", "2"), in_path, out_path);
   const std::vector<Record> records = read_records();
   const std::string header = read_file(out_path).substr(0, 256);

@@ -61,9 +61,12 @@ inline std::size_t keep_best(std::vector<Candidate> candidates, std::int64_t roo
 
 inline float priority_key(const RouterConfig& config, const Token& token) {
   switch (config.priority) {
-    case Priority::token_max: return token.max_g();
-    case Priority::random: return 0;  // compared as integers by the caller
-    default: return 0;
+    case Priority::token_max:
+      return token.max_g();
+    case Priority::random:
+      return 0;  // compared as integers by the caller
+    default:
+      return 0;
   }
 }
 
@@ -89,8 +92,8 @@ class Router {
         token.chosen.resize(static_cast<std::size_t>(config.choices()));
         token.slot.assign(token.chosen.size(), slot_failed);
         token.weight.assign(token.chosen.size(), 0.0F);
-        token.random_key = philox_block(key, static_cast<std::uint64_t>(index / 4))[
-            static_cast<std::size_t>(index % 4)];
+        token.random_key = philox_block(
+            key, static_cast<std::uint64_t>(index / 4))[static_cast<std::size_t>(index % 4)];
         tokens_.push_back(token);
       }
     }
@@ -115,11 +118,11 @@ class Router {
     std::vector<Route> list;
     for (const Token& token : tokens_) {
       for (std::size_t choice = 0; choice < token.chosen.size(); ++choice) {
-        list.push_back({token.rank, token.index, static_cast<int>(choice), token.chosen[choice],
-                        token.slot[choice], token.weight[choice],
-                        token.g[static_cast<std::size_t>(token.chosen[choice])],
-                        static_cast<int>(choice) < config_.top_k ? RouteKind::primary
-                                                                 : RouteKind::fill});
+        list.push_back(
+            {token.rank, token.index, static_cast<int>(choice), token.chosen[choice],
+             token.slot[choice], token.weight[choice],
+             token.g[static_cast<std::size_t>(token.chosen[choice])],
+             static_cast<int>(choice) < config_.top_k ? RouteKind::primary : RouteKind::fill});
       }
       if (token.ir_expert < 0) continue;
       list.push_back({token.rank, token.index, config_.choices(), token.ir_expert, slot_ir,
@@ -137,8 +140,8 @@ class Router {
     for (std::size_t place = 0; place < tokens_.size(); ++place) {
       const Token& token = tokens_[place];
       if (token.rank < first || token.rank >= last || token.chosen[at] != expert) continue;
-      const float key = by_g ? token.g[static_cast<std::size_t>(expert)]
-                             : priority_key(config_, token);
+      const float key =
+          by_g ? token.g[static_cast<std::size_t>(expert)] : priority_key(config_, token);
       list.push_back({key, place, at});
     }
     if (!by_g && config_.priority == Priority::random) {  // keys of 32 bits do not fit a float
@@ -214,10 +217,9 @@ class Router {
       if (token.slot[choice] >= 0) kept += g;
       if (static_cast<int>(choice) < config_.top_k) top += g;
     }
-    const float ir = token.ir_expert < 0
-                         ? 0.0F
-                         : static_cast<float>(config_.top_k - token.kept()) *
-                               token.g[static_cast<std::size_t>(token.ir_expert)];
+    const float ir = token.ir_expert < 0 ? 0.0F
+                                         : static_cast<float>(config_.top_k - token.kept()) *
+                                               token.g[static_cast<std::size_t>(token.ir_expert)];
     const float whole = config_.weights == Weights::kept          ? kept + ir
                         : config_.weights == Weights::before_drop ? top
                                                                   : 1.0F;
@@ -264,7 +266,8 @@ inline TokenLoss loss(const Router& router, const RouterConfig& config, std::int
       duplicates += experts.contains(token.ir_expert) ? 1 : 0;
       experts[token.ir_expert] = true;
     }
-    for (const auto& [expert, there] : experts) processed += token.g[static_cast<std::size_t>(expert)];
+    for (const auto& [expert, there] : experts)
+      processed += token.g[static_cast<std::size_t>(expert)];
     kept += primary;
     partial += primary < config.top_k ? 1 : 0;
     unrouted += experts.empty() ? 1 : 0;

@@ -157,9 +157,9 @@ TEST_CASE("a capacity factor is the decimal that was typed") {
   CHECK(capacity("2.2", 3000, 8) == 825);  // doubles give 826
   CHECK(capacity("0.6667", 3, 1) == 3);
   CHECK(capacity("1", 16384, 8) == 2048);
-  CHECK(capacity("1", 3, 8) == 1);      // S < E
-  CHECK(capacity("9", 5, 2) == 23);     // C > S
-  CHECK(capacity("1.25", 0, 8) == 0);   // a rank without tokens
+  CHECK(capacity("1", 3, 8) == 1);     // S < E
+  CHECK(capacity("9", 5, 2) == 23);    // C > S
+  CHECK(capacity("1.25", 0, 8) == 0);  // a rank without tokens
   RouterConfig library = make("top2", "1.1");
   library.capacity_convention = CapacityConvention::library;
   CHECK(library.capacity(1000, 10) == 220);  // k times as much: CF = k CF_library
@@ -264,7 +264,8 @@ TEST_CASE("equal logits choose the lowest experts and fill slots in token order"
 TEST_CASE("minus infinity is never chosen while a finite logit is left") {
   const float none = -std::numeric_limits<float>::infinity();
   const float least = std::numeric_limits<float>::lowest();
-  const Logits logits = {{none, 1, none, least, /**/ none, none, none, none, /**/ none, none, 2, none}};
+  const Logits logits = {
+      {none, 1, none, least, /**/ none, none, none, none, /**/ none, none, 2, none}};
   const RoutedGroup group = route(make("top2", "8"), 4, logits);
   CHECK(experts_of(group, 0) == std::vector<int>{1, 0, 2});
   CHECK(experts_of(group, 1) == std::vector<int>{3, 1, 0});
@@ -321,8 +322,7 @@ TEST_CASE("a padded exchange needs equal numbers of tokens") {
 }
 
 TEST_CASE("routers that cannot be are refused with the flag to change") {
-  CHECK_THROWS_WITH(GroupRouter(parse_router("top2+fr", 0), 2, 1),
-                    ContainsSubstring("--top-k"));
+  CHECK_THROWS_WITH(GroupRouter(parse_router("top2+fr", 0), 2, 1), ContainsSubstring("--top-k"));
   CHECK_THROWS_WITH(GroupRouter(parse_router("top2", 0), 6, 4),
                     ContainsSubstring("--expert-parallel"));
   CHECK_THROWS_AS(GroupRouter(parse_router("dense", 0), 8, 1), UsageError);

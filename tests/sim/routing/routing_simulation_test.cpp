@@ -147,7 +147,8 @@ TEST_CASE("the cache returns what routing returns, from any number of threads") 
   const std::vector<RoutingJob> jobs = mixed_jobs();
   std::vector<ReplicaRouting> expected;
   for (const RoutingJob& job : jobs) {
-    for (int replica = 0; replica < 2; ++replica) expected.push_back(simulate_routing(job, replica));
+    for (int replica = 0; replica < 2; ++replica)
+      expected.push_back(simulate_routing(job, replica));
   }
   for (const std::size_t max_bytes : {std::size_t{1}, std::size_t{20000}, std::size_t{1} << 28}) {
     RoutingCache cache(max_bytes);

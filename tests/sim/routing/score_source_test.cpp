@@ -30,8 +30,7 @@ struct TemporaryFile {
 
 // The share of first choices per expert over many tokens.
 std::vector<double> first_choice_shares(const LogitSource& source, int experts, int tokens) {
-  const std::vector<float> logits =
-      source.rank_logits(0, tokens, tile_kernels(best_simd_level()));
+  const std::vector<float> logits = source.rank_logits(0, tokens, tile_kernels(best_simd_level()));
   std::vector<double> shares(static_cast<std::size_t>(experts), 0.0);
   for (int token = 0; token < tokens; ++token) {
     int best = 0;
@@ -66,13 +65,14 @@ TEST_CASE("router names are parsed, named and refused") {
   CHECK(parse_router("top2+fr", 0).choices() == 3);
   CHECK(parse_router("top2+fr", 0).capacity_factor == Decimal(2));
   CHECK(parse_router("dense", 0).is_dense());
-  for (const char* name : {"", "top", "top0", "topx", "top2+", "top2+zz", "top2+fr+fr",
-                           "top2+ir+ir@node", "topk", "dense+ir", "switch", "top-1", "TOP2",
-                           "top99999"}) {
+  for (const char* name :
+       {"", "top", "top0", "topx", "top2+", "top2+zz", "top2+fr+fr", "top2+ir+ir@node", "topk",
+        "dense+ir", "switch", "top-1", "TOP2", "top99999"}) {
     CHECK_THROWS_AS(parse_router(name, 0), UsageError);
   }
   CHECK_THROWS_WITH(parse_router("top2", 4), ContainsSubstring("--top-k"));
-  CHECK_THROWS_WITH(parse_priority("best", "--priority"), ContainsSubstring("token-max, own-score"));
+  CHECK_THROWS_WITH(parse_priority("best", "--priority"),
+                    ContainsSubstring("token-max, own-score"));
   for (const auto priority :
        {Priority::token_max, Priority::own_score, Priority::position, Priority::random}) {
     CHECK(parse_priority(name_of(priority), "--priority") == priority);
@@ -149,7 +149,8 @@ TEST_CASE("Gumbel noise makes first choices exact draws from the popularity") {
   }
   std::sort(popularity.begin(), popularity.end());
   for (std::size_t place = 1; place <= 6; ++place) {  // rank^-1
-    CHECK(popularity[6 - place] / popularity[5] == Approx(1.0 / static_cast<double>(place)).epsilon(1e-5));
+    CHECK(popularity[6 - place] / popularity[5] ==
+          Approx(1.0 / static_cast<double>(place)).epsilon(1e-5));
   }
 }
 
@@ -189,12 +190,14 @@ TEST_CASE("dirichlet popularity has the variance of its parameter") {
 }
 
 TEST_CASE("counts are read, layers wrap, and a missing expert has none") {
-  const TemporaryFile file("counts_test.csv", "model,layer,expert,count\nx,3,0,30\nx,3,2,10\nx,7,1,5\n");
+  const TemporaryFile file("counts_test.csv",
+                           "model,layer,expert,count\nx,3,0,30\nx,3,2,10\nx,7,1,5\n");
   const ScoreSource source = source_of("counts:" + file.path);
   REQUIRE(source.popularity->size() == 2);
   CHECK((*source.popularity)[0] == std::vector<double>{0.75, 0, 0.25});
   CHECK((*source.popularity)[1] == std::vector<double>{0, 1, 0});
-  const std::vector<double> shares = first_choice_shares(LogitSource(source, 3, 1, 0, 2), 3, 100000);
+  const std::vector<double> shares =
+      first_choice_shares(LogitSource(source, 3, 1, 0, 2), 3, 100000);
   CHECK(shares[0] == Approx(0.75).epsilon(0.01));
   CHECK(shares[1] == 0);
   CHECK_THROWS_AS(LogitSource(source, 2, 1, 0, 0), UsageError);  // fewer experts than counted

@@ -1,0 +1,98 @@
+"""Routes of `moesim route --logits` against the rules of the router written out in double
+precision: an implementation that shares nothing with the one in sim/routing."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from command_line import needs_binary, succeed
+
+pytestmark = needs_binary
+
+
+class Rules:
+    """logits [P, S, E]; chosen, kept and slot [P, S, k'], by full sorts."""
+
+    def __init__(self, logits, router, factor, priority, scope):
+        self.logits = logits
+        ranks, tokens, experts = logits.shape
+        self.top_k = int(router[3])
+        self.choices = self.top_k + ("+fr" in router)
+        self.rectified = "+ir" in router
+        self.priority = priority
+        self.g = np.exp(logits.astype(float) - logits.max(-1, keepdims=True))
+        self.g /= self.g.sum(-1, keepdims=True)
+        self.chosen = np.argsort(-logits, axis=-1, kind="stable")[..., :self.choices]
+        self.slot = np.full(self.chosen.shape, -1)
+        capacity = -(-Fraction(factor) * tokens // experts)
+        groups = [[rank] for rank in range(ranks)] if scope == "source" else [list(range(ranks))]
+        for group, expert in itertools.product(groups, range(experts)):
+            self.assign(group, expert, int(capacity) * len(group))
+
+    def key(self, rank, token, expert):
+        if self.priority == "token-max":
+            return self.g[rank, token].max()
+        return 0 if self.priority == "position" else self.g[rank, token, expert]
+
+    def assign(self, group, expert, room):
+        def candidates(choices):
+            return [(rank, token, choice) for choice in choices for rank in group
+                    for token in np.flatnonzero(self.chosen[rank, :, choice] == expert)]
+
+        kept = []
+
+        def take(choices, key):
+            found = sorted(candidates(choices), key=lambda one: (-key(*one), one[0], one[1]))
+            kept.extend(found[:room - len(kept)])
+
+        stages = ([range(self.top_k)] if self.priority == "own-score"
+                  else [[choice] for choice in range(self.top_k)])
+        for stage in stages:
+            take(stage, lambda rank, token, _: self.key(rank, token, expert))
+        if self.choices > self.top_k:
+            take([self.top_k], lambda rank, token, _: self.g[rank, token, expert])
+        kept.sort(key=lambda one: (one[2], one[0], one[1]))
+        for place, one in enumerate(kept):
+            self.slot[one] = place
+
+    def routes(self):
+        """(rank, token, choice, expert, slot, weight, kind) in that order."""
+        ranks, tokens, experts = self.logits.shape
+        for rank, token in itertools.product(range(ranks), range(tokens)):
+            chosen, slot = self.chosen[rank, token], self.slot[rank, token]
+            mass = self.g[rank, token, chosen] * (slot >= 0)
+            missing = self.top_k - np.count_nonzero(slot >= 0)
+            first = rank * experts // ranks
+            near = first + int(np.argmax(self.logits[rank, token, first:first + experts // ranks]))
+            near_mass = max(missing, 0) * self.g[rank, token, near] if self.rectified else 0
+            whole = mass.sum() + near_mass
+            for choice in range(self.choices):
+                kind = "primary" if choice < self.top_k else "fill"
+                weight = mass[choice] / whole if whole else 0
+                yield rank, token, choice, chosen[choice], slot[choice], weight, kind
+            if self.rectified and missing > 0:
+                yield rank, token, self.choices, near, -2, near_mass / whole, "ir"
+
+
+@pytest.mark.parametrize("router", ["top1", "top2", "top2+fr", "top1+ir", "top2+ir+fr"])
+def test_routes_follow_the_rules(tmp_path, router):
+    random = np.random.default_rng(7)
+    source, target = tmp_path / "logits.npy", tmp_path / "routes.npy"
+    for shape, factor, priority, scope in itertools.product(
+            [(2, 40, 8), (4, 33, 16)], ["0.7", "2"], ["token-max", "position", "own-score"],
+            ["source", "group"]):
+        logits = random.standard_normal(shape).astype(np.float32)
+        np.save(source, logits)
+        succeed("route", "--router", router, "--capacity-factor", factor, "--priority", priority,
+                "--capacity-scope", scope, "--logits", str(source), "--out", str(target))
+        routes = np.load(target)
+        assert routes.dtype.names == ("rank", "token", "choice", "expert", "slot", "weight", "kind")
+        expected = list(Rules(logits, router, factor, priority, scope).routes())
+        assert len(routes) == len(expected)
+        for name, column in zip(routes.dtype.names, zip(*expected)):
+            if name == "weight":
+                np.testing.assert_allclose(routes[name], column, atol=1e-6)
+            else:
+                assert (routes[name] == np.array(column)).all(), name

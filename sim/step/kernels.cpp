@@ -82,7 +82,9 @@ class KernelPricer::List {
       return;
     }
     add(label + " by input", KernelClass::gemm, profile_.gemm(m, k, n), count);
-    add(label + " by weight", KernelClass::gemm, profile_.gemm(n, k, m), count);
+    // The [n, k] gradient or its transpose, whichever: the sweeps reach further in n than in m.
+    add(label + " by weight", KernelClass::gemm,
+        profile_.gemm(std::min(n, k), std::max(n, k), m), count);
   }
   void memory(const std::string& label, double bytes,
               profile::MemoryKernel kind = profile::MemoryKernel::streaming, double count = 1,

@@ -59,7 +59,8 @@ class ChoiceTable {
   int choices() const { return choices_; }
   // How many local experts the tokens of a rank have in a set.
   int local_places(int set, int rank) const {
-    return places_[static_cast<std::size_t>(rank * local_sets_ + set)];
+    const int place = rank * local_sets_ + set;
+    return places_[static_cast<std::size_t>(place)];
   }
   int ranks() const { return static_cast<int>(rank_begin_.size()) - 1; }
   std::int64_t tokens() const { return rank_begin_.back(); }

@@ -67,7 +67,7 @@ std::vector<OptionSpec> all_options() {
       {"router", text, "NAME", "the model's",
        "dense, top1, top2, topk, ... with [+fr][+ir or +ir@node]"},
       {"capacity-factor", decimal, "CF", "k (1 with the library convention)",
-       "slots per expert over the mean load; C = ceil(CF S / E)"},
+       "expert slots over tokens per expert: C = ceil(CF S / E)"},
       {"capacity-convention", text, "NAME", "paper",
        "paper, or library, which multiplies the factor by k"},
       {"capacity-scope", text, "NAME", "source",

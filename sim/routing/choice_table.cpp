@@ -78,7 +78,8 @@ void ChoiceTable::repair(std::int64_t token, int valid, int rank, const float* s
   for (int place = 0; place < valid; ++place) {
     if (!std::isnan(sum[place])) continue;
     for (int expert = 0; expert < experts_; ++expert) {
-      float& logit = tile_[static_cast<std::size_t>(expert * tile_tokens + place)];
+      const std::size_t row = static_cast<std::size_t>(expert) * tile_tokens;
+      float& logit = tile_[row + static_cast<std::size_t>(place)];
       if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
         throw UsageError(fmt::format(
             "the logits of rank {}, token {} hold {} at expert {}: a softmax needs finite logits "

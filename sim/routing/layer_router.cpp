@@ -20,12 +20,14 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
     if (set < 0) set = sets++;
   }
   // A set holds what its most demanding job wants.
-  std::vector<LocalExperts> locals(static_cast<std::size_t>(ranks * sets));
+  std::vector<LocalExperts> locals(static_cast<std::size_t>(ranks) *
+                                   static_cast<std::size_t>(sets));
   for (const RoutingJob& job : jobs) {
     const int set = local_set_[static_cast<int>(job.router.rectification)];
     for (int rank = 0; set >= 0 && rank < ranks; ++rank) {
       const LocalExperts wanted = local_experts(job.router, first.experts, ranks, rank, place);
-      LocalExperts& held = locals[static_cast<std::size_t>(rank * sets + set)];
+      const std::size_t row = static_cast<std::size_t>(rank) * static_cast<std::size_t>(sets);
+      LocalExperts& held = locals[row + static_cast<std::size_t>(set)];
       if (wanted.wanted > held.wanted) held = wanted;
       places = std::max(places, held.wanted);
     }

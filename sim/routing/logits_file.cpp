@@ -39,7 +39,7 @@ void append(std::string& bytes, const Value& value) {
 void write_routes(const std::string& path, const RoutedGroup& group) {
   const std::vector<Route> routes = group.routes();
   std::string records;
-  records.reserve(routes.size() * (6 * 4 + kind_letters * 4));
+  records.reserve(routes.size() * (6 + kind_letters) * 4);
   for (const Route& route : routes) {
     append(records, route.rank);
     append(records, route.token);

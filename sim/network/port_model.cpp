@@ -19,8 +19,10 @@ Span span_of(std::span<const int> members, const cluster::Cluster& cluster) {
   Span span;
   span.gpus = static_cast<int>(members.size());
   span.nodes = static_cast<int>(members_of_node.size());
+  span.smallest_share = span.gpus;
   for (const auto& [node, count] : members_of_node) {
     span.largest_share = std::max(span.largest_share, count);
+    span.smallest_share = std::min(span.smallest_share, count);
   }
   return span;
 }
@@ -37,12 +39,12 @@ Estimate PortModel::nic_part(Collective kind, const Span& span, double bytes) co
         cluster_->name, name_of(kind), span.gpus));
   }
   const double peers = span.nodes - 1;
-  const double ring_share = peers / span.nodes / span.largest_share;
+  const double ring_share = peers / span.nodes / span.smallest_share;
   const double share = kind == Collective::all_to_all
-                           ? static_cast<double>(span.gpus - span.largest_share) / span.gpus
+                           ? static_cast<double>(span.gpus - span.smallest_share) / span.gpus
                        : kind == Collective::all_reduce ? 2 * ring_share
                                                         : ring_share;
-  const double rounds = kind == Collective::all_to_all ? 1
+  const double rounds = kind == Collective::all_to_all   ? 1
                         : kind == Collective::all_reduce ? 2 * peers
                                                          : peers;
   const double latency_us = rounds * cluster_->nic_latency_us;
@@ -57,8 +59,8 @@ Estimate PortModel::nic_part(Collective kind, const Span& span, double bytes) co
 Estimate PortModel::price(Collective kind, std::span<const int> members, double bytes) const {
   const Span span = span_of(members, *cluster_);
   if (span.gpus < 2) {
-    throw Error(fmt::format("an {} of one GPU with itself is a copy, not communication",
-                            name_of(kind)));
+    throw Error(
+        fmt::format("an {} of one GPU with itself is a copy, not communication", name_of(kind)));
   }
   if (span.nodes == 1) return profile_->collective(kind, span.gpus, bytes);
   const Estimate across = nic_part(kind, span, bytes);
@@ -68,8 +70,8 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
   const Estimate inside = profile_->collective(kind, span.largest_share, inside_bytes);
   return {std::max(inside.time_us, across.time_us),
           std::max(inside.time_us_p05, across.time_us_p05),
-          std::max(inside.time_us_p95, across.time_us_p95),
-          std::max(inside.origin, across.origin), std::max(inside.support, across.support)};
+          std::max(inside.time_us_p95, across.time_us_p95), std::max(inside.origin, across.origin),
+          std::max(inside.support, across.support)};
 }
 
 }  // namespace moesim::network

@@ -10,9 +10,10 @@ namespace moesim::network {
 
 // How the GPUs of one exchange lie on the cluster.
 struct Span {
-  int gpus = 0;           // members
-  int nodes = 0;          // nodes that hold at least one
-  int largest_share = 0;  // members on the fullest node
+  int gpus = 0;            // members
+  int nodes = 0;           // nodes that hold at least one
+  int largest_share = 0;   // members on the fullest node
+  int smallest_share = 0;  // members on the emptiest node that holds any
 };
 Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
 
@@ -23,6 +24,8 @@ Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
 //   all-gather, reduce-scatter over N nodes of n GPUs
 //                   NIC port carries (N - 1) / N of a 1/n share of the buffer (two-level rings)
 //   all-reduce      twice that
+// Where nodes hold unequal shares of the members, n is the smallest across nodes (its ports carry
+// the most) and the largest inside a node.
 // plus one fabric latency per message round: N - 1 for rings, 1 for the all-to-all.
 class PortModel {
  public:

@@ -72,6 +72,20 @@ TEST_CASE("a span counts the nodes and their fullest share") {
   CHECK(span.gpus == 6);
   CHECK(span.nodes == 3);
   CHECK(span.largest_share == 3);
+  CHECK(span.smallest_share == 1);
+}
+
+TEST_CASE("the node with the fewest members sends the most through each NIC") {
+  // 12 GPUs, 8 and 4 to a node: each of the 4 has 8/12 of its buffer for the other node; a ring
+  // brings half of the buffer to the 4 NICs of the second node.
+  const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
+  const double bytes = 1e9;
+  const double nic_us = bytes / cluster.effective_nic().bytes_per_second * 1e6;
+  const PortModel model = a100_model();
+  CHECK(model.price(Collective::all_to_all, gpus(12), bytes).time_us ==
+        Approx(cluster.nic_latency_us + 8.0 / 12 * nic_us));
+  CHECK(model.price(Collective::all_gather, gpus(12), bytes).time_us ==
+        Approx(cluster.nic_latency_us + 1.0 / 2 / 4 * nic_us));
 }
 
 TEST_CASE("an idle fabric ends exchanges in the order of time, then of number") {

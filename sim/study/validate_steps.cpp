@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
 #include "sim/study/validation.hpp"
 
 namespace moesim::study {
@@ -33,8 +36,16 @@ class Table {
   const std::string& text(std::size_t row, const std::string& column) const {
     return csv_.rows[row][csv_.column(column)];
   }
-  double number(std::size_t row, const std::string& column) const {
-    return std::stod(text(row, column));
+  // Throws Error naming file, line and column for anything but a positive number.
+  double positive(std::size_t row, const std::string& column) const {
+    const std::string& cell = text(row, column);
+    double value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    if (error != std::errc() || end != cell.data() + cell.size() || !(value > 0)) {
+      throw Error(fmt::format("{}:{}: {} is '{}', expected a positive number", csv_.name,
+                              csv_.lines[row], column, cell));
+    }
+    return value;
   }
 
  private:
@@ -88,12 +99,12 @@ Validation validate_steps(const std::string& folder, DocumentCache& documents,
     const std::string subject =
         fmt::format("{}, {}, library CF {}", table.text(row, "system"), table.text(row, "gate"),
                     table.text(row, "capacity_factor"));
-    const double measured = table.number(row, "median_ms");
+    const double measured = table.positive(row, "median_ms");
     const Mapped mapped = map_row(table, row);
     if (!mapped.refusal.empty()) {
       validation.verdicts.push_back(
-          {study_name, fmt::format("{} ({:.0f} ms) left out: {}", subject, measured,
-                                   mapped.refusal),
+          {study_name,
+           fmt::format("{} ({:.0f} ms) left out: {}", subject, measured, mapped.refusal),
            std::nullopt});
       continue;
     }
@@ -104,8 +115,8 @@ Validation validate_steps(const std::string& folder, DocumentCache& documents,
         {study_name, subject, "check", "ms", measured, outcome.step_ms, error, std::nullopt,
          fmt::format("exposed exchange {:.0f}, experts {:.0f}, dispatch and combine {:.0f}, "
                      "gradients {:.0f} ms",
-                     part(Part::exposed_exchange), part(Part::expert),
-                     part(Part::dispatch_combine), part(Part::gradient))});
+                     part(Part::exposed_exchange), part(Part::expert), part(Part::dispatch_combine),
+                     part(Part::gradient))});
     (table.text(row, "system") == "deepspeed" ? deepspeed : fastmoe)
         .add(measured / outcome.step_ms);
     sum += std::abs(error);
@@ -115,17 +126,22 @@ Validation validate_steps(const std::string& folder, DocumentCache& documents,
   const auto say = [&](const std::string& text) {
     validation.verdicts.push_back({study_name, text, std::nullopt});
   };
+  if (count == 0) {
+    throw Error(fmt::format("{}/smartmoe_gpt_step_times.csv: no row can be simulated", folder));
+  }
   say(fmt::format("{} steps: mean {:.0f} %, worst {:.0f} %, nothing fitted", count,
-                  count == 0 ? 0 : sum / count * 100, worst * 100));
-  say(fmt::format("DeepSpeed: measured / predicted is {:.1f} to {:.1f} at every capacity factor: the "
-                  "growth with capacity is right, the level is not. The profile's kernels are of "
-                  "2025; the logs are of 2022, fp16, without flash attention, on NICs unknown to us "
-                  "(taken as DGX A100's)",
-                  deepspeed.lowest, deepspeed.highest));
-  say(fmt::format("FastMoE: measured / predicted falls from {:.1f} to {:.1f}: it sends and computes "
-                  "the routes it kept, so its time levels off once nothing is dropped; the simulated "
-                  "exchange is padded to capacity and goes on growing",
-                  fastmoe.highest, fastmoe.lowest));
+                  sum / count * 100, worst * 100));
+  say(fmt::format(
+      "DeepSpeed: measured / predicted is {:.1f} to {:.1f} at every capacity factor: the "
+      "growth with capacity is right, the level is not. The profile's kernels are of "
+      "2025; the logs are of 2022, fp16, without flash attention, on NICs unknown to us "
+      "(taken as DGX A100's)",
+      deepspeed.lowest, deepspeed.highest));
+  say(fmt::format(
+      "FastMoE: measured / predicted falls from {:.1f} to {:.1f}: it sends and computes "
+      "the routes it kept, so its time levels off once nothing is dropped; the simulated "
+      "exchange is padded to capacity and goes on growing",
+      fastmoe.highest, fastmoe.lowest));
   return validation;
 }
 

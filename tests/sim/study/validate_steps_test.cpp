@@ -1,0 +1,50 @@
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/error.hpp"
+#include "sim/study/validation.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::study {
+namespace {
+
+const char* const header =
+    "system,gate,capacity_factor,median_ms,pp,smart_sched,topk,seq,mbs,gbs\n";
+
+// Validates logs of the given rows; what it says, or what it throws.
+Validation validate_rows(const std::string& rows) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / "moesim-validate-steps-test";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "smartmoe_gpt_step_times.csv") << header << rows;
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  return validate_steps(folder.string(), documents, cache);
+}
+
+}  // namespace
+
+TEST_CASE("a log that is no number is an error with its place") {
+  CHECK_THROWS_WITH(validate_rows("deepspeed,gshard,1.2,fast,1,OFF,2,1024,8,128\n"),
+                    ContainsSubstring("smartmoe_gpt_step_times.csv:2: median_ms is 'fast'"));
+  CHECK_THROWS_AS(validate_rows("deepspeed,gshard,1.2,-3,1,OFF,2,1024,8,128\n"), Error);
+}
+
+TEST_CASE("logs none of which can be simulated are an error, not an empty mean") {
+  CHECK_THROWS_WITH(validate_rows("smartmoe,gshard,1.2,1769,2,ON,2,1024,8,128\n"),
+                    ContainsSubstring("no row can be simulated"));
+}
+
+TEST_CASE("a log is predicted and its error is against the measured time") {
+  const Validation validation = validate_rows(
+      "fastmoe,gshard,1.2,1000,1,OFF,2,1024,8,128\n"
+      "smartmoe,gshard,1.2,1769,2,ON,2,1024,8,128\n");
+  REQUIRE(validation.rows.size() == 1);
+  const ValidationRow& row = validation.rows.front();
+  CHECK(row.measured == 1000);
+  CHECK(row.predicted > 0);
+  CHECK(*row.error == Approx(row.predicted / 1000 - 1));
+  CHECK(validation.passed());
+}
+
+}  // namespace moesim::study

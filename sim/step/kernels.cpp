@@ -7,8 +7,8 @@
 namespace moesim::step {
 namespace {
 
-constexpr double element = 2;    // bytes of bf16
-constexpr double wide = 4;       // bytes of fp32
+constexpr double element = 2;  // bytes of bf16
+constexpr double wide = 4;     // bytes of fp32
 
 // Small kernels of a library's gate over [S, E] tensors: softmax, z- and balance loss, and for each
 // choice arg-max, one-hot, cumulative sum, masking, ordering, counting. Counted in DeepSpeed's
@@ -52,8 +52,8 @@ constexpr double adam_bytes = 2 + 12 + 12 + 2;
 // TFLOP/s), 1/15 on H100 and H200 (67 of 989), datasheets.
 constexpr double fp32_share_of_bf16 = 1.0 / 16;
 
-constexpr const char* class_names[kernel_class_count] = {
-    "gemm", "attention", "memory", "gating", "einsum", "mask", "exchange"};
+constexpr const char* class_names[kernel_class_count] = {"gemm",   "attention", "memory",  "gating",
+                                                         "einsum", "mask",      "exchange"};
 
 }  // namespace
 
@@ -83,8 +83,8 @@ class KernelPricer::List {
     }
     add(label + " by input", KernelClass::gemm, profile_.gemm(m, k, n), count);
     // The [n, k] gradient or its transpose, whichever: the sweeps reach further in n than in m.
-    add(label + " by weight", KernelClass::gemm,
-        profile_.gemm(std::min(n, k), std::max(n, k), m), count);
+    add(label + " by weight", KernelClass::gemm, profile_.gemm(std::min(n, k), std::max(n, k), m),
+        count);
   }
   void memory(const std::string& label, double bytes,
               profile::MemoryKernel kind = profile::MemoryKernel::streaming, double count = 1,
@@ -137,19 +137,29 @@ Kernels KernelPricer::residual(Pass pass) const {
   return list.take();
 }
 
-Kernels KernelPricer::attention(Pass pass) const {
+Kernels KernelPricer::attention(Pass pass, bool causal) const {
   List list(profile_, pass);
   const std::int64_t tokens = scenario_.tokens_per_gpu;
   for (const model::Projection& projection : model_.attention_projections()) {
     list.gemm("attention " + projection.name, tokens, projection.n, projection.k);
   }
-  const double rotated = element * static_cast<double>(tokens) *
-                         static_cast<double>((model_.heads + model_.kv_heads) * model_.head_dim);
+  // Latent attention turns a part of each query head and one key that all heads share.
+  const std::int64_t turned = model_.latent ? (model_.heads + 1) * model_.latent->rope_dim
+                                            : (model_.heads + model_.kv_heads) * model_.head_dim;
+  const double rotated = element * static_cast<double>(tokens) * static_cast<double>(turned);
   list.memory_pass("rotary", 2 * rotated, 2 * rotated);
   const std::int64_t batch = std::max<std::int64_t>(1, tokens / scenario_.sequence_length);
+  profile::Estimate estimate =
+      profile_.attention(batch, std::min(scenario_.sequence_length, tokens), model_.heads,
+                         model_.kv_heads, model_.head_dim, pass == Pass::backward);
+  // The curves are causal, with queries, keys and values of one width: other shapes by their FLOPs,
+  // twice as many where every key is seen, and in proportion to the widths.
+  const double widths = static_cast<double>(model_.query_key_dim() + model_.value_dim()) /
+                        static_cast<double>(2 * model_.head_dim);
+  const double calls = (causal ? 1 : 2) * widths;
+  if (calls != 1) estimate.origin = std::max(estimate.origin, profile::Origin::derived);
   list.add(pass == Pass::forward ? "attention" : "attention backward", KernelClass::attention,
-           profile_.attention(batch, std::min(scenario_.sequence_length, tokens), model_.heads,
-                              model_.kv_heads, model_.head_dim, pass == Pass::backward));
+           estimate, calls);
   return list.take();
 }
 
@@ -176,8 +186,8 @@ Kernels KernelPricer::dense_ffn(Pass pass) const {
   return list.take();
 }
 
-// Gate GEMM, softmax and top-k' in one kernel on tensor cores, bf16 input read once; backward a GEMM
-// each by input and by weight.
+// Gate GEMM, softmax and top-k' in one kernel on tensor cores, bf16 input read once; backward a
+// GEMM each by input and by weight.
 Kernels KernelPricer::fused_gate(Pass pass) const {
   List list(profile_, pass);
   const auto logits = wide * static_cast<double>(scenario_.tokens_per_gpu * scenario_.experts);
@@ -229,8 +239,8 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
     const double choices = scenario_.router.choices();
     const double one_hot = one_hot_bytes / scenario_.experts;
     list.memory("einsum mask",
-                mask * (choices * (mask_bytes_product + one_hot) +
-                        (choices - 1) * mask_bytes_sum + mask_bytes_dispatch),
+                mask * (choices * (mask_bytes_product + one_hot) + (choices - 1) * mask_bytes_sum +
+                        mask_bytes_dispatch),
                 profile::MemoryKernel::streaming, 1, KernelClass::mask);
     list.add("einsum dispatch", KernelClass::einsum,
              profile_.gemm(slots, model_.hidden, scenario_.tokens_per_gpu));
@@ -247,9 +257,9 @@ Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
   if (scenario_.dispatch == Dispatch::einsum) return dispatch_einsum(pass, capacity);
   List list(profile_, pass);
   // Gather forward, scatter-add backward: the same bytes.
-  list.add("permute", KernelClass::memory,
-           profile_.permute_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity,
-                                 model_.hidden));
+  list.add(
+      "permute", KernelClass::memory,
+      profile_.permute_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity, model_.hidden));
   return list.take();
 }
 
@@ -279,9 +289,14 @@ Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
   if (scenario_.dispatch == Dispatch::einsum) return combine_einsum(pass, capacity);
   List list(profile_, pass);
-  list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
-           profile_.combine_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity,
-                                 model_.hidden));
+  // Backward reads the gradient of the tokens and the rows (for the gradient of their weights) and
+  // writes that of the rows; where the experts apply the weights themselves, as fused libraries do,
+  // it is a gather.
+  const bool weighs = pass == Pass::backward && scenario_.fusion == Fusion::eager;
+  const std::int64_t rows = scenario_.experts * capacity;
+  list.add(
+      pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
+      profile_.combine_rows(scenario_.tokens_per_gpu, weighs ? 2 * rows : rows, model_.hidden));
   return list.take();
 }
 
@@ -300,15 +315,22 @@ Kernels KernelPricer::shared_expert(Pass pass) const {
 }
 
 Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
+  Kernels kernels = rectify_moves(pass, rows);
+  List list(profile_, pass);
+  const std::int64_t local = experts_per_rank();
+  gated_ffn(list, pass, (rows + local - 1) / local, model_.moe->expert_ffn,
+            static_cast<double>(local));
+  for (Kernel& kernel : list.take()) kernels.push_back(std::move(kernel));
+  return kernels;
+}
+
+Kernels KernelPricer::rectify_moves(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
   if (rows == 0) return list.take();
   const bool eager = scenario_.dispatch == Dispatch::einsum;
   const double moved = 2 * row_bytes(rows);
   const double blend = eager ? eager_blend_bytes * token_bytes() / element : moved;
   list.memory_pass("rectify gather", moved, moved);
-  const std::int64_t local = experts_per_rank();
-  gated_ffn(list, pass, (rows + local - 1) / local, model_.moe->expert_ffn,
-            static_cast<double>(local));
   list.memory_pass("rectify blend", blend, 1.5 * blend);
   return list.take();
 }

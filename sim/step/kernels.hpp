@@ -46,15 +46,16 @@ class KernelPricer {
 
   Kernels norm(Pass pass) const;
   Kernels residual(Pass pass) const;
-  Kernels attention(Pass pass) const;  // projections, rotary, attention
+  Kernels attention(Pass pass, bool causal) const;  // one block: projections, rotary, attention
   Kernels dense_ffn(Pass pass) const;
-  Kernels router(Pass pass) const;     // gate GEMM, softmax, top-k', capacity
+  Kernels router(Pass pass) const;  // gate GEMM, softmax, top-k', capacity
   // `capacity` is C of this layer: rows per (source GPU, expert).
   Kernels dispatch(Pass pass, std::int64_t capacity) const;
   Kernels combine(Pass pass, std::int64_t capacity) const;
   Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
   Kernels shared_expert(Pass pass) const;
-  Kernels rectify(Pass pass, std::int64_t rows) const;  // compaction, FFN, blend
+  Kernels rectify(Pass pass, std::int64_t rows) const;        // compaction, FFN, blend
+  Kernels rectify_moves(Pass pass, std::int64_t rows) const;  // compaction and blend alone
   Kernels embedding(Pass pass) const;
   Kernels head(Pass pass) const;  // LM head, loss
   // Adam over the parameters this GPU keeps states of.

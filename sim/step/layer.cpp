@@ -47,7 +47,8 @@ std::vector<LayerStage> moe_layer_stages(const Scenario& scenario, Pass pass,
     if (exchange_counts) exchange("counts all-gather", Collective::all_gather, counts);
     add("permute", pricer.dispatch(pass, capacity));
     exchange("dispatch all-to-all", Collective::all_to_all, tokens);
-    if (exchange_counts) exchange("probabilities all-to-all", Collective::all_to_all, probabilities);
+    if (exchange_counts)
+      exchange("probabilities all-to-all", Collective::all_to_all, probabilities);
     add("expert FFN", pricer.experts(pass, capacity, 0));
     exchange("combine all-to-all", Collective::all_to_all, tokens);
     add("unpermute", pricer.combine(pass, capacity));

@@ -8,9 +8,7 @@ namespace moesim::step {
 
 std::string name_of(Dispatch value) { return value == Dispatch::index ? "index" : "einsum"; }
 std::string name_of(Mode value) { return value == Mode::train ? "train" : "prefill"; }
-std::string name_of(Checkpointing value) {
-  return value == Checkpointing::none ? "none" : "full";
-}
+std::string name_of(Checkpointing value) { return value == Checkpointing::none ? "none" : "full"; }
 std::string name_of(Overlap value) { return value == Overlap::none ? "none" : "gradient"; }
 std::string name_of(Network value) { return value == Network::automatic ? "auto" : "fast"; }
 
@@ -28,6 +26,27 @@ routing::RoutingJob Scenario::routing_job() const {
   return job;
 }
 
+namespace {
+
+// The engine keeps three times (24 bytes) for each operation of each GPU; an MoE layer with
+// checkpointing and ZeRO-3 has at most so many operations.
+constexpr double operations_per_layer = 24;
+constexpr double most_operations = 1e8;
+
+void check_size(const Scenario& scenario) {
+  const std::int64_t micro_steps = scenario.mode == Mode::train ? scenario.micro_steps : 1;
+  const double operations = operations_per_layer * scenario.model->layers *
+                            static_cast<double>(scenario.gpus) * static_cast<double>(micro_steps);
+  if (operations <= most_operations) return;
+  throw UsageError(fmt::format(
+      "{} micro-steps of {} layers on {} GPUs are about {:.1g} operations, more than the {:.0g} "
+      "that are simulated at a time: use a smaller --global-batch (a step's micro-steps are alike) "
+      "or fewer --gpus",
+      micro_steps, scenario.model->layers, scenario.gpus, operations, most_operations));
+}
+
+}  // namespace
+
 void check(const Scenario& scenario) {
   if (scenario.gpus % scenario.expert_parallel != 0) {
     throw UsageError(fmt::format(
@@ -44,6 +63,13 @@ void check(const Scenario& scenario) {
   }
   if (scenario.zero < 0 || scenario.zero > 3) {
     throw UsageError(fmt::format("--zero {}: give 0, 1, 2 or 3", scenario.zero));
+  }
+  check_size(scenario);
+  if (!scenario.has_moe() && scenario.model->ffn == 0) {
+    throw UsageError(fmt::format(
+        "--router dense: every layer of model {} holds experts, and it names no dense FFN to put "
+        "in their place: choose another router, or a model with a dense ffn",
+        scenario.model_name));
   }
   if (scenario.has_moe()) routing::check(scenario.routing_job());
 }

@@ -16,8 +16,8 @@ enum class Mode { train, prefill };
 enum class Checkpointing { none, full };
 enum class Overlap { none, gradient };  // gradient: reduce while the backward pass goes on
 // How far the training software fuses small kernels. eager: a gate in fp32 of many kernels, and the
-// gated activation as the profile's activation curve has it; fused: one gate kernel with bf16 input,
-// and an activation that streams at the memory bandwidth (Megatron-Core's).
+// gated activation as the profile's activation curve has it; fused: one gate kernel with bf16
+// input, and an activation that streams at the memory bandwidth (Megatron-Core's).
 enum class Fusion { eager, fused };
 enum class Network { automatic, fast };  // the exact flow solver docks here
 
@@ -30,18 +30,18 @@ struct Scenario {
   std::string model_name;
   std::string cluster_name;
 
-  int gpus = 32;             // G
-  int expert_parallel = 8;   // P
-  int experts = 8;           // E
+  int gpus = 32;            // G
+  int expert_parallel = 8;  // P
+  int experts = 8;          // E
   routing::RouterConfig router;
   routing::ScoreSource scores;
   Dispatch dispatch = Dispatch::index;
   Fusion fusion = Fusion::eager;
   Mode mode = Mode::train;
   std::int64_t sequence_length = 2048;
-  std::int64_t micro_batch = 8;       // sequences per GPU and micro-step
+  std::int64_t micro_batch = 8;         // sequences per GPU and micro-step
   std::int64_t tokens_per_gpu = 16384;  // of one micro-step, S
-  std::int64_t micro_steps = 1;       // gradient accumulation: global batch / (G * micro_batch)
+  std::int64_t micro_steps = 1;         // gradient accumulation: global batch / (G * micro_batch)
   Checkpointing checkpointing = Checkpointing::none;
   int zero = 1;
   Overlap overlap = Overlap::none;

@@ -25,8 +25,23 @@ std::uint32_t stream_of(const std::string& label) {
 double with_error(const profile::Estimate& estimate, double error) {
   const double bound = error < 0 ? estimate.time_us_p05 : estimate.time_us_p95;
   if (error == 0 || bound <= 0 || estimate.time_us <= 0) return estimate.time_us;
-  return estimate.time_us *
-         std::pow(bound / estimate.time_us, std::abs(error) / quantile_95);
+  return estimate.time_us * std::pow(bound / estimate.time_us, std::abs(error) / quantile_95);
+}
+
+// Groups of one partition may lie differently on the nodes (expert groups of 6 on nodes of 8). All
+// are taken to need as long as the slowest: over the most nodes, the fewest members on one of them.
+std::vector<int> farthest_group(const engine::Partition& partition,
+                                const cluster::Cluster& cluster) {
+  const auto farther = [&](const std::vector<int>& first, const std::vector<int>& second) {
+    const network::Span a = network::span_of(first, cluster);
+    const network::Span b = network::span_of(second, cluster);
+    return a.nodes != b.nodes ? a.nodes > b.nodes : a.smallest_share < b.smallest_share;
+  };
+  const std::vector<int>* chosen = &partition.groups.front();
+  for (const std::vector<int>& group : partition.groups) {
+    if (farther(group, *chosen)) chosen = &group;
+  }
+  return *chosen;
 }
 
 }  // namespace
@@ -38,11 +53,16 @@ StepModel::StepModel(const Scenario& scenario, const Calibration& calibration)
         scenario_.profile->software_multiplier(name_of(static_cast<KernelClass>(kind)));
   }
   program_.ranks = scenario_.gpus;
-  program_.partitions = {engine::blocks(scenario_.gpus, scenario_.expert_parallel),
-                         engine::strided(scenario_.gpus, scenario_.expert_parallel),
-                         engine::blocks(scenario_.gpus, scenario_.gpus),
-                         engine::blocks(scenario_.gpus, std::gcd(scenario_.gpus,
-                                                                 scenario_.cluster->gpus_per_domain))};
+  program_.partitions = {
+      engine::blocks(scenario_.gpus, scenario_.expert_parallel),
+      engine::strided(scenario_.gpus, scenario_.expert_parallel),
+      engine::blocks(scenario_.gpus, scenario_.gpus),
+      // Rows of ir@node stay in their expert group and in the NVLink domain.
+      engine::blocks(scenario_.gpus,
+                     std::gcd(scenario_.expert_parallel, scenario_.cluster->gpus_per_domain))};
+  for (const engine::Partition& partition : program_.partitions) {
+    priced_groups_.push_back(farthest_group(partition, *scenario_.cluster));
+  }
   expert_group_ = 0;
   replica_group_ = 1;
   world_ = 2;
@@ -89,33 +109,37 @@ int StepModel::add_exchange(const std::string& name, Part part, int layer, int p
   operation.groups = partition;
   if (last_compute_ >= 0) operation.after = {last_compute_};
   specs_.push_back(spec);
-  last_exchange_ = program_.add(std::move(operation));
-  pending_.push_back(last_exchange_);
-  return last_exchange_;
+  pending_.push_back(program_.add(std::move(operation)));
+  return pending_.back();
 }
 
 Picoseconds StepModel::price(const Recipe& recipe, int replica) const {
   double microseconds = 0;
   for (const PricedKernel& kernel : recipe) {
-    const double error = replica == no_errors ? 0
-                                              : errors_[static_cast<std::size_t>(kernel.label)]
-                                                       [static_cast<std::size_t>(replica)];
-    microseconds += kernel.count * calibration_.of(kernel.kernel_class) *
-                    with_error(kernel.estimate, error);
+    const double error =
+        replica == no_errors
+            ? 0
+            : errors_[static_cast<std::size_t>(kernel.label)][static_cast<std::size_t>(replica)];
+    microseconds +=
+        kernel.count * calibration_.of(kernel.kernel_class) * with_error(kernel.estimate, error);
   }
-  return Picoseconds::from_us(microseconds);
+  // Calls with appended rows less those without may come out below 0 where a curve dips.
+  return Picoseconds::from_us(std::max(0.0, microseconds));
 }
 
 Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const {
   switch (role) {
-    case Role::dispatch: return pricer_.dispatch(pass, capacity);
+    case Role::dispatch:
+      return pricer_.dispatch(pass, capacity);
     case Role::combine: {
       Kernels kernels = pricer_.combine(pass, capacity);
       for (Kernel& kernel : pricer_.residual(pass)) kernels.push_back(std::move(kernel));
       return kernels;
     }
-    case Role::experts: return pricer_.experts(pass, capacity, 0);
-    case Role::rectify: return pricer_.rectify(pass, rows);
+    case Role::experts:
+      return pricer_.experts(pass, capacity, 0);
+    case Role::rectify:
+      return pricer_.rectify(pass, rows);
     case Role::exchange: {
       if (capacity == 0) return {};
       return {pricer_.exchange(profile::Collective::all_to_all, members(expert_group_),
@@ -127,15 +151,18 @@ Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int
                                pricer_.row_bytes(rows), "all-to-all of rectified rows")};
     case Role::grouped: {
       // The same calls with the IR rows appended, less the calls without them.
+      if (rows == 0) return {};
       const std::int64_t local = scenario_.experts / scenario_.expert_parallel;
       Kernels with = pricer_.experts(pass, capacity, (rows + local - 1) / local);
       for (Kernel kernel : pricer_.experts(pass, capacity, 0)) {
         kernel.count = -kernel.count;
         with.push_back(std::move(kernel));
       }
+      for (Kernel& kernel : pricer_.rectify_moves(pass, rows)) with.push_back(std::move(kernel));
       return with;
     }
-    case Role::fixed: break;
+    case Role::fixed:
+      break;
   }
   return {};
 }
@@ -149,8 +176,8 @@ const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std
   return table.emplace(key, intern(kernels(role, pass, capacity, rows))).first->second;
 }
 
-void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
-                           int replica, std::vector<Picoseconds>& per_rank) {
+void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
+                           std::vector<Picoseconds>& per_rank) {
   std::map<std::int64_t, Picoseconds> priced;
   per_rank.reserve(layer.ir_rows.size());
   for (const std::int64_t rows : layer.ir_rows) {
@@ -162,8 +189,7 @@ void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
   }
 }
 
-engine::Durations StepModel::durations(const routing::ReplicaRouting* routing,
-                                       int replica) {
+engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, int replica) {
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
@@ -214,10 +240,10 @@ std::string StepModel::provenance() const {
     for (const PricedKernel& kernel : recipe) {
       const auto kind = static_cast<std::size_t>(kernel.kernel_class);
       profile::Estimate& worst = weakest[kind];
-      worst.origin = seen[kind] ? std::max(worst.origin, kernel.estimate.origin)
-                                : kernel.estimate.origin;
-      worst.support = seen[kind] ? std::max(worst.support, kernel.estimate.support)
-                                 : kernel.estimate.support;
+      worst.origin =
+          seen[kind] ? std::max(worst.origin, kernel.estimate.origin) : kernel.estimate.origin;
+      worst.support =
+          seen[kind] ? std::max(worst.support, kernel.estimate.support) : kernel.estimate.support;
       seen[kind] = true;
     }
   };

@@ -49,9 +49,7 @@ class StepModel {
   std::string provenance() const;
 
  private:
-  enum class Role {
-    fixed, dispatch, combine, experts, exchange, node_exchange, rectify, grouped
-  };
+  enum class Role { fixed, dispatch, combine, experts, exchange, node_exchange, rectify, grouped };
   struct Spec {
     Role role = Role::fixed;
     Pass pass = Pass::forward;
@@ -68,25 +66,34 @@ class StepModel {
 
   void build();
   Kernels block(const Kernels& inside, Pass pass) const;
+  Kernels attention(Pass pass, int layer) const;
   void layer_forward(int layer);
   void layer_backward(int layer);
   void moe_forward(int layer);
   void moe_backward(int layer);
   void rectify(const std::string& name, int layer, const Spec& spec);
   void gather_layer(int layer);
+  void gather_embedding();
   void gather_dense(double parameters, int layer);
+  void gather_experts(double parameters, int layer);
+  void backward(std::int64_t micro_step);
+  void settle_gradients(double dense, double expert, int layer, std::int64_t micro_step);
   void reduce_gradients(double dense, double expert, int layer);
   void update();
 
   double layer_dense_parameters(int layer) const;
   double layer_expert_parameters(int layer) const;  // of one GPU
   double dense_parameters() const;                  // of one GPU: all but the experts
+  double outer_parameters() const;                  // of those, the ones of no layer
   double expert_parameters() const;                 // of one GPU
   int moe_ordinal(int layer) const;
+  // The group of a partition that its exchanges are priced for: the one spread over the most nodes.
   const std::vector<int>& members(int partition) const {
-    return program_.partitions[static_cast<std::size_t>(partition)].groups.front();
+    return priced_groups_[static_cast<std::size_t>(partition)];
   }
-  bool is_moe(int layer) const { return scenario_.has_moe() && scenario_.model->is_moe_layer(layer); }
+  bool is_moe(int layer) const {
+    return scenario_.has_moe() && scenario_.model->is_moe_layer(layer);
+  }
 
   Recipe intern(const Kernels& kernels);
   std::vector<double> draw_errors(const std::string& label) const;
@@ -102,12 +109,12 @@ class StepModel {
   engine::Program program_;
   std::vector<Spec> specs_;  // [operation]
   int last_compute_ = -1;
-  std::vector<int> pending_;  // what the next compute operation waits for
-  int last_exchange_ = -1;
+  std::vector<int> pending_;                 // what the next compute operation waits for
   std::vector<std::vector<double>> errors_;  // [label][replica], standard deviations
   std::map<std::string, int> label_of_;
   std::map<std::pair<Role, Pass>, Table> tables_;
-  int expert_group_ = -1;   // partitions
+  std::vector<std::vector<int>> priced_groups_;  // [partition]
+  int expert_group_ = -1;                        // partitions
   int replica_group_ = -1;
   int world_ = -1;
   int domain_ = -1;

@@ -26,13 +26,20 @@ Kernels StepModel::block(const Kernels& inside, Pass pass) const {
   return pricer_.norm(pass) + inside + pricer_.residual(pass);
 }
 
+// The attention blocks of a layer, each with its norm: self-attention, and in a decoder above an
+// encoder also attention to all of the encoder's output, which is as long as the decoder's input.
+Kernels StepModel::attention(Pass pass, int layer) const {
+  const model::Model& model = *scenario_.model;
+  Kernels kernels = block(pricer_.attention(pass, model.is_causal(layer)), pass);
+  if (!model.cross_attends(layer)) return kernels;
+  return std::move(kernels) + block(pricer_.attention(pass, false), pass);
+}
+
 double StepModel::layer_dense_parameters(int layer) const {
   const model::Model& model = *scenario_.model;
-  if (!is_moe(layer)) {
-    return static_cast<double>(model.attention_parameters() + model.ffn_parameters(model.ffn));
-  }
-  return static_cast<double>(model.attention_parameters() +
-                             model.ffn_parameters(model.moe->shared_ffn) +
+  const std::int64_t attention = model.attention_blocks(layer) * model.attention_parameters();
+  if (!is_moe(layer)) return static_cast<double>(attention + model.ffn_parameters(model.ffn));
+  return static_cast<double>(attention + model.ffn_parameters(model.moe->shared_ffn) +
                              model.hidden * scenario_.experts);
 }
 
@@ -49,22 +56,32 @@ void StepModel::gather_dense(double parameters, int layer) {
                                       "all-gather of parameters")));
 }
 
-// ZeRO-3: parameters are gathered before each use; nothing is prefetched.
+void StepModel::gather_experts(double parameters, int layer) {
+  if (parameters <= 0 || members(replica_group_).size() < 2) return;
+  add_exchange("nccl:all_gather", Part::gradient, layer, replica_group_,
+               fixed(pricer_.exchange(Collective::all_gather, members(replica_group_),
+                                      element * parameters, "all-gather of expert parameters")));
+}
+
+// ZeRO-3: parameters are gathered before each pass that uses them; nothing is prefetched. A
+// checkpointed layer keeps them from its second forward pass to its backward pass.
 void StepModel::gather_layer(int layer) {
   if (scenario_.zero < 3 || scenario_.mode != Mode::train) return;
   gather_dense(layer_dense_parameters(layer), layer);
-  const double expert = layer_expert_parameters(layer);
-  if (expert <= 0 || members(replica_group_).size() < 2) return;
-  add_exchange("nccl:all_gather", Part::gradient, layer, replica_group_,
-               fixed(pricer_.exchange(Collective::all_gather, members(replica_group_), element * expert,
-                                      "all-gather of expert parameters")));
+  gather_experts(layer_expert_parameters(layer), layer);
+}
+
+// The table of the embedding, or the matrix of the head.
+void StepModel::gather_embedding() {
+  if (scenario_.zero < 3 || scenario_.mode != Mode::train) return;
+  gather_dense(static_cast<double>(scenario_.model->vocabulary * scenario_.model->hidden), -1);
 }
 
 // IR on the rows of each GPU. Under ir@node the rows first travel to their expert's GPU inside the
 // NVLink domain, and back.
 void StepModel::rectify(const std::string& name, int layer, const Spec& spec) {
-  const bool travel = scenario_.router.rectification == Rectification::node &&
-                      members(domain_).size() > 1;
+  const bool travel =
+      scenario_.router.rectification == Rectification::node && members(domain_).size() > 1;
   const Spec exchange{Role::node_exchange, spec.pass, spec.moe_layer, {}};
   if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, domain_, exchange);
   add_compute(name, Part::rectify, layer, spec);
@@ -78,12 +95,13 @@ void StepModel::moe_forward(int layer) {
   const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
-  add_compute("router", Part::router, layer, fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
+  add_compute("router", Part::router, layer,
+              fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
   if (exchange && scenario_.router.capacity_scope == CapacityScope::group) {
     // The largest kept count of the group, one 32-bit integer per expert.
     add_exchange("nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
-                 fixed(pricer_.exchange(Collective::all_reduce, members(expert_group_), 4.0 * scenario_.experts,
-                                        "all-reduce of counts")));
+                 fixed(pricer_.exchange(Collective::all_reduce, members(expert_group_),
+                                        4.0 * scenario_.experts, "all-reduce of counts")));
   }
   add_compute("dispatch", Part::dispatch_combine, layer, moe(Role::dispatch));
   std::vector<int> arrived;
@@ -92,7 +110,7 @@ void StepModel::moe_forward(int layer) {
                  moe(Role::exchange));
     arrived = std::exchange(pending_, {});
   }
-  // IR and the shared expert need local data only: under `overlap` IR runs while tokens travel.
+  // IR needs local data only: under `overlap` it runs while tokens travel.
   if (rectified && when == IrCompute::overlap) {
     rectify("rectify", layer, moe(Role::rectify));
   }
@@ -117,8 +135,7 @@ void StepModel::moe_forward(int layer) {
 void StepModel::moe_backward(int layer) {
   const int ordinal = moe_ordinal(layer);
   const auto moe = [&](Role role) { return Spec{role, Pass::backward, ordinal, {}}; };
-  const bool exchange =
-      members(expert_group_).size() > 1;
+  const bool exchange = members(expert_group_).size() > 1;
   const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
@@ -149,17 +166,17 @@ void StepModel::moe_backward(int layer) {
     rectify("rectify_backward", layer, moe(Role::rectify));
   }
   add_compute("dispatch_backward", Part::dispatch_combine, layer, moe(Role::dispatch));
-  add_compute("router_backward", Part::router, layer, 
+  add_compute("router_backward", Part::router, layer,
               fixed(pricer_.router(Pass::backward) + pricer_.norm(Pass::backward)));
 }
 
 void StepModel::layer_forward(int layer) {
   gather_layer(layer);
-  add_compute("attention", Part::attention, layer, fixed(block(pricer_.attention(Pass::forward), Pass::forward)));
+  add_compute("attention", Part::attention, layer, fixed(attention(Pass::forward, layer)));
   if (is_moe(layer)) {
     moe_forward(layer);
   } else {
-    add_compute("dense_ffn", Part::dense_ffn, layer, 
+    add_compute("dense_ffn", Part::dense_ffn, layer,
                 fixed(block(pricer_.dense_ffn(Pass::forward), Pass::forward)));
   }
 }
@@ -177,17 +194,16 @@ void StepModel::layer_backward(int layer) {
                 fixed(block(pricer_.dense_ffn(Pass::backward), Pass::backward)));
   }
   add_compute("attention_backward", Part::attention, layer,
-              fixed(block(pricer_.attention(Pass::backward), Pass::backward)));
+              fixed(attention(Pass::backward, layer)));
 }
 
 // Dense gradients go over all GPUs, each expert's over its replicas: reduced whole under ZeRO-0,
 // else scattered to the shard that updates them. `name` tells layers from the rest.
 void StepModel::reduce_gradients(double dense, double expert, int layer) {
-  const Collective kind =
-      scenario_.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
+  const Collective kind = scenario_.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
   const std::string name = scenario_.zero == 0 ? "nccl:all_reduce" : "nccl:reduce_scatter";
   const auto reduce = [&](double parameters, int partition, const std::string& label) {
-      if (parameters <= 0 || members(partition).size() < 2) return;
+    if (parameters <= 0 || members(partition).size() < 2) return;
     add_exchange(name, Part::gradient, layer, partition,
                  fixed(pricer_.exchange(kind, members(partition), element * parameters, label)));
   };
@@ -198,24 +214,25 @@ void StepModel::reduce_gradients(double dense, double expert, int layer) {
 void StepModel::update() {
   const double dense = dense_parameters();
   const double expert = expert_parameters();
-  if (scenario_.overlap == Overlap::none) reduce_gradients(dense, expert, -1);
   const double replicas = static_cast<double>(scenario_.gpus) / scenario_.expert_parallel;
   const bool sharded = scenario_.zero > 0;
   const double kept = dense / (sharded ? scenario_.gpus : 1) + expert / (sharded ? replicas : 1);
   add_compute("optimizer", Part::optimizer, -1, fixed(pricer_.optimizer(kept)));
   if (scenario_.zero != 1 && scenario_.zero != 2) return;
   gather_dense(dense, -1);
-  if (expert > 0 && members(replica_group_).size() > 1) {
-    add_exchange("nccl:all_gather", Part::gradient, -1, replica_group_,
-                 fixed(pricer_.exchange(Collective::all_gather, members(replica_group_), element * expert,
-                                        "all-gather of expert parameters")));
-  }
+  gather_experts(expert, -1);
 }
 
 double StepModel::dense_parameters() const {
-  const model::Model& model = *scenario_.model;
-  double parameters = static_cast<double>(model.embedding_parameters());
-  for (int layer = 0; layer < model.layers; ++layer) parameters += layer_dense_parameters(layer);
+  return static_cast<double>(
+      scenario_.model->dense_parameters(scenario_.has_moe() ? scenario_.experts : 0));
+}
+
+double StepModel::outer_parameters() const {
+  double parameters = dense_parameters();
+  for (int layer = 0; layer < scenario_.model->layers; ++layer) {
+    parameters -= layer_dense_parameters(layer);
+  }
   return parameters;
 }
 
@@ -230,33 +247,58 @@ void StepModel::build() {
   const bool train = scenario_.mode == Mode::train;
   for (std::int64_t micro_step = 0; micro_step < (train ? scenario_.micro_steps : 1);
        ++micro_step) {
+    gather_embedding();
     add_compute("embedding", Part::other, -1, fixed(pricer_.embedding(Pass::forward)));
     for (int layer = 0; layer < layers; ++layer) layer_forward(layer);
-    add_compute("head", Part::other, -1, fixed(pricer_.norm(Pass::forward) + pricer_.head(Pass::forward)));
+    gather_embedding();
+    add_compute("head", Part::other, -1,
+                fixed(pricer_.norm(Pass::forward) + pricer_.head(Pass::forward)));
     if (!train) return;
-    add_compute("head_backward", Part::other, -1, 
+    add_compute("head_backward", Part::other, -1,
                 fixed(pricer_.head(Pass::backward) + pricer_.norm(Pass::backward)));
-    const bool reduce = scenario_.overlap == Overlap::gradient &&
-                        micro_step + 1 == scenario_.micro_steps;
-    for (int layer = layers - 1; layer >= 0; --layer) {
-      layer_backward(layer);
-      if (!reduce) continue;
-      // Under way while the next layer's backward pass runs: only the update waits for it.
-      std::vector<int> before = std::exchange(pending_, {});
-      reduce_gradients(layer_dense_parameters(layer), layer_expert_parameters(layer), layer);
-      pending_ = std::move(before);
-    }
-    add_compute("embedding_backward", Part::other, -1, fixed(pricer_.embedding(Pass::backward)));
-    if (scenario_.micro_steps > 1 && micro_step > 0) {
-      add_compute("gradient_accumulation", Part::other, -1,
-                  fixed(pricer_.accumulate_gradients(dense_parameters() + expert_parameters())));
-    }
-    if (reduce) {
-      reduce_gradients(static_cast<double>(scenario_.model->embedding_parameters()), 0, -1);
-      pending_ = {last_exchange_};
-    }
+    backward(micro_step);
   }
   update();
+}
+
+// Backward pass through the layers and what becomes of the gradients: all at its end, or layer by
+// layer under `overlap`, where a reduction is under way while the next layer's backward pass runs.
+// Only later exchanges, which share its stream, and what comes after the pass wait for it.
+void StepModel::backward(std::int64_t micro_step) {
+  const bool overlapped = scenario_.overlap == Overlap::gradient;
+  std::vector<int> last_reduction;
+  for (int layer = scenario_.model->layers - 1; layer >= 0; --layer) {
+    layer_backward(layer);
+    if (!overlapped) continue;
+    settle_gradients(layer_dense_parameters(layer), layer_expert_parameters(layer), layer,
+                     micro_step);
+    if (!pending_.empty()) last_reduction = {pending_.back()};
+    pending_.clear();
+  }
+  add_compute("embedding_backward", Part::other, -1, fixed(pricer_.embedding(Pass::backward)));
+  if (overlapped) {
+    settle_gradients(outer_parameters(), 0, -1, micro_step);
+    if (pending_.empty()) pending_ = last_reduction;
+  } else {
+    settle_gradients(dense_parameters(), expert_parameters(), -1, micro_step);
+  }
+  if (scenario_.zero < 2 || micro_step == 0) return;
+  const double replicas = static_cast<double>(scenario_.gpus) / scenario_.expert_parallel;
+  const double kept = dense_parameters() / scenario_.gpus + expert_parameters() / replicas;
+  add_compute("gradient_accumulation", Part::other, -1, fixed(pricer_.accumulate_gradients(kept)));
+}
+
+// Up to ZeRO-1 every GPU adds up whole gradients and reduces them once, after the last micro-step;
+// from ZeRO-2 on it keeps its shard only, so each micro-step's gradients are reduced before they
+// are added up (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2).
+void StepModel::settle_gradients(double dense, double expert, int layer, std::int64_t micro_step) {
+  const bool whole = scenario_.zero < 2;
+  if (whole && micro_step > 0) {
+    add_compute("gradient_accumulation", Part::other, layer,
+                fixed(pricer_.accumulate_gradients(dense + expert)));
+  }
+  if (whole && micro_step + 1 < scenario_.micro_steps) return;
+  reduce_gradients(dense, expert, layer);
 }
 
 double StepModel::expert_parameters() const {

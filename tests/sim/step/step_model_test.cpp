@@ -16,8 +16,7 @@ using routing::Rectification;
 // A model small enough to follow by hand: four layers, every second one MoE with 8 experts.
 Scenario small_scenario() {
   Scenario scenario;
-  scenario.profile =
-      std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
   auto model = model::Model::load("llama2-7b-moe8");
   model.layers = 4;
   scenario.model = std::make_shared<model::Model>(model);
@@ -40,8 +39,8 @@ std::map<std::string, int> operations_by_name(const StepModel& model) {
 
 double step_ms(StepModel& model, const routing::ReplicaRouting& routing) {
   network::IdleFabric fabric;
-  const engine::Schedule schedule = engine::run(
-      model.program(), model.durations(&routing, StepModel::no_errors), fabric);
+  const engine::Schedule schedule =
+      engine::run(model.program(), model.durations(&routing, StepModel::no_errors), fabric);
   return schedule.end_of(schedule.slowest_rank()).ms();
 }
 
@@ -91,8 +90,8 @@ TEST_CASE("a balanced step on an idle machine is the sum of its kernels") {
   StepModel model(scenario);
   const routing::ReplicaRouting routing = routing_with(scenario, on_all(scenario, 0));
   const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
-  const Picoseconds sum = std::accumulate(durations.uniform.begin(), durations.uniform.end(),
-                                          Picoseconds(0));
+  const Picoseconds sum =
+      std::accumulate(durations.uniform.begin(), durations.uniform.end(), Picoseconds(0));
   network::IdleFabric fabric;
   const engine::Schedule schedule = engine::run(model.program(), durations, fabric);
   for (int rank = 0; rank < scenario.gpus; ++rank) CHECK(schedule.end_of(rank) == sum);
@@ -195,7 +194,7 @@ TEST_CASE("ZeRO reduces and gathers what it shards") {
   CHECK(with(1)["nccl:all_gather"] == 2);
   CHECK(with(2) == with(1));
   // Each layer's dense parameters before its forward and its backward pass, experts likewise.
-  CHECK(with(3)["nccl:all_gather"] == 2 * (4 + 2));
+  CHECK(with(3)["nccl:all_gather"] == 2 * (4 + 2) + 2);  // and the embedding, and the head
 }
 
 TEST_CASE("gradient accumulation repeats the passes and reduces once") {

@@ -33,8 +33,7 @@ class Run {
  public:
   Run(const Program& program, const Durations& durations, network::Fabric& fabric)
       : program_(program), durations_(durations), fabric_(fabric) {
-    const std::size_t cells =
-        program.operations.size() * static_cast<std::size_t>(program.ranks);
+    const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
     schedule_.ranks = program.ranks;
     schedule_.start.assign(cells, unset);
     schedule_.finish.assign(cells, unset);
@@ -179,7 +178,7 @@ class Run {
   const Durations& durations_;
   network::Fabric& fabric_;
   Schedule schedule_;
-  std::array<std::vector<int>, stream_count> streams_;       // operations in program order
+  std::array<std::vector<int>, stream_count> streams_;        // operations in program order
   std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
   std::vector<std::array<Picoseconds, stream_count>> free_;   // [rank][stream]
   std::vector<int> first_exchange_;                           // [operation], -1 for compute

@@ -11,9 +11,9 @@ namespace moesim::engine {
 // When everything happened. Times are indexed [operation * ranks + rank].
 struct Schedule {
   int ranks = 0;
-  std::vector<Picoseconds> start;   // compute: began; collective: this rank arrived
+  std::vector<Picoseconds> start;  // compute: began; collective: this rank arrived
   std::vector<Picoseconds> finish;
-  std::vector<Picoseconds> began;   // collective: all members had arrived; compute: as start
+  std::vector<Picoseconds> began;  // collective: all members had arrived; compute: as start
 
   std::size_t at(int operation, int rank) const {
     return static_cast<std::size_t>(operation) * static_cast<std::size_t>(ranks) +

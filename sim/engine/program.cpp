@@ -6,7 +6,8 @@
 namespace moesim::engine {
 namespace {
 
-Partition from_group_of(int ranks, int groups, int (*group)(int rank, int parameter), int parameter) {
+Partition from_group_of(int ranks, int groups, int (*group)(int rank, int parameter),
+                        int parameter) {
   Partition partition;
   partition.groups.resize(static_cast<std::size_t>(groups));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -21,12 +22,14 @@ Partition from_group_of(int ranks, int groups, int (*group)(int rank, int parame
 
 Partition blocks(int ranks, int size) {
   assert(size > 0 && ranks % size == 0);
-  return from_group_of(ranks, ranks / size, [](int rank, int width) { return rank / width; }, size);
+  return from_group_of(
+      ranks, ranks / size, [](int rank, int width) { return rank / width; }, size);
 }
 
 Partition strided(int ranks, int stride) {
   assert(stride > 0 && ranks % stride == 0);
-  return from_group_of(ranks, stride, [](int rank, int step) { return rank % step; }, stride);
+  return from_group_of(
+      ranks, stride, [](int rank, int step) { return rank % step; }, stride);
 }
 
 int Program::add(Operation operation) {

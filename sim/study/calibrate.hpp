@@ -20,7 +20,7 @@ struct StudyRow {
 
 struct ErrorSummary {
   std::size_t rows = 0;
-  double mean = 0;   // of absolute relative errors, 0..1
+  double mean = 0;  // of absolute relative errors, 0..1
   double worst = 0;
 };
 

@@ -151,8 +151,8 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   if (settings.timeline != nullptr) {
-    *settings.timeline = engine::timeline(model.program(), simulate(static_cast<int>(middle)).second,
-                                 step::part_names());
+    *settings.timeline = engine::timeline(
+        model.program(), simulate(static_cast<int>(middle)).second, step::part_names());
   }
   return outcome;
 }

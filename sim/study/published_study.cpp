@@ -20,8 +20,7 @@ Bar read_bar(const Node& node) { return {node.positive("mean"), node.positive("w
 
 RowRole read_role(const Node& row) {
   const std::string text = row.text("role");
-  for (const RowRole role :
-       {RowRole::fit, RowRole::check, RowRole::excluded, RowRole::predict}) {
+  for (const RowRole role : {RowRole::fit, RowRole::check, RowRole::excluded, RowRole::predict}) {
     if (text == name_of(role)) return role;
   }
   row.fail(fmt::format("'{}' is none of fit, check, excluded, predict", text), "role");

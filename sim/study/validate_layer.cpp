@@ -36,8 +36,7 @@ void add_pass(const Node& root, step::Pass pass, const step::Scenario& scenario,
 }  // namespace
 
 Validation validate_layer(DocumentCache& documents) {
-  const Document document =
-      Document::load(find_document("layers", "megatron-mixtral-h100"));
+  const Document document = Document::load(find_document("layers", "megatron-mixtral-h100"));
   document.validate(Document::load(find_document("schema", "layer.schema")));
   const Node root = document.root();
   OptionValues values;

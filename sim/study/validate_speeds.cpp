@@ -62,33 +62,36 @@ void add_claims(const StudyResult& result, Validation& validation) {
         "top1, CF 1, prefill");
   ratio("top2+ir at CF 1 over top2 at CF 2", 7300.0 / 6200, "top2+ir, CF 1, prefill",
         "top2, CF 2, prefill");
-  const double slower =
-      1 - at.speed("top2+fr+ir, CF 2, prefill") / at.speed("top2, CF 2, prefill");
+  const double slower = 1 - at.speed("top2+fr+ir, CF 2, prefill") / at.speed("top2, CF 2, prefill");
   const double slower_top1 =
       1 - at.speed("top1+fr+ir, CF 1, prefill") / at.speed("top1, CF 1, prefill");
-  say(fmt::format("claim 'rectification slows inference by less than 10 %': {:.1f} % predicted for "
-                  "top1+fr+ir at CF 1, {:.1f} % for top2+fr+ir at CF 2 (the paper's own row: 11.3 %)",
-                  slower_top1 * 100, slower * 100),
+  say(fmt::format(
+          "claim 'rectification slows inference by less than 10 %': {:.1f} % predicted for "
+          "top1+fr+ir at CF 1, {:.1f} % for top2+fr+ir at CF 2 (the paper's own row: 11.3 %)",
+          slower_top1 * 100, slower * 100),
       std::nullopt);
   const Outcome& ir = at.at("top2+ir, CF 1, prefill").outcome;
-  say(fmt::format("claim 'IR rows about equal on all GPUs': standard deviation over GPUs {:.1f} % of "
-                  "the mean (top2+ir, CF 1)",
-                  ir.ir_rows_spread * 100),
+  say(fmt::format(
+          "claim 'IR rows about equal on all GPUs': standard deviation over GPUs {:.1f} % of "
+          "the mean (top2+ir, CF 1)",
+          ir.ir_rows_spread * 100),
       std::nullopt);
   const auto equal_at = [&](const std::string& subject) {
     const routing::TokenLoss& loss = at.at(subject).outcome.loss;
-    say(fmt::format("claim 'failed routes equal padding at CF = k': {:.2f} % failed, {:.2f} % padded "
-                    "({})",
-                    loss.failed * 100, loss.padded * 100, subject),
+    say(fmt::format(
+            "claim 'failed routes equal padding at CF = k': {:.2f} % failed, {:.2f} % padded "
+            "({})",
+            loss.failed * 100, loss.padded * 100, subject),
         std::nullopt);
   };
   equal_at("top1, CF 1, prefill");
   equal_at("top2, CF 2, prefill");
   const routing::TokenLoss& plain = at.at("top2, CF 2, prefill").outcome.loss;
   const routing::TokenLoss& filled = at.at("top1+fr, CF 1, prefill").outcome.loss;
-  say(fmt::format("claim '5 % unsuccessful routing for top-2, 50 % with Fill-in on top-1': {:.1f} % "
-                  "and {:.1f} % predicted",
-                  plain.failed * 100, filled.failed_attempted.value_or(0) * 100),
+  say(fmt::format(
+          "claim '5 % unsuccessful routing for top-2, 50 % with Fill-in on top-1': {:.1f} % "
+          "and {:.1f} % predicted",
+          plain.failed * 100, filled.failed_attempted.value_or(0) * 100),
       std::nullopt);
 }
 

@@ -11,9 +11,9 @@ namespace moesim::study {
 // One prediction held against a measurement, or a part of one.
 struct ValidationRow {
   std::string study;
-  std::string subject;   // "top2+ir, CF 1.5, prefill" or "expert FFN"
-  std::string role;      // fit, check, excluded, predict, part
-  std::string unit;      // "tokens/s/GPU", "ms", "us"
+  std::string subject;  // "top2+ir, CF 1.5, prefill" or "expert FFN"
+  std::string role;     // fit, check, excluded, predict, part
+  std::string unit;     // "tokens/s/GPU", "ms", "us"
   std::optional<double> measured;
   double predicted = 0;
   std::optional<double> error;           // predicted / measured - 1

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "tools/moesim/output.hpp"
 
@@ -20,8 +21,9 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-std::string progress_text(const study::SweepProgress& progress, double elapsed_s) {
-  std::string text = fmt::format("{} of {} scenarios", progress.done, progress.total);
+std::string progress_text(const study::SweepProgress& progress, const std::string& unit,
+                          double elapsed_s) {
+  std::string text = fmt::format("{} of {} {}", progress.done, progress.total, unit);
   if (progress.resumed > 0) text += fmt::format(" ({} resumed)", progress.resumed);
   text += ", " + duration(elapsed_s);
   if (progress.seconds_left && progress.done < progress.total) {
@@ -30,8 +32,11 @@ std::string progress_text(const study::SweepProgress& progress, double elapsed_s
   return text;
 }
 
-ProgressLine::ProgressLine()
-    : terminal_(::isatty(STDERR_FILENO) != 0), start_(Clock::now()), last_(start_) {}
+ProgressLine::ProgressLine(std::string unit)
+    : unit_(std::move(unit)),
+      terminal_(::isatty(STDERR_FILENO) != 0),
+      start_(Clock::now()),
+      last_(start_) {}
 
 void ProgressLine::show(const study::SweepProgress& progress) {
   const Clock::time_point now = Clock::now();
@@ -40,7 +45,7 @@ void ProgressLine::show(const study::SweepProgress& progress) {
   if (!first_on_terminal && now - last_ < pause) return;
   last_ = now;
   const std::string text =
-      progress_text(progress, std::chrono::duration<double>(now - start_).count());
+      progress_text(progress, unit_, std::chrono::duration<double>(now - start_).count());
   if (!terminal_) {
     note(text);
     return;

@@ -11,19 +11,22 @@ namespace moesim::tool {
 // line every few seconds elsewhere.
 class ProgressLine {
  public:
-  ProgressLine();
+  // `unit` is what is counted: "scenarios", "replicas routed".
+  explicit ProgressLine(std::string unit);
   void show(const study::SweepProgress& progress);
   // Ends the redrawn line.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
+  std::string unit_;
   bool terminal_;
   bool drawn_ = false;
   Clock::time_point start_;
   Clock::time_point last_;
 };
 
-std::string progress_text(const study::SweepProgress& progress, double elapsed_s);
+std::string progress_text(const study::SweepProgress& progress, const std::string& unit,
+                          double elapsed_s);
 
 }  // namespace moesim::tool

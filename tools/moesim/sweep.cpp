@@ -90,7 +90,7 @@ ExitCode run(const CommandLine& line) {
 
   const InterruptWatch watch;
   settings.stop = &watch.flag();
-  ProgressLine progress;
+  ProgressLine progress("scenarios");
   settings.progress = [&](const study::SweepProgress& state) { progress.show(state); };
   const auto evaluate = [](const step::Scenario& scenario, routing::RoutingCache& cache) {
     return study::evaluate(scenario, cache);

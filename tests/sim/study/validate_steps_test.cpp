@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "sim/base/error.hpp"
 #include "sim/study/validation.hpp"
@@ -8,18 +11,33 @@
 namespace moesim::study {
 namespace {
 
+namespace fs = std::filesystem;
+
 const char* const header =
     "system,gate,capacity_factor,median_ms,pp,smart_sched,topk,seq,mbs,gbs\n";
 
-// Validates logs of the given rows; what it says, or what it throws.
+// A folder that is gone with its owner.
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("moesim-steps-" + std::to_string(getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;  // owns the files
+  Folder& operator=(const Folder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// What validating logs of the given rows says, or throws.
 Validation validate_rows(const std::string& rows) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / "moesim-validate-steps-test";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "smartmoe_gpt_step_times.csv") << header << rows;
+  const Folder folder;
+  std::ofstream(folder.path() / "smartmoe_gpt_step_times.csv") << header << rows;
   DocumentCache documents;
   routing::RoutingCache cache;
-  return validate_steps(folder.string(), documents, cache);
+  return validate_steps(folder.path().string(), documents, cache);
 }
 
 }  // namespace

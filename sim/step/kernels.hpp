@@ -25,7 +25,7 @@ struct Calibration {
 };
 
 // One priced kernel, run `count` times in a row. The label names the curve error it shares: kernels
-// of one label err together (same kernel, same shape), kernels of different labels do not.
+// of one label (one kernel, whatever its shape) err together, kernels of different labels do not.
 struct Kernel {
   std::string label;
   KernelClass kernel_class = KernelClass::memory;

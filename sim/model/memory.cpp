@@ -170,7 +170,8 @@ MemoryFootprint memory_footprint(const MemoryQuery& query) {
   StateMemory expert;
   if (experts) {
     const std::int64_t local =
-        model.moe_layers() * (query.experts / query.expert_parallel) * model.expert_parameters();
+        std::int64_t{model.moe_layers()} * (query.experts / query.expert_parallel) *
+        model.expert_parameters();
     expert = state_memory(local, query.gpus / query.expert_parallel,
                           query.train ? query.expert_zero.value_or(zero) : 0);
   }

@@ -31,7 +31,6 @@ struct StudyResult {
   ErrorSummary leave_one_out;
   ErrorSummary unfitted;
   ErrorSummary excluded;
-  bool bars_met = false;
 };
 
 // Fits the study's multipliers to its `fit` rows by least squares of relative step times

@@ -111,14 +111,15 @@ std::vector<std::string> Summary::lines() const {
                   sum_ / count_ * 100, worst_ * 100)};
   if (deepspeed_.any()) {
     lines.push_back(fmt::format(
-        "DeepSpeed: measured / predicted is {:.1f} to {:.1f} at every capacity factor: the growth "
-        "with capacity is right, the level is not. The profile's kernels are of 2025; the logs are "
-        "of 2022, fp16, without flash attention, on NICs unknown to us (taken as DGX A100's)",
+        "DeepSpeed: measured / predicted is {:.2f} to {:.2f} over the capacity factors; as far as "
+        "these agree the growth with capacity is right and the level is not. The profile's kernels "
+        "are of 2025; the logs are of 2022, fp16, without flash attention, on NICs unknown to us "
+        "(taken as DGX A100's)",
         deepspeed_.lowest, deepspeed_.highest));
   }
   if (fastmoe_.any()) {
     lines.push_back(fmt::format(
-        "FastMoE: measured / predicted falls from {:.1f} to {:.1f}: it sends and computes the "
+        "FastMoE: measured / predicted is between {:.2f} and {:.2f}: it sends and computes the "
         "routes it kept, so its time levels off once nothing is dropped; the simulated exchange is "
         "padded to capacity and goes on growing",
         fastmoe_.highest, fastmoe_.lowest));

@@ -5,6 +5,7 @@
 #include "sim/base/file.hpp"
 #include "sim/report/chrome_trace.hpp"
 #include "sim/report/summary.hpp"
+#include "sim/step/step_model.hpp"
 #include "sim/study/outcome.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
@@ -33,6 +34,8 @@ ExitCode run(const CommandLine& line) {
   if (!timeline_path.empty()) check_writable(timeline_path);
 
   // Room for every replica of a large job: one dropped would be routed again.
+  // Refuses what the profile cannot price before the routing, which may take long.
+  const step::StepModel priced(scenario);
   routing::RoutingCache cache(std::size_t{4} << 30);
   if (scenario.has_moe()) prefetch_routing(scenario.routing_job(), scenario.replicas, jobs, cache);
   engine::Timeline timeline;

@@ -169,9 +169,8 @@ MemoryFootprint memory_footprint(const MemoryQuery& query) {
   const StateMemory dense = state_memory(model.dense_parameters(query.experts), query.gpus, zero);
   StateMemory expert;
   if (experts) {
-    const std::int64_t local =
-        std::int64_t{model.moe_layers()} * (query.experts / query.expert_parallel) *
-        model.expert_parameters();
+    const std::int64_t local = std::int64_t{model.moe_layers()} *
+                               (query.experts / query.expert_parallel) * model.expert_parameters();
     expert = state_memory(local, query.gpus / query.expert_parallel,
                           query.train ? query.expert_zero.value_or(zero) : 0);
   }

@@ -23,18 +23,18 @@ struct Outcome {
   double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
   double step_ms_p95 = 0;
   double tokens_per_s_per_gpu = 0;
-  std::int64_t capacity = 0;          // 0 for a dense router
-  routing::TokenLoss loss;            // mean over replicas
+  std::int64_t capacity = 0;  // 0 for a dense router
+  routing::TokenLoss loss;    // mean over replicas
   std::array<double, part_count> parts_ms{};
-  double exchange_ms = 0;             // busy with exchanges on that rank, hidden or not
-  double memory_gib = 0;              // per GPU
+  double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
+  double memory_gib = 0;   // per GPU
   bool fits_memory = true;
-  std::string provenance;             // what the prediction rests on, and its weakest parts
+  std::string provenance;  // what the prediction rests on, and its weakest parts
   // Detail for JSON.
   std::vector<double> replica_step_ms;
-  std::vector<double> layer_failed;         // mean over replicas, per MoE layer
-  double ir_rows_mean = 0;                  // per GPU and layer
-  double ir_rows_spread = 0;                // standard deviation over GPUs / mean, mean over layers
+  std::vector<double> layer_failed;  // mean over replicas, per MoE layer
+  double ir_rows_mean = 0;           // per GPU and layer
+  double ir_rows_spread = 0;         // standard deviation over GPUs / mean, mean over layers
   std::vector<std::pair<std::string, double>> memory_parts_gib;
 };
 

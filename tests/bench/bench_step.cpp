@@ -33,9 +33,9 @@ void scenario_routing_not_cached(benchmark::State& state) {
   }
   state.counters["scenarios_per_s"] =
       benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
-  state.counters["tokens_routed_per_s"] = benchmark::Counter(
-      static_cast<double>(state.iterations()) * 16.0 * 16.0 * 32.0 * 16384.0,
-      benchmark::Counter::kIsRate);
+  state.counters["tokens_routed_per_s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 16.0 * 16.0 * 32.0 * 16384.0,
+                         benchmark::Counter::kIsRate);
 }
 BENCHMARK(scenario_routing_not_cached)->Unit(benchmark::kMillisecond);
 

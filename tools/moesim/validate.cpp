@@ -12,12 +12,15 @@ namespace {
 
 const std::vector<report::Column>& columns() {
   using report::ColumnKind;
-  static const std::vector<report::Column> list = {
-      {"study"},  {"subject"},
-      {"role"},   {"unit"},
-      {"measured", ColumnKind::number},  {"predicted", ColumnKind::number},
-      {"error", ColumnKind::number},     {"left_out_error", ColumnKind::number},
-      {"note"}};
+  static const std::vector<report::Column> list = {{"study"},
+                                                   {"subject"},
+                                                   {"role"},
+                                                   {"unit"},
+                                                   {"measured", ColumnKind::number},
+                                                   {"predicted", ColumnKind::number},
+                                                   {"error", ColumnKind::number},
+                                                   {"left_out_error", ColumnKind::number},
+                                                   {"note"}};
   return list;
 }
 
@@ -105,15 +108,17 @@ std::vector<study::Validation> validate(const std::string& wanted, const std::st
   if (wanted == "steps" || (all && !folder.empty())) {
     if (folder.empty()) {
       throw UsageError(
-          "validate steps: --data FOLDER is missing: the logs are not shipped, give the folder that "
+          "validate steps: --data FOLDER is missing: the logs are not shipped, give the folder "
+          "that "
           "holds smartmoe_gpt_step_times.csv");
     }
     validations.push_back(study::validate_steps(folder, documents, cache));
   }
   if (validations.empty()) {
-    throw UsageError(fmt::format("validate: unknown study '{}': give speeds, layer or steps, or "
-                                 "nothing for all",
-                                 wanted));
+    throw UsageError(
+        fmt::format("validate: unknown study '{}': give speeds, layer or steps, or "
+                    "nothing for all",
+                    wanted));
   }
   return validations;
 }
@@ -141,7 +146,8 @@ Command validate_command() {
           "[speeds | layer | steps] [options]",
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none", "where smartmoe_gpt_step_times.csv is, for steps"},
-           format_flag(), out_flag()},
+           format_flag(),
+           out_flag()},
           false,
           1,
           run};

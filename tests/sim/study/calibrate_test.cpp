@@ -87,8 +87,8 @@ TEST_CASE("the paper's speeds are met with two multipliers, and training without
 TEST_CASE("a software profile multiplies the curves of its hardware") {
   DocumentCache documents;
   routing::RoutingCache cache;
-  const OptionValues values = {{"mode", "prefill"},     {"gpus", "8"},   {"micro-batch", "1"},
-                               {"dispatch", "einsum"},  {"router", "top1"}, {"replicas", "1"}};
+  const OptionValues values = {{"mode", "prefill"},    {"gpus", "8"},      {"micro-batch", "1"},
+                               {"dispatch", "einsum"}, {"router", "top1"}, {"replicas", "1"}};
   OptionValues on_software = values;
   on_software["profile"] = "a100-sxm-80gb-deepspeed";
   const Outcome plain = evaluate(resolve(values, documents), cache);

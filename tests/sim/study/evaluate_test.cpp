@@ -9,8 +9,8 @@ namespace moesim::study {
 namespace {
 
 OptionValues small(OptionValues more) {
-  OptionValues values = {{"gpus", "16"},         {"sequence-length", "512"}, {"micro-batch", "2"},
-                         {"mode", "prefill"},    {"replicas", "5"},          {"capacity-factor", "1"},
+  OptionValues values = {{"gpus", "16"},       {"sequence-length", "512"}, {"micro-batch", "2"},
+                         {"mode", "prefill"},  {"replicas", "5"},          {"capacity-factor", "1"},
                          {"router", "top2+ir"}};
   for (const auto& [name, text] : more) values[name] = text;
   return values;
@@ -78,8 +78,7 @@ TEST_CASE("without curve errors replicas differ by their rectified rows alone") 
   routing::RoutingCache cache;
   EvaluateSettings settings;
   settings.curve_errors = false;
-  const Outcome plain =
-      evaluate(resolve(small({{"router", "top2"}}), documents), settings, cache);
+  const Outcome plain = evaluate(resolve(small({{"router", "top2"}}), documents), settings, cache);
   for (const double step : plain.replica_step_ms) CHECK(step == plain.step_ms);
   const Outcome rectified = evaluate(resolve(small({}), documents), settings, cache);
   CHECK(rectified.step_ms_p05 < rectified.step_ms_p95);

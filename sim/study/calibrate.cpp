@@ -70,7 +70,6 @@ class Fit {
   Outcome predict(const step::Scenario& scenario, const Vector& multipliers) const {
     EvaluateSettings settings;
     settings.calibration = calibration_of(study_.unknowns, multipliers);
-    settings.curve_errors = false;
     return evaluate(scenario, settings, cache_);
   }
 
@@ -137,29 +136,45 @@ void leave_one_out(const Fit& fit, const std::vector<const StudyRow*>& fitted,
   }
 }
 
-}  // namespace
-
-StudyResult calibrate(const PublishedStudy& study, DocumentCache& documents,
-                      routing::RoutingCache& cache) {
-  StudyResult result;
-  std::vector<routing::RoutingJob> jobs;
-  int replicas = 1;
+std::vector<StudyRow> resolve_rows(const PublishedStudy& study, DocumentCache& documents) {
+  std::vector<StudyRow> rows;
   for (const PublishedRow& published : study.rows) {
     OptionValues values = study.options;
     for (const auto& [name, text] : published.options) values[name] = text;
     StudyRow row;
     row.published = published;
     row.scenario = resolve(values, documents);
-    result.rows.push_back(std::move(row));
+    rows.push_back(std::move(row));
   }
+  return rows;
+}
+
+StudyRouting routing_of(const std::vector<StudyRow>& rows) {
+  StudyRouting routing;
+  for (const StudyRow& row : rows) {
+    if (!row.scenario.has_moe()) continue;
+    routing.jobs.push_back(row.scenario.routing_job());
+    routing.replicas = std::max(routing.replicas, row.scenario.replicas);
+  }
+  return routing;
+}
+
+}  // namespace
+
+StudyRouting routing_of(const PublishedStudy& study, DocumentCache& documents) {
+  return routing_of(resolve_rows(study, documents));
+}
+
+StudyResult calibrate(const PublishedStudy& study, DocumentCache& documents,
+                      routing::RoutingCache& cache) {
+  StudyResult result;
+  result.rows = resolve_rows(study, documents);
   std::vector<const StudyRow*> fitted;
   for (const StudyRow& row : result.rows) {
     if (row.published.role == RowRole::fit) fitted.push_back(&row);
-    if (!row.scenario.has_moe()) continue;
-    jobs.push_back(row.scenario.routing_job());
-    replicas = std::max(replicas, row.scenario.replicas);
   }
-  cache.announce(jobs, replicas);
+  const StudyRouting routing = routing_of(result.rows);
+  cache.announce(routing.jobs, routing.replicas);
   const Fit fit(study, cache);
   const Vector ones(study.unknowns.size(), 1.0);
   result.multipliers = fit.run(fitted, ones);

@@ -13,7 +13,7 @@ struct StudyRow {
   PublishedRow published;
   step::Scenario scenario;
   double uncalibrated_tokens_per_s = 0;  // every multiplier 1
-  Outcome outcome;                       // calibrated, curves at their medians
+  Outcome outcome;                       // calibrated, as a sweep of the scenario predicts it
   std::optional<double> error;           // predicted speed / published speed - 1
   std::optional<double> left_out_error;  // of a fit without this row
 };
@@ -32,6 +32,13 @@ struct StudyResult {
   ErrorSummary unfitted;
   ErrorSummary excluded;
 };
+
+// The routing that a study's rows ask for, so that a caller may do it beforehand on many threads.
+struct StudyRouting {
+  std::vector<routing::RoutingJob> jobs;
+  int replicas = 1;
+};
+StudyRouting routing_of(const PublishedStudy& study, DocumentCache& documents);
 
 // Fits the study's multipliers to its `fit` rows by least squares of relative step times
 // (Gauss-Newton on the simulator itself), predicts every row, and leaves each fitted row out once.

@@ -100,7 +100,6 @@ void add_einsum_finding(const PublishedStudy& study, const StudyResult& result,
                         routing::RoutingCache& cache, Validation& validation) {
   const StudyRow& row = Predictions(result).at("top2, CF 2, prefill");
   EvaluateSettings settings;
-  settings.curve_errors = false;
   for (std::size_t index = 0; index < study.unknowns.size(); ++index) {
     for (const step::KernelClass kind : study.unknowns[index].classes) {
       settings.calibration.multiplier[static_cast<std::size_t>(kind)] = result.multipliers[index];
@@ -125,6 +124,10 @@ bool Validation::passed() const {
     if (verdict.met == false) return false;
   }
   return true;
+}
+
+StudyRouting speeds_routing(DocumentCache& documents) {
+  return routing_of(PublishedStudy::load(study_name), documents);
 }
 
 Validation validate_speeds(DocumentCache& documents, routing::RoutingCache& cache) {

@@ -39,6 +39,8 @@ struct Validation {
 // The published speeds of the paper, its claims by name, and what einsum dispatch has to do with
 // them (profiles/studies/zeng2024-speeds.json).
 Validation validate_speeds(DocumentCache& documents, routing::RoutingCache& cache);
+// Its routing, which is most of the work: a caller may have it done on many threads beforehand.
+StudyRouting speeds_routing(DocumentCache& documents);
 
 // One published MoE layer, composed stage by stage (profiles/layers): no fitted constant.
 Validation validate_layer(DocumentCache& documents);

@@ -12,14 +12,17 @@
 
 namespace moesim::tool {
 
-void prefetch_routing(const routing::RoutingJob& job, int replicas, int jobs,
+void prefetch_routing(std::span<const routing::RoutingJob> jobs, int replicas, int threads,
                       routing::RoutingCache& cache) {
+  cache.announce(jobs, replicas);
+  // Replica by replica: the first job of each routes the others that share its logits with it.
+  const int total = replicas * static_cast<int>(jobs.size());
   std::atomic<int> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
   ProgressLine line("replicas routed");
   study::SweepProgress progress;
-  progress.total = static_cast<std::size_t>(replicas);
+  progress.total = static_cast<std::size_t>(total);
   const auto start = std::chrono::steady_clock::now();
   const auto show = [&] {
     const std::lock_guard lock(mutex);
@@ -30,21 +33,22 @@ void prefetch_routing(const routing::RoutingJob& job, int replicas, int jobs,
     line.show(progress);
   };
   const auto work = [&] {
-    for (int replica = next++; replica < replicas; replica = next++) {
+    for (int index = next++; index < total; index = next++) {
       try {
-        cache.get(job, replica);
+        const auto job = static_cast<std::size_t>(index) % jobs.size();
+        cache.get(jobs[job], index / static_cast<int>(jobs.size()));
         show();
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();
-        next = replicas;
+        next = total;
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (int thread = 1; thread < std::min(jobs, replicas); ++thread) threads.emplace_back(work);
+  std::vector<std::thread> helpers;
+  for (int thread = 1; thread < std::min(threads, total); ++thread) helpers.emplace_back(work);
   work();
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& helper : helpers) helper.join();
   line.finish();
   if (failure) std::rethrow_exception(failure);
 }

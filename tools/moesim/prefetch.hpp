@@ -1,13 +1,15 @@
 #pragma once
 
+#include <span>
+
 #include "sim/routing/routing_simulation.hpp"
 
 namespace moesim::tool {
 
-// Routes the replicas of one job on `jobs` threads into `cache`: one scenario is evaluated by one
-// thread, and routing is most of its work. Shows its progress on stderr. Throws what the first
+// Routes the replicas of all `jobs` on `threads` threads into `cache`: one scenario is evaluated by
+// one thread, and routing is most of its work. Shows its progress on stderr. Throws what the first
 // failing replica threw.
-void prefetch_routing(const routing::RoutingJob& job, int replicas, int jobs,
+void prefetch_routing(std::span<const routing::RoutingJob> jobs, int replicas, int threads,
                       routing::RoutingCache& cache);
 
 }  // namespace moesim::tool

@@ -76,7 +76,7 @@ Replicas route_all(const step::Scenario& scenario, int jobs) {
   routing::check(job);
   // Every replica is kept below, so the cache must not drop one before it is read.
   routing::RoutingCache cache(std::size_t{4} << 30);
-  prefetch_routing(job, scenario.replicas, jobs, cache);
+  prefetch_routing({&job, 1}, scenario.replicas, jobs, cache);
   Replicas replicas;
   for (int replica = 0; replica < scenario.replicas; ++replica) {
     replicas.push_back(cache.get(job, replica));

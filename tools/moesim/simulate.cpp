@@ -37,7 +37,10 @@ ExitCode run(const CommandLine& line) {
   // Refuses what the profile cannot price before the routing, which may take long.
   const step::StepModel priced(scenario);
   routing::RoutingCache cache(std::size_t{4} << 30);
-  if (scenario.has_moe()) prefetch_routing(scenario.routing_job(), scenario.replicas, jobs, cache);
+  if (scenario.has_moe()) {
+    const routing::RoutingJob job = scenario.routing_job();
+    prefetch_routing({&job, 1}, scenario.replicas, jobs, cache);
+  }
   engine::Timeline timeline;
   const study::Outcome outcome =
       study::evaluate(scenario, cache, timeline_path.empty() ? nullptr : &timeline);

@@ -6,6 +6,7 @@
 #include "sim/study/validation.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/prefetch.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -96,12 +97,15 @@ std::string rendered(const std::vector<study::Validation>& validations, report::
   return text;
 }
 
-std::vector<study::Validation> validate(const std::string& wanted, const std::string& folder) {
+std::vector<study::Validation> validate(const std::string& wanted, const std::string& folder,
+                                        int threads) {
   study::DocumentCache documents;
   routing::RoutingCache cache;
   std::vector<study::Validation> validations;
   const bool all = wanted.empty();
   if (all || wanted == "speeds") {
+    const study::StudyRouting routing = study::speeds_routing(documents);
+    prefetch_routing(routing.jobs, routing.replicas, threads, cache);
     validations.push_back(study::validate_speeds(documents, cache));
   }
   if (all || wanted == "layer") validations.push_back(study::validate_layer(documents));
@@ -127,7 +131,8 @@ ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string wanted = line.positionals.empty() ? "" : line.positionals.front();
-  const std::vector<study::Validation> validations = validate(wanted, line.get("data"));
+  const std::vector<study::Validation> validations =
+      validate(wanted, line.get("data"), chosen_jobs(line));
   out.write(rendered(validations, format));
   for (const study::Validation& validation : validations) {
     if (!validation.passed()) {
@@ -147,7 +152,8 @@ Command validate_command() {
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none", "where smartmoe_gpt_step_times.csv is, for steps"},
            format_flag(),
-           out_flag()},
+           out_flag(),
+           jobs_flag()},
           false,
           1,
           run};

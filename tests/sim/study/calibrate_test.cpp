@@ -30,7 +30,6 @@ TEST_CASE("a fit finds the multipliers that made the figures") {
     OptionValues values = study.options;
     for (const auto& [name, text] : row.options) values[name] = text;
     EvaluateSettings settings;
-    settings.curve_errors = false;
     for (std::size_t index = 0; index < truth.size(); ++index) {
       for (const step::KernelClass kind : study.unknowns[index].classes) {
         settings.calibration.multiplier[static_cast<std::size_t>(kind)] = truth[index];

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/base/byte_matrix.hpp"
+#include "sim/base/units.hpp"
+#include "sim/network/topology.hpp"
+
+namespace moesim::network {
+
+// What is certain about a burst (all messages of a byte matrix at once, max-min shares) without
+// simulating it. Times count from the origin of the start times.
+struct PortBound {
+  Picoseconds lower;  // the makespan is no less: the busiest link's bytes over its bandwidth
+  Picoseconds upper;  // and no more
+  bool exact = false;  // lower and upper meet, but for the rounding of picoseconds
+  // For each rank, the later of its last byte sent and received.
+  std::vector<Picoseconds> rank_lower, rank_upper;
+
+  // How far `lower` can be off: upper / lower - 1; 0 for an exchange of nothing.
+  double slack() const;
+};
+
+// Bounds bursts on one topology in O(N^2) additions, without allocating after the first call.
+//
+// Notation: link L has capacity c_L and carries n_L flows of W_L bytes in all; T_L = W_L / c_L is
+// its time alone, k_L = n_L / c_L the time per byte of a fair share while all its flows are there.
+//
+// Lower bounds. A link passes no more than c_L, so its last flow ends no earlier than T_L after
+// the first enters. For one flow f when all enter together: max-min gives every flow g at least
+// the least fair share of its route, 1 / k_g with k_g = max over its links of k_L (n_L only falls).
+// With k the largest k_g of L's flows and M their largest size, g has therefore passed at least
+// b_g min(1, t / (k M)) of its bytes by t, and what is left of L's capacity bounds f:
+//     c_L t >= b_f + (W_L - b_f) t / (k M)   at the end t <= k M of f,
+// hence t >= b_f / (c_L - (W_L - b_f) / (k M)). (Where every size is M and k = k_L this is T_L.)
+//
+// Upper bounds. At any time f has a bottleneck: a saturated link of its route on which no flow is
+// faster than f. Let x_L be the bytes f passes while L is its bottleneck; the sum over L is b_f.
+// Meanwhile every other flow of L passes at most x_L, and L passes c_L per second, so that time is
+// at most min(n_L x_L, W_L) / c_L = min(k_L x_L, T_L), whenever the others start and end. So
+//     t_f <= max { sum over L of min(k_L x_L, T_L) : sum of x_L = b_f },
+// solved by filling the links of the largest k_L first, each up to the mean size W_L / n_L.
+// Corollaries: t_f <= b_f max k_L, and a burst between ports alone takes at most twice its bound.
+//
+// The two meet, so that the bound is exact, where the largest flow of the busiest link sees equal
+// sizes there and no link of larger k on its way: uniform matrices, padded dispatch, columns of
+// one size each (zipf1 of an expert's popularity), one dominant port, a full leaf uplink.
+class PortBounder {
+ public:
+  // Keeps a reference: `topology` must outlive it. Throws Error as check(topology) does.
+  explicit PortBounder(const Topology& topology);
+
+  // `start` is when each source begins to send: one per rank, or empty for all at 0. Throws
+  // UsageError for a matrix or starts of another size than the topology, or bytes below 0.
+  void bound(const ByteMatrix& bytes, std::span<const Picoseconds> start, PortBound& result);
+  PortBound bound(const ByteMatrix& bytes, std::span<const Picoseconds> start = {}) {
+    PortBound result;
+    bound(bytes, start, result);
+    return result;
+  }
+
+ private:
+  // Destinations [begin, end) that a source reaches over the same plane and tiers.
+  struct Run {
+    int begin = 0;
+    int end = 0;
+    bool inner = false;
+    int links_above = 0;  // offset into above_, `above` links of tiers
+    int above = 0;
+    double latency_of_tiers = 0;
+  };
+  // What the flows of one link add up to.
+  struct Load {
+    std::int64_t bytes = 0;
+    std::int64_t flows = 0;
+    double largest = 0;  // bytes
+    double first = 0;    // seconds, the earliest a flow enters
+    double per_byte = 0;  // k_L, seconds per byte
+    double alone = 0;     // T_L, seconds
+    double worst_share = 0;  // the largest k of any link on the way of its flows
+  };
+  void plan_runs();
+
+  const Topology& topology_;
+  std::vector<Run> runs_;
+  std::vector<std::size_t> first_run_;  // [rank + 1]
+  std::vector<int> above_;              // links of tiers
+  std::vector<Load> loads_;             // [link]
+};
+
+}  // namespace moesim::network

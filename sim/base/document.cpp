@@ -14,6 +14,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
 
 namespace moesim {
 
@@ -41,6 +42,76 @@ std::string shown(const Json& value) {
   std::string text = value.dump();
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return fmt::format("{} {}", value.type_name(), text);
+}
+
+// The part of a schema that speaks of the value at `path`; null where it branches (anyOf, ...).
+const Json* schema_at(const Json& root, const std::vector<std::string>& path) {
+  const Json* part = &root;
+  for (const std::string& key : path) {
+    if (const auto reference = part->find("$ref"); reference != part->end()) {
+      part = &root.at(Json::json_pointer(reference->get<std::string>().substr(1)));
+    }
+    if (const auto properties = part->find("properties"); properties != part->end()) {
+      const auto found = properties->find(key);
+      if (found == properties->end()) return nullptr;
+      part = &*found;
+    } else if (const auto items = part->find("items"); items != part->end()) {
+      part = &*items;
+    } else {
+      return nullptr;
+    }
+  }
+  return part;
+}
+
+// The value at `path`, or null.
+const Json* value_at(const Json& root, const std::vector<std::string>& path) {
+  const Json* value = &root;
+  for (const std::string& key : path) {
+    if (value->is_object() && value->contains(key)) {
+      value = &(*value)[key];
+    } else if (value->is_array() && std::stoul(key) < value->size()) {
+      value = &(*value)[std::stoul(key)];
+    } else {
+      return nullptr;
+    }
+  }
+  return value;
+}
+
+// What the validator says in its own words ("... 'type' constraint"), in the reader's.
+std::string in_plain_words(const std::string& message, const Json* schema, const Json* value) {
+  const auto quoted = [&] {
+    const std::size_t last = message.rfind('\'');
+    const std::size_t first = last == std::string::npos ? last : message.rfind('\'', last - 1);
+    return first == std::string::npos ? std::string() : message.substr(first + 1, last - first - 1);
+  };
+  if (message.starts_with("Missing required")) {
+    return fmt::format("the key '{}' is missing", quoted());
+  }
+  if (message.starts_with("Object contains a property")) {
+    std::vector<std::string> known;
+    if (schema != nullptr && schema->contains("properties")) {
+      for (const auto& item : schema->at("properties").items()) known.push_back(item.key());
+    }
+    return fmt::format("unknown key '{}'{}", quoted(), suggestion(quoted(), known));
+  }
+  if (schema == nullptr || value == nullptr || !schema->is_object()) return message;
+  std::string expected;
+  for (const char* rule : {"type", "enum", "const", "minimum", "exclusiveMinimum", "maximum",
+                           "exclusiveMaximum", "minLength", "minItems", "pattern"}) {
+    if (const auto found = schema->find(rule); found != schema->end()) {
+      if (!expected.empty()) expected += ", ";
+      expected += fmt::format("{} {}", rule,
+                              found->is_string() ? found->get<std::string>() : found->dump());
+    }
+  }
+  if (expected.empty()) return message;
+  std::string text = fmt::format("found {}; expected {}", shown(*value), expected);
+  if (const auto meaning = schema->find("description"); meaning != schema->end()) {
+    text += fmt::format(": {}", meaning->get<std::string>());
+  }
+  return text;
 }
 
 }  // namespace
@@ -82,13 +153,18 @@ void Document::validate(const Document& schema) const {
     if (error.context.size() >= deepest.context.size()) deepest = error;
   }
   std::string path;
+  std::vector<std::string> keys;
   for (std::size_t part = 1; part < deepest.context.size(); ++part) {
     std::string name = deepest.context[part];
     if (name.size() > 2 && name.front() == '[') name = name.substr(1, name.size() - 2);
     path += "/" + name;
+    keys.push_back(std::move(name));
   }
-  throw UsageError(fmt::format("{}: {}: {} (schema {})", name(), path.empty() ? "/" : path,
-                               deepest.description, schema.name()));
+  const std::string reason =
+      in_plain_words(deepest.description, schema_at(schema.content_->value, keys),
+                     value_at(content_->value, keys));
+  throw UsageError(fmt::format("{}: {}: {} (schema {})", name(), path.empty() ? "/" : path, reason,
+                               schema.name()));
 }
 
 Node::Node(std::shared_ptr<const Document::Content> content, const Json* value, std::string path)

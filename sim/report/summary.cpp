@@ -14,10 +14,16 @@ namespace {
 
 using Lines = std::vector<std::vector<std::string>>;
 
-constexpr std::array<const char*, study::part_count> part_names{
-    "attention",  "dense FFN", "router",           "dispatch and combine",
-    "expert FFN", "rectify",   "exposed exchange", "gradient",
-    "optimizer",  "other"};
+constexpr std::array<const char*, study::part_count> part_names{"attention",
+                                                                "dense FFN",
+                                                                "router",
+                                                                "dispatch and combine",
+                                                                "expert FFN",
+                                                                "rectify",
+                                                                "exposed exchange (with waiting)",
+                                                                "gradient",
+                                                                "optimizer",
+                                                                "other"};
 
 // 13270 as "13,270".
 std::string grouped(double value) {
@@ -141,15 +147,18 @@ std::vector<std::string> figure_cells(const study::Row& row) {
 
 std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome) {
   std::string text = what_it_is(scenario) + "\n";
-  text +=
-      align({{"step", milliseconds(outcome.step_ms) + " ms",
-              fmt::format("{} to {} (p05 to p95 of {} replicas)", milliseconds(outcome.step_ms_p05),
+  text += align(
+      {{"step", milliseconds(outcome.step_ms) + " ms",
+        scenario.replicas == 1
+            ? "one replica: no error bar; --replicas 16 draws one"
+            : fmt::format("{} to {} (p05 to p95 of {} replicas)", milliseconds(outcome.step_ms_p05),
                           milliseconds(outcome.step_ms_p95), scenario.replicas)},
-             {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
-             {"exchange", milliseconds(outcome.exchange_ms) + " ms", "busy, hidden or not"},
-             {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
-              outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"}},
-            {false, true, false});
+       {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
+       {"exchange", milliseconds(outcome.exchange_ms) + " ms",
+        "busy, hidden or not, without waiting for other GPUs"},
+       {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
+        outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"}},
+      {false, true, false});
   text += "\n" + part_lines(outcome);
   if (scenario.has_moe()) {
     text += fmt::format("\ncapacity {} slots per expert and source GPU\n", outcome.capacity);

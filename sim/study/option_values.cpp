@@ -60,7 +60,7 @@ std::vector<OptionSpec> all_options() {
       {"model", text, "NAME|FILE", default_model, "transformer and its MoE layers"},
       {"cluster", text, "NAME|FILE", "the profile's usual node", "nodes, NICs and fabric"},
       {"gpus", whole, "N", "32", "GPUs in all"},
-      {"expert-parallel", whole, "P", "min(E, one node)",
+      {"expert-parallel", whole, "P", "as many as divide both, in one node",
        "GPUs that share one set of experts; divides GPUs and experts"},
       {"experts", whole, "E", "the model's", "experts per MoE layer"},
       {"top-k", whole, "K", "the router's", "experts per token, for --router topk"},

@@ -216,6 +216,25 @@ def test_resume_without_a_place_to_resume_from(tmp_path):
     assert not out.exists()
 
 
+def test_a_sweep_of_refused_scenarios_alone_has_failed(tmp_path):
+    out = tmp_path / "x.csv"
+    refused = ("--gpus", "12", "--expert-parallel", "8")
+    result = moesim("sweep", *refused, "--out", out)
+    assert result.returncode == 1
+    assert "1 of 1" in result.stderr and "multiple of 8" in result.stderr
+    assert "refused" in out.read_text()
+    assert moesim("sweep", "--gpus", "8,12", *SMALL[2:], "--out", out).returncode == 0
+
+
+def test_what_does_not_fit_says_what_would():
+    result = moesim("simulate", *SMALL[2:-2], "--gpus", "8", "--replicas", "1", "--model",
+                    "mixtral-8x7b", "--profile", "h100-sxm", "--zero", "0")
+    assert result.returncode == 0
+    assert "do not fit the 80 GiB of h100-sxm" in result.stderr
+    # What is on already is not proposed, and every proposal says what it would come to.
+    assert "--zero 0" not in result.stderr and "--zero 3 (" in result.stderr
+
+
 def test_shipped_documents_elsewhere(tmp_path):
     result = moesim("simulate", env={"MOESIM_PROFILES": str(tmp_path)})
     expect_error(result, 2, "unknown profile", str(tmp_path))

@@ -1,10 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 
 #include "sim/base/file.hpp"
 #include "sim/report/chrome_trace.hpp"
 #include "sim/report/summary.hpp"
+#include "sim/step/memory.hpp"
 #include "sim/step/step_model.hpp"
 #include "sim/study/outcome.hpp"
 #include "tools/moesim/command.hpp"
@@ -24,11 +28,62 @@ std::string rendered(const step::Scenario& scenario, const study::Outcome& outco
   return object.dump(2) + "\n";
 }
 
+// What would make the step need less memory, and how much it would then need.
+std::string memory_hints(const step::Scenario& scenario, const study::Outcome& outcome) {
+  struct Change {
+    std::string flag;
+    step::Scenario scenario;
+  };
+  std::vector<Change> changes;
+  const auto propose = [&](const std::string& flag, const auto& edit) {
+    changes.push_back({flag, scenario});
+    edit(changes.back().scenario);
+  };
+  const bool train = scenario.mode == step::Mode::train;
+  if (train && scenario.checkpointing == step::Checkpointing::none) {
+    propose("--checkpointing full",
+            [](step::Scenario& each) { each.checkpointing = step::Checkpointing::full; });
+  }
+  for (int zero = scenario.zero + 1; train && zero <= 3; ++zero) {
+    propose(fmt::format("--zero {}", zero), [&](step::Scenario& each) { each.zero = zero; });
+  }
+  for (int size = 2 * scenario.expert_parallel;
+       scenario.has_moe() && size <= std::min(scenario.gpus, scenario.experts); size *= 2) {
+    if (scenario.gpus % size != 0 || scenario.experts % size != 0) continue;
+    propose(fmt::format("--expert-parallel {}", size),
+            [&](step::Scenario& each) { each.expert_parallel = size; });
+  }
+  for (std::int64_t batch = scenario.micro_batch / 2; batch > 0; batch /= 2) {
+    propose(fmt::format("--micro-batch {}", batch), [&](step::Scenario& each) {
+      each.micro_batch = batch;
+      each.tokens_per_gpu = batch * each.sequence_length;
+    });
+  }
+  std::vector<std::string> enough;
+  std::vector<std::string> helpful;
+  for (const Change& change : changes) {
+    const Bytes need = step::memory_footprint(change.scenario, outcome.ir_rows_mean).total();
+    if (need.gib() > 0.98 * outcome.memory_gib) continue;
+    const bool fits = need <= scenario.profile->device().hbm_bytes;
+    (fits ? enough : helpful).push_back(fmt::format("{} ({:.0f} GiB)", change.flag, need.gib()));
+  }
+  if (!enough.empty()) return fmt::format("would fit: {}", fmt::join(enough, ", or "));
+  if (helpful.empty()) return "no option helps: use more GPUs";
+  return fmt::format("no option alone is enough; these help: {}", fmt::join(helpful, ", "));
+}
+
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const int jobs = chosen_jobs(line);
   study::DocumentCache documents;
   const step::Scenario scenario = study::resolve(line.scenario(), documents);
+  if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
+      scenario.gpus > 1) {
+    note(
+        fmt::format("every GPU holds all {} experts: no larger --expert-parallel divides both {} "
+                    "experts and {} GPUs",
+                    scenario.experts, scenario.experts, scenario.gpus));
+  }
   const Output out(line.get("out"));
   const std::string timeline_path = line.get("timeline");
   if (!timeline_path.empty()) check_writable(timeline_path);
@@ -53,10 +108,9 @@ ExitCode run(const CommandLine& line) {
                      timeline_path));
   }
   if (!outcome.fits_memory) {
-    note(
-        fmt::format("warning: {:.1f} GiB per GPU do not fit: try --checkpointing full, a higher "
-                    "--zero or a smaller --micro-batch",
-                    outcome.memory_gib));
+    note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
+                     outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
+                     scenario.profile_name, memory_hints(scenario, outcome)));
   }
   out.write(rendered(scenario, outcome, format));
   return ExitCode::ok;

@@ -42,16 +42,18 @@ std::string journal_path(const std::string& out) {
   return out.empty() || out.starts_with("/dev/") ? "" : out + ".partial";
 }
 
-void warn_of_refused(const std::vector<study::Row>& rows) {
-  const auto refused =
-      std::count_if(rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; });
-  if (refused == 0) return;
+// How many rows are refused; says so.
+std::size_t warn_of_refused(const std::vector<study::Row>& rows) {
+  const auto refused = static_cast<std::size_t>(std::count_if(
+      rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; }));
+  if (refused == 0) return 0;
   const auto first =
       std::find_if(rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; });
   note(
       fmt::format("warning: {} of {} scenarios were refused (columns status and reason); the "
                   "first: {}",
                   refused, rows.size(), (*first)[1]));
+  return refused;
 }
 
 ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
@@ -104,11 +106,12 @@ ExitCode run(const CommandLine& line) {
 
   const std::vector<study::Row> rows = finished_rows(result);
   if (!result.complete()) return stopped(out, rows, points.size(), settings.journal, format);
-  warn_of_refused(rows);
+  const std::size_t refused = warn_of_refused(rows);
   out.write(rendered(rows, format));
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   if (to_file) note(fmt::format("{} scenarios: {}", rows.size(), out.path()));
-  return ExitCode::ok;
+  // A row that cannot be is a row; a sweep of nothing else has failed.
+  return refused == rows.size() ? ExitCode::failure : ExitCode::ok;
 }
 
 }  // namespace

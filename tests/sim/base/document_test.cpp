@@ -119,5 +119,10 @@ TEST_CASE("a schema violation names the key and the schema") {
              ContainsSubstring("x.json: /curves/1/op:"));
   CHECK_THAT(violation(R"({"name": "x", "curves": [{"op": "gemm", "n": 0}]})"),
              ContainsSubstring("x.json: /curves/0/n:"));
-  CHECK_THAT(violation(R"({"name": "x", "colour": 1})"), ContainsSubstring("colour"));
+  CHECK_THAT(violation(R"({"name": "x", "nome": 1})"),
+             ContainsSubstring("unknown key 'nome' (did you mean 'name'?)"));
+  CHECK_THAT(violation(R"({"name": "x", "curves": [{"op": "conv"}]})"),
+             ContainsSubstring(R"(found string "conv"; expected enum ["gemm","attention"])"));
+  CHECK_THAT(violation(R"({"name": "x", "curves": [{"n": 2}]})"),
+             ContainsSubstring("x.json: /curves/0: the key 'op' is missing"));
 }

@@ -67,27 +67,64 @@ class PortBounder {
     int begin = 0;
     int end = 0;
     bool inner = false;
-    int links_above = 0;  // offset into above_, `above` links of tiers
+    int first_above = 0;  // of above_, `above` links of tiers
     int above = 0;
-    double latency_of_tiers = 0;
+    double latency_above = 0;  // of those links, ps
   };
-  // What the flows of one link add up to.
+  // What the flows of one link add up to. Times in picoseconds.
   struct Load {
     std::int64_t bytes = 0;
     std::int64_t flows = 0;
-    double largest = 0;  // bytes
-    double first = 0;    // seconds, the earliest a flow enters
-    double per_byte = 0;  // k_L, seconds per byte
-    double alone = 0;     // T_L, seconds
-    double worst_share = 0;  // the largest k of any link on the way of its flows
+    std::int64_t largest = 0;
+    double first = 0;     // the earliest and the latest a flow enters
+    double last = 0;
+    double per_byte = 0;  // k_L
+    double alone = 0;     // T_L
+    double mean = 0;      // W_L / n_L
+    double slowest = 0;   // the largest k of the links on its flows' ways, or more
+    double left = 0;      // c_L - W_L / (k M), and
+    double own = 0;       // 1 / (k M): a flow of b bytes takes at least b / (left + own b)
   };
+  // The same by rank, for one plane's ports: what the inner loops read.
+  struct Ports {
+    std::vector<int> link;
+    std::vector<double> latency;
+    std::vector<std::int64_t> bytes, flows, largest;
+    std::vector<double> first, last;
+    std::vector<double> per_byte, alone, mean, left, own;
+    void resize(std::size_t ranks);
+    void clear();
+  };
+  struct PlanePorts {
+    Ports up, down;
+  };
+  // When the last flow of one source in one run ends, ps.
+  struct Reach {
+    double upper = 0;
+    double lower = 0;
+  };
+
+  void plan_plane(const Plane& plane, PlanePorts& ports);
   void plan_runs();
+  void add_loads(const ByteMatrix& bytes, std::span<const Picoseconds> start);
+  void add_run(const std::int64_t* row, int source, const Run& run, double begin);
+  void settle_loads();
+  double slowest(const std::vector<int>& links) const;
+  void raise_slowest(const std::vector<int>& links, double share);
+  void settle_ports(Ports& ports) const;
+  void bound_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start);
+  Reach bound_run(const std::int64_t* row, int source, const Run& run, double begin);
+  Reach bound_run_above(const std::int64_t* row, int source, const Run& run, double begin);
 
   const Topology& topology_;
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]
   std::vector<int> above_;              // links of tiers
   std::vector<Load> loads_;             // [link]
+  std::vector<int> inner_above_, outer_above_;  // all links of a plane's tiers
+  PlanePorts inner_, outer_;
+  std::int64_t bits_ = 0;  // set in any cell of the matrix
+  std::vector<double> rank_lower_, rank_upper_;  // ps
 };
 
 }  // namespace moesim::network

@@ -1,0 +1,390 @@
+#include "sim/network/port_bound.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::network {
+namespace {
+
+constexpr double ps_per_second = 1e12;
+constexpr double never = std::numeric_limits<double>::infinity();
+// What may lie between two bounds that are one but for the rounding of doubles and picoseconds.
+constexpr double rounding_ps = 2;
+constexpr double rounding_share = 1e-9;
+constexpr int largest_bits = 52;  // up to there a double holds every whole number of bytes
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+double bytes_per_ps(const Link& link) { return link.bandwidth.bytes_per_second / ps_per_second; }
+
+Picoseconds rounded(double ps) { return Picoseconds(std::llround(ps)); }
+
+// Names the cell that is out of range.
+[[noreturn]] void refuse(const ByteMatrix& bytes) {
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      const std::int64_t amount = bytes.at(source, destination);
+      if (amount < 0 || amount >> largest_bits != 0) {
+        throw UsageError(fmt::format("byte matrix, row {}, column {}: {} bytes: expected 0 to 2^{}",
+                                     source, destination, amount, largest_bits));
+      }
+    }
+  }
+  throw UsageError("byte matrix: a cell is out of range");
+}
+
+}  // namespace
+
+double PortBound::slack() const {
+  if (exact || lower.count <= 0) return 0;
+  return static_cast<double>(upper.count) / static_cast<double>(lower.count) - 1;
+}
+
+void PortBounder::Ports::resize(std::size_t ranks) {
+  for (auto* whole : {&bytes, &flows, &largest}) whole->assign(ranks, 0);
+  for (auto* real : {&first, &last, &per_byte, &alone, &mean, &left, &own}) real->assign(ranks, 0);
+}
+
+void PortBounder::Ports::clear() {
+  for (auto* whole : {&bytes, &flows, &largest}) std::fill(whole->begin(), whole->end(), 0);
+  std::fill(first.begin(), first.end(), never);
+  std::fill(last.begin(), last.end(), 0.0);
+}
+
+PortBounder::PortBounder(const Topology& topology) : topology_(topology) {
+  check(topology);
+  loads_.resize(topology.links.size());
+  rank_lower_.resize(at(topology.ranks()));
+  rank_upper_.resize(at(topology.ranks()));
+  plan_plane(topology.inner, inner_);
+  plan_plane(topology.outer, outer_);
+  plan_runs();
+}
+
+void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
+  const auto plan = [&](const std::vector<int>& links, Ports& side) {
+    side.link = links;
+    side.resize(links.size());
+    side.latency.clear();
+    for (const int link : links) {
+      side.latency.push_back(static_cast<double>(topology_.links[at(link)].latency.count));
+    }
+  };
+  plan(plane.port_up, ports.up);
+  plan(plane.port_down, ports.down);
+  std::vector<int>& above = &plane == &topology_.inner ? inner_above_ : outer_above_;
+  for (const Tier& tier : plane.tiers) {
+    above.insert(above.end(), tier.up.begin(), tier.up.end());
+    above.insert(above.end(), tier.down.begin(), tier.down.end());
+  }
+}
+
+void PortBounder::plan_runs() {
+  const int ranks = topology_.ranks();
+  for (int source = 0; source < ranks; ++source) {
+    first_run_.push_back(runs_.size());
+    bool open = false;
+    for (int destination = 0; destination < ranks; ++destination) {
+      if (destination == source) {
+        open = false;
+        continue;
+      }
+      const Route route = topology_.route(source, destination);
+      const bool inner = topology_.same_domain(source, destination);
+      const int* above = route.begin() + 1;
+      const auto count = static_cast<int>(route.size()) - 2;
+      if (open && runs_.back().inner == inner && runs_.back().above == count &&
+          std::equal(above, above + count, above_.data() + runs_.back().first_above)) {
+        ++runs_.back().end;
+        continue;
+      }
+      Run run{destination, destination + 1, inner, static_cast<int>(above_.size()), count, 0};
+      for (const int* link = above; link != above + count; ++link) {
+        above_.push_back(*link);
+        run.latency_above += static_cast<double>(topology_.links[at(*link)].latency.count);
+      }
+      runs_.push_back(run);
+      open = true;
+    }
+  }
+  first_run_.push_back(runs_.size());
+}
+
+// Adds one source's messages of one run to the loads of its links. `begin`: when they are past all
+// links but the destination's port.
+void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double begin) {
+  PlanePorts& ports = run.inner ? inner_ : outer_;
+  Ports& down = ports.down;
+  Load sum;
+  sum.first = never;
+  std::int64_t bits = 0;
+  for (int destination = run.begin; destination < run.end; ++destination) {
+    const std::size_t column = at(destination);
+    const std::int64_t amount = row[column];
+    bits |= amount;
+    sum.bytes += amount;
+    sum.largest = std::max(sum.largest, amount);
+    down.bytes[column] += amount;
+    down.largest[column] = std::max(down.largest[column], amount);
+    if (amount == 0) continue;
+    const double enters = begin + down.latency[column];
+    ++sum.flows;
+    ++down.flows[column];
+    sum.first = std::min(sum.first, enters);
+    sum.last = std::max(sum.last, enters);
+    down.first[column] = std::min(down.first[column], enters);
+    down.last[column] = std::max(down.last[column], enters);
+  }
+  bits_ |= bits;
+  const auto add = [&sum](auto& bytes, auto& flows, auto& largest, double& first, double& last) {
+    bytes += sum.bytes;
+    flows += sum.flows;
+    largest = std::max(largest, sum.largest);
+    first = std::min(first, sum.first);
+    last = std::max(last, sum.last);
+  };
+  Ports& up = ports.up;
+  const std::size_t line = at(source);
+  add(up.bytes[line], up.flows[line], up.largest[line], up.first[line], up.last[line]);
+  for (int step = 0; step < run.above; ++step) {
+    Load& load = loads_[at(above_[at(run.first_above + step)])];
+    add(load.bytes, load.flows, load.largest, load.first, load.last);
+  }
+}
+
+void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds> start) {
+  bits_ = 0;
+  Load empty;
+  empty.first = never;
+  std::fill(loads_.begin(), loads_.end(), empty);
+  for (PlanePorts* plane : {&inner_, &outer_}) {
+    plane->up.clear();
+    plane->down.clear();
+  }
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
+    for (std::size_t run = first_run_[at(source)]; run < first_run_[at(source) + 1]; ++run) {
+      const PlanePorts& plane = runs_[run].inner ? inner_ : outer_;
+      add_run(bytes.row(source), source, runs_[run],
+              begins + plane.up.latency[at(source)] + runs_[run].latency_above);
+    }
+  }
+  if (bits_ >> largest_bits != 0) refuse(bytes);
+  // Ranks may share a port: what its ranks carry adds up on the link.
+  for (const PlanePorts* plane : {&inner_, &outer_}) {
+    for (const Ports* side : {&plane->up, &plane->down}) {
+      for (std::size_t rank = 0; rank < side->link.size(); ++rank) {
+        Load& load = loads_[at(side->link[rank])];
+        load.bytes += side->bytes[rank];
+        load.flows += side->flows[rank];
+        load.largest = std::max(load.largest, side->largest[rank]);
+        load.first = std::min(load.first, side->first[rank]);
+        load.last = std::max(load.last, side->last[rank]);
+      }
+    }
+  }
+}
+
+// From counts to shares: k_L, T_L and what bounds a flow on L from below.
+void PortBounder::settle_loads() {
+  for (std::size_t link = 0; link < loads_.size(); ++link) {
+    Load& load = loads_[link];
+    if (load.flows == 0) continue;
+    const double rate = bytes_per_ps(topology_.links[link]);
+    load.per_byte = static_cast<double>(load.flows) / rate;
+    load.alone = static_cast<double>(load.bytes) / rate;
+    load.mean = static_cast<double>(load.bytes) / static_cast<double>(load.flows);
+    load.slowest = load.per_byte;
+  }
+  // The slowest share on the ways of a link's flows: that of any port opposite and of any tier of
+  // the plane is no less, and costs no pass over all pairs.
+  for (const PlanePorts* plane : {&inner_, &outer_}) {
+    const double up = slowest(plane->up.link);
+    const double down = slowest(plane->down.link);
+    const double above = slowest(plane == &inner_ ? inner_above_ : outer_above_);
+    raise_slowest(plane->up.link, std::max(down, above));
+    raise_slowest(plane->down.link, std::max(up, above));
+    raise_slowest(plane == &inner_ ? inner_above_ : outer_above_, std::max(up, down));
+  }
+  for (std::size_t link = 0; link < loads_.size(); ++link) {
+    Load& load = loads_[link];
+    if (load.flows == 0) continue;
+    const double rate = bytes_per_ps(topology_.links[link]);
+    load.left = rate;
+    load.own = 0;
+    if (load.first < load.last) continue;
+    load.own = 1 / (load.slowest * static_cast<double>(load.largest));
+    load.left = std::max(0.0, rate - static_cast<double>(load.bytes) * load.own);
+  }
+  for (PlanePorts* plane : {&inner_, &outer_}) {
+    for (Ports* side : {&plane->up, &plane->down}) settle_ports(*side);
+  }
+}
+
+double PortBounder::slowest(const std::vector<int>& links) const {
+  double share = 0;
+  for (const int link : links) share = std::max(share, loads_[at(link)].per_byte);
+  return share;
+}
+
+void PortBounder::raise_slowest(const std::vector<int>& links, double share) {
+  for (const int link : links) {
+    loads_[at(link)].slowest = std::max(loads_[at(link)].slowest, share);
+  }
+}
+
+void PortBounder::settle_ports(Ports& ports) const {
+  for (std::size_t rank = 0; rank < ports.link.size(); ++rank) {
+    const Load& load = loads_[at(ports.link[rank])];
+    ports.per_byte[rank] = load.per_byte;
+    ports.alone[rank] = load.alone;
+    ports.mean[rank] = load.mean;
+    ports.left[rank] = load.left;
+    ports.own[rank] = load.own;
+  }
+}
+
+// Bounds the flows of one source in one run whose ways are its port and theirs. Returns the
+// latest of them; the ends of the destinations go to rank_lower_ and rank_upper_.
+PortBounder::Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run,
+                                          double begin) {
+  const PlanePorts& ports = run.inner ? inner_ : outer_;
+  const std::size_t line = at(source);
+  const double up_share = ports.up.per_byte[line];
+  const double up_alone = ports.up.alone[line];
+  const double up_mean = ports.up.mean[line];
+  const double up_left = ports.up.left[line];
+  const double up_own = ports.up.own[line];
+  const Ports& down = ports.down;
+  Reach latest;
+  for (int destination = run.begin; destination < run.end; ++destination) {
+    const std::size_t column = at(destination);
+    if (row[column] == 0) continue;
+    const auto amount = static_cast<double>(row[column]);
+    const double share = down.per_byte[column];
+    const double first_up = std::min(amount, up_mean);
+    const double first_down = std::min(amount, down.mean[column]);
+    const double if_up =
+        up_share * first_up + std::min(share * (amount - first_up), down.alone[column]);
+    const double if_down =
+        share * first_down + std::min(up_share * (amount - first_down), up_alone);
+    const double enters = begin + down.latency[column];
+    const double upper = enters + (up_share >= share ? if_up : if_down);
+    const double lower = enters + amount / std::min(up_left + up_own * amount,
+                                                    down.left[column] + down.own[column] * amount);
+    latest.upper = std::max(latest.upper, upper);
+    latest.lower = std::max(latest.lower, lower);
+    rank_upper_[column] = std::max(rank_upper_[column], upper);
+    rank_lower_[column] = std::max(rank_lower_[column], lower);
+  }
+  return latest;
+}
+
+// The same where tiers lie between.
+PortBounder::Reach PortBounder::bound_run_above(const std::int64_t* row, int source,
+                                                const Run& run, double begin) {
+  const PlanePorts& ports = run.inner ? inner_ : outer_;
+  std::array<const Load*, Route::max_links> way{};
+  std::size_t links = 0;
+  for (int step = 0; step < run.above; ++step) {
+    way[links++] = &loads_[at(above_[at(run.first_above + step)])];
+  }
+  way[links++] = &loads_[at(ports.up.link[at(source)])];
+  const auto slower = [](const Load* a, const Load* b) { return a->per_byte > b->per_byte; };
+  std::sort(way.begin(), way.begin() + links, slower);
+  Reach latest;
+  for (int destination = run.begin; destination < run.end; ++destination) {
+    const std::size_t column = at(destination);
+    if (row[column] == 0) continue;
+    const auto amount = static_cast<double>(row[column]);
+    const Load* last = &loads_[at(ports.down.link[column])];
+    double rest = amount;
+    double upper = begin + ports.down.latency[column];
+    double rate = last->left + last->own * amount;
+    const auto pass = [&](const Load& load) {
+      upper += std::min(load.per_byte * rest, load.alone);
+      rest -= std::min(rest, load.mean);
+    };
+    bool passed = false;
+    for (std::size_t step = 0; step < links; ++step) {
+      if (!passed && slower(last, way[step])) passed = (pass(*last), true);
+      pass(*way[step]);
+      rate = std::min(rate, way[step]->left + way[step]->own * amount);
+    }
+    if (!passed) pass(*last);
+    const double lower = begin + ports.down.latency[column] + amount / rate;
+    latest.upper = std::max(latest.upper, upper);
+    latest.lower = std::max(latest.lower, lower);
+    rank_upper_[column] = std::max(rank_upper_[column], upper);
+    rank_lower_[column] = std::max(rank_lower_[column], lower);
+  }
+  return latest;
+}
+
+void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start) {
+  std::fill(rank_lower_.begin(), rank_lower_.end(), 0.0);
+  std::fill(rank_upper_.begin(), rank_upper_.end(), 0.0);
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
+    for (std::size_t index = first_run_[at(source)]; index < first_run_[at(source) + 1]; ++index) {
+      const Run& run = runs_[index];
+      const PlanePorts& plane = run.inner ? inner_ : outer_;
+      const double begin = begins + plane.up.latency[at(source)] + run.latency_above;
+      const Reach latest = run.above == 0 ? bound_run(bytes.row(source), source, run, begin)
+                                          : bound_run_above(bytes.row(source), source, run, begin);
+      rank_lower_[at(source)] = std::max(rank_lower_[at(source)], latest.lower);
+      rank_upper_[at(source)] = std::max(rank_upper_[at(source)], latest.upper);
+    }
+  }
+  // A port's last byte is its ranks': where they are one, that one's; else someone's, and each has
+  // at least its own bytes.
+  for (const PlanePorts* plane : {&inner_, &outer_}) {
+    for (const Ports* side : {&plane->up, &plane->down}) {
+      for (std::size_t rank = 0; rank < side->link.size(); ++rank) {
+        if (side->flows[rank] == 0) continue;
+        const Load& load = loads_[at(side->link[rank])];
+        const double share = static_cast<double>(side->bytes[rank]) /
+                             static_cast<double>(load.bytes);
+        rank_lower_[rank] = std::max(rank_lower_[rank], side->first[rank] + load.alone * share);
+      }
+    }
+  }
+}
+
+void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> start,
+                        PortBound& result) {
+  const int ranks = topology_.ranks();
+  if (bytes.ranks() != ranks || (!start.empty() && start.size() != at(ranks))) {
+    throw UsageError(fmt::format(
+        "byte matrix of {} ranks with {} start times on a topology of {}: expected the same number",
+        bytes.ranks(), start.size(), ranks));
+  }
+  add_loads(bytes, start);
+  settle_loads();
+  bound_flows(bytes, start);
+  double lower = 0;
+  double upper = 0;
+  for (const Load& load : loads_) {
+    if (load.flows > 0) lower = std::max(lower, load.first + load.alone);
+  }
+  result.rank_lower.resize(at(ranks));
+  result.rank_upper.resize(at(ranks));
+  for (std::size_t rank = 0; rank < at(ranks); ++rank) {
+    lower = std::max(lower, rank_lower_[rank]);
+    upper = std::max(upper, rank_upper_[rank]);
+    result.rank_lower[rank] = rounded(rank_lower_[rank]);
+    result.rank_upper[rank] = rounded(std::max(rank_lower_[rank], rank_upper_[rank]));
+  }
+  upper = std::max(lower, upper);
+  result.lower = rounded(lower);
+  result.upper = rounded(upper);
+  result.exact = upper - lower <= rounding_ps + rounding_share * upper;
+}
+
+}  // namespace moesim::network

@@ -103,6 +103,16 @@ def test_measured_points_of_the_same_mode_only(two_routers, tmp_path):
     assert ([1], [4000]) not in marks  # top2 has no line here
 
 
+def test_predicted_speeds_are_not_taken_for_measured(two_routers, tmp_path, capsys):
+    predicted = tmp_path / "predicted.csv"
+    predicted.write_text("router,capacity_factor,tokens_per_s_per_gpu,provenance\ntop1,1,9,x\n")
+    out = tmp_path / "x.png"
+    assert plot.main(["sweep", str(two_routers), "--measured", str(predicted), "--out",
+                      str(out)]) == plot.EXIT_USAGE
+    assert "predicted, not measured" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_styles_survive_grey_and_tell_routers_apart():
     routers = ["top1", "top1+ir", "top1+fr+ir", "top2", "top2+ir", "top2+fr+ir", "dense"]
     styles = look.router_styles(routers)

@@ -121,7 +121,12 @@ def read_measured(path, mode):
     """The measured points of this mode (of every mode if `mode` is None)."""
     needed = ("router", "capacity_factor", "tokens_per_s_per_gpu")
     points = []
-    for line, row in read_rows(path, needed):
+    rows = read_rows(path, needed)
+    if rows and "provenance" in rows[0][1]:
+        raise BadInput(f"{path}: this is a sweep, and its speeds are predicted, not measured: give "
+                       f"a CSV with the columns {', '.join(needed)} and, if you like, mode, source, "
+                       "excluded")
+    for line, row in rows:
         speed = number(path, line, row, "tokens_per_s_per_gpu")
         if speed is None or (mode and row.get("mode") and row["mode"] != mode):
             continue

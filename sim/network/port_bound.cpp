@@ -210,7 +210,7 @@ void PortBounder::settle_loads() {
     const double above = slowest(plane == &inner_ ? inner_above_ : outer_above_);
     raise_slowest(plane->up.link, std::max(down, above));
     raise_slowest(plane->down.link, std::max(up, above));
-    raise_slowest(plane == &inner_ ? inner_above_ : outer_above_, std::max(up, down));
+    raise_slowest(plane == &inner_ ? inner_above_ : outer_above_, std::max({up, down, above}));
   }
   for (std::size_t link = 0; link < loads_.size(); ++link) {
     Load& load = loads_[link];

@@ -89,4 +89,114 @@ TEST_CASE("the port bound brackets cases that need real sharing") {
         Approx(413.164).margin(0.0006).epsilon(0));
 }
 
+namespace {
+
+// A random exchange of one kind; `draw` is its own stream.
+struct RandomCase {
+  Topology topology;
+  ByteMatrix bytes;
+  std::vector<Picoseconds> start;
+};
+
+enum class Kind { balanced, noisy, zipf, zipf_noisy, dense, skewed, sparse, one_port, late };
+constexpr const char* kind_names[] = {
+    "equal blocks",         "balanced counts, 5 % noise", "popular destinations",
+    "popular, 5 % noise",   "sizes 0 to 2",               "sizes of orders of magnitude",
+    "one pair in five",     "one port busy",              "sizes 0 to 2, late starts"};
+constexpr int kinds = 9;
+
+std::int64_t any_size(Kind kind, int source, int destination, Stream& draw) {
+  constexpr double unit = 1e6;
+  const double popular = 1 / (destination + 1.0);
+  switch (kind) {
+    case Kind::balanced:
+      return static_cast<std::int64_t>(unit);
+    case Kind::noisy:
+      return static_cast<std::int64_t>(unit * std::max(0.5, 1 + 0.05 * draw.normal()));
+    case Kind::zipf:
+      return static_cast<std::int64_t>(unit * popular);
+    case Kind::zipf_noisy:
+      return static_cast<std::int64_t>(unit * popular * std::max(0.5, 1 + 0.05 * draw.normal()));
+    case Kind::dense:
+    case Kind::late:
+      return static_cast<std::int64_t>(2 * unit * draw.uniform());
+    case Kind::skewed:
+      return static_cast<std::int64_t>(std::exp(std::log(unit) * draw.uniform()));
+    case Kind::sparse:
+      return draw.uniform() < 0.2 ? 1 + static_cast<std::int64_t>(unit * draw.uniform()) : 0;
+    case Kind::one_port:
+      return static_cast<std::int64_t>(source == 0 || destination == 0 ? unit
+                                                                       : unit * 0.3 * draw.uniform());
+  }
+  return 0;
+}
+
+RandomCase random_case(Kind kind, std::uint32_t number) {
+  Stream draw({.purpose = Purpose::test_data,
+               .replica = number,
+               .layer = static_cast<std::uint32_t>(kind)});
+  const int ranks = 2 + static_cast<int>(draw.uniform() * 14);
+  RandomCase one{ideal_switch(ranks), ByteMatrix(ranks), {}};
+  const double shape = draw.uniform();
+  if (shape < 0.25) one.topology = ideal_node8(ranks, 1 + static_cast<int>(draw.uniform() * 5));
+  if (shape > 0.7) {
+    add_leaves(one.topology, 1 + static_cast<int>(draw.uniform() * 5),
+               Bandwidth(1e9 * (20 + 300 * draw.uniform())), Picoseconds(shape > 0.85 ? 700 : 0));
+    // A second tier of two switches above the leaves.
+    if (shape > 0.9) add_leaves(one.topology, (ranks + 1) / 2, Bandwidth(100e9), Picoseconds(90));
+  }
+  for (int source = 0; source < ranks; ++source) {
+    for (int destination = 0; destination < ranks; ++destination) {
+      if (source == destination) continue;
+      one.bytes.at(source, destination) = any_size(kind, source, destination, draw);
+    }
+  }
+  if (kind != Kind::late) return one;
+  for (int rank = 0; rank < ranks; ++rank) {
+    one.start.push_back(Picoseconds::from_us(draw.uniform() * 100));
+  }
+  return one;
+}
+
+}  // namespace
+
+TEST_CASE("the exact answer is always inside the port bound") {
+  // Both sides carry doubles and whole picoseconds: 3 ps and a billionth.
+  const auto inside = [](double exact, Picoseconds lower, Picoseconds upper) {
+    const double room = 3 + 1e-9 * exact;
+    return exact >= static_cast<double>(lower.count) - room &&
+           exact <= static_cast<double>(upper.count) + room;
+  };
+  std::printf("%-32s %7s %12s %12s %12s\n", "port bound, 2 to 15 ranks", "exact",
+              "upper/lower", "exact/lower", "rank u/l");
+  for (int kind = 0; kind < kinds; ++kind) {
+    constexpr std::uint32_t cases = 400;
+    double claimed = 0;
+    double width = 0;
+    double off = 0;
+    double rank_width = 0;
+    for (std::uint32_t number = 0; number < cases; ++number) {
+      const RandomCase one = random_case(static_cast<Kind>(kind), number);
+      INFO(kind_names[kind] << ", case " << number);
+      const PortBound bound = PortBounder(one.topology).bound(one.bytes, one.start);
+      const Answer answer = exact_answer(one.topology, one.bytes, one.start);
+      REQUIRE(inside(answer.makespan, bound.lower, bound.upper));
+      if (bound.exact) REQUIRE(inside(answer.makespan, bound.lower, bound.lower));
+      double widest = 0;
+      for (std::size_t rank = 0; rank < answer.rank_finish.size(); ++rank) {
+        REQUIRE(inside(answer.rank_finish[rank], bound.rank_lower[rank], bound.rank_upper[rank]));
+        if (bound.rank_lower[rank].count == 0) continue;
+        widest = std::max(widest, bound.rank_upper[rank].us() / bound.rank_lower[rank].us() - 1);
+      }
+      claimed += bound.exact ? 1.0 : 0.0;
+      width += bound.slack();
+      rank_width += widest;
+      if (bound.lower.count > 0) off += answer.makespan * 1e-6 / bound.lower.us() - 1;
+    }
+    std::printf("%-32s %6.1f%% %+11.1f%% %+11.1f%% %+11.1f%%\n", kind_names[kind],
+                100 * claimed / cases, 100 * width / cases, 100 * off / cases,
+                100 * rank_width / cases);
+  }
+}
+
 }  // namespace moesim::network

@@ -7,40 +7,141 @@
 #include "sim/base/shipped.hpp"
 
 namespace moesim::cluster {
+namespace {
+
+Efficiency read_efficiency(const Node& node) {
+  const Efficiency efficiency{node.positive("value"), node.positive("low"), node.positive("high"),
+                              node.text("origin")};
+  if (efficiency.low > efficiency.value || efficiency.high < efficiency.value) {
+    node.fail("low and high must enclose value");
+  }
+  return efficiency;
+}
+
+double figure(const Node& node, const std::string& key) { return node.at(key).number("value"); }
+
+// The switches above ports of `port` line rate per GPU or node. `below` is the key that counts how
+// many of these one switch has below it. `rails` switches stand side by side on the lowest level,
+// each with its share of every node; the levels above join them.
+std::vector<Level> read_levels(const Node& parent, const std::string& below, Bandwidth port,
+                               int rails) {
+  std::vector<Level> levels;
+  if (!parent.has("levels")) return levels;
+  double capacity = port.bytes_per_second;  // towards the next level, per GPU or node
+  int smaller = 1;
+  for (const Node& node : parent.items("levels")) {
+    const int side_by_side = levels.empty() ? rails : 1;
+    Level level;
+    level.name = node.text("name");
+    level.below = static_cast<int>(node.positive_integer(below));
+    level.latency_us = figure(node, "latency_us");
+    if (level.below % smaller != 0) {
+      node.fail(fmt::format("{} is no multiple of the {} below a switch of the level before",
+                            level.below, smaller),
+                below);
+    }
+    if (node.has("gb_per_s") == node.has("oversubscription")) {
+      node.fail("give either gb_per_s of one switch's way up, or its oversubscription");
+    }
+    level.uplink =
+        node.has("gb_per_s")
+            ? Bandwidth::gigabytes(figure(node, "gb_per_s"))
+            : Bandwidth(capacity * level.below / side_by_side / figure(node, "oversubscription"));
+    capacity = level.uplink.bytes_per_second * side_by_side / level.below;
+    smaller = level.below;
+    levels.push_back(level);
+  }
+  return levels;
+}
+
+void read_domain(const Node& node, Cluster& cluster) {
+  cluster.gpus_per_domain = static_cast<int>(node.positive_integer("gpus"));
+  if (cluster.gpus_per_domain % cluster.gpus_per_node != 0) {
+    node.fail(fmt::format("a domain of {} GPUs does not consist of whole nodes of {}",
+                          cluster.gpus_per_domain, cluster.gpus_per_node),
+              "gpus");
+  }
+  Domain& domain = cluster.domain;
+  domain.kind = node.text("kind");
+  domain.port = Bandwidth::gigabytes(figure(node, "gb_per_s"));
+  domain.efficiency = read_efficiency(node.at("efficiency"));
+  domain.latency_us = figure(node, "latency_us");
+  domain.levels = read_levels(node, "gpus", domain.port, 1);
+  if (!domain.levels.empty() && cluster.gpus_per_domain % domain.levels.back().below != 0) {
+    node.at("levels").fail(fmt::format("switches of {} GPUs do not fit a domain of {}",
+                                       domain.levels.back().below, cluster.gpus_per_domain));
+  }
+}
+
+void read_nic(const Node& node, Cluster& cluster) {
+  cluster.nics_per_node = static_cast<int>(node.positive_integer("per_node"));
+  const int smaller = cluster.ports_per_node();
+  if (std::max(cluster.nics_per_node, cluster.gpus_per_node) % smaller != 0) {
+    node.fail(fmt::format("{} NICs cannot be shared out evenly over {} GPUs", cluster.nics_per_node,
+                          cluster.gpus_per_node),
+              "per_node");
+  }
+  cluster.nic = Bandwidth(figure(node, "gbit_per_s") * 1e9 / 8);
+  cluster.nic_per_gpu =
+      Bandwidth(cluster.nic.bytes_per_second * cluster.nics_per_node / cluster.gpus_per_node);
+  const Efficiency efficiency = read_efficiency(node.at("efficiency"));
+  cluster.nic_efficiency = efficiency.value;
+  cluster.nic_efficiency_low = efficiency.low;
+  cluster.nic_efficiency_high = efficiency.high;
+  cluster.efficiency_origin = efficiency.origin;
+  cluster.nic_latency_us = figure(node, "latency_us");
+  cluster.latency_origin = node.at("latency_us").text("origin");
+}
+
+void read_fabric(const Node& node, Cluster& cluster) {
+  if (cluster.nics_per_node == 0) node.fail("switches between nodes without a NIC to reach them");
+  cluster.rails = node.text("layout") == "rails";
+  const Bandwidth node_rate(cluster.nic.bytes_per_second * cluster.nics_per_node);
+  cluster.levels =
+      read_levels(node, "nodes", node_rate, cluster.rails ? cluster.ports_per_node() : 1);
+}
+
+}  // namespace
 
 Cluster Cluster::load(const std::string& name_or_path) {
   return read(Document::load(find_document("clusters", name_or_path)));
 }
 
 Cluster Cluster::read(const Document& document) {
-  document.validate(Document::load(find_document("schema", "cluster.schema")));
   const Node root = document.root();
+  if (root.text_or("format", "") == "moesim cluster 1") {
+    root.fail(
+        "'moesim cluster 1' is read no longer: the keys are grouped into domain, nic and fabric "
+        "now; start from a shipped document of 'moesim cluster 2'",
+        "format");
+  }
+  document.validate(Document::load(find_document("schema", "cluster.schema")));
   Cluster cluster;
   cluster.name = root.text("name");
   cluster.source = root.text("source");
+  cluster.file = document.name();
+  cluster.nodes = static_cast<int>(root.integer_or("nodes", 0));
   cluster.gpus_per_node = static_cast<int>(root.positive_integer("gpus_per_node"));
-  cluster.gpus_per_domain = static_cast<int>(root.positive_integer("gpus_per_domain"));
-  const double nics = static_cast<double>(root.positive_integer("nics_per_node"));
-  const double bytes_per_nic = root.positive("nic_gbit_per_s") * 1e9 / 8;
-  cluster.nic_per_gpu = Bandwidth(bytes_per_nic * nics / cluster.gpus_per_node);
-  cluster.nic_efficiency = root.at("nic_efficiency").positive("value");
-  cluster.nic_efficiency_low = root.at("nic_efficiency").positive("low");
-  cluster.nic_efficiency_high = root.at("nic_efficiency").positive("high");
-  cluster.efficiency_origin = root.at("nic_efficiency").text("origin");
-  cluster.nic_latency_us = root.at("nic_latency_us").number("value");
-  cluster.latency_origin = root.at("nic_latency_us").text("origin");
-  if (cluster.nic_efficiency_low > cluster.nic_efficiency ||
-      cluster.nic_efficiency_high < cluster.nic_efficiency) {
-    root.fail("low and high must enclose value", "nic_efficiency");
-  }
-  const int smaller = std::min(cluster.gpus_per_node, cluster.gpus_per_domain);
-  const int larger = std::max(cluster.gpus_per_node, cluster.gpus_per_domain);
-  if (larger % smaller != 0) {
-    root.fail(fmt::format("NVLink domains of {} GPUs do not fit nodes of {}",
-                          cluster.gpus_per_domain, cluster.gpus_per_node),
-              "gpus_per_domain");
+  if (const auto domain = root.find("domain")) read_domain(*domain, cluster);
+  if (const auto nic = root.find("nic")) read_nic(*nic, cluster);
+  if (const auto fabric = root.find("fabric")) read_fabric(*fabric, cluster);
+  if (!root.has("domain") && !root.has("nic")) {
+    root.fail("GPUs reach each other through a domain or NICs, and neither is given");
   }
   return cluster;
+}
+
+int Cluster::ports_per_node() const { return std::min(gpus_per_node, nics_per_node); }
+
+int Cluster::nic_of(int gpu) const {
+  const int local = gpu % gpus_per_node;
+  return static_cast<int>(static_cast<long long>(local) * nics_per_node / gpus_per_node);
+}
+
+int Cluster::max_gpus() const {
+  const int all = nodes * gpus_per_node;
+  if (nics_per_node > 0) return all;
+  return all > 0 ? std::min(all, gpus_per_domain) : gpus_per_domain;
 }
 
 }  // namespace moesim::cluster

@@ -1,26 +1,64 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/base/document.hpp"
 #include "sim/base/units.hpp"
 
 namespace moesim::cluster {
 
-// What lies outside one node's profile: how nodes are built and joined (profiles/clusters, schema
-// profiles/schema/cluster.schema.json). Bandwidths are per direction.
+// A share of a line rate that an exchange reaches. low and high are its 5 % and 95 % quantiles over
+// settings of the same hardware: the error bar of what passes there.
+struct Efficiency {
+  double value = 1;
+  double low = 1;
+  double high = 1;
+  std::string origin;  // "published: ..." or "assumed: ...", shown in provenance
+};
+
+// One level of switches above the ports. A switch of the level has all ports below it, and one way
+// up to the next level; above the last level stands an ideal crossbar.
+struct Level {
+  std::string name;       // "leaf", "host bridge"
+  int below = 1;          // GPUs (of a domain) or nodes (of the fabric) below one switch
+  Bandwidth uplink;       // of one switch, each direction, line rate
+  double latency_us = 0;  // what a message gains by passing the level, up and down together
+};
+
+// GPUs that reach each other without a NIC: over NVLink or a tree of PCIe switches.
+struct Domain {
+  std::string kind;  // "NVLink", "PCIe": for messages
+  Bandwidth port;    // of one GPU, line rate
+  Efficiency efficiency;
+  double latency_us = 0;      // one message from GPU to GPU below one switch
+  std::vector<Level> levels;  // lowest first
+};
+
+// How nodes are built and joined (profiles/clusters, schema profiles/schema/cluster.schema.json).
+// Bandwidths are line rates per direction; what an exchange reaches is the line rate times the
+// efficiency of its domain, or for all between the nodes that of the NICs.
+// GPU g is number g % gpus_per_node of node g / gpus_per_node, and domains hold consecutive GPUs.
 struct Cluster {
   std::string name;
   std::string source;
+  std::string file;  // the document, for messages
+  int nodes = 0;     // 0: as many as are asked for
   int gpus_per_node = 8;
-  int gpus_per_domain = 8;         // GPUs that reach each other over NVLink
-  Bandwidth nic_per_gpu;           // line rate of the NICs of a node over its GPUs
-  double nic_efficiency = 1;       // share of the line rate that an exchange reaches
-  double nic_efficiency_low = 1;   // 5 % and 95 % quantiles over settings of the same hardware: the
-  double nic_efficiency_high = 1;  // error bar of what crosses nodes
-  double nic_latency_us = 0;       // one message across the fabric, both ends
-  std::string efficiency_origin;   // "published ..." or "assumed ...": shown in provenance
+  int gpus_per_domain = 1;  // a multiple of gpus_per_node, or 1: every message takes a NIC
+  Domain domain;            // meaningful where gpus_per_domain > 1
+
+  int nics_per_node = 0;      // 0: no network; divides gpus_per_node or is a multiple of it
+  Bandwidth nic;              // one NIC
+  Bandwidth nic_per_gpu;      // the NICs of a node over its GPUs
+  double nic_efficiency = 1;  // as Efficiency
+  double nic_efficiency_low = 1;
+  double nic_efficiency_high = 1;
+  double nic_latency_us = 0;  // one message between nodes below one leaf, both ends
+  std::string efficiency_origin;
   std::string latency_origin;
+  bool rails = false;         // NIC n of every node below one leaf is on leaf n of its group
+  std::vector<Level> levels;  // of the fabric, lowest first
 
   // Shipped name or path. Throws UsageError naming file and key.
   static Cluster load(const std::string& name_or_path);
@@ -31,6 +69,12 @@ struct Cluster {
   }
   int node_of(int gpu) const { return gpu / gpus_per_node; }
   int domain_of(int gpu) const { return gpu / gpus_per_domain; }
+  // The NIC of its node that a GPU sends through (the first of several).
+  int nic_of(int gpu) const;
+  // NICs of a node that different GPUs use: min(gpus_per_node, nics_per_node).
+  int ports_per_node() const;
+  // How many GPUs there are, 0: no limit. Without a network it ends with the first domain.
+  int max_gpus() const;
 };
 
 }  // namespace moesim::cluster

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "sim/base/error.hpp"
@@ -25,16 +26,77 @@ void append(const Plane& plane, std::size_t source, std::size_t destination, Rou
   route.push(plane.port_down[destination]);
 }
 
-void check_plane(const Plane& plane, const char* name, std::size_t ranks) {
-  const bool complete = plane.port_up.size() == ranks && plane.port_down.size() == ranks;
-  if (!complete) throw Error(fmt::format("topology: not every rank has a port {}", name));
-  if (2 * (plane.tiers.size() + 1) > Route::max_links) {
-    throw Error(fmt::format("topology: {} tiers of switches {}: at most {} are supported",
-                            plane.tiers.size(), name, Route::max_links / 2 - 1));
+// Checks one plane for the ranks that need it.
+class PlaneCheck {
+ public:
+  PlaneCheck(const Topology& topology, const Plane& plane, const char* towards)
+      : topology_(topology), plane_(plane), towards_(towards) {}
+
+  // `needs` says of each rank whether it has anyone to reach through this plane.
+  void run(const std::vector<bool>& needs) const {
+    const std::size_t ranks = needs.size();
+    if (plane_.port_up.size() > ranks || plane_.port_down.size() > ranks) {
+      throw Error(fmt::format("topology: more ports {} than its {} ranks", towards_, ranks));
+    }
+    if (2 * (plane_.tiers.size() + 1) > Route::max_links) {
+      throw Error(fmt::format("topology: {} levels of switches {}: at most {} are supported",
+                              plane_.tiers.size(), towards_, Route::max_links / 2 - 1));
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      if (!needs[rank]) continue;
+      if (!is_link(plane_.port_up, rank) || !is_link(plane_.port_down, rank)) {
+        throw Error(fmt::format(
+            "topology: rank {} has no port {}, and there are ranks it cannot reach without one",
+            rank, towards_));
+      }
+    }
+    for (std::size_t level = 0; level < plane_.tiers.size(); ++level) check_tier(level, needs);
   }
-  for (const Tier& tier : plane.tiers) {
-    if (tier.switch_of.size() == ranks) continue;
-    throw Error(fmt::format("topology: not every rank has a switch {}", name));
+
+ private:
+  bool is_link(const std::vector<int>& table, std::size_t row) const {
+    return row < table.size() && table[row] >= 0 &&
+           static_cast<std::size_t>(table[row]) < topology_.links.size();
+  }
+
+  void check_tier(std::size_t level, const std::vector<bool>& needs) const {
+    const Tier& tier = plane_.tiers[level];
+    std::map<int, int> above;  // the switch of the next level that each of this level is below
+    for (std::size_t rank = 0; rank < needs.size(); ++rank) {
+      if (!needs[rank]) continue;
+      if (rank >= tier.switch_of.size() || tier.switch_of[rank] < 0) {
+        throw Error(fmt::format("topology: rank {} is below no switch of level {} {}", rank,
+                                level + 1, towards_));
+      }
+      const auto number = static_cast<std::size_t>(tier.switch_of[rank]);
+      if (!is_link(tier.up, number) || !is_link(tier.down, number)) {
+        throw Error(fmt::format("topology: switch {} of level {} {} has no link to the others",
+                                number, level + 1, towards_));
+      }
+      if (level + 1 == plane_.tiers.size()) continue;
+      const std::vector<int>& next = plane_.tiers[level + 1].switch_of;
+      const int parent = rank < next.size() ? next[rank] : -1;  // reported with its own level
+      if (above.emplace(tier.switch_of[rank], parent).first->second != parent) {
+        throw Error(fmt::format(
+            "topology: switch {} of level {} {} is below two switches of the next level", number,
+            level + 1, towards_));
+      }
+    }
+  }
+
+  const Topology& topology_;
+  const Plane& plane_;
+  const char* towards_;
+};
+
+void check_link(const Link& link) {
+  const double rate = link.bandwidth.bytes_per_second;
+  if (!(rate > 0) || !std::isfinite(rate)) {
+    throw Error(
+        fmt::format("topology: {}: a bandwidth of {} B/s carries nothing", link.name, rate));
+  }
+  if (link.latency < Picoseconds(0)) {
+    throw Error(fmt::format("topology: {}: a latency below 0", link.name));
   }
 }
 
@@ -55,23 +117,17 @@ Picoseconds Topology::latency(const Route& route) const {
 
 void check(const Topology& topology) {
   const std::size_t ranks = topology.domain_of.size();
-  bool shared = false;
-  bool apart = false;
-  for (std::size_t rank = 1; rank < ranks; ++rank) {
-    (topology.domain_of[rank] == topology.domain_of[rank - 1] ? shared : apart) = true;
+  if (ranks == 0) throw Error("topology: no ranks");
+  std::map<int, std::size_t> size_of_domain;
+  for (const int domain : topology.domain_of) ++size_of_domain[domain];
+  std::vector<bool> shares(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    shares[rank] = size_of_domain[topology.domain_of[rank]] > 1;
   }
-  if (shared) check_plane(topology.inner, "inside its domain", ranks);
-  if (apart) check_plane(topology.outer, "towards other domains", ranks);
-  for (const Link& link : topology.links) {
-    const double rate = link.bandwidth.bytes_per_second;
-    if (!(rate > 0) || !std::isfinite(rate)) {
-      throw Error(
-          fmt::format("topology: {}: a bandwidth of {} B/s carries nothing", link.name, rate));
-    }
-    if (link.latency < Picoseconds(0)) {
-      throw Error(fmt::format("topology: {}: a latency below 0", link.name));
-    }
-  }
+  PlaneCheck(topology, topology.inner, "inside its domain").run(shares);
+  PlaneCheck(topology, topology.outer, "towards other domains")
+      .run(std::vector<bool>(ranks, size_of_domain.size() > 1));
+  for (const Link& link : topology.links) check_link(link);
 }
 
 Topology crossbar(int ranks, Bandwidth port, Picoseconds latency) {

@@ -11,8 +11,8 @@ namespace moesim::network {
 
 // One direction of a cable, or of a bundle of equal ones.
 struct Link {
-  std::string name;  // for messages: "GPU 3 NIC up"
-  Bandwidth bandwidth;
+  std::string name;     // for messages: "node 3 NIC 0 up"
+  Bandwidth bandwidth;  // what an exchange reaches: a line rate times its efficiency
   Picoseconds latency;
 };
 
@@ -63,8 +63,10 @@ struct Topology {
   Picoseconds latency(const Route& route) const;
 };
 
-// Throws Error naming link and reason unless every link has a positive, finite bandwidth and a
-// non-negative latency, and every pair of ranks has a route.
+// Throws Error naming link or rank and reason unless every link has a positive, finite bandwidth
+// and a non-negative latency, every pair of ranks has a route, and the switches of each level are
+// below one switch of the next. A table may be short, or its entries -1, for ranks that do not need
+// it: no port inside a domain of one rank, none outside where there is one domain.
 void check(const Topology& topology);
 
 // Ideal shapes, for tests, benchmarks and documents of no product: every rank a full-duplex port

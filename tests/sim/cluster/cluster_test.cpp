@@ -33,48 +33,127 @@ bool mentions(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("every shipped cluster loads and says where its efficiency comes from") {
+TEST_CASE("every shipped cluster loads and says where its efficiencies come from") {
   const auto names = moesim::shipped_names("clusters");
-  REQUIRE(names.size() >= 4);
+  REQUIRE(names.size() >= 10);
   for (const std::string& name : names) {
     CAPTURE(name);
     const Cluster cluster = Cluster::load(name);
     CHECK(cluster.name == name);
-    CHECK(cluster.effective_nic().bytes_per_second < cluster.nic_per_gpu.bytes_per_second);
     CHECK(cluster.efficiency_origin.rfind("assumed", 0) == 0);
     CHECK(cluster.latency_origin.rfind("assumed", 0) == 0);
+    const bool ideal = name.rfind("ideal-", 0) == 0;
+    CHECK((cluster.nic_efficiency == 1) == ideal);
+    if (cluster.gpus_per_domain == 1) continue;
+    CHECK((cluster.domain.efficiency.value == 1) == ideal);
+    CHECK(cluster.domain.port > cluster.nic_per_gpu);
   }
 }
 
-TEST_CASE("a DGX A100 has 25 GB/s of network per GPU, an H100 node twice that") {
-  CHECK(Cluster::load("dgx-a100").nic_per_gpu.gb_per_s() == Approx(25));
-  CHECK(Cluster::load("hgx-h100").nic_per_gpu.gb_per_s() == Approx(50));
-  CHECK(Cluster::load("hgx-h200").nic_per_gpu.gb_per_s() == Approx(50));
-  CHECK(Cluster::load("generic-8x100g").nic_per_gpu.gb_per_s() == Approx(12.5));
+TEST_CASE("line rates of the shipped clusters are the vendors'") {
+  struct Expected {
+    const char* name;
+    int node, domain;
+    double nic_gb_per_s, domain_gb_per_s;  // per GPU and direction
+  };
+  for (const Expected& expected : {Expected{"dgx-a100", 8, 8, 25, 300},
+                                   {"hgx-h100", 8, 8, 50, 450},
+                                   {"hgx-h200", 8, 8, 50, 450},
+                                   {"hgx-b200", 8, 8, 50, 900},
+                                   {"gb200-nvl72", 4, 72, 50, 900},
+                                   {"pcie-l40s", 8, 8, 12.5, 32},
+                                   {"generic-8x100g", 8, 8, 12.5, 300},
+                                   {"ideal-node8", 8, 8, 50, 450}}) {
+    CAPTURE(expected.name);
+    const Cluster cluster = Cluster::load(expected.name);
+    CHECK(cluster.gpus_per_node == expected.node);
+    CHECK(cluster.gpus_per_domain == expected.domain);
+    CHECK(cluster.nic_per_gpu.gb_per_s() == Approx(expected.nic_gb_per_s));
+    CHECK(cluster.domain.port.gb_per_s() == Approx(expected.domain_gb_per_s));
+    CHECK(cluster.max_gpus() == 0);
+  }
   const Cluster node = Cluster::load("dgx-a100");
   CHECK(node.node_of(7) == 0);
   CHECK(node.node_of(8) == 1);
 }
 
 TEST_CASE("the NICs of a node are shared by its GPUs") {
-  std::string text = moesim::read_file(moesim::find_document("clusters", "dgx-a100"));
-  text.replace(text.find("\"nics_per_node\": 8"), 18, "\"nics_per_node\": 2");
-  CHECK(Cluster::read(Document::parse(text, "two")).nic_per_gpu.gb_per_s() == Approx(6.25));
+  const auto with_nics = [](int nics) {
+    std::string text = moesim::read_file(moesim::find_document("clusters", "dgx-a100"));
+    const std::string key = "\"per_node\": 8";
+    return Cluster::read(Document::parse(
+        text.replace(text.find(key), key.size(), "\"per_node\": " + std::to_string(nics)), "nics"));
+  };
+  CHECK(with_nics(2).nic_per_gpu.gb_per_s() == Approx(6.25));
+  CHECK(with_nics(2).nic_of(3) == 0);
+  CHECK(with_nics(2).nic_of(4) == 1);
+  CHECK(with_nics(2).nic_of(8 + 7) == 1);
+  CHECK(with_nics(16).nic_per_gpu.gb_per_s() == Approx(50));
+  CHECK(with_nics(16).nic_of(3) == 6);
+  CHECK(with_nics(16).ports_per_node() == 8);
+  CHECK_THROWS_WITH(with_nics(3), ContainsSubstring("nics: /nic/per_node: 3 NICs"));
+}
+
+TEST_CASE("the way up of a switch follows from its oversubscription") {
+  // A rail leaf of a DGX H100 unit has one port of each of 32 nodes below it.
+  CHECK(Cluster::load("hgx-h100").levels.at(0).uplink.gb_per_s() == Approx(32 * 50));
+  // A leaf of the generic cluster has all 8 ports of 4 nodes.
+  CHECK(Cluster::load("generic-8x100g").levels.at(0).uplink.gb_per_s() == Approx(4 * 8 * 12.5));
+  CHECK(Cluster::load("ideal-tree2").levels.at(0).uplink.bytes_per_second == 16 * 25e9);
+
+  // Two levels: 4 rail leafs of 2 nodes at 2:1, then a spine of 4 nodes at 3:1 of what the leafs
+  // send up. 2 ports of 50 GB/s below a leaf give 50 up; the 4 nodes of a spine send 2 x 4 x 50.
+  const char* const levels = R"([
+    {"name": "leaf", "nodes": 2, "oversubscription": {"value": 2, "origin": "assumed"},
+     "latency_us": {"value": 1, "origin": "assumed"}},
+    {"name": "spine", "nodes": 4, "oversubscription": {"value": 3, "origin": "assumed"},
+     "latency_us": {"value": 1, "origin": "assumed"}}])";
+  const std::string text = std::string(R"({"format": "moesim cluster 2", "name": "n", "source": "s",
+    "gpus_per_node": 4,
+    "nic": {"per_node": 4, "gbit_per_s": {"value": 400, "origin": "assumed"},
+            "efficiency": {"value": 1, "low": 1, "high": 1, "origin": "assumed"},
+            "latency_us": {"value": 1, "origin": "assumed"}},
+    "fabric": {"layout": "rails", "levels": )") +
+                           levels + "}}";
+  const Cluster two = Cluster::read(Document::parse(text, "two"));
+  REQUIRE(two.levels.size() == 2);
+  CHECK(two.levels[0].uplink.gb_per_s() == Approx(50));
+  CHECK(two.levels[1].uplink.gb_per_s() == Approx(2 * 4 * 50 / 3.0));
 }
 
 TEST_CASE("a malformed cluster names the file and the key") {
   CHECK(mentions(message_of("\"gpus_per_node\": 8,", ""), "gpus_per_node"));
   CHECK(mentions(message_of("\"gpus_per_node\": 8", "\"gpus_per_node\": 0"),
                  "bad.json: /gpus_per_node"));
-  CHECK(mentions(message_of("\"gpus_per_domain\": 8", "\"gpus_per_domain\": 3"),
-                 "bad.json: /gpus_per_domain: NVLink domains of 3 GPUs do not fit nodes of 8"));
   CHECK(
-      mentions(message_of("\"value\": 0.85", "\"value\": 1.2"), "bad.json: /nic_efficiency/value"));
-  CHECK(mentions(message_of("\"nic_gbit_per_s\": 200", "\"nic_gbit_per_s\": \"fast\""),
-                 "bad.json: /nic_gbit_per_s"));
+      mentions(message_of("\"gpus\": 8", "\"gpus\": 12"),
+               "bad.json: /domain/gpus: a domain of 12 GPUs does not consist of whole nodes of 8"));
+  CHECK(
+      mentions(message_of("\"value\": 0.85", "\"value\": 1.2"), "bad.json: /nic/efficiency/value"));
+  CHECK(mentions(message_of("\"value\": 0.85", "\"value\": 0.96"),
+                 "bad.json: /nic/efficiency: low and high must enclose value"));
+  CHECK(mentions(message_of("\"value\": 200", "\"value\": \"fast\""),
+                 "bad.json: /nic/gbit_per_s/value"));
+  CHECK(mentions(message_of("\"value\": 200", "\"value\": 0"), "bad.json: /nic/gbit_per_s/value"));
+  CHECK(
+      mentions(message_of("\"value\": 300", "\"value\": -1"), "bad.json: /domain/gb_per_s/value"));
   CHECK(mentions(message_of("\"origin\": \"assumed", "\"origin\": \"guessed"),
-                 "bad.json: /nic_efficiency/origin"));
-  CHECK(mentions(message_of("moesim cluster 1", "moesim cluster 9"), "bad.json: /format"));
+                 "bad.json: /nic/efficiency/origin"));
+  CHECK(mentions(message_of("\"nodes\": 20,",
+                            "\"nodes\": 20, \"gb_per_s\": "
+                            "{\"value\": 1, \"origin\": \"assumed\"},"),
+                 "bad.json: /fabric/levels/0: give either gb_per_s"));
+  CHECK(mentions(message_of("moesim cluster 2", "moesim cluster 9"), "bad.json: /format"));
+  CHECK(mentions(message_of("moesim cluster 2", "moesim cluster 1"),
+                 "bad.json: /format: 'moesim cluster 1' is read no longer"));
+}
+
+TEST_CASE("a cluster of neither domain nor NICs does not connect") {
+  CHECK_THROWS_WITH(
+      Cluster::read(Document::parse(R"({"format": "moesim cluster 2", "name": "n", "source": "s",
+                                        "gpus_per_node": 8})",
+                                    "lone.json")),
+      ContainsSubstring("lone.json: /: GPUs reach each other through a domain or NICs"));
 }
 
 TEST_CASE("an unknown cluster lists the shipped ones") {

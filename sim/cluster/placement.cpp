@@ -1,0 +1,108 @@
+#include "sim/cluster/placement.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::cluster {
+namespace {
+
+// "x.json" or the name of the cluster where it was not read from a file.
+std::string where(const Cluster& cluster) {
+  return cluster.file.empty() ? fmt::format("cluster '{}'", cluster.name) : cluster.file;
+}
+
+void check_size(const Cluster& cluster, int rank, int gpu) {
+  const int most = cluster.max_gpus();
+  if (most == 0 || gpu < most) return;
+  if (cluster.nodes > 0 && cluster.nodes * cluster.gpus_per_node == most) {
+    throw UsageError(
+        fmt::format("{}: /nodes: rank {} would sit on GPU {}, and {} nodes of {} have GPUs 0 to {}",
+                    where(cluster), rank, gpu, cluster.nodes, cluster.gpus_per_node, most - 1));
+  }
+  throw UsageError(fmt::format(
+      "{}: /nic: rank {} would sit on GPU {}, and without NICs the cluster ends with its "
+      "first domain of {} GPUs: describe the nic, or take fewer ranks",
+      where(cluster), rank, gpu, most));
+}
+
+std::vector<int> parse_list(const std::string& text, const std::string& what) {
+  std::vector<int> gpus;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    int gpu = 0;
+    const auto [next, problem] = std::from_chars(at, end, gpu);
+    if (problem != std::errc() || gpu < 0 || (next != end && *next != ',')) {
+      throw UsageError(fmt::format(
+          "{}: '{}' is no placement{}: contiguous, round-robin, or the GPU of each rank: "
+          "0,8,1,9",
+          what, text, suggestion(text, {"contiguous", "round-robin"})));
+    }
+    gpus.push_back(gpu);
+    if (next == end) return gpus;
+    at = next + 1;
+  }
+}
+
+}  // namespace
+
+std::vector<int> contiguous_placement(int ranks) {
+  std::vector<int> gpus(static_cast<std::size_t>(ranks));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return gpus;
+}
+
+std::vector<int> round_robin_placement(const Cluster& cluster, int ranks) {
+  const int nodes = (ranks + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
+  std::vector<int> gpus;
+  for (int rank = 0; rank < ranks; ++rank) {
+    gpus.push_back(rank % nodes * cluster.gpus_per_node + rank / nodes);
+  }
+  return gpus;
+}
+
+std::vector<int> parse_placement(const std::string& text, const Cluster& cluster, int ranks,
+                                 const std::string& what) {
+  std::vector<int> gpus;
+  if (text == "contiguous") {
+    gpus = contiguous_placement(ranks);
+  } else if (text == "round-robin") {
+    gpus = round_robin_placement(cluster, ranks);
+  } else {
+    gpus = parse_list(text, what);
+    if (gpus.size() != static_cast<std::size_t>(ranks)) {
+      throw UsageError(fmt::format("{}: {} GPUs are given for {} ranks", what, gpus.size(), ranks));
+    }
+  }
+  check_placement(cluster, gpus);
+  return gpus;
+}
+
+void check_placement(const Cluster& cluster, std::span<const int> gpu_of_rank) {
+  if (gpu_of_rank.empty()) {
+    throw UsageError(fmt::format("{}: a job of no ranks has no place", where(cluster)));
+  }
+  std::unordered_map<int, int> rank_of;
+  rank_of.reserve(gpu_of_rank.size());
+  for (int rank = 0; rank < static_cast<int>(gpu_of_rank.size()); ++rank) {
+    const int gpu = gpu_of_rank[static_cast<std::size_t>(rank)];
+    if (gpu < 0) {
+      throw UsageError(fmt::format("{}: rank {} has no place: GPU {}", where(cluster), rank, gpu));
+    }
+    check_size(cluster, rank, gpu);
+    const auto [at, is_new] = rank_of.emplace(gpu, rank);
+    if (!is_new) {
+      throw UsageError(fmt::format("{}: ranks {} and {} are both on GPU {}: each needs its own",
+                                   where(cluster), at->second, rank, gpu));
+    }
+  }
+}
+
+}  // namespace moesim::cluster

@@ -35,6 +35,7 @@ class Run {
       : program_(program), durations_(durations), fabric_(fabric) {
     const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
     schedule_.ranks = program.ranks;
+    schedule_.columns = program.ranks;
     schedule_.start.assign(cells, unset);
     schedule_.finish.assign(cells, unset);
     schedule_.began.assign(cells, unset);
@@ -191,21 +192,24 @@ class Run {
 
 Picoseconds Schedule::end_of(int rank) const {
   Picoseconds end;
-  for (std::size_t cell = static_cast<std::size_t>(rank); cell < finish.size();
-       cell += static_cast<std::size_t>(ranks)) {
+  for (std::size_t cell = at(0, rank); cell < finish.size();
+       cell += static_cast<std::size_t>(columns)) {
     end = std::max(end, finish[cell]);
   }
   return end;
 }
 
 int Schedule::slowest_rank() const {
-  int slowest = 0;
-  Picoseconds latest = end_of(0);
-  for (int rank = 1; rank < ranks; ++rank) {
-    if (const Picoseconds end = end_of(rank); end > latest) {
-      latest = end;
-      slowest = rank;
+  // Row by row, as the times lie in memory.
+  std::vector<Picoseconds> end(static_cast<std::size_t>(columns));
+  for (std::size_t row = 0; row < finish.size(); row += end.size()) {
+    for (std::size_t column = 0; column < end.size(); ++column) {
+      end[column] = std::max(end[column], finish[row + column]);
     }
+  }
+  int slowest = 0;
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (end[at(0, rank)] > end[at(0, slowest)]) slowest = rank;
   }
   return slowest;
 }

@@ -8,16 +8,21 @@
 
 namespace moesim::engine {
 
-// When everything happened. Times are indexed [operation * ranks + rank].
+// When everything happened. Ranks to which the same happens share a column: times are indexed
+// [operation * columns + column], use at(). Unfolded, every rank is its own column.
 struct Schedule {
   int ranks = 0;
+  int columns = 0;
+  std::vector<int> column_of;      // [rank], empty: unfolded
   std::vector<Picoseconds> start;  // compute: began; collective: this rank arrived
   std::vector<Picoseconds> finish;
-  std::vector<Picoseconds> began;  // collective: all members had arrived; compute: as start
+  // Collective: all members had arrived. Compute and uneven exchanges: as start.
+  std::vector<Picoseconds> began;
 
   std::size_t at(int operation, int rank) const {
-    return static_cast<std::size_t>(operation) * static_cast<std::size_t>(ranks) +
-           static_cast<std::size_t>(rank);
+    const int column = column_of.empty() ? rank : column_of[static_cast<std::size_t>(rank)];
+    return static_cast<std::size_t>(operation) * static_cast<std::size_t>(columns) +
+           static_cast<std::size_t>(column);
   }
   Picoseconds end_of(int rank) const;  // the last finish on a rank
   int slowest_rank() const;            // the lowest rank among those that end last

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/byte_matrix.hpp"
 #include "sim/base/units.hpp"
 
 namespace moesim::engine {
@@ -53,6 +54,20 @@ struct Durations {
     return ranks.empty() ? uniform[static_cast<std::size_t>(operation)]
                          : ranks[static_cast<std::size_t>(rank)];
   }
+};
+
+// The byte matrices of the uneven exchanges of a program. They are asked for one at a time, when an
+// exchange is priced, so that a step never holds all of them.
+class Traffic {
+ public:
+  virtual ~Traffic() = default;
+  // Whether the operation, a communication, is an exchange by matrix; others take their duration.
+  virtual bool is_uneven(int operation) const = 0;
+  // Writes what the members of a group send each other, in the order of the group; `bytes` comes
+  // with as many ranks as the group has members.
+  virtual void fill(int operation, int group, ByteMatrix& bytes) const = 0;
+  // Groups of one operation with the same pattern have the same matrix.
+  virtual int pattern(int /*operation*/, int group) const { return group; }
 };
 
 }  // namespace moesim::engine

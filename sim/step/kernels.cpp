@@ -255,11 +255,16 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
 Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
   if (scenario_.dispatch == Dispatch::einsum) return dispatch_einsum(pass, capacity);
-  List list(profile_, pass);
-  // Gather forward, scatter-add backward: the same bytes.
-  list.add(
-      "permute", KernelClass::memory,
-      profile_.permute_rows(scenario_.tokens_per_gpu, scenario_.experts * capacity, model_.hidden));
+  return dispatch_rows(scenario_.experts * capacity);
+}
+
+// Gather forward, scatter-add backward: the same bytes.
+Kernels KernelPricer::dispatch_rows(std::int64_t rows) const {
+  List list(profile_, Pass::forward);
+  if (rows > 0) {
+    list.add("permute", KernelClass::memory,
+             profile_.permute_rows(scenario_.tokens_per_gpu, rows, model_.hidden));
+  }
   return list.take();
 }
 
@@ -288,15 +293,25 @@ Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
 Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
   if (scenario_.dispatch == Dispatch::einsum) return combine_einsum(pass, capacity);
+  return combine_rows(pass, scenario_.experts * capacity);
+}
+
+Kernels KernelPricer::combine_rows(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
+  if (rows == 0) return list.take();
   // Backward reads the gradient of the tokens and the rows (for the gradient of their weights) and
   // writes that of the rows; where the experts apply the weights themselves, as fused libraries do,
   // it is a gather.
   const bool weighs = pass == Pass::backward && scenario_.fusion == Fusion::eager;
-  const std::int64_t rows = scenario_.experts * capacity;
   list.add(
       pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
       profile_.combine_rows(scenario_.tokens_per_gpu, weighs ? 2 * rows : rows, model_.hidden));
+  return list.take();
+}
+
+Kernels KernelPricer::expert_rows(Pass pass, std::int64_t rows) const {
+  List list(profile_, pass);
+  gated_ffn(list, pass, rows, model_.moe->expert_ffn, 1);
   return list.take();
 }
 

@@ -53,6 +53,10 @@ class KernelPricer {
   Kernels dispatch(Pass pass, std::int64_t capacity) const;
   Kernels combine(Pass pass, std::int64_t capacity) const;
   Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
+  // The same without padding: `rows` sent by this GPU, or computed by one of its experts.
+  Kernels dispatch_rows(std::int64_t rows) const;
+  Kernels combine_rows(Pass pass, std::int64_t rows) const;
+  Kernels expert_rows(Pass pass, std::int64_t rows) const;
   Kernels shared_expert(Pass pass) const;
   Kernels rectify(Pass pass, std::int64_t rows) const;        // compaction, FFN, blend
   Kernels rectify_moves(Pass pass, std::int64_t rows) const;  // compaction and blend alone

@@ -161,6 +161,15 @@ Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int
       for (Kernel& kernel : pricer_.rectify_moves(pass, rows)) with.push_back(std::move(kernel));
       return with;
     }
+    case Role::dispatch_rows:
+      return pricer_.dispatch_rows(rows);
+    case Role::combine_rows: {
+      Kernels kernels = pricer_.combine_rows(pass, rows);
+      for (Kernel& kernel : pricer_.residual(pass)) kernels.push_back(std::move(kernel));
+      return kernels;
+    }
+    case Role::expert_rows:
+      return pricer_.expert_rows(pass, rows);
     case Role::fixed:
       break;
   }

@@ -44,17 +44,43 @@ class StepModel {
   static constexpr int no_errors = -1;
   engine::Durations durations(const routing::ReplicaRouting* routing, int replica);
 
+  // The same where nothing is padded: each GPU dispatches the rows it keeps, each expert computes
+  // the rows that come, and the all-to-alls take the time of their matrices (RaggedTraffic); their
+  // durations are left 0. `routing` needs kept_rows, and ir_rows under rectification. Throws
+  // UsageError for what needs equal blocks: --dispatch einsum, --ir-compute grouped.
+  engine::Durations ragged_durations(const routing::ReplicaRouting& routing, int replica);
+
+  // The all-to-all of an MoE layer that an operation is, if it is one.
+  enum class Direction { none, to_experts, to_tokens };
+  Direction direction(int operation) const;
+  int moe_layer(int operation) const;  // ordinal among MoE layers, -1: of none
+  double row_bytes() const { return pricer_.row_bytes(1); }
+
   // What the prices rest on: the weakest origin and support per class of kernel. Complete once
   // durations() has been called for each replica.
   std::string provenance() const;
 
  private:
-  enum class Role { fixed, dispatch, combine, experts, exchange, node_exchange, rectify, grouped };
+  enum class Role {
+    fixed,
+    dispatch,
+    combine,
+    experts,
+    exchange,
+    node_exchange,
+    rectify,
+    grouped,
+    // By rows of one GPU, or of one expert.
+    dispatch_rows,
+    combine_rows,
+    expert_rows
+  };
   struct Spec {
     Role role = Role::fixed;
     Pass pass = Pass::forward;
-    int moe_layer = -1;  // ordinal among MoE layers
-    Recipe recipe;       // fixed
+    int moe_layer = -1;     // ordinal among MoE layers
+    Recipe recipe;          // fixed
+    bool to_tokens = false;  // exchange: rows go home to their tokens
   };
   using Key = std::pair<std::int64_t, std::int64_t>;  // capacity, rows
   using Table = std::map<Key, Recipe>;
@@ -100,6 +126,11 @@ class StepModel {
   Picoseconds price(const Recipe& recipe, int replica) const;
   const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
+  Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, int replica);
+  void price_kept(const Spec& spec, const routing::LayerRouting& layer, int replica,
+                  std::vector<Picoseconds>& per_rank);
+  void price_received(const Spec& spec, const routing::LayerRouting& layer, int replica,
+                      std::vector<Picoseconds>& per_rank);
   void price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                   std::vector<Picoseconds>& per_rank);
 
@@ -113,6 +144,9 @@ class StepModel {
   std::vector<std::vector<double>> errors_;  // [label][replica], standard deviations
   std::map<std::string, int> label_of_;
   std::map<std::pair<Role, Pass>, Table> tables_;
+  // Prices of one replica by rows, -1 where not asked for yet.
+  std::map<std::pair<Role, Pass>, std::vector<Picoseconds>> row_prices_;
+  int priced_replica_ = no_errors;
   std::vector<std::vector<int>> priced_groups_;  // [partition]
   int expert_group_ = -1;                        // partitions
   int replica_group_ = -1;

@@ -82,7 +82,7 @@ void StepModel::gather_embedding() {
 void StepModel::rectify(const std::string& name, int layer, const Spec& spec) {
   const bool travel =
       scenario_.router.rectification == Rectification::node && members(domain_).size() > 1;
-  const Spec exchange{Role::node_exchange, spec.pass, spec.moe_layer, {}};
+  const Spec exchange{Role::node_exchange, spec.pass, spec.moe_layer, {}, false};
   if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, domain_, exchange);
   add_compute(name, Part::rectify, layer, spec);
   if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, domain_, exchange);
@@ -90,7 +90,9 @@ void StepModel::rectify(const std::string& name, int layer, const Spec& spec) {
 
 void StepModel::moe_forward(int layer) {
   const int ordinal = moe_ordinal(layer);
-  const auto moe = [&](Role role) { return Spec{role, Pass::forward, ordinal, {}}; };
+  const auto moe = [&](Role role, bool to_tokens = false) {
+    return Spec{role, Pass::forward, ordinal, {}, to_tokens};
+  };
   const bool exchange = members(expert_group_).size() > 1;
   const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
@@ -124,7 +126,7 @@ void StepModel::moe_forward(int layer) {
   }
   if (exchange) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
-                 moe(Role::exchange));
+                 moe(Role::exchange, true));
   }
   if (rectified && when == IrCompute::separate) {
     rectify("rectify", layer, moe(Role::rectify));
@@ -134,7 +136,9 @@ void StepModel::moe_forward(int layer) {
 
 void StepModel::moe_backward(int layer) {
   const int ordinal = moe_ordinal(layer);
-  const auto moe = [&](Role role) { return Spec{role, Pass::backward, ordinal, {}}; };
+  const auto moe = [&](Role role, bool to_tokens = false) {
+    return Spec{role, Pass::backward, ordinal, {}, to_tokens};
+  };
   const bool exchange = members(expert_group_).size() > 1;
   const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
@@ -160,7 +164,7 @@ void StepModel::moe_backward(int layer) {
   }
   if (exchange) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
-                 moe(Role::exchange));
+                 moe(Role::exchange, true));
   }
   if (rectified && when == IrCompute::separate) {
     rectify("rectify_backward", layer, moe(Role::rectify));

@@ -1,0 +1,160 @@
+#include "sim/step/ragged.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::step {
+
+using Direction = StepModel::Direction;
+
+RaggedTraffic::RaggedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
+    : model_(model),
+      routing_(routing),
+      experts_(model.scenario().experts),
+      members_(model.scenario().expert_parallel),
+      row_bytes_(std::llround(model.row_bytes())),
+      patterns_(routing.layers.size()) {}
+
+bool RaggedTraffic::is_uneven(int operation) const {
+  return model_.direction(operation) != Direction::none;
+}
+
+const std::int32_t* RaggedTraffic::rows_of(int layer, int gpu) const {
+  const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
+  return routed.kept_rows.data() + static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
+}
+
+void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
+  const int layer = model_.moe_layer(operation);
+  const bool to_tokens = model_.direction(operation) == Direction::to_tokens;
+  const int local = experts_ / members_;
+  for (int source = 0; source < members_; ++source) {
+    const std::int32_t* rows = rows_of(layer, group * members_ + source);
+    for (int owner = 0; owner < members_; ++owner) {
+      std::int64_t sum = 0;
+      for (int expert = 0; expert < local; ++expert) sum += *rows++;
+      (to_tokens ? bytes.at(owner, source) : bytes.at(source, owner)) = sum * row_bytes_;
+    }
+  }
+}
+
+int RaggedTraffic::pattern(int operation, int group) const {
+  const int layer = model_.moe_layer(operation);
+  std::vector<int>& pattern = patterns_[static_cast<std::size_t>(layer)];
+  if (pattern.empty()) {
+    const std::size_t bytes = sizeof(std::int32_t) * static_cast<std::size_t>(experts_) *
+                              static_cast<std::size_t>(members_);
+    std::unordered_map<std::string_view, int> known;
+    for (int first = 0; first < model_.scenario().gpus; first += members_) {
+      const std::string_view rows(reinterpret_cast<const char*>(rows_of(layer, first)), bytes);
+      pattern.push_back(known.try_emplace(rows, static_cast<int>(known.size())).first->second);
+    }
+  }
+  return pattern[static_cast<std::size_t>(group)];
+}
+
+// Of StepModel: what rows cost.
+
+Direction StepModel::direction(int operation) const {
+  const Spec& spec = specs_[static_cast<std::size_t>(operation)];
+  if (spec.role != Role::exchange) return Direction::none;
+  return spec.to_tokens ? Direction::to_tokens : Direction::to_experts;
+}
+
+int StepModel::moe_layer(int operation) const {
+  return specs_[static_cast<std::size_t>(operation)].moe_layer;
+}
+
+Picoseconds StepModel::price_of_rows(Role role, Pass pass, std::int64_t rows, int replica) {
+  std::vector<Picoseconds>& prices = row_prices_[{role, pass}];
+  const auto at = static_cast<std::size_t>(rows);
+  if (prices.size() <= at) prices.resize(at + at / 2 + 1, Picoseconds(-1));
+  if (prices[at] < Picoseconds(0)) prices[at] = price(recipe(role, pass, 0, rows), replica);
+  return prices[at];
+}
+
+// Permutation and combination: by the rows a GPU sends.
+void StepModel::price_kept(const Spec& spec, const routing::LayerRouting& layer, int replica,
+                           std::vector<Picoseconds>& per_rank) {
+  const Role role = spec.role == Role::dispatch ? Role::dispatch_rows : Role::combine_rows;
+  const auto experts = static_cast<std::size_t>(scenario_.experts);
+  per_rank.reserve(layer.kept_rows.size() / experts);
+  for (std::size_t first = 0; first < layer.kept_rows.size(); first += experts) {
+    std::int64_t rows = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) rows += layer.kept_rows[first + expert];
+    per_rank.push_back(price_of_rows(role, spec.pass, rows, replica));
+  }
+}
+
+// Expert FFNs: each expert of a GPU computes what all GPUs of the group send it.
+void StepModel::price_received(const Spec& spec, const routing::LayerRouting& layer, int replica,
+                               std::vector<Picoseconds>& per_rank) {
+  const auto experts = static_cast<std::size_t>(scenario_.experts);
+  const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
+  const std::size_t local = experts / members;
+  std::vector<std::int64_t> received(experts);
+  per_rank.reserve(layer.kept_rows.size() / experts);
+  for (std::size_t cell = 0; cell < layer.kept_rows.size();) {
+    received.assign(experts, 0);
+    for (std::size_t source = 0; source < members; ++source) {
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        received[expert] += layer.kept_rows[cell++];
+      }
+    }
+    for (std::size_t first = 0; first < experts; first += local) {
+      Picoseconds sum;
+      for (std::size_t expert = first; expert < first + local; ++expert) {
+        if (received[expert] == 0) continue;
+        sum += price_of_rows(Role::expert_rows, spec.pass, received[expert], replica);
+      }
+      per_rank.push_back(sum);
+    }
+  }
+}
+
+engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& routing, int replica) {
+  if (scenario_.dispatch == Dispatch::einsum) {
+    throw UsageError("--dispatch einsum: one-hot products need blocks of equal size; use index");
+  }
+  if (scenario_.router.rectification != routing::Rectification::none &&
+      scenario_.router.ir_compute == routing::IrCompute::grouped) {
+    throw UsageError("--ir-compute grouped: needs blocks of equal size; use separate or overlap");
+  }
+  if (priced_replica_ != replica) row_prices_.clear();
+  priced_replica_ = replica;
+  engine::Durations durations;
+  durations.uniform.resize(specs_.size());
+  durations.per_rank.resize(specs_.size());
+  for (std::size_t op = 0; op < specs_.size(); ++op) {
+    const Spec& spec = specs_[op];
+    if (spec.role == Role::fixed) {
+      durations.uniform[op] = price(spec.recipe, replica);
+      continue;
+    }
+    if (spec.role == Role::exchange) continue;
+    const routing::LayerRouting& layer = routing.layers[static_cast<std::size_t>(spec.moe_layer)];
+    std::vector<Picoseconds>& per_rank = durations.per_rank[op];
+    if (spec.role == Role::experts) {
+      price_received(spec, layer, replica, per_rank);
+    } else if (spec.role == Role::dispatch || spec.role == Role::combine) {
+      price_kept(spec, layer, replica, per_rank);
+    } else if (spec.role == Role::rectify) {
+      price_rows(spec, layer, replica, per_rank);
+    } else {
+      const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
+      durations.uniform[op] = price(recipe(spec.role, spec.pass, 0, rows), replica);
+    }
+    // Equal on all ranks: say so, for the sake of folding and memory.
+    const bool equal = std::all_of(per_rank.begin(), per_rank.end(),
+                                   [&](Picoseconds time) { return time == per_rank.front(); });
+    if (!per_rank.empty() && equal) {
+      durations.uniform[op] = per_rank.front();
+      std::vector<Picoseconds>().swap(per_rank);
+    }
+  }
+  return durations;
+}
+
+}  // namespace moesim::step

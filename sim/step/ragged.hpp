@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <string_view>
+#include <vector>
+
+#include "sim/engine/program.hpp"
+#include "sim/routing/routing_simulation.hpp"
+#include "sim/step/step_model.hpp"
+
+namespace moesim::step {
+
+// What the GPUs of each expert-parallel group send each other in the all-to-alls of a step without
+// padding: the rows that routing keeps, of `row_bytes` each, to the GPUs of their experts (expert e
+// on rank e / (E / P) of the group), and back. Refers to both arguments.
+class RaggedTraffic final : public engine::Traffic {
+ public:
+  // `routing` has kept_rows [gpu, expert] for every MoE layer of the model.
+  RaggedTraffic(const StepModel& model, const routing::ReplicaRouting& routing);
+
+  bool is_uneven(int operation) const override;
+  void fill(int operation, int group, ByteMatrix& bytes) const override;
+  // Groups whose GPUs keep the same rows, expert by expert. Looks for them when first asked about a
+  // layer.
+  int pattern(int operation, int group) const override;
+
+ private:
+  const std::int32_t* rows_of(int layer, int gpu) const;
+
+  const StepModel& model_;
+  const routing::ReplicaRouting& routing_;
+  int experts_ = 0;
+  int members_ = 0;
+  std::int64_t row_bytes_ = 0;
+  mutable std::vector<std::vector<int>> patterns_;  // [layer][group], empty: not looked for yet
+};
+
+}  // namespace moesim::step

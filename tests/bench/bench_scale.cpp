@@ -1,0 +1,139 @@
+// The cost of simulating one training step of a 32-layer MoE (Mixtral's layers with 64 experts, EP
+// 64, dropless, skewed counts of their own on every layer and rank), through the fast network.
+//   step/gpus        nothing folded: every rank simulated
+//   step_folded/gpus all expert-parallel groups have the counts of the first: found and folded
+//   step_balanced/gpus every expert gets the same
+//   scenarios/threads 64 GPUs, counts drawn anew for each
+// A step counts the durations of all operations from the counts, and the schedule; the counts are
+// given. Scenarios also count drawing them. run_scale draws the plot.
+#include <benchmark/benchmark.h>
+
+#include <sys/resource.h>
+
+#include <memory>
+#include <thread>
+
+#include "sim/cluster/placement.hpp"
+#include "sim/engine/dataflow.hpp"
+#include "sim/network/cluster_topology.hpp"
+#include "sim/step/ragged.hpp"
+#include "sim/study/options.hpp"
+#include "tests/support/skewed_counts.hpp"
+
+namespace moesim {
+namespace {
+
+constexpr int experts = 64;
+constexpr double skew = 0.5;
+
+step::Scenario scenario_of(int gpus) {
+  study::DocumentCache documents;
+  return study::resolve({{"model", "mixtral-8x7b"},
+                         {"profile", "h100-sxm"},
+                         {"cluster", "hgx-h100"},
+                         {"gpus", std::to_string(gpus)},
+                         {"experts", std::to_string(experts)},
+                         {"expert-parallel", std::to_string(experts)},
+                         {"router", "top2"},
+                         {"micro-batch", "1"},
+                         {"replicas", "1"}},
+                        documents);
+}
+
+// One job, ready to be simulated with any counts.
+struct Job {
+  explicit Job(int gpus)
+      : scenario(scenario_of(gpus)),
+        model(scenario),
+        topology(network::topology_of(*scenario.cluster, cluster::contiguous_placement(gpus))),
+        clock(topology) {}
+
+  Picoseconds step(const routing::ReplicaRouting& routing, engine::Folding folding) {
+    const step::RaggedTraffic traffic(model, routing);
+    const engine::Durations durations = model.ragged_durations(routing, step::StepModel::no_errors);
+    const engine::Schedule schedule =
+        engine::run_alone(model.program(), durations, {&traffic, &clock}, folding);
+    return schedule.end_of(schedule.slowest_rank());
+  }
+  std::int64_t rows() const { return scenario.tokens_per_gpu * scenario.router.top_k; }
+
+  step::Scenario scenario;
+  step::StepModel model;
+  network::Topology topology;
+  network::PortClock clock;
+};
+
+double peak_gib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
+}
+
+enum class Counts { each_its_own, one_group_alike, balanced };
+
+void measure(benchmark::State& state, Counts counts, engine::Folding folding) {
+  const int gpus = static_cast<int>(state.range(0));
+  Job job(gpus);
+  const support::SkewedCounts source(experts, job.rows(), counts == Counts::balanced ? 0 : skew, 1);
+  const routing::ReplicaRouting routing = source.draw(
+      job.scenario.model->moe_layers(), gpus, 0,
+      counts == Counts::each_its_own ? 0 : counts == Counts::one_group_alike ? experts : 1);
+  Picoseconds step;
+  for ([[maybe_unused]] auto iteration : state) {
+    step = job.step(routing, folding);
+    benchmark::DoNotOptimize(step);
+  }
+  state.counters["step_ms"] = step.ms();
+  state.counters["peak_gib"] = peak_gib();
+}
+
+void step(benchmark::State& state) {
+  measure(state, Counts::each_its_own, engine::Folding::off);
+}
+void step_folded(benchmark::State& state) {
+  measure(state, Counts::one_group_alike, engine::Folding::on);
+}
+void step_balanced(benchmark::State& state) {
+  measure(state, Counts::balanced, engine::Folding::on);
+}
+
+void scenarios(benchmark::State& state) {
+  constexpr int count = 10'000;
+  const auto threads = static_cast<int>(state.range(0));
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (int thread = 0; thread < threads; ++thread) jobs.push_back(std::make_unique<Job>(experts));
+  const support::SkewedCounts source(experts, jobs.front()->rows(), skew, 1);
+  std::vector<double> steps(count);
+  for ([[maybe_unused]] auto iteration : state) {
+    std::vector<std::thread> workers;
+    for (int thread = 0; thread < threads; ++thread) {
+      workers.emplace_back([&, thread] {
+        Job& job = *jobs[static_cast<std::size_t>(thread)];
+        for (int number = thread; number < count; number += threads) {
+          const auto routing = source.draw(job.scenario.model->moe_layers(), experts,
+                                           static_cast<std::uint32_t>(number));
+          steps[static_cast<std::size_t>(number)] = job.step(routing, engine::Folding::off).ms();
+        }
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+  }
+  double sum = 0;
+  for (const double ms : steps) sum += ms;
+  state.counters["mean_step_ms"] = sum / count;
+}
+
+void sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgName("gpus")->RangeMultiplier(4)->Range(64, 16384)->Unit(benchmark::kMillisecond);
+}
+
+BENCHMARK(step)->Apply(sizes);
+BENCHMARK(step_folded)->Apply(sizes);
+BENCHMARK(step_balanced)->Apply(sizes);
+BENCHMARK(scenarios)->ArgName("threads")->Arg(1)->Arg(2)->Iterations(1)->UseRealTime()->Unit(
+    benchmark::kSecond);
+
+}  // namespace
+}  // namespace moesim
+
+BENCHMARK_MAIN();

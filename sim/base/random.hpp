@@ -13,6 +13,7 @@ enum class Purpose : std::uint32_t {
   curve_residual = 4,
   bootstrap = 5,
   test_data = 6,
+  measurement = 7,
 };
 
 // The address of a random stream. Streams are counter-based (Philox 4x32-10, Salmon et al. 2011):

@@ -1,0 +1,202 @@
+#include "sim/network/flow_times.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "sim/base/error.hpp"
+#include "sim/network/flow_folding.hpp"
+#include "sim/network/flow_solver.hpp"
+#include "sim/network/flow_table.hpp"
+#include "sim/network/transfers.hpp"
+
+namespace moesim::network {
+namespace {
+
+constexpr std::int64_t latest = std::numeric_limits<std::int64_t>::max();
+
+void check_flow(const Topology& topology, const Flow& flow) {
+  const auto outside = [&](int rank) { return rank < 0 || rank >= topology.ranks(); };
+  if (outside(flow.source) || outside(flow.destination)) {
+    throw UsageError(fmt::format("flow from rank {} to rank {}: the topology has ranks 0 to {}",
+                                 flow.source, flow.destination, topology.ranks() - 1));
+  }
+  if (flow.bytes < 0) {
+    throw UsageError(fmt::format("flow from rank {} to rank {}: {} bytes: must be 0 or more",
+                                 flow.source, flow.destination, flow.bytes));
+  }
+}
+
+// Collects flows, and the results of those that send nothing.
+class Collector {
+ public:
+  Collector(const Topology& topology, std::size_t flows) : topology_(topology) {
+    check(topology);
+    if (flows >= std::numeric_limits<std::uint32_t>::max()) {
+      throw UsageError(fmt::format("network: {} flows in one simulation are too many", flows));
+    }
+    table.route_links = longest_route(topology);
+    table.capacity = link_capacities(topology);
+    times.finish.resize(flows);
+    times.rank_finish.resize(static_cast<std::size_t>(topology.ranks()));
+  }
+
+  void reserve(std::size_t flows) {
+    table.bytes.reserve(flows);
+    table.entry.reserve(flows);
+    table.origin.reserve(flows);
+    table.hops.reserve(flows);
+    table.links.reserve(flows * table.route_links);
+  }
+
+  void add(const Flow& flow, std::size_t origin) {
+    if (flow.bytes == 0 || flow.source == flow.destination) {
+      times.finish[origin] = flow.start;
+      arrive(flow.source, flow.start);
+      return;
+    }
+    const Route route = topology_.route(flow.source, flow.destination);
+    const std::int64_t latency = topology_.latency(route).count;
+    if (flow.start.count > latest - latency) {
+      throw Error("network: a flow starts later than simulated time reaches");
+    }
+    table.bytes.push_back(flow.bytes);
+    table.entry.push_back(flow.start.count + latency);
+    table.origin.push_back(static_cast<std::uint32_t>(origin));
+    table.hops.push_back(static_cast<std::uint8_t>(route.size()));
+    table.links.insert(table.links.end(), route.begin(), route.end());
+    table.links.resize(table.bytes.size() * table.route_links);
+  }
+
+  void arrive(int rank, Picoseconds time) {
+    Picoseconds& finish = times.rank_finish[static_cast<std::size_t>(rank)];
+    finish = std::max(finish, time);
+  }
+
+  FlowTable table;
+  FlowTimes times;
+
+ private:
+  const Topology& topology_;
+};
+
+// Calls `ended(flow, time)` for every flow.
+template <typename Enter, typename Ended>
+void run(Transfers& transfers, std::size_t flows, Enter&& enter, Ended&& ended,
+         FlowCounts& counts) {
+  for (std::size_t flow = 0; flow < flows; ++flow) enter(static_cast<std::uint32_t>(flow));
+  while (const Transfers::Ends* ends = transfers.next()) {
+    for (const std::uint32_t flow : ends->flows) ended(flow, Picoseconds(ends->time));
+    transfers.take();
+  }
+  const Transfers::Counts made = transfers.counts();
+  counts.classes = static_cast<std::int64_t>(flows);
+  counts.events = made.events;
+  counts.level_changes = made.levels.changes;
+  counts.evaluations = made.levels.evaluations;
+  counts.fillings = made.levels.fillings;
+  counts.moves = made.moves;
+}
+
+void run_folded(const FlowTable& table, const Folding& folding, FlowTimes& times) {
+  std::vector<Picoseconds> ends(folding.classes.size());
+  std::size_t most_hops = 1;
+  for (const Folding::Class& one : folding.classes) {
+    most_hops = std::max(most_hops, one.route.size());
+  }
+  Transfers transfers(folding.capacity, most_hops);
+  const auto enter = [&](std::uint32_t which) {
+    const Folding::Class& one = folding.classes[which];
+    transfers.enter(which, static_cast<double>(one.bytes), one.entry, one.route);
+  };
+  run(
+      transfers, folding.classes.size(), enter,
+      [&](std::uint32_t which, Picoseconds time) { ends[which] = time; }, times.counts);
+  for (std::size_t flow = 0; flow < table.size(); ++flow) {
+    times.finish[table.origin[flow]] = ends[folding.class_of[flow]];
+  }
+}
+
+void run_plain(const FlowTable& table, FlowTimes& times) {
+  Transfers transfers(table.capacity, table.route_links);
+  std::vector<Hop> hops;
+  const auto enter = [&](std::uint32_t flow) {
+    hops_of(table.route(flow), hops);
+    transfers.enter(flow, static_cast<double>(table.bytes[flow]), table.entry[flow], hops);
+  };
+  run(
+      transfers, table.size(), enter,
+      [&](std::uint32_t flow, Picoseconds time) { times.finish[table.origin[flow]] = time; },
+      times.counts);
+}
+
+void run_table(const FlowTable& table, const FlowOptions& options, FlowTimes& times) {
+  times.counts.flows = static_cast<std::int64_t>(table.size());
+  const std::optional<Folding> folding = options.fold ? fold(table) : std::nullopt;
+  if (folding) {
+    run_folded(table, *folding, times);
+  } else {
+    run_plain(table, times);
+  }
+  for (const Picoseconds time : times.finish) times.makespan = std::max(times.makespan, time);
+}
+
+}  // namespace
+
+FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
+                    const FlowOptions& options) {
+  Collector collector(topology, flows.size());
+  for (const Flow& flow : flows) check_flow(topology, flow);
+  collector.reserve(flows.size());
+  for (std::size_t index = 0; index < flows.size(); ++index) collector.add(flows[index], index);
+  run_table(collector.table, options, collector.times);
+  for (std::size_t index = 0; index < flows.size(); ++index) {
+    const Flow& flow = flows[index];
+    if (flow.bytes == 0 || flow.source == flow.destination) continue;
+    collector.arrive(flow.source, collector.times.finish[index]);
+    collector.arrive(flow.destination, collector.times.finish[index]);
+  }
+  return std::move(collector.times);
+}
+
+FlowTimes run_exchange(const Topology& topology, const ByteMatrix& bytes,
+                       std::span<const Picoseconds> start, const FlowOptions& options) {
+  const int ranks = topology.ranks();
+  if (bytes.ranks() != ranks) {
+    throw UsageError(
+        fmt::format("byte matrix: {} ranks, but the topology has {}", bytes.ranks(), ranks));
+  }
+  if (!start.empty() && start.size() != static_cast<std::size_t>(ranks)) {
+    throw UsageError(fmt::format("start times: {} for {} ranks", start.size(), ranks));
+  }
+  const std::size_t pairs = static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
+  Collector collector(topology, pairs);
+  collector.reserve(pairs);
+  const auto begin = [&](int rank) {
+    return start.empty() ? Picoseconds() : start[static_cast<std::size_t>(rank)];
+  };
+  std::size_t pair = 0;
+  for (int source = 0; source < ranks; ++source) {
+    for (int destination = 0; destination < ranks; ++destination) {
+      const Flow flow{source, destination, bytes.at(source, destination), begin(source)};
+      if (flow.bytes < 0) check_flow(topology, flow);
+      collector.add(flow, pair++);
+    }
+  }
+  FlowTimes& times = collector.times;
+  run_table(collector.table, options, times);
+  pair = 0;
+  for (int source = 0; source < ranks; ++source) {
+    for (int destination = 0; destination < ranks; ++destination, ++pair) {
+      if (source == destination || bytes.at(source, destination) == 0) continue;
+      collector.arrive(source, times.finish[pair]);
+      collector.arrive(destination, times.finish[pair]);
+    }
+  }
+  return std::move(times);
+}
+
+}  // namespace moesim::network

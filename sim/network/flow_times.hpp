@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/base/byte_matrix.hpp"
+#include "sim/network/flow.hpp"
+#include "sim/network/topology.hpp"
+
+namespace moesim::network {
+
+struct FlowOptions {
+  // Simulate flows that are provably alike as one: see fold(). The times are the same.
+  bool fold = true;
+};
+
+// What it took to find the times.
+struct FlowCounts {
+  std::int64_t flows = 0;          // with something to send to another rank
+  std::int64_t classes = 0;        // of flows that are alike; flows when nothing was folded
+  std::int64_t events = 0;         // different times at which flows enter or end
+  std::int64_t level_changes = 0;  // of a link: all flows it holds back change their rate
+  std::int64_t evaluations = 0;    // of a link's level
+  std::int64_t fillings = 0;       // of all levels anew
+  std::int64_t moves = 0;          // of a flow from one link that holds it back to another
+};
+
+// When flows end, under max-min shares.
+struct FlowTimes {
+  std::vector<Picoseconds> finish;  // [flow], or [source * ranks + destination] of an exchange
+  Picoseconds makespan;             // the last of them
+  // For each rank, the later of its last byte sent and received; its latest start if it has none.
+  std::vector<Picoseconds> rank_finish;
+  FlowCounts counts;
+};
+
+// Throws UsageError for ranks that the topology does not have and bytes below 0, Error as
+// check(topology) does.
+FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
+                    const FlowOptions& options = {});
+
+// Every message of a byte matrix at once, each from the start of its source: one per rank, or empty
+// for all at 0. The diagonal is not sent. Throws UsageError for a matrix or starts of another size
+// than the topology too.
+FlowTimes run_exchange(const Topology& topology, const ByteMatrix& bytes,
+                       std::span<const Picoseconds> start = {}, const FlowOptions& options = {});
+
+}  // namespace moesim::network

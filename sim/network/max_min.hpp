@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace moesim::network {
+
+// One link of a flow's route. A flow that stands for several counts as `weight` flows there.
+struct Hop {
+  int link = 0;
+  float weight = 1;
+};
+
+// Max-min shares of link capacities among flows that come and go.
+//
+// The level x_L of a link is the rate of the flows it holds back: the root of
+//     sum over its flows f of w_f min(x, m_f) = c_L,
+// where m_f is the least level among the other links of f; a link that its flows cannot fill has
+// an infinite level. A flow's rate is the least level of its route. These equations say that every
+// flow has a saturated link on which no flow is faster, which is max-min fairness, and their
+// solution in rates is unique (Bertsekas, Gallager: Data Networks, 6.5.2). x_L depends on lower
+// levels only. So after flows came or went, only links are looked at whose own flows changed or
+// below whose level another changed, lowest first; links are evaluated until every one fits its
+// equation, in whatever order, and the solution is then the one. Should they take too many turns,
+// all levels are computed anew by progressive filling, as they are for large changes.
+class MaxMin {
+ public:
+  static constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+  struct Change {
+    int link;
+    double level_before;
+  };
+  struct Counts {
+    std::int64_t evaluations = 0;  // of a link's level
+    std::int64_t changes = 0;      // of a link's level
+    std::int64_t fillings = 0;     // of all levels
+  };
+
+  // Capacities are positive; routes have at most `route_links` different links.
+  MaxMin(std::vector<double> capacities, std::size_t route_links);
+
+  // `flow` is a small number that is not in use. `route` names each link once. The levels are those
+  // before the change until settle() is called.
+  void add(std::uint32_t flow, std::span<const Hop> route);
+  void remove(std::uint32_t flow);
+  // Makes the levels right and lists the links whose level changed, each once.
+  void settle();
+  const std::vector<Change>& changes() const { return changes_; }
+
+  std::size_t links() const { return capacity_.size(); }
+  std::size_t flows() const { return flows_; }
+  double level(int link) const { return level_[static_cast<std::size_t>(link)]; }
+  // The flows over a link, in no particular order.
+  const std::vector<std::uint32_t>& flows_over(int link) const {
+    return users_[static_cast<std::size_t>(link)].flow;
+  }
+  // The link that holds a flow back; `preferred` if that is one of them.
+  int bottleneck(std::uint32_t flow, int preferred) const;
+  const Counts& counts() const { return counts_; }
+
+ private:
+  static constexpr std::uint32_t many = std::numeric_limits<std::uint32_t>::max();
+
+  // The flows of one link, by place. `other` is the second link of a route of two, the link beyond
+  // all (level unlimited) for a route of one, `many` for a longer route.
+  struct Users {
+    std::vector<std::uint32_t> flow, other;
+    std::vector<float> weight;
+    double total = 0;  // of the weights
+  };
+  struct Place {
+    std::uint32_t link;
+    std::uint32_t place;
+  };
+  struct Candidate {
+    double key;
+    std::uint32_t link;
+    bool operator<(const Candidate& right) const {  // the heap's top is the lowest
+      return key != right.key ? key > right.key : link > right.link;
+    }
+  };
+
+  void mark(std::uint32_t link);
+  void set_level(std::uint32_t link, double level);
+  double least_other_level(std::uint32_t flow, std::uint32_t link) const;
+  double evaluate(std::uint32_t link);
+  void push(std::uint32_t link);
+  bool repair();
+  void spread(std::uint32_t link, double lower, bool rising);
+  void fill();
+  void saturate(std::uint32_t link);
+  void list_changes();
+
+  std::vector<double> capacity_;
+  std::vector<double> level_;  // [links + 1], the last is the link beyond all
+  std::vector<Users> users_;
+  std::size_t route_links_;
+  std::vector<Place> places_;         // [flow, hop]
+  std::vector<std::uint8_t> length_;  // [flow] of its route
+  std::size_t flows_ = 0;
+  std::size_t touched_ = 0;  // flows added and removed since settle()
+
+  std::vector<std::uint32_t> marked_;
+  std::vector<std::uint8_t> is_marked_, is_changed_;
+  std::vector<Change> changes_;
+  std::vector<Candidate> heap_;
+  std::vector<double> others_;          // scratch of evaluate()
+  std::vector<double> left_, waiting_;  // scratch of fill(): capacity, weights without a rate
+  Counts counts_;
+};
+
+}  // namespace moesim::network

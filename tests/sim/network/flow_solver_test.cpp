@@ -1,0 +1,242 @@
+#include "sim/network/flow_solver.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/network/flow_times.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/topologies.hpp"
+
+using namespace moesim;
+using namespace moesim::network;
+using namespace moesim::support;
+
+namespace {
+
+// The known answers are given to 1 ns.
+void require_us(Picoseconds time, double microseconds) {
+  INFO(time.us() << " us, not " << microseconds);
+  REQUIRE(std::abs(time.us() - microseconds) < 1e-3);
+}
+
+double mean_finish_us(const FlowTimes& times, int ranks) {
+  double sum = 0;
+  for (int source = 0; source < ranks; ++source) {
+    for (int destination = 0; destination < ranks; ++destination) {
+      if (source == destination) continue;
+      sum += times.finish[static_cast<std::size_t>(source * ranks + destination)].us();
+    }
+  }
+  return sum / (ranks * (ranks - 1));
+}
+
+ByteMatrix uneven_four() {
+  const std::int64_t mebibytes[4][4] = {{0, 5, 3, 4}, {3, 0, 3, 0}, {4, 0, 0, 0}, {6, 0, 8, 0}};
+  return matrix_of(
+      4, [&](int source, int destination) { return mib * mebibytes[source][destination]; });
+}
+
+// Links of bandwidths in B/s and no latency: up and down of every rank.
+Topology ports(const std::vector<double>& up, const std::vector<double>& down) {
+  Topology topology = crossbar(static_cast<int>(up.size()), Bandwidth(1), Picoseconds(0));
+  for (std::size_t rank = 0; rank < up.size(); ++rank) {
+    topology.links[2 * rank].bandwidth = Bandwidth(up[rank]);
+    topology.links[2 * rank + 1].bandwidth = Bandwidth(down[rank]);
+  }
+  return topology;
+}
+
+struct Row {
+  int ranks;
+  double switch_uniform, switch_zipf1, node8_uniform, node8_zipf1, tree2_uniform, tree2_zipf1;
+};
+
+}  // namespace
+
+// Four ranks, rates in ports (c = 50e9 B/s), MiB left. Ports: up 0 {01 02 03}, up 3 {30 32},
+// down 0 {10 20 30}, down 2 {02 12 32}.
+// The port bound is that of the busiest port, up 3 or down 2 with 14 MiB: 1 + 14 MiB / c = 294.601.
+// Max-min: rates 1/3 on up 0, down 0 and down 2; so 32 and 30 get 1/3 each and up 3 is not full.
+// It takes 17 MiB / c = 356.516 us, the time of up 3's 14 MiB at the rates it gets.
+TEST_CASE("flows share by max-min where ports wait for each other") {
+  const Topology topology = switch_of(4);
+  const FlowTimes times = run_exchange(topology, uneven_four());
+  require_us(times.makespan, 357.516);
+  const double finish[] = {315.573, 252.658, 357.516, 357.516};
+  for (std::size_t rank = 0; rank < 4; ++rank) require_us(times.rank_finish[rank], finish[rank]);
+
+  const std::vector<Picoseconds> start = {Picoseconds(0), Picoseconds(50 * ps_per_us),
+                                          Picoseconds(0), Picoseconds(100 * ps_per_us)};
+  require_us(run_exchange(topology, uneven_four(), start).makespan, 413.164);
+}
+
+TEST_CASE("routed bytes, every flow of its own size, end on average as known") {
+  const double mean[] = {132.489, 267.623, 544.406, 1102.873};
+  int ranks = 8;
+  for (const double known : mean) {
+    const FlowTimes times = run_exchange(switch_of(ranks), routed(ranks));
+    INFO(ranks << " ranks: " << mean_finish_us(times, ranks));
+    CHECK(std::abs(mean_finish_us(times, ranks) - known) < 1e-3);
+    CHECK(times.counts.classes == times.counts.flows);
+    ranks *= 2;
+  }
+}
+
+// The busiest link decides. Switch, uniform: latency + (N - 1) MiB / 50e9. Zipf1: latency +
+// (N - 1) N MiB w_0 / sum w / 50e9, the port of rank 0. Node8, uniform: at N = 8 the inner port,
+// 1 us + 7 MiB / 450e9, above it the NIC, 2 us + (N - 8) MiB / 50e9. Tree2, uniform: from N = 32
+// on the leaf, 1 us + 16 (N - 16) MiB / 400e9.
+TEST_CASE("bursts of one busiest link take the port bound") {
+  const Row rows[] = {
+      {8, 147.801, 433.107, 17.311, 49.012, 147.801, 433.107},
+      {16, 315.573, 1489.781, 169.772, 796.016, 315.573, 1489.781},
+      {32, 651.117, 5126.976, 505.316, 3970.497, 672.089, 5126.976},
+      {64, 1322.206, 17825.434, 1176.405, 15845.941, 2014.266, 17825.434},
+  };
+  for (const Row& row : rows) {
+    for (const bool folded : {true, false}) {
+      INFO(row.ranks << " ranks, folded " << folded);
+      const auto makespan = [&](const Topology& topology, const ByteMatrix& bytes) {
+        return run_exchange(topology, bytes, {}, {folded}).makespan;
+      };
+      require_us(makespan(switch_of(row.ranks), uniform(row.ranks)), row.switch_uniform);
+      require_us(makespan(switch_of(row.ranks), zipf1(row.ranks)), row.switch_zipf1);
+      require_us(makespan(node8(row.ranks), uniform(row.ranks)), row.node8_uniform);
+      require_us(makespan(node8(row.ranks), zipf1(row.ranks)), row.node8_zipf1);
+      require_us(makespan(tree2(row.ranks), uniform(row.ranks)), row.tree2_uniform);
+      require_us(makespan(tree2(row.ranks), zipf1(row.ranks)), row.tree2_zipf1);
+    }
+  }
+}
+
+TEST_CASE("a uniform burst folds to one class of flows") {
+  const FlowTimes times = run_exchange(switch_of(32), uniform(32));
+  CHECK(times.counts.flows == 32 * 31);
+  CHECK(times.counts.classes == 1);
+  const FlowTimes plain = run_exchange(switch_of(32), uniform(32), {}, {.fold = false});
+  CHECK(plain.counts.classes == 32 * 31);
+  CHECK(plain.finish == times.finish);
+}
+
+// Flows 3->2 of 2 B, 3->0 of 2, 0->2 of 5; up 3 and down 0 of 2 B/s, down 2 of 3, up 0 of 2.
+// At 2 B/s up 3 gives 1 to each of its flows, and 0->2 gets 2 of down 2's 3. Both 3->* end at 2 s
+// with 1 byte of 0->2 left, which takes 1/2 s: 5/2.
+// At 3 B/s all links are full at 3/2: 3->2 and 0->2 share down 2, 3->0 gets 3/2 of up 3. At 4/3 s
+// the 2-byte flows are over, 0->2 has 3 B left and runs at 2 B/s: 4/3 + 3/2 = 17/6.
+TEST_CASE("raising one link's bandwidth can lengthen an exchange") {
+  const std::vector<Flow> flows = {{3, 2, 2, {}}, {3, 0, 2, {}}, {0, 2, 5, {}}};
+  const auto seconds = [&](double up3) {
+    return run_flows(ports({2, 9, 9, up3}, {2, 9, 3, 9}), flows).makespan;
+  };
+  CHECK(seconds(2) == Picoseconds(2500000000000));
+  CHECK(seconds(3) == Picoseconds(2833333333333));
+}
+
+TEST_CASE("a port for both directions counts twice what passes it twice") {
+  Topology topology = crossbar(3, Bandwidth(100), Picoseconds(0));
+  for (std::size_t rank = 0; rank < 3; ++rank) {  // one medium for all
+    topology.outer.port_up[rank] = topology.outer.port_down[rank] = 0;
+  }
+  const std::vector<Flow> flows = {{0, 1, 100, {}}, {1, 2, 100, {}}};
+  // 400 bytes pass the medium of 100 B/s.
+  for (const bool folded : {true, false}) {
+    CHECK(run_flows(topology, flows, {folded}).makespan == Picoseconds(4000000000000));
+  }
+}
+
+TEST_CASE("flows may start after the ends of others were taken") {
+  const Topology topology = crossbar(3, Bandwidth(1e6), Picoseconds(1000));  // 1 B/us; 2 ns
+  FlowSolver solver(topology);
+  CHECK_FALSE(solver.next());
+  CHECK(solver.start({0, 1, 100, Picoseconds(0)}) == 0);
+  CHECK(solver.next()->time == Picoseconds(100002000));
+  // A second flow of the same sender at 50 us: 50 bytes are left of the first, both run at 1/2.
+  CHECK(solver.start({0, 2, 80, Picoseconds(50 * ps_per_us)}) == 1);
+  REQUIRE(solver.next()->flow == 0);
+  CHECK(solver.next()->time == Picoseconds(150002000));
+  solver.take();
+  // 30 bytes left of the second. The third shares down 2: 30 us later both have 15 and 85 left.
+  CHECK(solver.start({1, 2, 100, Picoseconds(150002000)}) == 2);
+  CHECK(solver.next()->time == Picoseconds(150002000 + 2000 + 59996000));
+  solver.take();
+  REQUIRE(solver.next()->flow == 2);
+  solver.take();
+  CHECK_FALSE(solver.next());
+}
+
+// Between looking at the next end, which lets in the flows that enter before it, and taking it, a
+// flow may start that enters before those.
+TEST_CASE("looking ahead does not bind") {
+  const Topology topology = crossbar(4, Bandwidth(1e6), Picoseconds(0));
+  const std::vector<Flow> flows = {{0, 1, 40, Picoseconds(0)},
+                                   {0, 2, 100, Picoseconds(20 * ps_per_us)},
+                                   {3, 1, 50, Picoseconds(30 * ps_per_us)},
+                                   {0, 3, 10, Picoseconds(10 * ps_per_us)},
+                                   {2, 1, 7, Picoseconds(5 * ps_per_us)}};
+  const FlowTimes expected = run_flows(topology, flows);
+  FlowSolver solver(topology);
+  for (const Flow& flow : flows) {
+    solver.start(flow);
+    solver.next();
+  }
+  int ends = 0;
+  for (; const auto end = solver.next(); solver.take(), ++ends) {
+    CHECK(end->time == expected.finish[static_cast<std::size_t>(end->flow)]);
+  }
+  CHECK(ends == 5);
+}
+
+TEST_CASE("flows that end together come in the order of their numbers") {
+  const Topology topology = crossbar(4, Bandwidth(1e6), Picoseconds(0));
+  FlowSolver solver(topology);
+  solver.start({2, 3, 10, Picoseconds(0)});
+  solver.start({0, 1, 10, Picoseconds(0)});
+  solver.start({1, 1, 99, Picoseconds(10 * ps_per_us)});  // to itself: ends at its start
+  solver.start({3, 0, 0, Picoseconds(3 * ps_per_us)});
+  std::vector<int> order;
+  for (; const auto end = solver.next(); solver.take()) order.push_back(end->flow);
+  CHECK(order == std::vector<int>{3, 0, 1, 2});
+}
+
+TEST_CASE("an exchange of nothing ends at its start") {
+  const std::vector<Picoseconds> start = {Picoseconds(5), Picoseconds(7)};
+  ByteMatrix bytes(2);
+  bytes.at(1, 1) = 100;  // a copy on the rank
+  const FlowTimes times = run_exchange(switch_of(2), bytes, start);
+  CHECK(times.rank_finish == start);
+  CHECK(times.makespan == Picoseconds(7));
+  CHECK(times.counts.flows == 0);
+}
+
+TEST_CASE("what cannot be simulated is refused with a reason") {
+  const Topology topology = switch_of(4);
+  const auto flow = [&](Flow one) { return run_flows(topology, {&one, 1}); };
+  CHECK_THROWS_WITH(flow({0, 4, 1, {}}), ContainsSubstring("ranks 0 to 3"));
+  CHECK_THROWS_WITH(flow({-1, 0, 1, {}}), ContainsSubstring("rank -1"));
+  CHECK_THROWS_WITH(flow({0, 1, -1, {}}), ContainsSubstring("-1 bytes"));
+  ByteMatrix bytes(4);
+  bytes.at(2, 1) = -5;
+  CHECK_THROWS_WITH(run_exchange(topology, bytes), ContainsSubstring("from rank 2 to rank 1"));
+  CHECK_THROWS_WITH(run_exchange(topology, ByteMatrix(3)), ContainsSubstring("3 ranks"));
+  const std::vector<Picoseconds> three(3);
+  CHECK_THROWS_WITH(run_exchange(topology, ByteMatrix(4), three), ContainsSubstring("3 for 4"));
+
+  FlowSolver solver(topology);
+  CHECK_THROWS_AS(solver.start({0, 9, 1, {}}), UsageError);
+  CHECK_THROWS_AS(solver.start({0, 1, -1, {}}), UsageError);
+  solver.start({0, 1, 1000, {}});
+  solver.next();
+  solver.take();
+  CHECK_THROWS_WITH(solver.start({0, 1, 1, {}}), ContainsSubstring("before the simulation's time"));
+
+  // 2^62 bytes at 1 B/s take longer than 2^63 ps.
+  const Topology slow = crossbar(2, Bandwidth(1), Picoseconds(0));
+  const Flow endless{0, 1, std::int64_t{1} << 62, {}};
+  CHECK_THROWS_WITH(run_flows(slow, {&endless, 1}), ContainsSubstring("106 days"));
+  Topology broken = switch_of(2);
+  broken.links[1].bandwidth = Bandwidth(0);
+  CHECK_THROWS_WITH(FlowSolver(broken), ContainsSubstring("carries nothing"));
+}

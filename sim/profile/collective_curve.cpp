@@ -43,7 +43,7 @@ Collective read_collective(const Node& node, const std::string& key) {
   node.fail("expected all-to-all, all-reduce, all-gather or reduce-scatter", key);
 }
 
-CollectiveCurve::CollectiveCurve(const Node& node)
+CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
     : kind_(read_collective(node, "op")),
       nccl_(node.at("params").text("nccl")),
       is_default_(node.boolean_or("default", false)),
@@ -61,12 +61,36 @@ CollectiveCurve::CollectiveCurve(const Node& node)
     }
   }
   if (branches_.empty()) node.fail("expected at least one GPU count", "branches");
+  if (const auto law = node.find("law")) add_law(*law, links);
+}
+
+void CollectiveCurve::add_law(const Node& law, const NodeLinks& links) {
+  const std::int64_t up_to = law.positive_integer("up_to");
+  const int measured = branches_.back().gpus;
+  if (up_to <= measured) {
+    law.fail(fmt::format("expected more than the {} GPUs of the last branch", measured), "up_to");
+  }
+  constexpr std::int64_t most = 1024;  // GPUs that one NVLink domain could hold, and more
+  if (up_to > most) law.fail(fmt::format("expected at most {}", most), "up_to");
+  std::vector<CountCurve> fewer;
+  for (const Branch& branch : branches_) fewer.push_back({branch.gpus, branch.curve});
+  const Residual residual(law.at("residual"));
+  if (residual.by() != "bytes") law.at("residual").fail("expected \"bytes\"", "by");
+  for (int gpus = measured + 1; gpus <= up_to; ++gpus) {
+    // The law is checked over one doubling of the GPU count.
+    const double doublings = std::log2(static_cast<double>(gpus) / measured) - 1;
+    branches_.push_back({gpus,
+                         Origin::derived,
+                         among_more_gpus(kind_, links, fewer, gpus),
+                         {residual},
+                         std::max(doublings, 0.0)});
+  }
 }
 
 CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
   const std::int64_t gpus = node.positive_integer("gpus");
   if (gpus < 2) node.fail("expected at least 2: one GPU does not communicate", "gpus");
-  Branch branch{static_cast<int>(gpus), read_origin(node, "origin"), SizeCurve(node), {}};
+  Branch branch{static_cast<int>(gpus), read_origin(node, "origin"), SizeCurve(node), {}, 0};
   if (const auto own = node.find("residual")) branch.own_residual.emplace_back(*own);
   return branch;
 }
@@ -91,7 +115,7 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes) const {
   const Residual& residual = branch.own_residual.empty() ? residual_ : branch.own_residual.front();
   const double time_us = branch.curve.time_us(bytes);
   Estimate estimate;
-  residual.apply(time_us, bytes, widening(outside ? away : 0), estimate);
+  residual.apply(time_us, bytes, widening((outside ? away : 0) + branch.doublings), estimate);
   if (branch.own_residual.empty() && !at_measured_.empty()) {
     // Held-out sizes were one octave from the next: at a measured size the bar is that of the fit,
     // and it grows from there with the distance.
@@ -104,7 +128,7 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes) const {
   estimate.origin = branch.origin;
   estimate.support = Support::interpolated;
   if (away == 0 && branch.origin != Origin::derived) estimate.support = Support::measured_point;
-  if (outside) estimate.support = Support::extrapolated;
+  if (outside || branch.doublings > 0) estimate.support = Support::extrapolated;
   return estimate;
 }
 

@@ -5,7 +5,9 @@
 
 #include "sim/base/document.hpp"
 #include "sim/profile/collective.hpp"
+#include "sim/profile/count_law.hpp"
 #include "sim/profile/estimate.hpp"
+#include "sim/profile/node_links.hpp"
 #include "sim/profile/residual.hpp"
 #include "sim/profile/size_curve.hpp"
 
@@ -14,8 +16,9 @@ namespace moesim::profile {
 // The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
 class CollectiveCurve {
  public:
-  // From a curve of model "piecewise-alpha-beta"; errors name file and key.
-  explicit CollectiveCurve(const Node& node);
+  // From a curve of model "piecewise-alpha-beta"; errors name file and key. A curve with a "law"
+  // also answers for more GPUs than it has branches for, by sim/profile/count_law.hpp over `links`.
+  explicit CollectiveCurve(const Node& node, const NodeLinks& links = {});
 
   Collective kind() const { return kind_; }
   const std::string& nccl() const { return nccl_; }
@@ -24,8 +27,9 @@ class CollectiveCurve {
   std::vector<int> gpu_counts() const;
 
   // `bytes` > 0 is nccl-tests' size column. A GPU count between those of the curve is interpolated
-  // at equal bytes sent and marked derived. Throws Error for fewer than 2 GPUs (a device copy, not
-  // communication) and for more than the curve knows.
+  // at equal bytes sent and marked derived; one that the law answers for is derived too, beyond
+  // twice the largest measured count extrapolated, with a wider bar. Throws Error for fewer than 2
+  // GPUs (a device copy, not communication) and for more than the curve knows.
   Estimate estimate(int gpus, double bytes) const;
 
  private:
@@ -34,8 +38,10 @@ class CollectiveCurve {
     Origin origin;
     SizeCurve curve;
     std::vector<Residual> own_residual;  // none or one: the curve's holds
+    double doublings = 0;                // of the GPU count beyond the law's checks
   };
   Branch read_branch(const Node& node) const;
+  void add_law(const Node& law, const NodeLinks& links);
   Estimate at_branch(const Branch& branch, double bytes) const;
   double octaves_to_measured(double bytes) const;
 

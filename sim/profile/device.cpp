@@ -26,7 +26,9 @@ Device Device::read(const Node& node) {
   device.hbm_bandwidth = Bandwidth(figure(node, "hbm_bytes_per_second"));
   device.l2_bytes = Bytes(whole_figure(node, "l2_bytes"));
   device.peak_bf16_flops = figure(node, "peak_bf16_flops");
-  device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
+  if (node.has("nvlink_bytes_per_second")) {
+    device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
+  }
   device.gpus_per_node = whole_figure(node, "gpus_per_node");
   device.usual_cluster = node.text_or("usual_cluster", "");
   return device;

@@ -19,7 +19,7 @@ struct Device {
   Bandwidth hbm_bandwidth;  // peak
   Bytes l2_bytes;
   double peak_bf16_flops = 0;      // dense tensor-core FLOP/s
-  Bandwidth nvlink_bandwidth;      // peak per GPU and direction
+  Bandwidth nvlink_bandwidth;      // peak per GPU and direction; 0: its GPUs are on PCIe alone
   std::int64_t gpus_per_node = 0;  // in one NVLink domain
   std::string usual_cluster;       // shipped cluster its nodes usually form; "": not said
 };

@@ -67,6 +67,7 @@ struct Profile::Content {
   std::map<std::string, MemoryCurve> memory;         // by kernel family
   std::optional<RowMoveCurve> permute;
   std::optional<RowMoveCurve> combine;
+  NodeLinks links;
   std::vector<CollectiveCurve> collectives;
   std::map<std::string, double> software;  // multipliers by kernel class
 
@@ -94,7 +95,7 @@ void Profile::Content::add_curve(const Node& node) {
   } else if (op == "combine") {
     combine.emplace(node);
   } else {
-    collectives.emplace_back(node);
+    collectives.emplace_back(node, links);
   }
 }
 
@@ -143,6 +144,7 @@ Profile Profile::load(const std::string& name_or_path) {
   const std::vector<Node> devices = root.items("devices");
   if (devices.empty()) root.fail("expected at least one device", "devices");
   content->device = Device::read(devices.front());
+  content->links = NodeLinks::read(root.at("topology"), devices.front());
   content->missing = read_missing(root);
   for (const Node& node : root.items("curves")) content->add_curve(node);
   return Profile(std::move(content));
@@ -150,6 +152,7 @@ Profile Profile::load(const std::string& name_or_path) {
 
 const std::string& Profile::name() const { return content_->name; }
 const Device& Profile::device() const { return content_->device; }
+const NodeLinks& Profile::links() const { return content_->links; }
 const std::vector<Missing>& Profile::missing() const { return content_->missing; }
 
 double Profile::software_multiplier(const std::string& kernel_class) const {

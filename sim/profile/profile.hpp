@@ -10,6 +10,7 @@
 #include "sim/profile/collective.hpp"
 #include "sim/profile/device.hpp"
 #include "sim/profile/estimate.hpp"
+#include "sim/profile/node_links.hpp"
 
 namespace moesim::profile {
 
@@ -39,6 +40,7 @@ class Profile {
 
   const std::string& name() const;
   const Device& device() const;
+  const NodeLinks& links() const;
   const std::vector<Missing>& missing() const;
 
   // How much longer a class of kernels ("gemm", "attention", "memory", "gating", "einsum", "mask",

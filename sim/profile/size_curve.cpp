@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+
+#include "sim/base/error.hpp"
 
 namespace moesim::profile {
 
@@ -19,6 +22,20 @@ SizeCurve::SizeCurve(const Node& node)
   }
   if (!(time_us_.back() > time_us_[time_us_.size() - 2])) {
     node.fail("the last piece must rise: it carries the bandwidth of larger sizes", "time_us");
+  }
+}
+
+SizeCurve::SizeCurve(std::vector<double> bytes, std::vector<double> time_us)
+    : bytes_(std::move(bytes)), time_us_(std::move(time_us)) {
+  const std::size_t count = bytes_.size();
+  bool valid = count >= 2 && time_us_.size() == count && bytes_[0] > 0 && time_us_[0] > 0;
+  for (std::size_t knot = 1; valid && knot < count; ++knot) {
+    valid = bytes_[knot] > bytes_[knot - 1] && time_us_[knot] >= time_us_[knot - 1];
+  }
+  if (!valid || !(time_us_[count - 1] > time_us_[count - 2])) {
+    throw Error(
+        "a size curve takes at least two knots, sizes ascending, times positive and never falling, "
+        "rising in the last piece: it carries the bandwidth of larger sizes");
   }
 }
 

@@ -13,6 +13,8 @@ class SizeCurve {
   // From {"bytes": [...], "time_us": [...]}: at least two knots, bytes ascending, times positive,
   // never falling, rising in the last piece.
   explicit SizeCurve(const Node& node);
+  // The same from knots at hand; throws Error for knots that break these rules.
+  SizeCurve(std::vector<double> bytes, std::vector<double> time_us);
 
   // Microseconds. Below the first knot its time (the latency floor); beyond the last, the bandwidth
   // of the last piece.

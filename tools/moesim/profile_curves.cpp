@@ -151,11 +151,12 @@ Json memory_panel(const Profile& profile) {
 
 std::string curves_json(const Profile& profile, const std::string& title) {
   const profile::Device& device = profile.device();
+  const double nvlink = device.nvlink_bandwidth.gb_per_s();
+  const std::string links =
+      nvlink > 0 ? fmt::format("{:.0f} GB/s NVLink per direction", nvlink) : "GPUs on PCIe";
   const std::string subtitle = fmt::format(
-      "{}: {:.0f} TFLOP/s dense bf16, {:.0f} GB/s memory, {:.0f} GB/s NVLink per direction (peaks "
-      "of the datasheet)",
-      device.name, device.peak_bf16_flops * 1e-12, device.hbm_bandwidth.gb_per_s(),
-      device.nvlink_bandwidth.gb_per_s());
+      "{}: {:.0f} TFLOP/s dense bf16, {:.0f} GB/s memory, {} (peaks of the datasheet)", device.name,
+      device.peak_bf16_flops * 1e-12, device.hbm_bandwidth.gb_per_s(), links);
   const Json curves = {
       {"title", title.empty() ? "Cost curves of profile " + profile.name() : title},
       {"subtitle", subtitle},

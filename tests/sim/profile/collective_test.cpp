@@ -1,5 +1,6 @@
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/profile/collective_curve.hpp"
@@ -23,7 +24,7 @@ std::string residual(const std::string& name, const std::string& bar) {
 }
 
 // Two GPUs: 10 us and 1 byte per us beyond 100 bytes; four: 20 us and as steep. +-10 %.
-CollectiveCurve simple(const std::string& more = "") {
+CollectiveCurve simple(const std::string& more = "", const NodeLinks& links = {}) {
   const std::string text = R"({
     "op": "all-to-all", "params": {"nccl": "2.0"}, "default": true,
     "branches": [
@@ -31,7 +32,7 @@ CollectiveCurve simple(const std::string& more = "") {
       {"gpus": 4, "origin": "published", "bytes": [100, 200], "time_us": [20, 120]}],
     "measured_bytes": [100, 200], )" +
                            residual("residual", "0.1") + more + "}";
-  return CollectiveCurve(Document::parse(text, "x.json").root());
+  return CollectiveCurve(Document::parse(text, "x.json").root(), links);
 }
 
 }  // namespace
@@ -77,6 +78,31 @@ TEST_CASE("one GPU does not communicate, and more than the node has were not mea
                     ContainsSubstring("knows 2, 4 GPUs") && ContainsSubstring("cluster"));
   CHECK_THROWS_AS(simple().estimate(2, 0), UsageError);
   CHECK_THROWS_AS(simple().estimate(2, -1), UsageError);
+}
+
+TEST_CASE("a law answers for more GPUs, marked derived, with its own error bar") {
+  NodeLinks links;
+  links.kind = NodeLinks::Kind::nvlink_switch;
+  links.port_bytes_per_us = 1e5;
+  const auto law = [](const std::string& up_to) {
+    return R"(, "law": {"up_to": )" + up_to + R"(, "note": "test", )" +
+           residual("residual", "0.2") + "}";
+  };
+  const CollectiveCurve curve = simple(law("16"), links);
+  CHECK(curve.gpu_counts() == std::vector<int>{2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+  // 200 B among 8: 25 B per peer, as of 100 B among 4: 20 us, and 4 more peers at 0.075 us.
+  const Estimate eight = curve.estimate(8, 200);
+  CHECK(eight.time_us == Approx(20.3));
+  CHECK(eight.origin == Origin::derived);
+  CHECK(eight.support == Support::interpolated);
+  CHECK(eight.time_us_p95 == Approx(20.3 * 1.2));
+  // Another doubling of the count was not checked: half as wide again.
+  const Estimate sixteen = curve.estimate(16, 200);
+  CHECK(sixteen.support == Support::extrapolated);
+  CHECK(sixteen.time_us_p95 == Approx(sixteen.time_us * 1.3));
+  CHECK_THROWS_WITH(curve.estimate(17, 200), ContainsSubstring("cluster"));
+  CHECK_THROWS_WITH(simple(law("4"), links), ContainsSubstring("up_to"));
+  CHECK_THROWS_WITH(simple(law("8")), ContainsSubstring("topology"));
 }
 
 TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth") {

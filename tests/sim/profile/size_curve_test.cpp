@@ -46,3 +46,11 @@ TEST_CASE("a size curve that is none is refused by key") {
   refuses(R"({"bytes": [1, 2], "time_us": [2, 2]})", "time_us");
   refuses(R"({"bytes": [1, "2"], "time_us": [2, 3]})", "bytes/1");
 }
+
+TEST_CASE("knots at hand make the same curve, or are refused") {
+  CHECK(SizeCurve({100, 200}, {5, 9}).time_us(150) == Approx(7));
+  CHECK_THROWS_AS(SizeCurve({100}, {5}), Error);
+  CHECK_THROWS_AS(SizeCurve({100, 200}, {5}), Error);
+  CHECK_THROWS_AS(SizeCurve({200, 100}, {5, 9}), Error);
+  CHECK_THROWS_AS(SizeCurve({100, 200, 300}, {5, 9, 9}), Error);
+}

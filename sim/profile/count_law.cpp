@@ -1,0 +1,147 @@
+#include "sim/profile/count_law.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::profile {
+
+namespace {
+
+// The constants of the law. Chosen once for all machines: profiles/README.md shows how little the
+// errors depend on them. tools/fit/count_law.py holds the same.
+constexpr double exponent = 3;                      // sharpness of the soft maximum
+constexpr double port_share = 0.70;                 // of the line rate, grouped send and receive
+constexpr double us_per_peer = 0.075;               // of each further peer at small sizes
+constexpr double one_channel_bytes = 32.0 * 1024;   // per peer: up to here one channel serves it
+constexpr double all_channels_bytes = 64.0 * 1024;  // per peer: from here all of them do
+constexpr double streaming_bytes = 1024.0 * 1024;   // bandwidths, not latencies, from here on
+
+using Curves = std::vector<CountCurve>;
+
+// Bytes that leave a GPU, as a share of nccl-tests' size.
+double sent_share(Collective kind, int gpus, bool switch_reduces) {
+  const double share = static_cast<double>(gpus - 1) / gpus;
+  if (kind != Collective::all_reduce) return share;
+  return switch_reduces ? 1 : 2 * share;
+}
+
+// Sizes from the smallest knot on, each twice the one before, until the bytes per peer are those of
+// the largest knot among `many`.
+std::vector<double> octaves(const CountCurve& many, int gpus) {
+  const double high = many.curve.largest() * gpus / many.gpus;
+  std::vector<double> sizes = {many.curve.smallest()};
+  while (sizes.back() < high * (1 - 1e-9)) sizes.push_back(2 * sizes.back());
+  return sizes;
+}
+
+// Equal bytes per peer, and as much for each further GPU as the last ones measured took.
+double further_peers_us(const Curves& fewer, int gpus, double size) {
+  const CountCurve& few = fewer.front();
+  const CountCurve& many = fewer.back();
+  const double at_many = many.curve.time_us(size * many.gpus / gpus);
+  const double slope =
+      (at_many - few.curve.time_us(size * few.gpus / gpus)) / (many.gpus - few.gpus);
+  return at_many + (gpus - many.gpus) * std::max(slope, 0.0);
+}
+
+// A fixed part and equal steps: 2 (n - 1) of them for all-reduce, n - 1 for the others, each of a
+// chunk of size / n. Never more than the same bytes sent, one step's latency per GPU aside.
+double ring_us(Collective kind, const NodeLinks& links, const Curves& fewer, int gpus,
+               double size) {
+  const CountCurve& few = fewer.front();
+  const CountCurve& many = fewer.back();
+  const double rise = many.curve.time_us(0) - few.curve.time_us(0);
+  const double step_us = std::max(rise / (many.gpus - few.gpus), 0.0);
+  const double ratio = sent_share(kind, gpus, links.switch_reduces) /
+                       sent_share(kind, many.gpus, links.switch_reduces);
+  const double as_sent = many.curve.time_us(size * ratio) + step_us * (gpus - many.gpus);
+  return std::min(further_peers_us(fewer, gpus, size), as_sent);
+}
+
+// All-to-all before the bandwidths of ports and channels take over. A peer's message keeps to one
+// channel up to a size, and is spread over all of them from twice that on.
+double start_us(const NodeLinks& links, const Curves& fewer, int gpus, double size) {
+  const CountCurve& many = fewer.back();
+  const double ratio = sent_share(Collective::all_to_all, gpus, false) /
+                       sent_share(Collective::all_to_all, many.gpus, false);
+  const double spread = many.curve.time_us(size * ratio);
+  if (links.kind == NodeLinks::Kind::pcie) {
+    return fewer.size() == 1 ? spread : further_peers_us(fewer, gpus, size);
+  }
+  const double single =
+      many.curve.time_us(size * many.gpus / gpus) + us_per_peer * (gpus - many.gpus);
+  const double octave = std::log2(size / gpus / one_channel_bytes);
+  const double share =
+      std::clamp(octave / std::log2(all_channels_bytes / one_channel_bytes), 0.0, 1.0);
+  return std::pow(single, 1 - share) * std::pow(spread, share);
+}
+
+// The time of `size` more bytes of all-to-all among `gpus`, where they took `took` among `many`.
+// Behind a switch: the channels copy a GPU's own part and all peers' parts side by side, which
+// takes as long among any number; the port carries what leaves the GPU. The slower of the two
+// decides, softly: T^3 = channels^3 + port^3.
+double further_us(const NodeLinks& links, int many, int gpus, double size, double took) {
+  const double before = sent_share(Collective::all_to_all, many, false);
+  const double after = sent_share(Collective::all_to_all, gpus, false);
+  if (links.kind == NodeLinks::Kind::pcie) {
+    double crossing = 0;
+    if (links.group > 0 && gpus > links.group) {  // a group's bytes for the others, each direction
+      crossing = static_cast<double>(links.group) * (gpus - links.group) / gpus * size /
+                 links.group_bytes_per_us;
+    }
+    return std::max(took * after / before, crossing);
+  }
+  const double port = size / (port_share * links.port_bytes_per_us);
+  const double channels =
+      std::max(std::pow(took, exponent) - std::pow(before * port, exponent), 0.0);
+  return std::max(std::pow(channels + std::pow(after * port, exponent), 1 / exponent), took);
+}
+
+void check(Collective kind, const NodeLinks& links, const Curves& fewer, int gpus) {
+  const char* name = name_of(kind);
+  if (fewer.empty() || fewer.back().gpus >= gpus) {
+    throw Error(fmt::format("{} among {} GPUs: no curve of fewer GPUs to go by", name, gpus));
+  }
+  if (kind != Collective::all_to_all && fewer.size() < 2) {
+    throw Error(
+        fmt::format("{} among {} GPUs: a ring's latency per step takes curves of two GPU "
+                    "counts, and there is one, of {} GPUs: measure another count",
+                    name, gpus, fewer.front().gpus));
+  }
+  if (links.kind == NodeLinks::Kind::unknown) {
+    throw Error(
+        fmt::format("{} among {} GPUs: how the GPUs are joined is not said: give the "
+                    "profile's topology a kind (nvswitch or pcie)",
+                    name, gpus));
+  }
+}
+
+}  // namespace
+
+SizeCurve among_more_gpus(Collective kind, const NodeLinks& links, const Curves& fewer, int gpus) {
+  check(kind, links, fewer, gpus);
+  const CountCurve& many = fewer.back();
+  const std::vector<double> sizes = octaves(many, gpus);
+  std::vector<double> times;
+  for (std::size_t knot = 0; knot < sizes.size(); ++knot) {
+    const double size = sizes[knot];
+    double time = 0;
+    if (kind != Collective::all_to_all) {
+      time = ring_us(kind, links, fewer, gpus, size);
+    } else if (knot == 0 || size <= streaming_bytes) {
+      time = start_us(links, fewer, gpus, size);
+    } else {
+      const double took = many.curve.time_us(size) - many.curve.time_us(sizes[knot - 1]);
+      time = times.back() + further_us(links, many.gpus, gpus, size - sizes[knot - 1], took);
+    }
+    times.push_back(times.empty() ? time : std::max(time, times.back()));
+  }
+  return SizeCurve(sizes, times);
+}
+
+}  // namespace moesim::profile

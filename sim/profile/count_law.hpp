@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/profile/collective.hpp"
+#include "sim/profile/node_links.hpp"
+#include "sim/profile/size_curve.hpp"
+
+namespace moesim::profile {
+
+// The size curve of an exchange among `gpus` of one node.
+struct CountCurve {
+  int gpus;
+  SizeCurve curve;
+};
+
+// The size curve among `gpus` that were not measured, from those of fewer: at least one for
+// all-to-all, two for the rings (all-gather, reduce-scatter, all-reduce), in ascending counts, all
+// below `gpus`. profiles/README.md explains the law and quotes its errors. Throws Error where the
+// curves or what is known of the links do not suffice, saying what is missing.
+SizeCurve among_more_gpus(Collective kind, const NodeLinks& links,
+                          const std::vector<CountCurve>& fewer, int gpus);
+
+}  // namespace moesim::profile

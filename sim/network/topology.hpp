@@ -64,9 +64,9 @@ struct Topology {
 };
 
 // Throws Error naming link or rank and reason unless every link has a positive, finite bandwidth
-// and a non-negative latency, every pair of ranks has a route, and the switches of each level are
-// below one switch of the next. A table may be short, or its entries -1, for ranks that do not need
-// it: no port inside a domain of one rank, none outside where there is one domain.
+// and a non-negative latency, and every pair of ranks has a route. A table may be short, or its
+// entries -1, for ranks that do not need it: no port inside a domain of one rank, none outside
+// where there is one domain.
 void check(const Topology& topology);
 
 // Ideal shapes, for tests, benchmarks and documents of no product: every rank a full-duplex port

@@ -14,10 +14,10 @@ namespace moesim::network {
 
 // In which order the messages of an exchange travel.
 //   burst         all at once
-//   pairwise      N - 1 rounds; in round s rank r sends to r + s and receives from r - s, and goes
-//                 on when both are done
-//   nccl          grouped send / recv in NCCL's order of peers, a window of peers at a time,
-//                 small messages with NCCL's LL protocol
+//   pairwise      N - 1 messages of each rank in fixed order: in round s rank r sends to r + s, and
+//                 goes on when that is sent
+//   nccl          grouped send / recv in NCCL's order of peers, so many of them at a time, small
+//                 messages with NCCL's LL protocol
 //   hierarchical  first inside the domain, so that each GPU holds what goes to its own rail, then
 //                 between domains among GPUs of one local index: fewer, larger messages
 //   pxn           over NVLink to the own domain's GPU on the destination's rail, then its NIC; each
@@ -36,20 +36,27 @@ enum class Method { automatic, flows, fast };
 const char* name_of(Method method);  // "auto", "flows", "fast"
 Method parse_method(const std::string& name);
 
-// NCCL's way with point-to-point messages (src/enqueue.cc and src/include/device.h of NCCL 2.22 to
-// 2.28; the environment variables that change them are named).
+// NCCL's way with point-to-point messages (src/init.cc, src/enqueue.cc, src/include/channel.h of
+// NCCL 2.19 to 2.28). A group of sends and receives is cut into rounds: the domains in the order of
+// x (x + 1) / 2 modulo a power of two, inside each the ranks of its group by distance. Inside one
+// domain every round has a channel of its own; across domains up to `batch` rounds to one group
+// share one. A channel's batches follow one another.
 struct NcclSettings {
-  int window = 8;  // peers served at once: NCCL_MAX_DEV_WORK_P2P_PER_BATCH
-  int channels = 4;  // a message is cut over: p2pnChannelsPerPeer, assumed
-  std::int64_t low_latency_bytes = 16384;  // per channel, up to which LL: NCCL_P2P_LL_THRESHOLD
-  double low_latency_overhead = 2;  // LL sends a 4-byte flag with every 4 bytes
-  Picoseconds message_latency;      // from the end of one message to the next on a slot
+  int channels = 32;  // p2pnChannels; assumed: what NVSwitch nodes get
+  int batch = 8;      // NCCL_MAX_DEV_WORK_P2P_PER_BATCH
+  int parts = 4;      // p2pnChannelsPerPeer, over which a message is cut; assumed
+  std::int64_t low_latency_bytes = 16384;  // per part, up to which LL: NCCL_P2P_LL_THRESHOLD; not
+                                           // through NICs, as NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0
+  double low_latency_overhead = 2;         // LL sends a flag of 4 bytes with every 4 bytes
 };
 
 struct ExchangeSettings {
   Method method = Method::automatic;
   double tolerance = 0.01;  // of `automatic`: upper / lower - 1
   NcclSettings nccl;
+  // pairwise: a rank also waits for what it receives in the round, as MPI_Sendrecv does.
+  bool pairwise_waits_for_receives = false;
+  int slices = 4;  // pxn, deepep: pieces of a message that is forwarded, each as soon as it is there
   // deepep: rows that cross to a domain over rows bound for it, in (0, 1]: 1 without
   // deduplication, distinct_share() under independent routing.
   double distinct_share = 1;
@@ -69,6 +76,10 @@ struct ExchangeTimes {
 ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& bytes,
                                 std::span<const Picoseconds> start, Schedule schedule,
                                 const ExchangeSettings& settings = {});
+
+// The peers that a rank sends to in NCCL's order, from itself in round 0 on. In round r it
+// receives from the rank that sends to it in round r.
+std::vector<int> nccl_peers(const Topology& topology, int rank);
 
 // Expected rows that cross to a domain over rows bound for it, when each token chooses `choices`
 // different experts of `experts` uniformly and independently, experts being spread evenly over

@@ -218,7 +218,7 @@ void PortBounder::settle_loads() {
     const double rate = bytes_per_ps(topology_.links[link]);
     load.left = rate;
     load.own = 0;
-    if (load.first < load.last) continue;
+    if (load.first < load.last || starts_ == Starts::at_least) continue;
     load.own = 1 / (load.slowest * static_cast<double>(load.largest));
     load.left = std::max(0.0, rate - static_cast<double>(load.bytes) * load.own);
   }

@@ -52,6 +52,10 @@ class PortBounder {
   // Keeps a reference: `topology` must outlive it. Throws Error as check(topology) does.
   explicit PortBounder(const Topology& topology);
 
+  // Whether start times are as given or may be later: then only what holds for later ones too.
+  enum class Starts { known, at_least };
+  void starts_are(Starts starts) { starts_ = starts; }
+
   // `start` is when each source begins to send: one per rank, or empty for all at 0. Throws
   // UsageError for a matrix or starts of another size than the topology, or bytes below 0.
   void bound(const ByteMatrix& bytes, std::span<const Picoseconds> start, PortBound& result);
@@ -123,6 +127,7 @@ class PortBounder {
   std::vector<Load> loads_;             // [link]
   std::vector<int> inner_above_, outer_above_;  // all links of a plane's tiers
   PlanePorts inner_, outer_;
+  Starts starts_ = Starts::known;
   std::int64_t bits_ = 0;  // set in any cell of the matrix
   std::vector<double> rank_lower_, rank_upper_;  // ps
 };

@@ -1,0 +1,227 @@
+#include "sim/network/exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/network/flow_times.hpp"
+#include "sim/network/port_bound.hpp"
+#include "sim/network/schedule.hpp"
+
+namespace moesim::network {
+namespace {
+
+constexpr std::array<std::pair<Schedule, const char*>, 6> schedule_names{{
+    {Schedule::burst, "burst"},
+    {Schedule::pairwise, "pairwise"},
+    {Schedule::nccl, "nccl"},
+    {Schedule::hierarchical, "hierarchical"},
+    {Schedule::pxn, "pxn"},
+    {Schedule::deepep, "deepep"},
+}};
+constexpr std::array<std::pair<Method, const char*>, 3> method_names{{
+    {Method::automatic, "auto"},
+    {Method::flows, "flows"},
+    {Method::fast, "fast"},
+}};
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+template <class Names>
+std::string list_of(const Names& names) {
+  std::string list;
+  for (const auto& entry : names) list += (list.empty() ? "" : ", ") + std::string(entry.second);
+  return list;
+}
+
+template <class Names>
+auto parse(const Names& names, const std::string& text, const char* what) {
+  for (const auto& [value, name] : names) {
+    if (text == name) return value;
+  }
+  throw UsageError(fmt::format("{} '{}' is not known: choose {}", what, text, list_of(names)));
+}
+
+void check_request(const ExchangeRequest& request) {
+  const ExchangeSettings& settings = request.settings;
+  const int ranks = request.topology.ranks();
+  if (request.bytes.ranks() != ranks || request.start.size() != at(ranks)) {
+    throw UsageError(fmt::format(
+        "an exchange of {} ranks with {} start times on a topology of {}: expected the same number",
+        request.bytes.ranks(), request.start.size(), ranks));
+  }
+  for (int source = 0; source < ranks; ++source) {
+    const std::int64_t* row = request.bytes.row(source);
+    const std::int64_t* negative =
+        std::find_if(row, row + ranks, [](std::int64_t bytes) { return bytes < 0; });
+    if (negative != row + ranks) {
+      throw UsageError(fmt::format("byte matrix, row {}, column {}: {} bytes: expected 0 or more",
+                                   source, negative - row, *negative));
+    }
+    if (request.start[at(source)] < Picoseconds(0)) {
+      throw UsageError(fmt::format("rank {} starts before time 0", source));
+    }
+  }
+  if (!(settings.distinct_share > 0 && settings.distinct_share <= 1)) {
+    throw UsageError(fmt::format("a distinct share of {}: expected more than 0, at most 1",
+                                 settings.distinct_share));
+  }
+  if (settings.slices < 1 || settings.nccl.channels < 1 || settings.nccl.batch < 1 ||
+      settings.nccl.parts < 1 || !(settings.nccl.low_latency_overhead >= 1)) {
+    throw UsageError("slices, channels, batch, parts and LL overhead are at least 1");
+  }
+}
+
+// The latest that one bound of one rank, or of the makespan, can be off.
+double worst_slack(const PortBound& bound) {
+  double worst = bound.slack();
+  for (std::size_t rank = 0; rank < bound.rank_lower.size(); ++rank) {
+    if (bound.rank_lower[rank].count == 0) continue;
+    const double gap = static_cast<double>((bound.rank_upper[rank] - bound.rank_lower[rank]).count);
+    // A rank may finish early: what counts is how far it is off within the exchange.
+    worst = std::max(worst, gap / static_cast<double>(bound.lower.count));
+  }
+  return worst;
+}
+
+bool accepts(const ExchangeSettings& settings, const PortBound& bound) {
+  if (settings.method == Method::flows) return false;
+  return settings.method == Method::fast || worst_slack(bound) <= settings.tolerance;
+}
+
+ExchangeTimes from_bound(PortBound bound) {
+  return {bound.lower, std::move(bound.rank_lower), Method::fast, bound.lower,
+          bound.exact ? bound.lower : bound.upper};
+}
+
+ExchangeTimes from_plan(const MessagePlan& plan, const ExchangeRequest& request) {
+  MessagePlan::Times times = plan.run(request.topology);
+  return {times.makespan, std::move(times.rank_finish), Method::flows, times.makespan,
+          times.makespan};
+}
+
+ExchangeTimes burst(const ExchangeRequest& request) {
+  if (request.settings.method != Method::flows) {
+    PortBound bound = PortBounder(request.topology).bound(request.bytes, request.start);
+    if (accepts(request.settings, bound)) return from_bound(std::move(bound));
+  }
+  FlowTimes times = run_exchange(request.topology, request.bytes, request.start);
+  return {times.makespan, std::move(times.rank_finish), Method::flows, times.makespan,
+          times.makespan};
+}
+
+bool start_together(std::span<const Picoseconds> start) {
+  return std::all_of(start.begin(), start.end(),
+                     [&](Picoseconds time) { return time == start.front(); });
+}
+
+ExchangeTimes nccl(const ExchangeRequest& request) {
+  if (start_together(request.start) && nccl_is_a_burst(request.topology, request.settings.nccl)) {
+    const ByteMatrix wire = nccl_wire_bytes(request);
+    return burst({request.topology, wire, request.start, request.settings});
+  }
+  return from_plan(plan_nccl(request), request);
+}
+
+// Both levels by their bounds: what crosses begins no earlier than the lower and no later than the
+// upper bound of what is gathered, and both kinds of bound grow with the start.
+ExchangeTimes hierarchical(const ExchangeRequest& request) {
+  if (request.settings.method != Method::flows) {
+    const TwoLevels levels = two_levels(Domains(request.topology), request.bytes);
+    PortBounder bounder(request.topology);
+    const PortBound inside = bounder.bound(levels.inside, request.start);
+    std::vector<Picoseconds> early = inside.rank_lower;
+    std::vector<Picoseconds> late = inside.rank_upper;
+    bool known = inside.exact;
+    for (std::size_t rank = 0; rank < early.size(); ++rank) {
+      early[rank] = std::max(early[rank], request.start[rank]);
+      late[rank] = std::max(late[rank], request.start[rank]);
+      known = known && late[rank] - early[rank] <= Picoseconds(2);
+    }
+    bounder.starts_are(known ? PortBounder::Starts::known : PortBounder::Starts::at_least);
+    PortBound across = bounder.bound(levels.across, early);
+    const PortBound latest = bounder.bound(levels.across, late);
+    across.lower = std::max(across.lower, inside.lower);
+    across.upper = std::max({latest.upper, inside.upper, across.lower});
+    for (std::size_t rank = 0; rank < early.size(); ++rank) {
+      across.rank_lower[rank] = std::max(across.rank_lower[rank], inside.rank_lower[rank]);
+      across.rank_upper[rank] = std::max(
+          {latest.rank_upper[rank], inside.rank_upper[rank], across.rank_lower[rank]});
+    }
+    across.exact = known && across.upper - across.lower <= Picoseconds(4);
+    if (accepts(request.settings, across)) return from_bound(std::move(across));
+  }
+  return from_plan(plan_hierarchical(request), request);
+}
+
+}  // namespace
+
+const char* name_of(Schedule schedule) {
+  for (const auto& [value, name] : schedule_names) {
+    if (value == schedule) return name;
+  }
+  return "burst";
+}
+
+Schedule parse_schedule(const std::string& name) { return parse(schedule_names, name, "schedule"); }
+
+const std::vector<Schedule>& all_schedules() {
+  static const std::vector<Schedule> all = [] {
+    std::vector<Schedule> list;
+    for (const auto& entry : schedule_names) list.push_back(entry.first);
+    return list;
+  }();
+  return all;
+}
+
+const char* name_of(Method method) {
+  for (const auto& [value, name] : method_names) {
+    if (value == method) return name;
+  }
+  return "auto";
+}
+
+Method parse_method(const std::string& name) { return parse(method_names, name, "network"); }
+
+ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& bytes,
+                                std::span<const Picoseconds> start, Schedule schedule,
+                                const ExchangeSettings& settings) {
+  const std::vector<Picoseconds> zeros(start.empty() ? at(topology.ranks()) : 0);
+  const ExchangeRequest request{topology, bytes, start.empty() ? zeros : start, settings};
+  check(topology);
+  check_request(request);
+  switch (schedule) {
+    case Schedule::burst:
+      return burst(request);
+    case Schedule::pairwise:
+      return from_plan(plan_pairwise(request), request);
+    case Schedule::nccl:
+      return nccl(request);
+    case Schedule::hierarchical:
+      return hierarchical(request);
+    case Schedule::pxn:
+      return from_plan(plan_pxn(request), request);
+    case Schedule::deepep:
+      return from_plan(plan_deepep(request), request);
+  }
+  return burst(request);
+}
+
+// A token's k choices miss all experts of one domain (E / D of E) with probability
+// prod over c < k of (E - E/D - c) / (E - c); D domains, k choices.
+double distinct_share(int experts, int domains, int choices) {
+  assert(choices >= 1 && choices <= experts && domains >= 1 && experts % domains == 0);
+  double missed = 1;
+  for (int choice = 0; choice < choices; ++choice) {
+    const int others = experts - experts / domains - choice;
+    missed *= std::max(0.0, static_cast<double>(others)) / (experts - choice);
+  }
+  return domains * (1 - missed) / choices;
+}
+
+}  // namespace moesim::network

@@ -1,0 +1,225 @@
+#include "sim/network/exchange_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/network/port_bound.hpp"
+#include "sim/network/schedule.hpp"
+
+namespace moesim::network {
+namespace {
+
+using profile::Collective;
+using profile::Estimate;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Only the domains of a topology, without latencies.
+Topology bare_domains(const Topology& topology) {
+  Topology bare = topology;
+  for (Link& link : bare.links) link.latency = Picoseconds(0);
+  return bare;
+}
+
+// What stays inside domains; all of an exchange is no more than that for the ranks of one domain.
+ByteMatrix inside_part(const Topology& topology, const ByteMatrix& bytes) {
+  ByteMatrix inside(bytes.ranks());
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      if (source == destination || !topology.same_domain(source, destination)) continue;
+      inside.at(source, destination) = bytes.at(source, destination);
+    }
+  }
+  return inside;
+}
+
+bool crosses_domains(const Topology& topology, const ByteMatrix& bytes) {
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      if (bytes.at(source, destination) > 0 && !topology.same_domain(source, destination)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+double quantile(const Estimate& estimate, LinkRate rate) {
+  return rate == LinkRate::high  ? estimate.time_us_p05
+         : rate == LinkRate::low ? estimate.time_us_p95
+                                 : estimate.time_us;
+}
+
+bool is_nccl(Schedule schedule) {
+  return schedule == Schedule::nccl || schedule == Schedule::hierarchical ||
+         schedule == Schedule::pxn;
+}
+
+std::string schedule_note(Schedule schedule, const ExchangeSettings& settings) {
+  std::string text = fmt::format("schedule {}", name_of(schedule));
+  if (schedule == Schedule::nccl) {
+    text += fmt::format(" (assumed: {} channels)", settings.nccl.channels);
+  }
+  if (schedule == Schedule::deepep) {
+    text += fmt::format(" (rows cross once per domain: {:.3g} of all)", settings.distinct_share);
+  }
+  if (schedule == Schedule::pxn || schedule == Schedule::deepep) {
+    text += fmt::format(" (assumed: {} slices)", settings.slices);
+  }
+  return text;
+}
+
+}  // namespace
+
+// What the profile says of the part that stays inside.
+struct ExchangeModel::Inside {
+  int gpus = 0;           // of the largest domain
+  double link_us = 0;     // of the busiest link on the document's links, without latency
+  Estimate time;          // of a uniform exchange that loads that link as much
+  double smallest_us = 0;  // of the smallest exchange
+};
+
+// The links that an exchange runs on.
+struct ExchangeModel::Links {
+  Topology topology;
+  std::optional<Estimate> inside;  // calibrated by it
+  std::string not_measured;        // why not
+  int gpus = 0;
+};
+
+ExchangeModel::ExchangeModel(std::shared_ptr<const profile::Profile> profile,
+                             std::shared_ptr<const cluster::Cluster> cluster,
+                             ExchangeSettings settings)
+    : profile_(std::move(profile)),
+      cluster_(std::move(cluster)),
+      settings_(settings),
+      ports_(profile_, cluster_) {}
+
+ExchangeModel::Inside ExchangeModel::measured_inside(const Topology& topology,
+                                                     const ByteMatrix& bytes) const {
+  Inside inside;
+  for (const auto& members : Domains(topology).ranks) {
+    inside.gpus = std::max(inside.gpus, static_cast<int>(members.size()));
+  }
+  const Topology bare = bare_domains(topology);
+  PortBounder bounder(bare);
+  ByteMatrix uniform(topology.ranks());
+  constexpr std::int64_t block = 1 << 20;
+  for (int source = 0; source < topology.ranks(); ++source) {
+    std::fill(uniform.row(source), uniform.row(source) + topology.ranks(), block);
+  }
+  const double uniform_us = bounder.bound(inside_part(topology, uniform)).lower.us();
+  inside.link_us = bounder.bound(inside_part(topology, bytes)).lower.us();
+  if (inside.gpus < 2 || inside.link_us == 0) return inside;
+  const double buffer = static_cast<double>(block) * inside.gpus * inside.link_us / uniform_us;
+  inside.time = profile_->collective(Collective::all_to_all, inside.gpus, buffer);
+  inside.smallest_us = profile_->collective(Collective::all_to_all, inside.gpus, 1).time_us;
+  return inside;
+}
+
+ExchangeModel::Links ExchangeModel::links(std::span<const int> members, const ByteMatrix& bytes,
+                                          Schedule schedule, LinkRate rate) const {
+  Links links;
+  links.topology = topology_of(*cluster_, members, rate);
+  if (bytes.ranks() != links.topology.ranks()) {
+    throw UsageError(fmt::format("byte matrix of {} ranks for {} GPUs: expected the same number",
+                                 bytes.ranks(), links.topology.ranks()));
+  }
+  if (!is_nccl(schedule) || profile_ == nullptr) return links;
+  const bool gathers = schedule != Schedule::nccl;
+  const ByteMatrix inner_bytes =
+      gathers ? two_levels(Domains(links.topology), bytes).inside : bytes;
+  Inside inside;
+  try {
+    inside = measured_inside(links.topology, inner_bytes);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    links.not_measured = error.what();
+    return links;
+  }
+  links.gpus = inside.gpus;
+  if (inside.gpus < 2 || inside.link_us == 0) return links;
+  links.inside = inside.time;
+  // The latency of the smallest exchange, in the same proportion at every quantile, and the rest of
+  // the time on the busiest link.
+  const double time_us = quantile(inside.time, rate);
+  const double latency_us =
+      std::min(inside.smallest_us * time_us / inside.time.time_us, 0.99 * time_us);
+  const double faster = inside.link_us / (time_us - latency_us);
+  const Picoseconds latency = Picoseconds::from_us(latency_us);
+  const auto calibrate = [&](const std::vector<int>& of, Picoseconds each) {
+    for (const int index : of) {
+      Link& link = links.topology.links[at(index)];
+      link.bandwidth.bytes_per_second *= faster;
+      link.latency = each;
+    }
+  };
+  const Plane& plane = links.topology.inner;
+  const Picoseconds up(latency.count / 2);
+  calibrate(plane.port_up, up);
+  calibrate(plane.port_down, latency - up);
+  for (const Tier& tier : plane.tiers) {
+    calibrate(tier.up, Picoseconds(0));
+    calibrate(tier.down, Picoseconds(0));
+  }
+  return links;
+}
+
+std::string ExchangeModel::provenance(const Links& links, bool crosses, Schedule schedule,
+                                      Method used) const {
+  std::string text;
+  if (links.inside) {
+    text = fmt::format("inside a domain {} ({} GPUs)", describe(*links.inside), links.gpus);
+  } else if (!links.topology.inner.port_up.empty()) {
+    text = fmt::format("inside a domain {}", cluster_->domain.efficiency.origin);
+    if (!links.not_measured.empty()) text += fmt::format(" (profile: {})", links.not_measured);
+  }
+  if (crosses) {
+    if (!text.empty()) text += "; ";
+    text += fmt::format("NICs at {:.3g} of line rate ({:.3g} to {:.3g}), {}",
+                        cluster_->nic_efficiency, cluster_->nic_efficiency_low,
+                        cluster_->nic_efficiency_high, cluster_->efficiency_origin);
+  }
+  return fmt::format("{}; {}; network {}", text, schedule_note(schedule, settings_),
+                     name_of(used));
+}
+
+ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteMatrix& bytes,
+                                       std::span<const Picoseconds> start,
+                                       Schedule schedule) const {
+  const auto run = [&](LinkRate rate) {
+    Links on = links(members, bytes, schedule, rate);
+    ExchangeSettings settings = settings_;
+    if (on.inside) settings.nccl.low_latency_bytes = 0;
+    ExchangeTimes times = simulate_exchange(on.topology, bytes, start, schedule, settings);
+    return std::pair{std::move(on), std::move(times)};
+  };
+  const auto [on, times] = run(LinkRate::median);
+  ExchangeAnswer answer;
+  const bool crosses = crosses_domains(on.topology, bytes);
+  Estimate& estimate = answer.estimate;
+  estimate.time_us = times.makespan.us();
+  estimate.time_us_p05 = std::min(estimate.time_us, run(LinkRate::high).second.makespan.us());
+  estimate.time_us_p95 = std::max(estimate.time_us, run(LinkRate::low).second.makespan.us());
+  estimate.origin = crosses     ? profile::Origin::assumed
+                    : on.inside ? on.inside->origin
+                                : profile::Origin::datasheet;
+  estimate.support = on.inside ? on.inside->support : profile::Support::interpolated;
+  for (const Picoseconds finish : times.rank_finish) answer.rank_finish_us.push_back(finish.us());
+  answer.used = times.used;
+  answer.lower_us = times.lower.us();
+  answer.upper_us = times.upper.us();
+  answer.provenance = provenance(on, crosses, schedule, times.used);
+  return answer;
+}
+
+Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes) const {
+  return ports_.price(kind, members, bytes);
+}
+
+}  // namespace moesim::network

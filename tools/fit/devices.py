@@ -1,25 +1,56 @@
-"""Figures of the devices themselves, each with the public document that states it."""
+"""Figures of the devices themselves, each with the public document that states it, and how the GPUs
+of a node are joined."""
 
 DATASHEETS = {
     "a100-sxm-80gb": "NVIDIA A100 Tensor Core GPU datasheet (2021) and Ampere architecture "
                      "whitepaper",
     "h100-sxm": "NVIDIA H100 Tensor Core GPU datasheet (2023) and Hopper architecture whitepaper",
     "h200-sxm": "NVIDIA H200 Tensor Core GPU datasheet (2024) and Hopper architecture whitepaper",
+    "b200-sxm": "NVIDIA HGX B200 datasheet (2024); SMs and L2 as the driver reports them",
+    "gb200": "NVIDIA GB200 NVL72 datasheet (2024); SMs and L2 as the driver reports them",
+    "l40s": "NVIDIA L40S datasheet (2023) and Ada architecture whitepaper",
+    "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet (2025); bf16 as an "
+                    "eighth of its sparse FP4 figure",
 }
 NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB HBM3",
-         "h200-sxm": "NVIDIA H200"}
+         "h200-sxm": "NVIDIA H200", "b200-sxm": "NVIDIA B200", "gb200": "NVIDIA GB200",
+         "l40s": "NVIDIA L40S",
+         "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.
 CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200"}
-# name: (SMs, HBM bytes, HBM B/s, L2 bytes, dense bf16 FLOP/s, NVLink B/s per direction)
+# name: (SMs, HBM bytes, HBM B/s, L2 bytes, dense bf16 FLOP/s, NVLink or PCIe B/s per direction)
 # The datasheets' "80 GB" and "141 GB" of HBM are binary: stacks of 16 GiB and of 24 GiB.
 FIGURES = {
     "a100-sxm-80gb": (108, 80 * 2**30, 2.039e12, 40 * 2**20, 312e12, 300e9),
     "h100-sxm": (132, 80 * 2**30, 3.35e12, 50 * 2**20, 989.4e12, 450e9),
     "h200-sxm": (132, 141 * 2**30, 4.8e12, 50 * 2**20, 989.4e12, 450e9),
+    "b200-sxm": (148, 180 * 10**9, 8e12, 126 * 2**20, 2250e12, 900e9),
+    "gb200": (152, 186 * 10**9, 8e12, 126 * 2**20, 2500e12, 900e9),
+    "l40s": (142, 48 * 2**30, 864e9, 96 * 2**20, 362.05e12, 32e9),
+    "rtx-pro-6000": (188, 96 * 2**30, 1597e9, 128 * 2**20, 500e12, 64e9),
 }
 KEYS = (("sms", "streaming multiprocessors"), ("hbm_bytes", "bytes"),
         ("hbm_bytes_per_second", "bytes/s"), ("l2_bytes", "bytes"), ("peak_bf16_flops", "FLOP/s"),
         ("nvlink_bytes_per_second", "bytes/s per direction"))
+HGX = "NVIDIA HGX 8-GPU baseboard"
+# How the GPUs of a node are joined: what exchanges among more GPUs than were measured rest on.
+# NVLink switches from Hopper on add up what passes them (SHARP).
+TOPOLOGIES = {
+    "a100-sxm-80gb": {"kind": "nvswitch", "gpus_per_node": 8, "source": HGX},
+    "h100-sxm": {"kind": "nvswitch", "gpus_per_node": 8, "switch_reduces": True, "source": HGX},
+    "h200-sxm": {"kind": "nvswitch", "gpus_per_node": 8, "switch_reduces": True, "source": HGX},
+    "b200-sxm": {"kind": "nvswitch", "gpus_per_node": 8, "switch_reduces": True, "source": HGX},
+    "gb200": {"kind": "nvswitch", "gpus_per_node": 72, "switch_reduces": True,
+              "source": "NVIDIA GB200 NVL72"},
+    "l40s": {"kind": "pcie", "gpus_per_node": 4, "gpus_per_group": 2,
+             "group_bytes_per_second": 6.1e9, "source": "the measured machine, not described",
+             "note": "two groups of two, and the rate between them: derived from the all-to-all of "
+                     "4 GPUs at 512 MiB, where 2 GPUs reach 22 GB/s each and 4 GPUs 4.6"},
+    "rtx-pro-6000": {"kind": "pcie", "gpus_per_node": 8, "gpus_per_group": 4,
+                     "group_bytes_per_second": 42e9, "source": "the measured machine, not described",
+                     "note": "two groups of four, and the rate between them: derived from the "
+                             "all-to-all of 8 GPUs at 512 MiB"},
+}
 
 
 def device(profile):
@@ -28,10 +59,14 @@ def device(profile):
         return {"value": value, "unit": unit, "origin": "datasheet", "source": source}
 
     result = {"name": NAMES[profile], "uuid": None}
+    topology = TOPOLOGIES[profile]
+    over_pcie = topology["kind"] == "pcie"
     for (key, unit), value in zip(KEYS, FIGURES[profile]):
-        result[key] = figure(value, unit)
-    result["usual_cluster"] = CLUSTERS[profile]
-    result["gpus_per_node"] = figure(8, "GPUs in one NVLink domain", "NVIDIA HGX 8-GPU baseboard")
+        result[key.replace("nvlink", "pcie") if over_pcie else key] = figure(value, unit)
+    if profile in CLUSTERS:
+        result["usual_cluster"] = CLUSTERS[profile]
+    unit = "GPUs in one PCIe box" if over_pcie else "GPUs in one NVLink domain"
+    result["gpus_per_node"] = figure(topology["gpus_per_node"], unit, topology["source"])
     return result
 
 

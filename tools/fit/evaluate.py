@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import attention, expert_ffn, gemm, piecewise, report
+from tools.fit import attention, count_law, expert_ffn, gemm, piecewise, report
 
 BYTES_PER_ELEMENT = 2
 COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "reduce-scatter")
@@ -20,6 +20,17 @@ def knots(node):
     return np.array(node["bytes"]), np.array(node["time_us"])
 
 
+def links(document):
+    """How a document says its GPUs are joined, for the count law."""
+    topology = document["topology"]
+    if topology["kind"] == "pcie":
+        return {"kind": "pcie", "group": topology["gpus_per_group"],
+                "group_bytes_per_us": topology["group_bytes_per_second"] / 1e6}
+    rate = document["devices"][0]["nvlink_bytes_per_second"]["value"]
+    return {"kind": "nvlink-switch", "port_bytes_per_us": rate / 1e6,
+            "switch_reduces": topology.get("switch_reduces", False)}
+
+
 def collective_us(document, op, gpus, size):
     """Microseconds of an exchange under the profile's default NCCL version."""
     curve = next(each for each in document["curves"] if each["op"] == op and each["default"])
@@ -27,6 +38,9 @@ def collective_us(document, op, gpus, size):
     for branch in branches:
         if branch["gpus"] == gpus:
             return float(piecewise.evaluate(*knots(branch), size))
+    if gpus > branches[-1]["gpus"]:
+        fewer = [(branch["gpus"], knots(branch)) for branch in branches]
+        return float(piecewise.evaluate(*count_law.predict(op, links(document), fewer, gpus), size))
     high = next(number for number, branch in enumerate(branches) if branch["gpus"] > gpus)
     few, many = branches[high - 1], branches[high]
     sent = size * (gpus - 1) / gpus
@@ -98,6 +112,12 @@ def predict_us(document, op, params):
     raise ValueError(f"no second implementation of {op}")
 
 
+def random_exchange(random, most):
+    """One query of a profile that holds exchanges alone."""
+    return str(random.choice(COLLECTIVES)), {"gpus": int(random.integers(2, most + 1)),
+                                             "bytes": int(2 ** random.uniform(7, 31))}
+
+
 def random_query(random, head_sizes):
     """One query, spread over what the operations accept, beyond the measured ranges included."""
     op = str(random.choice(
@@ -131,9 +151,11 @@ def golden(document, count=200, seed=7):
     random = np.random.default_rng(seed)
     head_sizes = [each["params"]["head_dim"] for each in document["curves"]
                   if each["op"] == "attention"]
+    most = int(document["curves"][-1]["valid"]["gpus"][1])
     queries = []
     for _ in range(count):
-        op, params = random_query(random, head_sizes)
+        op, params = (random_query(random, head_sizes) if head_sizes
+                      else random_exchange(random, most))
         queries.append({"op": op, "params": params, "time_us": predict_us(document, op, params)})
     return queries
 

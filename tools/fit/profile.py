@@ -8,6 +8,8 @@ FORMAT, VERSION = "moesim-profile", 1
 TOOL_VERSION = "0.1.0"
 PROFILES = tuple(devices.NAMES)
 SUITES = ("gemm", "expert_ffn", "attention", "memory", "collectives")
+# Machines of which the public tables in use hold exchanges alone.
+EXCHANGES_ALONE = ("b200-sxm", "gb200", "l40s", "rtx-pro-6000")
 # What no public table in use holds for a profile: {profile: [(suite, reason, hint)]}.
 MISSING = {
     "a100-sxm-80gb": [
@@ -20,7 +22,7 @@ MISSING = {
     "h100-sxm": [],
     "h200-sxm": [
         ("collectives with 8 GPUs", "the public runs have 2 and 4 GPUs",
-         "derived from H100's ratio of 8 GPUs to 4"),
+         "all-to-all by the law of channels and ports, rings by H100's ratio of 8 GPUs to 4"),
         ("expert_ffn", "no public table", "derived from H100's curve"),
         ("memory-bound kernels", "no public table", "derived from H100 by memory bandwidth"),
     ],
@@ -29,6 +31,11 @@ EVERYWHERE = [("collectives across nodes", "a profile is one node", "describe th
               ("attention backward", "the public tables are forward only",
                "2.5 x forward by FLOPs, assumed"),
               ("permute and combine kernels", "no public table", "assumed share of the bandwidth")]
+EXCHANGES_ONLY = [
+    (suite, "this profile holds exchanges alone: no public table of the machine's kernels is in use",
+     "moesim predict answers its exchanges")
+    for suite in ("gemm", "attention", "expert_ffn", "streaming kernels, activation kernels and "
+                  "normalization kernels", "permute and combine")]
 
 
 def suite_curves(suite, data, profile, every_device):
@@ -52,8 +59,9 @@ def suite_of(curve):
 
 
 def missing(profile):
-    return [{"suite": suite, "reason": reason, "hint": hint}
-            for suite, reason, hint in MISSING[profile] + EVERYWHERE]
+    entries = (EXCHANGES_ONLY + EVERYWHERE[:1] if profile in EXCHANGES_ALONE
+               else MISSING[profile] + EVERYWHERE)
+    return [{"suite": suite, "reason": reason, "hint": hint} for suite, reason, hint in entries]
 
 
 def document(profile, curves):
@@ -67,8 +75,7 @@ def document(profile, curves):
             "environment": None, "driver": None, "cuda_runtime": None, "cupti": None,
             "reason": "the sources do not record them; NCCL versions are in the curves' keys"},
         "devices": [every_device[profile]],
-        "topology": {"kind": "nvswitch", "gpus_per_node": 8,
-                     "source": "NVIDIA HGX 8-GPU baseboard"},
+        "topology": devices.TOPOLOGIES[profile],
         "curves": sorted(curves, key=lambda curve: SUITES.index(suite_of(curve))),
         "points": [],
         "missing": missing(profile),
@@ -79,7 +86,7 @@ def build(profile, data, only=None, existing=None):
     """A document with the suites of `only` (all if None) fitted anew and the rest taken from the
     `existing` document."""
     every_device, curves = devices.all_devices(), []
-    for suite in SUITES:
+    for suite in SUITES[-1:] if profile in EXCHANGES_ALONE else SUITES:
         if only is None or suite in only:
             curves += suite_curves(suite, data, profile, every_device)
         elif existing is not None:

@@ -106,7 +106,7 @@ TEST_CASE("a law answers for more GPUs, marked derived, with its own error bar")
 }
 
 TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth") {
-  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
+  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm", "gb200"}) {
     const Profile profile = Profile::load(shipped + name + ".json");
     const double link = profile.device().nvlink_bandwidth.bytes_per_second;
     for (const Collective kind : {Collective::all_to_all, Collective::all_gather}) {
@@ -139,6 +139,25 @@ TEST_CASE("what was not measured is marked") {
   const Estimate derived = h200.collective(Collective::all_to_all, 8, 64 * mebibyte);
   const Estimate known = h100.collective(Collective::all_to_all, 8, 64 * mebibyte);
   CHECK(derived.time_us_p95 / derived.time_us > known.time_us_p95 / known.time_us);
+}
+
+TEST_CASE("a profile of exchanges alone answers them, and says what it lacks") {
+  const Profile gb200 = Profile::load(shipped + "gb200.json");
+  CHECK(gb200.device().gpus_per_node == 72);
+  CHECK(gb200.collective(Collective::all_to_all, 4, mebibyte).origin == Origin::published);
+  CHECK(gb200.collective(Collective::all_to_all, 8, mebibyte).support == Support::interpolated);
+  CHECK(gb200.collective(Collective::all_gather, 72, mebibyte).support == Support::extrapolated);
+  CHECK_THROWS_WITH(gb200.gemm(1024, 1024, 1024), ContainsSubstring("gb200") &&
+                                                      ContainsSubstring("gemm") &&
+                                                      ContainsSubstring("exchanges alone"));
+  CHECK_THROWS_WITH(gb200.attention(1, 1024, 8, 8, 128, false), ContainsSubstring("attention"));
+  CHECK_THROWS_WITH(gb200.memory(1e6), ContainsSubstring("exchanges alone"));
+  CHECK_THROWS_WITH(gb200.permute(1, 1, 1), ContainsSubstring("exchanges alone"));
+  // Over PCIe nothing is said of more GPUs than the measured box has.
+  const Profile l40s = Profile::load(shipped + "l40s.json");
+  CHECK(l40s.device().nvlink_bandwidth.bytes_per_second == 0);
+  CHECK_THROWS_WITH(l40s.collective(Collective::all_to_all, 8, mebibyte),
+                    ContainsSubstring("knows 2, 4 GPUs"));
 }
 
 TEST_CASE("another NCCL version is another curve") {

@@ -25,7 +25,8 @@ std::map<std::string, std::string> read_params(const Node& query) {
 }  // namespace
 
 TEST_CASE("both implementations of the curves agree") {
-  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
+  for (const std::string name :
+       {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm", "gb200", "l40s", "rtx-pro-6000"}) {
     const Document golden =
         Document::load(fmt::format("{}/tests/golden/profile/{}.json", MOESIM_SOURCE_DIR, name));
     const auto profile = profile::Profile::load(

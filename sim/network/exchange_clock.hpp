@@ -16,7 +16,7 @@ class ExchangeClock {
  public:
   virtual ~ExchangeClock() = default;
 
-  // `bytes` and `arrival` by member: a member's messages start when it arrives. Writes when each
+  // `bytes` (below 2^52 in all) and `arrival` by member: a member's messages start when it arrives. Writes when each
   // member has arrived, sent and received everything; one with nothing to do is done on arrival.
   virtual void finish(std::span<const int> members, const ByteMatrix& bytes,
                       std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) = 0;

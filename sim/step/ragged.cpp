@@ -14,7 +14,8 @@ RaggedTraffic::RaggedTraffic(const StepModel& model, const routing::ReplicaRouti
       routing_(routing),
       experts_(model.scenario().experts),
       members_(model.scenario().expert_parallel),
-      row_bytes_(std::llround(model.row_bytes())),
+      row_bytes_(static_cast<std::uint32_t>(std::llround(model.row_bytes()))),
+      sent_(static_cast<std::size_t>(members_)),
       patterns_(routing.layers.size()) {}
 
 bool RaggedTraffic::is_uneven(int operation) const {
@@ -32,11 +33,23 @@ void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   const int local = experts_ / members_;
   for (int source = 0; source < members_; ++source) {
     const std::int32_t* rows = rows_of(layer, group * members_ + source);
-    for (int owner = 0; owner < members_; ++owner) {
-      std::int64_t sum = 0;
-      for (int expert = 0; expert < local; ++expert) sum += *rows++;
-      (to_tokens ? bytes.at(owner, source) : bytes.at(source, owner)) = sum * row_bytes_;
+    std::int64_t* sent = to_tokens ? sent_.data() : bytes.row(source);
+    if (local == 1) {
+      // 32 x 32 to 64 bits, which every vector unit can.
+      for (int owner = 0; owner < members_; ++owner) {
+        sent[owner] = static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(rows[owner])} *
+                                                row_bytes_);
+      }
+    } else {
+      for (int owner = 0; owner < members_; ++owner) {
+        std::uint64_t sum = 0;
+        for (int expert = 0; expert < local; ++expert) sum += static_cast<std::uint32_t>(*rows++);
+        sent[owner] = static_cast<std::int64_t>(sum * row_bytes_);
+      }
     }
+    if (!to_tokens) continue;
+    std::int64_t* column = bytes.row(0) + source;
+    for (int owner = 0; owner < members_; ++owner, column += members_) *column = sent[owner];
   }
 }
 
@@ -71,8 +84,20 @@ Picoseconds StepModel::price_of_rows(Role role, Pass pass, std::int64_t rows, in
   std::vector<Picoseconds>& prices = row_prices_[{role, pass}];
   const auto at = static_cast<std::size_t>(rows);
   if (prices.size() <= at) prices.resize(at + at / 2 + 1, Picoseconds(-1));
-  if (prices[at] < Picoseconds(0)) prices[at] = price(recipe(role, pass, 0, rows), replica);
-  return prices[at];
+  if (prices[at] >= Picoseconds(0)) return prices[at];
+  // A product's time is smooth but where its tiles run over, which they do past multiples of 32
+  // rows (smaller tiles are for few rows): between those it is interpolated.
+  constexpr std::int64_t few = 512;
+  constexpr std::int64_t tile = 32;
+  const std::int64_t low = (rows - 1) / tile * tile + 1;
+  const std::int64_t high = low + tile - 1;
+  if (role != Role::expert_rows || rows <= few || rows == low || rows == high) {
+    return prices[at] = price(recipe(role, pass, 0, rows), replica);
+  }
+  const Picoseconds least = price_of_rows(role, pass, low, replica);
+  const Picoseconds most = price_of_rows(role, pass, high, replica);
+  const std::int64_t part = (most - least).count * (rows - low) / (tile - 1);
+  return row_prices_[{role, pass}][at] = least + Picoseconds(part);
 }
 
 // Permutation and combination: by the rows a GPU sends.

@@ -32,7 +32,8 @@ class RaggedTraffic final : public engine::Traffic {
   const routing::ReplicaRouting& routing_;
   int experts_ = 0;
   int members_ = 0;
-  std::int64_t row_bytes_ = 0;
+  std::uint32_t row_bytes_ = 0;
+  mutable std::vector<std::int64_t> sent_;  // [owner], of one source
   mutable std::vector<std::vector<int>> patterns_;  // [layer][group], empty: not looked for yet
 };
 

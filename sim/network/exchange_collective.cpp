@@ -37,7 +37,8 @@ std::vector<int> ring_order(const Domains& domains, int number) {
   return order;
 }
 
-// In every round each rank passes on the chunk that it got in the round before.
+// In every round each rank passes on the chunk that it got in the round before, once its own chunk
+// of that round has passed.
 void add_ring(MessagePlan& plan, const std::vector<int>& order, std::int64_t bytes, int rounds,
               std::span<const Picoseconds> start) {
   const int ranks = static_cast<int>(order.size());
@@ -49,11 +50,11 @@ void add_ring(MessagePlan& plan, const std::vector<int>& order, std::int64_t byt
       const int rank = order[at(place)];
       const int message = plan.add(rank, order[at(after)], part_of(bytes, chunk, ranks),
                                    start.empty() ? Picoseconds(0) : start[at(rank)]);
-      if (got[at(place)] >= 0) plan.wait(message, got[at(place)]);
+      for (const int earlier : {got[at(place)], got[at(after)]}) {
+        if (earlier >= 0) plan.wait(message, earlier);
+      }
       next[at(after)] = message;
     }
-    // The link to the next rank is free when the message before has passed, which has to be there
-    // for it to go on anyway.
     std::swap(got, next);
   }
 }

@@ -18,10 +18,15 @@ using profile::Estimate;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Only the domains of a topology, without latencies.
-Topology bare_domains(const Topology& topology) {
+// The links of a topology without latencies, and so much slower that the bytes of a small message
+// are not lost in the rounding to picoseconds.
+constexpr double slower = 1 << 20;
+Topology bare_links(const Topology& topology) {
   Topology bare = topology;
-  for (Link& link : bare.links) link.latency = Picoseconds(0);
+  for (Link& link : bare.links) {
+    link.latency = Picoseconds(0);
+    link.bandwidth.bytes_per_second /= slower;
+  }
   return bare;
 }
 
@@ -105,15 +110,15 @@ ExchangeModel::Inside ExchangeModel::measured_inside(const Topology& topology,
   for (const auto& members : Domains(topology).ranks) {
     inside.gpus = std::max(inside.gpus, static_cast<int>(members.size()));
   }
-  const Topology bare = bare_domains(topology);
+  const Topology bare = bare_links(topology);
   PortBounder bounder(bare);
   ByteMatrix uniform(topology.ranks());
   constexpr std::int64_t block = 1 << 20;
   for (int source = 0; source < topology.ranks(); ++source) {
     std::fill(uniform.row(source), uniform.row(source) + topology.ranks(), block);
   }
-  const double uniform_us = bounder.bound(inside_part(topology, uniform)).lower.us();
-  inside.link_us = bounder.bound(inside_part(topology, bytes)).lower.us();
+  const double uniform_us = bounder.bound(inside_part(topology, uniform)).lower.us() / slower;
+  inside.link_us = bounder.bound(inside_part(topology, bytes)).lower.us() / slower;
   if (inside.gpus < 2 || inside.link_us == 0) return inside;
   const double buffer = static_cast<double>(block) * inside.gpus * inside.link_us / uniform_us;
   inside.time = profile_->collective(Collective::all_to_all, inside.gpus, buffer);

@@ -1,0 +1,109 @@
+#include "sim/network/exchange_model.hpp"
+
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "tests/sim/network/exchange_shapes.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::network {
+namespace {
+
+using profile::Collective;
+
+std::vector<int> gpus(int count) {
+  std::vector<int> list(static_cast<std::size_t>(count));
+  std::iota(list.begin(), list.end(), 0);
+  return list;
+}
+
+std::shared_ptr<const profile::Profile> a100() {
+  return std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+}
+
+ExchangeModel model_of(const char* cluster, ExchangeSettings settings = {}) {
+  return {a100(), std::make_shared<cluster::Cluster>(cluster::Cluster::load(cluster)), settings};
+}
+
+}  // namespace
+
+TEST_CASE("a uniform matrix inside a node takes the time of the measured curve") {
+  const ExchangeModel model = model_of("dgx-a100");
+  for (const int ranks : {2, 4, 8}) {
+    for (const std::int64_t block : {std::int64_t{64}, std::int64_t{5000}, std::int64_t{1} << 17,
+                                     std::int64_t{1} << 24}) {
+      const profile::Estimate curve =
+          a100()->collective(Collective::all_to_all, ranks, static_cast<double>(block * ranks));
+      const ExchangeAnswer answer =
+          model.exchange(gpus(ranks), uniform_matrix(ranks, block), {}, Schedule::nccl);
+      INFO(ranks << " ranks, " << block << " B");
+      // To the picosecond, but for the rounding of link rates.
+      CHECK(answer.estimate.time_us == Approx(curve.time_us).margin(1e-5).epsilon(1e-9));
+      CHECK(answer.estimate.time_us_p05 == Approx(curve.time_us_p05).margin(1e-5).epsilon(1e-9));
+      CHECK(answer.estimate.time_us_p95 == Approx(curve.time_us_p95).margin(1e-5).epsilon(1e-9));
+      CHECK(answer.estimate.origin == curve.origin);
+      CHECK(answer.used == Method::fast);
+      CHECK_THAT(answer.provenance, ContainsSubstring("inside a domain published"));
+    }
+  }
+}
+
+TEST_CASE("an uneven matrix inside a node takes the time of its busiest port") {
+  const ExchangeModel model = model_of("dgx-a100");
+  // Popular destinations: rank 0 gets 7 equal messages of w bytes, a uniform exchange's port load
+  // at a buffer of 8 w.
+  const ByteMatrix bytes = zipf_matrix(8);
+  const auto buffer = static_cast<double>(8 * bytes.at(1, 0));
+  const profile::Estimate curve = a100()->collective(Collective::all_to_all, 8, buffer);
+  const ExchangeAnswer answer = model.exchange(gpus(8), bytes, {}, Schedule::nccl);
+  CHECK(answer.estimate.time_us == Approx(curve.time_us).margin(1e-4));
+  // Every rank sends to rank 0 until the end.
+  for (const double finish : answer.rank_finish_us) {
+    CHECK(finish == Approx(answer.estimate.time_us).margin(1e-4));
+  }
+  // Sizes that need real sharing: flows, no faster than the busiest port.
+  const ExchangeAnswer routed = model.exchange(gpus(8), routed_matrix(8), {}, Schedule::nccl);
+  CHECK(routed.used == Method::flows);
+  CHECK_THAT(routed.provenance, ContainsSubstring("network flows"));
+  CHECK(routed.lower_us == routed.upper_us);
+}
+
+TEST_CASE("across nodes a uniform matrix takes the NICs' time, and their range is the error bar") {
+  const ExchangeModel model = model_of("dgx-a100");
+  const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
+  const std::int64_t block = 1 << 22;
+  const ExchangeAnswer answer =
+      model.exchange(gpus(32), uniform_matrix(32, block), {}, Schedule::nccl);
+  // 24 of 31 messages of each rank leave through its NIC.
+  const double bytes_us = 24.0 * block / cluster.effective_nic().bytes_per_second * 1e6;
+  CHECK(answer.estimate.time_us == Approx(cluster.nic_latency_us + bytes_us).margin(1e-4));
+  CHECK(answer.estimate.time_us_p95 - cluster.nic_latency_us ==
+        Approx(bytes_us * cluster.nic_efficiency / cluster.nic_efficiency_low));
+  CHECK(answer.estimate.time_us_p05 - cluster.nic_latency_us ==
+        Approx(bytes_us * cluster.nic_efficiency / cluster.nic_efficiency_high));
+  CHECK(answer.estimate.origin == profile::Origin::assumed);
+  CHECK_THAT(answer.provenance, ContainsSubstring("NICs at 0.85"));
+  CHECK(model.price(Collective::all_to_all, gpus(32), static_cast<double>(block) * 32).time_us ==
+        Approx(answer.estimate.time_us).epsilon(1e-6));
+}
+
+TEST_CASE("ideal links are taken as they are by schedules that no measurement describes") {
+  const ExchangeModel model = model_of("ideal-switch");
+  CHECK(model.exchange(gpus(16), zipf_matrix(16), {}, Schedule::burst).estimate.time_us ==
+        Approx(1489.781).margin(0.0006).epsilon(0));
+  CHECK(model_of("ideal-node8")
+            .exchange(gpus(16), zipf_matrix(16), {}, Schedule::burst)
+            .estimate.time_us == Approx(796.016).margin(0.0006).epsilon(0));
+  CHECK(model_of("ideal-tree2")
+            .exchange(gpus(64), uniform_matrix(64), {}, Schedule::burst)
+            .estimate.time_us == Approx(2014.266).margin(0.0006).epsilon(0));
+}
+
+TEST_CASE("an exchange model refuses matrices and GPUs that do not fit") {
+  const ExchangeModel model = model_of("dgx-a100");
+  CHECK_THROWS_AS(model.exchange(gpus(4), ByteMatrix(5), {}, Schedule::nccl), UsageError);
+  CHECK_THROWS_AS(model.exchange(std::vector<int>{0, 1, 1}, ByteMatrix(3), {}, Schedule::nccl),
+                  UsageError);
+}
+
+}  // namespace moesim::network

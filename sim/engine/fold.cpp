@@ -33,7 +33,7 @@ class Colours {
   // Ranks stay together if they were and `property(rank)` agrees.
   template <class Property>
   void split(Property property) {
-    if (all_apart()) return;
+    if (all_apart() || agrees(property)) return;
     std::unordered_map<std::pair<std::int64_t, std::int64_t>, int, PairHash> known;
     for (std::size_t rank = 0; rank < colour_.size(); ++rank) {
       const std::pair<std::int64_t, std::int64_t> key{colour_[rank], property(static_cast<int>(rank))};
@@ -43,6 +43,21 @@ class Colours {
   }
 
  private:
+  // Whether the property is one value in each class, so that nothing is to be split.
+  template <class Property>
+  bool agrees(Property property) const {
+    std::vector<std::int64_t> value(static_cast<std::size_t>(count_));
+    std::vector<bool> seen(value.size());
+    for (std::size_t rank = 0; rank < colour_.size(); ++rank) {
+      const auto colour = static_cast<std::size_t>(colour_[rank]);
+      const std::int64_t own = property(static_cast<int>(rank));
+      if (seen[colour] && value[colour] != own) return false;
+      seen[colour] = true;
+      value[colour] = own;
+    }
+    return true;
+  }
+
   std::vector<int> colour_;
   int count_ = 1;
 };

@@ -1,7 +1,11 @@
 #include "sim/step/ragged.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <unordered_map>
 
 #include "sim/base/error.hpp"
 
@@ -24,7 +28,9 @@ bool RaggedTraffic::is_uneven(int operation) const {
 
 const std::int32_t* RaggedTraffic::rows_of(int layer, int gpu) const {
   const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
-  return routed.kept_rows.data() + static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
+  // One group may stand for all.
+  const std::size_t cell = static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
+  return routed.kept_rows.data() + cell % routed.kept_rows.size();
 }
 
 void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
@@ -56,9 +62,10 @@ void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
 int RaggedTraffic::pattern(int operation, int group) const {
   const int layer = model_.moe_layer(operation);
   std::vector<int>& pattern = patterns_[static_cast<std::size_t>(layer)];
+  const auto cells = static_cast<std::size_t>(experts_) * static_cast<std::size_t>(members_);
+  if (routing_.layers[static_cast<std::size_t>(layer)].kept_rows.size() == cells) return 0;
   if (pattern.empty()) {
-    const std::size_t bytes = sizeof(std::int32_t) * static_cast<std::size_t>(experts_) *
-                              static_cast<std::size_t>(members_);
+    const std::size_t bytes = sizeof(std::int32_t) * cells;
     std::unordered_map<std::string_view, int> known;
     for (int first = 0; first < model_.scenario().gpus; first += members_) {
       const std::string_view rows(reinterpret_cast<const char*>(rows_of(layer, first)), bytes);
@@ -100,46 +107,56 @@ Picoseconds StepModel::price_of_rows(Role role, Pass pass, std::int64_t rows, in
   return row_prices_[{role, pass}][at] = least + Picoseconds(part);
 }
 
-// Permutation and combination: by the rows a GPU sends.
-void StepModel::price_kept(const Spec& spec, const routing::LayerRouting& layer, int replica,
-                           std::vector<Picoseconds>& per_rank) {
-  const Role role = spec.role == Role::dispatch ? Role::dispatch_rows : Role::combine_rows;
-  const auto experts = static_cast<std::size_t>(scenario_.experts);
-  per_rank.reserve(layer.kept_rows.size() / experts);
-  for (std::size_t first = 0; first < layer.kept_rows.size(); first += experts) {
-    std::int64_t rows = 0;
-    for (std::size_t expert = 0; expert < experts; ++expert) rows += layer.kept_rows[first + expert];
-    per_rank.push_back(price_of_rows(role, spec.pass, rows, replica));
-  }
-}
-
-// Expert FFNs: each expert of a GPU computes what all GPUs of the group send it.
-void StepModel::price_received(const Spec& spec, const routing::LayerRouting& layer, int replica,
-                               std::vector<Picoseconds>& per_rank) {
+// What the GPUs of a layer send and their experts receive, in one pass over the counts.
+StepModel::RowLoads StepModel::loads_of(const routing::LayerRouting& layer) const {
   const auto experts = static_cast<std::size_t>(scenario_.experts);
   const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
-  const std::size_t local = experts / members;
-  std::vector<std::int64_t> received(experts);
-  per_rank.reserve(layer.kept_rows.size() / experts);
-  for (std::size_t cell = 0; cell < layer.kept_rows.size();) {
-    received.assign(experts, 0);
-    for (std::size_t source = 0; source < members; ++source) {
-      for (std::size_t expert = 0; expert < experts; ++expert) {
-        received[expert] += layer.kept_rows[cell++];
-      }
+  const std::size_t gpus = layer.kept_rows.size() / experts;
+  RowLoads loads;
+  loads.sent.reserve(gpus);
+  loads.received.resize(gpus / members * experts);
+  const std::int32_t* rows = layer.kept_rows.data();
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu, rows += experts) {
+    std::int32_t* received = loads.received.data() + gpu / members * experts;
+    std::int32_t sum = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      sum += rows[expert];
+      received[expert] += rows[expert];
     }
-    for (std::size_t first = 0; first < experts; first += local) {
+    loads.sent.push_back(sum);
+  }
+  return loads;
+}
+
+// Permutation and combination go by the rows a GPU sends, expert FFNs by what all GPUs of the group
+// send to each expert of the GPU.
+void StepModel::price_loads(const Spec& spec, const RowLoads& loads, int replica,
+                            std::vector<Picoseconds>& per_rank) {
+  per_rank.reserve(static_cast<std::size_t>(scenario_.gpus));
+  if (spec.role == Role::experts) {
+    const auto local = static_cast<std::size_t>(scenario_.experts / scenario_.expert_parallel);
+    for (std::size_t first = 0; first < loads.received.size(); first += local) {
       Picoseconds sum;
       for (std::size_t expert = first; expert < first + local; ++expert) {
-        if (received[expert] == 0) continue;
-        sum += price_of_rows(Role::expert_rows, spec.pass, received[expert], replica);
+        if (loads.received[expert] == 0) continue;
+        sum += price_of_rows(Role::expert_rows, spec.pass, loads.received[expert], replica);
       }
       per_rank.push_back(sum);
     }
+  } else {
+    const Role role = spec.role == Role::dispatch ? Role::dispatch_rows : Role::combine_rows;
+    for (const std::int32_t rows : loads.sent) {
+      per_rank.push_back(price_of_rows(role, spec.pass, rows, replica));
+    }
+  }
+  // Where one group stands for all.
+  const std::size_t given = per_rank.size();
+  while (per_rank.size() < static_cast<std::size_t>(scenario_.gpus)) {
+    per_rank.push_back(per_rank[per_rank.size() - given]);
   }
 }
 
-engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& routing, int replica) {
+void StepModel::check_ragged(const routing::ReplicaRouting& routing) const {
   if (scenario_.dispatch == Dispatch::einsum) {
     throw UsageError("--dispatch einsum: one-hot products need blocks of equal size; use index");
   }
@@ -147,11 +164,28 @@ engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& rou
       scenario_.router.ir_compute == routing::IrCompute::grouped) {
     throw UsageError("--ir-compute grouped: needs blocks of equal size; use separate or overlap");
   }
+  const auto experts = static_cast<std::size_t>(scenario_.experts);
+  for (const routing::LayerRouting& layer : routing.layers) {
+    const std::size_t cells = layer.kept_rows.size();
+    const bool all = cells == experts * static_cast<std::size_t>(scenario_.gpus);
+    const bool group = cells == experts * static_cast<std::size_t>(scenario_.expert_parallel);
+    if (!all && !group) {
+      throw Error(fmt::format(
+          "a step without padding needs the rows of {} GPUs or of one expert-parallel group of {} "
+          "to {} experts, but a layer has {} counts",
+          scenario_.gpus, scenario_.expert_parallel, experts, cells));
+    }
+  }
+}
+
+engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& routing, int replica) {
+  check_ragged(routing);
   if (priced_replica_ != replica) row_prices_.clear();
   priced_replica_ = replica;
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
+  std::vector<RowLoads> loads(routing.layers.size());
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];
     if (spec.role == Role::fixed) {
@@ -161,10 +195,10 @@ engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& rou
     if (spec.role == Role::exchange) continue;
     const routing::LayerRouting& layer = routing.layers[static_cast<std::size_t>(spec.moe_layer)];
     std::vector<Picoseconds>& per_rank = durations.per_rank[op];
-    if (spec.role == Role::experts) {
-      price_received(spec, layer, replica, per_rank);
-    } else if (spec.role == Role::dispatch || spec.role == Role::combine) {
-      price_kept(spec, layer, replica, per_rank);
+    if (spec.role == Role::experts || spec.role == Role::dispatch || spec.role == Role::combine) {
+      RowLoads& of_layer = loads[static_cast<std::size_t>(spec.moe_layer)];
+      if (of_layer.sent.empty()) of_layer = loads_of(layer);
+      price_loads(spec, of_layer, replica, per_rank);
     } else if (spec.role == Role::rectify) {
       price_rows(spec, layer, replica, per_rank);
     } else {

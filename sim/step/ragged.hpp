@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
-#include <string_view>
 #include <vector>
 
 #include "sim/engine/program.hpp"
@@ -16,7 +14,8 @@ namespace moesim::step {
 // on rank e / (E / P) of the group), and back. Refers to both arguments.
 class RaggedTraffic final : public engine::Traffic {
  public:
-  // `routing` has kept_rows [gpu, expert] for every MoE layer of the model.
+  // `routing` has kept_rows [gpu, expert] for every MoE layer of the model, of all GPUs or of one
+  // group that stands for all.
   RaggedTraffic(const StepModel& model, const routing::ReplicaRouting& routing);
 
   bool is_uneven(int operation) const override;

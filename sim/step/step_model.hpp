@@ -46,8 +46,9 @@ class StepModel {
 
   // The same where nothing is padded: each GPU dispatches the rows it keeps, each expert computes
   // the rows that come, and the all-to-alls take the time of their matrices (RaggedTraffic); their
-  // durations are left 0. `routing` needs kept_rows, and ir_rows under rectification. Throws
-  // UsageError for what needs equal blocks: --dispatch einsum, --ir-compute grouped.
+  // durations are left 0. `routing` needs kept_rows, of all GPUs or of one expert-parallel group that
+  // stands for all, and ir_rows under rectification. Throws UsageError for what needs equal
+  // blocks (--dispatch einsum, --ir-compute grouped), Error for counts of another shape.
   engine::Durations ragged_durations(const routing::ReplicaRouting& routing, int replica);
 
   // The all-to-all of an MoE layer that an operation is, if it is one.
@@ -127,10 +128,14 @@ class StepModel {
   const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
   Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, int replica);
-  void price_kept(const Spec& spec, const routing::LayerRouting& layer, int replica,
-                  std::vector<Picoseconds>& per_rank);
-  void price_received(const Spec& spec, const routing::LayerRouting& layer, int replica,
-                      std::vector<Picoseconds>& per_rank);
+  struct RowLoads {
+    std::vector<std::int32_t> sent;      // [gpu]
+    std::vector<std::int32_t> received;  // [group, expert]
+  };
+  RowLoads loads_of(const routing::LayerRouting& layer) const;
+  void price_loads(const Spec& spec, const RowLoads& loads, int replica,
+                   std::vector<Picoseconds>& per_rank);
+  void check_ragged(const routing::ReplicaRouting& routing) const;
   void price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                   std::vector<Picoseconds>& per_rank);
 

@@ -1,8 +1,10 @@
 // The cost of simulating one training step of a 32-layer MoE (Mixtral's layers with 64 experts, EP
 // 64, dropless, skewed counts of their own on every layer and rank), through the fast network.
 //   step/gpus        nothing folded: every rank simulated
-//   step_folded/gpus all expert-parallel groups have the counts of the first: found and folded
-//   step_balanced/gpus every expert gets the same
+//   step_cold/gpus   the same with all that comes before: the program, the topology, the prices
+//   step_found/gpus  all groups have the counts of the first: found by comparing, and folded
+//   step_folded/gpus one group is given and stands for all: folded
+//   step_balanced/gpus the same, and every expert gets the same
 //   scenarios/threads 64 GPUs, counts drawn anew for each
 // A step counts the durations of all operations from the counts, and the schedule; the counts are
 // given. Scenarios also count drawing them. run_scale draws the plot.
@@ -69,15 +71,19 @@ double peak_gib() {
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
 
-enum class Counts { each_its_own, one_group_alike, balanced };
+enum class Counts { each_its_own, groups_alike, one_group, balanced };
+
+routing::ReplicaRouting draw(const Job& job, Counts counts) {
+  const support::SkewedCounts source(experts, job.rows(), counts == Counts::balanced ? 0 : skew, 1);
+  const bool one = counts == Counts::one_group || counts == Counts::balanced;
+  const int period = counts == Counts::each_its_own ? 0 : counts == Counts::balanced ? 1 : experts;
+  return source.draw(job.scenario.model->moe_layers(), one ? experts : job.scenario.gpus, 0, period);
+}
 
 void measure(benchmark::State& state, Counts counts, engine::Folding folding) {
   const int gpus = static_cast<int>(state.range(0));
   Job job(gpus);
-  const support::SkewedCounts source(experts, job.rows(), counts == Counts::balanced ? 0 : skew, 1);
-  const routing::ReplicaRouting routing = source.draw(
-      job.scenario.model->moe_layers(), gpus, 0,
-      counts == Counts::each_its_own ? 0 : counts == Counts::one_group_alike ? experts : 1);
+  const routing::ReplicaRouting routing = draw(job, counts);
   Picoseconds step;
   for ([[maybe_unused]] auto iteration : state) {
     step = job.step(routing, folding);
@@ -90,8 +96,21 @@ void measure(benchmark::State& state, Counts counts, engine::Folding folding) {
 void step(benchmark::State& state) {
   measure(state, Counts::each_its_own, engine::Folding::off);
 }
+void step_found(benchmark::State& state) {
+  measure(state, Counts::groups_alike, engine::Folding::on);
+}
 void step_folded(benchmark::State& state) {
-  measure(state, Counts::one_group_alike, engine::Folding::on);
+  measure(state, Counts::one_group, engine::Folding::on);
+}
+
+void step_cold(benchmark::State& state) {
+  const int gpus = static_cast<int>(state.range(0));
+  const routing::ReplicaRouting routing = draw(Job(gpus), Counts::each_its_own);
+  for ([[maybe_unused]] auto iteration : state) {
+    Job job(gpus);
+    benchmark::DoNotOptimize(job.step(routing, engine::Folding::off));
+  }
+  state.counters["peak_gib"] = peak_gib();
 }
 void step_balanced(benchmark::State& state) {
   measure(state, Counts::balanced, engine::Folding::on);
@@ -128,6 +147,8 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
 }
 
 BENCHMARK(step)->Apply(sizes);
+BENCHMARK(step_cold)->Apply(sizes);
+BENCHMARK(step_found)->Apply(sizes);
 BENCHMARK(step_folded)->Apply(sizes);
 BENCHMARK(step_balanced)->Apply(sizes);
 BENCHMARK(scenarios)->ArgName("threads")->Arg(1)->Arg(2)->Iterations(1)->UseRealTime()->Unit(

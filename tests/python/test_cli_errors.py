@@ -189,10 +189,13 @@ def test_bad_operation():
     expect_error(moesim("predict", "--in", "/nonexistent.csv"), 2, "/nonexistent.csv")
 
 
-def test_a_question_that_the_profile_cannot_answer():
-    # No exchange of one GPU, and none beyond a node.
-    for gpus in ("1", "1024"):
-        result = moesim("predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", "1MiB")
+def test_a_question_that_the_profile_cannot_answer(tmp_path):
+    def no_cluster(document):
+        del document["devices"][0]["usual_cluster"]
+    # No exchange of one GPU, and none beyond a node where no cluster is known.
+    for profile, gpus in (("a100-sxm-80gb", "1"), (write_profile(tmp_path, no_cluster), "1024")):
+        result = moesim("predict", "--profile", profile, "--op", "all-to-all", "--gpus", gpus,
+                        "--bytes", "1MiB")
         assert result.returncode in (1, 2) and not result.stdout
         assert gpus in result.stderr
 

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/units.hpp"
 #include "sim/study/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/predict_exchange.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -23,11 +27,19 @@ struct Answer {
   std::string op;
   Params params;
   profile::Estimate estimate;
-  std::int64_t ranks = 0;  // of an exchange; 0: one GPU's own operation
+  std::string provenance;
+  std::vector<double> rank_finish_us;  // of an exchange; empty: one GPU's own operation
 };
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_exchange(const profile::Operation& op) { return contains(op.parameters, "gpus"); }
+
 bool is_text(const std::string& parameter) {
-  return parameter == "kernel" || parameter == "pass" || parameter == "nccl";
+  return parameter == "kernel" || parameter == "pass" || parameter == "nccl" ||
+         contains(ExchangePredictor::parameters(), parameter);
 }
 
 // Checks one parameter under the name of the flag or cell it came from.
@@ -39,12 +51,37 @@ void check_parameter(const std::string& name, const std::string& text, const std
   }
 }
 
-Answer ask(const profile::Profile& profile, const std::string& op, const Params& params) {
-  Answer answer{op, params, profile::predict(profile, op, params), 0};
-  const auto gpus = params.find("gpus");
-  if (gpus != params.end()) answer.ranks = std::stoll(gpus->second);
-  return answer;
-}
+// What answers queries: the profile, and for exchanges on a cluster the predictor beside it.
+class Source {
+ public:
+  explicit Source(const CommandLine& line)
+      : profile_(std::make_shared<const profile::Profile>(
+            profile::Profile::load(line.get("profile", study::default_profile)))),
+        exchanges_(profile_, line.has("profile")) {}
+
+  Answer ask(const std::string& op, const Params& params) {
+    Answer answer{op, params, {}, {}, {}};
+    if (exchanges_.handles(op, params)) {
+      ExchangeTime time = exchanges_.answer(op, answer.params);
+      answer.estimate = time.estimate;
+      answer.provenance = std::move(time.provenance);
+      answer.rank_finish_us = std::move(time.rank_finish_us);
+      return answer;
+    }
+    answer.estimate = profile::predict(*profile_, op, params);
+    answer.provenance = profile::describe(answer.estimate);
+    // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
+    if (is_exchange(profile::find_operation(op))) {
+      const auto ranks = static_cast<std::size_t>(std::stoll(params.at("gpus")));
+      answer.rank_finish_us.assign(ranks, answer.estimate.time_us);
+    }
+    return answer;
+  }
+
+ private:
+  std::shared_ptr<const profile::Profile> profile_;
+  ExchangePredictor exchanges_;
+};
 
 Json parameter_value(const std::string& name, const std::string& text) {
   if (name == "bytes") return parse_bytes(text, name).count;
@@ -52,15 +89,11 @@ Json parameter_value(const std::string& name, const std::string& text) {
   return std::stoll(text);
 }
 
-// Exchanges are symmetric here: every rank sends and receives its last byte at the same time.
-std::vector<double> rank_finish(const Answer& answer) {
-  return std::vector<double>(static_cast<std::size_t>(answer.ranks), answer.estimate.time_us);
-}
-
 Json to_json(const Answer& answer) {
   Json params = Json::object();
   for (const std::string& name : profile::find_operation(answer.op).parameters) {
-    params[name] = parameter_value(name, answer.params.at(name));
+    const auto found = answer.params.find(name);
+    if (found != answer.params.end()) params[name] = parameter_value(name, found->second);
   }
   for (const auto& [name, text] : answer.params) {
     if (!params.contains(name)) params[name] = parameter_value(name, text);
@@ -70,8 +103,8 @@ Json to_json(const Answer& answer) {
                  {"time_us", answer.estimate.time_us},
                  {"time_us_p05", answer.estimate.time_us_p05},
                  {"time_us_p95", answer.estimate.time_us_p95},
-                 {"provenance", profile::describe(answer.estimate)}};
-  if (answer.ranks > 0) object["rank_finish_us"] = rank_finish(answer);
+                 {"provenance", answer.provenance}};
+  if (!answer.rank_finish_us.empty()) object["rank_finish_us"] = answer.rank_finish_us;
   return object;
 }
 
@@ -81,12 +114,12 @@ const std::vector<std::string> added_columns{"time_us", "time_us_p05", "time_us_
 // Shortest texts that read back to the same doubles.
 std::vector<std::string> added_cells(const Answer& answer) {
   std::string finish;
-  for (const double time : rank_finish(answer)) {
+  for (const double time : answer.rank_finish_us) {
     finish += fmt::format("{}{}", finish.empty() ? "" : ";", time);
   }
-  return {
-      fmt::format("{}", answer.estimate.time_us), fmt::format("{}", answer.estimate.time_us_p05),
-      fmt::format("{}", answer.estimate.time_us_p95), profile::describe(answer.estimate), finish};
+  return {fmt::format("{}", answer.estimate.time_us),
+          fmt::format("{}", answer.estimate.time_us_p05),
+          fmt::format("{}", answer.estimate.time_us_p95), answer.provenance, finish};
 }
 
 std::vector<std::vector<std::string>> table_of(const std::vector<Answer>& answers) {
@@ -94,22 +127,65 @@ std::vector<std::vector<std::string>> table_of(const std::vector<Answer>& answer
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
   for (const Answer& answer : answers) {
     std::string params;
-    for (const std::string& name : profile::find_operation(answer.op).parameters) {
-      params += fmt::format("{}{} {}", params.empty() ? "" : ", ", name, answer.params.at(name));
+    const auto add = [&params](const std::string& name, const std::string& value) {
+      params += fmt::format("{}{} {}", params.empty() ? "" : ", ", name, value);
+    };
+    const std::vector<std::string>& required = profile::find_operation(answer.op).parameters;
+    for (const std::string& name : required) {
+      if (answer.params.count(name) != 0) add(name, answer.params.at(name));
+    }
+    for (const auto& [name, value] : answer.params) {
+      if (!contains(required, name)) add(name, value);
     }
     lines.push_back({answer.op, params, fmt::format("{:.2f}", answer.estimate.time_us),
                      fmt::format("{:.2f}", answer.estimate.time_us_p05),
-                     fmt::format("{:.2f}", answer.estimate.time_us_p95),
-                     profile::describe(answer.estimate)});
+                     fmt::format("{:.2f}", answer.estimate.time_us_p95), answer.provenance});
   }
   return lines;
+}
+
+// The ranks of an exchange that do not all finish together; of many, the last ones.
+std::string rank_table(const Answer& answer) {
+  const std::vector<double>& finish = answer.rank_finish_us;
+  if (finish.empty()) return {};
+  const auto [first, last] = std::minmax_element(finish.begin(), finish.end());
+  if (*first == *last) return {};
+  constexpr std::size_t most = 64;
+  constexpr std::size_t shown_of_many = 16;
+  std::vector<std::size_t> ranks(finish.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const bool many = ranks.size() > most;
+  if (many) {
+    std::stable_sort(ranks.begin(), ranks.end(), [&](std::size_t one, std::size_t other) {
+      return finish[one] > finish[other];
+    });
+    ranks.resize(shown_of_many);
+  }
+  std::vector<std::vector<std::string>> lines{{"rank", "finish us"}};
+  for (const std::size_t rank : ranks) {
+    lines.push_back({std::to_string(rank), fmt::format("{:.3f}", finish[rank])});
+  }
+  return fmt::format("\n{}{}", report::align(lines, {true, true}),
+                     many ? fmt::format("(the {} last of {} ranks; --format json has all)\n",
+                                        shown_of_many, finish.size())
+                          : "");
+}
+
+// What an operation takes: its own parameters, and an exchange those of a cluster.
+std::vector<std::string> parameters_of(const profile::Operation& op) {
+  std::vector<std::string> names = op.parameters;
+  names.insert(names.end(), op.optional.begin(), op.optional.end());
+  if (is_exchange(op)) {
+    const std::vector<std::string>& more = ExchangePredictor::parameters();
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  return names;
 }
 
 std::set<std::string> all_parameters() {
   std::set<std::string> names;
   for (const profile::Operation& op : profile::operations()) {
-    names.insert(op.parameters.begin(), op.parameters.end());
-    names.insert(op.optional.begin(), op.optional.end());
+    for (const std::string& name : parameters_of(op)) names.insert(name);
   }
   return names;
 }
@@ -135,10 +211,10 @@ class Queries {
     if (default_op.empty()) table_.column("op");
   }
 
-  std::vector<Answer> answers(const profile::Profile& profile) const {
+  std::vector<Answer> answers(Source& source) const {
     std::vector<Answer> answers;
     for (std::size_t row = 0; row < table_.rows.size(); ++row)
-      answers.push_back(answer(profile, row));
+      answers.push_back(answer(source, row));
     return answers;
   }
 
@@ -160,7 +236,7 @@ class Queries {
     return fmt::format("{}: line {}", table_.name, table_.lines[row]);
   }
 
-  Answer answer(const profile::Profile& profile, std::size_t row) const {
+  Answer answer(Source& source, std::size_t row) const {
     const std::size_t op_column = table_.find("op");
     std::string op = op_column == CsvTable::npos ? "" : table_.rows[row][op_column];
     if (op.empty()) op = default_op_;
@@ -173,7 +249,7 @@ class Queries {
       throw UsageError(fmt::format("{}, column op: {}", where(row), text));
     }
     try {
-      return ask(profile, op, params);
+      return source.ask(op, params);
     } catch (const Error& error) {
       throw Error(fmt::format("{}: {}", where(row), error.what()), error.code());
     }
@@ -182,15 +258,15 @@ class Queries {
   // The parameters of the row's own operation; cells of other operations' columns are not its.
   Params row_params(const profile::Operation& op, std::size_t row) const {
     Params params;
-    std::vector<std::string> names = op.parameters;
-    names.insert(names.end(), op.optional.begin(), op.optional.end());
-    for (const std::string& name : names) {
+    const auto cell = [&](const std::string& name) {
       const auto column = parameters_.find(name);
-      const std::string text = column == parameters_.end() ? "" : table_.rows[row][column->second];
+      return column == parameters_.end() ? std::string() : table_.rows[row][column->second];
+    };
+    const bool by_matrix = is_exchange(op) && !cell("matrix").empty();
+    for (const std::string& name : parameters_of(op)) {
+      const std::string text = cell(name);
       const std::string what = fmt::format("{}, column {}", where(row), name);
-      const bool required =
-          std::find(op.parameters.begin(), op.parameters.end(), name) != op.parameters.end();
-      if (text.empty() && required) {
+      if (text.empty() && contains(op.parameters, name) && !by_matrix) {
         throw UsageError(fmt::format("{}: {} needs a value here", what, op.name));
       }
       if (text.empty()) continue;
@@ -207,7 +283,8 @@ class Queries {
 
 std::string rendered(const std::vector<Answer>& answers, report::Format format) {
   if (format == report::Format::table) {
-    return report::align(table_of(answers), {false, false, true, true, true, false});
+    return report::align(table_of(answers), {false, false, true, true, true, false}) +
+           (answers.size() == 1 ? rank_table(answers.front()) : "");
   }
   Json array = Json::array();
   for (const Answer& answer : answers) array.push_back(to_json(answer));
@@ -227,7 +304,7 @@ std::string one_as_csv(const Answer& answer) {
   return csv_line(columns) + csv_line(cells);
 }
 
-ExitCode run_queries(const CommandLine& line, const profile::Profile& profile) {
+ExitCode run_queries(const CommandLine& line, Source& source) {
   for (const std::string& name : all_parameters()) {
     if (line.has(name)) {
       throw UsageError(
@@ -239,15 +316,14 @@ ExitCode run_queries(const CommandLine& line, const profile::Profile& profile) {
   const report::Format format = chosen_format(line, report::Format::csv);
   const Queries queries(line.get("in"), line.get("op"));
   const Output out(line.get("out"));
-  const std::vector<Answer> answers = queries.answers(profile);
+  const std::vector<Answer> answers = queries.answers(source);
   out.write(format == report::Format::csv ? queries.csv(answers) : rendered(answers, format));
   return ExitCode::ok;
 }
 
 ExitCode run(const CommandLine& line) {
-  const profile::Profile profile =
-      profile::Profile::load(line.get("profile", study::default_profile));
-  if (line.has("in")) return run_queries(line, profile);
+  Source source(line);
+  if (line.has("in")) return run_queries(line, source);
   if (!line.has("op")) {
     throw UsageError(
         "--op: say which operation, or give queries with --in FILE; 'moesim predict "
@@ -262,11 +338,51 @@ ExitCode run(const CommandLine& line) {
   }
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
-  const Answer answer = ask(profile, op.name, params);
+  const Answer answer = source.ask(op.name, params);
   out.write(format == report::Format::json  ? to_json(answer).dump(2) + "\n"
             : format == report::Format::csv ? one_as_csv(answer)
                                             : rendered({answer}, format));
   return ExitCode::ok;
+}
+
+// Value and meaning of each parameter of an operation.
+struct ParameterHelp {
+  const char* value;
+  const char* text;
+};
+const std::map<std::string, ParameterHelp>& parameter_help() {
+  static const std::map<std::string, ParameterHelp> all{
+      {"kernel", {"NAME", "of memory: streaming (default), activation or normalization"}},
+      {"pass", {"NAME", "of attention: forward (default) or backward"}},
+      {"nccl",
+       {"NAME", "of exchanges inside a node: a version the profile has curves of, as 2.27.3"}},
+      {"bytes",
+       {"SIZE",
+        "of memory: read and written; of exchanges: nccl-tests' per-rank buffer, of which an "
+        "all-to-all sends (n-1)/n"}},
+      {"cluster",
+       {"NAME|FILE",
+        "of exchanges: nodes, NICs and fabric [beyond a node: the profile's usual cluster]; with "
+        "--profile, its measurements calibrate what NCCL sends inside a domain"}},
+      {"matrix",
+       {"FILE",
+        "of all-to-all: bytes from rank (row) to rank, .csv without header or .npy [N, N]"}},
+      {"start",
+       {"FILE", "with --matrix: when each rank begins, us: one CSV row or column, or .npy"}},
+      {"schedule",
+       {"NAME",
+        "of all-to-all on a cluster: burst (default with a matrix), pairwise, nccl, hierarchical, "
+        "pxn or deepep; of all-reduce: ring or tree, others: ring"}},
+      {"placement",
+       {"LIST",
+        "of exchanges on a cluster: contiguous (default), round-robin over nodes, or the GPU "
+        "of each rank: 0,8,1,9"}},
+      {"network",
+       {"NAME",
+        "of exchanges on a cluster: auto (default: exact, by the port bound where that is "
+        "proven), flows or fast"}},
+  };
+  return all;
 }
 
 std::vector<Flag> flags() {
@@ -276,15 +392,18 @@ std::vector<Flag> flags() {
   std::map<std::string, std::string> users;
   for (const profile::Operation& op : profile::operations()) {
     names += (names.empty() ? "" : ", ") + op.name;
-    for (const std::string& name : op.parameters)
+    for (const std::string& name : parameters_of(op)) {
       users[name] += (users[name].empty() ? "" : ", ") + op.name;
-    for (const std::string& name : op.optional)
-      users[name] += (users[name].empty() ? "" : ", ") + op.name;
+    }
   }
   flags.push_back({"op", "NAME", "", names});
   for (const auto& [name, ops] : users) {
-    const char* value = name == "bytes" ? "SIZE" : is_text(name) ? "NAME" : "N";
-    flags.push_back({name, value, "", "of " + ops});
+    const auto help = parameter_help().find(name);
+    if (help == parameter_help().end()) {
+      flags.push_back({name, "N", "", "of " + ops});
+    } else {
+      flags.push_back({name, help->second.value, "", help->second.text});
+    }
   }
   flags.push_back({"in", "FILE", "", "CSV of queries: columns op and the parameters"});
   flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
@@ -296,7 +415,7 @@ std::vector<Flag> flags() {
 
 Command predict_command() {
   return {"predict",
-          "one operation from a profile; CSV of queries in, CSV out",
+          "one operation from a profile, or an exchange on a cluster; CSV of queries in, CSV out",
           "--op NAME [parameters] | --in FILE",
           "moesim predict --profile h100-sxm --op all-to-all --gpus 8 --bytes 64MiB",
           flags(),

@@ -1,0 +1,231 @@
+#include "tools/moesim/predict_exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "sim/base/byte_matrix.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/base/units.hpp"
+#include "sim/cluster/placement.hpp"
+#include "sim/network/cluster_topology.hpp"
+#include "sim/network/exchange.hpp"
+#include "sim/network/exchange_files.hpp"
+#include "sim/network/exchange_model.hpp"
+#include "sim/study/option_values.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using network::LinkRate;
+using network::Topology;
+using profile::Collective;
+using Params = std::map<std::string, std::string>;
+
+// Ranks whose uniform all-to-all is still made into a matrix: 128 MiB.
+constexpr int most_uniform_ranks = 4096;
+
+std::optional<Collective> collective_of(const std::string& op) {
+  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    if (op == profile::name_of(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+std::string text_or(const Params& params, const std::string& name, const std::string& fallback) {
+  const auto found = params.find(name);
+  return found == params.end() ? fallback : found->second;
+}
+
+int ranks_of(const std::string& op, const Params& params) {
+  const auto found = params.find("gpus");
+  if (found == params.end()) {
+    throw UsageError(
+        fmt::format("{}: gpus is missing; it needs gpus and bytes, or a matrix on a cluster", op));
+  }
+  return static_cast<int>(study::parse_whole(op + ": gpus", found->second, 1,
+                                             std::numeric_limits<std::int32_t>::max()));
+}
+
+double bytes_of(const std::string& op, const Params& params) {
+  const auto found = params.find("bytes");
+  if (found == params.end()) {
+    throw UsageError(fmt::format("{}: bytes is missing; it needs gpus and bytes, or a matrix", op));
+  }
+  return static_cast<double>(parse_bytes(found->second, op + ": bytes").count);
+}
+
+// Which parameters go together.
+void check_together(const std::string& op, const Params& params) {
+  const auto refuse = [&](const std::string& name, const std::string& reason) {
+    if (params.count(name) != 0) throw UsageError(fmt::format("{}: {}: {}", op, name, reason));
+  };
+  refuse("nccl", "the versions are of curves inside a node: leave it out on a cluster");
+  if (params.count("matrix") != 0) {
+    if (op != "all-to-all") refuse("matrix", "a byte matrix describes an all-to-all");
+    refuse("bytes", "the matrix says what is sent: leave bytes out");
+    if (params.count("cluster") == 0) {
+      throw UsageError(
+          fmt::format("{}: matrix: say on which cluster: give cluster a NAME or FILE", op));
+    }
+  } else {
+    refuse("start", "start times go with a matrix");
+  }
+}
+
+// The buffer cut into equal blocks, as nccl-tests does.
+ByteMatrix uniform_matrix(int ranks, double bytes) {
+  if (ranks > most_uniform_ranks) {
+    throw UsageError(
+        fmt::format("all-to-all: {} GPUs under a schedule: {} at most; leave schedule out for a "
+                    "profile's bound, or use moesim simulate",
+                    ranks, most_uniform_ranks));
+  }
+  const auto block = std::max<std::int64_t>(1, std::llround(bytes / ranks));
+  ByteMatrix matrix(ranks);
+  for (int source = 0; source < ranks; ++source) {
+    std::fill_n(matrix.row(source), ranks, block);
+  }
+  return matrix;
+}
+
+network::CollectiveAlgorithm parse_algorithm(const std::string& op, const std::string& text) {
+  if (text == "ring") return network::CollectiveAlgorithm::ring;
+  if (text == "tree" && op == "all-reduce") return network::CollectiveAlgorithm::tree;
+  throw UsageError(fmt::format("{}: schedule '{}' is not known: choose {}", op, text,
+                               op == "all-reduce" ? "ring, tree" : "ring"));
+}
+
+ExchangeTime from_answer(network::ExchangeAnswer answer) {
+  return {answer.estimate, std::move(answer.rank_finish_us), std::move(answer.provenance)};
+}
+
+// Rings and trees on the links of the document alone, at the ends of their error bars too.
+ExchangeTime simulated(const cluster::Cluster& cluster, std::span<const int> members,
+                       Collective kind, double bytes, network::CollectiveAlgorithm algorithm) {
+  const auto at = [&](LinkRate rate) {
+    return network::simulate_collective(network::topology_of(cluster, members, rate), kind,
+                                        std::llround(bytes), {}, algorithm);
+  };
+  const network::ExchangeTimes median = at(LinkRate::median);
+  const double time = median.makespan.us();
+  const double fast = at(LinkRate::high).makespan.us();
+  const double slow = at(LinkRate::low).makespan.us();
+  ExchangeTime result;
+  result.estimate = {time, std::min(time, fast), std::max(time, slow), profile::Origin::assumed,
+                     profile::Support::interpolated};
+  for (const Picoseconds finish : median.rank_finish) result.rank_finish_us.push_back(finish.us());
+  result.provenance =
+      fmt::format("assumed; cluster {}; {}", cluster.name,
+                  algorithm == network::CollectiveAlgorithm::ring ? "rings" : "trees");
+  return result;
+}
+
+network::ExchangeSettings settings_of(const Params& params) {
+  network::ExchangeSettings settings;
+  settings.method = network::parse_method(text_or(params, "network", "auto"));
+  // One question is worth the exact answer: `auto` takes the port bound only where it is proven
+  // exact, but for the rounding of picoseconds.
+  settings.tolerance = 1e-8;
+  return settings;
+}
+
+// Says which file's ranks found no place.
+std::vector<int> placed(const cluster::Cluster& cluster, const Params& params, int ranks) {
+  const std::string text = text_or(params, "placement", "contiguous");
+  try {
+    return cluster::parse_placement(text, cluster, ranks, "placement");
+  } catch (const UsageError& error) {
+    const auto matrix = params.find("matrix");
+    if (matrix == params.end()) throw;
+    throw UsageError(fmt::format("{}: {} ranks: {}", matrix->second, ranks, error.what()));
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& ExchangePredictor::parameters() {
+  static const std::vector<std::string> names{"cluster",  "matrix",    "start",
+                                              "schedule", "placement", "network"};
+  return names;
+}
+
+ExchangePredictor::ExchangePredictor(std::shared_ptr<const profile::Profile> profile,
+                                     bool calibrates)
+    : profile_(std::move(profile)), calibrates_(calibrates) {}
+
+std::shared_ptr<const cluster::Cluster> ExchangePredictor::cluster(const std::string& name) {
+  std::shared_ptr<const cluster::Cluster>& entry = clusters_[name];
+  if (!entry) entry = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+  return entry;
+}
+
+bool ExchangePredictor::handles(const std::string& op, const Params& params) {
+  if (!collective_of(op)) return false;
+  for (const std::string& name : parameters()) {
+    if (params.count(name) != 0) return true;
+  }
+  const std::string usual = profile_->device().usual_cluster;
+  if (usual.empty() || params.count("gpus") == 0) return false;
+  return ranks_of(op, params) > cluster(usual)->gpus_per_domain;
+}
+
+ExchangeTime ExchangePredictor::answer(const std::string& op, Params& params) {
+  check_together(op, params);
+  const Collective kind = *collective_of(op);
+  const bool chosen = params.count("cluster") != 0;
+  if (!chosen) params["cluster"] = profile_->device().usual_cluster;
+  if (params["cluster"].empty()) {
+    throw UsageError(fmt::format("{}: the profile names no usual cluster: give cluster", op));
+  }
+  const std::shared_ptr<const cluster::Cluster> where = cluster(params["cluster"]);
+  const auto profile = chosen && !calibrates_ ? nullptr : profile_;
+  const network::ExchangeModel model(profile, where, settings_of(params));
+
+  if (const auto file = params.find("matrix"); file != params.end()) {
+    const ByteMatrix bytes = network::load_byte_matrix(file->second);
+    if (params.count("gpus") != 0 && ranks_of(op, params) != bytes.ranks()) {
+      throw UsageError(fmt::format("{}: gpus {}: the matrix {} has {} ranks: leave gpus out", op,
+                                   params["gpus"], file->second, bytes.ranks()));
+    }
+    params["gpus"] = std::to_string(bytes.ranks());
+    const std::vector<int> members = placed(*where, params, bytes.ranks());
+    std::vector<Picoseconds> start(static_cast<std::size_t>(bytes.ranks()));
+    if (params.count("start") != 0) {
+      start = network::load_start_times(params["start"], bytes.ranks());
+    }
+    params.emplace("schedule", "burst");
+    return from_answer(
+        model.exchange(members, bytes, start, network::parse_schedule(params["schedule"])));
+  }
+
+  const int ranks = ranks_of(op, params);
+  const double bytes = bytes_of(op, params);
+  if (ranks < 2) {
+    throw UsageError(
+        fmt::format("{} among 1 GPU: one rank is a copy on the device, not communication", op));
+  }
+  const std::vector<int> members = placed(*where, params, ranks);
+  if (profile && params.count("schedule") == 0) {
+    const profile::Estimate estimate = model.price(kind, members, bytes);
+    return {estimate, std::vector<double>(members.size(), estimate.time_us),
+            fmt::format("{}; cluster {}", profile::describe(estimate), where->name)};
+  }
+  if (kind != Collective::all_to_all) {
+    params.emplace("schedule", "ring");
+    return simulated(*where, members, kind, bytes, parse_algorithm(op, params["schedule"]));
+  }
+  params.emplace("schedule", "burst");
+  const network::Schedule schedule = network::parse_schedule(params["schedule"]);
+  const std::vector<Picoseconds> start(members.size());
+  return from_answer(model.exchange(members, uniform_matrix(ranks, bytes), start, schedule));
+}
+
+}  // namespace moesim::tool

@@ -19,20 +19,25 @@ struct Gathering {
   Picoseconds last_arrival;
 };
 
+// An exchange begins, or one of its members arrives.
 struct Begin {
+  static constexpr int all_members = -1;
   Picoseconds time;
   int exchange = 0;
+  int member = all_members;
 };
 struct Later {
   bool operator()(const Begin& a, const Begin& b) const {
-    return a.time != b.time ? a.time > b.time : a.exchange > b.exchange;
+    if (a.time != b.time) return a.time > b.time;
+    return a.exchange != b.exchange ? a.exchange > b.exchange : a.member > b.member;
   }
 };
 
 class Run {
  public:
-  Run(const Program& program, const Durations& durations, network::Fabric& fabric)
-      : program_(program), durations_(durations), fabric_(fabric) {
+  Run(const Program& program, const Durations& durations, network::Fabric& fabric,
+      const Traffic* traffic)
+      : program_(program), durations_(durations), fabric_(fabric), traffic_(traffic) {
     const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
     schedule_.ranks = program.ranks;
     schedule_.columns = program.ranks;
@@ -138,6 +143,17 @@ class Run {
     const int group = partition_of(op).group_of[static_cast<std::size_t>(rank)];
     const int exchange = first_exchange_[static_cast<std::size_t>(op)] + group;
     Gathering& gathering = gatherings_[static_cast<std::size_t>(exchange)];
+    if (traffic_ != nullptr && traffic_->is_uneven(op)) {
+      const std::vector<int>& members = members_of(exchange);
+      if (gathering.missing-- == static_cast<int>(members.size())) {
+        ByteMatrix bytes(static_cast<int>(members.size()));
+        traffic_->fill(op, group, bytes);
+        fabric_.announce(exchange, members, std::move(bytes));
+      }
+      const auto place = std::find(members.begin(), members.end(), rank) - members.begin();
+      begins_.push({time, exchange, static_cast<int>(place)});
+      return;
+    }
     gathering.last_arrival = std::max(gathering.last_arrival, time);
     if (--gathering.missing == 0) begins_.push({gathering.last_arrival, exchange});
   }
@@ -147,6 +163,11 @@ class Run {
     begins_.pop();
     const int op = operation_of_[static_cast<std::size_t>(begin.exchange)];
     const std::vector<int>& members = members_of(begin.exchange);
+    if (begin.member != Begin::all_members) {
+      const int rank = members[static_cast<std::size_t>(begin.member)];
+      schedule_.began[schedule_.at(op, rank)] = begin.time;
+      return fabric_.arrive(begin.exchange, begin.member, begin.time);
+    }
     for (const int rank : members) schedule_.began[schedule_.at(op, rank)] = begin.time;
     fabric_.begin(begin.exchange, begin.time, durations_.of(op, members.front()));
   }
@@ -154,6 +175,7 @@ class Run {
   void complete(const network::Completion& completion) {
     const int op = operation_of_[static_cast<std::size_t>(completion.exchange)];
     const std::vector<int>& members = members_of(completion.exchange);
+    if (completion.member == network::Completion::nobody) return;
     if (completion.member != network::Completion::all_members) {
       const int rank = members[static_cast<std::size_t>(completion.member)];
       finish(op, rank, completion.time);
@@ -178,6 +200,7 @@ class Run {
   const Program& program_;
   const Durations& durations_;
   network::Fabric& fabric_;
+  const Traffic* traffic_;
   Schedule schedule_;
   std::array<std::vector<int>, stream_count> streams_;        // operations in program order
   std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
@@ -214,9 +237,10 @@ int Schedule::slowest_rank() const {
   return slowest;
 }
 
-Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric) {
+Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric,
+             const Traffic* traffic) {
   assert(durations.uniform.size() == program.operations.size());
-  return Run(program, durations, fabric).run();
+  return Run(program, durations, fabric, traffic).run();
 }
 
 std::vector<PathStep> critical_path(const Program& program, const Schedule& schedule, int rank) {

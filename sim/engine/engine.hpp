@@ -31,8 +31,11 @@ struct Schedule {
 // Runs the program: every rank goes through its streams, a collective begins when its last member
 // arrives and ends when the fabric says so. Only exchanges are events; compute between two of them
 // is followed without touching the event queue, as nothing can disturb it. Deterministic.
-// Throws std::logic_error if the program cannot finish (a dependency on a later operation).
-Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric);
+// The uneven exchanges of `traffic`, if there is one, go to the fabric member by member, each when
+// it arrives. Throws std::logic_error if the program cannot finish (a dependency on a later
+// operation).
+Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric,
+             const Traffic* traffic = nullptr);
 
 // One stretch of the critical path of one rank.
 struct PathStep {

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <optional>
 #include <queue>
+#include <span>
 #include <vector>
 
+#include "sim/base/byte_matrix.hpp"
 #include "sim/base/units.hpp"
 
 namespace moesim::network {
@@ -12,6 +14,7 @@ namespace moesim::network {
 // The end of an exchange: of all its members at once, or of one of them.
 struct Completion {
   static constexpr int all_members = -1;
+  static constexpr int nobody = -2;  // a message ended, and no member is done with it
   Picoseconds time;
   int exchange = 0;
   int member = all_members;  // index within the exchange's members
@@ -27,8 +30,14 @@ class Fabric {
 
   // All members of `exchange` are ready at `now`; `alone` is how long it takes on idle links.
   virtual void begin(int exchange, Picoseconds now, Picoseconds alone) = 0;
+  // An exchange by matrix is to come: `bytes` between its `members` (ranks), in their order.
+  // Called before the first of them arrives. Throws std::logic_error where the model has no links.
+  virtual void announce(int exchange, std::span<const int> members, ByteMatrix bytes);
+  // A member of an announced exchange is there, and its messages start. It is done when it has
+  // sent and received everything.
+  virtual void arrive(int exchange, int member, Picoseconds now);
   // The next completion if nothing else begins before it; nothing while no exchange is under way.
-  virtual std::optional<Completion> next() const = 0;
+  virtual std::optional<Completion> next() = 0;
   // Takes the completion that next() shows.
   virtual void take() = 0;
 };
@@ -38,7 +47,7 @@ class Fabric {
 class IdleFabric final : public Fabric {
  public:
   void begin(int exchange, Picoseconds now, Picoseconds alone) override;
-  std::optional<Completion> next() const override;
+  std::optional<Completion> next() override;
   void take() override;
 
  private:

@@ -137,7 +137,7 @@ TEST_CASE("exchanges come to the fabric in the order of time") {
       begun.push_back(now);
       inner.begin(exchange, now, alone);
     }
-    std::optional<network::Completion> next() const override { return inner.next(); }
+    std::optional<network::Completion> next() override { return inner.next(); }
     void take() override {
       begun.push_back(inner.next()->time);
       inner.take();
@@ -166,7 +166,7 @@ TEST_CASE("a fabric may end an exchange for one member after another") {
       waiting.push_back({now + alone + alone, exchange, 0});
       waiting.push_back({now + alone, exchange, 1});
     }
-    std::optional<network::Completion> next() const override {
+    std::optional<network::Completion> next() override {
       if (waiting.empty()) return std::nullopt;
       return waiting.back();
     }

@@ -1,0 +1,59 @@
+#include "sim/base/gzip.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#ifdef MOESIM_ZLIB
+#include <zlib.h>
+#endif
+
+namespace moesim {
+
+namespace {
+
+#ifdef MOESIM_ZLIB
+std::string unpack(const std::string& path) {
+  struct Close {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
+  const std::unique_ptr<gzFile_s, Close> file(gzopen(path.c_str(), "rb"));
+  if (!file) throw UsageError(fmt::format("{}: cannot be read", path));
+  std::string text;
+  std::array<char, 1 << 16> block{};
+  while (true) {
+    const int count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
+    if (count < 0) break;
+    text.append(block.data(), static_cast<std::size_t>(count));
+    if (count < static_cast<int>(block.size())) break;
+  }
+  int code = Z_OK;
+  const char* reason = gzerror(file.get(), &code);
+  if (code != Z_OK && code != Z_STREAM_END) {
+    throw Error(fmt::format("{}: cannot be unpacked: {}", path, reason));
+  }
+  return text;
+}
+#else
+std::string unpack(const std::string& path) {
+  throw Error(
+      fmt::format("{}: this build has no zlib: unpack the file (gunzip -k) or build with "
+                  "zlib1g-dev installed",
+                  path));
+}
+#endif
+
+}  // namespace
+
+std::string read_plain_or_packed(const std::string& path) {
+  if (std::filesystem::exists(path)) return read_file(path);
+  const std::string packed = path + ".gz";
+  if (std::filesystem::exists(packed)) return unpack(packed);
+  throw UsageError(fmt::format("{}: no such file, nor {}", path, packed));
+}
+
+}  // namespace moesim

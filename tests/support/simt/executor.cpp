@@ -76,6 +76,9 @@ struct Warp {
   int line = 0;
 };
 
+// Stacks of earlier launches: their pages are there already.
+thread_local std::vector<std::unique_ptr<unsigned char[]>> stacks;
+
 class Machine {
  public:
   Machine(const LaunchShape& shape, const std::function<void()>& kernel, Turns turns)
@@ -88,12 +91,19 @@ class Machine {
     warps_.resize(fibers_.size() / lanes);
     shared_.resize(shape.shared_bytes + guard_bytes + 128);
     for (Fiber& fiber : fibers_) {
-      fiber.stack.reset(new unsigned char[stack_bytes]);
+      if (stacks.empty()) stacks.emplace_back(new unsigned char[stack_bytes]);
+      fiber.stack = std::move(stacks.back());
+      stacks.pop_back();
       getcontext(&fiber.context.context);
       fiber.context.context.uc_stack.ss_sp = fiber.stack.get();
       fiber.context.context.uc_stack.ss_size = stack_bytes;
       fiber.context.context.uc_link = nullptr;
       makecontext(&fiber.context.context, &Machine::enter, 0);
+    }
+  }
+  ~Machine() {
+    for (Fiber& fiber : fibers_) {
+      if (fiber.stack) stacks.push_back(std::move(fiber.stack));
     }
   }
   Machine(const Machine&) = delete;  // contexts point into it

@@ -1,0 +1,103 @@
+#pragma once
+
+#include "kernels/base/block.cuh"
+#include "kernels/routing/arguments.hpp"
+
+// From slots to weights and IR rows.
+namespace moesim::kernels::routing {
+
+inline constexpr int weigh_threads = 256;
+inline constexpr int collect_threads = 1024;
+
+// The local expert that takes a token with too few kept routes; false: none.
+MOESIM_DEVICE bool find_ir(const WeighArguments& in, int token, std::uint16_t& expert,
+                           float& probability) {
+  for (int place = 0; place < in.local_places; ++place) {
+    const std::int64_t at = place * in.stride + token;
+    expert = in.local_expert[at];
+    if (expert == no_expert) return false;
+    bool taken = false;
+    for (int choice = 0; in.exclude_duplicates && choice < in.choices; ++choice) {
+      const std::int64_t route = choice * in.stride + token;
+      taken = taken || (in.slot[route] != slot_failed && in.expert[route] == expert);
+    }
+    if (taken) continue;
+    probability = in.local_probability[at];
+    return true;
+  }
+  return false;
+}
+
+// One thread per token: reads 8 to 10 bytes per choice, writes 4. The sums are taken choice after
+// choice, as the reference takes them, so that weights agree to the bit.
+MOESIM_KERNEL(weigh_threads)
+weigh_routes(WeighArguments in) {
+  namespace math = ::moesim::routing;
+  const int token = block_index() * block_threads() + thread_index();
+  if (token >= in.tokens) return;
+  float kept_mass = 0;
+  float top_mass = 0;
+  int kept = 0;
+  for (int choice = 0; choice < in.choices; ++choice) {
+    const std::int64_t at = choice * in.stride + token;
+    const float g = in.probability[at];
+    const bool keep = in.slot[at] != slot_failed;
+    kept_mass = math::add(kept_mass, keep ? g : 0.0F);
+    if (choice < in.top_k) top_mass = math::add(top_mass, g);
+    kept += keep ? 1 : 0;
+  }
+  std::uint16_t ir_expert = no_expert;
+  float ir_probability = 0;
+  const bool rectified =
+      in.local_places > 0 && kept < in.top_k && find_ir(in, token, ir_expert, ir_probability);
+  const float ir_mass =
+      rectified ? math::multiply(static_cast<float>(in.top_k - kept), ir_probability) : 0.0F;
+  const float whole = in.rule == WeightRule::kept          ? math::add(kept_mass, ir_mass)
+                      : in.rule == WeightRule::before_drop ? top_mass
+                                                           : 1.0F;
+  for (int choice = 0; choice < in.choices; ++choice) {
+    const std::int64_t at = choice * in.stride + token;
+    const bool keep = in.slot[at] != slot_failed && whole > 0;
+    in.weight[at] = keep ? math::divide(in.probability[at], whole) : 0.0F;
+  }
+  if (in.local_places == 0) return;
+  in.ir_expert[token] = rectified ? ir_expert : no_expert;
+  in.ir_probability[token] = rectified ? ir_probability : 0.0F;
+  const bool alone = rectified && kept == 0 && in.rule == WeightRule::kept;
+  in.ir_weight[token] = alone ? 1.0F : whole > 0 ? math::divide(ir_mass, whole) : 0.0F;
+}
+
+// One block per local expert, collect_threads threads, scan_words words of shared memory. Each
+// block counts the rows of the experts before its own by itself, so that none waits for another.
+MOESIM_KERNEL(collect_threads)
+collect_ir_rows(CollectArguments in) {
+  auto* scratch = reinterpret_cast<std::uint32_t*>(shared_memory());
+  const int local = block_index();
+  const int expert = in.local_first + local;
+  std::uint32_t before = 0;
+  for (int token = thread_index(); token < in.tokens; token += block_threads()) {
+    const int target = in.ir_expert[token];
+    before += target >= in.local_first && target < expert ? 1 : 0;
+  }
+  std::uint32_t next = block_scan(before, scratch).total;
+  if (thread_index() == 0) in.ir_begin[local] = static_cast<std::int32_t>(next);
+  for (int first = 0; first < in.tokens; first += block_threads()) {
+    const int token = first + thread_index();
+    const int target = token < in.tokens ? in.ir_expert[token] : no_expert;
+    const bool mine = target == expert;
+    const ScanResult scan = block_scan(mine ? 1 : 0, scratch);
+    if (mine) {
+      const auto row = static_cast<std::int32_t>(next + scan.before);
+      in.ir_row[token] = row;
+      in.row_token[row] = token;
+    } else if (local == 0 && target == no_expert && token < in.tokens) {
+      in.ir_row[token] = -1;
+    }
+    next += scan.total;
+  }
+  if (thread_index() == 0 && local == in.local_last - in.local_first - 1) {
+    in.ir_begin[local + 1] = static_cast<std::int32_t>(next);
+  }
+}
+
+}  // namespace moesim::kernels::routing

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -223,8 +224,48 @@ ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteM
   return answer;
 }
 
+// The time that the busiest switch above the NICs needs for each byte of the buffer, us: of the
+// blocks that its members send, those bound neither for its own members nor for their domains pass
+// it. Equal blocks of buffer / P.
+double ExchangeModel::us_per_byte_above(std::span<const int> members) const {
+  const Topology topology = topology_of(*cluster_, members);
+  const Domains domains(topology);
+  const auto ranks = static_cast<double>(topology.ranks());
+  double worst = 0;
+  for (const Tier& tier : topology.outer.tiers) {
+    std::vector<double> below(tier.up.size()), passing(tier.up.size());
+    for (const int number : tier.switch_of) ++below[at(number)];
+    std::map<std::pair<int, int>, double> shared;  // ranks of one switch and one domain
+    for (int rank = 0; rank < topology.ranks(); ++rank) {
+      ++shared[{tier.switch_of[at(rank)], domains.domain_of[at(rank)]}];
+    }
+    for (const auto& [place, count] : shared) {
+      const auto domain = static_cast<double>(domains.ranks[at(place.second)].size());
+      passing[at(place.first)] += count * (ranks - below[at(place.first)] - (domain - count));
+    }
+    for (std::size_t number = 0; number < tier.up.size(); ++number) {
+      for (const int link : {tier.up[number], tier.down[number]}) {
+        const double rate = topology.links[at(link)].bandwidth.bytes_per_second;
+        worst = std::max(worst, passing[number] / ranks / rate * 1e6);
+      }
+    }
+  }
+  return worst;
+}
+
 Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes) const {
-  return ports_.price(kind, members, bytes);
+  Estimate estimate = ports_.price(kind, members, bytes);
+  if (kind != Collective::all_to_all || cluster_->levels.empty()) return estimate;
+  if (span_of(members, *cluster_).domains == 1) return estimate;
+  const double above_us = us_per_byte_above(members) * bytes;
+  const auto no_faster = [&](double time_us, double efficiency) {
+    return std::max(time_us, cluster_->nic_latency_us +
+                                 above_us * cluster_->nic_efficiency / efficiency);
+  };
+  estimate.time_us = no_faster(estimate.time_us, cluster_->nic_efficiency);
+  estimate.time_us_p05 = no_faster(estimate.time_us_p05, cluster_->nic_efficiency_high);
+  estimate.time_us_p95 = no_faster(estimate.time_us_p95, cluster_->nic_efficiency_low);
+  return estimate;
 }
 
 }  // namespace moesim::network

@@ -56,6 +56,7 @@ class ExchangeModel {
   Inside measured_inside(const Topology& topology, const ByteMatrix& bytes) const;
   Links links(std::span<const int> members, const ByteMatrix& bytes, Schedule schedule,
               LinkRate rate) const;
+  double us_per_byte_above(std::span<const int> members) const;
   std::string provenance(const Links& links, bool crosses, Schedule schedule, Method used) const;
 
   std::shared_ptr<const profile::Profile> profile_;

@@ -14,13 +14,13 @@ using profile::Collective;
 using profile::Estimate;
 
 Span span_of(std::span<const int> members, const cluster::Cluster& cluster) {
-  std::map<int, int> members_of_node;
-  for (const int gpu : members) ++members_of_node[cluster.node_of(gpu)];
+  std::map<int, int> members_of_domain;
+  for (const int gpu : members) ++members_of_domain[cluster.domain_of(gpu)];
   Span span;
   span.gpus = static_cast<int>(members.size());
-  span.nodes = static_cast<int>(members_of_node.size());
+  span.domains = static_cast<int>(members_of_domain.size());
   span.smallest_share = span.gpus;
-  for (const auto& [node, count] : members_of_node) {
+  for (const auto& [domain, count] : members_of_domain) {
     span.largest_share = std::max(span.largest_share, count);
     span.smallest_share = std::min(span.smallest_share, count);
   }
@@ -34,12 +34,12 @@ PortModel::PortModel(std::shared_ptr<const profile::Profile> profile,
 Estimate PortModel::nic_part(Collective kind, const Span& span, double bytes) const {
   if (!(cluster_->nic_per_gpu.bytes_per_second > 0)) {
     throw Error(fmt::format(
-        "cluster '{}' has no NIC bandwidth, but an {} among {} GPUs leaves its node: give the "
+        "cluster '{}' has no NIC bandwidth, but an {} among {} GPUs leaves its domain: give the "
         "cluster document a nic_per_gpu, or choose fewer GPUs",
         cluster_->name, name_of(kind), span.gpus));
   }
-  const double peers = span.nodes - 1;
-  const double ring_share = peers / span.nodes / span.smallest_share;
+  const double peers = span.domains - 1;
+  const double ring_share = peers / span.domains / span.smallest_share;
   const double share = kind == Collective::all_to_all
                            ? static_cast<double>(span.gpus - span.smallest_share) / span.gpus
                        : kind == Collective::all_reduce ? 2 * ring_share
@@ -62,7 +62,7 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
     throw Error(
         fmt::format("an {} of one GPU with itself is a copy, not communication", name_of(kind)));
   }
-  if (span.nodes == 1) return profile_->collective(kind, span.gpus, bytes);
+  if (span.domains == 1) return profile_->collective(kind, span.gpus, bytes);
   const Estimate across = nic_part(kind, span, bytes);
   if (span.largest_share == 1) return across;
   const double inside_bytes =

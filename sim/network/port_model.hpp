@@ -11,21 +11,22 @@ namespace moesim::network {
 // How the GPUs of one exchange lie on the cluster.
 struct Span {
   int gpus = 0;            // members
-  int nodes = 0;           // nodes that hold at least one
-  int largest_share = 0;   // members on the fullest node
-  int smallest_share = 0;  // members on the emptiest node that holds any
+  int domains = 0;         // domains (nodes, where these are no larger) that hold at least one
+  int largest_share = 0;   // members of the fullest domain
+  int smallest_share = 0;  // members of the emptiest domain that holds any
 };
 Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
 
-// The time of an exchange on idle links, from two port bandwidths per GPU: inside a node the
-// profile's measured size curve of the collective, across nodes the GPU's share of the NICs at the
-// cluster's efficiency. Both ports work at the same time, so the slower one decides:
-//   all-to-all      NIC port carries the (P - n) / P of the buffer bound for other nodes
-//   all-gather, reduce-scatter over N nodes of n GPUs
+// The time of an exchange on idle links, from two port bandwidths per GPU: inside a domain (GPUs
+// that reach each other without a NIC: a node, or a rack of them) the profile's measured size curve
+// of the collective, between domains the GPU's share of the NICs at the cluster's efficiency. Both
+// ports work at the same time, so the slower one decides:
+//   all-to-all      NIC port carries the (P - n) / P of the buffer bound for other domains
+//   all-gather, reduce-scatter over N domains of n GPUs
 //                   NIC port carries (N - 1) / N of a 1/n share of the buffer (two-level rings)
 //   all-reduce      twice that
-// Where nodes hold unequal shares of the members, n is the smallest across nodes (its ports carry
-// the most) and the largest inside a node.
+// Where domains hold unequal shares of the members, n is the smallest between domains (its ports
+// carry the most) and the largest inside one.
 // plus one fabric latency per message round: N - 1 for rings, 1 for the all-to-all.
 class PortModel {
  public:

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/network/port_model.hpp"
+#include "sim/network/exchange_model.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/step/scenario.hpp"
 
@@ -84,7 +84,7 @@ class KernelPricer {
   const Scenario& scenario_;
   const profile::Profile& profile_;
   const model::Model& model_;
-  network::PortModel network_;
+  network::ExchangeModel network_;
 };
 
 }  // namespace moesim::step

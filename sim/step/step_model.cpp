@@ -35,7 +35,7 @@ std::vector<int> farthest_group(const engine::Partition& partition,
   const auto farther = [&](const std::vector<int>& first, const std::vector<int>& second) {
     const network::Span a = network::span_of(first, cluster);
     const network::Span b = network::span_of(second, cluster);
-    return a.nodes != b.nodes ? a.nodes > b.nodes : a.smallest_share < b.smallest_share;
+    return a.domains != b.domains ? a.domains > b.domains : a.smallest_share < b.smallest_share;
   };
   const std::vector<int>* chosen = &partition.groups.front();
   for (const std::vector<int>& group : partition.groups) {

@@ -99,6 +99,17 @@ TEST_CASE("ideal links are taken as they are by schedules that no measurement de
             .estimate.time_us == Approx(2014.266).margin(0.0006).epsilon(0));
 }
 
+TEST_CASE("leaves with little bandwidth above them slow a uniform all-to-all down") {
+  // ideal-tree2 of 64: 16 of a leaf's ranks each send 48 of 64 blocks through 16 * 25e9 B/s, twice
+  // as long as 63 of 64 through a port of 50e9.
+  const ExchangeModel model = model_of("ideal-tree2");
+  const double bytes = 64e6;
+  CHECK(model.price(Collective::all_to_all, gpus(64), bytes).time_us ==
+        Approx(1 + 16 * 48 * 1e6 / 400e3));
+  // 16 below one leaf do not notice it.
+  CHECK(model.price(Collective::all_to_all, gpus(16), 16e6).time_us == Approx(1 + 15e6 / 50e3));
+}
+
 TEST_CASE("an exchange model refuses matrices and GPUs that do not fit") {
   const ExchangeModel model = model_of("dgx-a100");
   CHECK_THROWS_AS(model.exchange(gpus(4), ByteMatrix(5), {}, Schedule::nccl), UsageError);

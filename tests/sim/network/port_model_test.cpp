@@ -65,12 +65,12 @@ TEST_CASE("one GPU does not communicate") {
   CHECK_THROWS_AS(a100_model().price(Collective::all_to_all, gpus(1), 1e6), Error);
 }
 
-TEST_CASE("a span counts the nodes and their fullest share") {
+TEST_CASE("a span counts the domains and their fullest share") {
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
   const std::vector<int> members = {0, 1, 2, 9, 17, 18};
   const Span span = span_of(members, cluster);
   CHECK(span.gpus == 6);
-  CHECK(span.nodes == 3);
+  CHECK(span.domains == 3);
   CHECK(span.largest_share == 3);
   CHECK(span.smallest_share == 1);
 }

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moesim::kernels::measure {
+
+// The ranks that measure together. Every member calls the same operations in the same order.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // The text of every rank, by rank. Throws Error naming a rank that is gone or does not answer.
+  virtual std::vector<std::string> all_gather(const std::string& own) = 0;
+
+  // What rank 0 says: a rule that each rank applied for itself would let one of them stop while
+  // the others wait in a collective.
+  std::string from_root(const std::string& text) {
+    return all_gather(rank() == 0 ? text : std::string()).front();
+  }
+  void barrier() { all_gather(""); }
+  std::vector<double> gather(double value);
+};
+
+// One process with one GPU.
+class SoloGroup : public Group {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::vector<std::string> all_gather(const std::string& own) override { return {own}; }
+};
+
+// The members of a group of threads in one process. If one leaves with an error and calls
+// `abandon`, the others' calls throw instead of waiting for ever.
+class ThreadGroups {
+ public:
+  explicit ThreadGroups(int size);
+  ~ThreadGroups();
+  ThreadGroups(const ThreadGroups&) = delete;  // the members point to it
+  ThreadGroups& operator=(const ThreadGroups&) = delete;
+  Group& member(int rank);
+  void abandon(int rank, const std::string& reason);
+
+ private:
+  struct Shared;
+  class Member;
+  std::unique_ptr<Shared> shared_;
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+}  // namespace moesim::kernels::measure

@@ -1,0 +1,166 @@
+#include "kernels/measure/suites.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::kernels::measure {
+namespace {
+
+constexpr double bf16 = 2;
+
+PointSpec gemm_point(std::int64_t m, std::int64_t n, std::int64_t k) {
+  PointSpec spec;
+  spec.op = "gemm";
+  // Weights stored [n, k] as frameworks store them: the product is X W^T.
+  spec.params = {{"dtype", "bf16"}, {"layout", "x-wt"}, {"m", m}, {"n", n}, {"k", k}};
+  const auto mm = static_cast<double>(m), nn = static_cast<double>(n), kk = static_cast<double>(k);
+  spec.flops = 2 * mm * nn * kk;
+  spec.bytes = bf16 * (mm * kk + nn * kk + mm * nn);
+  spec.held_bytes = 3 * spec.bytes;
+  return spec;
+}
+
+// Widths and depths of projections, FFNs and routers of the shipped models, and small ones between.
+std::vector<PointSpec> gemm_points(int) {
+  struct Product {
+    std::int64_t n, k;
+  };
+  constexpr std::array products{Product{4096, 4096},  Product{11008, 4096}, Product{4096, 11008},
+                                Product{22016, 4096}, Product{12288, 4096}, Product{14336, 4096},
+                                Product{4096, 14336}, Product{1024, 4096},  Product{4096, 512},
+                                Product{2048, 2048},  Product{768, 2048},   Product{2048, 768},
+                                Product{2048, 7168},  Product{7168, 2048},  Product{32000, 4096},
+                                Product{64, 4096},    Product{256, 7168},   Product{1024, 1024}};
+  std::vector<PointSpec> points;
+  for (const std::int64_t m :
+       {1, 16, 64, 128, 256, 384, 512, 1024, 1536, 2048, 3072, 4096, 8192, 16384}) {
+    for (const Product& product : products) points.push_back(gemm_point(m, product.n, product.k));
+  }
+  return points;
+}
+
+// Rows of this many columns, as hidden sizes and FFN widths are.
+constexpr std::int64_t memory_columns = 4096;
+
+PointSpec memory_point(const char* kernel, std::int64_t rows, int arrays_read) {
+  PointSpec spec;
+  spec.op = "memory";
+  const auto array = rows * memory_columns * 2;
+  const std::int64_t bytes = array * (arrays_read + 1);
+  spec.params = {{"kernel", kernel},
+                 {"dtype", "bf16"},
+                 {"columns", memory_columns},
+                 {"rows", rows},
+                 {"bytes", bytes}};
+  spec.bytes = static_cast<double>(bytes);
+  spec.held_bytes = spec.bytes + 512e6;  // rotated past twice the L2
+  return spec;
+}
+
+std::vector<PointSpec> memory_points(int) {
+  std::vector<PointSpec> points;
+  // Arrays of 8 KiB to 1 GiB.
+  for (std::int64_t rows = 1; rows <= std::int64_t{1} << 17; rows *= 2) {
+    points.push_back(memory_point("streaming", rows, 1));
+    points.push_back(memory_point("activation", rows, 2));
+    points.push_back(memory_point("normalization", rows, 1));
+  }
+  return points;
+}
+
+PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int64_t bytes) {
+  PointSpec spec;
+  spec.op = op;
+  spec.params = {{"gpus", gpus}, {"pattern", pattern}, {"dtype", "bf16"}, {"bytes", bytes}};
+  spec.collective = true;
+  spec.sent_bytes = static_cast<double>(bytes) * (gpus - 1) / gpus;
+  if (spec.op == "all-reduce") spec.sent_bytes *= 2;
+  spec.bytes = 2 * static_cast<double>(bytes);
+  spec.held_bytes = 2 * static_cast<double>(bytes);
+  return spec;
+}
+
+std::vector<PointSpec> collective_points(int gpus) {
+  std::vector<PointSpec> points;
+  if (gpus < 2) return points;
+  // nccl-tests' size column: the whole per-rank buffer, divisible among the ranks in 16-byte steps.
+  const std::int64_t unit = 16 * static_cast<std::int64_t>(gpus);
+  for (std::int64_t size = 1 << 12; size <= std::int64_t{1} << 30; size *= 2) {
+    const std::int64_t bytes = std::max(size / unit, std::int64_t{1}) * unit;
+    for (const char* op : {"all-to-all", "all-reduce", "all-gather", "reduce-scatter"}) {
+      points.push_back(exchange_point(op, "equal", gpus, bytes));
+    }
+    if (size >= 1 << 20 && gpus > 2) {
+      points.push_back(exchange_point("all-to-all", "uneven", gpus, bytes));
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+const std::vector<Suite>& all_suites() {
+  static const std::vector<Suite> suites = {
+      {"gemm",
+       "bf16 matrix products of cuBLAS, weights as frameworks store them",
+       {"gemm"},
+       1,
+       gemm_points},
+      {"memory",
+       "copy, gated activation and RMSNorm, 16 KiB to 3 GiB moved",
+       {"memory"},
+       1,
+       memory_points},
+      {"collectives",
+       "NCCL all-to-all (equal and uneven), all-reduce, all-gather, reduce-scatter",
+       {"all-to-all", "all-reduce", "all-gather", "reduce-scatter"},
+       2,
+       collective_points},
+  };
+  return suites;
+}
+
+const Suite& find_suite(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Suite& suite : all_suites()) {
+    if (suite.name == name) return suite;
+    names.push_back(suite.name);
+  }
+  throw UsageError(fmt::format("unknown suite '{}'{}; there are {}", name, suggestion(name, names),
+                               fmt::join(names, ", ")));
+}
+
+const std::vector<Gap>& known_gaps() {
+  static const std::vector<Gap> gaps = {
+      {"attention", "this program has no attention kernel of its own to time",
+       "attention stays as the base profile has it"},
+      {"expert_ffn", "no fused expert kernel is timed",
+       "the simulator prices experts by matrix products and activations"},
+  };
+  return gaps;
+}
+
+std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes) {
+  double total = 0;
+  for (int place = 0; place < gpus; ++place) total += 1.0 / (1 + place);
+  std::vector<std::int64_t> row(static_cast<std::size_t>(gpus));
+  std::int64_t left = bytes / 16;
+  for (int place = gpus - 1; place >= 0; --place) {
+    const double share = 1.0 / (1 + place) / total;
+    const auto wanted =
+        std::max<std::int64_t>(1, std::llround(share * static_cast<double>(bytes) / 16));
+    const std::int64_t steps = place == 0 ? left : std::min(wanted, left - place);
+    row[static_cast<std::size_t>((from + 1 + place) % gpus)] = 16 * steps;
+    left -= steps;
+  }
+  return row;
+}
+
+}  // namespace moesim::kernels::measure

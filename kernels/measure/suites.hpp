@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/measure/point.hpp"
+
+namespace moesim::kernels::measure {
+
+// A family of points that is measured together and feeds some of a profile's curves.
+struct Suite {
+  std::string name;                 // "gemm"
+  std::string what;                 // one line for --list
+  std::vector<std::string> curves;  // the ops of the profile it measures
+  int fewest_gpus = 1;
+  // Its points among `gpus` GPUs, in order of size; none below `fewest_gpus`.
+  std::vector<PointSpec> (*points)(int gpus) = nullptr;
+};
+
+// In order of worth: if time runs out, what a simulation needs first is there.
+const std::vector<Suite>& all_suites();
+// Throws UsageError that lists the suites, with the nearest one as a suggestion.
+const Suite& find_suite(const std::string& name);
+
+// What no suite measures, and why: an entry of a profile's missing[] each.
+struct Gap {
+  std::string suite;
+  std::string reason;
+  std::string hint;
+};
+const std::vector<Gap>& known_gaps();
+
+// The bytes that rank `from` sends to each of `gpus` ranks in the uneven exchange: `bytes` in all
+// from each rank, the receivers' shares falling as 1 / (1 + place), each rank's most loved receiver
+// the one after itself; multiples of 16, at least 16.
+std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes);
+
+}  // namespace moesim::kernels::measure

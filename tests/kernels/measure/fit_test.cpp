@@ -1,0 +1,216 @@
+#include "kernels/measure/fit.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "kernels/measure/residual_figures.hpp"
+#include "kernels/measure/smooth_grid.hpp"
+#include "kernels/measure/suites.hpp"
+#include "sim/base/document.hpp"
+#include "sim/base/random.hpp"
+#include "sim/profile/gemm_curve.hpp"
+#include "sim/profile/memory_curve.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+using nlohmann::ordered_json;
+
+namespace {
+
+measure::Point point_of(const measure::PointSpec& spec, double time_us) {
+  measure::Point point;
+  point.op = spec.op;
+  point.params = spec.params;
+  point.verify = "passed";
+  point.cold = measure::Figures{{time_us}, measure::summarise({time_us}), measure::Stop::precise};
+  point.hot = point.cold;
+  return point;
+}
+
+template <typename Law>
+std::vector<measure::Point> points_of(const std::string& suite, int gpus, Law law) {
+  std::vector<measure::Point> points;
+  for (const measure::PointSpec& spec : measure::find_suite(suite).points(gpus)) {
+    points.push_back(point_of(spec, law(spec)));
+  }
+  return points;
+}
+
+ordered_json shipped_curve(const std::string& op) {
+  const auto document =
+      moesim::Document::load(std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/h200-sxm.json");
+  for (const auto& curve : document.root().json().at("curves")) {
+    if (curve.at("op") == op && curve.value("default", true)) {
+      return ordered_json::parse(curve.dump());
+    }
+  }
+  return nullptr;
+}
+
+moesim::Document as_document(const ordered_json& curve) {
+  return moesim::Document::parse(curve.dump(), "curve");
+}
+
+}  // namespace
+
+TEST_CASE("a smooth grid reproduces what is multilinear and carries on where nothing is known") {
+  measure::SmoothGrid grid({{0, 1, 2, 3}, {0, 2, 4}});
+  std::vector<std::vector<double>> at;
+  std::vector<double> values;
+  for (double x = 0; x <= 2; x += 0.25) {  // nothing beyond x = 2
+    for (double y = 0; y <= 4; y += 0.5) {
+      at.push_back({x, y});
+      values.push_back(0.05);
+    }
+  }
+  grid.fit(at, values, 0.1);
+  CHECK(grid.evaluate({1.3, 2.2}) == Approx(0.05).epsilon(0.01));
+  CHECK(grid.evaluate({3, 4}) == Approx(0.05).epsilon(0.05));
+
+  for (std::size_t point = 0; point < at.size(); ++point) {
+    values[point] = 0.1 * at[point][0] - 0.02 * at[point][1] * at[point][0];
+  }
+  grid.fit(at, values, 1e-6);
+  CHECK(grid.evaluate({0.7, 1.1}) == Approx(0.1 * 0.7 - 0.02 * 1.1 * 0.7).margin(0.004));
+}
+
+// The machine runs 8 % slower than the prior at small k and 5 % faster at large k, with 1 % noise.
+TEST_CASE("matrix products follow a machine that differs from the prior") {
+  const ordered_json prior = shipped_curve("gemm");
+  const moesim::Document prior_document = as_document(prior);
+  const moesim::profile::GemmCurve shipped(prior_document.root());
+  moesim::Stream stream({5, moesim::Purpose::test_data});
+  const auto truth = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    const double share = (std::log2(static_cast<double>(k)) - 9) / 5;
+    return shipped.estimate(m, n, k).time_us * std::exp(0.08 - 0.13 * share);
+  };
+  const auto points = points_of("gemm", 1, [&](const measure::PointSpec& spec) {
+    return truth(spec.params["m"], spec.params["n"], spec.params["k"]) *
+           (1 + 0.01 * stream.normal());
+  });
+  const auto curve = measure::fit_gemm(points, prior, 132, "moesim profile on a fake");
+  REQUIRE(curve);
+  const moesim::Document document = as_document(*curve);
+  const moesim::profile::GemmCurve fitted(document.root());
+  // Shapes that were not measured, inside the range of those that were.
+  for (const auto& [m, n, k] :
+       {std::array{700, 5120, 5120}, {2500, 8192, 1024}, {5000, 3000, 9000}, {12000, 6144, 4096}}) {
+    CAPTURE(m, n, k);
+    const auto estimate = fitted.estimate(m, n, k);
+    CHECK(estimate.time_us == Approx(truth(m, n, k)).epsilon(0.02));
+    CHECK(estimate.origin == moesim::profile::Origin::measured);
+  }
+  // The held-out error must show the noise that was put in: the median of |N(0, 1 %)| is 0.67 %.
+  const double median = (*curve)["residual"]["median_abs"];
+  CHECK(median > 0.005);
+  CHECK(median < 0.015);
+  CHECK_THAT((*curve)["note"].get<std::string>(), ContainsSubstring("252 measured shapes"));
+}
+
+TEST_CASE("too few, void or synthetic points make no curve") {
+  auto points = points_of("gemm", 1, [](const auto& spec) { return 3 + spec.flops / 700e6; });
+  const ordered_json prior = shipped_curve("gemm");
+  points.resize(measure::fewest_gemm_points);
+  CHECK(measure::fit_gemm(points, prior, 132, "s"));
+  auto without = points;
+  without[3].verify = "wrong";
+  CHECK_FALSE(measure::fit_gemm(without, prior, 132, "s"));
+  without = points;
+  without[3].synthetic = true;
+  CHECK_FALSE(measure::fit_gemm(without, prior, 132, "s"));
+  CHECK_FALSE(measure::fit_memory(points, "streaming", "s"));
+}
+
+TEST_CASE("memory-bound kernels come back as latency and bandwidth") {
+  const auto points = points_of("memory", 1, [](const measure::PointSpec& spec) {
+    return 2.5 + spec.bytes / 4e6;  // 4 TB/s
+  });
+  const auto json = measure::fit_memory(points, "normalization", "s");
+  REQUIRE(json);
+  CHECK((*json)["achieved_bytes_per_second"].get<double>() == Approx(4e12).epsilon(1e-3));
+  // An affine law loses nothing by leaving a size out.
+  CHECK((*json)["residual"]["p90_abs"].get<double>() < 1e-4);
+  const moesim::Document document = as_document(*json);
+  const moesim::profile::MemoryCurve curve(document.root());
+  CHECK(curve.estimate(3e7).time_us == Approx(2.5 + 3e7 / 4e6).epsilon(1e-4));
+  CHECK(curve.estimate(6e9).time_us == Approx(2.5 + 6e9 / 4e6).epsilon(1e-3));
+  CHECK(curve.estimate(100).time_us == Approx(2.5).epsilon(0.01));
+}
+
+TEST_CASE("times that fall with size by noise are pooled into a curve that never falls") {
+  auto points = points_of("memory", 1, [](const auto& spec) { return 2.5 + spec.bytes / 4e6; });
+  double last = 0;
+  for (measure::Point& point : points) {
+    if (point.params["kernel"] != "streaming") continue;
+    last = std::max(last, point.params["bytes"].get<double>());
+  }
+  for (measure::Point& point : points) {  // the largest size came out faster than the one before
+    if (point.params["bytes"] == last) *point.cold = {{1}, measure::summarise({1})};
+  }
+  const auto json = measure::fit_memory(points, "streaming", "s");
+  REQUIRE(json);
+  const std::vector<double> times = (*json)["time_us"];
+  CHECK(std::is_sorted(times.begin(), times.end()));
+  CHECK(times.back() > times[times.size() - 2]);
+}
+
+TEST_CASE("a measured exchange joins the published branches of other GPU counts") {
+  const ordered_json prior = shipped_curve("all-to-all");
+  const auto points = points_of("collectives", 4, [](const measure::PointSpec& spec) {
+    return 12 + spec.sent_bytes / 0.38e6;
+  });
+  const auto json = measure::fit_collective(points, "all-to-all", "2.28.3", prior, "s");
+  REQUIRE(json);
+  std::map<int, std::string> origins;
+  for (const auto& branch : (*json)["branches"]) {
+    origins[branch["gpus"]] = branch["origin"];
+    if (branch["gpus"] != 4) continue;
+    // 4 KiB to 1 GiB; the uneven exchange is no point of this curve.
+    CHECK(branch["bytes"].size() == 19);
+    CHECK(branch["time_us"].back().get<double>() ==
+          Approx(12 + 0.75 * (1 << 30) / 0.38e6).epsilon(1e-6));
+  }
+  CHECK(origins[4] == "measured");
+  CHECK(origins[2] == prior["branches"][0]["origin"]);
+  CHECK((*json)["params"]["nccl"] == "2.28.3");
+}
+
+TEST_CASE("row moves come back as their share of the streaming bandwidth") {
+  const auto stream = measure::fit_memory(
+      points_of("memory", 1, [](const auto& spec) { return 2.5 + spec.bytes / 4e6; }), "streaming",
+      "s");
+  std::vector<measure::Point> points;
+  for (double bytes = 1 << 20; bytes < 1e9; bytes *= 2) {
+    measure::PointSpec spec;
+    spec.op = "permute";
+    spec.params = {{"bytes", bytes}};
+    points.push_back(point_of(spec, 2.5 + bytes / (0.8 * 4e6)));
+  }
+  const auto curve = measure::fit_row_moves(points, "permute", *stream, "s");
+  REQUIRE(curve);
+  CHECK((*curve)["efficiency"].get<double>() == Approx(0.8).epsilon(0.01));
+  CHECK((*curve)["residual"]["median_abs"].get<double>() < 0.01);
+  CHECK_FALSE(measure::fit_row_moves(points, "combine", *stream, "s"));
+}
+
+TEST_CASE("regions of a residual hold enough points each and adjoin") {
+  std::vector<measure::HeldOut> held;
+  for (int point = 0; point < 30; ++point) held.push_back({1.01 * 50, 50, 50.0});
+  for (int point = 0; point < 3; ++point) held.push_back({1.2 * 5, 5, 5.0});
+  for (int point = 0; point < 2; ++point) held.push_back({0.9 * 5000, 5000, 5000.0});
+  const ordered_json residual = measure::residual_figures(held, "time_us", "a test");
+  REQUIRE(residual["regions"].size() == 1);  // 3 and 2 points are too few for regions of their own
+  CHECK(residual["regions"][0]["n"] == 35);
+  CHECK(residual["regions"][0]["below"].is_null());
+  CHECK(residual["median_abs"].get<double>() == Approx(0.01));
+
+  for (int point = 0; point < 10; ++point) held.push_back({1.1 * 500, 500, 500.0});
+  const ordered_json two = measure::residual_figures(held, "time_us", "a test");
+  REQUIRE(two["regions"].size() == 2);
+  CHECK(two["regions"][0]["region"] == "<100us");
+  CHECK(two["regions"][1]["region"] == ">100us");
+  CHECK(two["regions"][1]["n"] == 12);
+  CHECK(two["regions"][1]["q05"].get<double>() == Approx(-0.1));
+}

@@ -1,0 +1,146 @@
+#include "kernels/measure/trial.hpp"
+
+#include <thread>
+
+#include "kernels/measure/suites.hpp"
+#include "tests/kernels/measure/fake_device.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+using measure::testing::FakeDevice;
+
+namespace {
+
+measure::PointSpec some_point() {
+  measure::PointSpec spec;
+  spec.op = "memory";
+  spec.params = {{"kernel", "streaming"}, {"bytes", 1 << 20}};
+  return spec;
+}
+
+measure::Point measure_alone(FakeDevice& device) {
+  measure::SoloGroup group;
+  return measure::measure_point(device, group, some_point(), "memory", 1);
+}
+
+}  // namespace
+
+TEST_CASE("a steady kernel gets its cold and its hot figure") {
+  FakeDevice device([](const auto&) { return 50.0; });
+  device.cold_extra_us = 4;
+  const measure::Point point = measure_alone(device);
+  REQUIRE(point.valid());
+  CHECK(point.quality == measure::Quality::good);
+  CHECK(point.cold->summary.median == Approx(54).epsilon(0.002));
+  CHECK(point.hot->summary.median == Approx(50).epsilon(0.002));
+  // At least 1 ms of hot calls: 1000 / 54 = 18.5.
+  CHECK(point.hot->calls >= 19);
+  CHECK(point.cold->samples.size() >= 30);
+  CHECK(point.clock_mhz == 1980);
+  CHECK(point.timer == "fake");
+  CHECK(*point.time_us() == point.cold->summary.median);
+}
+
+TEST_CASE("under 20 us the headline is the hot figure") {
+  FakeDevice device([](const auto&) { return 6.0; });
+  device.cold_extra_us = 3;
+  const measure::Point point = measure_alone(device);
+  CHECK(*point.time_us() == point.hot->summary.median);
+}
+
+TEST_CASE("a wrong result before or after voids the point, and it has no figures") {
+  const std::string label = some_point().label();
+  for (const bool after : {false, true}) {
+    CAPTURE(after);
+    FakeDevice device([](const auto&) { return 50.0; });
+    (after ? device.wrong_after : device.wrong_before)[label] = "element 7: 1.5, expected 2";
+    const measure::Point point = measure_alone(device);
+    CHECK_FALSE(point.valid());
+    CHECK(point.verify == "element 7: 1.5, expected 2");
+    CHECK_FALSE(point.cold);
+    CHECK_FALSE(point.hot);
+    CHECK_FALSE(point.time_us());
+  }
+}
+
+TEST_CASE("runs at a fallen clock are dropped, a throttled device is marked") {
+  FakeDevice device([](const auto&) { return 50.0; });
+  device.clock_of_run = [](std::size_t run) { return run % 10 == 0 ? 1200.0 : 1980.0; };
+  const measure::Point some = measure_alone(device);
+  CHECK(some.quality == measure::Quality::good);
+  CHECK(some.cold->dropped >= some.cold->samples.size() / 11);
+  CHECK(some.cold->summary.n + some.cold->dropped == some.cold->samples.size());
+  CHECK(some.cold->summary.p95 < 51);
+
+  device.clock_of_run = [](std::size_t run) { return run % 3 == 0 ? 1200.0 : 1980.0; };
+  CHECK(measure_alone(device).quality == measure::Quality::throttled);
+}
+
+TEST_CASE("a kernel that never settles is marked") {
+  FakeDevice device([](const auto&) { return 50'000.0; });
+  double clock = 1980;
+  device.clock_of_run = [&clock](std::size_t) { return clock *= 0.98; };
+  CHECK(measure_alone(device).quality != measure::Quality::good);
+}
+
+TEST_CASE("a collective takes the slowest rank's time, and rank 0 says when it is enough") {
+  constexpr int ranks = 4;
+  measure::ThreadGroups groups(ranks);
+  measure::PointSpec spec = some_point();
+  spec.collective = true;
+  std::vector<measure::Point> points(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeDevice device([rank](const auto&) { return 100.0 + 10 * rank; });
+      device.noise = rank == 2 ? 0.05 : 0.001;  // each rank alone would stop at another time
+      points[static_cast<std::size_t>(rank)] =
+          measure::measure_point(device, groups.member(rank), spec, "collectives", 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const measure::Point& point : points) {
+    REQUIRE(point.valid());
+    CHECK(point.cold->samples == points[0].cold->samples);
+    CHECK(point.cold->summary.median == Approx(130).epsilon(0.02));
+    CHECK(point.skew->median == Approx(30).margin(3));
+    CHECK_FALSE(point.hot);
+  }
+}
+
+TEST_CASE("if one rank cannot prepare a collective, all ranks hear of it") {
+  measure::ThreadGroups groups(2);
+  measure::PointSpec spec = some_point();
+  spec.collective = true;
+  std::vector<std::string> heard(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeDevice device([](const auto&) { return 1.0; });
+      if (rank == 1) device.no_memory[spec.label()] = "2 GiB asked, 1 GiB free";
+      try {
+        measure::measure_point(device, groups.member(rank), spec, "collectives", 1);
+      } catch (const measure::OutOfDeviceMemory& error) {
+        heard[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(heard[0] == "2 GiB asked, 1 GiB free");
+  CHECK(heard[1] == heard[0]);
+}
+
+TEST_CASE("a rank that leaves ends the others' waiting") {
+  measure::ThreadGroups groups(2);
+  std::string heard;
+  std::thread waiting([&] {
+    try {
+      groups.member(0).barrier();
+    } catch (const moesim::Error& error) {
+      heard = error.what();
+    }
+  });
+  groups.abandon(1, "an illegal address was read");
+  waiting.join();
+  CHECK(heard == "rank 1 is gone: an illegal address was read");
+}

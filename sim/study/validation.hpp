@@ -50,4 +50,10 @@ Validation validate_layer(DocumentCache& documents);
 Validation validate_steps(const std::string& folder, DocumentCache& documents,
                           routing::RoutingCache& cache);
 
+// Exchanges among more GPUs or nodes than were measured, by the laws of sim/profile, against public
+// tables under `folder` (nccl_intranode.csv and, where they are there, deepep_normal.csv,
+// deepep_lowlatency.csv and trtllm_moe_alltoall_gb200.csv; plain or .csv.gz), beside plain
+// baselines and the scatter of repeated rows.
+Validation validate_exchanges(const std::string& folder);
+
 }  // namespace moesim::study

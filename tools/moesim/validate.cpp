@@ -118,9 +118,17 @@ std::vector<study::Validation> validate(const std::string& wanted, const std::st
     }
     validations.push_back(study::validate_steps(folder, documents, cache));
   }
+  if (wanted == "exchanges" || (all && !folder.empty())) {
+    if (folder.empty()) {
+      throw UsageError(
+          "validate exchanges: --data FOLDER is missing: the tables are not shipped, give the "
+          "folder that holds nccl_intranode.csv or nccl_intranode.csv.gz");
+    }
+    validations.push_back(study::validate_exchanges(folder));
+  }
   if (validations.empty()) {
     throw UsageError(
-        fmt::format("validate: unknown study '{}': give speeds, layer or steps, or "
+        fmt::format("validate: unknown study '{}': give speeds, layer, steps or exchanges, or "
                     "nothing for all",
                     wanted));
   }
@@ -148,9 +156,11 @@ ExitCode run(const CommandLine& line) {
 Command validate_command() {
   return {"validate",
           "predictions against measurements: error table, bars, claims",
-          "[speeds | layer | steps] [options]",
+          "[speeds | layer | steps | exchanges] [options]",
           "moesim validate speeds --format csv --out speeds.csv",
-          {{"data", "FOLDER", "none", "where smartmoe_gpt_step_times.csv is, for steps"},
+          {{"data", "FOLDER", "none",
+            "where smartmoe_gpt_step_times.csv is, for steps, and nccl_intranode.csv[.gz], for "
+            "exchanges"},
            format_flag(),
            out_flag(),
            jobs_flag()},

@@ -1,0 +1,241 @@
+#include "sim/engine/contended.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <queue>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace moesim::engine {
+namespace {
+
+// Something that takes `left` picoseconds at full speed from `since` on.
+struct Work {
+  double left = 0;
+  Picoseconds since;
+  double slowdown = 1;
+  int version = 0;  // of its end in the queue: earlier ones are void
+  bool active = false;
+};
+
+struct Event {
+  Picoseconds time;
+  bool is_exchange = false;
+  int number = 0;  // rank, or exchange
+  int version = 0;
+  bool operator>(const Event& other) const {
+    return std::tie(time, is_exchange, number, version) >
+           std::tie(other.time, other.is_exchange, other.number, other.version);
+  }
+};
+
+struct Gathering {
+  int operation = 0;
+  int group = 0;
+  int missing = 0;
+  int computing = 0;  // members that compute while it is under way
+  Work work;
+};
+
+class Run {
+ public:
+  Run(const Program& program, const Durations& durations, const Slowdowns& slowdowns)
+      : program_(program), durations_(durations), slowdowns_(slowdowns) {
+    const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
+    schedule_.ranks = program.ranks;
+    schedule_.columns = program.ranks;
+    schedule_.start.assign(cells, unset);
+    schedule_.finish.assign(cells, unset);
+    schedule_.began.assign(cells, unset);
+    heads_.resize(static_cast<std::size_t>(program.ranks));
+    compute_.resize(heads_.size());
+    under_way_.assign(heads_.size(), -1);
+    for (std::size_t op = 0; op < program.operations.size(); ++op) list(static_cast<int>(op));
+  }
+
+  Schedule run() {
+    for (int rank = 0; rank < program_.ranks; ++rank) advance(rank, Picoseconds(0));
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.is_exchange) {
+        if (event.version == exchanges_[at(event.number)].work.version) end_exchange(event);
+      } else if (event.version == compute_[at(event.number)].version) {
+        end_compute(event.number, event.time);
+      }
+    }
+    check_finished();
+    return std::move(schedule_);
+  }
+
+ private:
+  static constexpr Picoseconds unset{-1};
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  const Operation& operation(int op) const { return program_.operations[at(op)]; }
+  const Partition& partition_of(int op) const {
+    return program_.partitions[at(operation(op).groups)];
+  }
+  const std::vector<int>& members_of(const Gathering& exchange) const {
+    return partition_of(exchange.operation).groups[at(exchange.group)];
+  }
+
+  void list(int op) {
+    streams_[static_cast<std::size_t>(operation(op).stream)].push_back(op);
+    first_exchange_.push_back(static_cast<int>(exchanges_.size()));
+    if (operation(op).groups < 0) return;
+    int group = 0;
+    for (const std::vector<int>& members : partition_of(op).groups) {
+      Gathering exchange;
+      exchange.operation = op;
+      exchange.group = group++;
+      exchange.missing = static_cast<int>(members.size());
+      exchanges_.push_back(exchange);
+    }
+  }
+
+  // Starts what can start on a rank: one operation of each stream at most, as none ends now.
+  void advance(int rank, Picoseconds now) {
+    for (std::size_t stream = 0; stream < stream_count; ++stream) {
+      const std::size_t head = heads_[at(rank)][stream];
+      if (head == streams_[stream].size()) continue;
+      const int op = streams_[stream][head];
+      const std::size_t cell = schedule_.at(op, rank);
+      if (schedule_.start[cell] != unset || !is_ready(op, rank)) continue;
+      schedule_.start[cell] = now;
+      if (operation(op).groups >= 0) {
+        arrive(op, rank, now);
+      } else {
+        schedule_.began[cell] = now;
+        start_compute(op, rank, now);
+      }
+    }
+  }
+
+  bool is_ready(int op, int rank) const {
+    const std::vector<int>& after = operation(op).after;
+    return std::all_of(after.begin(), after.end(), [&](int before) {
+      return schedule_.finish[schedule_.at(before, rank)] != unset;
+    });
+  }
+
+  void start(Work& work, double duration, double slowdown, Picoseconds now) {
+    work.left = duration;
+    work.slowdown = slowdown;
+    work.since = now;
+    work.active = true;
+  }
+  // Goes on at another speed.
+  static void change(Work& work, double slowdown, Picoseconds now) {
+    work.left = std::max(
+        0.0, work.left - static_cast<double>((now - work.since).count) / work.slowdown);
+    work.since = now;
+    work.slowdown = slowdown;
+  }
+  void announce(Work& work, bool is_exchange, int number) {
+    const auto rest = Picoseconds(std::llround(work.left * work.slowdown));
+    events_.push({work.since + rest, is_exchange, number, ++work.version});
+  }
+
+  void start_compute(int op, int rank, Picoseconds now) {
+    Work& work = compute_[at(rank)];
+    const int exchange = under_way_[at(rank)];
+    start(work, static_cast<double>(durations_.of(op, rank).count),
+          exchange >= 0 ? slowdowns_.compute : 1, now);
+    announce(work, false, rank);
+    if (exchange >= 0) count_computing(exchange, +1, now);
+  }
+
+  void end_compute(int rank, Picoseconds now) {
+    compute_[at(rank)].active = false;
+    if (under_way_[at(rank)] >= 0) count_computing(under_way_[at(rank)], -1, now);
+    finish(rank, StreamKind::compute, now);
+    advance(rank, now);
+  }
+
+  void count_computing(int number, int more, Picoseconds now) {
+    Gathering& exchange = exchanges_[at(number)];
+    const bool before = exchange.computing > 0;
+    exchange.computing += more;
+    const bool after = exchange.computing > 0;
+    if (before == after || !exchange.work.active) return;
+    change(exchange.work, after ? slowdowns_.exchange : 1, now);
+    announce(exchange.work, true, number);
+  }
+
+  void arrive(int op, int rank, Picoseconds now) {
+    const int number = first_exchange_[at(op)] + partition_of(op).group_of[at(rank)];
+    Gathering& exchange = exchanges_[at(number)];
+    if (--exchange.missing > 0) return;
+    const std::vector<int>& members = members_of(exchange);
+    for (const int member : members) {
+      schedule_.began[schedule_.at(op, member)] = now;
+      under_way_[at(member)] = number;
+      Work& work = compute_[at(member)];
+      if (!work.active) continue;
+      ++exchange.computing;
+      change(work, slowdowns_.compute, now);
+      announce(work, false, member);
+    }
+    start(exchange.work, static_cast<double>(durations_.of(op, members.front()).count),
+          exchange.computing > 0 ? slowdowns_.exchange : 1, now);
+    announce(exchange.work, true, number);
+  }
+
+  void end_exchange(const Event& event) {
+    Gathering& exchange = exchanges_[at(event.number)];
+    exchange.work.active = false;
+    for (const int member : members_of(exchange)) {
+      under_way_[at(member)] = -1;
+      Work& work = compute_[at(member)];
+      if (work.active) {
+        change(work, 1, event.time);
+        announce(work, false, member);
+      }
+      finish(member, StreamKind::communication, event.time);
+    }
+    for (const int member : members_of(exchange)) advance(member, event.time);
+  }
+
+  void finish(int rank, StreamKind kind, Picoseconds now) {
+    const auto stream = static_cast<std::size_t>(kind);
+    const int op = streams_[stream][heads_[at(rank)][stream]++];
+    schedule_.finish[schedule_.at(op, rank)] = now;
+  }
+
+  void check_finished() const {
+    for (std::size_t cell = 0; cell < schedule_.finish.size(); ++cell) {
+      if (schedule_.finish[cell] != unset) continue;
+      const std::size_t op = cell / at(program_.ranks);
+      throw std::logic_error(fmt::format("rank {} never runs operation {} ({})",
+                                         cell % at(program_.ranks), op,
+                                         program_.operations[op].name));
+    }
+  }
+
+  const Program& program_;
+  const Durations& durations_;
+  const Slowdowns slowdowns_;
+  Schedule schedule_;
+  std::array<std::vector<int>, stream_count> streams_;
+  std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
+  std::vector<Work> compute_;                                 // [rank]
+  std::vector<int> under_way_;                                // [rank]: exchange, or -1
+  std::vector<int> first_exchange_;                           // [operation]
+  std::vector<Gathering> exchanges_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+};
+
+}  // namespace
+
+Schedule run_contended(const Program& program, const Durations& durations,
+                       const Slowdowns& slowdowns) {
+  assert(slowdowns.compute >= 1 && slowdowns.exchange >= 1);
+  return Run(program, durations, slowdowns).run();
+}
+
+}  // namespace moesim::engine

@@ -12,9 +12,10 @@ namespace moesim::profile {
 
 namespace {
 
-// The constants of the law. Chosen once for all machines: profiles/README.md shows how little the
-// errors depend on them. tools/fit/count_law.py holds the same.
-constexpr double exponent = 3;                      // sharpness of the soft maximum
+// The constants of the law, chosen once for all machines behind NVLink switches (4 GPUs from 2 and
+// 8 from 4): profiles/README.md says what errors come out when a machine is left out of the choice.
+// tools/fit/count_law.py holds the same.
+constexpr double exponent = 4;                      // sharpness of the soft maximum
 constexpr double port_share = 0.70;                 // of the line rate, grouped send and receive
 constexpr double us_per_peer = 0.075;               // of each further peer at small sizes
 constexpr double one_channel_bytes = 32.0 * 1024;   // per peer: up to here one channel serves it
@@ -84,7 +85,7 @@ double start_us(const NodeLinks& links, const Curves& fewer, int gpus, double si
 // The time of `size` more bytes of all-to-all among `gpus`, where they took `took` among `many`.
 // Behind a switch: the channels copy a GPU's own part and all peers' parts side by side, which
 // takes as long among any number; the port carries what leaves the GPU. The slower of the two
-// decides, softly: T^3 = channels^3 + port^3.
+// decides, softly: T^4 = channels^4 + port^4.
 double further_us(const NodeLinks& links, int many, int gpus, double size, double took) {
   const double before = sent_share(Collective::all_to_all, many, false);
   const double after = sent_share(Collective::all_to_all, gpus, false);

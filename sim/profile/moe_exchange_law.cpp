@@ -12,7 +12,7 @@ namespace moesim::profile {
 
 namespace {
 
-constexpr double exponent = 3;  // of the soft maximum, as in sim/profile/count_law.cpp
+constexpr double exponent = 3;  // of the soft maximum of fixed part and copies
 
 // Copies of a balanced token that leave its rank.
 double leaving(int ranks, std::int64_t top_k) {

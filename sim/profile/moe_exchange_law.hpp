@@ -46,7 +46,7 @@ double deepep_low_latency_us(const SizeCurve& one_node, const MoeTraffic& traffi
 
 // An MoE all-to-all inside one NVLink domain among `ranks`, from curves of `few` < `many` <
 // `ranks`: a fixed part that any number of ranks takes and the copies that leave a rank, softly the
-// slower of the two (T^3 = fixed^3 + copies^3, as in sim/profile/count_law.cpp); the floor grows by
+// slower of the two (T^3 = fixed^3 + copies^3); the floor grows by
 // each doubling of the ranks as it did between the two. `balanced`: each token's experts are spread
 // evenly over the ranks, so that it meets min(k, ranks) of them.
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,

@@ -16,7 +16,7 @@ import numpy as np
 
 from tools.fit import piecewise
 
-EXPONENT = 3.0
+EXPONENT = 4.0
 PORT_SHARE = 0.70
 US_PER_PEER = 0.075
 ONE_CHANNEL_BYTES, ALL_CHANNELS_BYTES = 32 * 1024.0, 64 * 1024.0

@@ -102,8 +102,9 @@ RouterBuffers carve_all(Carver& carver, const RouterProblem& problem) {
   carver.take(buffers.probability, routes);
   carver.take(buffers.slot, routes);
   carver.take(buffers.weight, routes);
-  carver.take(buffers.row_route,
-              std::max<std::int64_t>(1, std::int64_t{problem.experts} * problem.capacity()));
+  if (problem.list_rows) {
+    carver.take(buffers.row_route, std::int64_t{problem.experts} * problem.capacity());
+  }
   carver.take(buffers.kept_rows, problem.experts);
   carver.take(buffers.kept_primary, problem.experts);
   carver.take(buffers.invalid, 1);

@@ -18,6 +18,7 @@ struct RouterProblem {
   int ranks = 1;
   int rank = 0;
   ::moesim::routing::RouterContext context;
+  bool list_rows = false;  // RouterBuffers::row_route is wanted
 
   // Throws UsageError when the router cannot be: dense, k' > E, more than most_choices choices or
   // most_experts experts, E % ranks != 0, more tokens than bit masks in shared memory can hold.
@@ -45,7 +46,8 @@ struct RouterBuffers {
   std::int32_t* ir_row_token = nullptr;  // [tokens]
   std::int32_t* ir_begin = nullptr;      // [local experts + 1]: where each expert's IR rows begin
   std::uint32_t* key = nullptr;          // [token], Priority::random
-  std::int32_t* row_route = nullptr;     // [experts, capacity]: token * k' + choice, -1: empty
+  // [experts, capacity]: token * k' + choice, -1: empty; with RouterProblem::list_rows
+  std::int32_t* row_route = nullptr;
   std::int32_t* kept_rows = nullptr;     // [experts]
   std::int32_t* kept_primary = nullptr;  // [experts]
   std::int32_t* invalid = nullptr;       // [1]: tokens with NaN or +inf logits; zero it yourself

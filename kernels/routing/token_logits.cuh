@@ -11,12 +11,15 @@ namespace moesim::kernels::routing {
 
 template <int lanes>
 MOESIM_DEVICE std::uint32_t group_max(std::uint32_t value) {
-  if constexpr (lanes == warp_lanes) return warp_max(value);
-  for (int mask = lanes / 2; mask > 0; mask /= 2) {
-    const std::uint32_t other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
+  if constexpr (lanes == warp_lanes) {
+    return warp_max(value);
+  } else {
+    for (int mask = lanes / 2; mask > 0; mask /= 2) {
+      const std::uint32_t other = shuffle_xor(value, mask);
+      value = other > value ? other : value;
+    }
+    return value;
   }
-  return value;
 }
 
 template <int lanes>

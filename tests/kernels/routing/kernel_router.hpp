@@ -137,6 +137,7 @@ inline std::vector<std::unique_ptr<KernelRank>> route_by_kernels(
     problem.ranks = static_cast<int>(logits.size());
     problem.rank = static_cast<int>(rank);
     problem.context = context;
+    problem.list_rows = true;
     ranks.push_back(std::make_unique<KernelRank>(problem, logits[rank]));
     KernelRank& one = *ranks.back();
     run_choose(choose_arguments(one.problem, one.buffers, one.logits.data()), turns);

@@ -43,7 +43,8 @@ std::string kernel_donor(const DeviceFacts& device) {
                                                                                       : "h200-sxm";
 }
 
-ordered_json figure(double value, const char* unit, const char* origin, const std::string& source) {
+ordered_json figure(const ordered_json& value, const char* unit, const char* origin,
+                    const std::string& source) {
   return {{"value", value}, {"unit", unit}, {"origin", origin}, {"source", source}};
 }
 
@@ -120,16 +121,12 @@ class Writer {
     if (base_.at("devices").at(0).contains("usual_cluster")) {
       out["usual_cluster"] = base_.at("devices").at(0).at("usual_cluster");
     }
-    out["sms"] =
-        figure(static_cast<double>(device.sms), "streaming multiprocessors", "measured", driver);
-    out["sms"]["value"] = device.sms;
-    out["hbm_bytes"] = figure(1, "bytes", "measured", driver);
-    out["hbm_bytes"]["value"] = device.memory_bytes;
+    out["sms"] = figure(device.sms, "streaming multiprocessors", "measured", driver);
+    out["hbm_bytes"] = figure(device.memory_bytes, "bytes", "measured", driver);
     out["hbm_bytes_per_second"] =
         told_or_base("hbm_bytes_per_second", device.memory_bytes_per_second, "bytes/s",
                      "memory clock and bus width, told by the CUDA driver");
-    out["l2_bytes"] = figure(1, "bytes", "measured", driver);
-    out["l2_bytes"]["value"] = device.l2_bytes;
+    out["l2_bytes"] = figure(device.l2_bytes, "bytes", "measured", driver);
     out["peak_bf16_flops"] = told_or_base("peak_bf16_flops", device.peak_bf16_flops, "FLOP/s",
                                           "SMs, clock and the FLOPs per cycle of its architecture");
     out["nvlink_bytes_per_second"] =

@@ -100,9 +100,9 @@ inline std::unique_ptr<Workload> FakeDevice::prepare(const PointSpec& spec, std:
 // memory and links.
 inline double simple_law(const PointSpec& spec) {
   const double arithmetic = spec.flops / 700e6;  // 700 TFLOP/s
-  const double memory = spec.bytes / (spec.collective ? 4e6 : 4.2e6);
+  const double memory = spec.bytes / (spec.sent_bytes > 0 ? 4e6 : 4.2e6);
   const double links = spec.sent_bytes / 0.38e6;  // 380 GB/s
-  return (spec.collective ? 12 : 3) + std::max({arithmetic, memory, links});
+  return (spec.sent_bytes > 0 ? 12 : 3) + std::max({arithmetic, memory, links});
 }
 
 }  // namespace moesim::kernels::measure::testing

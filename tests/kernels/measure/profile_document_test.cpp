@@ -1,0 +1,177 @@
+#include "kernels/measure/profile_document.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "kernels/measure/plan.hpp"
+#include "kernels/measure/trial.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/profile/profile.hpp"
+#include "sim/study/options.hpp"
+#include "sim/study/outcome.hpp"
+#include "tests/kernels/measure/fake_device.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+namespace fs = std::filesystem;
+using measure::testing::FakeDevice;
+using measure::testing::simple_law;
+using moesim::profile::Profile;
+
+namespace {
+
+measure::RunFacts facts_of(const FakeDevice& device, const std::string& name) {
+  measure::RunFacts facts;
+  facts.name = name;
+  facts.tool_version = "0.1.0";
+  facts.device = device.facts();
+  facts.versions = device.versions();
+  facts.arguments = {"--out", "node.json"};
+  return facts;
+}
+
+// All suites on one fake GPU, and the exchanges of 8 from its law.
+std::vector<measure::Point> measured(FakeDevice& device) {
+  measure::TrialOptions quick;
+  quick.warm_up.least_s = 0;
+  std::vector<measure::Point> points;
+  measure::SoloGroup group;
+  for (const measure::Suite& suite : measure::all_suites()) {
+    for (measure::PointSpec spec : suite.points(8)) {
+      spec.collective = false;  // one thread stands for all ranks
+      points.push_back(measure::measure_point(device, group, spec, suite.name, 1, quick));
+    }
+  }
+  return points;
+}
+
+class ProfileFile {
+ public:
+  explicit ProfileFile(const nlohmann::ordered_json& document)
+      : path_((fs::temp_directory_path() /
+               ("moesim-test-profile-" + std::to_string(::getpid()) + ".json"))
+                  .string()) {
+    moesim::write_file_atomically(path_, document.dump(1));
+  }
+  ~ProfileFile() { fs::remove(path_); }
+  ProfileFile(const ProfileFile&) = delete;  // a second owner would remove it early
+  ProfileFile& operator=(const ProfileFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+// Points of a machine with a known law -> curves -> a document -> the profile that a simulation
+// reads: its answers are the law's.
+TEST_CASE("a measured profile answers with the laws of its machine, and a simulation runs on it") {
+  FakeDevice device(simple_law);
+  const auto points = measured(device);
+  const ProfileFile file(
+      measure::profile_document(facts_of(device, "fake-node"), points, measure::known_gaps()));
+  const Profile profile = Profile::load(file.path());
+  CHECK(profile.name() == "fake-node");
+  CHECK(profile.device().sms == 132);
+
+  // Memory-bound kernels: 3 us and 4.2 TB/s.
+  for (const double bytes : {3e6, 7e7, 1.5e9}) {
+    const auto estimate = profile.memory(bytes);
+    CHECK(estimate.time_us == Approx(3 + bytes / 4.2e6).epsilon(0.01));
+    CHECK(estimate.origin == moesim::profile::Origin::measured);
+  }
+  // Products that fill the machine: 3 us and 700 TFLOP/s, from a prior whose tiles know other
+  // waves: within its own held-out error, at a shape it has not seen.
+  const auto product = profile.gemm(6000, 8192, 5120);
+  CHECK(product.origin == moesim::profile::Origin::measured);
+  CHECK(product.time_us == Approx(3 + 2.0 * 6000 * 8192 * 5120 / 700e6).epsilon(0.08));
+  // Exchanges of 8: 12 us and 380 GB/s, 7/8 of the buffer sent.
+  for (const double bytes : {1e6, 5e7}) {
+    const auto estimate = profile.collective(moesim::profile::Collective::all_to_all, 8, bytes);
+    CHECK(estimate.time_us == Approx(12 + bytes * 7 / 8 / 0.38e6).epsilon(0.01));
+    CHECK(estimate.origin == moesim::profile::Origin::measured);
+  }
+  // What was not measured stays published.
+  CHECK(profile.attention(1, 2048, 32, 32, 128, false).origin ==
+        moesim::profile::Origin::published);
+  CHECK(profile.collective(moesim::profile::Collective::all_to_all, 4, 1e6).origin ==
+        moesim::profile::Origin::published);
+
+  // And a whole step: faster exchanges than the shipped profile's show in it.
+  moesim::study::DocumentCache documents;
+  moesim::routing::RoutingCache cache;
+  const moesim::study::OptionValues options{{"profile", file.path()}, {"gpus", "8"},
+                                            {"replicas", "3"},        {"micro-batch", "1"},
+                                            {"mode", "prefill"},      {"sequence-length", "1024"}};
+  const auto outcome = moesim::study::evaluate(moesim::study::resolve(options, documents), cache);
+  CHECK(outcome.step_ms > 1);
+  CHECK_THAT(outcome.provenance, ContainsSubstring("measured"));
+}
+
+TEST_CASE("a document says what it rests on") {
+  FakeDevice device(simple_law);
+  const auto document =
+      measure::profile_document(facts_of(device, "empty-node"), {}, measure::known_gaps());
+  CHECK(document["conditions"]["base"] == "h200-sxm");
+  CHECK(document["conditions"]["nccl"] == "2.28.3");
+  CHECK(document["conditions"]["cupti"].is_null());
+  CHECK(document["devices"][0]["uuid"] == device.facts_.uuid);
+  CHECK(document["missing"].size() == measure::known_gaps().size());
+  // Nothing measured: every curve is the base's, as it was.
+  for (const auto& curve : document["curves"]) CHECK(curve["origin"] != "measured");
+}
+
+TEST_CASE("another device takes the nearest base, and its curves count as assumed") {
+  FakeDevice device(simple_law);
+  device.facts_.name = "NVIDIA H800";
+  const ProfileFile file(measure::profile_document(facts_of(device, "h800"), {}, {}));
+  const Profile profile = Profile::load(file.path());
+  CHECK(profile.gemm(4096, 4096, 4096).origin == moesim::profile::Origin::assumed);
+  CHECK(profile.collective(moesim::profile::Collective::all_reduce, 8, 1e6).origin ==
+        moesim::profile::Origin::assumed);
+  CHECK(measure::usual_base(device.facts_) == "h100-sxm");
+  device.facts_.compute_major = 8;
+  CHECK(measure::usual_base(device.facts_) == "a100-sxm-80gb");
+}
+
+// A shipped profile that has exchanges only takes its kernels from the nearest one that has them.
+TEST_CASE("a base without kernel curves is filled up from another, marked assumed") {
+  FakeDevice device(simple_law);
+  device.facts_.name = "NVIDIA B200";
+  device.facts_.compute_major = 10;
+  device.facts_.sms = 148;
+  REQUIRE(measure::usual_base(device.facts_) == "b200-sxm");
+  const ProfileFile file(measure::profile_document(facts_of(device, "b200"), {}, {}));
+  const Profile profile = Profile::load(file.path());
+  CHECK(profile.gemm(4096, 4096, 4096).origin == moesim::profile::Origin::assumed);
+  CHECK(profile.collective(moesim::profile::Collective::all_to_all, 8, 1e6).origin !=
+        moesim::profile::Origin::assumed);
+}
+
+TEST_CASE("only the environment that matters is kept") {
+  std::string shown = "NCCL_DEBUG=INFO", cuda = "CUDA_VISIBLE_DEVICES=0,1", secret = "TOKEN=x",
+              odd = "NCCL";
+  char* environment[] = {shown.data(), cuda.data(), secret.data(), odd.data(), nullptr};
+  const auto listed = measure::listed_environment(environment);
+  CHECK(listed.dump() == R"({"NCCL_DEBUG":"INFO","CUDA_VISIBLE_DEVICES":"0,1"})");
+}
+
+TEST_CASE("a device's name becomes a profile's name") {
+  CHECK(measure::as_name("NVIDIA H200") == "nvidia-h200");
+  CHECK(measure::as_name("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb");
+  CHECK(measure::as_name(" (R) ") == "r");
+  CHECK(measure::as_name("") == "node");
+}
+
+TEST_CASE("a base that is no profile of hardware is refused") {
+  FakeDevice device(simple_law);
+  auto facts = facts_of(device, "x");
+  facts.base = "a100-sxm-80gb-deepspeed";
+  CHECK_THROWS_WITH(measure::profile_document(facts, {}, {}), ContainsSubstring("--base"));
+  facts.base = "h2oo";
+  CHECK_THROWS_AS(measure::profile_document(facts, {}, {}), moesim::UsageError);
+}

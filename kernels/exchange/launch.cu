@@ -1,0 +1,64 @@
+#include "kernels/exchange/launch.hpp"
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/base/cuda_check.hpp"
+#include "kernels/exchange/rows.cuh"
+
+namespace moesim::kernels::exchange {
+
+namespace {
+
+// As many blocks as the device holds at once: the kernels stride over tokens.
+template <typename Kernel>
+unsigned resident_blocks(Kernel kernel) {
+  int device = 0;
+  int processors = 0;
+  int blocks = 0;
+  MOESIM_CUDA(cudaGetDevice(&device));
+  MOESIM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  MOESIM_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, rows_threads, 0));
+  return static_cast<unsigned>(processors * (blocks > 0 ? blocks : 1));
+}
+
+template <typename Kernel, typename Arguments>
+void launch(Kernel kernel, const Arguments& in, Stream stream) {
+  if (in.map.tokens == 0 && in.map.block_rows == 0) return;
+  kernel<<<resident_blocks(kernel), rows_threads, 0, stream>>>(in);
+  MOESIM_CUDA(cudaGetLastError());
+}
+
+}  // namespace
+
+void launch_dispatch(const DispatchArguments& in, Stream stream) {
+  launch(dispatch_rows, in, stream);
+}
+
+void launch_combine(const CombineArguments& in, ElementType type, Stream stream) {
+  if (type == ElementType::bfloat16) {
+    launch(combine_rows<Bfloat16>, in, stream);
+  } else {
+    launch(combine_rows<float>, in, stream);
+  }
+}
+
+void launch_combine_backward(const CombineBackwardArguments& in, ElementType type, Stream stream) {
+  if (type == ElementType::bfloat16) {
+    launch(combine_rows_backward<Bfloat16>, in, stream);
+  } else {
+    launch(combine_rows_backward<float>, in, stream);
+  }
+}
+
+int row_vectors(int hidden, ElementType type) {
+  const int bytes = hidden * (type == ElementType::bfloat16 ? 2 : 4);
+  if (hidden < 1 || bytes % 16 != 0) {
+    throw std::invalid_argument("rows of " + std::to_string(hidden) +
+                                " elements are no whole number of 16-byte pieces: choose a hidden "
+                                "size that is a multiple of 8 (bf16) or 4 (fp32)");
+  }
+  return bytes / 16;
+}
+
+}  // namespace moesim::kernels::exchange

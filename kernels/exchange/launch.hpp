@@ -1,0 +1,20 @@
+#pragma once
+
+#include "kernels/exchange/arguments.hpp"
+
+struct CUstream_st;
+
+// Launches of permute and combine; all pointers are the device's, aligned to 16 bytes, nothing
+// waits. Each throws CudaError when the launch is refused.
+namespace moesim::kernels::exchange {
+
+using Stream = CUstream_st*;
+
+void launch_dispatch(const DispatchArguments& in, Stream stream);
+void launch_combine(const CombineArguments& in, ElementType type, Stream stream);
+void launch_combine_backward(const CombineBackwardArguments& in, ElementType type, Stream stream);
+
+// The size of a row in 16-byte pieces. Throws std::invalid_argument when it is not whole.
+int row_vectors(int hidden, ElementType type);
+
+}  // namespace moesim::kernels::exchange

@@ -104,6 +104,11 @@ network::CollectiveAlgorithm parse_algorithm(const std::string& op, const std::s
 }
 
 ExchangeTime from_answer(network::ExchangeAnswer answer) {
+  if (answer.upper_us > answer.lower_us * (1 + 1e-8)) {
+    answer.provenance += fmt::format(", certain to be between {:.3f} and {:.3f} us",
+                                     answer.lower_us, answer.upper_us);
+    answer.estimate.time_us_p95 = std::max(answer.estimate.time_us_p95, answer.upper_us);
+  }
   return {answer.estimate, std::move(answer.rank_finish_us), std::move(answer.provenance)};
 }
 

@@ -105,10 +105,19 @@ ExchangeTimes from_plan(const MessagePlan& plan, const ExchangeRequest& request)
           times.makespan};
 }
 
+// refine() leaves gaps of a part in some hundreds: it cannot help below that.
+constexpr double finest = 1e-3;
+
 ExchangeTimes burst(const ExchangeRequest& request) {
-  if (request.settings.method != Method::flows) {
-    PortBound bound = PortBounder(request.topology).bound(request.bytes, request.start);
-    if (accepts(request.settings, bound)) return from_bound(std::move(bound));
+  const ExchangeSettings& settings = request.settings;
+  if (settings.method != Method::flows) {
+    PortBounder bounder(request.topology);
+    PortBound bound = bounder.bound(request.bytes, request.start);
+    const bool wide = worst_slack(bound) > std::min(settings.tolerance, finest);
+    if (wide && (settings.method == Method::fast || settings.tolerance >= finest)) {
+      bounder.refine(request.bytes, request.start, bound);
+    }
+    if (accepts(settings, bound)) return from_bound(std::move(bound));
   }
   FlowTimes times = run_exchange(request.topology, request.bytes, request.start);
   return {times.makespan, std::move(times.rank_finish), Method::flows, times.makespan,

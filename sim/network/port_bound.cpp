@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "sim/base/error.hpp"
 
@@ -48,13 +50,14 @@ double PortBound::slack() const {
 
 void PortBounder::Ports::resize(std::size_t ranks) {
   for (auto* whole : {&bytes, &flows, &largest}) whole->assign(ranks, 0);
-  for (auto* real : {&first, &last, &per_byte, &alone, &mean, &left, &own}) real->assign(ranks, 0);
+  for (auto* real : {&first, &last, &ends, &per_byte, &alone, &mean, &left, &own}) real->assign(ranks, 0);
 }
 
 void PortBounder::Ports::clear() {
   for (auto* whole : {&bytes, &flows, &largest}) std::fill(whole->begin(), whole->end(), 0);
   std::fill(first.begin(), first.end(), never);
   std::fill(last.begin(), last.end(), 0.0);
+  std::fill(ends.begin(), ends.end(), 0.0);
 }
 
 PortBounder::PortBounder(const Topology& topology) : topology_(topology) {
@@ -72,7 +75,9 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
     side.link = links;
     side.resize(links.size());
     side.latency.clear();
+    side.rate.clear();
     for (const int link : links) {
+      side.rate.push_back(bytes_per_ps(topology_.links[at(link)]));
       side.latency.push_back(static_cast<double>(topology_.links[at(link)].latency.count));
     }
   };
@@ -140,8 +145,13 @@ void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, d
     sum.last = std::max(sum.last, enters);
     down.first[column] = std::min(down.first[column], enters);
     down.last[column] = std::max(down.last[column], enters);
+    // So far only flows of sources that start no earlier have been counted.
+    down.ends[column] =
+        std::max(down.ends[column], down.first[column] + static_cast<double>(down.bytes[column]) /
+                                                             down.rate[column]);
   }
   bits_ |= bits;
+  if (sum.flows == 0) return;
   const auto add = [&sum](auto& bytes, auto& flows, auto& largest, double& first, double& last) {
     bytes += sum.bytes;
     flows += sum.flows;
@@ -155,6 +165,8 @@ void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, d
   for (int step = 0; step < run.above; ++step) {
     Load& load = loads_[at(above_[at(run.first_above + step)])];
     add(load.bytes, load.flows, load.largest, load.first, load.last);
+    const double rate = bytes_per_ps(topology_.links[at(above_[at(run.first_above + step)])]);
+    load.ends = std::max(load.ends, load.first + static_cast<double>(load.bytes) / rate);
   }
 }
 
@@ -167,7 +179,13 @@ void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds
     plane->up.clear();
     plane->down.clear();
   }
-  for (int source = 0; source < bytes.ranks(); ++source) {
+  latest_first_.resize(at(bytes.ranks()));
+  std::iota(latest_first_.begin(), latest_first_.end(), 0);
+  if (!std::is_sorted(start.begin(), start.end(), std::greater<>())) {
+    std::sort(latest_first_.begin(), latest_first_.end(),
+              [&](int a, int b) { return start[at(a)] > start[at(b)]; });
+  }
+  for (const int source : latest_first_) {
     const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
     for (std::size_t run = first_run_[at(source)]; run < first_run_[at(source) + 1]; ++run) {
       const PlanePorts& plane = runs_[run].inner ? inner_ : outer_;
@@ -186,6 +204,7 @@ void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds
         load.largest = std::max(load.largest, side->largest[rank]);
         load.first = std::min(load.first, side->first[rank]);
         load.last = std::max(load.last, side->last[rank]);
+        load.ends = std::max(load.ends, side->ends[rank]);
       }
     }
   }
@@ -351,7 +370,8 @@ void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picosecon
         const Load& load = loads_[at(side->link[rank])];
         const double share = static_cast<double>(side->bytes[rank]) /
                              static_cast<double>(load.bytes);
-        rank_lower_[rank] = std::max(rank_lower_[rank], side->first[rank] + load.alone * share);
+        rank_lower_[rank] = std::max(
+            {rank_lower_[rank], side->ends[rank], side->first[rank] + load.alone * share});
       }
     }
   }
@@ -371,7 +391,7 @@ void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> st
   double lower = 0;
   double upper = 0;
   for (const Load& load : loads_) {
-    if (load.flows > 0) lower = std::max(lower, load.first + load.alone);
+    if (load.flows > 0) lower = std::max({lower, load.ends, load.first + load.alone});
   }
   result.rank_lower.resize(at(ranks));
   result.rank_upper.resize(at(ranks));

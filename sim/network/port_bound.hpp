@@ -29,7 +29,8 @@ struct PortBound {
 // its time alone, k_L = n_L / c_L the time per byte of a fair share while all its flows are there.
 //
 // Lower bounds. A link passes no more than c_L, so its last flow ends no earlier than T_L after
-// the first enters. For one flow f when all enter together: max-min gives every flow g at least
+// the first enters; and the same for those of its flows alone that start at some time or later. For
+// one flow f when all enter together: max-min gives every flow g at least
 // the least fair share of its route, 1 / k_g with k_g = max over its links of k_L (n_L only falls).
 // With k the largest k_g of L's flows and M their largest size, g has therefore passed at least
 // b_g min(1, t / (k M)) of its bytes by t, and what is left of L's capacity bounds f:
@@ -65,6 +66,16 @@ class PortBounder {
     return result;
   }
 
+  // Narrows the bounds that bound() gave for the same exchange, at some hundred times its cost and
+  // much less than that of flows; nothing to do where they are exact. Rounds of:
+  //   A flow g that has surely ended by e_g counts on its links before e_g only. With m_L(t) the
+  //   flows of L that may still be there at t, g's rate is at least r_g(t) = min over its links of
+  //   c_L / m_L(t); that it has passed all its bytes at this rate is a new e_g, if earlier.
+  // At last, what flows have surely passed by t bounds the others of a link from below: f has not
+  // ended while c_L (t - first) < b_f + sum over others g of min(b_g, integral of r_g to t).
+  // Times are cut into `grid` steps; m_L of a step is that of its beginning.
+  void refine(const ByteMatrix& bytes, std::span<const Picoseconds> start, PortBound& bound);
+
  private:
   // Destinations [begin, end) that a source reaches over the same plane and tiers.
   struct Run {
@@ -82,6 +93,7 @@ class PortBounder {
     std::int64_t largest = 0;
     double first = 0;     // the earliest and the latest a flow enters
     double last = 0;
+    double ends = 0;      // no earlier, as far as its bytes go
     double per_byte = 0;  // k_L
     double alone = 0;     // T_L
     double mean = 0;      // W_L / n_L
@@ -94,7 +106,8 @@ class PortBounder {
     std::vector<int> link;
     std::vector<double> latency;
     std::vector<std::int64_t> bytes, flows, largest;
-    std::vector<double> first, last;
+    std::vector<double> rate;  // bytes per ps
+    std::vector<double> first, last, ends;
     std::vector<double> per_byte, alone, mean, left, own;
     void resize(std::size_t ranks);
     void clear();
@@ -120,11 +133,37 @@ class PortBounder {
   Reach bound_run(const std::int64_t* row, int source, const Run& run, double begin);
   Reach bound_run_above(const std::int64_t* row, int source, const Run& run, double begin);
 
+  // refine(): all flows with something to send, and the steps of time.
+  struct Flows {
+    std::vector<double> bytes, enters, upper;
+    std::vector<int> first_link;  // [flow], of `links`, up to the next flow's
+    std::vector<int> links;
+    std::vector<int> source, destination;
+  };
+  struct Grid {
+    double begin = 0;
+    double step = 0;
+    std::vector<double> share;   // [link][step]: c_L / m_L, bytes per ps
+    std::vector<double> passed;  // [link][step]: surely by the beginning of the step
+  };
+  static constexpr int grid = 128;
+  void list_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start);
+  void set_grid(double begin, double end);
+  void least_rates(std::size_t flow);
+  double surely_ends(std::size_t flow) const;
+  void add_passed(std::size_t flow);
+  double surely_lasts(std::size_t flow) const;
+
+  Flows flows_;
+  Grid grid_;
+  std::vector<double> rate_;  // [step] of one flow: the least it gets
+
   const Topology& topology_;
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]
   std::vector<int> above_;              // links of tiers
   std::vector<Load> loads_;             // [link]
+  std::vector<int> latest_first_;       // sources by their start
   std::vector<int> inner_above_, outer_above_;  // all links of a plane's tiers
   PlanePorts inner_, outer_;
   Starts starts_ = Starts::known;

@@ -42,6 +42,26 @@ BENCHMARK(fast_path)
     ->ArgsProduct({{8, 64, 512}, {on_switch, on_node8, on_tree2}, {uniform, zipf, routed}})
     ->Unit(benchmark::kMicrosecond);
 
+void refined(benchmark::State& state) {
+  const auto ranks = static_cast<int>(state.range(0));
+  const Topology topology = shape(state.range(1), ranks);
+  const ByteMatrix bytes = sizes(state.range(2), ranks);
+  PortBounder bounder(topology);
+  const PortBound first = bounder.bound(bytes);
+  PortBound bound;
+  for (auto _ : state) {
+    bound = first;
+    bounder.refine(bytes, {}, bound);
+    benchmark::DoNotOptimize(bound.lower);
+  }
+  state.counters["slack_percent"] = 100 * bound.slack();
+}
+BENCHMARK(refined)
+    ->ArgNames({"ranks", "shape", "sizes"})
+    ->ArgsProduct({{8, 64, 512}, {on_switch}, {zipf, routed}})
+    ->ArgsProduct({{64}, {on_node8, on_tree2}, {zipf, routed}})
+    ->Unit(benchmark::kMicrosecond);
+
 void exact_flows(benchmark::State& state) {
   const auto ranks = static_cast<int>(state.range(0));
   const Topology topology = shape(state.range(1), ranks);

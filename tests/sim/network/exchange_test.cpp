@@ -67,7 +67,7 @@ TEST_CASE("a burst says how it was found and how sure that is") {
   CHECK(sure.used == Method::fast);
   CHECK(sure.lower == sure.upper);
   CHECK(sure.makespan.us() == Approx(1489.781).margin(0.0006).epsilon(0));
-  // All sizes differ: the bounds are a quarter or more apart, and only flows know.
+  // All sizes differ: some rank's bounds are more than 1 % apart, and only flows know.
   const auto routed = simulate_exchange(topology, routed_matrix(16), {}, Schedule::burst);
   CHECK(routed.used == Method::flows);
   CHECK(routed.lower == routed.makespan);

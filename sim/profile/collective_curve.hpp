@@ -16,8 +16,10 @@ namespace moesim::profile {
 // The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
 class CollectiveCurve {
  public:
-  // From a curve of model "piecewise-alpha-beta"; errors name file and key. A curve with a "law"
-  // also answers for more GPUs than it has branches for, by sim/profile/count_law.hpp over `links`.
+  // From a curve of model "piecewise-alpha-beta"; errors name file and key. For more
+  // GPUs than it has branches for the law of sim/profile/count_law.hpp answers: as many as the
+  // curve's "law" says, with its error bar, or without one those that `links` join, with the bar of
+  // the law's checks on other machines.
   explicit CollectiveCurve(const Node& node, const NodeLinks& links = {});
 
   Collective kind() const { return kind_; }
@@ -41,7 +43,7 @@ class CollectiveCurve {
     double doublings = 0;                // of the GPU count beyond the law's checks
   };
   Branch read_branch(const Node& node) const;
-  void add_law(const Node& law, const NodeLinks& links);
+  void add_law(const NodeLinks& links, int up_to, const Residual& residual);
   Estimate at_branch(const Branch& branch, double bytes) const;
   double octaves_to_measured(double bytes) const;
 

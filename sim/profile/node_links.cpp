@@ -1,16 +1,27 @@
 #include "sim/profile/node_links.hpp"
 
+#include <algorithm>
+#include <cstdint>
+
 namespace moesim::profile {
 
 namespace {
 
 constexpr double us_per_second = 1e6;
+constexpr std::int64_t most_gpus = 1024;  // that one NVLink domain could join, and more
 
 }  // namespace
+
+bool NodeLinks::join(int count) const {
+  if (count > gpus || kind == Kind::unknown) return false;
+  return kind == Kind::nvlink_switch || group > 0;
+}
 
 NodeLinks NodeLinks::read(const Node& topology, const Node& device) {
   NodeLinks links;
   const std::string kind = topology.text("kind");
+  links.gpus = static_cast<int>(
+      std::min<std::int64_t>(topology.positive_integer("gpus_per_node"), most_gpus));
   if (kind == "pcie") {
     links.kind = Kind::pcie;
     if (const auto rate = topology.find("group_bytes_per_second")) {

@@ -9,6 +9,7 @@ namespace moesim::profile {
 struct NodeLinks {
   enum class Kind { unknown, nvlink_switch, pcie };
   Kind kind = Kind::unknown;
+  int gpus = 0;  // joined this way; 0: not said
   // Line rate of a GPU's port, each direction, bytes per microsecond.
   double port_bytes_per_us = 0;
   // The switch adds up what passes it (NVLink SHARP), so that a reduction sends each byte once.
@@ -17,6 +18,9 @@ struct NodeLinks {
   // direction; 0: unknown or one group.
   int group = 0;
   double group_bytes_per_us = 0;
+
+  // Whether all is said that the time among `count` GPUs rests on.
+  bool join(int count) const;
 
   // From a profile's "topology" and the first of its "devices"; errors name file and key.
   static NodeLinks read(const Node& topology, const Node& device);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace moesim::profile {
 
@@ -35,6 +36,14 @@ Residual::Residual(const Node& node)
     previous = regions_.back().below;
   }
   if (regions_.empty()) node.fail("expected at least one region", "regions");
+}
+
+Residual::Residual(std::string by, const Region& everywhere)
+    : by_(std::move(by)),
+      median_abs_(everywhere.median_abs),
+      p90_abs_(everywhere.p90_abs),
+      regions_{everywhere} {
+  regions_.front().below = std::numeric_limits<double>::infinity();
 }
 
 void Residual::apply(double time_us, double where, double widen, Estimate& estimate) const {

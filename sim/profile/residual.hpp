@@ -18,6 +18,17 @@ class Residual {
   // ordered, adjoin, and the outermost hold beyond their bounds (from 0, below null).
   explicit Residual(const Node& node);
 
+  struct Region {
+    std::string label;
+    double below = 0;  // the last region: infinity
+    double median_abs = 0;
+    double p90_abs = 0;
+    double q05 = 0;
+    double q95 = 0;
+  };
+  // The same errors everywhere: those of a law that documents do not carry. `by` as above.
+  Residual(std::string by, const Region& everywhere);
+
   // Sets time_us and its quantiles: `where` is the value of the variable that the regions divide,
   // `widen` >= 1 multiplies the width of the error bar (1 inside what was measured).
   void apply(double time_us, double where, double widen, Estimate& estimate) const;
@@ -27,14 +38,6 @@ class Residual {
   double median_abs() const { return median_abs_; }
   double p90_abs() const { return p90_abs_; }
 
-  struct Region {
-    std::string label;
-    double below = 0;  // the last region: infinity
-    double median_abs = 0;
-    double p90_abs = 0;
-    double q05 = 0;
-    double q95 = 0;
-  };
   const std::vector<Region>& regions() const { return regions_; }
 
  private:

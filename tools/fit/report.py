@@ -34,7 +34,11 @@ def row(profile, label, origin, figures, bars="", text=""):
 
 def branch_rows(profile, curve):
     """GPU counts that a law answers for have errors of their own."""
-    return [row(profile, f"{name(curve)}, {each['gpus']} GPUs", each["origin"], each["residual"],
+    law = curve.get("law")
+    by_law = [] if law is None else [
+        row(profile, f"{name(curve)}, up to {law['up_to']} GPUs", "derived", law["residual"],
+            text=regions(law["residual"]))]
+    return by_law + [row(profile, f"{name(curve)}, {each['gpus']} GPUs", each["origin"], each["residual"],
                 text=regions(each["residual"]))
             for each in curve.get("branches", []) if "residual" in each]
 

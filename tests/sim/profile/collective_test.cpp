@@ -105,6 +105,25 @@ TEST_CASE("a law answers for more GPUs, marked derived, with its own error bar")
   CHECK_THROWS_WITH(simple(law("8")), ContainsSubstring("topology"));
 }
 
+TEST_CASE("without a law of its own a curve goes as far as its GPUs are joined") {
+  NodeLinks links;
+  links.kind = NodeLinks::Kind::nvlink_switch;
+  links.port_bytes_per_us = 1e5;
+  links.gpus = 8;
+  const CollectiveCurve curve = simple("", links);
+  const Estimate eight = curve.estimate(8, 200);
+  CHECK(eight.time_us == Approx(20.3));  // as above
+  CHECK(eight.origin == Origin::derived);
+  CHECK(eight.time_us_p95 == Approx(20.3 * 1.2));
+  CHECK_THROWS_WITH(curve.estimate(9, 200), ContainsSubstring("cluster"));
+  // Over PCIe not past the measured GPUs, unless the link between groups of them is known.
+  links.kind = NodeLinks::Kind::pcie;
+  CHECK(simple("", links).gpu_counts().back() == 4);
+  links.group = 4;
+  links.group_bytes_per_us = 1e4;
+  CHECK(simple("", links).gpu_counts().back() == 8);
+}
+
 TEST_CASE("shipped exchanges grow with size and stay below the links' bandwidth") {
   for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm", "gb200"}) {
     const Profile profile = Profile::load(shipped + name + ".json");

@@ -12,9 +12,12 @@
 
 #if defined(__CUDACC__)
 #define MOESIM_KERNEL(threads) __global__ void __launch_bounds__(threads)
+// Blocks so large that the compiler would rather spill than keep two of them on a processor.
+#define MOESIM_LARGE_KERNEL(threads) __global__ void __launch_bounds__(threads, 1)
 #define MOESIM_DEVICE __device__ __forceinline__
 #else
 #define MOESIM_KERNEL(threads) inline void
+#define MOESIM_LARGE_KERNEL(threads) inline void
 #define MOESIM_DEVICE inline
 #endif
 

@@ -357,7 +357,7 @@ MOESIM_DEVICE std::uint32_t number_routes(const AssignArguments& in, const Assig
 
 // One block per expert, assign_threads threads, assign_shared_bytes of shared memory. `stride` is a
 // multiple of 32 and `expert` aligned to 16 bytes.
-MOESIM_KERNEL(assign_threads)
+MOESIM_LARGE_KERNEL(assign_threads)
 assign_capacity(AssignArguments in) {
   const int expert = block_index();
   const AssignMemory memory = assign_memory(in);

@@ -14,6 +14,7 @@ enum class Purpose : std::uint32_t {
   bootstrap = 5,
   test_data = 6,
   measurement = 7,
+  jitter = 8,
 };
 
 // The address of a random stream. Streams are counter-based (Philox 4x32-10, Salmon et al. 2011):

@@ -78,6 +78,10 @@ std::vector<Column> all_columns() {
       {"ir_duplicates", text},
       {"global_batch", number},
       {"overlap", text},
+      {"slow_gpu", text},
+      {"slow_link", text},
+      {"jitter", number},
+      {"overlap_slowdown", text},
   };
 }
 
@@ -89,7 +93,9 @@ bool is_of_the_step(const std::string& name) {
       "network",     "step_ms",       "step_ms_p05",
       "step_ms_p95", "overlap",       "global_batch",
       "ir_compute",  "exchange_ms",   "memory_gib",
-      "provenance",  "fits_memory",   "tokens_per_s_per_gpu"};
+      "provenance",  "fits_memory",   "tokens_per_s_per_gpu",
+      "slow_gpu",    "slow_link",     "jitter",
+      "overlap_slowdown"};
   return std::find(names.begin(), names.end(), name) != names.end() ||
          std::find(part_columns.begin(), part_columns.end(), name) != part_columns.end();
 }
@@ -112,6 +118,14 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
     cells["ir_compute"] = routing::name_of(router.ir_compute);
     cells["ir_duplicates"] = routing::name_of(router.ir_duplicates);
   }
+}
+
+// Blank for a machine that nothing disturbs.
+void condition_cells(const step::Conditions& conditions, Cells& cells) {
+  if (!conditions.slow_gpus.empty()) cells["slow_gpu"] = step::text_of(conditions.slow_gpus);
+  if (!conditions.slow_links.empty()) cells["slow_link"] = step::text_of(conditions.slow_links);
+  if (conditions.jitter > 0) cells["jitter"] = fmt::format("{}", conditions.jitter);
+  if (!conditions.overlap.none()) cells["overlap_slowdown"] = step::text_of(conditions.overlap);
 }
 
 void set_if(Cells& cells, const std::string& name, const std::optional<double>& value) {
@@ -171,6 +185,7 @@ Cells option_cells(const step::Scenario& scenario) {
         fmt::format("{}", scenario.micro_batch * scenario.gpus * scenario.micro_steps);
   }
   if (!scenario.router.is_dense()) router_cells(scenario, cells);
+  condition_cells(scenario.conditions, cells);
   return cells;
 }
 

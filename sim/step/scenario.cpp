@@ -10,7 +10,10 @@ std::string name_of(Dispatch value) { return value == Dispatch::index ? "index" 
 std::string name_of(Mode value) { return value == Mode::train ? "train" : "prefill"; }
 std::string name_of(Checkpointing value) { return value == Checkpointing::none ? "none" : "full"; }
 std::string name_of(Overlap value) { return value == Overlap::none ? "none" : "gradient"; }
-std::string name_of(Network value) { return value == Network::automatic ? "auto" : "fast"; }
+std::string name_of(Network value) {
+  if (value == Network::automatic) return "auto";
+  return value == Network::fast ? "fast" : "flows";
+}
 
 routing::RoutingJob Scenario::routing_job() const {
   routing::RoutingJob job;
@@ -45,6 +48,22 @@ void check_size(const Scenario& scenario) {
       micro_steps, scenario.model->layers, scenario.gpus, operations, most_operations));
 }
 
+void check_conditions(const Scenario& scenario) {
+  const auto look = [&](const char* flag, const GpuFactors& factors) {
+    for (const GpuFactor& slow : factors) {
+      if (slow.gpu < scenario.gpus) continue;
+      throw UsageError(fmt::format("{}: there is no GPU {}: --gpus {} are numbered from 0", flag,
+                                   slow.gpu, scenario.gpus));
+    }
+  };
+  look("--slow-gpu", scenario.conditions.slow_gpus);
+  look("--slow-link", scenario.conditions.slow_links);
+  if (scenario.network == Network::flows && !scenario.conditions.overlap.none()) {
+    throw UsageError(
+        "--overlap-slowdown: exact flows do not slow down for compute; use --network fast");
+  }
+}
+
 }  // namespace
 
 void check(const Scenario& scenario) {
@@ -65,6 +84,7 @@ void check(const Scenario& scenario) {
     throw UsageError(fmt::format("--zero {}: give 0, 1, 2 or 3", scenario.zero));
   }
   check_size(scenario);
+  check_conditions(scenario);
   if (!scenario.has_moe() && scenario.model->ffn == 0) {
     throw UsageError(fmt::format(
         "--router dense: every layer of model {} holds experts, and it names no dense FFN to put "

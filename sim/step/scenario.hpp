@@ -8,6 +8,7 @@
 #include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/routing/routing_simulation.hpp"
+#include "sim/step/conditions.hpp"
 
 namespace moesim::step {
 
@@ -19,7 +20,7 @@ enum class Overlap { none, gradient };  // gradient: reduce while the backward p
 // gated activation as the profile's activation curve has it; fused: one gate kernel with bf16
 // input, and an activation that streams at the memory bandwidth (Megatron-Core's).
 enum class Fusion { eager, fused };
-enum class Network { automatic, fast };  // the exact flow solver docks here
+enum class Network { automatic, fast, flows };
 
 // One step to be simulated, complete and checked: everything a result depends on.
 struct Scenario {
@@ -46,6 +47,7 @@ struct Scenario {
   int zero = 1;
   Overlap overlap = Overlap::none;
   Network network = Network::automatic;
+  Conditions conditions;
   int replicas = 16;
   std::uint64_t seed = 1;
 

@@ -56,6 +56,8 @@ class StepModel {
   Direction direction(int operation) const;
   int moe_layer(int operation) const;  // ordinal among MoE layers, -1: of none
   double row_bytes() const { return pricer_.row_bytes(1); }
+  // How much longer exchanges take in the software of the profile than its curves say.
+  double exchange_multiplier() const { return calibration_.of(KernelClass::exchange); }
 
   // What the prices rest on: the weakest origin and support per class of kernel. Complete once
   // durations() has been called for each replica.

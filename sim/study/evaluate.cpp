@@ -5,6 +5,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/step/memory.hpp"
+#include "sim/step/step_runner.hpp"
 #include "sim/study/evaluate.hpp"
 #include "sim/study/outcome.hpp"
 
@@ -121,13 +122,12 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   LossMean losses(outcome, scenario.replicas);
   const bool routed = scenario.has_moe();
   std::vector<Replica> replicas;
+  step::StepRunner runner(model);
   const auto simulate = [&](int index) {
     std::shared_ptr<const routing::ReplicaRouting> routing;
     if (routed) routing = cache.get(scenario.routing_job(), index);
-    network::IdleFabric fabric;
     const int errors = settings.curve_errors ? index : step::StepModel::no_errors;
-    engine::Schedule schedule =
-        engine::run(model.program(), model.durations(routing.get(), errors), fabric);
+    engine::Schedule schedule = runner.run(routing.get(), index, errors);
     return std::pair(std::move(routing), std::move(schedule));
   };
   for (int index = 0; index < scenario.replicas; ++index) {
@@ -151,6 +151,9 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   }
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
+  if (runner.used() == step::Network::flows) {
+    outcome.provenance += "; all-to-all by exact flows over the cluster's links";
+  }
   if (settings.timeline != nullptr) {
     *settings.timeline = engine::timeline(
         model.program(), simulate(static_cast<int>(middle)).second, step::part_names());

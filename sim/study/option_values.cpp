@@ -91,7 +91,13 @@ std::vector<OptionSpec> all_options() {
       {"overlap", text, "NAME", "none", "none, or gradient: reduce during the backward"},
       {"routing", text, "SOURCE", default_routing,
        "gaussian:SIGMA, zipf:A, dirichlet:A or counts:FILE"},
-      {"network", text, "NAME", "auto", "auto or fast"},
+      {"network", text, "NAME", "auto",
+       "fast (each exchange alone), flows (all-to-alls share the cluster's links), auto: fast"},
+      {"slow-gpu", text, "GPU:FACTOR", "none", "its kernels take longer; more: 3:1.5+7:2"},
+      {"slow-link", text, "GPU:FACTOR", "none", "its ports have 1/FACTOR of their bandwidth"},
+      {"jitter", decimal, "SIGMA", "0", "log-normal spread of each kernel on each GPU"},
+      {"overlap-slowdown", text, "A:B", "1:1 (assumed)",
+       "compute beside an exchange takes A times as long, the exchange B times"},
       {"replicas", whole, "N", "16", "repetitions with other random numbers"},
       {"seed", whole, "N", "1", "of the random numbers"},
   };
@@ -171,7 +177,63 @@ step::Overlap parse_overlap(const std::string& text) {
 
 step::Network parse_network(const std::string& text) {
   return choose<step::Network>("--network", text,
-                               {{"auto", step::Network::automatic}, {"fast", step::Network::fast}});
+                               {{"auto", step::Network::automatic}, {"fast", step::Network::fast},
+                                {"flows", step::Network::flows}});
+}
+
+namespace {
+
+// "A:B" at its colon; both parts as they are.
+std::pair<std::string, std::string> halves(const std::string& flag, const std::string& text,
+                                           const char* example) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size()) {
+    throw UsageError(fmt::format("{}: '{}' is not of the form {}", flag, text, example));
+  }
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+double parse_slowdown(const std::string& flag, const std::string& text) {
+  constexpr double most = 1e6;
+  const double factor = Decimal::parse(text, flag).to_double();
+  if (factor >= 1 && factor <= most) return factor;
+  throw UsageError(
+      fmt::format("{}: a factor of {}: give one from 1 (as fast as ever) to {:g}", flag, text, most));
+}
+
+}  // namespace
+
+step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text) {
+  step::GpuFactors factors;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('+', begin), text.size());
+    const auto [gpu, factor] =
+        halves(flag, text.substr(begin, end - begin), "GPU:FACTOR, such as 3:1.5 or 3:1.5+7:2");
+    factors.push_back({static_cast<int>(parse_whole(flag, gpu, 0, (1 << 20) - 1)),
+                       parse_slowdown(flag, factor)});
+    for (std::size_t other = 0; other + 1 < factors.size(); ++other) {
+      if (factors[other].gpu != factors.back().gpu) continue;
+      throw UsageError(fmt::format("{}: GPU {} is named twice", flag, gpu));
+    }
+    begin = end + 1;
+  }
+  return factors;
+}
+
+Decimal parse_jitter(const std::string& text) {
+  const Decimal sigma = Decimal::parse(text, "--jitter");
+  if (is_negative(text) || sigma.to_double() > 1) {
+    throw UsageError(fmt::format(
+        "--jitter: a spread of {}: give 0 to 1, such as 0.02 for kernels that vary by 2 %", text));
+  }
+  return sigma;
+}
+
+engine::Slowdowns parse_overlap_slowdown(const std::string& text) {
+  const auto [compute, exchange] =
+      halves("--overlap-slowdown", text, "COMPUTE:EXCHANGE, such as 1.1:1.3");
+  return {parse_slowdown("--overlap-slowdown", compute),
+          parse_slowdown("--overlap-slowdown", exchange)};
 }
 
 void check_value(const std::string& option, const std::string& text, DocumentCache& documents) {
@@ -202,6 +264,9 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "checkpointing") parse_checkpointing(text);
   if (option == "overlap") parse_overlap(text);
   if (option == "network") parse_network(text);
+  if (option == "slow-gpu" || option == "slow-link") parse_gpu_factors(flag, text);
+  if (option == "jitter") parse_jitter(text);
+  if (option == "overlap-slowdown") parse_overlap_slowdown(text);
   if (option == "seed") parse_seed(text);
 }
 

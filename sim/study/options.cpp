@@ -154,6 +154,14 @@ void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.zero = static_cast<int>(typed.whole_or("zero", 1));
   scenario.overlap = parse_overlap(typed.text_or("overlap", "none"));
   scenario.network = parse_network(typed.text_or("network", "auto"));
+  if (const std::string* text = typed.find("slow-gpu")) {
+    scenario.conditions.slow_gpus = parse_gpu_factors("--slow-gpu", *text);
+  }
+  if (const std::string* text = typed.find("slow-link")) {
+    scenario.conditions.slow_links = parse_gpu_factors("--slow-link", *text);
+  }
+  scenario.conditions.jitter = parse_jitter(typed.text_or("jitter", "0")).to_double();
+  scenario.conditions.overlap = parse_overlap_slowdown(typed.text_or("overlap-slowdown", "1:1"));
   scenario.replicas = static_cast<int>(typed.whole_or("replicas", default_replicas));
   scenario.seed = parse_seed(typed.text_or("seed", "1"));
   const std::string* global = typed.find("global-batch");

@@ -25,7 +25,7 @@ PARTS = COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")]
 OPTIONS = """profile model cluster gpus expert-parallel experts top-k router capacity-factor
 capacity-convention capacity-scope min-capacity priority weights fill-order ir-compute ir-duplicates
 dispatch mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
-routing network replicas seed""".split()
+routing network slow-gpu slow-link jitter overlap-slowdown replicas seed""".split()
 
 
 def rows_of(text):
@@ -100,7 +100,9 @@ def test_a_row_reproduces_itself():
     options = ["--router", "top1+fr+ir", "--capacity-factor", "0.75", "--experts", "16",
                "--priority", "own-score", "--dispatch", "einsum", "--global-batch", "16", "--zero",
                "3", "--checkpointing", "full", "--routing", "zipf:0.8", "--seed", "5",
-               "--min-capacity", "2", "--ir-duplicates", "exclude", "--overlap", "gradient"]
+               "--min-capacity", "2", "--ir-duplicates", "exclude", "--overlap", "gradient",
+               "--slow-gpu", "1:1.5+3:2", "--slow-link", "0:4", "--jitter", "0.02",
+               "--overlap-slowdown", "1.1:1.25"]
     first = succeed("simulate", *SMALL, *options, "--format", "csv")
     (row,) = rows_of(first)
     again = []

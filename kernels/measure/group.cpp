@@ -34,6 +34,7 @@ struct ThreadGroups::Shared {
   std::condition_variable arrived;
   std::vector<std::string> texts;
   std::vector<std::string> published;
+  std::vector<bool> there = std::vector<bool>(texts.size());
   std::size_t waiting = 0;
   std::uint64_t round = 0;
   std::string gone;  // why the group broke up; "": it holds
@@ -49,7 +50,9 @@ class ThreadGroups::Member : public Group {
     std::unique_lock lock(shared_.mutex);
     check();
     shared_.texts[static_cast<std::size_t>(rank_)] = own;
+    shared_.there[static_cast<std::size_t>(rank_)] = true;
     if (++shared_.waiting == shared_.texts.size()) {
+      shared_.there.assign(shared_.texts.size(), false);
       shared_.published = shared_.texts;
       shared_.waiting = 0;
       ++shared_.round;
@@ -60,6 +63,16 @@ class ThreadGroups::Member : public Group {
     shared_.arrived.wait(lock, [&] { return shared_.round != mine || !shared_.gone.empty(); });
     if (shared_.round == mine) check();
     return shared_.published;
+  }
+
+  std::vector<int> awaited() const override {
+    const std::lock_guard lock(shared_.mutex);
+    std::vector<int> ranks;
+    if (!shared_.there[static_cast<std::size_t>(rank_)]) return ranks;  // it waits for nobody
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!shared_.there[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
+    }
+    return ranks;
   }
 
  private:

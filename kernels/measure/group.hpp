@@ -15,6 +15,10 @@ class Group {
   // The text of every rank, by rank. Throws Error naming a rank that is gone or does not answer.
   virtual std::vector<std::string> all_gather(const std::string& own) = 0;
 
+  // Ranks that the call under way still waits for, as far as this member knows; may be called from
+  // another thread.
+  virtual std::vector<int> awaited() const { return {}; }
+
   // What rank 0 says: a rule that each rank applied for itself would let one of them stop while
   // the others wait in a collective.
   std::string from_root(const std::string& text) {

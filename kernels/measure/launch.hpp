@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace moesim::kernels::measure {
+
+// How this process stands among those that were started together.
+struct Launch {
+  int rank = 0;
+  int ranks = 1;
+  int local_rank = 0;  // among those of this node
+  int local_ranks = 1;
+  std::string address;  // host:port where rank 0 listens; "" for one process
+  std::string source;   // "flags", "mpirun", "srun", "torchrun", "one process"
+};
+
+// What was typed: --rank, --ranks and --address, with --local-rank.
+struct LaunchFlags {
+  std::optional<int> rank;
+  std::optional<int> ranks;
+  std::optional<int> local_rank;
+  std::optional<std::string> address;
+};
+
+// The value of an environment variable, or nothing.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+std::optional<std::string> process_environment(const std::string& name);
+
+// Flags first, then what mpirun (OMPI_*), srun (SLURM_* inside a step) and torchrun (RANK,
+// WORLD_SIZE) leave in the environment, else one process. MOESIM_ADDRESS overrides the address.
+// Throws UsageError naming the flag or variable that is missing, no number or out of range.
+Launch detect_launch(const LaunchFlags& flags, const Environment& environment);
+
+// "node[03-05,9]" -> "node03": the first host of a Slurm node list.
+std::string first_host(const std::string& node_list);
+
+}  // namespace moesim::kernels::measure

@@ -1,0 +1,137 @@
+#include "kernels/measure/launch.hpp"
+
+#include <map>
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+using measure::Launch;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Launch detect(const Variables& variables, const measure::LaunchFlags& flags = {}) {
+  return measure::detect_launch(
+      flags, [&variables](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      });
+}
+
+const Variables mpirun{{"OMPI_COMM_WORLD_RANK", "3"},
+                       {"OMPI_COMM_WORLD_SIZE", "8"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "8"},
+                       {"PMIX_NAMESPACE", "prterun-node-1@1"}};
+const Variables srun{{"SLURM_PROCID", "9"},         {"SLURM_STEP_NUM_TASKS", "16"},
+                     {"SLURM_LOCALID", "1"},        {"SLURM_STEP_ID", "0"},
+                     {"SLURM_JOB_ID", "4711"},      {"SLURM_STEP_NODELIST", "gpu[03-04]"},
+                     {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_NTASKS", "16"}};
+const Variables torchrun{{"RANK", "1"},           {"WORLD_SIZE", "4"},
+                         {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "head"}, {"MASTER_PORT", "29500"}};
+
+}  // namespace
+
+TEST_CASE("without a launcher it is one process") {
+  const Launch launch = detect({});
+  CHECK(launch.ranks == 1);
+  CHECK(launch.rank == 0);
+  CHECK(launch.source == "one process");
+}
+
+TEST_CASE("mpirun on one node needs no address") {
+  const Launch launch = detect(mpirun);
+  CHECK(launch.source == "mpirun");
+  CHECK(launch.rank == 3);
+  CHECK(launch.ranks == 8);
+  CHECK(launch.local_rank == 3);
+  CHECK(launch.address.starts_with("127.0.0.1:"));
+  Variables other = mpirun;
+  other["PMIX_NAMESPACE"] = "prterun-node-1@2";
+  CHECK(detect(other).address != launch.address);
+}
+
+TEST_CASE("mpirun over nodes is told the address") {
+  Variables nodes = mpirun;
+  nodes["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
+  CHECK_THROWS_WITH(detect(nodes), ContainsSubstring("MOESIM_ADDRESS"));
+  nodes["MOESIM_ADDRESS"] = "node-1:5000";
+  CHECK(detect(nodes).address == "node-1:5000");
+}
+
+TEST_CASE("srun names the first node of the step") {
+  const Launch launch = detect(srun);
+  CHECK(launch.source == "srun");
+  CHECK(launch.rank == 9);
+  CHECK(launch.ranks == 16);
+  CHECK(launch.local_rank == 1);
+  CHECK(launch.local_ranks == 8);
+  CHECK(launch.address.starts_with("gpu03:"));
+}
+
+TEST_CASE("a batch script is no step: it would wait for peers that never come") {
+  Variables batch = srun;
+  batch.erase("SLURM_STEP_ID");
+  CHECK(detect(batch).ranks == 1);
+}
+
+TEST_CASE("torchrun's own port is left to torchrun") {
+  const Launch launch = detect(torchrun);
+  CHECK(launch.source == "torchrun");
+  CHECK(launch.rank == 1);
+  CHECK(launch.local_ranks == 2);
+  CHECK(launch.address == "head:29517");
+}
+
+TEST_CASE("flags come before the environment, mpirun before srun before torchrun") {
+  measure::LaunchFlags flags;
+  flags.rank = 1;
+  flags.ranks = 2;
+  flags.address = "here:9000";
+  Variables all = mpirun;
+  all.insert(srun.begin(), srun.end());
+  all.insert(torchrun.begin(), torchrun.end());
+  CHECK(detect(all, flags).source == "flags");
+  CHECK(detect(all, flags).address == "here:9000");
+  CHECK(detect(all).source == "mpirun");
+  for (const auto& [name, value] : mpirun) all.erase(name);
+  CHECK(detect(all).source == "srun");
+}
+
+TEST_CASE("what is missing or wrong is named") {
+  measure::LaunchFlags flags;
+  flags.rank = 0;
+  CHECK_THROWS_WITH(detect({}, flags), ContainsSubstring("--ranks"));
+  flags.ranks = 2;
+  flags.address = "here";
+  CHECK_THROWS_WITH(detect({}, flags), ContainsSubstring("HOST:PORT"));
+  for (const char* address : {"here:", "here:0", "here:70000", "here:12x", ":99"}) {
+    flags.address = address;
+    CAPTURE(address);
+    CHECK_THROWS_AS(detect({}, flags), moesim::UsageError);
+  }
+  flags.address = "here:99";
+  flags.rank = 2;
+  CHECK_THROWS_WITH(detect({}, flags), ContainsSubstring("rank 2 of 2"));
+  Variables broken = mpirun;
+  broken.erase("OMPI_COMM_WORLD_SIZE");
+  CHECK_THROWS_WITH(detect(broken), ContainsSubstring("OMPI_COMM_WORLD_SIZE is not"));
+  broken = srun;
+  broken["SLURM_PROCID"] = "two";
+  CHECK_THROWS_WITH(detect(broken), ContainsSubstring("SLURM_PROCID=two"));
+  broken = torchrun;
+  broken["RANK"] = "-1";
+  CHECK_THROWS_WITH(detect(broken), ContainsSubstring("RANK=-1"));
+}
+
+TEST_CASE("the first host of a Slurm node list") {
+  CHECK(measure::first_host("node7") == "node7");
+  CHECK(measure::first_host("a,b[1-3]") == "a");
+  CHECK(measure::first_host("gpu[03-05,9]") == "gpu03");
+  CHECK(measure::first_host("gpu[12,14-15],other1") == "gpu12");
+  CHECK(measure::first_host("rack[2-4]-gpu") == "rack2-gpu");
+  CHECK_THROWS_AS(measure::first_host("gpu[03"), moesim::UsageError);
+}

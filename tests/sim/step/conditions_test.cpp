@@ -1,0 +1,169 @@
+#include "sim/step/conditions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/base/statistics.hpp"
+#include "sim/step/step_runner.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::step {
+namespace {
+
+// Two MoE layers of four; 16 GPUs in groups of 8.
+Scenario small_scenario() {
+  Scenario scenario;
+  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+  auto model = model::Model::load("llama2-7b-moe8");
+  model.layers = 4;
+  scenario.model = std::make_shared<model::Model>(model);
+  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100"));
+  scenario.gpus = 16;
+  scenario.router = routing::parse_router("top2", 0);
+  scenario.sequence_length = 1024;
+  scenario.micro_batch = 4;
+  scenario.tokens_per_gpu = 4096;
+  scenario.replicas = 3;
+  scenario.mode = Mode::prefill;
+  return scenario;
+}
+
+routing::ReplicaRouting padded_routing(const Scenario& scenario) {
+  routing::ReplicaRouting routing;
+  for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
+    routing::LayerRouting one;
+    one.capacity = scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
+    one.exchanged_capacity = one.capacity;
+    routing.layers.push_back(one);
+  }
+  return routing;
+}
+
+engine::Schedule simulate(const Scenario& scenario, int replica = 0) {
+  StepModel model(scenario);
+  StepRunner runner(model);
+  const routing::ReplicaRouting routing = padded_routing(scenario);
+  return runner.run(&routing, replica, StepModel::no_errors);
+}
+
+// Sums over the operations of a balanced step.
+struct Sums {
+  Picoseconds compute, exchange;
+};
+Sums sums_of(const Scenario& scenario) {
+  StepModel model(scenario);
+  const routing::ReplicaRouting routing = padded_routing(scenario);
+  const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
+  Sums sums;
+  for (std::size_t op = 0; op < durations.uniform.size(); ++op) {
+    const bool exchange = model.program().operations[op].groups >= 0;
+    (exchange ? sums.exchange : sums.compute) += durations.uniform[op];
+  }
+  return sums;
+}
+
+}  // namespace
+
+TEST_CASE("a slow GPU delays its group by exactly what it computes longer") {
+  Scenario scenario = small_scenario();
+  const Sums sums = sums_of(scenario);
+  scenario.conditions.slow_gpus = {{5, 1.5}};
+  const engine::Schedule schedule = simulate(scenario);
+  // The group of GPUs 0 .. 7 waits for GPU 5 at every exchange; after the last one it computes alone.
+  // Half as much again, each operation rounded to a picosecond.
+  const double slow = 1.5 * static_cast<double>(sums.compute.count) +
+                      static_cast<double>(sums.exchange.count);
+  CHECK(static_cast<double>(schedule.end_of(5).count) == Approx(slow).margin(100));
+  CHECK(schedule.slowest_rank() == 5);
+  CHECK(schedule.end_of(4) < schedule.end_of(5));
+  // The other group (8 .. 15) never meets it in a forward pass.
+  for (int rank = 8; rank < 16; ++rank) {
+    CHECK(schedule.end_of(rank) == sums.compute + sums.exchange);
+  }
+}
+
+TEST_CASE("a slow link delays the exchanges of its group by its factor") {
+  Scenario scenario = small_scenario();
+  const Sums sums = sums_of(scenario);
+  scenario.conditions.slow_links = {{9, 3}};
+  const engine::Schedule schedule = simulate(scenario);
+  CHECK(schedule.end_of(0) == sums.compute + sums.exchange);
+  CHECK(static_cast<double>(schedule.end_of(12).count) ==
+        Approx(static_cast<double>(sums.compute.count) +
+               3 * static_cast<double>(sums.exchange.count))
+            .margin(100));
+  // Exact flows, of which the measured time is a part latency: the slow port sets the pace too.
+  scenario.network = Network::flows;
+  const engine::Schedule flows = simulate(scenario);
+  CHECK(flows.end_of(0).us() == Approx((sums.compute + sums.exchange).us()).epsilon(1e-9));
+  CHECK(flows.end_of(9).us() == Approx(schedule.end_of(9).us()).epsilon(1e-9));
+}
+
+TEST_CASE("on one node exact flows of equal blocks take the measured time") {
+  Scenario scenario = small_scenario();
+  scenario.gpus = 8;
+  const engine::Schedule fast = simulate(scenario);
+  scenario.network = Network::flows;
+  const engine::Schedule flows = simulate(scenario);
+  CHECK(flows.end_of(0).us() == Approx(fast.end_of(0).us()).epsilon(1e-9));
+}
+
+TEST_CASE("jitter spreads kernels around their median and repeats with its seed") {
+  engine::Program program;
+  program.ranks = 4096;
+  program.add({});
+  program.add({});
+  const auto draw = [&](std::uint64_t seed, int replica) {
+    engine::Durations durations;
+    durations.uniform = {Picoseconds(1'000'000'000), Picoseconds(1'000'000'000)};
+    durations.per_rank.resize(2);
+    Conditions conditions;
+    conditions.jitter = 0.1;
+    disturb(conditions, program, seed, replica, durations);
+    return durations.per_rank;
+  };
+  const auto first = draw(1, 0);
+  CHECK(first == draw(1, 0));
+  CHECK(first != draw(2, 0));
+  CHECK(first != draw(1, 1));
+  CHECK(first[0] != first[1]);
+  std::vector<double> logs;
+  for (const Picoseconds time : first[0]) logs.push_back(std::log(time.us() / 1000));
+  // Standard errors of 4,096 draws: of the median 1.25 x 0.1 / 64 = 0.002, of sigma
+  // 0.1 / sqrt(2 x 4096) = 0.0011; four of each.
+  CHECK(std::abs(median(logs)) < 0.008);
+  double squares = 0;
+  for (const double log : logs) squares += log * log;
+  CHECK(std::sqrt(squares / 4096) == Approx(0.1).margin(0.0044));
+}
+
+TEST_CASE("a step with jitter waits for the slowest and is slower than without") {
+  Scenario scenario = small_scenario();
+  const Picoseconds calm = simulate(scenario).end_of(0);
+  scenario.conditions.jitter = 0.05;
+  for (int replica = 0; replica < 3; ++replica) {
+    const engine::Schedule schedule = simulate(scenario, replica);
+    CHECK(schedule.end_of(schedule.slowest_rank()) > calm);
+  }
+}
+
+TEST_CASE("conditions that cannot be are refused") {
+  Scenario scenario = small_scenario();
+  scenario.conditions.slow_gpus = {{16, 2}};
+  CHECK_THROWS_AS(check(scenario), UsageError);
+  scenario.conditions.slow_gpus = {{15, 2}};
+  CHECK_NOTHROW(check(scenario));
+  scenario.conditions.overlap = {1.1, 1};
+  scenario.network = Network::flows;
+  CHECK_THROWS_AS(check(scenario), UsageError);
+}
+
+TEST_CASE("conditions are written as they are typed") {
+  CHECK(text_of(GpuFactors{{3, 1.5}, {7, 2}}) == "3:1.5+7:2");
+  CHECK(text_of(GpuFactors{}).empty());
+  CHECK(text_of(engine::Slowdowns{1.1, 1.25}) == "1.1:1.25");
+}
+
+}  // namespace moesim::step

@@ -1,0 +1,183 @@
+#include "sim/step/ragged.hpp"
+
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/cluster/placement.hpp"
+#include "sim/engine/dataflow.hpp"
+#include "sim/network/cluster_topology.hpp"
+#include "sim/network/flow_fabric.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/skewed_counts.hpp"
+
+namespace moesim::step {
+namespace {
+
+Scenario ragged_scenario(int gpus, int expert_parallel, int experts) {
+  Scenario scenario;
+  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm"));
+  auto model = model::Model::load("mixtral-8x7b");
+  model.layers = 3;
+  scenario.model = std::make_shared<model::Model>(model);
+  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  scenario.gpus = gpus;
+  scenario.expert_parallel = expert_parallel;
+  scenario.experts = experts;
+  scenario.router = routing::parse_router("top2", 0);
+  scenario.sequence_length = 2048;
+  scenario.micro_batch = 1;
+  scenario.tokens_per_gpu = 2048;
+  scenario.replicas = 1;
+  return scenario;
+}
+
+routing::ReplicaRouting counts_of(const Scenario& scenario, int gpus, int period = 0) {
+  const support::SkewedCounts source(scenario.experts, scenario.tokens_per_gpu * 2, 0.5, 1);
+  return source.draw(scenario.model->moe_layers(), gpus, 0, period);
+}
+
+// Every GPU sends `rows` to every expert.
+routing::ReplicaRouting equal_counts(const Scenario& scenario, std::int32_t rows) {
+  routing::ReplicaRouting routing;
+  for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
+    routing::LayerRouting one;
+    one.capacity = rows;
+    one.exchanged_capacity = rows;
+    one.kept_rows.assign(static_cast<std::size_t>(scenario.gpus * scenario.experts), rows);
+    routing.layers.push_back(one);
+  }
+  return routing;
+}
+
+network::Topology links_of(const Scenario& scenario) {
+  return network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
+}
+
+}  // namespace
+
+TEST_CASE("without padding, equal counts cost what equal blocks cost") {
+  const Scenario scenario = ragged_scenario(8, 4, 4);
+  StepModel model(scenario);
+  // 2,048 tokens x 2 over 4 experts; 4 GPUs send 1,024 rows to each expert.
+  const routing::ReplicaRouting routing = equal_counts(scenario, 1024);
+  const engine::Durations ragged = model.ragged_durations(routing, StepModel::no_errors);
+  const engine::Durations padded = model.durations(&routing, StepModel::no_errors);
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+    const auto at = static_cast<std::size_t>(op);
+    CHECK(ragged.per_rank[at].empty());
+    if (model.direction(op) != StepModel::Direction::none) continue;
+    CHECK(ragged.uniform[at] == padded.uniform[at]);
+  }
+}
+
+TEST_CASE("traffic carries the rows of each GPU to the GPUs of their experts, and home") {
+  const Scenario scenario = ragged_scenario(8, 4, 8);  // two experts per GPU
+  const StepModel model(scenario);
+  const routing::ReplicaRouting routing = counts_of(scenario, 8);
+  const RaggedTraffic traffic(model, routing);
+  ByteMatrix there(4);
+  ByteMatrix back(4);
+  int exchanges = 0;
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+    if (!traffic.is_uneven(op)) continue;
+    ++exchanges;
+    const bool home = model.direction(op) == StepModel::Direction::to_tokens;
+    traffic.fill(op, 1, home ? back : there);
+    if (!home) continue;
+    const auto& rows = routing.layers[static_cast<std::size_t>(model.moe_layer(op))].kept_rows;
+    for (int source = 0; source < 4; ++source) {
+      for (int owner = 0; owner < 4; ++owner) {
+        // Group 1 starts at GPU 4; hidden 4,096 of 2 bytes.
+        const auto cell = static_cast<std::size_t>((4 + source) * 8 + 2 * owner);
+        CHECK(there.at(source, owner) == (rows[cell] + rows[cell + 1]) * std::int64_t{8192});
+        CHECK(back.at(owner, source) == there.at(source, owner));
+      }
+    }
+  }
+  CHECK(exchanges == 4 * 3);  // there and back, forward and backward, in 3 layers
+}
+
+TEST_CASE("interpolated expert prices are those of the curve") {
+  // One expert per GPU of 2: rows 513 .. 4,000 exactly as sent by one GPU.
+  Scenario scenario = ragged_scenario(2, 2, 2);
+  scenario.mode = Mode::prefill;
+  StepModel model(scenario);
+  const KernelPricer pricer(scenario);
+  double worst = 0;
+  for (std::int32_t rows = 513; rows < 4000; rows += 29) {
+    routing::ReplicaRouting routing = equal_counts(scenario, 0);
+    for (routing::LayerRouting& layer : routing.layers) layer.kept_rows = {rows, 1, 0, 0};
+    const engine::Durations durations = model.ragged_durations(routing, StepModel::no_errors);
+    double us = 0;
+    for (const Kernel& kernel : pricer.expert_rows(Pass::forward, rows)) {
+      us += kernel.count * kernel.estimate.time_us;
+    }
+    for (std::size_t op = 0; op < model.program().operations.size(); ++op) {
+      if (model.program().operations[op].name != "expert_ffn") continue;
+      worst = std::max(worst, std::abs(durations.per_rank[op][0].us() / us - 1));
+    }
+  }
+  CHECK(worst < 1e-3);
+  CHECK(worst > 0);  // some were interpolated
+}
+
+TEST_CASE("one group that stands for all gives the times of all, folded or not") {
+  const Scenario scenario = ragged_scenario(32, 8, 8);
+  StepModel model(scenario);
+  const network::Topology topology = links_of(scenario);
+  network::PortClock clock(topology);
+  const auto simulate = [&](const routing::ReplicaRouting& routing, engine::Folding folding) {
+    const RaggedTraffic traffic(model, routing);
+    return engine::run_alone(model.program(),
+                             model.ragged_durations(routing, StepModel::no_errors),
+                             {&traffic, &clock}, folding);
+  };
+  const engine::Schedule all = simulate(counts_of(scenario, 32, 8), engine::Folding::off);
+  const engine::Schedule found = simulate(counts_of(scenario, 32, 8), engine::Folding::on);
+  const engine::Schedule given = simulate(counts_of(scenario, 8), engine::Folding::on);
+  CHECK(all.columns == 32);
+  CHECK(found.columns == 8);
+  CHECK(given.columns == 8);
+  bool same = true;
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+    for (int rank = 0; rank < scenario.gpus; ++rank) {
+      const Picoseconds finish = all.finish[all.at(op, rank)];
+      same = same && found.finish[found.at(op, rank)] == finish &&
+             given.finish[given.at(op, rank)] == finish;
+    }
+  }
+  CHECK(same);
+}
+
+TEST_CASE("a step through ports is a little faster than through exact flows") {
+  // Ports are full all the time in the fast network; exact flows leave gaps where one end is busy.
+  const Scenario scenario = ragged_scenario(16, 16, 16);
+  StepModel model(scenario);
+  const routing::ReplicaRouting routing = counts_of(scenario, 16);
+  const RaggedTraffic traffic(model, routing);
+  const engine::Durations durations = model.ragged_durations(routing, StepModel::no_errors);
+  const network::Topology topology = links_of(scenario);
+  network::PortClock clock(topology);
+  const engine::Schedule fast =
+      engine::run_alone(model.program(), durations, {&traffic, &clock}, engine::Folding::off);
+  network::FlowFabric fabric(topology);
+  const engine::Schedule exact = engine::run(model.program(), durations, fabric, &traffic);
+  const double ratio = exact.end_of(exact.slowest_rank()).us() / fast.end_of(fast.slowest_rank()).us();
+  CHECK(ratio >= 1);
+  CHECK(ratio < 1.05);
+}
+
+TEST_CASE("what needs equal blocks is refused without padding") {
+  Scenario scenario = ragged_scenario(8, 4, 4);
+  const routing::ReplicaRouting routing = equal_counts(scenario, 10);
+  scenario.dispatch = Dispatch::einsum;
+  StepModel einsum(scenario);
+  CHECK_THROWS_AS(einsum.ragged_durations(routing, StepModel::no_errors), UsageError);
+  scenario.dispatch = Dispatch::index;
+  StepModel model(scenario);
+  routing::ReplicaRouting short_of_one = routing;
+  short_of_one.layers[1].kept_rows.pop_back();
+  CHECK_THROWS_AS(model.ragged_durations(short_of_one, StepModel::no_errors), Error);
+}
+
+}  // namespace moesim::step

@@ -159,8 +159,8 @@ ExchangeTimes hierarchical(const ExchangeRequest& request) {
     across.upper = std::max({latest.upper, inside.upper, across.lower});
     for (std::size_t rank = 0; rank < early.size(); ++rank) {
       across.rank_lower[rank] = std::max(across.rank_lower[rank], inside.rank_lower[rank]);
-      across.rank_upper[rank] = std::max(
-          {latest.rank_upper[rank], inside.rank_upper[rank], across.rank_lower[rank]});
+      across.rank_upper[rank] =
+          std::max({latest.rank_upper[rank], inside.rank_upper[rank], across.rank_lower[rank]});
     }
     across.exact = known && across.upper - across.lower <= Picoseconds(4);
     if (accepts(request.settings, across)) return from_bound(std::move(across));

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "sim/base/error.hpp"
 
@@ -49,22 +49,26 @@ double PortBound::slack() const {
 }
 
 void PortBounder::Ports::resize(std::size_t ranks) {
-  for (auto* whole : {&bytes, &flows, &largest}) whole->assign(ranks, 0);
-  for (auto* real : {&first, &last, &ends, &per_byte, &alone, &mean, &left, &own}) real->assign(ranks, 0);
+  ranks += padding;
+  for (auto* whole : {&bytes, &flows}) whole->assign(ranks, 0);
+  for (auto* real : {&largest, &first, &last, &ends, &per_byte, &alone, &mean, &left, &own})
+    real->assign(ranks, 0);
 }
 
 void PortBounder::Ports::clear() {
-  for (auto* whole : {&bytes, &flows, &largest}) std::fill(whole->begin(), whole->end(), 0);
+  for (auto* whole : {&bytes, &flows}) std::fill(whole->begin(), whole->end(), 0);
+  std::fill(largest.begin(), largest.end(), 0.0);
   std::fill(first.begin(), first.end(), never);
   std::fill(last.begin(), last.end(), 0.0);
   std::fill(ends.begin(), ends.end(), 0.0);
 }
 
-PortBounder::PortBounder(const Topology& topology) : topology_(topology) {
+PortBounder::PortBounder(const Topology& topology)
+    : topology_(topology), kernels_(bound_kernels()) {
   check(topology);
   loads_.resize(topology.links.size());
-  rank_lower_.resize(at(topology.ranks()));
-  rank_upper_.resize(at(topology.ranks()));
+  rank_lower_.resize(at(topology.ranks()) + padding);
+  rank_upper_.resize(at(topology.ranks()) + padding);
   plan_plane(topology.inner, inner_);
   plan_plane(topology.outer, outer_);
   plan_runs();
@@ -74,24 +78,25 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
   const auto plan = [&](const std::vector<int>& links, Ports& side) {
     side.link = links;
     side.resize(links.size());
-    side.latency.clear();
-    side.rate.clear();
-    for (const int link : links) {
-      side.rate.push_back(bytes_per_ps(topology_.links[at(link)]));
-      side.latency.push_back(static_cast<double>(topology_.links[at(link)].latency.count));
+    side.latency.assign(links.size() + padding, 0);
+    side.rate.assign(links.size() + padding, 1);
+    for (std::size_t rank = 0; rank < links.size(); ++rank) {
+      const Link& link = topology_.links[at(links[rank])];
+      side.rate[rank] = bytes_per_ps(link);
+      side.latency[rank] = static_cast<double>(link.latency.count);
     }
   };
   plan(plane.port_up, ports.up);
   plan(plane.port_down, ports.down);
-  std::vector<int>& above = &plane == &topology_.inner ? inner_above_ : outer_above_;
   for (const Tier& tier : plane.tiers) {
-    above.insert(above.end(), tier.up.begin(), tier.up.end());
-    above.insert(above.end(), tier.down.begin(), tier.down.end());
+    ports.above.insert(ports.above.end(), tier.up.begin(), tier.up.end());
+    ports.above.insert(ports.above.end(), tier.down.begin(), tier.down.end());
   }
 }
 
 void PortBounder::plan_runs() {
   const int ranks = topology_.ranks();
+  std::optional<Picoseconds> inner_latency, outer_latency;
   for (int source = 0; source < ranks; ++source) {
     first_run_.push_back(runs_.size());
     bool open = false;
@@ -102,6 +107,11 @@ void PortBounder::plan_runs() {
       }
       const Route route = topology_.route(source, destination);
       const bool inner = topology_.same_domain(source, destination);
+      PlanePorts& plane = inner ? inner_ : outer_;
+      const Picoseconds latency = topology_.latency(route);
+      std::optional<Picoseconds>& usual = inner ? inner_latency : outer_latency;
+      if (!usual) usual = latency;
+      if (*usual != latency) plane.same_latency = false;
       const int* above = route.begin() + 1;
       const auto count = static_cast<int>(route.size()) - 2;
       if (open && runs_.back().inner == inner && runs_.back().above == count &&
@@ -121,52 +131,70 @@ void PortBounder::plan_runs() {
   first_run_.push_back(runs_.size());
 }
 
-// Adds one source's messages of one run to the loads of its links. `begin`: when they are past all
-// links but the destination's port.
-void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double begin) {
-  PlanePorts& ports = run.inner ? inner_ : outer_;
-  Ports& down = ports.down;
-  Load sum;
-  sum.first = never;
-  std::int64_t bits = 0;
+// Whether all ways of each plane take the same time, and what starts together enters together.
+void PortBounder::plan_entries(std::span<const Picoseconds> start) {
+  const bool at_once = std::all_of(start.begin(), start.end(),
+                                   [&](Picoseconds time) { return time == start.front(); });
+  for (PlanePorts* plane : {&inner_, &outer_}) {
+    plane->up.clear();
+    plane->down.clear();
+    plane->together = at_once && plane->same_latency;
+  }
+  latest_first_.resize(at(topology_.ranks()));
+  std::iota(latest_first_.begin(), latest_first_.end(), 0);
+  if (at_once) return;
+  std::sort(latest_first_.begin(), latest_first_.end(),
+            [&](int a, int b) { return start[at(a)] > start[at(b)]; });
+}
+
+// Notes when messages enter the destinations' ports and what these are busy with from then on.
+PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, const Run& run, double begin) {
+  Ports& down = run.inner ? inner_.down : outer_.down;
+  Entry entry{never, 0};
   for (int destination = run.begin; destination < run.end; ++destination) {
     const std::size_t column = at(destination);
-    const std::int64_t amount = row[column];
-    bits |= amount;
-    sum.bytes += amount;
-    sum.largest = std::max(sum.largest, amount);
-    down.bytes[column] += amount;
-    down.largest[column] = std::max(down.largest[column], amount);
-    if (amount == 0) continue;
+    if (row[column] == 0) continue;
     const double enters = begin + down.latency[column];
-    ++sum.flows;
-    ++down.flows[column];
-    sum.first = std::min(sum.first, enters);
-    sum.last = std::max(sum.last, enters);
+    entry = {std::min(entry.first, enters), std::max(entry.last, enters)};
     down.first[column] = std::min(down.first[column], enters);
     down.last[column] = std::max(down.last[column], enters);
     // So far only flows of sources that start no earlier have been counted.
     down.ends[column] =
-        std::max(down.ends[column], down.first[column] + static_cast<double>(down.bytes[column]) /
-                                                             down.rate[column]);
+        std::max(down.ends[column],
+                 down.first[column] + static_cast<double>(down.bytes[column]) / down.rate[column]);
   }
-  bits_ |= bits;
+  return entry;
+}
+
+// Adds one source's messages of one run to the loads of its links. `begin`: when they are past all
+// links but the destination's port.
+void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double begin) {
+  PlanePorts& plane = run.inner ? inner_ : outer_;
+  const RowSum sum = kernels_.add_row(
+      row, run.begin, run.end, limit_,
+      {plane.down.bytes.data(), plane.down.flows.data(), plane.down.largest.data()});
+  bits_ |= sum.bits;
   if (sum.flows == 0) return;
-  const auto add = [&sum](auto& bytes, auto& flows, auto& largest, double& first, double& last) {
+  const double latency = plane.down.latency[at(run.begin)];
+  const Entry entry =
+      plane.together ? Entry{begin + latency, begin + latency} : add_entries(row, run, begin);
+  const auto add = [&](std::int64_t& bytes, std::int64_t& flows, double& largest, double& first,
+                       double& last) {
     bytes += sum.bytes;
     flows += sum.flows;
     largest = std::max(largest, sum.largest);
-    first = std::min(first, sum.first);
-    last = std::max(last, sum.last);
+    first = std::min(first, entry.first);
+    last = std::max(last, entry.last);
   };
-  Ports& up = ports.up;
+  Ports& up = plane.up;
   const std::size_t line = at(source);
   add(up.bytes[line], up.flows[line], up.largest[line], up.first[line], up.last[line]);
   for (int step = 0; step < run.above; ++step) {
-    Load& load = loads_[at(above_[at(run.first_above + step)])];
+    const std::size_t link = at(above_[at(run.first_above + step)]);
+    Load& load = loads_[link];
     add(load.bytes, load.flows, load.largest, load.first, load.last);
-    const double rate = bytes_per_ps(topology_.links[at(above_[at(run.first_above + step)])]);
-    load.ends = std::max(load.ends, load.first + static_cast<double>(load.bytes) / rate);
+    load.ends = std::max(load.ends, load.first + static_cast<double>(load.bytes) /
+                                                     bytes_per_ps(topology_.links[link]));
   }
 }
 
@@ -175,29 +203,30 @@ void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds
   Load empty;
   empty.first = never;
   std::fill(loads_.begin(), loads_.end(), empty);
-  for (PlanePorts* plane : {&inner_, &outer_}) {
-    plane->up.clear();
-    plane->down.clear();
-  }
-  latest_first_.resize(at(bytes.ranks()));
-  std::iota(latest_first_.begin(), latest_first_.end(), 0);
-  if (!std::is_sorted(start.begin(), start.end(), std::greater<>())) {
-    std::sort(latest_first_.begin(), latest_first_.end(),
-              [&](int a, int b) { return start[at(a)] > start[at(b)]; });
-  }
+  plan_entries(start);
   for (const int source : latest_first_) {
     const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
     for (std::size_t run = first_run_[at(source)]; run < first_run_[at(source) + 1]; ++run) {
-      const PlanePorts& plane = runs_[run].inner ? inner_ : outer_;
+      PlanePorts& plane = runs_[run].inner ? inner_ : outer_;
       add_run(bytes.row(source), source, runs_[run],
               begins + plane.up.latency[at(source)] + runs_[run].latency_above);
     }
   }
   if (bits_ >> largest_bits != 0) refuse(bytes);
-  // Ranks may share a port: what its ranks carry adds up on the link.
-  for (const PlanePorts* plane : {&inner_, &outer_}) {
-    for (const Ports* side : {&plane->up, &plane->down}) {
+  add_ports();
+}
+
+// Ranks may share a port: what its ranks carry adds up on the link.
+void PortBounder::add_ports() {
+  for (PlanePorts* plane : {&inner_, &outer_}) {
+    double enters = never;
+    for (std::size_t rank = 0; rank < plane->up.link.size(); ++rank) {
+      enters = std::min(enters, plane->up.first[rank]);
+    }
+    for (Ports* side : {&plane->up, &plane->down}) {
       for (std::size_t rank = 0; rank < side->link.size(); ++rank) {
+        if (side->flows[rank] == 0) continue;
+        if (plane->together) side->first[rank] = side->last[rank] = enters;
         Load& load = loads_[at(side->link[rank])];
         load.bytes += side->bytes[rank];
         load.flows += side->flows[rank];
@@ -226,10 +255,10 @@ void PortBounder::settle_loads() {
   for (const PlanePorts* plane : {&inner_, &outer_}) {
     const double up = slowest(plane->up.link);
     const double down = slowest(plane->down.link);
-    const double above = slowest(plane == &inner_ ? inner_above_ : outer_above_);
+    const double above = slowest(plane->above);
     raise_slowest(plane->up.link, std::max(down, above));
     raise_slowest(plane->down.link, std::max(up, above));
-    raise_slowest(plane == &inner_ ? inner_above_ : outer_above_, std::max({up, down, above}));
+    raise_slowest(plane->above, std::max({up, down, above}));
   }
   for (std::size_t link = 0; link < loads_.size(); ++link) {
     Load& load = loads_[link];
@@ -238,7 +267,7 @@ void PortBounder::settle_loads() {
     load.left = rate;
     load.own = 0;
     if (load.first < load.last || starts_ == Starts::at_least) continue;
-    load.own = 1 / (load.slowest * static_cast<double>(load.largest));
+    load.own = 1 / (load.slowest * load.largest);
     load.left = std::max(0.0, rate - static_cast<double>(load.bytes) * load.own);
   }
   for (PlanePorts* plane : {&inner_, &outer_}) {
@@ -271,43 +300,21 @@ void PortBounder::settle_ports(Ports& ports) const {
 
 // Bounds the flows of one source in one run whose ways are its port and theirs. Returns the
 // latest of them; the ends of the destinations go to rank_lower_ and rank_upper_.
-PortBounder::Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run,
-                                          double begin) {
-  const PlanePorts& ports = run.inner ? inner_ : outer_;
+Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run, double begin) {
+  const PlanePorts& plane = run.inner ? inner_ : outer_;
+  const Ports& up = plane.up;
+  const Ports& down = plane.down;
   const std::size_t line = at(source);
-  const double up_share = ports.up.per_byte[line];
-  const double up_alone = ports.up.alone[line];
-  const double up_mean = ports.up.mean[line];
-  const double up_left = ports.up.left[line];
-  const double up_own = ports.up.own[line];
-  const Ports& down = ports.down;
-  Reach latest;
-  for (int destination = run.begin; destination < run.end; ++destination) {
-    const std::size_t column = at(destination);
-    if (row[column] == 0) continue;
-    const auto amount = static_cast<double>(row[column]);
-    const double share = down.per_byte[column];
-    const double first_up = std::min(amount, up_mean);
-    const double first_down = std::min(amount, down.mean[column]);
-    const double if_up =
-        up_share * first_up + std::min(share * (amount - first_up), down.alone[column]);
-    const double if_down =
-        share * first_down + std::min(up_share * (amount - first_down), up_alone);
-    const double enters = begin + down.latency[column];
-    const double upper = enters + (up_share >= share ? if_up : if_down);
-    const double lower = enters + amount / std::min(up_left + up_own * amount,
-                                                    down.left[column] + down.own[column] * amount);
-    latest.upper = std::max(latest.upper, upper);
-    latest.lower = std::max(latest.lower, lower);
-    rank_upper_[column] = std::max(rank_upper_[column], upper);
-    rank_lower_[column] = std::max(rank_lower_[column], lower);
-  }
-  return latest;
+  return kernels_.bound_row(
+      row, run.begin, run.end, limit_, begin,
+      {up.per_byte[line], up.alone[line], up.mean[line], up.left[line], up.own[line]},
+      {down.latency.data(), down.per_byte.data(), down.alone.data(), down.mean.data(),
+       down.left.data(), down.own.data(), rank_upper_.data(), rank_lower_.data()});
 }
 
 // The same where tiers lie between.
-PortBounder::Reach PortBounder::bound_run_above(const std::int64_t* row, int source,
-                                                const Run& run, double begin) {
+Reach PortBounder::bound_run_above(const std::int64_t* row, int source, const Run& run,
+                                   double begin) {
   const PlanePorts& ports = run.inner ? inner_ : outer_;
   std::array<const Load*, Route::max_links> way{};
   std::size_t links = 0;
@@ -368,10 +375,10 @@ void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picosecon
       for (std::size_t rank = 0; rank < side->link.size(); ++rank) {
         if (side->flows[rank] == 0) continue;
         const Load& load = loads_[at(side->link[rank])];
-        const double share = static_cast<double>(side->bytes[rank]) /
-                             static_cast<double>(load.bytes);
-        rank_lower_[rank] = std::max(
-            {rank_lower_[rank], side->ends[rank], side->first[rank] + load.alone * share});
+        const double share =
+            static_cast<double>(side->bytes[rank]) / static_cast<double>(load.bytes);
+        rank_lower_[rank] =
+            std::max({rank_lower_[rank], side->ends[rank], side->first[rank] + load.alone * share});
       }
     }
   }
@@ -385,6 +392,7 @@ void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> st
         "byte matrix of {} ranks with {} start times on a topology of {}: expected the same number",
         bytes.ranks(), start.size(), ranks));
   }
+  limit_ = ranks == 0 ? nullptr : bytes.row(ranks - 1) + ranks;
   add_loads(bytes, start);
   settle_loads();
   bound_flows(bytes, start);

@@ -6,6 +6,7 @@
 
 #include "sim/base/byte_matrix.hpp"
 #include "sim/base/units.hpp"
+#include "sim/network/port_bound_kernels.hpp"
 #include "sim/network/topology.hpp"
 
 namespace moesim::network {
@@ -13,8 +14,8 @@ namespace moesim::network {
 // What is certain about a burst (all messages of a byte matrix at once, max-min shares) without
 // simulating it. Times count from the origin of the start times.
 struct PortBound {
-  Picoseconds lower;  // the makespan is no less: the busiest link's bytes over its bandwidth
-  Picoseconds upper;  // and no more
+  Picoseconds lower;   // the makespan is no less: the busiest link's bytes over its bandwidth
+  Picoseconds upper;   // and no more
   bool exact = false;  // lower and upper meet, but for the rounding of picoseconds
   // For each rank, the later of its last byte sent and received.
   std::vector<Picoseconds> rank_lower, rank_upper;
@@ -90,8 +91,8 @@ class PortBounder {
   struct Load {
     std::int64_t bytes = 0;
     std::int64_t flows = 0;
-    std::int64_t largest = 0;
-    double first = 0;     // the earliest and the latest a flow enters
+    double largest = 0;  // bytes
+    double first = 0;    // the earliest and the latest a flow enters
     double last = 0;
     double ends = 0;      // no earlier, as far as its bytes go
     double per_byte = 0;  // k_L
@@ -105,7 +106,8 @@ class PortBounder {
   struct Ports {
     std::vector<int> link;
     std::vector<double> latency;
-    std::vector<std::int64_t> bytes, flows, largest;
+    std::vector<std::int64_t> bytes, flows;
+    std::vector<double> largest;
     std::vector<double> rate;  // bytes per ps
     std::vector<double> first, last, ends;
     std::vector<double> per_byte, alone, mean, left, own;
@@ -114,17 +116,23 @@ class PortBounder {
   };
   struct PlanePorts {
     Ports up, down;
+    std::vector<int> above;    // all links of the plane's tiers
+    bool same_latency = true;  // of all its ways
+    bool together = false;     // all messages enter at one time
   };
-  // When the last flow of one source in one run ends, ps.
-  struct Reach {
-    double upper = 0;
-    double lower = 0;
+  // When a source's messages of one run enter.
+  struct Entry {
+    double first = 0;
+    double last = 0;
   };
 
   void plan_plane(const Plane& plane, PlanePorts& ports);
   void plan_runs();
+  void plan_entries(std::span<const Picoseconds> start);
   void add_loads(const ByteMatrix& bytes, std::span<const Picoseconds> start);
   void add_run(const std::int64_t* row, int source, const Run& run, double begin);
+  Entry add_entries(const std::int64_t* row, const Run& run, double begin);
+  void add_ports();
   void settle_loads();
   double slowest(const std::vector<int>& links) const;
   void raise_slowest(const std::vector<int>& links, double share);
@@ -159,15 +167,16 @@ class PortBounder {
   std::vector<double> rate_;  // [step] of one flow: the least it gets
 
   const Topology& topology_;
+  const BoundKernels& kernels_;
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]
   std::vector<int> above_;              // links of tiers
   std::vector<Load> loads_;             // [link]
   std::vector<int> latest_first_;       // sources by their start
-  std::vector<int> inner_above_, outer_above_;  // all links of a plane's tiers
   PlanePorts inner_, outer_;
   Starts starts_ = Starts::known;
-  std::int64_t bits_ = 0;  // set in any cell of the matrix
+  const std::int64_t* limit_ = nullptr;          // the end of the matrix
+  std::int64_t bits_ = 0;                        // set in any cell of the matrix
   std::vector<double> rank_lower_, rank_upper_;  // ps
 };
 

@@ -1,4 +1,5 @@
-// Narrower bounds from what is certain about the course of a burst. port_bound.hpp has the argument.
+// Narrower bounds from what is certain about the course of a burst. port_bound.hpp has the
+// argument.
 #include <algorithm>
 #include <cmath>
 
@@ -69,7 +70,8 @@ void PortBounder::least_rates(std::size_t flow) {
   std::copy(share, share + grid, rate_.begin());
   for (++link; link != last; ++link) {
     share = grid_.share.data() + at(*link) * grid;
-    for (int step = 0; step < grid; ++step) rate_[at(step)] = std::min(rate_[at(step)], share[step]);
+    for (int step = 0; step < grid; ++step)
+      rate_[at(step)] = std::min(rate_[at(step)], share[step]);
   }
 }
 

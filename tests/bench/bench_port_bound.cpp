@@ -14,7 +14,7 @@ enum Shape { on_switch, on_node8, on_tree2 };
 enum Sizes { uniform, zipf, routed };
 
 Topology shape(std::int64_t kind, int ranks) {
-  return kind == on_node8 ? ideal_node8(ranks)
+  return kind == on_node8   ? ideal_node8(ranks)
          : kind == on_tree2 ? ideal_tree2(ranks)
                             : ideal_switch(ranks);
 }

@@ -30,8 +30,8 @@ ExchangeModel model_of(const char* cluster, ExchangeSettings settings = {}) {
 TEST_CASE("a uniform matrix inside a node takes the time of the measured curve") {
   const ExchangeModel model = model_of("dgx-a100");
   for (const int ranks : {2, 4, 8}) {
-    for (const std::int64_t block : {std::int64_t{64}, std::int64_t{5000}, std::int64_t{1} << 17,
-                                     std::int64_t{1} << 24}) {
+    for (const std::int64_t block :
+         {std::int64_t{64}, std::int64_t{5000}, std::int64_t{1} << 17, std::int64_t{1} << 24}) {
       const profile::Estimate curve =
           a100()->collective(Collective::all_to_all, ranks, static_cast<double>(block * ranks));
       const ExchangeAnswer answer =

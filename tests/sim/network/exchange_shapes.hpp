@@ -44,8 +44,8 @@ inline ByteMatrix routed_matrix(int ranks) {
       if (source == destination) continue;
       const double turns =
           (static_cast<double>(source) * ranks + destination + 1) * 0.6180339887498949;
-      matrix.at(source, destination) = std::max<std::int64_t>(
-          1, std::llround(mebibyte * (0.5 + turns - std::floor(turns))));
+      matrix.at(source, destination) =
+          std::max<std::int64_t>(1, std::llround(mebibyte * (0.5 + turns - std::floor(turns))));
     }
   }
   return matrix;

@@ -157,8 +157,8 @@ TEST_CASE("a hierarchical exchange sends few large messages between domains") {
   // 4 domains of 8, b to each of 31: inside every rank sends each of 7 neighbours its own b and
   // what goes to 3 ranks on their rails; across it sends 8 b to each of 3.
   const Topology topology = ideal_node8(32);
-  const double expected = nvlink_latency + 7 * nvlink_us(4.0 * mebibyte) + nic_latency +
-                          3 * nic_us(8.0 * mebibyte);
+  const double expected =
+      nvlink_latency + 7 * nvlink_us(4.0 * mebibyte) + nic_latency + 3 * nic_us(8.0 * mebibyte);
   const auto fast = simulate_exchange(topology, uniform_matrix(32), {}, Schedule::hierarchical);
   CHECK(fast.used == Method::fast);
   CHECK(fast.makespan.us() == Approx(expected).margin(1e-5));
@@ -175,8 +175,8 @@ TEST_CASE("bounds of hierarchical exchanges hold on random matrices") {
     if (number % 2 == 1) {
       for (int rank = 0; rank < ranks; ++rank) start.push_back(Picoseconds::from_us(rank * 3.0));
     }
-    const auto exact = simulate_exchange(topology, bytes, start, Schedule::hierarchical,
-                                         by(Method::flows));
+    const auto exact =
+        simulate_exchange(topology, bytes, start, Schedule::hierarchical, by(Method::flows));
     const auto fast =
         simulate_exchange(topology, bytes, start, Schedule::hierarchical, by(Method::fast));
     INFO("case " << number);
@@ -197,8 +197,8 @@ TEST_CASE("PXN takes NVLink to the rail of the destination") {
   bytes.at(0, 3) = 4'000'000;
   CHECK(us(topology, bytes, Schedule::pxn, in_slices(1)) ==
         Approx(nvlink_latency + nvlink_us(4e6) + nic_latency + nic_us(4e6)).margin(1e-5));
-  // In slices the NIC works while the next slice arrives: each slice takes its 2 us of latency, then
-  // shares the NIC, which is busy from the first slice's entry on.
+  // In slices the NIC works while the next slice arrives: each slice takes its 2 us of latency,
+  // then shares the NIC, which is busy from the first slice's entry on.
   const double first = nvlink_latency + nvlink_us(1e6) + nic_latency;
   CHECK(us(topology, bytes, Schedule::pxn, in_slices(4)) ==
         Approx(first + nic_us(4e6)).margin(1e-5));
@@ -284,9 +284,9 @@ TEST_CASE("rings and trees") {
   CHECK(simulate_collective(ideal_switch(2), Collective::all_reduce, 8'000'000, {},
                             CollectiveAlgorithm::tree)
             .makespan.us() == Approx(9 * chunk).margin(1e-4));
-  CHECK_THROWS_AS(simulate_collective(topology, Collective::all_gather, 8, {},
-                                      CollectiveAlgorithm::tree),
-                  UsageError);
+  CHECK_THROWS_AS(
+      simulate_collective(topology, Collective::all_gather, 8, {}, CollectiveAlgorithm::tree),
+      UsageError);
 }
 
 }  // namespace moesim::network

@@ -99,10 +99,15 @@ struct RandomCase {
 };
 
 enum class Kind { balanced, noisy, zipf, zipf_noisy, dense, skewed, sparse, one_port, late };
-constexpr const char* kind_names[] = {
-    "equal blocks",         "balanced counts, 5 % noise", "popular destinations",
-    "popular, 5 % noise",   "sizes 0 to 2",               "sizes of orders of magnitude",
-    "one pair in five",     "one port busy",              "sizes 0 to 2, late starts"};
+constexpr const char* kind_names[] = {"equal blocks",
+                                      "balanced counts, 5 % noise",
+                                      "popular destinations",
+                                      "popular, 5 % noise",
+                                      "sizes 0 to 2",
+                                      "sizes of orders of magnitude",
+                                      "one pair in five",
+                                      "one port busy",
+                                      "sizes 0 to 2, late starts"};
 constexpr int kinds = 9;
 
 std::int64_t any_size(Kind kind, int source, int destination, Stream& draw) {
@@ -125,8 +130,8 @@ std::int64_t any_size(Kind kind, int source, int destination, Stream& draw) {
     case Kind::sparse:
       return draw.uniform() < 0.2 ? 1 + static_cast<std::int64_t>(unit * draw.uniform()) : 0;
     case Kind::one_port:
-      return static_cast<std::int64_t>(source == 0 || destination == 0 ? unit
-                                                                       : unit * 0.3 * draw.uniform());
+      return static_cast<std::int64_t>(
+          source == 0 || destination == 0 ? unit : unit * 0.3 * draw.uniform());
   }
   return 0;
 }
@@ -160,11 +165,11 @@ RandomCase random_case(Kind kind, std::uint32_t number) {
 
 // Sums over the cases of one kind.
 struct Tally {
-  double exact = 0;            // cases that were claimed to be
-  double off = 0;              // exact makespan over the lower bound, less 1
-  double slack = 0;            // upper over lower, less 1
-  double refined = 0;          // the same after refine()
-  double by_rank = 0;          // the widest rank's gap over the makespan
+  double exact = 0;    // cases that were claimed to be
+  double off = 0;      // exact makespan over the lower bound, less 1
+  double slack = 0;    // upper over lower, less 1
+  double refined = 0;  // the same after refine()
+  double by_rank = 0;  // the widest rank's gap over the makespan
   double by_rank_refined = 0;
 };
 
@@ -185,8 +190,8 @@ TEST_CASE("the exact answer is always inside the port bound") {
     return exact >= static_cast<double>(lower.count) - room &&
            exact <= static_cast<double>(upper.count) + room;
   };
-  std::printf("%-30s %7s %8s %8s %8s %8s %8s\n", "burst, 2 to 15 ranks; means", "exact",
-              "off", "slack", "refined", "by rank", "refined");
+  std::printf("%-30s %7s %8s %8s %8s %8s %8s\n", "burst, 2 to 15 ranks; means", "exact", "off",
+              "slack", "refined", "by rank", "refined");
   for (int kind = 0; kind < kinds; ++kind) {
     constexpr std::uint32_t cases = 400;
     Tally tally;
@@ -201,8 +206,7 @@ TEST_CASE("the exact answer is always inside the port bound") {
         if (bound.exact) REQUIRE(inside(answer.makespan, bound.lower, bound.lower));
         for (std::size_t rank = 0; rank < answer.rank_finish.size(); ++rank) {
           CAPTURE(rank);
-          REQUIRE(inside(answer.rank_finish[rank], bound.rank_lower[rank],
-                         bound.rank_upper[rank]));
+          REQUIRE(inside(answer.rank_finish[rank], bound.rank_lower[rank], bound.rank_upper[rank]));
         }
       };
       check_inside();

@@ -17,7 +17,8 @@ NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB
          "l40s": "NVIDIA L40S",
          "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.
-CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200"}
+CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200",
+            "b200-sxm": "hgx-b200", "gb200": "gb200-nvl72", "l40s": "pcie-l40s"}
 # name: (SMs, HBM bytes, HBM B/s, L2 bytes, dense bf16 FLOP/s, NVLink or PCIe B/s per direction)
 # The datasheets' "80 GB" and "141 GB" of HBM are binary: stacks of 16 GiB and of 24 GiB.
 FIGURES = {

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
 NAMES = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
+EXCHANGES_ALONE = ("b200-sxm", "gb200", "l40s", "rtx-pro-6000")
 sys.path.insert(0, str(ROOT))
 
 
@@ -20,7 +21,7 @@ def shipped(name):
     return json.loads((ROOT / "profiles" / "hardware" / f"{name}.json").read_text())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + EXCHANGES_ALONE)
 def test_profile_meets_its_schema(name):
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     schema = json.loads((ROOT / "profiles" / "schema" / "profile.schema.json").read_text())
@@ -30,7 +31,7 @@ def test_profile_meets_its_schema(name):
     assert shipped(name)["name"] == name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + EXCHANGES_ALONE)
 def test_command_agrees_with_python(name, tmp_path):
     binary = os.environ.get("MOESIM_BIN")
     if not binary or not Path(binary).exists():
@@ -57,7 +58,7 @@ def test_command_agrees_with_python(name, tmp_path):
         assert float(row["time_us_p05"]) <= float(row["time_us"]) <= float(row["time_us_p95"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + EXCHANGES_ALONE)
 def test_golden_answers_are_of_the_shipped_profiles(name):
     pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
     from tools.fit import evaluate
@@ -78,8 +79,9 @@ def refitted(name, suite):
     return profile.suite_curves(suite, DATA, name, devices.all_devices())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("suite", ["collectives", "memory"])
+@pytest.mark.parametrize("name, suite", [
+    *((name, suite) for name in NAMES for suite in ("collectives", "memory")),
+    *((name, "collectives") for name in EXCHANGES_ALONE)])
 def test_fit_reproduces_the_shipped_curves(name, suite):
     from tools.fit import profile
 

@@ -2,13 +2,6 @@
 
 #include "kernels/base/device.cuh"
 
-#if defined(__CUDACC__)
-#define MOESIM_PRAGMA(text) _Pragma(#text)
-#define MOESIM_UNROLL(count) MOESIM_PRAGMA(unroll count)
-#else
-#define MOESIM_UNROLL(count)
-#endif
-
 namespace moesim::kernels {
 
 inline constexpr int scan_words = warp_lanes + 1;  // of shared scratch

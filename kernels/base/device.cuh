@@ -12,12 +12,17 @@
 
 #if defined(__CUDACC__)
 #define MOESIM_KERNEL(threads) __global__ void __launch_bounds__(threads)
-// Blocks so large that the compiler would rather spill than keep two of them on a processor.
+// One block to a processor is enough: without this, the compiler spills to make room for two.
 #define MOESIM_LARGE_KERNEL(threads) __global__ void __launch_bounds__(threads, 1)
 #define MOESIM_DEVICE __device__ __forceinline__
+#define MOESIM_PRAGMA(text) _Pragma(#text)
+#define MOESIM_UNROLL(count) MOESIM_PRAGMA(unroll count)
+#define MOESIM_UNROLL_ALL _Pragma("unroll")
 #else
 #define MOESIM_KERNEL(threads) inline void
 #define MOESIM_LARGE_KERNEL(threads) inline void
+#define MOESIM_UNROLL(count)
+#define MOESIM_UNROLL_ALL
 #define MOESIM_DEVICE inline
 #endif
 

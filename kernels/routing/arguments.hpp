@@ -45,6 +45,15 @@ struct ChooseArguments {
   ChoiceArrays out;
 };
 
+// The router GEMM, logits = x W^T, and what follows it where it is fused.
+struct GateArguments {
+  const void* tokens = nullptr;   // x [tokens, hidden]
+  const void* weights = nullptr;  // W [experts, hidden], of the same type
+  int hidden = 0;                 // a multiple of 8 (bf16)
+  float* logits = nullptr;        // [tokens, experts]
+  ChooseArguments choose;         // its logits are those above; tokens and experts of both
+};
+
 enum class KeyOrder : std::int32_t { probability, random, position };
 
 // Capacity assignment over the tokens that share each expert's slots: those of one rank, or of a

@@ -41,7 +41,11 @@ MOESIM_DEVICE void choose_token(const ChooseArguments& in, const TokenLogits<lan
   if (out.key != nullptr) {
     const PhiloxKey stream{{in.random.key[0], in.random.key[1]},
                            {in.random.counter[0], in.random.counter[1]}};
-    out.key[token] = philox(stream, static_cast<std::uint64_t>(token / 4)).word[token % 4];
+    const PhiloxWords4 block = philox(stream, static_cast<std::uint64_t>(token / 4));
+    // Selected, not indexed: an index of run time would put the block in memory.
+    const std::uint32_t low = token % 2 == 0 ? block.word[0] : block.word[1];
+    const std::uint32_t high = token % 2 == 0 ? block.word[2] : block.word[3];
+    out.key[token] = token % 4 < 2 ? low : high;
   }
   if (!logits.valid && out.invalid != nullptr) atomic_add(out.invalid, 1);
 }

@@ -1,9 +1,13 @@
 #include "kernels/routing/launch.hpp"
 
+#include <stdexcept>
+#include <string>
+
 #include "kernels/base/cuda_check.hpp"
 #include "kernels/routing/assign.cuh"
 #include "kernels/routing/backward.cuh"
 #include "kernels/routing/choose.cuh"
+#include "kernels/routing/gate.cuh"
 #include "kernels/routing/weigh.cuh"
 
 namespace moesim::kernels::routing {
@@ -15,6 +19,33 @@ unsigned blocks_for(std::int64_t threads, int per_block) {
 }
 
 }  // namespace
+
+void launch_gate(const GateArguments& in, bool bfloat16, Stream stream) {
+  const int tokens = in.choose.tokens;
+  const int experts = in.choose.experts;
+  if (tokens == 0) return;
+  if (!bfloat16) {
+    const unsigned blocks = blocks_for(tokens, plain_tile) * blocks_for(experts, plain_tile);
+    gate_float32<<<blocks, gate_threads, gate_float32_shared, stream>>>(in);
+    MOESIM_CUDA(cudaGetLastError());
+    return launch_choose(in.choose, stream);
+  }
+  if (in.hidden < 8 || in.hidden % 8 != 0) {
+    throw std::invalid_argument("a hidden size of " + std::to_string(in.hidden) +
+                                ": the bf16 gate takes multiples of 8");
+  }
+  with_gate_tile(experts, [&](auto tile) {
+    constexpr int width = decltype(tile)::value;
+    constexpr int bytes = GateShape<width>::shared_bytes;
+    MOESIM_CUDA(cudaFuncSetAttribute(gate_bfloat16<width>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    const unsigned tiles = blocks_for(experts, width);
+    gate_bfloat16<width>
+        <<<blocks_for(tokens, gate_tokens) * tiles, gate_threads, bytes, stream>>>(in);
+    MOESIM_CUDA(cudaGetLastError());
+    if (tiles > 1) launch_choose(in.choose, stream);
+  });
+}
 
 void launch_choose(const ChooseArguments& in, Stream stream) {
   if (in.tokens == 0) return;

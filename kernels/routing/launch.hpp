@@ -10,6 +10,10 @@ namespace moesim::kernels::routing {
 
 using Stream = CUstream_st*;
 
+// x W^T and the choices of its logits; x and W bf16 (aligned to 16 bytes, hidden a multiple of 8),
+// else fp32. One launch up to 128 experts in bf16, else two. Throws std::invalid_argument for
+// another hidden size.
+void launch_gate(const GateArguments& in, bool bfloat16, Stream stream);
 void launch_choose(const ChooseArguments& in, Stream stream);
 void launch_assign(const AssignArguments& in, Stream stream);
 void launch_weigh(const WeighArguments& in, Stream stream);

@@ -16,6 +16,10 @@ class DeviceRouter {
 
   // Logits [tokens, experts] to all of buffers(): 3 launches, 4 with IR.
   void route(const float* logits, Stream stream) const;
+  // The same from x [tokens, hidden] and W [experts, hidden], bf16 or fp32; leaves the logits in
+  // `logits`: launches as for launch_gate(), and 2, 3 with IR.
+  void gate_and_route(const void* x, const void* weights, int hidden, bool bfloat16, float* logits,
+                      Stream stream) const;
   // The same from choices that are there already (the fused gate): one launch less.
   void assign(Stream stream) const;
   // 1 launch; arguments as for backward_arguments().

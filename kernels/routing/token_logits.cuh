@@ -80,9 +80,7 @@ struct TokenLogits {
     for (int value = 0; value < values; ++value) {
       part[value] = expert_at(value) < experts ? exponential(logit[value]) : 0.0F;
     }
-#if defined(__CUDACC__)
-#pragma unroll
-#endif
+    MOESIM_UNROLL_ALL
     for (int half = values / 2; half > 0; half /= 2) {
       for (int value = 0; value < half; ++value) {
         part[value] = ::moesim::routing::add(part[value], part[value + half]);

@@ -2,6 +2,7 @@
 #include <limits>
 #include <random>
 
+#include "kernels/base/bfloat16.cuh"
 #include "kernels/base/device_buffer.hpp"
 #include "kernels/routing/router.hpp"
 #include "sim/base/error.hpp"
@@ -98,6 +99,56 @@ TEST_CASE("the GPU routes as the reference does, over a grid") {
     }
   }
   CHECK(compared > 250);
+}
+
+TEST_CASE("the GPU's gate multiplies and routes as its own logits say") {
+  MOESIM_NEEDS_GPU();
+  for (const int experts : {8, 16, 32, 64, 100, 128, 256}) {
+    for (const int hidden : {64, 1032, 4096}) {
+      RouterProblem problem;
+      problem.config = reference::parse_router("top2+fr+ir", 0);
+      problem.config.capacity_factor = Decimal::parse("1.2", "factor");
+      problem.tokens = 1000;
+      problem.experts = experts;
+      const unsigned seed = fresh_seed();
+      INFO("E " << experts << " h " << hidden << " seed " << seed);
+      std::mt19937 engine(seed);
+      const auto draw = [&](int rows) {
+        std::vector<Bfloat16> values(static_cast<std::size_t>(rows) *
+                                     static_cast<std::size_t>(hidden));
+        for (Bfloat16& value : values) {
+          value = to_bfloat16(static_cast<float>(engine()) * 0x1p-31F - 1.0F);
+        }
+        return values;
+      };
+      const auto x = draw(1000), w = draw(experts);
+      const DeviceBuffer<Bfloat16> tokens(x), weights(w);
+      DeviceBuffer<float> logits(static_cast<std::size_t>(1000 * experts));
+      DeviceBuffer<unsigned char> memory(buffer_bytes(problem));
+      const DeviceRouter router(problem, memory.data());
+      MOESIM_CUDA(cudaMemset(router.buffers().invalid, 0, sizeof(std::int32_t)));
+      router.gate_and_route(tokens.data(), weights.data(), hidden, true, logits.data(), nullptr);
+      const auto sums = logits.download();
+      for (int token = 0; token < 1000; token += 37) {
+        for (int expert = 0; expert < experts; ++expert) {
+          double expected = 0;
+          for (int at = 0; at < hidden; ++at) {
+            const auto left = static_cast<std::size_t>(token) * static_cast<std::size_t>(hidden);
+            const auto right = static_cast<std::size_t>(expert) * static_cast<std::size_t>(hidden);
+            expected += static_cast<double>(to_float(x[left + static_cast<std::size_t>(at)])) *
+                        static_cast<double>(to_float(w[right + static_cast<std::size_t>(at)]));
+          }
+          // `hidden` products below 1, added in fp32 (tensor cores truncate: two bits more).
+          REQUIRE(static_cast<double>(sums[static_cast<std::size_t>(token * experts + expert)]) ==
+                  Approx(expected).margin(4e-7 * hidden));
+        }
+      }
+      auto host = memory.download();
+      const reference::RankLogits rank{sums, 1000};
+      const auto expected = reference::route_group(problem.config, experts, {&rank, 1});
+      REQUIRE(difference(listed(problem, carve(host.data(), problem)), expected.routes()) == "");
+    }
+  }
 }
 
 TEST_CASE("the GPU gives the same bits twice") {

@@ -42,6 +42,7 @@ struct Command {
 // Every subcommand there is, in the order of the help text.
 std::vector<Command> all_commands();
 
+Command profile_command();
 Command simulate_command();
 Command sweep_command();
 Command plot_command();

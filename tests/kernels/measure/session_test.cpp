@@ -1,0 +1,202 @@
+#include "kernels/measure/session.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "kernels/measure/socket.hpp"
+#include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/profile/profile.hpp"
+#include "tests/kernels/measure/fake_device.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+namespace fs = std::filesystem;
+using measure::testing::FakeDevice;
+using measure::testing::simple_law;
+
+namespace {
+
+// Fake GPUs; `prepare` may set up what goes wrong on one of them.
+class FakeMachine : public measure::Machine {
+ public:
+  explicit FakeMachine(int gpus) : gpus_(gpus) {}
+  int gpus() const override { return gpus_; }
+  std::unique_ptr<measure::Device> open(int index, measure::Group&) override {
+    auto device = std::make_unique<FakeDevice>(simple_law);
+    if (prepare) prepare(index, *device);
+    return device;
+  }
+  std::function<void(int, FakeDevice&)> prepare;
+
+ private:
+  int gpus_;
+};
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "moesim-session-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;  // a second owner would remove it early
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+measure::SessionOptions quick(const std::string& out) {
+  measure::SessionOptions options;
+  options.out = out;
+  options.tool_version = "0.1.0";
+  options.trial.warm_up.least_s = 0;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("one GPU: a complete profile, its exchanges as published and said to be missing") {
+  const Folder folder;
+  FakeMachine machine(1);
+  const auto report = measure::profile_node(machine, quick(folder.file("node.json")));
+  CHECK(report.run.end == measure::RunEnd::complete);
+  CHECK(report.profile_path == folder.file("node.json"));
+  CHECK(report.raw_path == folder.file("node.raw.json"));
+  const auto profile = moesim::profile::Profile::load(report.profile_path);
+  CHECK(profile.name() == "nvidia-h200");
+  CHECK(profile.memory(1e8).origin == moesim::profile::Origin::measured);
+  CHECK(profile.collective(moesim::profile::Collective::all_to_all, 8, 1e6).origin !=
+        moesim::profile::Origin::measured);
+  bool said = false;
+  for (const auto& missing : profile.missing()) said |= missing.suite == "collectives";
+  CHECK(said);
+}
+
+TEST_CASE("four GPUs of one process: their exchanges are measured together") {
+  const Folder folder;
+  FakeMachine machine(8);
+  auto options = quick(folder.file("node.json"));
+  options.gpus = 4;
+  options.selection.suites = {"collectives"};
+  const auto report = measure::profile_node(machine, options);
+  CHECK(report.points == measure::find_suite("collectives").points(4).size());
+  const auto profile = moesim::profile::Profile::load(report.profile_path);
+  const auto exchange = profile.collective(moesim::profile::Collective::all_to_all, 4, 1 << 26);
+  CHECK(exchange.time_us == Approx(12 + 0.75 * (1 << 26) / 0.38e6).epsilon(0.01));
+  options.gpus = 9;
+  CHECK_THROWS_WITH(measure::profile_node(machine, options), ContainsSubstring("has 8 GPU(s)"));
+}
+
+TEST_CASE("a GPU that fails ends all, with its own reason, and points are kept") {
+  const Folder folder;
+  FakeMachine machine(2);
+  machine.prepare = [](int index, FakeDevice& device) {
+    if (index == 1) device.dies_at = 5;
+  };
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"collectives"};
+  CHECK_THROWS_WITH(measure::profile_node(machine, options),
+                    ContainsSubstring("the device is lost"));
+  CHECK_FALSE(fs::exists(options.out));
+  const auto raw = moesim::Document::load(folder.file("node.raw.json"));
+  CHECK(raw.root().items("points").size() == 4);
+}
+
+TEST_CASE("processes joined over TCP measure together; rank 0 writes") {
+  const Folder folder;
+  measure::Launch launch;
+  launch.ranks = 3;
+  launch.source = "test";
+  launch.address = "127.0.0.1:" + std::to_string(21000 + ::getpid() % 9000);
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"collectives"};
+  options.selection.only = {"all-gather"};
+  std::vector<pid_t> children;
+  for (int rank = 1; rank < launch.ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int code = 1;
+      try {
+        FakeMachine machine(3);
+        options.launch = launch;
+        options.launch.rank = options.launch.local_rank = rank;
+        code = measure::profile_node(machine, options).profile_path.empty() ? 0 : 2;
+      } catch (const moesim::Error&) {
+      }
+      ::_exit(code);
+    }
+    children.push_back(child);
+  }
+  FakeMachine machine(3);
+  options.launch = launch;
+  const auto report = measure::profile_node(machine, options);
+  CHECK(report.points == 19);  // 4 KiB to 1 GiB
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
+TEST_CASE("more ranks than GPUs on a node is a mistake of the launch") {
+  const Folder folder;
+  FakeMachine machine(2);
+  auto options = quick(folder.file("node.json"));
+  options.launch.ranks = 4;
+  options.launch.rank = options.launch.local_rank = 3;
+  options.launch.source = "srun";
+  options.launch.address = "127.0.0.1:1";
+  CHECK_THROWS_WITH(measure::profile_node(machine, options),
+                    ContainsSubstring("local rank 3 of srun, but this node has 2 GPU(s)"));
+}
+
+TEST_CASE("a timeout writes what there is, and --resume completes it") {
+  const Folder folder;
+  FakeMachine machine(1);
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"memory"};
+  options.timeout_s = 1;
+  const auto first = measure::profile_node(machine, options);
+  CHECK(first.run.end == measure::RunEnd::timeout);
+  CHECK(first.points > 0);
+  CHECK(first.points < 54);
+  CHECK(first.missing.back().suite == "points");
+  CHECK(moesim::profile::Profile::load(first.profile_path).name() == "nvidia-h200");
+
+  options.timeout_s = 0;
+  options.resume = true;
+  const auto second = measure::profile_node(machine, options);
+  CHECK(second.run.resumed == first.run.measured);
+  CHECK(second.points == 54);
+}
+
+TEST_CASE("if no point could be measured there is no profile") {
+  const Folder folder;
+  FakeMachine machine(1);
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"memory"};
+  options.selection.only = {"rows=1"};
+  machine.prepare = [](int, FakeDevice& device) {
+    for (const auto& spec : measure::find_suite("memory").points(1)) {
+      device.no_memory[spec.label()] = "80 MiB free";
+    }
+  };
+  const auto report = measure::profile_node(machine, options);
+  CHECK(report.points == 0);
+  CHECK(report.profile_path.empty());
+  CHECK_FALSE(fs::exists(options.out));
+}
+
+TEST_CASE("a folder that cannot be written is said before anything is measured") {
+  FakeMachine machine(1);
+  machine.prepare = [](int, FakeDevice&) { FAIL("it began to measure"); };
+  CHECK_THROWS_WITH(measure::profile_node(machine, quick("/no/such/folder/node.json")),
+                    ContainsSubstring("/no/such/folder"));
+}

@@ -10,8 +10,8 @@ namespace moesim::cluster {
 namespace {
 
 Efficiency read_efficiency(const Node& node) {
-  const Efficiency efficiency{node.positive("value"), node.positive("low"), node.positive("high"),
-                              node.text("origin")};
+  Efficiency efficiency{node.positive("value"), node.positive("low"), node.positive("high"),
+                        node.text("origin")};
   if (efficiency.low > efficiency.value || efficiency.high < efficiency.value) {
     node.fail("low and high must enclose value");
   }

@@ -241,6 +241,8 @@ def test_bad_requests(sharing, tmp_path):
                           "1"], "1 GPU"),
                         (["--op", "all-gather", "--cluster", "dgx-a100", "--gpus", "9", "--bytes",
                           "1", "--schedule", "tree"], "ring"),
+                        (["--op", "all-reduce", "--cluster", "dgx-a100", "--gpus", "9999",
+                          "--bytes", "1GB"], "give a --profile"),
                         (["--op", "gemm", "--m", "1", "--n", "1", "--k", "1", "--cluster",
                           "dgx-a100"], "cluster")):
         result = moesim("predict", *words)

@@ -24,12 +24,13 @@ namespace moesim::tool {
 namespace {
 
 using network::LinkRate;
-using network::Topology;
 using profile::Collective;
 using Params = std::map<std::string, std::string>;
 
-// Ranks whose uniform all-to-all is still made into a matrix: 128 MiB.
+// Ranks whose uniform exchange is simulated message by message: a matrix of 128 MiB, and rings of
+// 2 N^2 messages.
 constexpr int most_uniform_ranks = 4096;
+constexpr int most_ring_ranks = 1024;
 
 std::optional<Collective> collective_of(const std::string& op) {
   for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
@@ -80,14 +81,16 @@ void check_together(const std::string& op, const Params& params) {
   }
 }
 
+void check_size(const std::string& op, int ranks, int most) {
+  if (ranks <= most) return;
+  throw UsageError(fmt::format(
+      "{}: {} GPUs are more than the {} whose messages are simulated one by one: give a --profile, "
+      "and no schedule, for the bound of its ports",
+      op, ranks, most));
+}
+
 // The buffer cut into equal blocks, as nccl-tests does.
 ByteMatrix uniform_matrix(int ranks, double bytes) {
-  if (ranks > most_uniform_ranks) {
-    throw UsageError(
-        fmt::format("all-to-all: {} GPUs under a schedule: {} at most; leave schedule out for a "
-                    "profile's bound, or use moesim simulate",
-                    ranks, most_uniform_ranks));
-  }
   const auto block = std::max<std::int64_t>(1, std::llround(bytes / ranks));
   ByteMatrix matrix(ranks);
   for (int source = 0; source < ranks; ++source) {
@@ -224,9 +227,11 @@ ExchangeTime ExchangePredictor::answer(const std::string& op, Params& params) {
             fmt::format("{}; cluster {}", profile::describe(estimate), where->name)};
   }
   if (kind != Collective::all_to_all) {
+    check_size(op, ranks, most_ring_ranks);
     params.emplace("schedule", "ring");
     return simulated(*where, members, kind, bytes, parse_algorithm(op, params["schedule"]));
   }
+  check_size(op, ranks, most_uniform_ranks);
   params.emplace("schedule", "burst");
   const network::Schedule schedule = network::parse_schedule(params["schedule"]);
   const std::vector<Picoseconds> start(members.size());

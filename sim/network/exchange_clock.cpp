@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -81,8 +82,10 @@ PortClock::PortClock(const Topology& topology) : domain_of_(topology.domain_of) 
 
 void PortClock::plan(std::span<const int> members, std::span<const Picoseconds> arrival) {
   runs_.clear();
+  domain_of_member_.clear();
   for (std::size_t member = 0; member < members.size(); ++member) {
     const int domain = domain_of_[static_cast<std::size_t>(members[member])];
+    domain_of_member_.push_back(domain);
     if (runs_.empty() || runs_.back().domain != domain) runs_.push_back({member, member, domain});
     runs_.back().end = member + 1;
   }
@@ -96,6 +99,8 @@ void PortClock::plan(std::span<const int> members, std::span<const Picoseconds> 
 
 void PortClock::Inbound::reset(const std::vector<Port>& down, std::span<const int> members) {
   bytes.assign(members.size(), 0);
+  messages.assign(members.size(), 0);
+  through.resize(members.size());
   done.assign(members.size(), 0);
   per_byte.resize(members.size());
   latency.resize(members.size());
@@ -114,9 +119,11 @@ std::int64_t PortClock::Inbound::enter(double time, const std::int64_t* row, std
   const double* late = latency.data();
   const double* cost = per_byte.data();
   double* end = done.data();
+  double* count = messages.data();
   for (std::size_t member = begin; member < last; ++member) {
     sum += row[member];
     total[member] += row[member];
+    count[member] += as_double(row[member]) > 0 ? 1.0 : 0.0;
     const double amount = as_double(total[member]);
     const double candidate = time + late[member] + amount * cost[member];
     const double later = end[member] < candidate ? candidate : end[member];
@@ -125,48 +132,114 @@ std::int64_t PortClock::Inbound::enter(double time, const std::int64_t* row, std
   return sum;
 }
 
+double PortClock::Inbound::settle(const Outbound& from, const std::int64_t* row, std::size_t begin,
+                                  std::size_t last, double* end) {
+  const double* late = latency.data();
+  const double* cost = per_byte.data();
+  const double* full = done.data();
+  const double* count = messages.data();
+  const double own_cost = from.messages * from.per_byte;
+  double* when = through.data();
+  for (std::size_t member = begin; member < last; ++member) {
+    const double amount = as_double(row[member]);
+    const double start = from.start + late[member];
+    const double shared = start + amount * (count[member] * cost[member]);
+    const double received = shared < full[member] ? shared : full[member];
+    const double spread = start + amount * own_cost;
+    const double sent = spread < from.end ? spread : from.end;
+    const double later = received < sent ? sent : received;
+    const double done_at = amount > 0 ? later : 0.0;
+    when[member] = done_at;
+    end[member] = end[member] < done_at ? done_at : end[member];
+  }
+  // Four chains, as the latest of doubles is not found on vectors.
+  std::array<double, 4> latest{};
+  for (std::size_t member = begin; member < last; ++member) {
+    double& chain = latest[member % 4];
+    chain = chain < when[member] ? when[member] : chain;
+  }
+  return std::max({latest[0], latest[1], latest[2], latest[3]});
+}
+
+// Calls stretch(begin, end, inside) for stretches of the other members as long as may be.
+template <class Stretch>
+void PortClock::visit(std::size_t source, std::size_t members, Stretch stretch) const {
+  std::size_t begin = 0;
+  for (const Run& run : runs_) {
+    if (run.domain != domain_of_member_[source]) continue;
+    if (begin < run.begin) stretch(begin, run.begin, false);
+    // Not to itself: that is a copy.
+    const std::size_t middle = std::clamp(source, run.begin, run.end);
+    const std::size_t after = middle + (middle == source && middle < run.end ? 1 : 0);
+    if (run.begin < middle) stretch(run.begin, middle, true);
+    if (after < run.end) stretch(after, run.end, true);
+    begin = run.end;
+  }
+  if (begin < members) stretch(begin, members, false);
+}
+
+// Loads the ports with what one member sends.
+void PortClock::send(std::size_t source, const std::int64_t* row, std::size_t members,
+                     double time) {
+  Outbound& inner = from_inner_[source];
+  Outbound& outer = from_outer_[source];
+  std::int64_t inside = 0;
+  std::int64_t outside = 0;
+  visit(source, members, [&](std::size_t begin, std::size_t end, bool same_domain) {
+    if (same_domain) {
+      inside += into_inner_.enter(inner.start, row, begin, end);
+    } else {
+      outside += into_outer_.enter(outer.start, row, begin, end);
+    }
+    std::uint64_t count = 0;  // of those above 0: the sign of the negative
+    for (std::size_t member = begin; member < end; ++member) {
+      count += static_cast<std::uint64_t>(-row[member]) >> 63;
+    }
+    (same_domain ? inner : outer).messages += static_cast<double>(count);
+  });
+  end_[source] = time;
+  const auto port_end = [&](Outbound& port, double latency, std::int64_t bytes) {
+    port.end = port.start + latency + static_cast<double>(bytes) * port.per_byte;
+    if (bytes > 0) end_[source] = std::max(end_[source], port.end);
+  };
+  port_end(inner, into_inner_.latency[source], inside);
+  port_end(outer, into_outer_.latency[source], outside);
+}
+
+void PortClock::settle(std::size_t source, const std::int64_t* row, std::size_t members) {
+  visit(source, members, [&](std::size_t begin, std::size_t end, bool same_domain) {
+    const double last =
+        same_domain ? into_inner_.settle(from_inner_[source], row, begin, end, end_.data())
+                    : into_outer_.settle(from_outer_[source], row, begin, end, end_.data());
+    end_[source] = std::max(end_[source], last);
+  });
+}
+
 void PortClock::finish(std::span<const int> members, const ByteMatrix& bytes,
                        std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) {
   assert(bytes.ranks() == static_cast<int>(members.size()));
+  const std::size_t count = members.size();
   plan(members, arrival);
   into_inner_.reset(inner_.down, members);
   into_outer_.reset(outer_.down, members);
-  sent_.assign(members.size(), 0);
+  from_inner_.resize(count);
+  from_outer_.resize(count);
+  end_.resize(count);
   const Picoseconds first = arrival[latest_first_.back()];
   for (const std::size_t source : latest_first_) {
     const auto rank = static_cast<std::size_t>(members[source]);
-    const double time = static_cast<double>((arrival[source] - first).count);
+    const auto time = static_cast<double>((arrival[source] - first).count);
     const Port inner = inner_.up.empty() ? Port{} : inner_.up[rank];
     const Port outer = outer_.up.empty() ? Port{} : outer_.up[rank];
-    const std::int64_t* row = bytes.row(static_cast<int>(source));
-    std::int64_t inside = 0;
-    std::int64_t outside = 0;
-    std::size_t begin = 0;  // of what lies in other domains, in stretches as long as may be
-    for (const Run& run : runs_) {
-      if (run.domain != domain_of_[rank]) continue;
-      outside += into_outer_.enter(time + outer.latency, row, begin, run.begin);
-      // Not to itself: that is a copy.
-      const std::size_t middle = std::clamp(source, run.begin, run.end);
-      inside += into_inner_.enter(time + inner.latency, row, run.begin, middle);
-      inside += into_inner_.enter(time + inner.latency, row, middle + (middle == source), run.end);
-      begin = run.end;
-    }
-    outside += into_outer_.enter(time + outer.latency, row, begin, members.size());
-    double end = time;
-    if (inside > 0) {
-      end = std::max(end, time + inner.latency + into_inner_.latency[source] +
-                              static_cast<double>(inside) * inner.ps_per_byte);
-    }
-    if (outside > 0) {
-      end = std::max(end, time + outer.latency + into_outer_.latency[source] +
-                              static_cast<double>(outside) * outer.ps_per_byte);
-    }
-    sent_[source] = end;
+    from_inner_[source] = {0, time + inner.latency, inner.ps_per_byte, 0};
+    from_outer_[source] = {0, time + outer.latency, outer.ps_per_byte, 0};
+    send(source, bytes.row(static_cast<int>(source)), count, time);
   }
-  for (std::size_t member = 0; member < members.size(); ++member) {
-    const double end =
-        std::max({sent_[member], into_inner_.done[member], into_outer_.done[member]});
-    finish[member] = first + Picoseconds(std::llround(end));
+  for (std::size_t source = 0; source < count; ++source) {
+    settle(source, bytes.row(static_cast<int>(source)), count);
+  }
+  for (std::size_t member = 0; member < count; ++member) {
+    finish[member] = first + Picoseconds(std::llround(end_[member]));
   }
 }
 

@@ -22,13 +22,18 @@ class ExchangeClock {
                       std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) = 0;
 };
 
-// The fast clock: every port works without a gap on the messages that are there. Messages between
-// members of one domain use the inner ports, others the outer ones, both at the same time. A port
-// whose messages come from members that arrive one after another is done no earlier than
-//     max over arrivals a of (a + latency + bytes of all messages that start at a or later / rate),
-// which is the exact end of any schedule that never lets the port idle while a message waits. A
-// member is done with the last of its ports: a lower bound of the exact answer, at most a factor of
-// 2 below it for a burst between ports (port_bound.hpp derives both and says when they meet).
+// The fast clock: every port works without a gap on the messages that are there, and shares itself
+// among them evenly. Messages between members of one domain use the inner ports, others the outer
+// ones, both at the same time.
+//
+// A port whose messages come from members that arrive one after another is done no earlier than
+//     E = max over arrivals a of (a + latency + bytes of all messages that start at a or later / rate),
+// which is the exact end of any schedule that never lets the port idle while a message waits; so the
+// latest E of all ports is a lower bound of the whole exchange. Of the n messages of a port, one of b
+// bytes that starts at a is through by min(E, a + latency + n b / rate), if the port is what holds it
+// back; the later of the answers of its two ports is taken. A member is done with its last message:
+// no earlier than its ports, no later than the last port of the exchange. port_bound.hpp has bounds
+// that are certain, on either side.
 class PortClock final : public ExchangeClock {
  public:
   // `topology` holds all ranks that members are numbers of. Throws Error as check(topology) does,
@@ -52,24 +57,43 @@ class PortClock final : public ExchangeClock {
     std::size_t begin = 0, end = 0;
     int domain = 0;
   };
+  // One member's ports out, in one plane.
+  struct Outbound {
+    double messages = 0;
+    double start = 0;  // ps: past the port's latency
+    double per_byte = 0;
+    double end = 0;
+  };
   // The ports into the members, in one plane.
   struct Inbound {
     std::vector<std::int64_t> bytes;  // [member]: of messages that start at the time or later
+    std::vector<double> messages;
     std::vector<double> per_byte, latency;
+    std::vector<double> through;  // scratch of settle()
     std::vector<double> done;  // ps from the first arrival; 0: nothing yet
     void reset(const std::vector<Port>& down, std::span<const int> members);
     // Messages of `row` to the members [begin, end) enter at `time`; returns their sum.
     std::int64_t enter(double time, const std::int64_t* row, std::size_t begin, std::size_t last);
+    // The last of those messages to be through, by these ports and by the sender's; each is noted
+    // at its receiver too.
+    double settle(const Outbound& from, const std::int64_t* row, std::size_t begin,
+                  std::size_t last, double* end);
   };
   static PlanePorts ports_of(const Topology& topology, const Plane& plane, const char* name);
+  template <class Stretch>
+  void visit(std::size_t source, std::size_t members, Stretch stretch) const;
+  void send(std::size_t source, const std::int64_t* row, std::size_t members, double time);
+  void settle(std::size_t source, const std::int64_t* row, std::size_t members);
   void plan(std::span<const int> members, std::span<const Picoseconds> arrival);
 
   PlanePorts inner_, outer_;
   std::vector<int> domain_of_;
   std::vector<Run> runs_;
+  std::vector<int> domain_of_member_;
   std::vector<std::size_t> latest_first_;  // members
   Inbound into_inner_, into_outer_;
-  std::vector<double> sent_;  // [member]: when its own ports are done
+  std::vector<Outbound> from_inner_, from_outer_;  // [member]
+  std::vector<double> end_;                        // [member]
 };
 
 }  // namespace moesim::network

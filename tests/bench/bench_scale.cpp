@@ -5,6 +5,8 @@
 //   step_found/gpus  all groups have the counts of the first: found by comparing, and folded
 //   step_folded/gpus one group is given and stands for all: folded
 //   step_balanced/gpus the same, and every expert gets the same
+//   step_flows/gpus  as step, but every exchange as exact flows on the links of the whole cluster;
+//                    over_fast: its step over that of the fast network
 //   scenarios/threads 64 GPUs, counts drawn anew for each
 // A step counts the durations of all operations from the counts, and the schedule; the counts are
 // given. Scenarios also count drawing them. run_scale draws the plot.
@@ -18,6 +20,7 @@
 #include "sim/cluster/placement.hpp"
 #include "sim/engine/dataflow.hpp"
 #include "sim/network/cluster_topology.hpp"
+#include "sim/network/flow_fabric.hpp"
 #include "sim/step/ragged.hpp"
 #include "sim/study/options.hpp"
 #include "tests/support/skewed_counts.hpp"
@@ -116,6 +119,24 @@ void step_balanced(benchmark::State& state) {
   measure(state, Counts::balanced, engine::Folding::on);
 }
 
+void step_flows(benchmark::State& state) {
+  Job job(static_cast<int>(state.range(0)));
+  const routing::ReplicaRouting routing = draw(job, Counts::each_its_own);
+  const Picoseconds fast = job.step(routing, engine::Folding::off);
+  const step::RaggedTraffic traffic(job.model, routing);
+  Picoseconds exact;
+  for ([[maybe_unused]] auto iteration : state) {
+    network::FlowFabric fabric(job.topology);
+    const engine::Schedule schedule = engine::run(
+        job.model.program(), job.model.ragged_durations(routing, step::StepModel::no_errors),
+        fabric, &traffic);
+    exact = schedule.end_of(schedule.slowest_rank());
+  }
+  state.counters["step_ms"] = exact.ms();
+  state.counters["over_fast"] = exact.us() / fast.us();
+  state.counters["peak_gib"] = peak_gib();
+}
+
 void scenarios(benchmark::State& state) {
   constexpr int count = 10'000;
   const auto threads = static_cast<int>(state.range(0));
@@ -151,6 +172,7 @@ BENCHMARK(step_cold)->Apply(sizes);
 BENCHMARK(step_found)->Apply(sizes);
 BENCHMARK(step_folded)->Apply(sizes);
 BENCHMARK(step_balanced)->Apply(sizes);
+BENCHMARK(step_flows)->ArgName("gpus")->Arg(64)->Arg(256)->Unit(benchmark::kMillisecond);
 BENCHMARK(scenarios)->ArgName("threads")->Arg(1)->Arg(2)->Iterations(1)->UseRealTime()->Unit(
     benchmark::kSecond);
 

@@ -1,6 +1,8 @@
 #include "sim/step/ragged.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "sim/base/error.hpp"
 #include "sim/cluster/placement.hpp"
@@ -165,6 +167,38 @@ TEST_CASE("a step through ports is a little faster than through exact flows") {
   const double ratio = exact.end_of(exact.slowest_rank()).us() / fast.end_of(fast.slowest_rank()).us();
   CHECK(ratio >= 1);
   CHECK(ratio < 1.05);
+}
+
+TEST_CASE("scenarios give the same bits on any number of threads") {
+  const Scenario scenario = ragged_scenario(16, 8, 8);
+  constexpr int count = 24;
+  const support::SkewedCounts source(scenario.experts, scenario.tokens_per_gpu * 2, 0.5, 1);
+  const auto steps_on = [&](int threads) {
+    std::vector<Picoseconds> steps(count);
+    std::vector<std::thread> workers;
+    for (int thread = 0; thread < threads; ++thread) {
+      workers.emplace_back([&, thread] {
+        StepModel model(scenario);
+        const network::Topology topology = links_of(scenario);
+        network::PortClock clock(topology);
+        for (int number = thread; number < count; number += threads) {
+          const auto routing = source.draw(scenario.model->moe_layers(), 16,
+                                           static_cast<std::uint32_t>(number));
+          const RaggedTraffic traffic(model, routing);
+          const engine::Schedule schedule = engine::run_alone(
+              model.program(), model.ragged_durations(routing, StepModel::no_errors),
+              {&traffic, &clock});
+          steps[static_cast<std::size_t>(number)] = schedule.end_of(schedule.slowest_rank());
+        }
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    return steps;
+  };
+  const std::vector<Picoseconds> one = steps_on(1);
+  CHECK(one == steps_on(2));
+  CHECK(one == steps_on(5));
+  CHECK(std::adjacent_find(one.begin(), one.end()) == one.end());  // scenarios do differ
 }
 
 TEST_CASE("what needs equal blocks is refused without padding") {

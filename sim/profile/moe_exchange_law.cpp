@@ -81,14 +81,15 @@ SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at
   const double doublings =
       std::log2(static_cast<double>(ranks) / many) / std::log2(static_cast<double>(many) / few);
   const double floor = many_floor + std::max(many_floor - few_floor, 0.0) * doublings;
-  std::vector<double> tokens;
+  // One octave beyond the largest count: the last piece carries the bandwidth of more tokens.
+  std::vector<double> tokens = {at_many.smallest()};
+  while (tokens.back() < at_many.largest() * (1 - 1e-9)) tokens.push_back(2 * tokens.back());
+  tokens.push_back(2 * tokens.back());
   std::vector<double> times;
-  const double end = at_many.largest() * 1.5;
-  for (double count = at_many.smallest(); count < end; count *= 2) {
+  for (const double count : tokens) {
     const double before = at_many.time_us(count) - many_floor;
     const double rise = std::max(cube(before) - cube(at_few.time_us(count) - few_floor), 0.0);
     const double time = floor + std::cbrt(cube(before) + growth * rise);
-    tokens.push_back(count);
     times.push_back(times.empty() ? time : std::max(time, times.back()));
   }
   return SizeCurve(tokens, times);

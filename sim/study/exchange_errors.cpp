@@ -27,12 +27,16 @@ std::optional<profile::SizeCurve> curve_through(const Samples& samples, double m
     times.push_back(size < median_from ? *std::min_element(repeats.begin(), repeats.end())
                                        : median(repeats));
   }
-  const std::size_t count = sizes.size();
-  if (count < 2) return std::nullopt;
-  for (std::size_t knot = count - 1; knot-- > 0;) {
+  if (sizes.empty()) return std::nullopt;
+  for (std::size_t knot = sizes.size() - 1; knot-- > 0;) {
     times[knot] = std::min(times[knot], times[knot + 1]);
   }
-  if (!(times[count - 1] > times[count - 2])) return std::nullopt;
+  // Rounded times may end level; the last piece has to rise, to carry the bandwidth.
+  while (sizes.size() > 1 && times[sizes.size() - 2] == times.back()) {
+    sizes.erase(sizes.end() - 2);
+    times.pop_back();
+  }
+  if (sizes.size() < 2) return std::nullopt;
   return profile::SizeCurve(sizes, times);
 }
 

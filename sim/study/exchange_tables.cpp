@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <system_error>
 
@@ -94,6 +96,32 @@ std::vector<CollectiveRow> load_collectives(const std::string& folder) {
     entry.gpus = static_cast<int>(table.whole(row, "num_gpus"));
     entry.bytes = table.positive(row, "size_bytes");
     entry.time_us = table.positive(row, "time_us");
+    rows.push_back(entry);
+  }
+  return rows;
+}
+
+std::vector<CollectiveRow> load_vidur(const std::string& folder) {
+  const std::string name = "vidur_network_allreduce_sendrecv.csv";
+  const std::string path = folder + "/" + name;
+  if (!std::filesystem::exists(path) && !std::filesystem::exists(path + ".gz")) return {};
+  const std::map<std::string, std::string> devices = {{"a100_dgx", "NVIDIA A100-SXM4-80GB"},
+                                                      {"h100_dgx", "NVIDIA H100 80GB HBM3"}};
+  const Table table(folder, name);
+  std::vector<CollectiveRow> rows;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const auto device = devices.find(table.text(row, "system"));
+    if (table.text(row, "op") != "all_reduce" || device == devices.end()) continue;
+    const std::int64_t gpus = table.whole(row, "num_workers");
+    if (table.whole(row, "devices_per_node") != gpus) continue;  // across nodes
+    CollectiveRow entry;
+    entry.system = device->first;
+    entry.device = device->second;
+    entry.version = "vidur";
+    entry.kind = profile::Collective::all_reduce;
+    entry.gpus = static_cast<int>(gpus);
+    entry.bytes = table.positive(row, "size");
+    entry.time_us = table.positive(row, "median") * 1e3;  // given in milliseconds
     rows.push_back(entry);
   }
   return rows;

@@ -37,6 +37,8 @@ struct MoeExchangeRow {
 // table that is absent or malformed; a table of moves that the simulator does not know is skipped
 // row by row.
 std::vector<CollectiveRow> load_collectives(const std::string& folder);
+// All-reduce inside a node of vidur_network_allreduce_sendrecv.csv; none where it is not there.
+std::vector<CollectiveRow> load_vidur(const std::string& folder);
 std::vector<MoeExchangeRow> load_deepep_normal(const std::string& folder);
 std::vector<MoeExchangeRow> load_deepep_low_latency(const std::string& folder);
 std::vector<MoeExchangeRow> load_tensorrt_llm(const std::string& folder);

@@ -78,7 +78,8 @@ std::map<std::string, NodeLinks> links_of_systems(const std::vector<CollectiveRo
 // they do not suffice.
 bool compare(Collective kind, const NodeLinks& links, const Counts& counts,
              const std::string& version, Regions& regions) {
-  const auto& [gpus, target] = *counts.rbegin();
+  const int gpus = counts.rbegin()->first;
+  const Samples& target = counts.rbegin()->second;
   std::vector<CountCurve> fewer;
   Samples as_sent;
   for (const auto& [count, samples] : counts) {
@@ -179,7 +180,9 @@ void compare_system(const Key& key, const std::map<std::string, Counts>& version
 }
 
 void compare_collectives(const std::string& folder, Validation& validation) {
-  const std::vector<CollectiveRow> rows = load_collectives(folder);
+  std::vector<CollectiveRow> rows = load_collectives(folder);
+  const std::vector<CollectiveRow> others = load_vidur(folder);
+  rows.insert(rows.end(), others.begin(), others.end());
   const std::map<std::string, NodeLinks> links = links_of_systems(rows);
   std::map<Key, std::map<std::string, Counts>> groups;
   for (const CollectiveRow& row : rows) {
@@ -207,7 +210,8 @@ void compare_collectives(const std::string& folder, Validation& validation) {
 Validation validate_exchanges(const std::string& folder) {
   Validation validation{
       "Exchanges among more GPUs than were measured",
-      "nccl-tests, DeepEP and TensorRT-LLM tables of ai-dynamo/aiconfigurator (Apache-2.0)",
+      "nccl-tests, DeepEP and TensorRT-LLM tables of ai-dynamo/aiconfigurator (Apache-2.0), "
+      "all-reduce of microsoft/vidur (MIT)",
       {},
       {}};
   compare_collectives(folder, validation);

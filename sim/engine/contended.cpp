@@ -131,8 +131,8 @@ class Run {
   }
   // Goes on at another speed.
   static void change(Work& work, double slowdown, Picoseconds now) {
-    work.left = std::max(
-        0.0, work.left - static_cast<double>((now - work.since).count) / work.slowdown);
+    work.left =
+        std::max(0.0, work.left - static_cast<double>((now - work.since).count) / work.slowdown);
     work.since = now;
     work.slowdown = slowdown;
   }

@@ -14,8 +14,9 @@ struct Slowdowns {
 };
 
 // As run() on an IdleFabric, but what overlaps slows down. An exchange is under way from its last
-// member's arrival on: who waits for it is not slowed. Work goes on at 1 / factor and is neither lost
-// nor done twice; each stretch is rounded to a picosecond. Throws std::logic_error as run() does.
+// member's arrival on: who waits for it is not slowed. Work goes on at 1 / factor and is neither
+// lost nor done twice; each stretch is rounded to a picosecond. Throws std::logic_error as run()
+// does.
 Schedule run_contended(const Program& program, const Durations& durations,
                        const Slowdowns& slowdowns);
 

@@ -36,7 +36,8 @@ class Colours {
     if (all_apart() || agrees(property)) return;
     std::unordered_map<std::pair<std::int64_t, std::int64_t>, int, PairHash> known;
     for (std::size_t rank = 0; rank < colour_.size(); ++rank) {
-      const std::pair<std::int64_t, std::int64_t> key{colour_[rank], property(static_cast<int>(rank))};
+      const std::pair<std::int64_t, std::int64_t> key{colour_[rank],
+                                                      property(static_cast<int>(rank))};
       colour_[rank] = known.try_emplace(key, static_cast<int>(known.size())).first->second;
     }
     count_ = static_cast<int>(known.size());
@@ -106,7 +107,9 @@ void split_by_durations(const Program& program, const Durations& durations, cons
       continue;
     }
     const Partition& partition = program.partitions[static_cast<std::size_t>(operation.groups)];
-    const auto group_of = [&](int rank) { return partition.group_of[static_cast<std::size_t>(rank)]; };
+    const auto group_of = [&](int rank) {
+      return partition.group_of[static_cast<std::size_t>(rank)];
+    };
     if (traffic != nullptr && traffic->is_uneven(number)) {
       colours.split([&](int rank) { return traffic->pattern(number, group_of(rank)); });
     } else if (!durations.per_rank[op].empty()) {
@@ -127,7 +130,8 @@ std::vector<int> signatures(const Partition& partition, bool placed, const Colou
     held.clear();
     for (const int rank : group) {
       // Runs of one class are common: keep the list short.
-      if (placed || held.empty() || held.back() != colours.of(rank)) held.push_back(colours.of(rank));
+      if (placed || held.empty() || held.back() != colours.of(rank))
+        held.push_back(colours.of(rank));
     }
     if (!placed) {
       std::sort(held.begin(), held.end());
@@ -202,9 +206,9 @@ Fold fold(const Program& program, const Durations& durations, const Traffic* tra
     }
   }
   for (std::size_t number = 0; number < program.partitions.size(); ++number) {
-    result.partitions.push_back(uses.used[number] ? folded(program.partitions[number],
-                                                           uses.uneven[number], colours)
-                                                  : FoldedPartition{});
+    result.partitions.push_back(
+        uses.used[number] ? folded(program.partitions[number], uses.uneven[number], colours)
+                          : FoldedPartition{});
   }
   return result;
 }

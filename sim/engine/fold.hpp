@@ -19,11 +19,11 @@ struct Fold {
   std::vector<FoldedPartition> partitions;
 };
 
-// The coarsest classes by colour refinement (as for graphs: Berkholz, Bonsma, Grohe 2017). Two ranks
-// start in one class if each of their operations takes equally long, and each uneven exchange has an
-// equal matrix in which they hold the same place. Classes are then split until, in every partition,
-// groups of ranks of one class hold the same classes (at the same places, where a matrix is
-// exchanged). That is enough for equal times, by induction over the program: if the times of all
+// The coarsest classes by colour refinement (as for graphs: Berkholz, Bonsma, Grohe 2017). Two
+// ranks start in one class if each of their operations takes equally long, and each uneven exchange
+// has an equal matrix in which they hold the same place. Classes are then split until, in every
+// partition, groups of ranks of one class hold the same classes (at the same places, where a matrix
+// is exchanged). That is enough for equal times, by induction over the program: if the times of all
 // earlier operations are equal within each class, so are the arrivals at the next one; a compute
 // operation adds equal durations; a collective takes the latest of the same set of arrivals; an
 // uneven exchange sees equal matrices and equal arrivals place by place.

@@ -59,8 +59,8 @@ PortClock::PlanePorts PortClock::ports_of(const Topology& topology, const Plane&
       if (used[static_cast<std::size_t>(link)]) refuse(name, "are shared by several ranks");
       used[static_cast<std::size_t>(link)] = true;
       const Link& port = link_of(topology, link);
-      into.push_back({1e12 / port.bandwidth.bytes_per_second,
-                      static_cast<double>(port.latency.count)});
+      into.push_back(
+          {1e12 / port.bandwidth.bytes_per_second, static_cast<double>(port.latency.count)});
     }
   };
   read(plane.port_up, ports.up);
@@ -208,9 +208,9 @@ void PortClock::send(std::size_t source, const std::int64_t* row, std::size_t me
 
 void PortClock::settle(std::size_t source, const std::int64_t* row, std::size_t members) {
   visit(source, members, [&](std::size_t begin, std::size_t end, bool same_domain) {
-    const double last =
-        same_domain ? into_inner_.settle(from_inner_[source], row, begin, end, end_.data())
-                    : into_outer_.settle(from_outer_[source], row, begin, end, end_.data());
+    const double last = same_domain
+                            ? into_inner_.settle(from_inner_[source], row, begin, end, end_.data())
+                            : into_outer_.settle(from_outer_[source], row, begin, end, end_.data());
     end_[source] = std::max(end_[source], last);
   });
 }

@@ -16,8 +16,9 @@ class ExchangeClock {
  public:
   virtual ~ExchangeClock() = default;
 
-  // `bytes` (below 2^52 in all) and `arrival` by member: a member's messages start when it arrives. Writes when each
-  // member has arrived, sent and received everything; one with nothing to do is done on arrival.
+  // `bytes` (below 2^52 in all) and `arrival` by member: a member's messages start when it arrives.
+  // Writes when each member has arrived, sent and received everything; one with nothing to do is
+  // done on arrival.
   virtual void finish(std::span<const int> members, const ByteMatrix& bytes,
                       std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) = 0;
 };
@@ -27,13 +28,14 @@ class ExchangeClock {
 // ones, both at the same time.
 //
 // A port whose messages come from members that arrive one after another is done no earlier than
-//     E = max over arrivals a of (a + latency + bytes of all messages that start at a or later / rate),
-// which is the exact end of any schedule that never lets the port idle while a message waits; so the
-// latest E of all ports is a lower bound of the whole exchange. Of the n messages of a port, one of b
-// bytes that starts at a is through by min(E, a + latency + n b / rate), if the port is what holds it
-// back; the later of the answers of its two ports is taken. A member is done with its last message:
-// no earlier than its ports, no later than the last port of the exchange. port_bound.hpp has bounds
-// that are certain, on either side.
+//     E = max over arrivals a of (a + latency + bytes of all messages that start at a or later /
+//     rate),
+// which is the exact end of any schedule that never lets the port idle while a message waits; so
+// the latest E of all ports is a lower bound of the whole exchange. Of the n messages of a port,
+// one of b bytes that starts at a is through by min(E, a + latency + n b / rate), if the port is
+// what holds it back; the later of the answers of its two ports is taken. A member is done with its
+// last message: no earlier than its ports, no later than the last port of the exchange.
+// port_bound.hpp has bounds that are certain, on either side.
 class PortClock final : public ExchangeClock {
  public:
   // `topology` holds all ranks that members are numbers of. Throws Error as check(topology) does,
@@ -70,7 +72,7 @@ class PortClock final : public ExchangeClock {
     std::vector<double> messages;
     std::vector<double> per_byte, latency;
     std::vector<double> through;  // scratch of settle()
-    std::vector<double> done;  // ps from the first arrival; 0: nothing yet
+    std::vector<double> done;     // ps from the first arrival; 0: nothing yet
     void reset(const std::vector<Port>& down, std::span<const int> members);
     // Messages of `row` to the members [begin, end) enter at `time`; returns their sum.
     std::int64_t enter(double time, const std::int64_t* row, std::size_t begin, std::size_t last);

@@ -30,9 +30,9 @@ void FlowFabric::arrive(int exchange, int member, Picoseconds now) {
   for (int destination = 0; destination < there.bytes.ranks(); ++destination) {
     const std::int64_t bytes = there.bytes.at(member, destination);
     if (destination == member || bytes == 0) continue;
-    const int flow = solver_.start({there.members[static_cast<std::size_t>(member)],
-                                    there.members[static_cast<std::size_t>(destination)], bytes,
-                                    now});
+    const int flow =
+        solver_.start({there.members[static_cast<std::size_t>(member)],
+                       there.members[static_cast<std::size_t>(destination)], bytes, now});
     if (messages_.empty()) first_flow_ = flow;
     messages_.push_back({exchange, member, destination});
   }

@@ -88,13 +88,13 @@ std::vector<Column> all_columns() {
 // What routing alone has no say in.
 bool is_of_the_step(const std::string& name) {
   static const std::vector<std::string> names{
-      "dispatch",    "mode",          "sequence_length",
-      "micro_batch", "checkpointing", "zero",
-      "network",     "step_ms",       "step_ms_p05",
-      "step_ms_p95", "overlap",       "global_batch",
-      "ir_compute",  "exchange_ms",   "memory_gib",
-      "provenance",  "fits_memory",   "tokens_per_s_per_gpu",
-      "slow_gpu",    "slow_link",     "jitter",
+      "dispatch",        "mode",          "sequence_length",
+      "micro_batch",     "checkpointing", "zero",
+      "network",         "step_ms",       "step_ms_p05",
+      "step_ms_p95",     "overlap",       "global_batch",
+      "ir_compute",      "exchange_ms",   "memory_gib",
+      "provenance",      "fits_memory",   "tokens_per_s_per_gpu",
+      "slow_gpu",        "slow_link",     "jitter",
       "overlap_slowdown"};
   return std::find(names.begin(), names.end(), name) != names.end() ||
          std::find(part_columns.begin(), part_columns.end(), name) != part_columns.end();

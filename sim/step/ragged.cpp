@@ -43,8 +43,8 @@ void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
     if (local == 1) {
       // 32 x 32 to 64 bits, which every vector unit can.
       for (int owner = 0; owner < members_; ++owner) {
-        sent[owner] = static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(rows[owner])} *
-                                                row_bytes_);
+        sent[owner] = static_cast<std::int64_t>(
+            std::uint64_t{static_cast<std::uint32_t>(rows[owner])} * row_bytes_);
       }
     } else {
       for (int owner = 0; owner < members_; ++owner) {

@@ -32,7 +32,7 @@ class RaggedTraffic final : public engine::Traffic {
   int experts_ = 0;
   int members_ = 0;
   std::uint32_t row_bytes_ = 0;
-  mutable std::vector<std::int64_t> sent_;  // [owner], of one source
+  mutable std::vector<std::int64_t> sent_;          // [owner], of one source
   mutable std::vector<std::vector<int>> patterns_;  // [layer][group], empty: not looked for yet
 };
 

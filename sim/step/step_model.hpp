@@ -46,8 +46,8 @@ class StepModel {
 
   // The same where nothing is padded: each GPU dispatches the rows it keeps, each expert computes
   // the rows that come, and the all-to-alls take the time of their matrices (RaggedTraffic); their
-  // durations are left 0. `routing` needs kept_rows, of all GPUs or of one expert-parallel group that
-  // stands for all, and ir_rows under rectification. Throws UsageError for what needs equal
+  // durations are left 0. `routing` needs kept_rows, of all GPUs or of one expert-parallel group
+  // that stands for all, and ir_rows under rectification. Throws UsageError for what needs equal
   // blocks (--dispatch einsum, --ir-compute grouped), Error for counts of another shape.
   engine::Durations ragged_durations(const routing::ReplicaRouting& routing, int replica);
 
@@ -81,8 +81,8 @@ class StepModel {
   struct Spec {
     Role role = Role::fixed;
     Pass pass = Pass::forward;
-    int moe_layer = -1;     // ordinal among MoE layers
-    Recipe recipe;          // fixed
+    int moe_layer = -1;      // ordinal among MoE layers
+    Recipe recipe;           // fixed
     bool to_tokens = false;  // exchange: rows go home to their tokens
   };
   using Key = std::pair<std::int64_t, std::int64_t>;  // capacity, rows

@@ -112,8 +112,7 @@ double StepRunner::exchange_error(const routing::ReplicaRouting& routing,
                                   const engine::Durations& durations, int errors) {
   if (errors == StepModel::no_errors) return 1;
   const auto op = static_cast<std::size_t>(first_exchange_);
-  const Picoseconds without =
-      model_.durations(&routing, StepModel::no_errors).uniform[op];
+  const Picoseconds without = model_.durations(&routing, StepModel::no_errors).uniform[op];
   if (without == Picoseconds(0)) return 1;
   return durations.uniform[op].us() / without.us();
 }

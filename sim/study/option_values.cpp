@@ -177,7 +177,8 @@ step::Overlap parse_overlap(const std::string& text) {
 
 step::Network parse_network(const std::string& text) {
   return choose<step::Network>("--network", text,
-                               {{"auto", step::Network::automatic}, {"fast", step::Network::fast},
+                               {{"auto", step::Network::automatic},
+                                {"fast", step::Network::fast},
                                 {"flows", step::Network::flows}});
 }
 
@@ -197,8 +198,8 @@ double parse_slowdown(const std::string& flag, const std::string& text) {
   constexpr double most = 1e6;
   const double factor = Decimal::parse(text, flag).to_double();
   if (factor >= 1 && factor <= most) return factor;
-  throw UsageError(
-      fmt::format("{}: a factor of {}: give one from 1 (as fast as ever) to {:g}", flag, text, most));
+  throw UsageError(fmt::format("{}: a factor of {}: give one from 1 (as fast as ever) to {:g}",
+                               flag, text, most));
 }
 
 }  // namespace
@@ -209,8 +210,8 @@ step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& t
     const std::size_t end = std::min(text.find('+', begin), text.size());
     const auto [gpu, factor] =
         halves(flag, text.substr(begin, end - begin), "GPU:FACTOR, such as 3:1.5 or 3:1.5+7:2");
-    factors.push_back({static_cast<int>(parse_whole(flag, gpu, 0, (1 << 20) - 1)),
-                       parse_slowdown(flag, factor)});
+    factors.push_back(
+        {static_cast<int>(parse_whole(flag, gpu, 0, (1 << 20) - 1)), parse_slowdown(flag, factor)});
     for (std::size_t other = 0; other + 1 < factors.size(); ++other) {
       if (factors[other].gpu != factors.back().gpu) continue;
       throw UsageError(fmt::format("{}: GPU {} is named twice", flag, gpu));

@@ -31,7 +31,7 @@ step::Overlap parse_overlap(const std::string& text);
 step::Network parse_network(const std::string& text);
 // "3:1.5+7:2": factors of at least 1, each GPU once.
 step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text);
-Decimal parse_jitter(const std::string& text);                       // 0 to 1
+Decimal parse_jitter(const std::string& text);                      // 0 to 1
 engine::Slowdowns parse_overlap_slowdown(const std::string& text);  // "1.1:1.3", at least 1 each
 
 }  // namespace moesim::study

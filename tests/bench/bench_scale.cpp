@@ -80,7 +80,8 @@ routing::ReplicaRouting draw(const Job& job, Counts counts) {
   const support::SkewedCounts source(experts, job.rows(), counts == Counts::balanced ? 0 : skew, 1);
   const bool one = counts == Counts::one_group || counts == Counts::balanced;
   const int period = counts == Counts::each_its_own ? 0 : counts == Counts::balanced ? 1 : experts;
-  return source.draw(job.scenario.model->moe_layers(), one ? experts : job.scenario.gpus, 0, period);
+  return source.draw(job.scenario.model->moe_layers(), one ? experts : job.scenario.gpus, 0,
+                     period);
 }
 
 void measure(benchmark::State& state, Counts counts, engine::Folding folding) {
@@ -96,9 +97,7 @@ void measure(benchmark::State& state, Counts counts, engine::Folding folding) {
   state.counters["peak_gib"] = peak_gib();
 }
 
-void step(benchmark::State& state) {
-  measure(state, Counts::each_its_own, engine::Folding::off);
-}
+void step(benchmark::State& state) { measure(state, Counts::each_its_own, engine::Folding::off); }
 void step_found(benchmark::State& state) {
   measure(state, Counts::groups_alike, engine::Folding::on);
 }

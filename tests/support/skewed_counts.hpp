@@ -11,8 +11,8 @@
 namespace moesim::support {
 
 // Rows of a dropless router, drawn by the seed: in each layer experts differ in popularity
-// (log-normal, `skew` its sigma), GPU by GPU by a quarter of that again, and every GPU sends exactly
-// `rows` of them. For benchmarks and tests: no routing is simulated.
+// (log-normal, `skew` its sigma), GPU by GPU by a quarter of that again, and every GPU sends
+// exactly `rows` of them. For benchmarks and tests: no routing is simulated.
 class SkewedCounts {
  public:
   SkewedCounts(int experts, std::int64_t rows, double skew, std::uint64_t seed)
@@ -34,7 +34,8 @@ class SkewedCounts {
       kept.resize(static_cast<std::size_t>(gpus) * static_cast<std::size_t>(experts_));
       const std::vector<float> popularity = popularities(layer, scenario);
       for (int gpu = 0; gpu < gpus; ++gpu) {
-        std::int32_t* row = kept.data() + static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
+        std::int32_t* row =
+            kept.data() + static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
         draw_gpu(popularity, layer, period > 0 ? gpu % period : gpu, scenario, row);
       }
     }
@@ -76,7 +77,8 @@ class SkewedCounts {
       left -= row[expert];
     }
     // Rounding leaves less than one row per expert: to them in turn, from a place that varies.
-    for (std::size_t at = static_cast<std::size_t>(gpu); left > 0; ++at, --left) ++row[at % experts];
+    for (std::size_t at = static_cast<std::size_t>(gpu); left > 0; ++at, --left)
+      ++row[at % experts];
     for (std::size_t at = 0; left < 0; ++at) {
       if (row[at % experts] > 0) --row[at % experts], ++left;
     }

@@ -66,8 +66,8 @@ TEST_CASE("compute beside an exchange is slowed while the exchange lasts") {
 }
 
 TEST_CASE("an exchange is slowed while one of its members computes") {
-  // Both arrive at 10. Rank 0 computes 30 from 10 to 40, rank 1 nothing. At two thirds of its speed the
-  // exchange has done 20 of its 50 by 40, the rest by 70.
+  // Both arrive at 10. Rank 0 computes 30 from 10 to 40, rank 1 nothing. At two thirds of its speed
+  // the exchange has done 20 of its 50 by 40, the rest by 70.
   const Program program = beside_an_exchange(2);
   Durations durations = uniform({10, 50, 0, 7});
   durations.per_rank[2] = {Picoseconds(30), Picoseconds(0)};

@@ -148,9 +148,9 @@ TEST_CASE("groups with equal matrices and durations are folded, place by place")
 }
 
 TEST_CASE("members of an uneven exchange go on when their own messages are through") {
-  // 1 byte per ps, no latency. 0 -> 1: 300, 1 -> 0: 100, 2 -> 1: 50. The port into 1 carries 350 and
-  // shares itself: the 50 of 2 are through at 100, the 300 of 0 with the port, at 350. 3 has nothing
-  // to do.
+  // 1 byte per ps, no latency. 0 -> 1: 300, 1 -> 0: 100, 2 -> 1: 50. The port into 1 carries 350
+  // and shares itself: the 50 of 2 are through at 100, the 300 of 0 with the port, at 350. 3 has
+  // nothing to do.
   Program program;
   program.ranks = 4;
   program.partitions = {blocks(4, 4)};

@@ -119,9 +119,8 @@ TEST_CASE("an exchange by itself takes what its flows take") {
     CHECK(last(fast) <= last(schedule) + Picoseconds(1));
     CHECK(last(schedule) - Picoseconds(1) <= last(fast) + last(fast));
     for (int rank = 0; rank < 6; ++rank) {
-      const Picoseconds finish =
-          std::max(exact.rank_finish[static_cast<std::size_t>(rank)],
-                   arrival[static_cast<std::size_t>(rank)]);
+      const Picoseconds finish = std::max(exact.rank_finish[static_cast<std::size_t>(rank)],
+                                          arrival[static_cast<std::size_t>(rank)]);
       CHECK(schedule.end_of(rank) == finish);
     }
   }
@@ -132,7 +131,8 @@ TEST_CASE("on ports that nobody shares, messages of one port end when it is thro
   const network::Topology topology = network::crossbar(8, Bandwidth(50e9), Picoseconds(500));
   ByteMatrix bytes(8);
   for (int source = 0; source < 8; ++source) {
-    for (int destination = 0; destination < 8; ++destination) bytes.at(source, destination) = 1 << 20;
+    for (int destination = 0; destination < 8; ++destination)
+      bytes.at(source, destination) = 1 << 20;
   }
   const Matrices traffic({bytes});
   const Program program = compute_then_exchange(8, 8);

@@ -71,10 +71,10 @@ TEST_CASE("a slow GPU delays its group by exactly what it computes longer") {
   const Sums sums = sums_of(scenario);
   scenario.conditions.slow_gpus = {{5, 1.5}};
   const engine::Schedule schedule = simulate(scenario);
-  // The group of GPUs 0 .. 7 waits for GPU 5 at every exchange; after the last one it computes alone.
-  // Half as much again, each operation rounded to a picosecond.
-  const double slow = 1.5 * static_cast<double>(sums.compute.count) +
-                      static_cast<double>(sums.exchange.count);
+  // The group of GPUs 0 .. 7 waits for GPU 5 at every exchange; after the last one it computes
+  // alone. Half as much again, each operation rounded to a picosecond.
+  const double slow =
+      1.5 * static_cast<double>(sums.compute.count) + static_cast<double>(sums.exchange.count);
   CHECK(static_cast<double>(schedule.end_of(5).count) == Approx(slow).margin(100));
   CHECK(schedule.slowest_rank() == 5);
   CHECK(schedule.end_of(4) < schedule.end_of(5));
@@ -90,10 +90,10 @@ TEST_CASE("a slow link delays the exchanges of its group by its factor") {
   scenario.conditions.slow_links = {{9, 3}};
   const engine::Schedule schedule = simulate(scenario);
   CHECK(schedule.end_of(0) == sums.compute + sums.exchange);
-  CHECK(static_cast<double>(schedule.end_of(12).count) ==
-        Approx(static_cast<double>(sums.compute.count) +
-               3 * static_cast<double>(sums.exchange.count))
-            .margin(100));
+  CHECK(
+      static_cast<double>(schedule.end_of(12).count) ==
+      Approx(static_cast<double>(sums.compute.count) + 3 * static_cast<double>(sums.exchange.count))
+          .margin(100));
   // Exact flows, of which the measured time is a part latency: the slow port sets the pace too.
   scenario.network = Network::flows;
   const engine::Schedule flows = simulate(scenario);

@@ -130,8 +130,7 @@ TEST_CASE("one group that stands for all gives the times of all, folded or not")
   network::PortClock clock(topology);
   const auto simulate = [&](const routing::ReplicaRouting& routing, engine::Folding folding) {
     const RaggedTraffic traffic(model, routing);
-    return engine::run_alone(model.program(),
-                             model.ragged_durations(routing, StepModel::no_errors),
+    return engine::run_alone(model.program(), model.ragged_durations(routing, StepModel::no_errors),
                              {&traffic, &clock}, folding);
   };
   const engine::Schedule all = simulate(counts_of(scenario, 32, 8), engine::Folding::off);
@@ -164,7 +163,8 @@ TEST_CASE("a step through ports is a little faster than through exact flows") {
       engine::run_alone(model.program(), durations, {&traffic, &clock}, engine::Folding::off);
   network::FlowFabric fabric(topology);
   const engine::Schedule exact = engine::run(model.program(), durations, fabric, &traffic);
-  const double ratio = exact.end_of(exact.slowest_rank()).us() / fast.end_of(fast.slowest_rank()).us();
+  const double ratio =
+      exact.end_of(exact.slowest_rank()).us() / fast.end_of(fast.slowest_rank()).us();
   CHECK(ratio >= 1);
   CHECK(ratio < 1.05);
 }
@@ -182,8 +182,8 @@ TEST_CASE("scenarios give the same bits on any number of threads") {
         const network::Topology topology = links_of(scenario);
         network::PortClock clock(topology);
         for (int number = thread; number < count; number += threads) {
-          const auto routing = source.draw(scenario.model->moe_layers(), 16,
-                                           static_cast<std::uint32_t>(number));
+          const auto routing =
+              source.draw(scenario.model->moe_layers(), 16, static_cast<std::uint32_t>(number));
           const RaggedTraffic traffic(model, routing);
           const engine::Schedule schedule = engine::run_alone(
               model.program(), model.ragged_durations(routing, StepModel::no_errors),

@@ -1,0 +1,81 @@
+#include "sim/base/error.hpp"
+#include "sim/study/evaluate.hpp"
+#include "sim/study/option_values.hpp"
+#include "sim/study/options.hpp"
+#include "tests/support/catch.hpp"
+
+namespace moesim::study {
+namespace {
+
+OptionValues small(OptionValues more) {
+  more.insert(
+      {{"gpus", "16"}, {"sequence-length", "512"}, {"micro-batch", "1"}, {"replicas", "3"}});
+  return more;
+}
+
+Outcome outcome_of(const OptionValues& more) {
+  DocumentCache documents;
+  routing::RoutingCache cache;
+  return evaluate(resolve(small(more), documents), cache);
+}
+
+}  // namespace
+
+TEST_CASE("conditions are read, or refused with a reason") {
+  const step::GpuFactors factors = parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
+  CHECK(factors == step::GpuFactors{{3, 1.5}, {7, 2}});
+  for (const char* text :
+       {"3", "3:", ":2", "x:2", "3:0.5", "-1:2", "3:1.5,7:2", "3:2+3:4", "3:2+"}) {
+    CHECK_THROWS_AS(parse_gpu_factors("--slow-gpu", text), UsageError);
+  }
+  CHECK(parse_overlap_slowdown("1.1:1.25").exchange == 1.25);
+  for (const char* text : {"1.1", "0.9:1", "1:", "a:b"}) {
+    CHECK_THROWS_AS(parse_overlap_slowdown(text), UsageError);
+  }
+  CHECK(parse_jitter("0.05").to_double() == 0.05);
+  CHECK_THROWS_AS(parse_jitter("-0.1"), UsageError);
+  CHECK_THROWS_AS(parse_jitter("1.5"), UsageError);
+  DocumentCache documents;
+  CHECK_THROWS_AS(resolve(small({{"slow-link", "16:2"}}), documents), UsageError);
+}
+
+TEST_CASE("the parts of a disturbed step sum to it, on every network") {
+  for (const OptionValues& options :
+       {OptionValues{{"slow-gpu", "3:1.5+9:2"}, {"jitter", "0.05"}},
+        OptionValues{{"slow-link", "4:3"}, {"network", "flows"}},
+        OptionValues{{"network", "flows"}, {"expert-parallel", "16"}, {"experts", "16"}},
+        OptionValues{{"overlap", "gradient"}, {"overlap-slowdown", "1.2:1.3"}},
+        OptionValues{{"router", "top2+ir"},
+                     {"ir-compute", "overlap"},
+                     {"jitter", "0.1"},
+                     {"overlap-slowdown", "1.5:1.1"}}}) {
+    const Outcome outcome = outcome_of(options);
+    double sum = 0;
+    for (const double part : outcome.parts_ms) sum += part;
+    CHECK(sum == Approx(outcome.step_ms).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("what disturbs a step makes it slower, and what is neutral changes nothing") {
+  const double calm = outcome_of({}).step_ms;
+  CHECK(outcome_of({{"slow-gpu", "0:1"}, {"slow-link", "3:1"}, {"jitter", "0"}}).step_ms == calm);
+  CHECK(outcome_of({{"network", "fast"}}).step_ms == calm);
+  CHECK(outcome_of({{"slow-gpu", "5:1.2"}}).step_ms > calm);
+  CHECK(outcome_of({{"slow-link", "5:2"}}).step_ms > calm);
+  CHECK(outcome_of({{"jitter", "0.05"}}).step_ms > calm);
+  const double overlapped = outcome_of({{"overlap", "gradient"}}).step_ms;
+  CHECK(outcome_of({{"overlap", "gradient"}, {"overlap-slowdown", "1:1"}}).step_ms == overlapped);
+  CHECK(outcome_of({{"overlap", "gradient"}, {"overlap-slowdown", "1.2:1.2"}}).step_ms >
+        overlapped);
+}
+
+TEST_CASE("the report says when exact flows were used") {
+  CHECK(outcome_of({{"network", "flows"}}).provenance.find("exact flows") != std::string::npos);
+  CHECK(outcome_of({{"network", "auto"}}).provenance.find("exact flows") == std::string::npos);
+  // Nothing to share: a model whose experts are all on each GPU has no all-to-all.
+  CHECK(
+      outcome_of({{"network", "flows"}, {"expert-parallel", "1"}}).provenance.find("exact flows") ==
+      std::string::npos);
+}
+
+}  // namespace moesim::study

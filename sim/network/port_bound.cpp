@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
-#include <optional>
+#include <set>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -67,6 +69,7 @@ PortBounder::PortBounder(const Topology& topology)
     : topology_(topology), kernels_(bound_kernels()) {
   check(topology);
   loads_.resize(topology.links.size());
+  spare_.resize(topology.links.size());
   rank_lower_.resize(at(topology.ranks()) + padding);
   rank_upper_.resize(at(topology.ranks()) + padding);
   plan_plane(topology.inner, inner_);
@@ -78,25 +81,61 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
   const auto plan = [&](const std::vector<int>& links, Ports& side) {
     side.link = links;
     side.resize(links.size());
-    side.latency.assign(links.size() + padding, 0);
     side.rate.assign(links.size() + padding, 1);
     for (std::size_t rank = 0; rank < links.size(); ++rank) {
-      const Link& link = topology_.links[at(links[rank])];
-      side.rate[rank] = bytes_per_ps(link);
-      side.latency[rank] = static_cast<double>(link.latency.count);
+      side.rate[rank] = bytes_per_ps(topology_.links[at(links[rank])]);
     }
   };
   plan(plane.port_up, ports.up);
   plan(plane.port_down, ports.down);
+  plan_spare(plane);
   for (const Tier& tier : plane.tiers) {
-    ports.above.insert(ports.above.end(), tier.up.begin(), tier.up.end());
-    ports.above.insert(ports.above.end(), tier.down.begin(), tier.down.end());
+    for (const std::vector<int>* side : {&tier.up, &tier.down}) {
+      std::copy_if(side->begin(), side->end(), std::back_inserter(ports.above),
+                   [&](int link) { return !spare_[at(link)]; });
+    }
   }
+}
+
+void PortBounder::plan_spare(const Plane& plane) {
+  const auto plan = [&](const Tier& tier, const std::vector<int>& ports,
+                        const std::vector<int>& links) {
+    std::vector<double> below(links.size());
+    std::set<std::pair<int, int>> counted;  // switch and port, which several ranks may share
+    for (std::size_t rank = 0; rank < ports.size(); ++rank) {
+      const int number = tier.switch_of[rank];
+      if (!counted.insert({number, ports[rank]}).second) continue;
+      below[at(number)] += bytes_per_ps(topology_.links[at(ports[rank])]);
+    }
+    for (std::size_t number = 0; number < links.size(); ++number) {
+      const int link = links[number];
+      spare_[at(link)] = below[number] <= bytes_per_ps(topology_.links[at(link)]) * (1 + 1e-12);
+    }
+  };
+  for (const Tier& tier : plane.tiers) {
+    plan(tier, plane.port_up, tier.up);
+    plan(tier, plane.port_down, tier.down);
+  }
+}
+
+// The links of tiers between two ranks, into `above`; notes the latency of the way.
+void PortBounder::plan_way(int source, int destination, std::vector<int>& above) {
+  const Route route = topology_.route(source, destination);
+  PlanePorts& plane = topology_.same_domain(source, destination) ? inner_ : outer_;
+  const auto latency = static_cast<double>(topology_.latency(route).count);
+  if (plane.latency < 0) plane.latency = latency;
+  if (plane.latency != latency) plane.same_latency = false;
+  latencies_[at(source) * latency_stride_ + at(destination)] = latency;
+  above.clear();
+  std::copy_if(route.begin() + 1, route.end() - 1, std::back_inserter(above),
+               [&](int link) { return !spare_[at(link)]; });
 }
 
 void PortBounder::plan_runs() {
   const int ranks = topology_.ranks();
-  std::optional<Picoseconds> inner_latency, outer_latency;
+  latency_stride_ = at(ranks) + padding;
+  latencies_.assign(at(ranks) * latency_stride_, 0);
+  std::vector<int> above;
   for (int source = 0; source < ranks; ++source) {
     first_run_.push_back(runs_.size());
     bool open = false;
@@ -105,30 +144,28 @@ void PortBounder::plan_runs() {
         open = false;
         continue;
       }
-      const Route route = topology_.route(source, destination);
+      plan_way(source, destination, above);
       const bool inner = topology_.same_domain(source, destination);
-      PlanePorts& plane = inner ? inner_ : outer_;
-      const Picoseconds latency = topology_.latency(route);
-      std::optional<Picoseconds>& usual = inner ? inner_latency : outer_latency;
-      if (!usual) usual = latency;
-      if (*usual != latency) plane.same_latency = false;
-      const int* above = route.begin() + 1;
-      const auto count = static_cast<int>(route.size()) - 2;
-      if (open && runs_.back().inner == inner && runs_.back().above == count &&
-          std::equal(above, above + count, above_.data() + runs_.back().first_above)) {
+      if (open && runs_.back().inner == inner &&
+          runs_.back().above == static_cast<int>(above.size()) &&
+          std::equal(above.begin(), above.end(), above_.data() + runs_.back().first_above)) {
         ++runs_.back().end;
         continue;
       }
-      Run run{destination, destination + 1, inner, static_cast<int>(above_.size()), count, 0};
-      for (const int* link = above; link != above + count; ++link) {
-        above_.push_back(*link);
-        run.latency_above += static_cast<double>(topology_.links[at(*link)].latency.count);
-      }
-      runs_.push_back(run);
+      runs_.push_back({destination, destination + 1, inner, static_cast<int>(above_.size()),
+                       static_cast<int>(above.size())});
+      above_.insert(above_.end(), above.begin(), above.end());
       open = true;
     }
   }
   first_run_.push_back(runs_.size());
+  const bool one_plane = inner_.latency < 0 || outer_.latency < 0;
+  const PlanePorts& used = inner_.latency < 0 ? outer_ : inner_;
+  if (ranks > 1 && one_plane && used.same_latency) {
+    // One row of latencies serves all sources.
+    latencies_.assign(latency_stride_, used.latency);
+    latency_stride_ = 0;
+  }
 }
 
 // Whether all ways of each plane take the same time, and what starts together enters together.
@@ -148,13 +185,15 @@ void PortBounder::plan_entries(std::span<const Picoseconds> start) {
 }
 
 // Notes when messages enter the destinations' ports and what these are busy with from then on.
-PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, const Run& run, double begin) {
+PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, int source, const Run& run,
+                                            double start) {
+  const double* latency = latencies_from(source);
   Ports& down = run.inner ? inner_.down : outer_.down;
   Entry entry{never, 0};
   for (int destination = run.begin; destination < run.end; ++destination) {
     const std::size_t column = at(destination);
     if (row[column] == 0) continue;
-    const double enters = begin + down.latency[column];
+    const double enters = start + latency[column];
     entry = {std::min(entry.first, enters), std::max(entry.last, enters)};
     down.first[column] = std::min(down.first[column], enters);
     down.last[column] = std::max(down.last[column], enters);
@@ -166,18 +205,17 @@ PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, const Run& 
   return entry;
 }
 
-// Adds one source's messages of one run to the loads of its links. `begin`: when they are past all
-// links but the destination's port.
-void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double begin) {
+// Adds one source's messages of one run to the loads of its links.
+void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double start) {
   PlanePorts& plane = run.inner ? inner_ : outer_;
   const RowSum sum = kernels_.add_row(
       row, run.begin, run.end, limit_,
       {plane.down.bytes.data(), plane.down.flows.data(), plane.down.largest.data()});
   bits_ |= sum.bits;
   if (sum.flows == 0) return;
-  const double latency = plane.down.latency[at(run.begin)];
+  const double together = start + plane.latency;
   const Entry entry =
-      plane.together ? Entry{begin + latency, begin + latency} : add_entries(row, run, begin);
+      plane.together ? Entry{together, together} : add_entries(row, source, run, start);
   const auto add = [&](std::int64_t& bytes, std::int64_t& flows, double& largest, double& first,
                        double& last) {
     bytes += sum.bytes;
@@ -207,9 +245,7 @@ void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds
   for (const int source : latest_first_) {
     const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
     for (std::size_t run = first_run_[at(source)]; run < first_run_[at(source) + 1]; ++run) {
-      PlanePorts& plane = runs_[run].inner ? inner_ : outer_;
-      add_run(bytes.row(source), source, runs_[run],
-              begins + plane.up.latency[at(source)] + runs_[run].latency_above);
+      add_run(bytes.row(source), source, runs_[run], begins);
     }
   }
   if (bits_ >> largest_bits != 0) refuse(bytes);
@@ -300,21 +336,22 @@ void PortBounder::settle_ports(Ports& ports) const {
 
 // Bounds the flows of one source in one run whose ways are its port and theirs. Returns the
 // latest of them; the ends of the destinations go to rank_lower_ and rank_upper_.
-Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run, double begin) {
+Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run, double start) {
   const PlanePorts& plane = run.inner ? inner_ : outer_;
   const Ports& up = plane.up;
   const Ports& down = plane.down;
   const std::size_t line = at(source);
   return kernels_.bound_row(
-      row, run.begin, run.end, limit_, begin,
+      row, run.begin, run.end, limit_, start,
       {up.per_byte[line], up.alone[line], up.mean[line], up.left[line], up.own[line]},
-      {down.latency.data(), down.per_byte.data(), down.alone.data(), down.mean.data(),
+      {latencies_from(source), down.per_byte.data(), down.alone.data(), down.mean.data(),
        down.left.data(), down.own.data(), rank_upper_.data(), rank_lower_.data()});
 }
 
 // The same where tiers lie between.
 Reach PortBounder::bound_run_above(const std::int64_t* row, int source, const Run& run,
-                                   double begin) {
+                                   double start) {
+  const double* latency = latencies_from(source);
   const PlanePorts& ports = run.inner ? inner_ : outer_;
   std::array<const Load*, Route::max_links> way{};
   std::size_t links = 0;
@@ -331,7 +368,7 @@ Reach PortBounder::bound_run_above(const std::int64_t* row, int source, const Ru
     const auto amount = static_cast<double>(row[column]);
     const Load* last = &loads_[at(ports.down.link[column])];
     double rest = amount;
-    double upper = begin + ports.down.latency[column];
+    double upper = start + latency[column];
     double rate = last->left + last->own * amount;
     const auto pass = [&](const Load& load) {
       upper += std::min(load.per_byte * rest, load.alone);
@@ -344,7 +381,7 @@ Reach PortBounder::bound_run_above(const std::int64_t* row, int source, const Ru
       rate = std::min(rate, way[step]->left + way[step]->own * amount);
     }
     if (!passed) pass(*last);
-    const double lower = begin + ports.down.latency[column] + amount / rate;
+    const double lower = start + latency[column] + amount / rate;
     latest.upper = std::max(latest.upper, upper);
     latest.lower = std::max(latest.lower, lower);
     rank_upper_[column] = std::max(rank_upper_[column], upper);
@@ -360,10 +397,8 @@ void PortBounder::bound_flows(const ByteMatrix& bytes, std::span<const Picosecon
     const double begins = start.empty() ? 0 : static_cast<double>(start[at(source)].count);
     for (std::size_t index = first_run_[at(source)]; index < first_run_[at(source) + 1]; ++index) {
       const Run& run = runs_[index];
-      const PlanePorts& plane = run.inner ? inner_ : outer_;
-      const double begin = begins + plane.up.latency[at(source)] + run.latency_above;
-      const Reach latest = run.above == 0 ? bound_run(bytes.row(source), source, run, begin)
-                                          : bound_run_above(bytes.row(source), source, run, begin);
+      const Reach latest = run.above == 0 ? bound_run(bytes.row(source), source, run, begins)
+                                          : bound_run_above(bytes.row(source), source, run, begins);
       rank_lower_[at(source)] = std::max(rank_lower_[at(source)], latest.lower);
       rank_upper_[at(source)] = std::max(rank_upper_[at(source)], latest.upper);
     }

@@ -46,6 +46,9 @@ struct PortBound {
 // solved by filling the links of the largest k_L first, each up to the mean size W_L / n_L.
 // Corollaries: t_f <= b_f max k_L, and a burst between ports alone takes at most twice its bound.
 //
+// A link above ports that together have no more bandwidth than it is left out: their capacities
+// imply its own, so that the rates are the same without it.
+//
 // The two meet, so that the bound is exact, where the largest flow of the busiest link sees equal
 // sizes there and no link of larger k on its way: uniform matrices, padded dispatch, columns of
 // one size each (zipf1 of an expert's popularity), one dominant port, a full leaf uplink.
@@ -78,14 +81,14 @@ class PortBounder {
   void refine(const ByteMatrix& bytes, std::span<const Picoseconds> start, PortBound& bound);
 
  private:
-  // Destinations [begin, end) that a source reaches over the same plane and tiers.
+  // Destinations [begin, end) that a source reaches over the same plane and tiers. Only links that
+  // can be full before all ports below them are count as tiers.
   struct Run {
     int begin = 0;
     int end = 0;
     bool inner = false;
     int first_above = 0;  // of above_, `above` links of tiers
     int above = 0;
-    double latency_above = 0;  // of those links, ps
   };
   // What the flows of one link add up to. Times in picoseconds.
   struct Load {
@@ -105,7 +108,6 @@ class PortBounder {
   // The same by rank, for one plane's ports: what the inner loops read.
   struct Ports {
     std::vector<int> link;
-    std::vector<double> latency;
     std::vector<std::int64_t> bytes, flows;
     std::vector<double> largest;
     std::vector<double> rate;  // bytes per ps
@@ -116,9 +118,10 @@ class PortBounder {
   };
   struct PlanePorts {
     Ports up, down;
-    std::vector<int> above;    // all links of the plane's tiers
-    bool same_latency = true;  // of all its ways
-    bool together = false;     // all messages enter at one time
+    std::vector<int> above;  // all links of the plane's tiers
+    double latency = -1;     // of all its ways, ps; -1 while none is known
+    bool same_latency = true;
+    bool together = false;  // all messages enter at one time
   };
   // When a source's messages of one run enter.
   struct Entry {
@@ -127,19 +130,24 @@ class PortBounder {
   };
 
   void plan_plane(const Plane& plane, PlanePorts& ports);
+  void plan_spare(const Plane& plane);
   void plan_runs();
+  void plan_way(int source, int destination, std::vector<int>& above);
+  const double* latencies_from(int source) const {
+    return latencies_.data() + static_cast<std::size_t>(source) * latency_stride_;
+  }
   void plan_entries(std::span<const Picoseconds> start);
   void add_loads(const ByteMatrix& bytes, std::span<const Picoseconds> start);
-  void add_run(const std::int64_t* row, int source, const Run& run, double begin);
-  Entry add_entries(const std::int64_t* row, const Run& run, double begin);
+  void add_run(const std::int64_t* row, int source, const Run& run, double start);
+  Entry add_entries(const std::int64_t* row, int source, const Run& run, double start);
   void add_ports();
   void settle_loads();
   double slowest(const std::vector<int>& links) const;
   void raise_slowest(const std::vector<int>& links, double share);
   void settle_ports(Ports& ports) const;
   void bound_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start);
-  Reach bound_run(const std::int64_t* row, int source, const Run& run, double begin);
-  Reach bound_run_above(const std::int64_t* row, int source, const Run& run, double begin);
+  Reach bound_run(const std::int64_t* row, int source, const Run& run, double start);
+  Reach bound_run_above(const std::int64_t* row, int source, const Run& run, double start);
 
   // refine(): all flows with something to send, and the steps of time.
   struct Flows {
@@ -171,6 +179,9 @@ class PortBounder {
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]
   std::vector<int> above_;              // links of tiers
+  std::vector<bool> spare_;             // [link]: of a tier, and never full before the ports below
+  std::vector<double> latencies_;       // [source * latency_stride_ + destination], ps
+  std::size_t latency_stride_ = 0;      // 0 where all sources have the same
   std::vector<Load> loads_;             // [link]
   std::vector<int> latest_first_;       // sources by their start
   PlanePorts inner_, outer_;

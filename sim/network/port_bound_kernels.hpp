@@ -45,10 +45,10 @@ struct BoundKernels {
   // Adds a row to the sums by destination. `limit` is the end of the whole matrix.
   RowSum (*add_row)(const std::int64_t* row, int begin, int end, const std::int64_t* limit,
                     const ColumnSums& columns);
-  // Bounds the flows of a row. Amounts below 2^52. `enters`: when the messages are past all but the
-  // destination's latency.
+  // Bounds the flows of a row. Amounts below 2^52. They enter at `start` and the latency to
+  // each destination.
   Reach (*bound_row)(const std::int64_t* row, int begin, int end, const std::int64_t* limit,
-                     double enters, const RowPort& source, const ColumnPorts& columns);
+                     double start, const RowPort& source, const ColumnPorts& columns);
 };
 // Those for the best instruction set of this CPU; all give the same bits.
 const BoundKernels& bound_kernels();

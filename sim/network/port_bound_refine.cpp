@@ -2,6 +2,7 @@
 // argument.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "sim/network/port_bound.hpp"
 
@@ -30,7 +31,8 @@ void PortBounder::list_flows(const ByteMatrix& bytes, std::span<const Picosecond
       flows_.bytes.push_back(static_cast<double>(amount));
       flows_.enters.push_back(begins + latency);
       flows_.first_link.push_back(static_cast<int>(flows_.links.size()));
-      flows_.links.insert(flows_.links.end(), route.begin(), route.end());
+      std::copy_if(route.begin(), route.end(), std::back_inserter(flows_.links),
+                   [&](int link) { return !spare_[at(link)]; });
       flows_.source.push_back(source);
       flows_.destination.push_back(destination);
     }

@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
+#include "sim/network/cluster_topology.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/sim/network/naive_flows.hpp"
 #include "tests/support/catch.hpp"
@@ -21,7 +22,7 @@ Answer exact_answer(const Topology& topology, const ByteMatrix& bytes,
   std::vector<Flow> flows;
   for (int source = 0; source < bytes.ranks(); ++source) {
     for (int destination = 0; destination < bytes.ranks(); ++destination) {
-      if (bytes.at(source, destination) == 0) continue;
+      if (source == destination || bytes.at(source, destination) == 0) continue;
       flows.push_back({source, destination, bytes.at(source, destination),
                        start.empty() ? Picoseconds(0) : start[static_cast<std::size_t>(source)]});
     }
@@ -223,6 +224,44 @@ TEST_CASE("the exact answer is always inside the port bound") {
                 100 * tally.exact / cases, 100 * tally.off / cases, 100 * tally.slack / cases,
                 100 * tally.refined / cases, 100 * tally.by_rank / cases,
                 100 * tally.by_rank_refined / cases);
+  }
+}
+
+TEST_CASE("bounds hold on rails, shared NICs and thin leaves of shipped clusters") {
+  for (const char* name : {"hgx-h100", "pcie-l40s", "ideal-tree2", "gb200-nvl72"}) {
+    const cluster::Cluster cluster = cluster::Cluster::load(name);
+    // Every third GPU: ranks on several nodes, or racks of them, and in several local places.
+    std::vector<int> gpus;
+    for (int rank = 0; rank < 12; ++rank) {
+      gpus.push_back(std::string(name) == "gb200-nvl72" ? 11 * rank : 3 * rank);
+    }
+    const Topology topology = topology_of(cluster, gpus);
+    PortBounder bounder(topology);
+    for (std::uint32_t number = 0; number < 30; ++number) {
+      INFO(name << ", case " << number);
+      Stream draw({.purpose = Purpose::test_data, .replica = number, .layer = 50});
+      ByteMatrix bytes(12);
+      for (int source = 0; source < 12; ++source) {
+        for (int destination = 0; destination < 12; ++destination) {
+          const double amount = 1e6 * draw.uniform() * draw.uniform();
+          // The diagonal is a copy: no bound counts it.
+          bytes.at(source, destination) = static_cast<std::int64_t>(amount);
+        }
+      }
+      const Answer answer = exact_answer(topology, bytes, {});
+      PortBound bound = bounder.bound(bytes);
+      for (int round = 0; round < 2; ++round) {
+        const double room = 3 + 1e-9 * answer.makespan;
+        REQUIRE(answer.makespan >= static_cast<double>(bound.lower.count) - room);
+        REQUIRE(answer.makespan <= static_cast<double>(bound.upper.count) + room);
+        for (std::size_t rank = 0; rank < 12; ++rank) {
+          const double finish = answer.rank_finish[rank];
+          REQUIRE(finish >= static_cast<double>(bound.rank_lower[rank].count) - room);
+          REQUIRE(finish <= static_cast<double>(bound.rank_upper[rank].count) + room);
+        }
+        bounder.refine(bytes, {}, bound);
+      }
+    }
   }
 }
 

@@ -174,6 +174,23 @@ def test_closed_forms_of_uniform_exchanges():
         assert answer["time_us"] == pytest.approx(rounds * (1 + MIB / 50e3), abs=1e-3)
 
 
+def test_a_profile_calibrates_what_nccl_sends_inside_a_node(tmp_path):
+    # 8 MiB to each of 8 ranks is nccl-tests' buffer of 64 MiB: the measured curve's own time.
+    even = write(tmp_path / "even.csv", [[8 * MIB] * 8] * 8)
+    words = ["--profile", "h100-sxm"]
+    curve = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "64MiB",
+                               *words, "--format", "json"))
+    answer = exchange(even, *words, cluster="hgx-h100", schedule="nccl")
+    for key in ("time_us", "time_us_p05", "time_us_p95"):
+        assert answer[key] == pytest.approx(curve[key], rel=1e-3)
+    # A rank that sends twice as much takes longer, the others finish as they did or later.
+    uneven = [[8 * MIB] * 8 for _ in range(8)]
+    uneven[3] = [16 * MIB] * 8
+    slower = exchange(write(tmp_path / "uneven.csv", uneven), *words, cluster="hgx-h100",
+                      schedule="nccl")
+    assert slower["rank_finish_us"][3] == slower["time_us"] > answer["time_us"]
+
+
 def test_placement(tmp_path):
     # Two ranks that send to each other: inside a group 450e9 B/s, between groups 50e9 B/s.
     pair = write(tmp_path / "pair.csv", [[0, MIB], [MIB, 0]])

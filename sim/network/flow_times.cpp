@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/network/dense_flows.hpp"
 #include "sim/network/flow_folding.hpp"
 #include "sim/network/flow_solver.hpp"
 #include "sim/network/flow_table.hpp"
@@ -120,6 +122,22 @@ void run_folded(const FlowTable& table, const Folding& folding, FlowTimes& times
   }
 }
 
+bool run_dense(const FlowTable& table, Picoseconds tolerance, FlowTimes& times) {
+  if (tolerance <= Picoseconds(0)) return false;
+  std::optional<DenseFlows> flows = DenseFlows::build(table, static_cast<double>(tolerance.count));
+  if (!flows) return false;
+  const DenseFlows::Result made = flows->run(
+      [&](std::uint32_t flow, Picoseconds time) { times.finish[table.origin[flow]] = time; });
+  times.counts.dense = true;
+  times.counts.classes = times.counts.flows;
+  times.counts.events = made.events;
+  times.counts.level_changes = made.level_changes;
+  times.counts.moves = made.moves;
+  times.counts.fillings = made.fillings;
+  times.counts.correction = Picoseconds(std::llround(made.correction));
+  return true;
+}
+
 void run_plain(const FlowTable& table, FlowTimes& times) {
   Transfers transfers(table.capacity, table.route_links);
   std::vector<Hop> hops;
@@ -138,7 +156,7 @@ void run_table(const FlowTable& table, const FlowOptions& options, FlowTimes& ti
   const std::optional<Folding> folding = options.fold ? fold(table) : std::nullopt;
   if (folding) {
     run_folded(table, *folding, times);
-  } else {
+  } else if (!run_dense(table, options.tolerance, times)) {
     run_plain(table, times);
   }
   for (const Picoseconds time : times.finish) times.makespan = std::max(times.makespan, time);

@@ -13,6 +13,10 @@ namespace moesim::network {
 struct FlowOptions {
   // Simulate flows that are provably alike as one: see fold(). The times are the same.
   bool fold = true;
+  // Dense exchanges of many sizes may fit levels and services of links only when a flow would be
+  // off by more than this: see DenseFlows. With 0 all are exact to the rounding of results, but
+  // much slower from 64 ranks on.
+  Picoseconds tolerance{1};
 };
 
 // What it took to find the times.
@@ -23,6 +27,8 @@ struct FlowCounts {
   std::int64_t level_changes = 0;  // of a link: all flows it holds back change their rate
   std::int64_t evaluations = 0;    // of a link's level
   std::int64_t fillings = 0;       // of all levels anew
+  bool dense = false;              // by DenseFlows
+  Picoseconds correction;          // then: what was made up for at most
   std::int64_t moves = 0;          // of a flow from one link that holds it back to another
 };
 

@@ -53,6 +53,12 @@ struct CombineBackwardArguments {
   float* ir_upstream = nullptr;  // [token], 0 where there is no IR row
 };
 
+struct OneHotArguments {
+  RouteMap map;
+  const float* weight = nullptr;  // [choice, token]; null: all 1
+  void* mask = nullptr;           // [tokens, experts * block_rows], written whole
+};
+
 enum class ElementType { bfloat16, float32 };
 
 }  // namespace moesim::kernels::exchange

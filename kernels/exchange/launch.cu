@@ -4,6 +4,8 @@
 #include <string>
 
 #include "kernels/base/cuda_check.hpp"
+#include "kernels/exchange/einsum.hpp"
+#include "kernels/exchange/one_hot.cuh"
 #include "kernels/exchange/rows.cuh"
 
 namespace moesim::kernels::exchange {
@@ -48,6 +50,20 @@ void launch_combine_backward(const CombineBackwardArguments& in, ElementType typ
     launch(combine_rows_backward<Bfloat16>, in, stream);
   } else {
     launch(combine_rows_backward<float>, in, stream);
+  }
+}
+
+void launch_one_hot(const OneHotArguments& in, ElementType type, Stream stream) {
+  const bool bfloat16 = type == ElementType::bfloat16;
+  const std::int64_t columns = static_cast<std::int64_t>(in.map.experts) * in.map.block_rows;
+  if (columns % (bfloat16 ? 8 : 4) != 0) {
+    throw std::invalid_argument("masks of " + std::to_string(columns) +
+                                " columns are no whole number of 16-byte pieces");
+  }
+  if (bfloat16) {
+    launch(fill_one_hot<Bfloat16>, in, stream);
+  } else {
+    launch(fill_one_hot<float>, in, stream);
   }
 }
 

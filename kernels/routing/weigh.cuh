@@ -67,31 +67,60 @@ weigh_routes(WeighArguments in) {
   in.ir_weight[token] = alone ? 1.0F : whole > 0 ? math::divide(ir_mass, whole) : 0.0F;
 }
 
-// One block per local expert, collect_threads threads, scan_words words of shared memory. Each
+// The experts of tokens [first, first + 8), no_expert for those that are not there.
+struct EightExperts {
+  std::uint16_t expert[8];
+};
+
+MOESIM_DEVICE EightExperts load_eight(const CollectArguments& in, int first) {
+  EightExperts eight;
+  Vector16 words{{0xffffffffU, 0xffffffffU, 0xffffffffU, 0xffffffffU}};
+  if (first < in.tokens)
+    words = load_constant(reinterpret_cast<const Vector16*>(in.ir_expert + first));
+  MOESIM_UNROLL_ALL
+  for (int at = 0; at < 8; ++at) {
+    const std::uint32_t word =
+        at % 2 == 0 ? words.word[at / 2] & 0xffffU : words.word[at / 2] >> 16;
+    eight.expert[at] = first + at < in.tokens ? static_cast<std::uint16_t>(word) : no_expert;
+  }
+  return eight;
+}
+
+// One block per local expert, collect_threads threads of 8 tokens at a time, scan_words words of
+// shared memory; `ir_expert` is aligned to 16 bytes and readable up to a multiple of 8 tokens. Each
 // block counts the rows of the experts before its own by itself, so that none waits for another.
 MOESIM_KERNEL(collect_threads)
 collect_ir_rows(CollectArguments in) {
   auto* scratch = reinterpret_cast<std::uint32_t*>(shared_memory());
   const int local = block_index();
   const int expert = in.local_first + local;
+  const int step = block_threads() * 8;
   std::uint32_t before = 0;
-  for (int token = thread_index(); token < in.tokens; token += block_threads()) {
-    const int target = in.ir_expert[token];
-    before += target >= in.local_first && target < expert ? 1 : 0;
+  for (int first = thread_index() * 8; first < in.tokens && local > 0; first += step) {
+    const EightExperts eight = load_eight(in, first);
+    MOESIM_UNROLL_ALL
+    for (int at = 0; at < 8; ++at) {
+      before += eight.expert[at] >= in.local_first && eight.expert[at] < expert ? 1 : 0;
+    }
   }
   std::uint32_t next = block_scan(before, scratch).total;
   if (thread_index() == 0) in.ir_begin[local] = static_cast<std::int32_t>(next);
-  for (int first = 0; first < in.tokens; first += block_threads()) {
-    const int token = first + thread_index();
-    const int target = token < in.tokens ? in.ir_expert[token] : no_expert;
-    const bool mine = target == expert;
-    const ScanResult scan = block_scan(mine ? 1 : 0, scratch);
-    if (mine) {
-      const auto row = static_cast<std::int32_t>(next + scan.before);
-      in.ir_row[token] = row;
-      in.row_token[row] = token;
-    } else if (local == 0 && target == no_expert && token < in.tokens) {
-      in.ir_row[token] = -1;
+  for (int begin = 0; begin < in.tokens; begin += step) {
+    const int first = begin + thread_index() * 8;
+    const EightExperts eight = load_eight(in, first);
+    std::uint32_t count = 0;
+    MOESIM_UNROLL_ALL
+    for (int at = 0; at < 8; ++at) count += eight.expert[at] == expert ? 1 : 0;
+    const ScanResult scan = block_scan(count, scratch);
+    auto row = static_cast<std::int32_t>(next + scan.before);
+    MOESIM_UNROLL_ALL
+    for (int at = 0; at < 8; ++at) {
+      if (eight.expert[at] == expert) {
+        in.ir_row[first + at] = row;
+        in.row_token[row++] = first + at;
+      } else if (local == 0 && eight.expert[at] == no_expert && first + at < in.tokens) {
+        in.ir_row[first + at] = -1;
+      }
     }
     next += scan.total;
   }

@@ -1,9 +1,11 @@
+#include <cublas_v2.h>
+
 #include <cmath>
 #include <random>
 
 #include "kernels/base/bfloat16.cuh"
 #include "kernels/base/device_buffer.hpp"
-#include "kernels/exchange/launch.hpp"
+#include "kernels/exchange/einsum.hpp"
 #include "kernels/routing/router.hpp"
 #include "tests/gpu/device.hpp"
 #include "tests/support/catch.hpp"
@@ -159,4 +161,47 @@ TEST_CASE("the GPU's combine and its backward weigh the right rows") {
       }
     }
   }
+}
+
+TEST_CASE("einsum dispatch and combine give what permute and combine give") {
+  MOESIM_NEEDS_GPU();
+  cublasHandle_t cublas = nullptr;
+  REQUIRE(cublasCreate(&cublas) == CUBLAS_STATUS_SUCCESS);
+  const Layer layer("top2");
+  REQUIRE(layer.rows % 8 == 0);
+  const auto x = random_rows(tokens, 1), y = random_rows(layer.rows, 2);
+  const DeviceBuffer<Bfloat16> input(x), values(y);
+  DeviceBuffer<Bfloat16> rows(y.size()), sent(y.size()), mask(layer.rows * tokens);
+  DeviceBuffer<Bfloat16> out(x.size()), combined(x.size());
+  EinsumArguments in;
+  in.map = layer.map;
+  in.hidden = hidden;
+  in.tokens = input.data();
+  in.rows = rows.data();
+  in.mask = mask.data();
+  in.weight = layer.device.weight;
+  in.out = out.data();
+  const int vectors = row_vectors(hidden, ElementType::bfloat16);
+  einsum_dispatch(in, cublas, nullptr);
+  launch_dispatch({layer.map, vectors, input.data(), sent.data(), nullptr}, nullptr);
+  const auto by_einsum = rows.download(), by_permute = sent.download();
+  for (std::size_t at = 0; at < by_einsum.size(); ++at) {
+    REQUIRE(to_float(by_einsum[at]) == to_float(by_permute[at]));  // sums of one term
+  }
+  MOESIM_CUDA(cudaMemcpy(rows.data(), values.data(), y.size() * 2, cudaMemcpyDeviceToDevice));
+  einsum_combine(in, cublas, nullptr);
+  CombineArguments combine;
+  combine.map = layer.map;
+  combine.row_vectors = vectors;
+  combine.weight = layer.device.weight;
+  combine.rows = values.data();
+  combine.out = combined.data();
+  launch_combine(combine, ElementType::bfloat16, nullptr);
+  const auto first = out.download(), second = combined.download();
+  for (std::size_t at = 0; at < first.size(); ++at) {
+    // The mask holds weights rounded to bf16, and so are both results: 2^-8 each.
+    REQUIRE(static_cast<double>(to_float(first[at])) ==
+            Approx(static_cast<double>(to_float(second[at]))).margin(0.012));
+  }
+  cublasDestroy(cublas);
 }

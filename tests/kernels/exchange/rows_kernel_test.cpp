@@ -2,6 +2,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/exchange/one_hot.cuh"
 #include "kernels/exchange/rows.cuh"
 #include "tests/kernels/routing/kernel_router.hpp"
 #include "tests/support/catch.hpp"
@@ -219,4 +220,28 @@ TEST_CASE("permute, combine and their backwards move and weigh the right rows") 
     }
   }
   check_all<Bfloat16>("top2+ir", "1", 0);
+}
+
+TEST_CASE("the one-hot masks of the einsum formulation hold each route once") {
+  for (const bool weighted : {false, true}) {
+    Layer layer("top2+ir", "1.5", 8, 64, 5);  // C = 12
+    const int columns = layer.rows();
+    REQUIRE(columns == 8 * 12);
+    Matrix<Bfloat16> mask(64, columns);
+    OneHotArguments in{layer.map, weighted ? layer.rank->buffers.weight : nullptr, mask.data()};
+    simt::launch(shape, [&] { fill_one_hot<Bfloat16>(in); });
+    for (int token = 0; token < 64; ++token) {
+      std::vector<float> expected(static_cast<std::size_t>(columns), 0.0F);
+      for (int choice = 0; choice < 2; ++choice) {
+        if (layer.row(token, choice) < 0) continue;
+        const float weight =
+            weighted ? layer.rank->buffers.weight[choice * layer.map.stride + token] : 1.0F;
+        expected[static_cast<std::size_t>(layer.row(token, choice))] = weight;
+      }
+      for (int column = 0; column < columns; ++column) {
+        const float value = expected[static_cast<std::size_t>(column)];
+        REQUIRE(mask.at(token, column).bits == to_bfloat16(value).bits);
+      }
+    }
+  }
 }

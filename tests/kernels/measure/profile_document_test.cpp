@@ -89,6 +89,10 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   const auto product = profile.gemm(6000, 8192, 5120);
   CHECK(product.origin == moesim::profile::Origin::measured);
   CHECK(product.time_us == Approx(3 + 2.0 * 6000 * 8192 * 5120 / 700e6).epsilon(0.08));
+  // permute and combine run at the full memory bandwidth under this law.
+  const double moved = 2.0 * 4096 * (16384 + 32768);
+  CHECK(profile.permute(16384, 4096, 2).time_us == Approx(3 + moved / 4.2e6).epsilon(0.02));
+  CHECK(profile.permute(16384, 4096, 2).origin == moesim::profile::Origin::measured);
   // Exchanges of 8: 12 us and 380 GB/s, 7/8 of the buffer sent.
   for (const double bytes : {1e6, 5e7}) {
     const auto estimate = profile.collective(moesim::profile::Collective::all_to_all, 8, bytes);

@@ -37,9 +37,99 @@ bool is_full(const Topology& topology, const Tier& tier, const std::vector<int>&
 
 // The same as a cast for 0 <= value < 2^52, but a vector instruction everywhere: the value becomes
 // the mantissa of 2^52 + value.
-double as_double(std::int64_t value) {
+[[gnu::always_inline]] inline double as_double(std::int64_t value) {
   constexpr double offset = 4503599627370496.0;  // 2^52
   return std::bit_cast<double>(std::bit_cast<std::int64_t>(offset) | value) - offset;
+}
+
+// What a stretch of receivers has, one entry each.
+struct Columns {
+  const std::int64_t* row;  // bytes sent to it
+  std::int64_t* bytes;
+  double* messages;
+  const double* latency;
+  const double* per_byte;
+  double* done;
+  double* through;
+  double* end;
+  std::size_t size;
+};
+
+// The two loops in which the fast network spends its time: no branches, no calls, so that they run
+// on vectors; every entry by itself, so that the width of the vectors changes no bit.
+[[gnu::always_inline]] inline std::int64_t enter_body(const Columns& columns, double time) {
+  const std::int64_t* __restrict row = columns.row;
+  std::int64_t* __restrict bytes = columns.bytes;
+  double* __restrict messages = columns.messages;
+  const double* __restrict latency = columns.latency;
+  const double* __restrict per_byte = columns.per_byte;
+  double* __restrict done = columns.done;
+  std::int64_t sum = 0;
+  for (std::size_t at = 0; at < columns.size; ++at) {
+    sum += row[at];
+    bytes[at] += row[at];
+    messages[at] += as_double(row[at]) > 0 ? 1.0 : 0.0;
+    const double amount = as_double(bytes[at]);
+    const double candidate = time + latency[at] + amount * per_byte[at];
+    const double later = done[at] < candidate ? candidate : done[at];
+    done[at] = amount > 0 ? later : done[at];
+  }
+  return sum;
+}
+
+[[gnu::always_inline]] inline void settle_body(const Columns& columns, double own_start,
+                                               double own_end, double own_cost) {
+  const std::int64_t* __restrict row = columns.row;
+  const double* __restrict messages = columns.messages;
+  const double* __restrict latency = columns.latency;
+  const double* __restrict per_byte = columns.per_byte;
+  const double* __restrict done = columns.done;
+  double* __restrict through = columns.through;
+  double* __restrict end = columns.end;
+  for (std::size_t at = 0; at < columns.size; ++at) {
+    const double amount = as_double(row[at]);
+    const double start = own_start + latency[at];
+    const double shared = start + amount * (messages[at] * per_byte[at]);
+    const double received = shared < done[at] ? shared : done[at];
+    const double spread = start + amount * own_cost;
+    const double sent = spread < own_end ? spread : own_end;
+    const double later = received < sent ? sent : received;
+    const double when = amount > 0 ? later : 0.0;
+    through[at] = when;
+    end[at] = end[at] < when ? when : end[at];
+  }
+}
+
+std::int64_t enter_plain(const Columns& columns, double time) { return enter_body(columns, time); }
+void settle_plain(const Columns& columns, double start, double end, double cost) {
+  settle_body(columns, start, end, cost);
+}
+
+struct Kernels {
+  std::int64_t (*enter)(const Columns&, double) = enter_plain;
+  void (*settle)(const Columns&, double, double, double) = settle_plain;
+};
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] std::int64_t enter_avx2(const Columns& columns, double time) {
+  return enter_body(columns, time);
+}
+[[gnu::target("avx2")]] void settle_avx2(const Columns& columns, double start, double end,
+                                         double cost) {
+  settle_body(columns, start, end, cost);
+}
+#endif
+
+// Those of this processor.
+const Kernels& kernels() {
+  static const Kernels chosen = [] {
+    Kernels kernels;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) kernels = {enter_avx2, settle_avx2};
+#endif
+    return kernels;
+  }();
+  return chosen;
 }
 
 void refuse(const char* plane, const char* reason) {
@@ -111,52 +201,37 @@ void PortClock::Inbound::reset(const std::vector<Port>& down, std::span<const in
   }
 }
 
-// The heart of the fast network: no branches, no calls, so that it runs on vectors.
 std::int64_t PortClock::Inbound::enter(double time, const std::int64_t* row, std::size_t begin,
                                        std::size_t last) {
-  std::int64_t sum = 0;
-  std::int64_t* total = bytes.data();
-  const double* late = latency.data();
-  const double* cost = per_byte.data();
-  double* end = done.data();
-  double* count = messages.data();
-  for (std::size_t member = begin; member < last; ++member) {
-    sum += row[member];
-    total[member] += row[member];
-    count[member] += as_double(row[member]) > 0 ? 1.0 : 0.0;
-    const double amount = as_double(total[member]);
-    const double candidate = time + late[member] + amount * cost[member];
-    const double later = end[member] < candidate ? candidate : end[member];
-    end[member] = amount > 0 ? later : end[member];
-  }
-  return sum;
+  const Columns columns{row + begin,
+                        bytes.data() + begin,
+                        messages.data() + begin,
+                        latency.data() + begin,
+                        per_byte.data() + begin,
+                        done.data() + begin,
+                        nullptr,
+                        nullptr,
+                        last - begin};
+  return kernels().enter(columns, time);
 }
 
 double PortClock::Inbound::settle(const Outbound& from, const std::int64_t* row, std::size_t begin,
                                   std::size_t last, double* end) {
-  const double* late = latency.data();
-  const double* cost = per_byte.data();
-  const double* full = done.data();
-  const double* count = messages.data();
-  const double own_cost = from.messages * from.per_byte;
-  double* when = through.data();
-  for (std::size_t member = begin; member < last; ++member) {
-    const double amount = as_double(row[member]);
-    const double start = from.start + late[member];
-    const double shared = start + amount * (count[member] * cost[member]);
-    const double received = shared < full[member] ? shared : full[member];
-    const double spread = start + amount * own_cost;
-    const double sent = spread < from.end ? spread : from.end;
-    const double later = received < sent ? sent : received;
-    const double done_at = amount > 0 ? later : 0.0;
-    when[member] = done_at;
-    end[member] = end[member] < done_at ? done_at : end[member];
-  }
+  const Columns columns{row + begin,
+                        bytes.data() + begin,
+                        messages.data() + begin,
+                        latency.data() + begin,
+                        per_byte.data() + begin,
+                        done.data() + begin,
+                        through.data() + begin,
+                        end + begin,
+                        last - begin};
+  kernels().settle(columns, from.start, from.end, from.messages * from.per_byte);
   // Four chains, as the latest of doubles is not found on vectors.
   std::array<double, 4> latest{};
   for (std::size_t member = begin; member < last; ++member) {
     double& chain = latest[member % 4];
-    chain = chain < when[member] ? when[member] : chain;
+    chain = chain < through[member] ? through[member] : chain;
   }
   return std::max({latest[0], latest[1], latest[2], latest[3]});
 }

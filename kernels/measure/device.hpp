@@ -30,6 +30,8 @@ class Workload {
   virtual double hot(std::size_t calls) = 0;
   virtual bool has_hot() const { return true; }
   virtual std::string timer() const = 0;
+  // Ranks share a GPU: a test of the path, whose times calibrate nothing.
+  virtual bool synthetic() const { return false; }
 };
 
 // What a device says of itself; figures it does not tell are 0 or "".

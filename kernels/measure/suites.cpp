@@ -75,6 +75,91 @@ std::vector<PointSpec> memory_points(int) {
   return points;
 }
 
+// Routers of the paper and of later models, on one GPU's tokens.
+struct Routing {
+  const char* router;
+  std::int64_t experts;
+  const char* capacity_factor;  // the paper's convention: k keeps all of a balanced router
+  const char* priority;
+};
+
+PointSpec route_point(const char* op, std::int64_t tokens, const Routing& routing) {
+  PointSpec spec;
+  spec.op = op;
+  spec.params = {{"router", routing.router},
+                 {"tokens", tokens},
+                 {"experts", routing.experts},
+                 {"capacity_factor", routing.capacity_factor},
+                 {"priority", routing.priority}};
+  // Logits once, and some 16 bytes per route; k is not looked up for an estimate.
+  spec.bytes = static_cast<double>(tokens) * (4.0 * static_cast<double>(routing.experts) + 64);
+  spec.held_bytes = 8 * spec.bytes;
+  return spec;
+}
+
+std::vector<PointSpec> routing_points(int) {
+  constexpr std::array routings{
+      Routing{"top1", 8, "1", "token-max"},       Routing{"top2", 8, "2", "token-max"},
+      Routing{"top2+fr+ir", 8, "1", "token-max"}, Routing{"top2", 64, "2", "token-max"},
+      Routing{"top2", 64, "1", "own-score"},      Routing{"top2", 64, "1", "position"},
+      Routing{"top2", 64, "1", "random"},         Routing{"top2+fr+ir", 64, "1", "token-max"},
+      Routing{"top8", 256, "8", "token-max"},     Routing{"top8", 512, "8", "token-max"}};
+  std::vector<PointSpec> points;
+  for (const std::int64_t tokens : {1024, 4096, 16384}) {
+    for (const Routing& routing : routings) {
+      points.push_back(route_point("route", tokens, routing));
+    }
+    for (const Routing& routing : {routings[1], routings[3], routings[8]}) {
+      PointSpec gate = route_point("gate", tokens, routing);
+      constexpr std::int64_t hidden = 4096;
+      gate.params["hidden"] = hidden;
+      gate.params["dtype"] = "bf16";
+      gate.bytes += bf16 * static_cast<double>((tokens + routing.experts) * hidden);
+      gate.flops = 2 * static_cast<double>(tokens * routing.experts * hidden);
+      gate.held_bytes += 512e6;
+      points.push_back(gate);
+    }
+  }
+  return points;
+}
+
+PointSpec row_point(const char* op, std::int64_t tokens, std::int64_t hidden, std::int64_t k,
+                    std::int64_t experts) {
+  PointSpec spec;
+  spec.op = op;
+  // At a capacity factor of k there are k slots for each token, padding included.
+  const std::int64_t rows = experts * ((k * tokens + experts - 1) / experts);
+  const std::int64_t bytes = 2 * hidden * (tokens + rows);
+  spec.params = {{"dtype", "bf16"},
+                 {"router", fmt::format("top{}", k)},
+                 {"capacity_factor", std::to_string(k)},
+                 {"tokens", tokens},
+                 {"hidden", hidden},
+                 {"experts", experts},
+                 {"rows", rows},
+                 {"bytes", bytes}};
+  spec.bytes = static_cast<double>(bytes);
+  spec.held_bytes = spec.bytes + 512e6;
+  return spec;
+}
+
+std::vector<PointSpec> row_points(int) {
+  struct Width {
+    std::int64_t hidden, k, experts;
+  };
+  constexpr std::array widths{Width{4096, 1, 8}, Width{4096, 2, 8}, Width{4096, 2, 64},
+                              Width{2048, 8, 64}, Width{7168, 8, 256}};
+  std::vector<PointSpec> points;
+  for (const std::int64_t tokens : {256, 1024, 4096, 8192, 16384}) {
+    for (const Width& width : widths) {
+      for (const char* op : {"permute", "combine"}) {
+        points.push_back(row_point(op, tokens, width.hidden, width.k, width.experts));
+      }
+    }
+  }
+  return points;
+}
+
 PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int64_t bytes) {
   PointSpec spec;
   spec.op = op;
@@ -118,6 +203,16 @@ const std::vector<Suite>& all_suites() {
        {"memory"},
        1,
        memory_points},
+      {"exchange",
+       "permute and combine of this project: rows of tokens into experts' slots and back",
+       {"permute", "combine"},
+       1,
+       row_points},
+      {"routing",
+       "this project's router kernels: gate, choices, capacity, fill-in, rectification",
+       {},
+       1,
+       routing_points},
       {"collectives",
        "NCCL all-to-all (equal and uneven), all-reduce, all-gather, reduce-scatter",
        {"all-to-all", "all-reduce", "all-gather", "reduce-scatter"},

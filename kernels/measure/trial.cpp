@@ -39,6 +39,7 @@ class Trial {
     point.params = spec_.params;
     point.suite = suite;
     point.timer = workload_->timer();
+    point.synthetic = workload_->synthetic();
     point.verify = verify();
     if (!point.valid()) return point;
     const bool settled = warm_up();

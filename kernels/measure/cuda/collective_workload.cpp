@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/measure/cuda/nccl.hpp"
+#include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/measure/suites.hpp"
+
+namespace moesim::kernels::measure::cuda {
+namespace {
+
+// Chunk `chunk` of rank `rank` begins with this salt, so that a swapped chunk shows.
+std::uint32_t salt_of(int rank, int chunk) {
+  return static_cast<std::uint32_t>(rank * 7919 + chunk * 104729);
+}
+
+// One exchange of the group. Data movements are verified word by word, against patterns that name
+// rank, chunk and offset; reductions of bf16 by sums of small whole numbers, which are exact.
+class Exchange : public Workload {
+ public:
+  Exchange(Context& context, const PointSpec& spec)
+      : context_(context),
+        op_(spec.op),
+        ranks_(context.group.size()),
+        rank_(context.group.rank()),
+        bytes_(spec.params.at("bytes").get<std::size_t>()) {
+    const bool uneven = spec.params.at("pattern") == "uneven";
+    const auto total = static_cast<std::int64_t>(bytes_);
+    for (int peer = 0; peer < ranks_; ++peer) {
+      const std::int64_t equal = total / ranks_;
+      sent_.push_back(uneven ? uneven_row(ranks_, rank_, total)[at(peer)] : equal);
+      received_.push_back(uneven ? uneven_row(ranks_, peer, total)[at(rank_)] : equal);
+    }
+    uneven_ = uneven;
+    const auto in = static_cast<std::size_t>(
+        std::accumulate(received_.begin(), received_.end(), std::int64_t{0}));
+    from_ = DeviceBuffer<std::uint8_t>(bytes_);
+    to_ = DeviceBuffer<std::uint8_t>(std::max(in, bytes_));
+    wrong_ = DeviceBuffer<unsigned long long>(1);
+  }
+
+  std::string verify() override {
+    return translated([this] { return reduces() ? verify_sums() : verify_moves(); });
+  }
+
+  Run cold() override {
+    return translated([this] {
+      // All ranks have queued theirs before any is released.
+      return context_.timer->cold([this] { launch(); }, [this] { context_.group.barrier(); });
+    });
+  }
+  double hot(std::size_t) override { throw NotMeasurable("exchanges have no hot figure"); }
+  bool has_hot() const override { return false; }
+  std::string timer() const override { return "cuda-events"; }
+  bool synthetic() const override { return context_.shared_gpu; }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  bool reduces() const { return op_ == "all-reduce" || op_ == "reduce-scatter"; }
+  cudaStream_t stream() const { return context_.timer->stream(); }
+
+  void launch() {
+    NcclCommunicator& nccl = *context_.nccl;
+    if (op_ == "all-reduce") return nccl.all_reduce(from_.data(), to_.data(), bytes_, stream());
+    if (op_ == "all-gather") return nccl.all_gather(from_.data(), to_.data(), bytes_, stream());
+    if (op_ == "reduce-scatter") {
+      return nccl.reduce_scatter(from_.data(), to_.data(), bytes_, stream());
+    }
+    if (!uneven_) return nccl.all_to_all(from_.data(), to_.data(), bytes_, stream());
+    nccl.all_to_all(from_.data(), sent_, to_.data(), received_, stream());
+  }
+
+  void run_poisoned() {
+    MOESIM_CUDA(cudaMemsetAsync(to_.data(), 0xff, to_.size(), stream()));
+    MOESIM_CUDA(cudaMemsetAsync(wrong_.data(), 0, sizeof(unsigned long long), stream()));
+    launch();
+  }
+
+  static std::uint32_t* words(DeviceBuffer<std::uint8_t>& buffer, std::int64_t offset) {
+    return reinterpret_cast<std::uint32_t*>(buffer.data() + offset);
+  }
+
+  std::string verify_moves() {
+    const bool gathers = op_ == "all-gather";
+    std::int64_t offset = 0;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      const std::int64_t size = sent_[at(peer)];
+      if (gathers && peer > 0) break;  // one chunk, the same for all
+      launch_pattern(words(from_, offset), static_cast<std::size_t>(size / 4),
+                     static_cast<std::uint32_t>(rank_), salt_of(rank_, gathers ? 0 : peer),
+                     stream());
+      offset += size;
+    }
+    run_poisoned();
+    offset = 0;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      const std::int64_t size = received_[at(peer)];
+      launch_compare_pattern(words(to_, offset), static_cast<std::size_t>(size / 4),
+                             static_cast<std::uint32_t>(peer), salt_of(peer, gathers ? 0 : rank_),
+                             wrong_.data(), stream());
+      offset += size;
+    }
+    MOESIM_CUDA(cudaStreamSynchronize(stream()));
+    const unsigned long long wrong = download(wrong_.data(), 1)[0];
+    return wrong == 0 ? "" : fmt::format("{} of {} words are wrong", wrong, offset / 4);
+  }
+
+  // Element e of rank r is (r + e) % 4: the sums over ranks are whole numbers that bf16 holds.
+  std::string verify_sums() {
+    constexpr std::size_t period = 4;
+    const std::size_t elements = bytes_ / 2;
+    std::vector<std::uint16_t> mine(elements);
+    for (std::size_t element = 0; element < elements; ++element) {
+      constexpr std::uint16_t bits[period] = {0x0000, 0x3f80, 0x4000, 0x4040};  // 0, 1, 2, 3
+      mine[element] = bits[(element + at(rank_)) % period];
+    }
+    MOESIM_CUDA(cudaMemcpy(from_.data(), mine.data(), bytes_, cudaMemcpyHostToDevice));
+    run_poisoned();
+    MOESIM_CUDA(cudaStreamSynchronize(stream()));
+    const std::size_t own = op_ == "all-reduce" ? elements : elements / at(ranks_);
+    const std::size_t first = op_ == "all-reduce" ? 0 : own * at(rank_);
+    const auto got = download(reinterpret_cast<const std::uint16_t*>(to_.data()), own);
+    for (std::size_t element = 0; element < own; ++element) {
+      double wanted = 0;
+      for (int rank = 0; rank < ranks_; ++rank) {
+        wanted += static_cast<double>((first + element + at(rank)) % period);
+      }
+      // Beyond 256 a sum of bf16 is rounded, more than once on the way.
+      if (!close(bf16_value(got[element]), wanted, 0)) {
+        return fmt::format("element {} is {}, expected {}", first + element,
+                           bf16_value(got[element]), wanted);
+      }
+    }
+    return "";
+  }
+
+  Context& context_;
+  std::string op_;
+  int ranks_;
+  int rank_;
+  std::size_t bytes_;
+  bool uneven_ = false;
+  std::vector<std::int64_t> sent_;      // bytes to each rank
+  std::vector<std::int64_t> received_;  // bytes from each rank
+  DeviceBuffer<std::uint8_t> from_, to_;
+  DeviceBuffer<unsigned long long> wrong_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> collective_workload(Context& context, const PointSpec& spec,
+                                              std::uint64_t) {
+  if (!context.nccl) throw NotMeasurable(context.nccl_trouble);
+  return std::make_unique<Exchange>(context, spec);
+}
+
+}  // namespace moesim::kernels::measure::cuda

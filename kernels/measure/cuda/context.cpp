@@ -1,0 +1,143 @@
+#include "kernels/measure/cuda/context.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "kernels/measure/cuda/nccl.hpp"
+#include "sim/base/error.hpp"
+
+namespace moesim::kernels::measure::cuda {
+namespace {
+
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what cuBLAS asks for on Hopper
+
+std::string version_text(int version) {  // 13000 -> "13.0"
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int byte = 0; byte < 16; ++byte) {
+    if (byte == 4 || byte == 6 || byte == 8 || byte == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[byte]));
+  }
+  return text;
+}
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, which, index) == cudaSuccess ? value : 0;
+}
+
+// Dense bf16 tensor-core FLOPs per SM and cycle, from the vendor's architecture whitepapers; 0:
+// not known.
+double flops_per_cycle(int major, int minor) {
+  if (major == 8 && minor == 0) return 2048;
+  if (major == 8) return 1024;
+  if (major == 9) return 4096;
+  if (major == 10) return 8192;
+  return 0;
+}
+
+DeviceFacts read_facts(int index) {
+  cudaDeviceProp properties{};
+  MOESIM_CUDA(cudaGetDeviceProperties(&properties, index));
+  DeviceFacts facts;
+  facts.name = properties.name;
+  facts.uuid = uuid_text(properties.uuid);
+  facts.compute_major = properties.major;
+  facts.compute_minor = properties.minor;
+  facts.sms = properties.multiProcessorCount;
+  facts.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  facts.l2_bytes = properties.l2CacheSize;
+  // Double data rate; kHz and bits.
+  facts.memory_bytes_per_second = 2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate, index) *
+                                  attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8;
+  facts.peak_bf16_flops = flops_per_cycle(properties.major, properties.minor) *
+                          properties.multiProcessorCount * 1e3 *
+                          attribute(cudaDevAttrClockRate, index);
+  int count = 1;
+  MOESIM_CUDA(cudaGetDeviceCount(&count));
+  facts.gpus_in_node = count;
+  return facts;
+}
+
+Versions read_versions(cublasHandle_t cublas) {
+  Versions versions;
+  int number = 0;
+  if (cudaDriverGetVersion(&number) == cudaSuccess) versions.driver = version_text(number);
+  if (cudaRuntimeGetVersion(&number) == cudaSuccess) versions.cuda_runtime = version_text(number);
+  if (cublasGetVersion(cublas, &number) == CUBLAS_STATUS_SUCCESS) {
+    versions.cublas = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+  }
+  return versions;
+}
+
+std::string host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+void check_cublas(cublasStatus_t status, const char* expression) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    throw CudaError(fmt::format("{}: {}", expression, cublasGetStatusString(status)),
+                    cudaErrorMemoryAllocation);
+  }
+  throw CudaError(fmt::format("{} failed: {}", expression, cublasGetStatusString(status)),
+                  cudaErrorUnknown);
+}
+
+Context::Context(int device, Group& members) : index(device), group(members) {
+  MOESIM_CUDA(cudaSetDevice(index));
+  facts = read_facts(index);
+  timer = std::make_unique<StreamTimer>(facts.l2_bytes, static_cast<int>(facts.sms));
+  MOESIM_CUBLAS(cublasCreate(&cublas));
+  workspace = DeviceBuffer<std::uint8_t>(workspace_bytes);
+  MOESIM_CUBLAS(cublasSetStream(cublas, timer->stream()));
+  MOESIM_CUBLAS(cublasSetWorkspace(cublas, workspace.data(), workspace.size()));
+  versions = read_versions(cublas);
+  if (group.size() == 1) return;
+  const std::vector<std::string> uuids = group.all_gather(facts.uuid);
+  shared_gpu = std::set<std::string>(uuids.begin(), uuids.end()).size() < uuids.size();
+  const std::vector<std::string> hosts = group.all_gather(host());
+  facts.gpus_in_node = static_cast<int>(std::count(hosts.begin(), hosts.end(), host()));
+  nccl = NcclCommunicator::join(group, nccl_trouble);
+  if (nccl) versions.nccl = nccl->version();
+}
+
+Context::~Context() {
+  nccl.reset();
+  if (cublas != nullptr) cublasDestroy(cublas);
+}
+
+std::size_t rotation(const Context& context, double bytes_of_one) {
+  std::size_t free_bytes = 0, total = 0;
+  MOESIM_CUDA(cudaMemGetInfo(&free_bytes, &total));
+  const double one = std::max(bytes_of_one, 256.0);
+  const double wanted = std::ceil(2.0 * static_cast<double>(context.facts.l2_bytes) / one) + 1;
+  const double fitting = std::floor(0.8 * static_cast<double>(free_bytes) / one);
+  // More than a few hundred small buffers change nothing but the time to fill them.
+  return static_cast<std::size_t>(std::clamp(std::min(wanted, fitting), 1.0, 256.0));
+}
+
+void rethrow(const CudaError& error) {
+  if (error.code() == cudaErrorMemoryAllocation) {
+    std::size_t free_bytes = 0, total = 0;
+    cudaGetLastError();  // an allocation that failed is no failure of the device
+    cudaMemGetInfo(&free_bytes, &total);
+    throw OutOfDeviceMemory(fmt::format("out of device memory: {} MiB of {} are free ({})",
+                                        free_bytes >> 20U, total >> 20U, error.what()));
+  }
+  throw Error(fmt::format("{}: the device cannot go on in this process; run again with --resume",
+                          error.what()));
+}
+
+}  // namespace moesim::kernels::measure::cuda

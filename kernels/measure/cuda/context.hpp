@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cublas_v2.h>
+
+#include <memory>
+
+#include "kernels/measure/cuda/stream_timer.hpp"
+#include "kernels/measure/group.hpp"
+
+namespace moesim::kernels::measure::cuda {
+
+void check_cublas(cublasStatus_t status, const char* expression);
+#define MOESIM_CUBLAS(expression) \
+  ::moesim::kernels::measure::cuda::check_cublas((expression), #expression)
+
+class NcclCommunicator;
+
+// What the workloads of one device share.
+struct Context {
+  Context(int index, Group& group);
+  ~Context();
+  Context(const Context&) = delete;  // it owns handles
+  Context& operator=(const Context&) = delete;
+
+  int index;
+  Group& group;
+  DeviceFacts facts;
+  Versions versions;
+  std::unique_ptr<StreamTimer> timer;
+  cublasHandle_t cublas = nullptr;
+  DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
+  std::unique_ptr<NcclCommunicator> nccl;  // of groups of several ranks, if NCCL is there
+  std::string nccl_trouble;                // why it is not
+  bool shared_gpu = false;                 // two ranks of the group are on one GPU
+};
+
+// How many copies of a workload's buffers: as many as pass twice the L2 together, at most what
+// memory allows; at least one.
+std::size_t rotation(const Context& context, double bytes_of_one);
+
+// Calls `work`; a CudaError becomes OutOfDeviceMemory or an Error that says the device failed.
+template <typename Work>
+auto translated(const Work& work) -> decltype(work());
+[[noreturn]] void rethrow(const CudaError& error);
+
+template <typename Work>
+auto translated(const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const CudaError& error) {
+    rethrow(error);
+  }
+}
+
+}  // namespace moesim::kernels::measure::cuda

@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/measure/machine.hpp"
+#include "sim/base/error.hpp"
+
+namespace moesim::kernels::measure {
+namespace {
+
+using cuda::Context;
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(int index, Group& group)
+      : context_(cuda::translated([&] { return std::make_unique<Context>(index, group); })) {}
+
+  DeviceFacts facts() const override { return context_->facts; }
+  Versions versions() const override { return context_->versions; }
+  double now_s() const override {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+  std::unique_ptr<Workload> prepare(const PointSpec& spec, std::uint64_t seed) override {
+    return cuda::translated([&]() -> std::unique_ptr<Workload> {
+      if (spec.op == "gemm") return cuda::gemm_workload(*context_, spec, seed);
+      if (spec.op == "memory") return cuda::memory_workload(*context_, spec, seed);
+      if (spec.op == "route" || spec.op == "gate") {
+        return cuda::routing_workload(*context_, spec, seed);
+      }
+      if (spec.op == "permute" || spec.op == "combine") {
+        return cuda::row_workload(*context_, spec, seed);
+      }
+      if (spec.collective) return cuda::collective_workload(*context_, spec, seed);
+      throw NotMeasurable(fmt::format("no kernel for {} in this build", spec.op));
+    });
+  }
+
+ private:
+  std::unique_ptr<Context> context_;
+};
+
+class CudaMachine : public Machine {
+ public:
+  explicit CudaMachine(int gpus) : gpus_(gpus) {}
+  int gpus() const override { return gpus_; }
+  std::unique_ptr<Device> open(int index, Group& group) override {
+    return std::make_unique<CudaDevice>(index, group);
+  }
+
+ private:
+  int gpus_;
+};
+
+// What a user can do about a device that is not there.
+std::string advice(cudaError_t code) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (code == cudaErrorInsufficientDriver && driver == 0) {
+    return "no NVIDIA driver is loaded on this machine: install one, or run in a container that "
+           "was started with its GPUs (--gpus all)";
+  }
+  if (code == cudaErrorInsufficientDriver) {
+    return fmt::format(
+        "the driver is too old: it knows CUDA {}.{}, this build needs {}.{}: update "
+        "the driver, or build with an older toolkit",
+        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  }
+  if (code == cudaErrorNoDevice) {
+    return "the driver shows no GPU: is CUDA_VISIBLE_DEVICES right?";
+  }
+  return fmt::format("{}: {}", cudaGetErrorName(code), cudaGetErrorString(code));
+}
+
+}  // namespace
+
+std::unique_ptr<Machine> open_machine() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess || count == 0) {
+    throw Error(fmt::format("nothing to measure with: {}; --list and --dry-run work here, and the "
+                            "shipped profiles (moesim simulate --profile) need no GPU",
+                            advice(code == cudaSuccess ? cudaErrorNoDevice : code)),
+                ExitCode::missing_hardware);
+  }
+  return std::make_unique<CudaMachine>(count);
+}
+
+}  // namespace moesim::kernels::measure

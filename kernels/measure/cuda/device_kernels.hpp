@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct CUstream_st;
+
+// Small kernels of the measuring itself, and the memory-bound ones that a profile prices. Pointers
+// are the device's; nothing waits; each throws CudaError when a launch is refused.
+namespace moesim::kernels::measure::cuda {
+
+using Stream = CUstream_st*;
+
+// Holds the stream until *flag (mapped host memory) is at least `ticket`, or for `patience_ns`:
+// what is queued behind then runs without gaps of the host.
+void launch_hold(const volatile std::uint32_t* flag, std::uint32_t ticket,
+                 std::uint64_t patience_ns, Stream stream);
+
+// One SM's clock counter and the wall clock, by SM number: two of them tell each SM's frequency.
+struct SmClock {
+  std::uint64_t cycles;
+  std::uint64_t nanoseconds;
+};
+// `out` [most_sms], entries of SMs that ran no block stay as they were.
+constexpr int most_sms = 512;
+void launch_clocks(SmClock* out, int sms, Stream stream);
+
+// bf16 in (-scale, scale), never zeros: a counter-based hash of (seed, index).
+void launch_random_bf16(std::uint16_t* out, std::size_t count, std::uint64_t seed, float scale,
+                        Stream stream);
+void launch_random_floats(float* out, std::size_t count, std::uint64_t seed, Stream stream);
+// Words that name their rank and offset: rank << 24 | (offset + salt) & 0xffffff.
+void launch_pattern(std::uint32_t* out, std::size_t words, std::uint32_t rank, std::uint32_t salt,
+                    Stream stream);
+// Adds to *wrong the number of words that differ from launch_pattern's.
+void launch_compare_pattern(const std::uint32_t* in, std::size_t words, std::uint32_t rank,
+                            std::uint32_t salt, unsigned long long* wrong, Stream stream);
+
+// 16-byte copies; `bytes` a multiple of 16.
+void launch_copy(const void* from, void* to, std::size_t bytes, Stream stream);
+// out = silu(a) b, bf16; `count` a multiple of 8.
+void launch_silu_mul(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* out,
+                     std::size_t count, Stream stream);
+// RMSNorm of each row, bf16, gain 1; `columns` a multiple of 8, at most 16,384.
+void launch_rms_norm(const std::uint16_t* in, std::uint16_t* out, int rows, int columns,
+                     Stream stream);
+constexpr float rms_epsilon = 1e-5F;
+
+}  // namespace moesim::kernels::measure::cuda

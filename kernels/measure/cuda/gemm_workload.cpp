@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/measure/cuda/workloads.hpp"
+#include "sim/base/random.hpp"
+
+namespace moesim::kernels::measure::cuda {
+namespace {
+
+constexpr int checked_elements = 64;
+
+// Y[m, n] = X[m, k] W[n, k]^T, all row-major bf16, sums in fp32: what a framework's linear layer
+// asks of cuBLAS.
+class Gemm : public RotatedWorkload {
+ public:
+  Gemm(Context& context, const PointSpec& spec, std::uint64_t seed)
+      : RotatedWorkload(context, rotation(context, spec.bytes)),
+        m_(spec.params.at("m")),
+        n_(spec.params.at("n")),
+        k_(spec.params.at("k")),
+        seed_(seed),
+        x_(copies_ * m_ * k_),
+        w_(copies_ * n_ * k_),
+        y_(copies_ * m_ * n_) {
+    launch_random_bf16(x_.data(), x_.size(), seed, 1, stream());
+    launch_random_bf16(w_.data(), w_.size(), seed + 1, 1, stream());
+    MOESIM_CUDA(cudaStreamSynchronize(stream()));
+  }
+
+ protected:
+  void launch(std::size_t copy) override {
+    const float one = 1, zero = 0;
+    // cuBLAS is column-major: Y^T = W X^T.
+    MOESIM_CUBLAS(cublasGemmEx(context_.cublas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(n_),
+                               static_cast<int>(m_), static_cast<int>(k_), &one,
+                               w_.data() + copy * n_ * k_, CUDA_R_16BF, static_cast<int>(k_),
+                               x_.data() + copy * m_ * k_, CUDA_R_16BF, static_cast<int>(k_), &zero,
+                               y_.data() + copy * m_ * n_, CUDA_R_16BF, static_cast<int>(n_),
+                               CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  }
+  void poison() override {
+    MOESIM_CUDA(cudaMemsetAsync(y_.data(), 0xff, y_.size() * 2, stream()));
+    MOESIM_CUDA(cudaStreamSynchronize(stream()));
+  }
+  std::string check() override {
+    Stream_ stream({seed_, Purpose::measurement, 1});
+    for (int element = 0; element < checked_elements; ++element) {
+      const auto row = static_cast<std::size_t>(stream.uniform() * static_cast<double>(m_));
+      const auto column = static_cast<std::size_t>(stream.uniform() * static_cast<double>(n_));
+      const auto x = download(x_.data() + row * k_, k_);
+      const auto w = download(w_.data() + column * k_, k_);
+      double sum = 0, size = 0;
+      for (std::size_t at = 0; at < k_; ++at) {
+        const double product = bf16_value(x[at]) * bf16_value(w[at]);
+        sum += product;
+        size += std::abs(product);
+      }
+      const double got = bf16_value(download(y_.data() + row * n_ + column, 1)[0]);
+      // fp32 sums err by some units of their last place of the sum of magnitudes.
+      if (!close(got, sum, size * 0x1p-18)) {
+        return fmt::format("element [{}, {}] is {}, expected {}", row, column, got, sum);
+      }
+    }
+    return "";
+  }
+
+ private:
+  using Stream_ = ::moesim::Stream;
+  std::size_t m_, n_, k_;
+  std::uint64_t seed_;
+  DeviceBuffer<std::uint16_t> x_, w_, y_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
+                                        std::uint64_t seed) {
+  return std::make_unique<Gemm>(context, spec, seed);
+}
+
+}  // namespace moesim::kernels::measure::cuda

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/measure/cuda/device_kernels.hpp"
+#include "kernels/measure/group.hpp"
+
+namespace moesim::kernels::measure::cuda {
+
+// The ranks' NCCL communicator on the current device. The library is loaded when it is first asked
+// for, so that a program without it still starts and says what is missing.
+class NcclCommunicator {
+ public:
+  // Collective. Null if a rank has no NCCL, or this build none, or the ranks cannot be joined;
+  // `trouble` then says why, on all ranks.
+  static std::unique_ptr<NcclCommunicator> join(Group& group, std::string& trouble);
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;  // it owns a communicator
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  std::string version() const;  // "2.28.3"
+  // Each rank's buffer is nccl-tests' size column, in bytes; elements are bf16. All queue on the
+  // stream. Throw Error with NCCL's words and its rank.
+  void all_to_all(const void* from, void* to, std::size_t bytes, Stream stream);
+  void all_to_all(const void* from, const std::vector<std::int64_t>& sent, void* to,
+                  const std::vector<std::int64_t>& received, Stream stream);
+  void all_reduce(const void* from, void* to, std::size_t bytes, Stream stream);
+  void all_gather(const void* from, void* to, std::size_t bytes, Stream stream);
+  void reduce_scatter(const void* from, void* to, std::size_t bytes, Stream stream);
+
+ private:
+  struct State;
+  explicit NcclCommunicator(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace moesim::kernels::measure::cuda

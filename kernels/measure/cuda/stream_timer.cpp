@@ -1,0 +1,116 @@
+#include "kernels/measure/cuda/stream_timer.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/base/statistics.hpp"
+
+namespace moesim::kernels::measure::cuda {
+namespace {
+
+constexpr std::uint64_t hold_patience_ns = 2'000'000'000;  // then the stream frees itself
+
+}  // namespace
+
+StreamTimer::StreamTimer(std::int64_t l2_bytes, int sms)
+    : sms_(sms),
+      // Twice the L2: what was in it is gone even if replacement is not least-recently-used.
+      flushed_(static_cast<std::size_t>(std::max<std::int64_t>(2 * l2_bytes, 1 << 20))),
+      clocks_(2 * most_sms) {
+  MOESIM_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  MOESIM_CUDA(cudaEventCreate(&start_));
+  MOESIM_CUDA(cudaEventCreate(&stop_));
+  MOESIM_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&flag_), sizeof *flag_, cudaHostAllocMapped));
+  *flag_ = 0;
+  MOESIM_CUDA(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_flag_), flag_, 0));
+}
+
+StreamTimer::~StreamTimer() {
+  forget();
+  cudaFreeHost(flag_);
+  cudaEventDestroy(stop_);
+  cudaEventDestroy(start_);
+  cudaStreamDestroy(stream_);
+}
+
+void StreamTimer::forget() {
+  if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+  graph_ = nullptr;
+  graph_calls_ = 0;
+}
+
+void StreamTimer::flush() {
+  MOESIM_CUDA(cudaMemsetAsync(flushed_.data(), static_cast<int>(ticket_ & 0xffU), flushed_.size(),
+                              stream_));
+}
+
+Run StreamTimer::cold(const std::function<void()>& work,
+                      const std::function<void()>& before_release) {
+  ++ticket_;
+  MOESIM_CUDA(cudaMemsetAsync(clocks_.data(), 0, clocks_.size() * sizeof(SmClock), stream_));
+  launch_clocks(clocks_.data(), sms_, stream_);
+  flush();
+  launch_hold(device_flag_, ticket_, hold_patience_ns, stream_);
+  try {
+    MOESIM_CUDA(cudaEventRecord(start_, stream_));
+    work();
+    MOESIM_CUDA(cudaEventRecord(stop_, stream_));
+    launch_clocks(clocks_.data() + most_sms, sms_, stream_);
+    if (before_release) before_release();
+  } catch (...) {
+    *static_cast<volatile std::uint32_t*>(flag_) = ticket_;
+    throw;
+  }
+  *static_cast<volatile std::uint32_t*>(flag_) = ticket_;
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  float milliseconds = 0;
+  MOESIM_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
+  return {1e3 * static_cast<double>(milliseconds), clock_mhz()};
+}
+
+double StreamTimer::clock_mhz() {
+  std::vector<SmClock> read(2 * most_sms);
+  MOESIM_CUDA(cudaMemcpy(read.data(), clocks_.data(), read.size() * sizeof(SmClock),
+                         cudaMemcpyDeviceToHost));
+  std::vector<double> each;
+  for (std::size_t sm = 0; sm < most_sms; ++sm) {
+    const SmClock& before = read[sm];
+    const SmClock& after = read[sm + most_sms];
+    if (before.nanoseconds == 0 || after.nanoseconds <= before.nanoseconds) continue;
+    each.push_back(1e3 * static_cast<double>(after.cycles - before.cycles) /
+                   static_cast<double>(after.nanoseconds - before.nanoseconds));
+  }
+  return each.empty() ? 0 : median(each);
+}
+
+double StreamTimer::hot(std::size_t calls, const std::function<void(std::size_t)>& work) {
+  if (graph_ == nullptr || graph_calls_ != calls) {
+    forget();
+    cudaGraph_t captured = nullptr;
+    MOESIM_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    try {
+      for (std::size_t call = 0; call < calls; ++call) work(call);
+    } catch (...) {
+      cudaStreamEndCapture(stream_, &captured);
+      if (captured != nullptr) cudaGraphDestroy(captured);
+      throw;
+    }
+    MOESIM_CUDA(cudaStreamEndCapture(stream_, &captured));
+    const cudaError_t built = cudaGraphInstantiate(&graph_, captured, 0);
+    cudaGraphDestroy(captured);
+    check_cuda(built, "cudaGraphInstantiate");
+    graph_calls_ = calls;
+  }
+  ++ticket_;
+  launch_hold(device_flag_, ticket_, hold_patience_ns, stream_);
+  MOESIM_CUDA(cudaEventRecord(start_, stream_));
+  MOESIM_CUDA(cudaGraphLaunch(graph_, stream_));
+  MOESIM_CUDA(cudaEventRecord(stop_, stream_));
+  *static_cast<volatile std::uint32_t*>(flag_) = ticket_;
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  float milliseconds = 0;
+  MOESIM_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
+  return 1e3 * static_cast<double>(milliseconds);
+}
+
+}  // namespace moesim::kernels::measure::cuda

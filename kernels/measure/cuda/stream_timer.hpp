@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "kernels/base/device_buffer.hpp"
+#include "kernels/measure/cuda/device_kernels.hpp"
+#include "kernels/measure/device.hpp"
+
+namespace moesim::kernels::measure::cuda {
+
+// Times work on one stream of the current device.
+class StreamTimer {
+ public:
+  // `l2_bytes` and `sms` of the device.
+  StreamTimer(std::int64_t l2_bytes, int sms);
+  ~StreamTimer();
+  StreamTimer(const StreamTimer&) = delete;  // it owns a stream and events
+  StreamTimer& operator=(const StreamTimer&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  // The L2 flushed, the stream held until all is queued, events around the work, SM clocks read
+  // around both. `before_release`, if given, is called when all is queued: ranks meet in it.
+  Run cold(const std::function<void()>& work, const std::function<void()>& before_release = {});
+  // One launch of a CUDA graph of `calls` calls of `work` (told which one it is), in microseconds.
+  // The graph of the last `calls` is kept until forget().
+  double hot(std::size_t calls, const std::function<void(std::size_t)>& work);
+  void forget();
+
+ private:
+  void flush();
+  double clock_mhz();
+
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+  std::uint32_t* flag_ = nullptr;         // mapped host memory
+  std::uint32_t* device_flag_ = nullptr;  // the same, as the device sees it
+  std::uint32_t ticket_ = 0;
+  int sms_;
+  DeviceBuffer<std::uint8_t> flushed_;
+  DeviceBuffer<SmClock> clocks_;  // [2, most_sms]: before and after
+  cudaGraphExec_t graph_ = nullptr;
+  std::size_t graph_calls_ = 0;
+};
+
+}  // namespace moesim::kernels::measure::cuda

@@ -17,3 +17,8 @@ foreach(header IN ITEMS Random123/philox.h valijson/validator.hpp)
                         "(tools/quickstart does)")
   endif()
 endforeach()
+
+# Optional: the oracle of the network's tests.
+find_path(SIMGRID_HEADER simgrid/s4u.hpp)
+find_library(SIMGRID_LIBRARY simgrid)
+mark_as_advanced(SIMGRID_HEADER SIMGRID_LIBRARY)

@@ -55,18 +55,26 @@ struct Columns {
   std::size_t size;
 };
 
+// What a member sends over one of its ports. Messages are counted by the sign of their negative.
+struct Sent {
+  std::int64_t bytes = 0;
+  std::int64_t messages = 0;
+};
+
 // The two loops in which the fast network spends its time: no branches, no calls, so that they run
 // on vectors; every entry by itself, so that the width of the vectors changes no bit.
-[[gnu::always_inline]] inline std::int64_t enter_body(const Columns& columns, double time) {
+[[gnu::always_inline]] inline Sent enter_body(const Columns& columns, double time) {
   const std::int64_t* __restrict row = columns.row;
   std::int64_t* __restrict bytes = columns.bytes;
   double* __restrict messages = columns.messages;
   const double* __restrict latency = columns.latency;
   const double* __restrict per_byte = columns.per_byte;
   double* __restrict done = columns.done;
-  std::int64_t sum = 0;
-  for (std::size_t at = 0; at < columns.size; ++at) {
-    sum += row[at];
+  const std::size_t size = columns.size;
+  Sent sent;
+  for (std::size_t at = 0; at < size; ++at) {
+    sent.bytes += row[at];
+    sent.messages += static_cast<std::int64_t>(static_cast<std::uint64_t>(-row[at]) >> 63);
     bytes[at] += row[at];
     messages[at] += as_double(row[at]) > 0 ? 1.0 : 0.0;
     const double amount = as_double(bytes[at]);
@@ -74,7 +82,7 @@ struct Columns {
     const double later = done[at] < candidate ? candidate : done[at];
     done[at] = amount > 0 ? later : done[at];
   }
-  return sum;
+  return sent;
 }
 
 [[gnu::always_inline]] inline void settle_body(const Columns& columns, double own_start,
@@ -86,7 +94,8 @@ struct Columns {
   const double* __restrict done = columns.done;
   double* __restrict through = columns.through;
   double* __restrict end = columns.end;
-  for (std::size_t at = 0; at < columns.size; ++at) {
+  const std::size_t size = columns.size;
+  for (std::size_t at = 0; at < size; ++at) {
     const double amount = as_double(row[at]);
     const double start = own_start + latency[at];
     const double shared = start + amount * (messages[at] * per_byte[at]);
@@ -100,18 +109,18 @@ struct Columns {
   }
 }
 
-std::int64_t enter_plain(const Columns& columns, double time) { return enter_body(columns, time); }
+Sent enter_plain(const Columns& columns, double time) { return enter_body(columns, time); }
 void settle_plain(const Columns& columns, double start, double end, double cost) {
   settle_body(columns, start, end, cost);
 }
 
 struct Kernels {
-  std::int64_t (*enter)(const Columns&, double) = enter_plain;
+  Sent (*enter)(const Columns&, double) = enter_plain;
   void (*settle)(const Columns&, double, double, double) = settle_plain;
 };
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] std::int64_t enter_avx2(const Columns& columns, double time) {
+[[gnu::target("avx2")]] Sent enter_avx2(const Columns& columns, double time) {
   return enter_body(columns, time);
 }
 [[gnu::target("avx2")]] void settle_avx2(const Columns& columns, double start, double end,
@@ -201,8 +210,8 @@ void PortClock::Inbound::reset(const std::vector<Port>& down, std::span<const in
   }
 }
 
-std::int64_t PortClock::Inbound::enter(double time, const std::int64_t* row, std::size_t begin,
-                                       std::size_t last) {
+void PortClock::Inbound::enter(Outbound& from, const std::int64_t* row, std::size_t begin,
+                               std::size_t last) {
   const Columns columns{row + begin,
                         bytes.data() + begin,
                         messages.data() + begin,
@@ -212,7 +221,9 @@ std::int64_t PortClock::Inbound::enter(double time, const std::int64_t* row, std
                         nullptr,
                         nullptr,
                         last - begin};
-  return kernels().enter(columns, time);
+  const Sent sent = kernels().enter(columns, from.start);
+  from.bytes += sent.bytes;
+  from.messages += static_cast<double>(sent.messages);
 }
 
 double PortClock::Inbound::settle(const Outbound& from, const std::int64_t* row, std::size_t begin,
@@ -227,12 +238,17 @@ double PortClock::Inbound::settle(const Outbound& from, const std::int64_t* row,
                         end + begin,
                         last - begin};
   kernels().settle(columns, from.start, from.end, from.messages * from.per_byte);
-  // Four chains, as the latest of doubles is not found on vectors.
-  std::array<double, 4> latest{};
-  for (std::size_t member = begin; member < last; ++member) {
-    double& chain = latest[member % 4];
-    chain = chain < through[member] ? through[member] : chain;
+  // Four chains, as compilers do not look for the latest of doubles on vectors.
+  constexpr std::size_t chains = 4;
+  std::array<double, chains> latest{};
+  const double* when = columns.through;
+  std::size_t at = 0;
+  for (; at + chains <= columns.size; at += chains) {
+    for (std::size_t chain = 0; chain < chains; ++chain) {
+      latest[chain] = std::max(latest[chain], when[at + chain]);
+    }
   }
+  for (; at < columns.size; ++at) latest[0] = std::max(latest[0], when[at]);
   return std::max({latest[0], latest[1], latest[2], latest[3]});
 }
 
@@ -258,27 +274,20 @@ void PortClock::send(std::size_t source, const std::int64_t* row, std::size_t me
                      double time) {
   Outbound& inner = from_inner_[source];
   Outbound& outer = from_outer_[source];
-  std::int64_t inside = 0;
-  std::int64_t outside = 0;
   visit(source, members, [&](std::size_t begin, std::size_t end, bool same_domain) {
     if (same_domain) {
-      inside += into_inner_.enter(inner.start, row, begin, end);
+      into_inner_.enter(inner, row, begin, end);
     } else {
-      outside += into_outer_.enter(outer.start, row, begin, end);
+      into_outer_.enter(outer, row, begin, end);
     }
-    std::uint64_t count = 0;  // of those above 0: the sign of the negative
-    for (std::size_t member = begin; member < end; ++member) {
-      count += static_cast<std::uint64_t>(-row[member]) >> 63;
-    }
-    (same_domain ? inner : outer).messages += static_cast<double>(count);
   });
   end_[source] = time;
-  const auto port_end = [&](Outbound& port, double latency, std::int64_t bytes) {
-    port.end = port.start + latency + static_cast<double>(bytes) * port.per_byte;
-    if (bytes > 0) end_[source] = std::max(end_[source], port.end);
+  const auto port_end = [&](Outbound& port, double latency) {
+    port.end = port.start + latency + static_cast<double>(port.bytes) * port.per_byte;
+    if (port.bytes > 0) end_[source] = std::max(end_[source], port.end);
   };
-  port_end(inner, into_inner_.latency[source], inside);
-  port_end(outer, into_outer_.latency[source], outside);
+  port_end(inner, into_inner_.latency[source]);
+  port_end(outer, into_outer_.latency[source]);
 }
 
 void PortClock::settle(std::size_t source, const std::int64_t* row, std::size_t members) {
@@ -306,8 +315,8 @@ void PortClock::finish(std::span<const int> members, const ByteMatrix& bytes,
     const auto time = static_cast<double>((arrival[source] - first).count);
     const Port inner = inner_.up.empty() ? Port{} : inner_.up[rank];
     const Port outer = outer_.up.empty() ? Port{} : outer_.up[rank];
-    from_inner_[source] = {0, time + inner.latency, inner.ps_per_byte, 0};
-    from_outer_[source] = {0, time + outer.latency, outer.ps_per_byte, 0};
+    from_inner_[source] = {0, 0, time + inner.latency, inner.ps_per_byte, 0};
+    from_outer_[source] = {0, 0, time + outer.latency, outer.ps_per_byte, 0};
     send(source, bytes.row(static_cast<int>(source)), count, time);
   }
   for (std::size_t source = 0; source < count; ++source) {

@@ -61,6 +61,7 @@ class PortClock final : public ExchangeClock {
   };
   // One member's ports out, in one plane.
   struct Outbound {
+    std::int64_t bytes = 0;
     double messages = 0;
     double start = 0;  // ps: past the port's latency
     double per_byte = 0;
@@ -74,8 +75,8 @@ class PortClock final : public ExchangeClock {
     std::vector<double> through;  // scratch of settle()
     std::vector<double> done;     // ps from the first arrival; 0: nothing yet
     void reset(const std::vector<Port>& down, std::span<const int> members);
-    // Messages of `row` to the members [begin, end) enter at `time`; returns their sum.
-    std::int64_t enter(double time, const std::int64_t* row, std::size_t begin, std::size_t last);
+    // Messages of `row` to the members [begin, last) enter; they add up at the sender too.
+    void enter(Outbound& from, const std::int64_t* row, std::size_t begin, std::size_t last);
     // The last of those messages to be through, by these ports and by the sender's; each is noted
     // at its receiver too.
     double settle(const Outbound& from, const std::int64_t* row, std::size_t begin,

@@ -26,6 +26,7 @@ struct Groups {
     for (const auto& members : domains.ranks) {
       size = std::gcd(size, static_cast<int>(members.size()));
     }
+    size = std::max(size, 1);
     for (const auto& members : domains.ranks) {
       for (std::size_t local = 0; local < members.size(); ++local) {
         const int rank = members[local];

@@ -172,8 +172,14 @@ BENCHMARK(step_found)->Apply(sizes);
 BENCHMARK(step_folded)->Apply(sizes);
 BENCHMARK(step_balanced)->Apply(sizes);
 BENCHMARK(step_flows)->ArgName("gpus")->Arg(64)->Arg(256)->Unit(benchmark::kMillisecond);
-BENCHMARK(scenarios)->ArgName("threads")->Arg(1)->Arg(2)->Iterations(1)->UseRealTime()->Unit(
-    benchmark::kSecond);
+BENCHMARK(scenarios)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->Iterations(1)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime()
+    ->Unit(benchmark::kSecond);
 
 }  // namespace
 }  // namespace moesim

@@ -25,6 +25,15 @@ class Numbering {
   explicit Numbering(std::size_t most) : most_(most), slots_(64) {}
   // `none` once there are more than `most` colors.
   std::uint32_t operator()(Color color) {
+    if (!colors_.empty() && color == last_) return last_number_;
+    last_number_ = number(color);
+    last_ = color;
+    return last_number_;
+  }
+  std::size_t count() const { return colors_.size(); }
+
+ private:
+  std::uint32_t number(Color color) {
     if (2 * colors_.size() >= slots_.size()) grow();
     for (std::size_t slot = color & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
       if (slots_[slot] == 0) {
@@ -36,9 +45,6 @@ class Numbering {
       if (colors_[slots_[slot] - 1] == color) return slots_[slot] - 1;
     }
   }
-  std::size_t count() const { return colors_.size(); }
-
- private:
   void grow() {
     slots_.assign(2 * slots_.size(), 0);
     for (std::uint32_t number = 0; number < colors_.size(); ++number) {
@@ -49,6 +55,8 @@ class Numbering {
   }
 
   std::size_t most_;
+  Color last_ = 0;
+  std::uint32_t last_number_ = none;
   std::vector<std::uint32_t> slots_;  // number + 1, or 0
   std::vector<Color> colors_;
 };
@@ -60,13 +68,17 @@ class Refinement {
     for (std::size_t link = 0; link < links_.size(); ++link) {
       links_[link] = mix(std::bit_cast<Color>(flows.capacity[link]));
     }
+    own_.reserve(flows.size());
+    for (std::size_t index = 0; index < flows.size(); ++index) {
+      own_.push_back(mix(static_cast<Color>(flows.bytes[index]) ^
+                         mix(static_cast<Color>(flows.entry[index]))));
+    }
   }
 
   Color flow(std::size_t flow) const {
     Color sum = 0;
     for (const std::uint32_t link : flows_.route(flow)) sum += links_[link];
-    return mix(sum ^ mix(static_cast<Color>(flows_.bytes[flow]) ^
-                         mix(static_cast<Color>(flows_.entry[flow]))));
+    return mix(sum ^ own_[flow]);
   }
   const std::vector<Color>& links() const { return links_; }
 
@@ -96,6 +108,7 @@ class Refinement {
   const FlowTable& flows_;
   std::vector<Color> links_;
   std::vector<Color> sums_;
+  std::vector<Color> own_;  // [flow] of bytes and entry
 };
 
 // Colors are hashes: what they say is checked, and the flows of a class on a link counted.
@@ -106,6 +119,7 @@ class Checker {
 
   bool run(const std::vector<std::uint32_t>& first_of_class) {
     if (!check_flows(first_of_class)) return false;
+    if (folding_.classes.size() * class_of_link_.size() <= 2 * flows_.size()) return count_table();
     list_flows_by_link();
     return count_flows();
   }
@@ -128,18 +142,50 @@ class Checker {
       if (flows_.bytes[flow] != flows_.bytes[first] || flows_.entry[flow] != flows_.entry[first]) {
         return false;
       }
-      std::size_t hops = 0;
-      for (const std::uint32_t link : flows_.route(flow)) classes[hops++] = class_of_link_[link];
-      std::sort(classes.begin(), classes.begin() + static_cast<std::ptrdiff_t>(hops));
-      if (!std::equal(classes.begin(), classes.begin() + static_cast<std::ptrdiff_t>(hops),
-                      routes[which].begin(), routes[which].end())) {
-        return false;
+      const auto route = flows_.route(flow);
+      if (route.size() != routes[which].size()) return false;
+      for (std::size_t hop = 0; hop < route.size(); ++hop) {
+        std::size_t place = hop;  // insertion sort
+        const std::uint32_t link = class_of_link_[route[hop]];
+        for (; place > 0 && classes[place - 1] > link; --place) classes[place] = classes[place - 1];
+        classes[place] = link;
+      }
+      for (std::size_t hop = 0; hop < route.size(); ++hop) {
+        if (classes[hop] != routes[which][hop]) return false;
       }
     }
     for (std::size_t which = 0; which < first_of_class.size(); ++which) {
       Folding::Class& one = folding_.classes[which];
       one.bytes = flows_.bytes[first_of_class[which]];
       one.entry = flows_.entry[first_of_class[which]];
+    }
+    return true;
+  }
+
+  // As count_flows(), for few classes: the flows of every class on every link in a table.
+  bool count_table() {
+    const std::size_t classes = folding_.classes.size();
+    std::vector<std::uint32_t> counts(class_of_link_.size() * classes);
+    for (std::size_t flow = 0; flow < flows_.size(); ++flow) {
+      const std::uint32_t which = folding_.class_of[flow];
+      for (const std::uint32_t link : flows_.route(flow)) ++counts[link * classes + which];
+    }
+    std::vector<std::uint32_t> first(folding_.capacity.size(), none);
+    for (std::uint32_t link = 0; link < class_of_link_.size(); ++link) {
+      const std::uint32_t link_class = class_of_link_[link];
+      if (flows_.capacity[link] != folding_.capacity[link_class]) return false;
+      const std::uint32_t* const mine = counts.data() + link * classes;
+      if (first[link_class] != none) {
+        const std::uint32_t* const theirs = counts.data() + first[link_class] * classes;
+        if (!std::equal(mine, mine + classes, theirs)) return false;
+        continue;
+      }
+      first[link_class] = link;
+      for (std::size_t which = 0; which < classes; ++which) {
+        if (mine[which] == 0) continue;
+        folding_.classes[which].route.push_back(
+            {static_cast<int>(link_class), static_cast<float>(mine[which])});
+      }
     }
     return true;
   }

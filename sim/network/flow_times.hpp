@@ -13,9 +13,10 @@ namespace moesim::network {
 struct FlowOptions {
   // Simulate flows that are provably alike as one: see fold(). The times are the same.
   bool fold = true;
-  // Dense exchanges of many sizes may fit levels and services of links only when a flow would be
-  // off by more than this: see DenseFlows. With 0 all are exact to the rounding of results, but
-  // much slower from 64 ranks on.
+  // Exchanges of 512 flows and more, most of them of sizes of their own, between ports alone may
+  // fit a link's level only when its flows would be off by more than this: see DenseFlows. Against
+  // the exact ends of 64 "routed" ranks (1.4 ms): 1 ps, off by 0.6 ns at most and 5 ps on average;
+  // 1 ns, by 0.3 us and 5 ns. With 0 all ends are exact to their rounding, but slower.
   Picoseconds tolerance{1};
 };
 

@@ -280,6 +280,11 @@ TEST_CASE("rings and trees") {
       simulate_collective(ideal_node8(8, 4), Collective::all_gather, 8'000'000, {}).makespan.us();
   CHECK(ring >= 6 * nic_chunk);
   CHECK(ring <= 7 * nic_chunk + 7 * (nvlink_latency + 4 * nvlink_us(250e3)));
+  // Inside a domain the latency of 10 us is 6.6 of the kernel's start, once, and 3.4 of each hop.
+  Topology node = ideal_node8(8);
+  for (Link& link : node.links) link.latency = Picoseconds::from_us(5);
+  CHECK(simulate_collective(node, Collective::all_gather, 8'000'000, {}).makespan.us() ==
+        Approx(6.6 + 7 * (3.4 + nvlink_us(1e6))).margin(1e-4));
   // A tree of two ranks: 8 slices up one after another, the last one down again.
   CHECK(simulate_collective(ideal_switch(2), Collective::all_reduce, 8'000'000, {},
                             CollectiveAlgorithm::tree)

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/measure/activity.hpp"
 #include "kernels/measure/point.hpp"
 #include "sim/base/error.hpp"
 
@@ -30,6 +32,9 @@ class Workload {
   virtual double hot(std::size_t calls) = 0;
   virtual bool has_hot() const { return true; }
   virtual std::string timer() const = 0;
+  // What one call does on the device, from a few traced ones; nothing where nothing traces. Throws
+  // Error if the trace is void.
+  virtual std::optional<Activity> trace() { return std::nullopt; }
   // Ranks share a GPU: a test of the path, whose times calibrate nothing.
   virtual bool synthetic() const { return false; }
 };
@@ -68,14 +73,22 @@ class NotMeasurable : public Error {
   using Error::Error;
 };
 
+// The device is lost to this process; every later call would fail too.
+class DeviceFailed : public Error {
+ public:
+  using Error::Error;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceFacts facts() const = 0;
   virtual Versions versions() const = 0;
+  // Why launches are not traced here; "" if they are.
+  virtual std::string trace_trouble() const { return ""; }
   // Seconds on a steady clock.
   virtual double now_s() const = 0;
-  // Throws OutOfDeviceMemory, NotMeasurable, or Error for a device that failed for good.
+  // Throws OutOfDeviceMemory, NotMeasurable or DeviceFailed.
   virtual std::unique_ptr<Workload> prepare(const PointSpec& spec, std::uint64_t seed) = 0;
 };
 

@@ -59,6 +59,13 @@ ordered_json as_json(const Point& point, bool samples) {
   if (point.skew) {
     out["skew"] = {{"least", rounded(point.skew->least)}, {"median", rounded(point.skew->median)}};
   }
+  if (point.activity) {
+    const Activity& activity = *point.activity;
+    out["activity"] = {{"launches", activity.launches},
+                       {"busy", rounded(activity.busy_us)},
+                       {"sum", rounded(activity.sum_us)},
+                       {"span", rounded(activity.span_us)}};
+  }
   if (point.clock_mhz > 0) out["clock"] = {{"sm_mhz", rounded(point.clock_mhz)}};
   return out;
 }
@@ -138,6 +145,11 @@ Point point_from_json(const json& from, const std::string& where) {
     if (!from.at("hot").is_null()) point.hot = read_figures(from.at("hot"));
     if (from.contains("skew")) {
       point.skew = Skew{from.at("skew").at("least"), from.at("skew").at("median")};
+    }
+    if (from.contains("activity")) {
+      const json& activity = from.at("activity");
+      point.activity = Activity{activity.at("launches"), activity.at("busy"), activity.at("sum"),
+                                activity.at("span")};
     }
     if (!from.at("clock").is_null()) point.clock_mhz = from.at("clock").at("sm_mhz");
     point.quality = read_name(all_qualities, from.at("quality"), "quality");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/measure/activity.hpp"
 #include "kernels/measure/samples.hpp"
 #include "kernels/measure/stopping.hpp"
 
@@ -62,7 +63,8 @@ struct Point {
   std::optional<Figures> cold;
   std::optional<Figures> hot;
   std::optional<Skew> skew;
-  double clock_mhz = 0;  // 0: not known
+  std::optional<Activity> activity;  // of one call, from a pass of its own
+  double clock_mhz = 0;              // 0: not known
   Quality quality = Quality::good;
   std::string verify;  // "passed", or why the point is void
   bool synthetic = false;

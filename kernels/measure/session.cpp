@@ -89,6 +89,10 @@ class Member {
     report.missing.insert(report.missing.end(), report.run.missing.begin(),
                           report.run.missing.end());
     report.missing.insert(report.missing.end(), known_gaps().begin(), known_gaps().end());
+    if (!device.trace_trouble().empty()) {
+      report.missing.push_back({"activity", device.trace_trouble(),
+                                "times come from CUDA events and graphs all the same"});
+    }
     if (report.run.end != RunEnd::complete) {
       report.missing.push_back({"points", "the run ended before all were measured",
                                 "moesim profile --resume measures the rest"});

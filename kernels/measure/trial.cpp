@@ -45,8 +45,10 @@ class Trial {
     const bool settled = warm_up();
     cold(point);
     if (workload_->has_hot() && !spec_.collective) hot(point);
+    trace(point);
     point.verify = verify();
     if (!point.valid()) {
+      point.activity.reset();
       point.cold.reset();
       point.hot.reset();
       point.skew.reset();
@@ -133,6 +135,19 @@ class Trial {
       stop = sampling.add(each, device_.now_s() - start);
     }
     point.hot = Figures{sampling.samples(), summarise(sampling.samples()), stop, 0, calls};
+  }
+
+  // A void trace costs its figures, not the times: those come from other runs.
+  void trace(Point& point) {
+    if (spec_.collective) return;
+    phase("trace");
+    try {
+      point.activity = workload_->trace();
+    } catch (const DeviceFailed&) {
+      throw;
+    } catch (const Error& error) {
+      phase(std::string("trace: ") + error.what());
+    }
   }
 
   Device& device_;

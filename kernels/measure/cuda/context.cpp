@@ -104,6 +104,8 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   MOESIM_CUBLAS(cublasSetStream(cublas, timer->stream()));
   MOESIM_CUBLAS(cublasSetWorkspace(cublas, workspace.data(), workspace.size()));
   versions = read_versions(cublas);
+  tracer = CuptiTracer::get(trace_trouble);
+  if (tracer != nullptr) versions.cupti = tracer->version();
   if (group.size() == 1) return;
   const std::vector<std::string> uuids = group.all_gather(facts.uuid);
   shared_gpu = std::set<std::string>(uuids.begin(), uuids.end()).size() < uuids.size();
@@ -136,8 +138,8 @@ void rethrow(const CudaError& error) {
     throw OutOfDeviceMemory(fmt::format("out of device memory: {} MiB of {} are free ({})",
                                         free_bytes >> 20U, total >> 20U, error.what()));
   }
-  throw Error(fmt::format("{}: the device cannot go on in this process; run again with --resume",
-                          error.what()));
+  throw DeviceFailed(fmt::format(
+      "{}: the device cannot go on in this process; run again with --resume", error.what()));
 }
 
 }  // namespace moesim::kernels::measure::cuda

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "kernels/measure/cuda/cupti_tracer.hpp"
 #include "kernels/measure/cuda/stream_timer.hpp"
 #include "kernels/measure/group.hpp"
 
@@ -31,6 +32,8 @@ struct Context {
   DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
   std::unique_ptr<NcclCommunicator> nccl;  // of groups of several ranks, if NCCL is there
   std::string nccl_trouble;                // why it is not
+  CuptiTracer* tracer = nullptr;           // of the process; null where none works
+  std::string trace_trouble;               // why not
   bool shared_gpu = false;                 // two ranks of the group are on one GPU
 };
 

@@ -18,6 +18,7 @@ class CudaDevice : public Device {
 
   DeviceFacts facts() const override { return context_->facts; }
   Versions versions() const override { return context_->versions; }
+  std::string trace_trouble() const override { return context_->trace_trouble; }
   double now_s() const override {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();

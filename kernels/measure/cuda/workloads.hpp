@@ -33,6 +33,7 @@ class RotatedWorkload : public Workload {
   std::string verify() override;
   Run cold() override;
   double hot(std::size_t calls) override;
+  std::optional<Activity> trace() override;
   std::string timer() const override { return "cuda-events, cuda-graph"; }
 
  protected:

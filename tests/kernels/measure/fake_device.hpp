@@ -39,6 +39,7 @@ class FakeDevice : public Device {
   std::map<std::string, std::string> wrong_before;  // by label: what verification says
   std::map<std::string, std::string> wrong_after;
   std::map<std::string, std::string> no_memory;  // by label
+  std::string trace_error;                       // why a trace is void
   std::size_t dies_at = 0;  // the prepare() call that fails for good, counted from 1; 0: none
   std::size_t prepared = 0;
   std::string nccl_version = "2.28.3";
@@ -78,6 +79,10 @@ class FakeWorkload : public Workload {
     const double time_us = device_.draw(time_us_) * static_cast<double>(calls);
     device_.pass(time_us);
     return time_us;
+  }
+  std::optional<Activity> trace() override {
+    if (!device_.trace_error.empty()) throw Error(device_.trace_error);
+    return Activity{2, time_us_ - 1, time_us_ - 1, time_us_};
   }
   std::string timer() const override { return "fake"; }
 

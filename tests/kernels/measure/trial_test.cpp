@@ -41,6 +41,18 @@ TEST_CASE("a steady kernel gets its cold and its hot figure") {
   CHECK(*point.time_us() == point.cold->summary.median);
 }
 
+TEST_CASE("a trace stands beside the times; a void one costs nothing else") {
+  FakeDevice device([](const auto&) { return 50.0; });
+  const measure::Point traced = measure_alone(device);
+  REQUIRE(traced.activity);
+  CHECK(traced.activity->launches == 2);
+  CHECK(traced.activity->busy_us == 49);
+  device.trace_error = "the tracer dropped 3 records";
+  const measure::Point untraced = measure_alone(device);
+  CHECK_FALSE(untraced.activity);
+  CHECK(untraced.cold->summary.median == Approx(50).epsilon(0.002));
+}
+
 TEST_CASE("under 20 us the headline is the hot figure") {
   FakeDevice device([](const auto&) { return 6.0; });
   device.cold_extra_us = 3;

@@ -1,0 +1,219 @@
+#include "kernels/measure/cuda/cupti_tracer.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+
+#ifdef MOESIM_HAVE_CUPTI
+#include <cupti.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <type_traits>
+#endif
+
+namespace moesim::kernels::measure::cuda {
+
+#ifdef MOESIM_HAVE_CUPTI
+namespace {
+
+constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
+constexpr std::size_t buffer_alignment = 8;  // CUPTI's rule
+
+struct Library {
+  decltype(&::cuptiGetVersion) get_version = nullptr;
+  decltype(&::cuptiGetResultString) result_string = nullptr;
+  decltype(&::cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
+  decltype(&::cuptiActivityEnable) enable = nullptr;
+  decltype(&::cuptiActivityDisable) disable = nullptr;
+  decltype(&::cuptiActivityFlushAll) flush_all = nullptr;
+  decltype(&::cuptiActivityGetNextRecord) next_record = nullptr;
+  decltype(&::cuptiActivityGetNumDroppedRecords) dropped_records = nullptr;
+  decltype(&::cuptiActivityPushExternalCorrelationId) push_range = nullptr;
+  decltype(&::cuptiActivityPopExternalCorrelationId) pop_range = nullptr;
+  decltype(&::cuptiSubscribe) subscribe = nullptr;
+  decltype(&::cuptiUnsubscribe) unsubscribe = nullptr;
+  std::string trouble;
+
+  std::string text(CUptiResult result) const {
+    const char* words = nullptr;
+    result_string(result, &words);
+    return words != nullptr ? words : "unknown error";
+  }
+};
+
+Library load() {
+  Library library;
+  const std::string name = fmt::format("libcupti.so.{}", CUDA_VERSION / 1000);
+  void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    library.trouble = fmt::format("CUPTI is missing ({})", ::dlerror());
+    return library;
+  }
+  const auto find = [&](auto& function, const char* symbol) {
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, symbol));
+    if (function == nullptr) library.trouble = fmt::format("{} has no {}", name, symbol);
+  };
+  find(library.get_version, "cuptiGetVersion");
+  find(library.result_string, "cuptiGetResultString");
+  find(library.register_callbacks, "cuptiActivityRegisterCallbacks");
+  find(library.enable, "cuptiActivityEnable");
+  find(library.disable, "cuptiActivityDisable");
+  find(library.flush_all, "cuptiActivityFlushAll");
+  find(library.next_record, "cuptiActivityGetNextRecord");
+  find(library.dropped_records, "cuptiActivityGetNumDroppedRecords");
+  find(library.push_range, "cuptiActivityPushExternalCorrelationId");
+  find(library.pop_range, "cuptiActivityPopExternalCorrelationId");
+  find(library.subscribe, "cuptiSubscribe");
+  find(library.unsubscribe, "cuptiUnsubscribe");
+  if (!library.trouble.empty()) return library;
+  // The layout of the records changes with the version.
+  std::uint32_t version = 0;
+  if (library.get_version(&version) != CUPTI_SUCCESS || version != CUPTI_API_VERSION) {
+    library.trouble = fmt::format("CUPTI has interface version {}, this build was made for {}",
+                                  version, CUPTI_API_VERSION);
+  }
+  return library;
+}
+
+const Library& cupti() {
+  static const Library library = load();
+  return library;
+}
+
+// CUPTI's callbacks carry no pointer of the caller's: what they fill lives as long as the process.
+struct Collected {
+  std::mutex mutex;
+  Trace trace;
+};
+Collected& collected() {
+  static Collected content;
+  return content;
+}
+
+void check(CUptiResult result, const char* what) {
+  if (result == CUPTI_SUCCESS) return;
+  throw Error(fmt::format("{}: {}", what, cupti().text(result)));
+}
+
+void CUPTIAPI buffer_requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
+  *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(buffer_alignment, buffer_bytes));
+  *size = *buffer == nullptr ? 0 : buffer_bytes;
+  *most = 0;
+}
+
+void keep(const CUpti_Activity& record, Trace& trace) {
+  const auto add = [&trace](const auto& each) {
+    trace.records.push_back({each.start, each.end, each.correlationId});
+  };
+  switch (record.kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return add(reinterpret_cast<const CUpti_ActivityKernel10&>(record));
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return add(reinterpret_cast<const CUpti_ActivityMemcpy6&>(record));
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return add(reinterpret_cast<const CUpti_ActivityMemset4&>(record));
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+      const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
+      trace.links.push_back({link.externalId, link.correlationId});
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void CUPTIAPI buffer_completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
+                               std::size_t, std::size_t valid) {
+  {
+    const std::lock_guard lock(collected().mutex);
+    CUpti_Activity* record = nullptr;
+    while (valid > 0 && cupti().next_record(buffer, valid, &record) == CUPTI_SUCCESS) {
+      keep(*record, collected().trace);
+    }
+    std::size_t dropped = 0;
+    if (cupti().dropped_records(context, stream, &dropped) == CUPTI_SUCCESS) {
+      collected().trace.dropped += dropped;
+    }
+  }
+  std::free(buffer);
+}
+
+// CONCURRENT_KERNEL: the plain KERNEL kind runs kernels one after another. The API records carry
+// the correlations that the ranges are tied to.
+constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                           CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
+                           CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
+
+void CUPTIAPI nothing(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
+
+// "" if this process may trace.
+std::string first_use() {
+  if (!cupti().trouble.empty()) return cupti().trouble;
+  CUpti_SubscriberHandle handle = nullptr;
+  const CUptiResult subscribed = cupti().subscribe(&handle, nothing, nullptr);
+  if (subscribed == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+    return "another tool (a profiler or debugger) is attached to this process";
+  }
+  if (subscribed != CUPTI_SUCCESS) return "CUPTI refuses: " + cupti().text(subscribed);
+  cupti().unsubscribe(handle);
+  const CUptiResult registered = cupti().register_callbacks(buffer_requested, buffer_completed);
+  return registered == CUPTI_SUCCESS ? "" : "CUPTI refuses: " + cupti().text(registered);
+}
+
+}  // namespace
+
+CuptiTracer* CuptiTracer::get(std::string& trouble) {
+  static CuptiTracer tracer;
+  static const std::string reason = first_use();
+  trouble = reason;
+  return reason.empty() ? &tracer : nullptr;
+}
+
+std::string CuptiTracer::version() const { return std::to_string(CUPTI_API_VERSION); }
+
+void CuptiTracer::start() {
+  {
+    const std::lock_guard lock(collected().mutex);
+    collected().trace = {};
+  }
+  for (const CUpti_ActivityKind kind : kinds) check(cupti().enable(kind), "cuptiActivityEnable");
+}
+
+void CuptiTracer::begin_range(std::uint64_t range) {
+  check(cupti().push_range(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, range),
+        "cuptiActivityPushExternalCorrelationId");
+}
+
+void CuptiTracer::end_range() {
+  std::uint64_t range = 0;
+  check(cupti().pop_range(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &range),
+        "cuptiActivityPopExternalCorrelationId");
+}
+
+Trace CuptiTracer::stop() {
+  const CUptiResult flushed = cupti().flush_all(1);
+  for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+  check(flushed, "cuptiActivityFlushAll");
+  const std::lock_guard lock(collected().mutex);
+  return std::move(collected().trace);
+}
+
+#else
+
+CuptiTracer* CuptiTracer::get(std::string& trouble) {
+  trouble = "this build has no CUPTI: its headers come with the CUDA toolkit";
+  return nullptr;
+}
+std::string CuptiTracer::version() const { return ""; }
+void CuptiTracer::start() {}
+void CuptiTracer::begin_range(std::uint64_t) {}
+void CuptiTracer::end_range() {}
+Trace CuptiTracer::stop() { return {}; }
+
+#endif
+
+}  // namespace moesim::kernels::measure::cuda

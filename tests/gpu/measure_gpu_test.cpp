@@ -1,0 +1,73 @@
+
+#include "kernels/measure/machine.hpp"
+#include "kernels/measure/plan.hpp"
+#include "kernels/measure/trial.hpp"
+#include "tests/gpu/device.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+
+namespace {
+
+measure::Point measure_one(measure::Device& device, const std::string& suite,
+                           const std::vector<std::string>& words) {
+  measure::Selection selection;
+  selection.suites = {suite};
+  selection.only = words;
+  const measure::Plan plan = measure::make_plan(selection, 1, {});
+  INFO(plan.points.front().spec.label());
+  measure::SoloGroup group;
+  return measure::measure_point(device, group, plan.points.front().spec, suite, 1);
+}
+
+void check_sound(const measure::Point& point) {
+  CHECK(point.verify == "passed");
+  REQUIRE(point.cold);
+  REQUIRE(point.hot);
+  CHECK(point.cold->summary.median > 0);
+  // A copy of what just ran may still lie in the L2, so hot is no slower but for noise.
+  CHECK(point.hot->summary.median < 1.2 * point.cold->summary.median);
+  CHECK(point.clock_mhz > 200);
+  CHECK(point.clock_mhz < 4000);
+}
+
+}  // namespace
+
+TEST_CASE("the GPU measures one point of every suite, and its results are right") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  check_sound(measure_one(*device, "gemm", {"m=1024", "n=4096", "k=4096"}));
+  for (const char* kernel : {"streaming", "activation", "normalization"}) {
+    check_sound(measure_one(*device, "memory", {std::string("kernel=") + kernel, "rows=4096"}));
+  }
+  check_sound(measure_one(*device, "exchange", {"permute", "tokens=1024", "router=top2"}));
+  check_sound(measure_one(*device, "exchange", {"combine", "tokens=1024", "router=top2"}));
+  check_sound(measure_one(*device, "routing", {"route", "tokens=1024", "router=top2+fr+ir"}));
+  check_sound(measure_one(*device, "routing", {"gate", "tokens=1024", "experts=8"}));
+}
+
+TEST_CASE("on the GPU more work takes longer, and twice the calls twice as long") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  const auto small = measure_one(*device, "memory", {"kernel=streaming", "rows=16384"});
+  const auto large = measure_one(*device, "memory", {"kernel=streaming", "rows=65536"});
+  // Both far beyond the L2: four times the bytes take between 3 and 4.2 times as long.
+  const double ratio = large.cold->summary.median / small.cold->summary.median;
+  CHECK(ratio > 3);
+  CHECK(ratio < 4.2);
+}
+
+TEST_CASE("a point that does not fit the GPU's memory is said to, and the next one runs") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  measure::PointSpec huge = measure::find_suite("memory").points(1).front();
+  huge.params["rows"] = std::int64_t{1} << 30;  // 8 TiB
+  CHECK_THROWS_AS(device->prepare(huge, 1), measure::OutOfDeviceMemory);
+  check_sound(measure_one(*device, "memory", {"kernel=streaming", "rows=4096"}));
+}

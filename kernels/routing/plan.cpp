@@ -18,7 +18,7 @@ using ::moesim::routing::Weights;
 
 // What a block may have on the smallest of the targets (sm_80: 163 KiB less what the system
 // keeps), and so many keys that a usual overflow fits while two blocks share a processor.
-constexpr std::size_t most_shared_bytes = 160 * 1024;
+constexpr std::size_t most_shared_bytes = std::size_t{160} * 1024;
 constexpr int usual_buffered_keys = 16384;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }

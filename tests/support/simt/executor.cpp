@@ -27,7 +27,8 @@ constexpr bool sanitized = true;
 constexpr bool sanitized = false;
 #endif
 
-constexpr std::size_t stack_bytes = sanitized ? 512 * 1024 : 96 * 1024;
+// A sanitizer clears the shadow of a whole stack at every change to it.
+constexpr std::size_t stack_bytes = sanitized ? 128 * 1024 : 96 * 1024;
 constexpr std::size_t guard_bytes = 256;
 constexpr unsigned char poison = 0xA5;
 constexpr int lanes = 32;
@@ -102,6 +103,7 @@ class Machine {
     }
   }
   ~Machine() {
+    if (failed_) return;  // frames were left behind on the stacks
     for (Fiber& fiber : fibers_) {
       if (fiber.stack) stacks.push_back(std::move(fiber.stack));
     }
@@ -110,8 +112,10 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   void run() {
+    failed_ = true;
     std::vector<int> order(static_cast<std::size_t>(shape_.blocks));
     for (const int block : arranged(order)) run_block(block);
+    failed_ = false;
   }
 
   Fiber& current() { return *current_; }
@@ -133,8 +137,9 @@ class Machine {
 
   const std::uint64_t* exchange(std::uint64_t value, int line) {
     Fiber& fiber = current();
-    const auto first = static_cast<std::size_t>(fiber.place.thread / lanes * lanes);
-    Warp& warp = warps_[first / lanes];
+    const auto number = static_cast<std::size_t>(fiber.place.thread / lanes);
+    const std::size_t first = number * lanes;
+    Warp& warp = warps_[number];
     if (warp.arrived == 0) warp.line = line;
     if (warp.line != line) {
       throw Fault(where(fiber) + " came to the warp operation of line " + std::to_string(line) +
@@ -245,6 +250,7 @@ class Machine {
   int at_barrier_ = 0;
   int barrier_line_ = 0;
   std::exception_ptr failure_;
+  bool failed_ = false;
 };
 
 thread_local Machine* machine = nullptr;

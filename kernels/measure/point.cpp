@@ -66,6 +66,7 @@ ordered_json as_json(const Point& point, bool samples) {
                        {"sum", rounded(activity.sum_us)},
                        {"span", rounded(activity.span_us)}};
   }
+  if (!point.activity_trouble.empty()) out["activity_trouble"] = point.activity_trouble;
   if (point.clock_mhz > 0) out["clock"] = {{"sm_mhz", rounded(point.clock_mhz)}};
   return out;
 }
@@ -151,6 +152,7 @@ Point point_from_json(const json& from, const std::string& where) {
       point.activity = Activity{activity.at("launches"), activity.at("busy"), activity.at("sum"),
                                 activity.at("span")};
     }
+    point.activity_trouble = from.value("activity_trouble", std::string());
     if (!from.at("clock").is_null()) point.clock_mhz = from.at("clock").at("sm_mhz");
     point.quality = read_name(all_qualities, from.at("quality"), "quality");
     point.verify = from.at("verify");

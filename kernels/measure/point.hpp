@@ -64,6 +64,7 @@ struct Point {
   std::optional<Figures> hot;
   std::optional<Skew> skew;
   std::optional<Activity> activity;  // of one call, from a pass of its own
+  std::string activity_trouble;      // why a trace is void
   double clock_mhz = 0;              // 0: not known
   Quality quality = Quality::good;
   std::string verify;  // "passed", or why the point is void

@@ -57,6 +57,12 @@ class Writer {
     same_device_ = device_name(base_) == facts.device.name;
     donor_name_ = has_curve(base_, "gemm") ? base_name_ : kernel_donor(facts.device);
     donor_ = donor_name_ == base_name_ ? base_ : load_profile(donor_name_);
+    // A profile is one node: exchanges that left it are points, no curve.
+    for (const Point& point : points) {
+      const bool across = point.params.contains("gpus") &&
+                          point.params.at("gpus").get<int>() > facts.device.gpus_in_node;
+      if (!across) fitted_.push_back(point);
+    }
     source_ = fmt::format("moesim profile {} on {}", facts.tool_version, facts.device.name);
   }
 
@@ -80,6 +86,11 @@ class Writer {
     for (const Gap& gap : missing_) {
       document["missing"].push_back(
           {{"suite", gap.suite}, {"reason", gap.reason}, {"hint", gap.hint}});
+    }
+    if (fitted_.size() < points_.size()) {
+      document["missing"].push_back({{"suite", "collectives across nodes"},
+                                     {"reason", "a profile is one node: they are points, no curve"},
+                                     {"hint", "describe the network in a cluster"}});
     }
     return document;
   }
@@ -157,13 +168,13 @@ class Writer {
 
   std::optional<ordered_json> measured(const ordered_json& prior) {
     const std::string op = prior.at("op");
-    if (op == "gemm") return fit_gemm(points_, prior, facts_.device.sms, source_);
-    if (op == "memory") return fit_memory(points_, prior.at("params").at("kernel"), source_);
+    if (op == "gemm") return fit_gemm(fitted_, prior, facts_.device.sms, source_);
+    if (op == "memory") return fit_memory(fitted_, prior.at("params").at("kernel"), source_);
     if (op == "permute" || op == "combine") {
-      return streaming_.is_null() ? std::nullopt : fit_row_moves(points_, op, streaming_, source_);
+      return streaming_.is_null() ? std::nullopt : fit_row_moves(fitted_, op, streaming_, source_);
     }
     if (prior.value("default", false) && !facts_.versions.nccl.empty()) {
-      return fit_collective(points_, op, facts_.versions.nccl, prior, source_);
+      return fit_collective(fitted_, op, facts_.versions.nccl, prior, source_);
     }
     return std::nullopt;
   }
@@ -180,7 +191,7 @@ class Writer {
     }
     for (const auto& prior : priors) {
       if (prior.at("op") == "memory" && prior.at("params").at("kernel") == "streaming") {
-        streaming_ = fit_memory(points_, "streaming", source_).value_or(prior);
+        streaming_ = fit_memory(fitted_, "streaming", source_).value_or(prior);
       }
     }
     for (const auto& prior : priors) {
@@ -202,6 +213,7 @@ class Writer {
   const RunFacts& facts_;
   const std::vector<Point>& points_;
   const std::vector<Gap>& missing_;
+  std::vector<Point> fitted_;
   std::string base_name_;
   ordered_json base_;
   bool same_device_ = false;

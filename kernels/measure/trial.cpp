@@ -146,7 +146,7 @@ class Trial {
     } catch (const DeviceFailed&) {
       throw;
     } catch (const Error& error) {
-      phase(std::string("trace: ") + error.what());
+      point.activity_trouble = error.what();
     }
   }
 

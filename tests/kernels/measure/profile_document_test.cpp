@@ -116,6 +116,19 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   CHECK_THAT(outcome.provenance, ContainsSubstring("measured"));
 }
 
+TEST_CASE("exchanges across nodes are points, no curve of the node") {
+  FakeDevice device(simple_law);
+  const auto points = measured(device);  // among 8
+  device.facts_.gpus_in_node = 4;        // so they left the node
+  const auto document = measure::profile_document(facts_of(device, "half"), points, {});
+  CHECK(document["points"].size() == points.size());
+  REQUIRE(document["missing"].size() == 1);
+  CHECK(document["missing"][0]["suite"] == "collectives across nodes");
+  for (const auto& curve : document["curves"]) {
+    if (curve.contains("branches")) CHECK(curve["origin"] != "measured");
+  }
+}
+
 TEST_CASE("a document says what it rests on") {
   FakeDevice device(simple_law);
   const auto document =

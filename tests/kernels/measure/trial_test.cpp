@@ -50,6 +50,7 @@ TEST_CASE("a trace stands beside the times; a void one costs nothing else") {
   device.trace_error = "the tracer dropped 3 records";
   const measure::Point untraced = measure_alone(device);
   CHECK_FALSE(untraced.activity);
+  CHECK(untraced.activity_trouble == device.trace_error);
   CHECK(untraced.cold->summary.median == Approx(50).epsilon(0.002));
 }
 

@@ -273,3 +273,10 @@ TEST_CASE("problems that the kernels cannot take are refused by name") {
   problem.config = routing::parse_router("dense", 0);
   CHECK_THROWS_WITH(problem.check(), ContainsSubstring("dense"));
 }
+
+TEST_CASE("kernels route 16384 tokens to 64 experts") {
+  RouterConfig config = make("top2+fr+ir", "1.9");
+  compare(config, 64, random_logits(64, {16384}, 21));
+  config.priority = Priority::own_score;
+  compare(config, 64, random_logits(64, {16384}, 22, 6));
+}

@@ -120,12 +120,11 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   }
 }
 
-// Blank for a machine that nothing disturbs.
 void condition_cells(const step::Conditions& conditions, Cells& cells) {
-  if (!conditions.slow_gpus.empty()) cells["slow_gpu"] = step::text_of(conditions.slow_gpus);
-  if (!conditions.slow_links.empty()) cells["slow_link"] = step::text_of(conditions.slow_links);
-  if (conditions.jitter > 0) cells["jitter"] = fmt::format("{}", conditions.jitter);
-  if (!conditions.overlap.none()) cells["overlap_slowdown"] = step::text_of(conditions.overlap);
+  cells["slow_gpu"] = step::text_of(conditions.slow_gpus);
+  cells["slow_link"] = step::text_of(conditions.slow_links);
+  cells["jitter"] = fmt::format("{}", conditions.jitter);
+  cells["overlap_slowdown"] = step::text_of(conditions.overlap);
 }
 
 void set_if(Cells& cells, const std::string& name, const std::optional<double>& value) {

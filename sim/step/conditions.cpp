@@ -63,6 +63,7 @@ void disturb_exchange(const engine::Partition& partition, std::size_t operation,
 }  // namespace
 
 std::string text_of(const GpuFactors& factors) {
+  if (factors.empty()) return "none";
   std::string text;
   for (const GpuFactor& slow : factors) {
     text += fmt::format("{}{}:{}", text.empty() ? "" : "+", slow.gpu, slow.factor);

@@ -206,6 +206,7 @@ double parse_slowdown(const std::string& flag, const std::string& text) {
 
 step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text) {
   step::GpuFactors factors;
+  if (text == "none") return factors;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('+', begin), text.size());
     const auto [gpu, factor] =

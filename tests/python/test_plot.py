@@ -124,6 +124,24 @@ def test_styles_survive_grey_and_tell_routers_apart():
     assert len({(style["color"], style["marker"]) for style in many}) == 49
 
 
+def test_labels_of_many_options_stay_inside_the_figure(tmp_path):
+    path = tmp_path / "s.csv"
+    head, *lines = (HEADER + row("top2", 1, 100, 0.5, 0.4) + row("top2", 2, 90, 0.1, 0.1)).split("\n")
+    conditions = [("fast", "none"), ("fast", "3:1.5"), ("flows", "none"), ("flows", "3:1.5")]
+    text = [head + ",network,slow_gpu"]
+    for network, slow in conditions:
+        text += [f"{line},{network},{slow}" for line in lines if line]
+    path.write_text("\n".join(text) + "\n")
+    figure = sweep_chart.draw(str(path), "", "")
+    figure.canvas.draw()
+    legend = figure.axes[0].get_legend()
+    assert len(legend.get_texts()) >= 4
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+    # What fails does not depend on the network: one line, named by its k alone.
+    notes = [text.get_text() for text in figure.axes[1].texts]
+    assert notes == ["top2\nfailed"]
+
+
 BAD_FILES = [
     ("", "line 1: column status is missing"),
     ("status,router\nok,top1\n", "column capacity_factor is missing"),

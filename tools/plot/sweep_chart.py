@@ -1,4 +1,6 @@
 """Speed against capacity factor, and what the router loses, in one figure."""
+import textwrap
+
 import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
@@ -87,9 +89,18 @@ def _failed_lines(series):
         points = [point for point in _with_factor(entry.points) if point.failed is not None]
         if points:
             key = tuple((point.capacity_factor, point.failed) for point in points)
-            label = entry.label.replace(entry.router, entry.router.split("+")[0], 1)
-            lines.setdefault(key, (label, points))
-    return list(lines.values())
+            lines.setdefault(key, (entry, points))
+    bases = [entry.router.split("+")[0] for entry, _ in lines.values()]
+    labels = []
+    for (entry, _), base in zip(lines.values(), bases):
+        # The k says it all where no option but the router changes what fails.
+        alone = bases.count(base) == 1
+        labels.append(base if alone else _wrapped(entry.label.replace(entry.router, base, 1), 14))
+    return [(label, points) for label, (_, points) in zip(labels, lines.values())]
+
+
+def _wrapped(label, width):
+    return "\n".join(textwrap.wrap(label, width))
 
 
 def _measured_marks(how, excluded):
@@ -137,7 +148,7 @@ def _measured_entries(points):
 
 
 def _legends(speed, loss, series, styles, measured):
-    entries = [(Line2D([], [], linewidth=1.6, **how), entry.label)
+    entries = [(Line2D([], [], linewidth=1.6, **how), _wrapped(entry.label, 26))
                for entry, how in zip(series, styles)]
     entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
                     "p05 to p95: routing and\ncurve residuals"))

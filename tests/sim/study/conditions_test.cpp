@@ -24,6 +24,7 @@ Outcome outcome_of(const OptionValues& more) {
 TEST_CASE("conditions are read, or refused with a reason") {
   const step::GpuFactors factors = parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
   CHECK(factors == step::GpuFactors{{3, 1.5}, {7, 2}});
+  CHECK(parse_gpu_factors("--slow-gpu", "none").empty());
   for (const char* text :
        {"3", "3:", ":2", "x:2", "3:0.5", "-1:2", "3:1.5,7:2", "3:2+3:4", "3:2+"}) {
     CHECK_THROWS_AS(parse_gpu_factors("--slow-gpu", text), UsageError);

@@ -31,19 +31,49 @@ PortModel::PortModel(std::shared_ptr<const profile::Profile> profile,
                      std::shared_ptr<const cluster::Cluster> cluster)
     : profile_(std::move(profile)), cluster_(std::move(cluster)) {}
 
-Estimate PortModel::nic_part(Collective kind, const Span& span, double bytes) const {
+// The load of the busiest NIC, in buffers over the NIC bandwidth of one GPU.
+double PortModel::busiest_nic(Collective kind, std::span<const int> members) const {
+  struct Domain {
+    int members = 0;
+    std::map<std::pair<int, int>, int> behind;  // members by node and NIC
+  };
+  std::map<int, Domain> domains;
+  for (const int gpu : members) {
+    Domain& domain = domains[cluster_->domain_of(gpu)];
+    ++domain.members;
+    ++domain.behind[{cluster_->node_of(gpu), cluster_->nic_of(gpu)}];
+  }
+  const auto ranks = static_cast<double>(members.size());
+  const auto count = static_cast<double>(domains.size());
+  // NIC bandwidth behind one port of a node, in that of one GPU: more where GPUs share a NIC.
+  const double width = static_cast<double>(cluster_->gpus_per_node) / cluster_->ports_per_node();
+  double worst = 0;
+  for (const auto& [number, domain] : domains) {
+    const double others = (ranks - domain.members) / ranks;
+    const double all_nics = width * static_cast<double>(domain.behind.size());
+    if (kind == Collective::all_to_all) {
+      for (const auto& [nic, sharing] : domain.behind) {
+        worst = std::max(worst, sharing * others / width);
+      }
+    } else if (kind == Collective::all_reduce) {
+      worst = std::max(worst, 2 * ((count - 1) / count / all_nics));
+    } else {
+      worst = std::max(worst, std::max(others, domain.members / ranks) / all_nics);
+    }
+  }
+  return worst;
+}
+
+Estimate PortModel::nic_part(Collective kind, std::span<const int> members, double bytes) const {
+  const Span span = span_of(members, *cluster_);
   if (!(cluster_->nic_per_gpu.bytes_per_second > 0)) {
     throw Error(fmt::format(
         "cluster '{}' has no NIC bandwidth, but an {} among {} GPUs leaves its domain: give the "
         "cluster document a nic_per_gpu, or choose fewer GPUs",
         cluster_->name, name_of(kind), span.gpus));
   }
+  const double share = busiest_nic(kind, members);
   const double peers = span.domains - 1;
-  const double ring_share = peers / span.domains / span.smallest_share;
-  const double share = kind == Collective::all_to_all
-                           ? static_cast<double>(span.gpus - span.smallest_share) / span.gpus
-                       : kind == Collective::all_reduce ? 2 * ring_share
-                                                        : ring_share;
   const double rounds = kind == Collective::all_to_all   ? 1
                         : kind == Collective::all_reduce ? 2 * peers
                                                          : peers;
@@ -63,7 +93,7 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
         fmt::format("an {} of one GPU with itself is a copy, not communication", name_of(kind)));
   }
   if (span.domains == 1) return profile_->collective(kind, span.gpus, bytes);
-  const Estimate across = nic_part(kind, span, bytes);
+  const Estimate across = nic_part(kind, members, bytes);
   if (span.largest_share == 1) return across;
   const double inside_bytes =
       kind == Collective::all_to_all ? bytes * span.largest_share / span.gpus : bytes;

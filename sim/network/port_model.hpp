@@ -21,12 +21,15 @@ Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
 // that reach each other without a NIC: a node, or a rack of them) the profile's measured size curve
 // of the collective, between domains the GPU's share of the NICs at the cluster's efficiency. Both
 // ports work at the same time, so the slower one decides:
-//   all-to-all      NIC port carries the (P - n) / P of the buffer bound for other domains
-//   all-gather, reduce-scatter over N domains of n GPUs
-//                   NIC port carries (N - 1) / N of a 1/n share of the buffer (two-level rings)
-//   all-reduce      twice that
-// Where domains hold unequal shares of the members, n is the smallest between domains (its ports
-// carry the most) and the largest inside one.
+//   all-to-all      a NIC carries the (P - n) / P of the buffer of each member behind it that is
+//                   bound for other domains, n being the members of its own
+//   all-gather, reduce-scatter
+//                   the NICs of a domain carry (P - n) / P of the buffer (n / P the other way): of
+//                   N domains of n, each NIC (N - 1) / N of a 1/n share, as in two-level rings
+//   all-reduce      2 (N - 1) / N of the buffer through the NICs of each of N domains
+// The NICs of a domain are those behind its members; the worst domain decides. So no answer is
+// below what the bytes that must enter or leave any domain need on its NICs. Inside, the fullest
+// domain decides.
 // plus one fabric latency per message round: N - 1 for rings, 1 for the all-to-all.
 class PortModel {
  public:
@@ -39,7 +42,9 @@ class PortModel {
                           double bytes) const;
 
  private:
-  profile::Estimate nic_part(profile::Collective kind, const Span& span, double bytes) const;
+  double busiest_nic(profile::Collective kind, std::span<const int> members) const;
+  profile::Estimate nic_part(profile::Collective kind, std::span<const int> members,
+                             double bytes) const;
 
   std::shared_ptr<const profile::Profile> profile_;
   std::shared_ptr<const cluster::Cluster> cluster_;

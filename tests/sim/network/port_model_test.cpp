@@ -1,8 +1,12 @@
 #include "sim/network/port_model.hpp"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/random.hpp"
 #include "sim/network/fabric.hpp"
 #include "tests/support/catch.hpp"
 
@@ -76,8 +80,8 @@ TEST_CASE("a span counts the domains and their fullest share") {
 }
 
 TEST_CASE("the node with the fewest members sends the most through each NIC") {
-  // 12 GPUs, 8 and 4 to a node: each of the 4 has 8/12 of its buffer for the other node; a ring
-  // brings half of the buffer to the 4 NICs of the second node.
+  // 12 GPUs, 8 and 4 to a node: each of the 4 has 8/12 of its buffer for the other node; a
+  // gather brings 8/12 of the buffer to the 4 NICs of the second node.
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
   const double bytes = 1e9;
   const double nic_us = bytes / cluster.effective_nic().bytes_per_second * 1e6;
@@ -85,7 +89,73 @@ TEST_CASE("the node with the fewest members sends the most through each NIC") {
   CHECK(model.price(Collective::all_to_all, gpus(12), bytes).time_us ==
         Approx(cluster.nic_latency_us + 8.0 / 12 * nic_us));
   CHECK(model.price(Collective::all_gather, gpus(12), bytes).time_us ==
-        Approx(cluster.nic_latency_us + 1.0 / 2 / 4 * nic_us));
+        Approx(cluster.nic_latency_us + 8.0 / 12 / 4 * nic_us));
+}
+
+TEST_CASE("a GPU alone on its node gets everybody else's blocks through one NIC") {
+  // 9 GPUs: 8/9 of 64 MiB over 50 GB/s * 0.85.
+  const PortModel model{std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm")),
+                        std::make_shared<cluster::Cluster>(cluster::Cluster::load("hgx-h100"))};
+  const double bytes = 64 << 20;
+  for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter}) {
+    CHECK(model.price(kind, gpus(9), bytes).time_us > 8.0 / 9 * bytes / 42.5e3);
+  }
+}
+
+// What must pass the NICs of a domain whatever the algorithm, in bytes of a buffer of `bytes`.
+double must_enter_or_leave(Collective kind, double members, double ranks, double bytes) {
+  const double others = (ranks - members) / ranks * bytes;
+  switch (kind) {
+    case Collective::all_to_all:
+      return members * others;
+    case Collective::all_reduce:  // a sum of all others' parts in, or its own part out, and back
+      return bytes;
+    default:
+      return std::max(others, members / ranks * bytes);
+  }
+}
+
+TEST_CASE("no collective beats the NICs of any node", "[.property]") {
+  const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+  for (const char* name : {"dgx-a100", "hgx-h100", "generic-8x100g", "ideal-node8"}) {
+    const auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load(name));
+    const PortModel model(profile, cluster);
+    for (std::uint32_t round = 0; round < 200; ++round) {
+      Stream draw({.purpose = Purpose::test_data, .replica = round, .layer = 101});
+      const double density = 0.05 + 0.9 * draw.uniform();
+      std::vector<int> members;
+      for (int gpu = 0; gpu < 8 * cluster->gpus_per_node; ++gpu) {
+        if (draw.uniform() < density) members.push_back(gpu);
+      }
+      const Span span = span_of(members, *cluster);
+      // The profile has curves of 2, 4 and 8 GPUs.
+      const int fullest = span.largest_share;
+      if (span.domains < 2 || (fullest != 1 && fullest != 2 && fullest != 4 && fullest != 8)) {
+        continue;
+      }
+      const double bytes = 1e5 + 1e8 * draw.uniform();
+      std::map<int, int> domains;
+      std::map<int, std::set<int>> nics;
+      for (const int gpu : members) {
+        ++domains[cluster->domain_of(gpu)];
+        nics[cluster->domain_of(gpu)].insert(cluster->nic_of(gpu));
+      }
+      const double nic = cluster->nic.bytes_per_second *
+                         std::max(1, cluster->nics_per_node / cluster->gpus_per_node);
+      for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                    Collective::all_gather, Collective::reduce_scatter}) {
+        const profile::Estimate estimate = model.price(kind, members, bytes);
+        for (const auto& [domain, count] : domains) {
+          const double pass =
+              must_enter_or_leave(kind, count, static_cast<double>(members.size()), bytes) /
+              (nic * static_cast<double>(nics[domain].size())) * 1e6;
+          INFO(name << ", round " << round << ", domain " << domain << ", " << name_of(kind));
+          CHECK(estimate.time_us >= pass / cluster->nic_efficiency * (1 - 1e-12));
+          CHECK(estimate.time_us_p05 >= pass / cluster->nic_efficiency_high * (1 - 1e-12));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("an idle fabric ends exchanges in the order of time, then of number") {

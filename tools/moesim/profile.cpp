@@ -56,7 +56,7 @@ std::optional<int> optional_whole(const CommandLine& line, const char* flag, int
 double chosen_timeout(const CommandLine& line) {
   if (!line.has("timeout")) return 0;
   return static_cast<double>(
-      study::parse_whole("--timeout", line.get("timeout"), 1, 7 * 24 * 3600));
+      study::parse_whole("--timeout", line.get("timeout"), 1, std::int64_t{7} * 24 * 3600));
 }
 
 std::uint64_t chosen_seed(const CommandLine& line) {

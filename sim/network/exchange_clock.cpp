@@ -8,7 +8,11 @@
 #include <cassert>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -19,16 +23,24 @@ const Link& link_of(const Topology& topology, int link) {
   return topology.links[static_cast<std::size_t>(link)];
 }
 
+// The entry of a table that may be short: -1 past its end.
+int entry(const std::vector<int>& table, std::size_t row) {
+  return row < table.size() ? table[row] : -1;
+}
+
 // Whether each switch of a tier passes on all that the ports below it can send; the ports of ranks
-// with one switch are summed up.
+// with one switch are summed up. Ranks without a port send nothing.
 bool is_full(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
              const std::vector<int>& trunks) {
   std::vector<double> below(trunks.size());
   for (std::size_t rank = 0; rank < ports.size(); ++rank) {
-    below[static_cast<std::size_t>(tier.switch_of[rank])] +=
+    const int number = entry(tier.switch_of, rank);
+    if (ports[rank] < 0 || number < 0) continue;
+    below[static_cast<std::size_t>(number)] +=
         link_of(topology, ports[rank]).bandwidth.bytes_per_second;
   }
   for (std::size_t at = 0; at < trunks.size(); ++at) {
+    if (trunks[at] < 0) continue;
     const double above = link_of(topology, trunks[at]).bandwidth.bytes_per_second;
     if (above < below[at] * (1 - 1e-9)) return false;
   }
@@ -49,6 +61,7 @@ struct Columns {
   double* messages;
   const double* latency;
   const double* per_byte;
+  double* earliest;
   double* done;
   double* through;
   double* end;
@@ -61,14 +74,17 @@ struct Sent {
   std::int64_t messages = 0;
 };
 
-// The two loops in which the fast network spends its time: no branches, no calls, so that they run
-// on vectors; every entry by itself, so that the width of the vectors changes no bit.
+// The loops in which the fast network spends its time: no branches, no calls, so that they run
+// on vectors; every entry by itself, so that the width of the vectors changes no bit. `even`: all
+// ways take equally long, so that of the messages so far the one that arrives now is the earliest.
+template <bool even>
 [[gnu::always_inline]] inline Sent enter_body(const Columns& columns, double time) {
   const std::int64_t* __restrict row = columns.row;
   std::int64_t* __restrict bytes = columns.bytes;
   double* __restrict messages = columns.messages;
   const double* __restrict latency = columns.latency;
   const double* __restrict per_byte = columns.per_byte;
+  double* __restrict earliest = columns.earliest;
   double* __restrict done = columns.done;
   const std::size_t size = columns.size;
   Sent sent;
@@ -78,7 +94,13 @@ struct Sent {
     bytes[at] += row[at];
     messages[at] += as_double(row[at]) > 0 ? 1.0 : 0.0;
     const double amount = as_double(bytes[at]);
-    const double candidate = time + latency[at] + amount * per_byte[at];
+    double start = time + latency[at];
+    if constexpr (!even) {
+      const double earlier = start < earliest[at] ? start : earliest[at];
+      start = as_double(row[at]) > 0 ? earlier : earliest[at];
+      earliest[at] = start;
+    }
+    const double candidate = start + amount * per_byte[at];
     const double later = done[at] < candidate ? candidate : done[at];
     done[at] = amount > 0 ? later : done[at];
   }
@@ -109,19 +131,26 @@ struct Sent {
   }
 }
 
-Sent enter_plain(const Columns& columns, double time) { return enter_body(columns, time); }
+Sent enter_plain(const Columns& columns, double time) { return enter_body<true>(columns, time); }
+Sent enter_uneven_plain(const Columns& columns, double time) {
+  return enter_body<false>(columns, time);
+}
 void settle_plain(const Columns& columns, double start, double end, double cost) {
   settle_body(columns, start, end, cost);
 }
 
 struct Kernels {
   Sent (*enter)(const Columns&, double) = enter_plain;
+  Sent (*enter_uneven)(const Columns&, double) = enter_uneven_plain;
   void (*settle)(const Columns&, double, double, double) = settle_plain;
 };
 
 #if defined(__x86_64__)
 [[gnu::target("avx2")]] Sent enter_avx2(const Columns& columns, double time) {
-  return enter_body(columns, time);
+  return enter_body<true>(columns, time);
+}
+[[gnu::target("avx2")]] Sent enter_uneven_avx2(const Columns& columns, double time) {
+  return enter_body<false>(columns, time);
 }
 [[gnu::target("avx2")]] void settle_avx2(const Columns& columns, double start, double end,
                                          double cost) {
@@ -134,7 +163,7 @@ const Kernels& kernels() {
   static const Kernels chosen = [] {
     Kernels kernels;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) kernels = {enter_avx2, settle_avx2};
+    if (__builtin_cpu_supports("avx2")) kernels = {enter_avx2, enter_uneven_avx2, settle_avx2};
 #endif
     return kernels;
   }();
@@ -154,12 +183,18 @@ PortClock::PlanePorts PortClock::ports_of(const Topology& topology, const Plane&
   PlanePorts ports;
   const auto read = [&](const std::vector<int>& links, std::vector<Port>& into) {
     std::vector<bool> used(topology.links.size());
-    for (const int link : links) {
-      if (used[static_cast<std::size_t>(link)]) refuse(name, "are shared by several ranks");
-      used[static_cast<std::size_t>(link)] = true;
-      const Link& port = link_of(topology, link);
-      into.push_back(
-          {1e12 / port.bandwidth.bytes_per_second, static_cast<double>(port.latency.count)});
+    std::optional<Picoseconds> latency;
+    into.resize(topology.domain_of.size());
+    for (std::size_t rank = 0; rank < links.size(); ++rank) {
+      if (links[rank] < 0) continue;
+      const auto link = static_cast<std::size_t>(links[rank]);
+      if (used[link]) refuse(name, "are shared by several ranks");
+      used[link] = true;
+      const Link& port = topology.links[link];
+      into[rank] = {1e12 / port.bandwidth.bytes_per_second,
+                    static_cast<double>(port.latency.count)};
+      ports.even = ports.even && latency.value_or(port.latency) == port.latency;
+      latency = port.latency;
     }
   };
   read(plane.port_up, ports.up);
@@ -170,7 +205,52 @@ PortClock::PlanePorts PortClock::ports_of(const Topology& topology, const Plane&
       refuse(name, "meet in switches with less bandwidth above than below");
     }
   }
+  read_passages(topology, plane, ports);
   return ports;
+}
+
+void PortClock::read_passages(const Topology& topology, const Plane& plane, PlanePorts& ports) {
+  const std::size_t ranks = topology.domain_of.size();
+  ports.place_of.resize(ranks);
+  bool takes_time = false;
+  for (const Tier& tier : plane.tiers) {
+    Passage passage;
+    const auto read = [&](const std::vector<int>& links, std::vector<double>& into) {
+      for (const int link : links) {
+        const Picoseconds latency = link < 0 ? Picoseconds(0) : link_of(topology, link).latency;
+        takes_time = takes_time || latency > Picoseconds(0);
+        into.push_back(static_cast<double>(latency.count));
+      }
+    };
+    read(tier.up, passage.up);
+    read(tier.down, passage.down);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      passage.switch_of.push_back(entry(tier.switch_of, rank));
+    }
+    ports.passages.push_back(std::move(passage));
+  }
+  if (!takes_time) return ports.passages.clear();
+  ports.even = false;
+  std::map<std::vector<int>, int> known;
+  std::vector<int> switches;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    switches.clear();
+    for (const Passage& passage : ports.passages) switches.push_back(passage.switch_of[rank]);
+    ports.place_of[rank] =
+        known.try_emplace(switches, static_cast<int>(known.size())).first->second;
+  }
+  ports.places = static_cast<int>(known.size());
+}
+
+double PortClock::PlanePorts::passing(std::size_t source, std::size_t destination) const {
+  double sum = 0;
+  for (const Passage& passage : passages) {
+    const int from = passage.switch_of[source];
+    const int to = passage.switch_of[destination];
+    if (from == to || from < 0 || to < 0) break;  // met, or no way to go
+    sum += passage.up[static_cast<std::size_t>(from)] + passage.down[static_cast<std::size_t>(to)];
+  }
+  return sum;
 }
 
 PortClock::PortClock(const Topology& topology) : domain_of_(topology.domain_of) {
@@ -196,43 +276,64 @@ void PortClock::plan(std::span<const int> members, std::span<const Picoseconds> 
   });
 }
 
-void PortClock::Inbound::reset(const std::vector<Port>& down, std::span<const int> members) {
+void PortClock::Inbound::reset(const PlanePorts& ports, std::span<const int> members) {
   bytes.assign(members.size(), 0);
   messages.assign(members.size(), 0);
   through.resize(members.size());
   done.assign(members.size(), 0);
   per_byte.resize(members.size());
-  latency.resize(members.size());
+  place.resize(members.size());
+  latency.clear();
+  even = ports.even;
+  if (!even) earliest.assign(members.size(), std::numeric_limits<double>::infinity());
+  row_of_place.assign(static_cast<std::size_t>(ports.places), -1);
   for (std::size_t member = 0; member < members.size(); ++member) {
-    const Port port = down.empty() ? Port{} : down[static_cast<std::size_t>(members[member])];
-    per_byte[member] = port.ps_per_byte;
-    latency[member] = port.latency;
+    const auto rank = static_cast<std::size_t>(members[member]);
+    per_byte[member] = ports.down[rank].ps_per_byte;
+    int& row = row_of_place[static_cast<std::size_t>(ports.place_of[rank])];
+    if (row < 0) {
+      row = static_cast<int>(latency.size() / members.size());
+      for (const int other : members) {
+        const auto receiver = static_cast<std::size_t>(other);
+        latency.push_back(ports.down[receiver].latency + ports.passing(rank, receiver));
+      }
+    }
+    place[member] = static_cast<std::size_t>(row) * members.size();
   }
 }
 
-void PortClock::Inbound::enter(Outbound& from, const std::int64_t* row, std::size_t begin,
-                               std::size_t last) {
+void PortClock::Inbound::enter(Outbound& from, std::size_t source, const std::int64_t* row,
+                               std::size_t begin, std::size_t last) {
+  const double* way = latency.data() + place[source];
   const Columns columns{row + begin,
                         bytes.data() + begin,
                         messages.data() + begin,
-                        latency.data() + begin,
+                        way + begin,
                         per_byte.data() + begin,
+                        earliest.data() + (even ? 0 : begin),
                         done.data() + begin,
                         nullptr,
                         nullptr,
                         last - begin};
-  const Sent sent = kernels().enter(columns, from.start);
+  const Sent sent =
+      even ? kernels().enter(columns, from.start) : kernels().enter_uneven(columns, from.start);
+  for (std::size_t at = begin; at < last; ++at) {
+    if (row[at] == 0) continue;
+    from.latency = std::min(from.latency, way[at]);
+    if (even) break;
+  }
   from.bytes += sent.bytes;
   from.messages += static_cast<double>(sent.messages);
 }
 
-double PortClock::Inbound::settle(const Outbound& from, const std::int64_t* row, std::size_t begin,
-                                  std::size_t last, double* end) {
+double PortClock::Inbound::settle(const Outbound& from, std::size_t source, const std::int64_t* row,
+                                  std::size_t begin, std::size_t last, double* end) {
   const Columns columns{row + begin,
                         bytes.data() + begin,
                         messages.data() + begin,
-                        latency.data() + begin,
+                        latency.data() + place[source] + begin,
                         per_byte.data() + begin,
+                        nullptr,
                         done.data() + begin,
                         through.data() + begin,
                         end + begin,
@@ -276,27 +377,58 @@ void PortClock::send(std::size_t source, const std::int64_t* row, std::size_t me
   Outbound& outer = from_outer_[source];
   visit(source, members, [&](std::size_t begin, std::size_t end, bool same_domain) {
     if (same_domain) {
-      into_inner_.enter(inner, row, begin, end);
+      into_inner_.enter(inner, source, row, begin, end);
     } else {
-      into_outer_.enter(outer, row, begin, end);
+      into_outer_.enter(outer, source, row, begin, end);
     }
   });
   end_[source] = time;
-  const auto port_end = [&](Outbound& port, double latency) {
-    port.end = port.start + latency + static_cast<double>(port.bytes) * port.per_byte;
-    if (port.bytes > 0) end_[source] = std::max(end_[source], port.end);
-  };
-  port_end(inner, into_inner_.latency[source]);
-  port_end(outer, into_outer_.latency[source]);
+  for (Outbound* port : {&inner, &outer}) {
+    if (port->bytes == 0) continue;
+    port->end = port->start + port->latency + static_cast<double>(port->bytes) * port->per_byte;
+    end_[source] = std::max(end_[source], port->end);
+  }
 }
 
 void PortClock::settle(std::size_t source, const std::int64_t* row, std::size_t members) {
   visit(source, members, [&](std::size_t begin, std::size_t end, bool same_domain) {
-    const double last = same_domain
-                            ? into_inner_.settle(from_inner_[source], row, begin, end, end_.data())
-                            : into_outer_.settle(from_outer_[source], row, begin, end, end_.data());
+    const double last =
+        same_domain ? into_inner_.settle(from_inner_[source], source, row, begin, end, end_.data())
+                    : into_outer_.settle(from_outer_[source], source, row, begin, end, end_.data());
     end_[source] = std::max(end_[source], last);
   });
+}
+
+std::vector<std::int64_t> PortClock::likeness(std::span<const int> members) const {
+  std::vector<std::int64_t> numbers;
+  // Each member by its place among the first of every domain, or switch.
+  const auto pattern = [&](const std::vector<int>& number_of) {
+    std::map<int, std::int64_t> first;
+    for (const int rank : members) {
+      const auto next = static_cast<std::int64_t>(first.size());
+      numbers.push_back(
+          first.try_emplace(number_of[static_cast<std::size_t>(rank)], next).first->second);
+    }
+  };
+  const auto amount = [&](double value) { numbers.push_back(std::bit_cast<std::int64_t>(value)); };
+  pattern(domain_of_);
+  for (const PlanePorts* plane : {&inner_, &outer_}) {
+    for (const int rank : members) {
+      for (const std::vector<Port>* ports : {&plane->up, &plane->down}) {
+        amount((*ports)[static_cast<std::size_t>(rank)].ps_per_byte);
+        amount((*ports)[static_cast<std::size_t>(rank)].latency);
+      }
+    }
+    for (const Passage& passage : plane->passages) {
+      pattern(passage.switch_of);
+      for (const int rank : members) {
+        const int number = passage.switch_of[static_cast<std::size_t>(rank)];
+        amount(number < 0 ? -1 : passage.up[static_cast<std::size_t>(number)]);
+        amount(number < 0 ? -1 : passage.down[static_cast<std::size_t>(number)]);
+      }
+    }
+  }
+  return numbers;
 }
 
 void PortClock::finish(std::span<const int> members, const ByteMatrix& bytes,
@@ -304,8 +436,8 @@ void PortClock::finish(std::span<const int> members, const ByteMatrix& bytes,
   assert(bytes.ranks() == static_cast<int>(members.size()));
   const std::size_t count = members.size();
   plan(members, arrival);
-  into_inner_.reset(inner_.down, members);
-  into_outer_.reset(outer_.down, members);
+  into_inner_.reset(inner_, members);
+  into_outer_.reset(outer_, members);
   from_inner_.resize(count);
   from_outer_.resize(count);
   end_.resize(count);
@@ -313,10 +445,11 @@ void PortClock::finish(std::span<const int> members, const ByteMatrix& bytes,
   for (const std::size_t source : latest_first_) {
     const auto rank = static_cast<std::size_t>(members[source]);
     const auto time = static_cast<double>((arrival[source] - first).count);
-    const Port inner = inner_.up.empty() ? Port{} : inner_.up[rank];
-    const Port outer = outer_.up.empty() ? Port{} : outer_.up[rank];
-    from_inner_[source] = {0, 0, time + inner.latency, inner.ps_per_byte, 0};
-    from_outer_[source] = {0, 0, time + outer.latency, outer.ps_per_byte, 0};
+    constexpr double none = std::numeric_limits<double>::infinity();
+    const Port& inner = inner_.up[rank];
+    const Port& outer = outer_.up[rank];
+    from_inner_[source] = {0, 0, time + inner.latency, none, inner.ps_per_byte, 0};
+    from_outer_[source] = {0, 0, time + outer.latency, none, outer.ps_per_byte, 0};
     send(source, bytes.row(static_cast<int>(source)), count, time);
   }
   for (std::size_t source = 0; source < count; ++source) {

@@ -21,6 +21,10 @@ class ExchangeClock {
   // done on arrival.
   virtual void finish(std::span<const int> members, const ByteMatrix& bytes,
                       std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) = 0;
+
+  // All that finish() reads of the members, as numbers: where these are the same for two lists of
+  // members, so are the times of equal matrices and arrivals.
+  virtual std::vector<std::int64_t> likeness(std::span<const int> members) const = 0;
 };
 
 // The fast clock: every port works without a gap on the messages that are there, and shares itself
@@ -28,10 +32,11 @@ class ExchangeClock {
 // ones, both at the same time.
 //
 // A port whose messages come from members that arrive one after another is done no earlier than
-//     E = max over arrivals a of (a + latency + bytes of all messages that start at a or later /
-//     rate),
-// which is the exact end of any schedule that never lets the port idle while a message waits; so
-// the latest E of all ports is a lower bound of the whole exchange. Of the n messages of a port,
+//     E = max over sets of its messages of (the least of (arrival + latency) + their bytes / rate),
+// where the sets are all messages from members that arrive at some time or later; latency is that
+// of the whole way. With equal latencies it is the exact end of any schedule that never lets the
+// port idle while a message waits. The latest E of all ports is a lower bound of the exact end of
+// the whole exchange. Of the n messages of a port,
 // one of b bytes that starts at a is through by min(E, a + latency + n b / rate), if the port is
 // what holds it back; the later of the answers of its two ports is taken. A member is done with its
 // last message: no earlier than its ports, no later than the last port of the exchange.
@@ -45,14 +50,25 @@ class PortClock final : public ExchangeClock {
 
   void finish(std::span<const int> members, const ByteMatrix& bytes,
               std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) override;
+  std::vector<std::int64_t> likeness(std::span<const int> members) const override;
 
  private:
   struct Port {
     double ps_per_byte = 0;
     double latency = 0;  // ps
   };
+  // What it takes to pass the switches of a tier.
+  struct Passage {
+    std::vector<int> switch_of;    // [rank]
+    std::vector<double> up, down;  // [switch], ps
+  };
   struct PlanePorts {
-    std::vector<Port> up, down;  // [rank]; empty where the plane is
+    std::vector<Port> up, down;     // [rank]; of no cost where the rank has none
+    std::vector<Passage> passages;  // lowest first; empty if none of the tiers takes time
+    std::vector<int> place_of;      // [rank]: number of its switches, one per tier
+    int places = 1;
+    bool even = true;  // the way takes equally long between any two ranks
+    double passing(std::size_t source, std::size_t destination) const;  // switches, ps
   };
   // Members next to each other that share a domain.
   struct Run {
@@ -63,7 +79,8 @@ class PortClock final : public ExchangeClock {
   struct Outbound {
     std::int64_t bytes = 0;
     double messages = 0;
-    double start = 0;  // ps: past the port's latency
+    double start = 0;    // ps: past the port's latency
+    double latency = 0;  // from there on, the least of those it sends to, ps
     double per_byte = 0;
     double end = 0;
   };
@@ -71,18 +88,26 @@ class PortClock final : public ExchangeClock {
   struct Inbound {
     std::vector<std::int64_t> bytes;  // [member]: of messages that start at the time or later
     std::vector<double> messages;
-    std::vector<double> per_byte, latency;
-    std::vector<double> through;  // scratch of settle()
-    std::vector<double> done;     // ps from the first arrival; 0: nothing yet
-    void reset(const std::vector<Port>& down, std::span<const int> members);
+    std::vector<double> per_byte;
+    // [place, member]: what the way takes past the sender's port, for senders of one place.
+    std::vector<double> latency;
+    std::vector<std::size_t> place;  // [member]: where the entries of its place begin
+    std::vector<double> earliest;    // ps: the least of arrival and latency, of those messages
+    std::vector<double> through;     // scratch of settle()
+    std::vector<double> done;        // ps from the first arrival; 0: nothing yet
+    std::vector<int> row_of_place;   // scratch of reset()
+    bool even = true;
+    void reset(const PlanePorts& ports, std::span<const int> members);
     // Messages of `row` to the members [begin, last) enter; they add up at the sender too.
-    void enter(Outbound& from, const std::int64_t* row, std::size_t begin, std::size_t last);
+    void enter(Outbound& from, std::size_t source, const std::int64_t* row, std::size_t begin,
+               std::size_t last);
     // The last of those messages to be through, by these ports and by the sender's; each is noted
     // at its receiver too.
-    double settle(const Outbound& from, const std::int64_t* row, std::size_t begin,
-                  std::size_t last, double* end);
+    double settle(const Outbound& from, std::size_t source, const std::int64_t* row,
+                  std::size_t begin, std::size_t last, double* end);
   };
   static PlanePorts ports_of(const Topology& topology, const Plane& plane, const char* name);
+  static void read_passages(const Topology& topology, const Plane& plane, PlanePorts& ports);
   template <class Stretch>
   void visit(std::size_t source, std::size_t members, Stretch stretch) const;
   void send(std::size_t source, const std::int64_t* row, std::size_t members, double time);

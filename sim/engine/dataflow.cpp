@@ -172,7 +172,7 @@ Schedule run_alone(const Program& program, const Durations& durations, const Exc
   assert(durations.uniform.size() == program.operations.size());
   assert(exchanges.traffic == nullptr || exchanges.clock != nullptr);
   return Pass(program, durations, exchanges,
-              folding == Folding::on ? fold(program, durations, exchanges.traffic)
+              folding == Folding::on ? fold(program, durations, exchanges.traffic, exchanges.clock)
                                      : unfolded(program.ranks))
       .run();
 }

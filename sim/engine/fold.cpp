@@ -1,6 +1,7 @@
 #include "sim/engine/fold.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <map>
 #include <numeric>
@@ -95,6 +96,20 @@ std::vector<int> places(const Partition& partition, int ranks) {
   return place;
 }
 
+// Splits ranks whose groups the clock does not treat alike.
+void split_by_links(const Partition& partition, const network::ExchangeClock& clock,
+                    Colours& colours) {
+  std::map<std::vector<std::int64_t>, int> known;
+  std::vector<int> alike;
+  for (const std::vector<int>& group : partition.groups) {
+    const int next = static_cast<int>(known.size());
+    alike.push_back(known.try_emplace(clock.likeness(group), next).first->second);
+  }
+  colours.split([&](int rank) {
+    return alike[static_cast<std::size_t>(partition.group_of[static_cast<std::size_t>(rank)])];
+  });
+}
+
 void split_by_durations(const Program& program, const Durations& durations, const Traffic* traffic,
                         Colours& colours) {
   for (std::size_t op = 0; op < program.operations.size(); ++op) {
@@ -182,13 +197,16 @@ void refine(const Program& program, const Uses& uses, Colours& colours) {
 
 }  // namespace
 
-Fold fold(const Program& program, const Durations& durations, const Traffic* traffic) {
+Fold fold(const Program& program, const Durations& durations, const Traffic* traffic,
+          const network::ExchangeClock* clock) {
   Colours colours(program.ranks);
   const Uses uses = uses_of(program, traffic);
   for (std::size_t number = 0; number < program.partitions.size(); ++number) {
     if (!uses.uneven[number]) continue;
     const std::vector<int> place = places(program.partitions[number], program.ranks);
     colours.split([&](int rank) { return place[static_cast<std::size_t>(rank)]; });
+    assert(clock != nullptr);
+    split_by_links(program.partitions[number], *clock, colours);
   }
   split_by_durations(program, durations, traffic, colours);
   refine(program, uses, colours);

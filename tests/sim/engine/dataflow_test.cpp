@@ -102,6 +102,7 @@ Operation exchange_of(int groups) {
 struct OneMatrix final : Traffic {
   ByteMatrix matrix;
   explicit OneMatrix(ByteMatrix bytes) : matrix(std::move(bytes)) {}
+  int pattern(int /*operation*/, int /*group*/) const override { return 0; }
   bool is_uneven(int operation) const override { return operation % 2 == 1; }
   void fill(int /*operation*/, int /*group*/, ByteMatrix& bytes) const override { bytes = matrix; }
 };
@@ -145,6 +146,57 @@ TEST_CASE("groups with equal matrices and durations are folded, place by place")
     CHECK(same(all, folded, program));
     CHECK(folded.columns == 4 * patterns);
   }
+}
+
+// Nodes of 8: 400 bytes per ns to each other, 50 to other nodes.
+network::Topology nodes_of_8(int ranks) {
+  network::Topology topology = network::crossbar(ranks, Bandwidth(50e9), Picoseconds(500'000));
+  for (int rank = 0; rank < ranks; ++rank) {
+    topology.domain_of[static_cast<std::size_t>(rank)] = rank / 8;
+    for (std::vector<int>* ports : {&topology.inner.port_up, &topology.inner.port_down}) {
+      ports->push_back(static_cast<int>(topology.links.size()));
+      topology.links.push_back({"inner", Bandwidth(400e9), Picoseconds(250'000)});
+    }
+  }
+  return topology;
+}
+
+TEST_CASE("groups that lie differently on the nodes, or have a slow link, are not folded") {
+  // Groups of 6 on nodes of 8: 0 .. 5 share a node, 6 .. 11 and 12 .. 17 straddle two, 18 .. 23
+  // share one.
+  Program program;
+  program.ranks = 24;
+  program.partitions = {blocks(24, 6)};
+  program.add({});
+  program.add(exchange_of(0));
+  program.operations[1].after = {0};
+  Durations durations;
+  durations.uniform.resize(2);
+  durations.per_rank.resize(2);
+  ByteMatrix bytes(6);
+  for (int source = 0; source < 6; ++source) std::fill_n(bytes.row(source), 6, 1 << 20);
+  const OneMatrix traffic(bytes);
+  network::Topology topology = nodes_of_8(24);
+  const auto compare = [&](int columns) {
+    network::PortClock clock(topology);
+    const Exchanges exchanges{&traffic, &clock};
+    const Schedule all = run_alone(program, durations, exchanges, Folding::off);
+    const Schedule folded = run_alone(program, durations, exchanges, Folding::on);
+    CHECK(same(all, folded, program));
+    CHECK(folded.columns == columns);
+    return folded;
+  };
+  // 2 of 6..11 send to 4 in the other node: 4 MiB over a NIC, 83.886 us and 1 us of latency, and
+  // the other way round for 12 .. 17. Two groups inside a node are one.
+  const Schedule calm = compare(18);
+  CHECK(calm.end_of(0).us() == Approx(0.5 + 5 * 1.048576 / 0.4));
+  CHECK(calm.end_of(6).us() == Approx(1 + 4 * 1.048576 / 0.05));
+  CHECK(calm.end_of(18) == calm.end_of(0));
+  const auto slow = static_cast<std::size_t>(topology.inner.port_up[20]);
+  topology.links[slow].bandwidth = Bandwidth(200e9);
+  CHECK(compare(24).end_of(20).us() == Approx(0.5 + 5 * 1.048576 / 0.2));
+  topology.links[slow] = {"far", Bandwidth(400e9), Picoseconds(750'000)};
+  CHECK(compare(24).end_of(20).us() == Approx(1 + 5 * 1.048576 / 0.4));
 }
 
 TEST_CASE("members of an uneven exchange go on when their own messages are through") {

@@ -168,6 +168,24 @@ ExchangeTimes hierarchical(const ExchangeRequest& request) {
   return from_plan(plan_hierarchical(request), request);
 }
 
+ExchangeTimes by_schedule(const ExchangeRequest& request, Schedule schedule) {
+  switch (schedule) {
+    case Schedule::burst:
+      return burst(request);
+    case Schedule::pairwise:
+      return from_plan(plan_pairwise(request), request);
+    case Schedule::nccl:
+      return nccl(request);
+    case Schedule::hierarchical:
+      return hierarchical(request);
+    case Schedule::pxn:
+      return from_plan(plan_pxn(request), request);
+    case Schedule::deepep:
+      return from_plan(plan_deepep(request), request);
+  }
+  return burst(request);
+}
+
 }  // namespace
 
 const char* name_of(Schedule schedule) {
@@ -204,21 +222,13 @@ ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& byte
   const ExchangeRequest request{topology, bytes, start.empty() ? zeros : start, settings};
   check(topology);
   check_request(request);
-  switch (schedule) {
-    case Schedule::burst:
-      return burst(request);
-    case Schedule::pairwise:
-      return from_plan(plan_pairwise(request), request);
-    case Schedule::nccl:
-      return nccl(request);
-    case Schedule::hierarchical:
-      return hierarchical(request);
-    case Schedule::pxn:
-      return from_plan(plan_pxn(request), request);
-    case Schedule::deepep:
-      return from_plan(plan_deepep(request), request);
+  ExchangeTimes times = by_schedule(request, schedule);
+  for (std::size_t rank = 0; rank < times.rank_finish.size(); ++rank) {
+    // No byte of anyone's, be it forwarded: bounds and plans leave such a rank at 0.
+    Picoseconds& finish = times.rank_finish[rank];
+    if (finish == Picoseconds(0)) finish = request.start[rank];
   }
-  return burst(request);
+  return times;
 }
 
 // A token's k choices miss all experts of one domain (E / D of E) with probability

@@ -65,8 +65,9 @@ struct ExchangeSettings {
 
 // When an exchange is over. Times count from the origin of the start times.
 struct ExchangeTimes {
-  Picoseconds makespan;
-  std::vector<Picoseconds> rank_finish;  // the later of a rank's last byte sent and received
+  Picoseconds makespan;  // when the last byte arrives; 0 if there is none
+  // The later of a rank's last byte sent and received; its own start if it has neither.
+  std::vector<Picoseconds> rank_finish;
   Method used = Method::flows;           // flows or fast
   Picoseconds lower, upper;              // the makespan is certain to lie here; equal under flows
 };

@@ -32,6 +32,8 @@ void check_flow(const Topology& topology, const Flow& flow) {
   }
 }
 
+bool sends_nothing(const Flow& flow) { return flow.bytes == 0 || flow.source == flow.destination; }
+
 // Collects flows, and the results of those that send nothing.
 class Collector {
  public:
@@ -44,6 +46,8 @@ class Collector {
     table.capacity = link_capacities(topology);
     times.finish.resize(flows);
     times.rank_finish.resize(static_cast<std::size_t>(topology.ranks()));
+    own_start_.resize(times.rank_finish.size());
+    busy_.resize(times.rank_finish.size());
   }
 
   void reserve(std::size_t flows) {
@@ -55,9 +59,10 @@ class Collector {
   }
 
   void add(const Flow& flow, std::size_t origin) {
-    if (flow.bytes == 0 || flow.source == flow.destination) {
+    if (sends_nothing(flow)) {
       times.finish[origin] = flow.start;
-      arrive(flow.source, flow.start);
+      Picoseconds& start = own_start_[static_cast<std::size_t>(flow.source)];
+      start = std::max(start, flow.start);
       return;
     }
     const Route route = topology_.route(flow.source, flow.destination);
@@ -73,9 +78,22 @@ class Collector {
     table.links.resize(table.bytes.size() * table.route_links);
   }
 
-  void arrive(int rank, Picoseconds time) {
-    Picoseconds& finish = times.rank_finish[static_cast<std::size_t>(rank)];
-    finish = std::max(finish, time);
+  // Counts the flow's end: for the makespan and its two ranks, if it sends something.
+  void arrive(const Flow& flow, Picoseconds end) {
+    if (sends_nothing(flow)) return;
+    times.makespan = std::max(times.makespan, end);
+    for (const int rank : {flow.source, flow.destination}) {
+      Picoseconds& finish = times.rank_finish[static_cast<std::size_t>(rank)];
+      finish = std::max(finish, end);
+      busy_[static_cast<std::size_t>(rank)] = true;
+    }
+  }
+
+  // After all have arrived: ranks that neither sent nor received.
+  void settle_idle() {
+    for (std::size_t rank = 0; rank < busy_.size(); ++rank) {
+      if (!busy_[rank]) times.rank_finish[rank] = own_start_[rank];
+    }
   }
 
   FlowTable table;
@@ -83,6 +101,8 @@ class Collector {
 
  private:
   const Topology& topology_;
+  std::vector<Picoseconds> own_start_;  // [rank] the latest of its flows that send nothing
+  std::vector<bool> busy_;              // [rank] sends or receives
 };
 
 // Calls `ended(flow, time)` for every flow.
@@ -159,7 +179,6 @@ void run_table(const FlowTable& table, const FlowOptions& options, FlowTimes& ti
   } else if (!run_dense(table, options.tolerance, times)) {
     run_plain(table, times);
   }
-  for (const Picoseconds time : times.finish) times.makespan = std::max(times.makespan, time);
 }
 
 }  // namespace
@@ -172,11 +191,9 @@ FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
   for (std::size_t index = 0; index < flows.size(); ++index) collector.add(flows[index], index);
   run_table(collector.table, options, collector.times);
   for (std::size_t index = 0; index < flows.size(); ++index) {
-    const Flow& flow = flows[index];
-    if (flow.bytes == 0 || flow.source == flow.destination) continue;
-    collector.arrive(flow.source, collector.times.finish[index]);
-    collector.arrive(flow.destination, collector.times.finish[index]);
+    collector.arrive(flows[index], collector.times.finish[index]);
   }
+  collector.settle_idle();
   return std::move(collector.times);
 }
 
@@ -209,11 +226,11 @@ FlowTimes run_exchange(const Topology& topology, const ByteMatrix& bytes,
   pair = 0;
   for (int source = 0; source < ranks; ++source) {
     for (int destination = 0; destination < ranks; ++destination, ++pair) {
-      if (source == destination || bytes.at(source, destination) == 0) continue;
-      collector.arrive(source, times.finish[pair]);
-      collector.arrive(destination, times.finish[pair]);
+      collector.arrive({source, destination, bytes.at(source, destination), {}},
+                       times.finish[pair]);
     }
   }
+  collector.settle_idle();
   return std::move(times);
 }
 

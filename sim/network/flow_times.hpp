@@ -36,8 +36,11 @@ struct FlowCounts {
 // When flows end, under max-min shares.
 struct FlowTimes {
   std::vector<Picoseconds> finish;  // [flow], or [source * ranks + destination] of an exchange
-  Picoseconds makespan;             // the last of them
-  // For each rank, the later of its last byte sent and received; its latest start if it has none.
+  // When the last byte arrives; 0 if there is none. Flows that send nothing, for having no bytes
+  // or being from a rank to itself, end at their start and do not count.
+  Picoseconds makespan;
+  // For each rank, the later of its last byte sent and received; its own start if it neither sends
+  // nor receives: the latest of its flows that send nothing, 0 if it has no flows at all.
   std::vector<Picoseconds> rank_finish;
   FlowCounts counts;
 };

@@ -203,14 +203,33 @@ TEST_CASE("flows that end together come in the order of their numbers") {
   CHECK(order == std::vector<int>{3, 0, 1, 2});
 }
 
-TEST_CASE("an exchange of nothing ends at its start") {
+TEST_CASE("an exchange of nothing has no last byte, and ranks end at their start") {
   const std::vector<Picoseconds> start = {Picoseconds(5), Picoseconds(7)};
   ByteMatrix bytes(2);
   bytes.at(1, 1) = 100;  // a copy on the rank
   const FlowTimes times = run_exchange(switch_of(2), bytes, start);
   CHECK(times.rank_finish == start);
-  CHECK(times.makespan == Picoseconds(7));
+  CHECK(times.makespan == Picoseconds(0));
   CHECK(times.counts.flows == 0);
+}
+
+// 1 us of latency and 1 MiB at 50e9 B/s from rank 0 to 1: the last byte arrives at 21.972 us,
+// whenever others would have begun.
+TEST_CASE("a rank without messages does not lengthen an exchange, however late it starts") {
+  const Topology topology = switch_of(4);
+  ByteMatrix bytes(4);
+  bytes.at(0, 1) = mib;
+  bytes.at(3, 3) = mib;
+  const Picoseconds late(900 * ps_per_us);
+  const FlowTimes times =
+      run_exchange(topology, bytes, std::vector<Picoseconds>{{}, late, late, late});
+  require_us(times.makespan, 21.972);
+  CHECK(times.rank_finish == std::vector<Picoseconds>{times.makespan, times.makespan, late, late});
+  const std::vector<Flow> flows = {{0, 1, mib, {}}, {1, 2, 0, late}, {3, 3, mib, late}};
+  const FlowTimes same = run_flows(topology, flows);
+  CHECK(same.makespan == times.makespan);
+  CHECK(same.finish[1] == late);
+  CHECK(same.rank_finish == std::vector<Picoseconds>{times.makespan, times.makespan, {}, late});
 }
 
 TEST_CASE("what cannot be simulated is refused with a reason") {

@@ -1,10 +1,12 @@
 #include "sim/network/port_bound.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/network/cluster_topology.hpp"
+#include "sim/network/exchange.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/sim/network/naive_flows.hpp"
 #include "tests/support/catch.hpp"
@@ -263,6 +265,61 @@ TEST_CASE("bounds hold on rails, shared NICs and thin leaves of shipped clusters
       }
     }
   }
+}
+
+TEST_CASE("the fast answer holds for random starts, with ranks that have nothing to say") {
+  int idle_ranks = 0;
+  int last_of_all = 0;
+  for (std::uint32_t number = 0; number < 300; ++number) {
+    Stream draw({.purpose = Purpose::test_data, .replica = number, .layer = 60});
+    const int ranks = 3 + static_cast<int>(draw.uniform() * 8);
+    const Topology topology = ideal_node8(ranks, 1 + static_cast<int>(draw.uniform() * 4));
+    ByteMatrix bytes(ranks);
+    std::vector<Picoseconds> start;
+    std::vector<bool> idle;
+    for (int rank = 0; rank < ranks; ++rank) {
+      start.push_back(Picoseconds::from_us(1 + 400 * draw.uniform()));
+      idle.push_back(draw.uniform() < 0.3);
+    }
+    for (int source = 0; source < ranks; ++source) {
+      for (int destination = 0; destination < ranks; ++destination) {
+        const bool silent = source != destination && (idle[static_cast<std::size_t>(source)] ||
+                                                      idle[static_cast<std::size_t>(destination)]);
+        const double share = 0.2 + draw.uniform();
+        if (!silent) bytes.at(source, destination) = static_cast<std::int64_t>(1e6 * share);
+      }
+    }
+    const bool none = std::count(idle.begin(), idle.end(), false) < 2;
+    for (const Schedule schedule : {Schedule::burst, Schedule::nccl, Schedule::hierarchical}) {
+      const auto by = [&](Method method) {
+        ExchangeSettings settings;
+        settings.method = method;
+        return simulate_exchange(topology, bytes, start, schedule, settings);
+      };
+      const ExchangeTimes exact = by(Method::flows);
+      const Picoseconds rounding(50);  // a picosecond or two per event of the flows
+      INFO(name_of(schedule) << ", case " << number);
+      for (const Method method : {Method::fast, Method::automatic}) {
+        const ExchangeTimes fast = by(method);
+        REQUIRE(exact.makespan + rounding >= fast.lower);
+        REQUIRE(exact.makespan <= fast.upper + rounding);
+        for (std::size_t rank = 0; rank < idle.size(); ++rank) {
+          CAPTURE(rank);
+          REQUIRE(exact.rank_finish[rank] + rounding >= fast.rank_finish[rank]);
+          if (!idle[rank] || schedule == Schedule::hierarchical) continue;  // it may forward
+          REQUIRE(fast.rank_finish[rank] == start[rank]);
+          REQUIRE(exact.rank_finish[rank] == start[rank]);
+        }
+      }
+      if (none) REQUIRE(exact.makespan == Picoseconds(0));
+      const auto latest =
+          static_cast<std::size_t>(std::max_element(start.begin(), start.end()) - start.begin());
+      last_of_all += idle[latest] && exact.makespan < start[latest] ? 1 : 0;
+      idle_ranks += static_cast<int>(std::count(idle.begin(), idle.end(), true));
+    }
+  }
+  CHECK(idle_ranks > 900);
+  CHECK(last_of_all > 10);  // an idle rank starts after the last byte
 }
 
 }  // namespace moesim::network

@@ -27,7 +27,15 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double bytes_per_ps(const Link& link) { return link.bandwidth.bytes_per_second / ps_per_second; }
 
-Picoseconds rounded(double ps) { return Picoseconds(std::llround(ps)); }
+// The end of simulated time, as in Transfers.
+constexpr double latest_ps = 9.2e18;
+
+Picoseconds rounded(double ps) {
+  if (!(ps < latest_ps)) {
+    throw Error("network: a transfer ends later than simulated time reaches (106 days)");
+  }
+  return Picoseconds(std::llround(ps));
+}
 
 // Names the cell that is out of range.
 [[noreturn]] void refuse(const ByteMatrix& bytes) {

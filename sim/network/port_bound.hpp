@@ -63,7 +63,8 @@ class PortBounder {
   void starts_are(Starts starts) { starts_ = starts; }
 
   // `start` is when each source begins to send: one per rank, or empty for all at 0. Throws
-  // UsageError for a matrix or starts of another size than the topology, or bytes below 0.
+  // UsageError for a matrix or starts of another size than the topology, or bytes below 0, Error
+  // for bounds beyond the end of simulated time.
   void bound(const ByteMatrix& bytes, std::span<const Picoseconds> start, PortBound& result);
   PortBound bound(const ByteMatrix& bytes, std::span<const Picoseconds> start = {}) {
     PortBound result;

@@ -322,4 +322,17 @@ TEST_CASE("the fast answer holds for random starts, with ranks that have nothing
   CHECK(last_of_all > 10);  // an idle rank starts after the last byte
 }
 
+TEST_CASE("a bound beyond the end of simulated time is refused") {
+  // At 1 Gb/s 1e15 bytes take 8e6 s, 1.2e15 take 9.6e6: the last of 2^63 ps is 9.22e6.
+  const Topology slow = crossbar(2, Bandwidth(125e6), Picoseconds(0));
+  ByteMatrix bytes(2);
+  bytes.at(0, 1) = 1'000'000'000'000'000;
+  CHECK(PortBounder(slow).bound(bytes).lower.us() == Approx(8e12));
+  for (const std::int64_t many : {1'200'000'000'000'000, 4'000'000'000'000'000}) {
+    bytes.at(0, 1) = many;
+    PortBounder bounder(slow);
+    CHECK_THROWS_WITH(bounder.bound(bytes), ContainsSubstring("106 days"));
+  }
+}
+
 }  // namespace moesim::network

@@ -74,9 +74,11 @@ void PortBounder::Ports::clear() {
 }
 
 PortBounder::PortBounder(const Topology& topology)
-    : topology_(topology), kernels_(bound_kernels()) {
+    : topology_(topology),
+      kernels_(bound_kernels()),
+      no_link_(static_cast<int>(topology.links.size())) {
   check(topology);
-  loads_.resize(topology.links.size());
+  loads_.resize(topology.links.size() + 1);
   spare_.resize(topology.links.size());
   rank_lower_.resize(at(topology.ranks()) + padding);
   rank_upper_.resize(at(topology.ranks()) + padding);
@@ -91,7 +93,11 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
     side.resize(links.size());
     side.rate.assign(links.size() + padding, 1);
     for (std::size_t rank = 0; rank < links.size(); ++rank) {
-      side.rate[rank] = bytes_per_ps(topology_.links[at(links[rank])]);
+      if (!is_link(links[rank])) {
+        side.link[rank] = no_link_;
+      } else {
+        side.rate[rank] = bytes_per_ps(topology_.links[at(links[rank])]);
+      }
     }
   };
   plan(plane.port_up, ports.up);
@@ -100,7 +106,7 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
   for (const Tier& tier : plane.tiers) {
     for (const std::vector<int>* side : {&tier.up, &tier.down}) {
       std::copy_if(side->begin(), side->end(), std::back_inserter(ports.above),
-                   [&](int link) { return !spare_[at(link)]; });
+                   [&](int link) { return is_link(link) && !spare_[at(link)]; });
     }
   }
 }
@@ -110,13 +116,15 @@ void PortBounder::plan_spare(const Plane& plane) {
                         const std::vector<int>& links) {
     std::vector<double> below(links.size());
     std::set<std::pair<int, int>> counted;  // switch and port, which several ranks may share
-    for (std::size_t rank = 0; rank < ports.size(); ++rank) {
+    for (std::size_t rank = 0; rank < std::min(ports.size(), tier.switch_of.size()); ++rank) {
       const int number = tier.switch_of[rank];
+      if (!is_link(ports[rank]) || number < 0 || at(number) >= below.size()) continue;
       if (!counted.insert({number, ports[rank]}).second) continue;
       below[at(number)] += bytes_per_ps(topology_.links[at(ports[rank])]);
     }
     for (std::size_t number = 0; number < links.size(); ++number) {
       const int link = links[number];
+      if (!is_link(link)) continue;
       spare_[at(link)] = below[number] <= bytes_per_ps(topology_.links[at(link)]) * (1 + 1e-12);
     }
   };

@@ -131,6 +131,8 @@ class PortBounder {
     double last = 0;
   };
 
+  // Topologies have entries that are no links where nothing passes: their load is loads_'s last.
+  bool is_link(int link) const { return link >= 0 && link < no_link_; }
   void plan_plane(const Plane& plane, PlanePorts& ports);
   void plan_spare(const Plane& plane);
   void plan_runs();
@@ -178,13 +180,14 @@ class PortBounder {
 
   const Topology& topology_;
   const BoundKernels& kernels_;
+  int no_link_;
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]
   std::vector<int> above_;              // links of tiers
   std::vector<bool> spare_;             // [link]: of a tier, and never full before the ports below
   std::vector<double> latencies_;       // [source * latency_stride_ + destination], ps
   std::size_t latency_stride_ = 0;      // 0 where all sources have the same
-  std::vector<Load> loads_;             // [link]
+  std::vector<Load> loads_;             // [link], and one that carries nothing
   std::vector<int> latest_first_;       // sources by their start
   PlanePorts inner_, outer_;
   Starts starts_ = Starts::known;

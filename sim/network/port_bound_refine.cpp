@@ -54,7 +54,7 @@ void PortBounder::set_grid(double begin, double end) {
       grid_.share[at(flows_.links[at(link)]) * grid + at(last)] += 1;
     }
   }
-  for (std::size_t link = 0; link < loads_.size(); ++link) {
+  for (std::size_t link = 0; link < topology_.links.size(); ++link) {
     const double rate = topology_.links[link].bandwidth.bytes_per_second * 1e-12;
     double there = 0;
     for (int step = grid - 1; step >= 0; --step) {

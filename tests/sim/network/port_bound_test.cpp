@@ -335,4 +335,36 @@ TEST_CASE("a bound beyond the end of simulated time is refused") {
   }
 }
 
+// check() accepts -1, or any other number that is no link, where nothing passes.
+TEST_CASE("ranks that need no port may have none") {
+  Topology topology = ideal_node8(3, 2);  // rank 2 is alone in its domain
+  add_leaves(topology, 2, Bandwidth(30e9), Picoseconds(0));
+  Tier inside;
+  inside.switch_of = {0, 1, -1};
+  const int links = static_cast<int>(topology.links.size());
+  for (int number = 0; number < 2; ++number) {
+    topology.links.push_back({"inside", Bandwidth(100e9), Picoseconds(0)});
+    inside.up.push_back(links + number);
+    inside.down.push_back(links + number);
+  }
+  inside.up.push_back(-1);
+  inside.down.push_back(-1);
+  topology.inner.tiers.push_back(inside);
+  ByteMatrix bytes(3);
+  bytes.at(0, 1) = 3'000'000;
+  bytes.at(0, 2) = 1'000'000;
+  bytes.at(2, 1) = 2'000'000;
+  const Answer answer = exact_answer(topology, bytes, {});
+  for (const int none : {-1, 1 << 28}) {
+    topology.inner.port_up[2] = none;
+    topology.inner.port_down[2] = none;
+    check(topology);
+    PortBounder bounder(topology);
+    PortBound bound = bounder.bound(bytes);
+    bounder.refine(bytes, {}, bound);
+    CHECK(static_cast<double>(bound.lower.count) == Approx(answer.makespan).epsilon(1e-6));
+    CHECK(static_cast<double>(bound.upper.count) == Approx(answer.makespan).epsilon(1e-6));
+  }
+}
+
 }  // namespace moesim::network

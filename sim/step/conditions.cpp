@@ -47,14 +47,16 @@ void disturb_compute(const Conditions& conditions, int operation, std::uint64_t 
 }
 
 void disturb_exchange(const engine::Partition& partition, std::size_t operation,
-                      const std::vector<double>& slow, engine::Durations& durations) {
+                      const std::vector<double>& slow, double latency,
+                      engine::Durations& durations) {
   std::vector<Picoseconds> each(slow.size());
   bool changed = false;
   for (const std::vector<int>& group : partition.groups) {
     double factor = 1;
     for (const int rank : group) factor = std::max(factor, slow[static_cast<std::size_t>(rank)]);
     const Picoseconds alone = durations.of(static_cast<int>(operation), group.front());
-    for (const int rank : group) each[static_cast<std::size_t>(rank)] = scaled(alone, factor);
+    const Picoseconds slowed = scaled(alone, latency + (1 - latency) * factor);
+    for (const int rank : group) each[static_cast<std::size_t>(rank)] = slowed;
     changed = changed || factor != 1;
   }
   if (changed) durations.per_rank[operation] = std::move(each);
@@ -76,7 +78,7 @@ std::string text_of(const engine::Slowdowns& slowdowns) {
 }
 
 void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,
-             int replica, engine::Durations& durations) {
+             int replica, engine::Durations& durations, std::span<const double> latency) {
   const bool compute = !conditions.slow_gpus.empty() || conditions.jitter > 0;
   const bool links = !conditions.slow_links.empty();
   const std::vector<double> slow_gpus = by_gpu(conditions.slow_gpus, program.ranks);
@@ -87,7 +89,7 @@ void disturb(const Conditions& conditions, const engine::Program& program, std::
       disturb_compute(conditions, static_cast<int>(op), seed, replica, slow_gpus, durations);
     } else if (groups >= 0 && links) {
       disturb_exchange(program.partitions[static_cast<std::size_t>(groups)], op, slow_links,
-                       durations);
+                       latency.empty() ? 0 : latency[op], durations);
     }
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,10 @@ std::string text_of(const GpuFactors& factors);
 std::string text_of(const engine::Slowdowns& slowdowns);  // "1.1:1.2"
 
 // Applies slow GPUs and jitter to compute, slow links to the collectives of the groups that have
-// such a GPU: the slowest port sets the pace of all. The jitter of a (replica, GPU, operation)
+// such a GPU: the slowest port sets the pace of all, but for their latency, of which `latency` has
+// the share in each operation's time (empty: none). The jitter of a (replica, GPU, operation)
 // depends on `seed` and on nothing else, and its median is 1.
 void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,
-             int replica, engine::Durations& durations);
+             int replica, engine::Durations& durations, std::span<const double> latency = {});
 
 }  // namespace moesim::step

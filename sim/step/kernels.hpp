@@ -31,6 +31,7 @@ struct Kernel {
   KernelClass kernel_class = KernelClass::memory;
   profile::Estimate estimate;
   double count = 1;
+  double latency_us = 0;  // of an exchange: what no bandwidth shortens; known under slow links
 };
 using Kernels = std::vector<Kernel>;
 

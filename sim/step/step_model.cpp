@@ -76,7 +76,8 @@ Recipe StepModel::intern(const Kernels& kernels) {
     const auto [found, added] =
         label_of_.try_emplace(kernel.label, static_cast<int>(errors_.size()));
     if (added) errors_.push_back(draw_errors(kernel.label));
-    recipe.push_back({found->second, kernel.kernel_class, kernel.estimate, kernel.count});
+    recipe.push_back(
+        {found->second, kernel.kernel_class, kernel.estimate, kernel.count, kernel.latency_us});
   }
   return recipe;
 }
@@ -198,27 +199,47 @@ void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
   }
 }
 
+// The recipe of an operation that takes equally long on all ranks.
+const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouting* routing) {
+  if (spec.role == Role::fixed) return spec.recipe;
+  assert(routing != nullptr);
+  const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
+  if (spec.role == Role::node_exchange) {
+    // The busiest GPU sets the time of its domain; that of all domains is taken for each.
+    const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
+    return recipe(spec.role, spec.pass, 0, rows);
+  }
+  return recipe(spec.role, spec.pass, layer.exchanged_capacity, 0);
+}
+
+std::vector<double> StepModel::latency_shares(const routing::ReplicaRouting* routing) {
+  std::vector<double> shares(specs_.size());
+  if (scenario_.conditions.slow_links.empty()) return shares;
+  for (std::size_t op = 0; op < specs_.size(); ++op) {
+    if (program_.operations[op].groups < 0) continue;
+    double time_us = 0;
+    double latency_us = 0;
+    for (const PricedKernel& kernel : recipe_of(specs_[op], routing)) {
+      time_us += kernel.count * kernel.estimate.time_us;
+      latency_us += kernel.count * kernel.latency_us;
+    }
+    if (time_us > 0) shares[op] = latency_us / time_us;
+  }
+  return shares;
+}
+
 engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, int replica) {
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];
-    if (spec.role == Role::fixed) {
-      durations.uniform[op] = price(spec.recipe, replica);
-      continue;
-    }
-    assert(routing != nullptr);
-    const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
     if (spec.role == Role::rectify || spec.role == Role::grouped) {
-      price_rows(spec, layer, replica, durations.per_rank[op]);
-    } else if (spec.role == Role::node_exchange) {
-      // The busiest GPU sets the time of its domain; that of all domains is taken for each.
-      const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
-      durations.uniform[op] = price(recipe(spec.role, spec.pass, 0, rows), replica);
+      assert(routing != nullptr);
+      price_rows(spec, routing->layers[static_cast<std::size_t>(spec.moe_layer)], replica,
+                 durations.per_rank[op]);
     } else {
-      durations.uniform[op] =
-          price(recipe(spec.role, spec.pass, layer.exchanged_capacity, 0), replica);
+      durations.uniform[op] = price(recipe_of(spec, routing), replica);
     }
   }
   return durations;

@@ -21,6 +21,7 @@ struct PricedKernel {
   KernelClass kernel_class = KernelClass::memory;
   profile::Estimate estimate;
   double count = 1;
+  double latency_us = 0;  // as Kernel has it
 };
 using Recipe = std::vector<PricedKernel>;
 
@@ -44,11 +45,16 @@ class StepModel {
   static constexpr int no_errors = -1;
   engine::Durations durations(const routing::ReplicaRouting* routing, int replica);
 
-  // The same where nothing is padded: each GPU dispatches the rows it keeps, each expert computes
-  // the rows that come, and the all-to-alls take the time of their matrices (RaggedTraffic); their
-  // durations are left 0. `routing` needs kept_rows, of all GPUs or of one expert-parallel group
-  // that stands for all, and ir_rows under rectification. Throws UsageError for what needs equal
-  // blocks (--dispatch einsum, --ir-compute grouped), Error for counts of another shape.
+  // [operation] the share of an exchange's time that is latency: what slow links leave as it is. 0
+  // for compute, and where the scenario has no slow links.
+  std::vector<double> latency_shares(const routing::ReplicaRouting* routing);
+
+  // The same as durations() where nothing is padded: each GPU dispatches the rows it keeps, each
+  // expert computes the rows that come, and the all-to-alls take the time of their matrices
+  // (RaggedTraffic); their durations are left 0. `routing` needs kept_rows, of all GPUs or of one
+  // expert-parallel group that stands for all, and ir_rows under rectification. Throws UsageError
+  // for what needs equal blocks (--dispatch einsum, --ir-compute grouped), Error for counts of
+  // another shape.
   engine::Durations ragged_durations(const routing::ReplicaRouting& routing, int replica);
 
   // The all-to-all of an MoE layer that an operation is, if it is one.
@@ -128,6 +134,7 @@ class StepModel {
   std::vector<double> draw_errors(const std::string& label) const;
   Picoseconds price(const Recipe& recipe, int replica) const;
   const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
+  const Recipe& recipe_of(const Spec& spec, const routing::ReplicaRouting* routing);
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
   Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, int replica);
   struct RowLoads {

@@ -8,6 +8,7 @@
 #include "sim/engine/dataflow.hpp"
 #include "sim/network/cluster_topology.hpp"
 #include "sim/network/flow_fabric.hpp"
+#include "sim/network/port_bound.hpp"
 #include "sim/step/ragged.hpp"
 
 namespace moesim::step {
@@ -47,6 +48,42 @@ void scale(network::Topology& topology, const std::vector<int>& links, double fa
   }
 }
 
+// Everything on these links takes `factor` times as long.
+void slow_down(network::Topology& topology, const std::vector<int>& links, double factor) {
+  scale(topology, links, 1 / factor);
+  for (const int number : links) {
+    Picoseconds& latency = topology.links[static_cast<std::size_t>(number)].latency;
+    latency = Picoseconds(std::llround(static_cast<double>(latency.count) * factor));
+  }
+}
+
+std::vector<int> links_of(const network::Plane& plane) {
+  std::vector<int> links;
+  const auto add = [&](const std::vector<int>& more) {
+    links.insert(links.end(), more.begin(), more.end());
+  };
+  add(plane.port_up);
+  add(plane.port_down);
+  for (const network::Tier& tier : plane.tiers) {
+    add(tier.up);
+    add(tier.down);
+  }
+  std::sort(links.begin(), links.end());
+  links.erase(std::unique(links.begin(), links.end()), links.end());
+  return links;
+}
+
+// What the busiest link needs when the first `gpus` GPUs of a domain send one byte to each other,
+// by the links of the document, us.
+double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
+  network::Topology topology = network::topology_of(cluster, cluster::contiguous_placement(gpus));
+  for (network::Link& link : topology.links) link.latency = Picoseconds(0);
+  constexpr std::int64_t block = std::int64_t{1} << 36;  // so that picoseconds do not round it
+  ByteMatrix bytes(gpus);
+  for (int source = 0; source < gpus; ++source) std::fill_n(bytes.row(source), gpus, block);
+  return network::PortBounder(topology).bound(bytes).lower.us() / static_cast<double>(block);
+}
+
 }  // namespace
 
 StepRunner::StepRunner(StepModel& model) : model_(model) {
@@ -61,7 +98,8 @@ StepRunner::StepRunner(StepModel& model) : model_(model) {
 engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int replica, int errors) {
   const Scenario& scenario = model_.scenario();
   engine::Durations durations = model_.durations(routing, errors);
-  disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations);
+  disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
+          model_.latency_shares(routing));
   if (used_ == Network::flows) return run_flows(*routing, durations, errors);
   if (!scenario.conditions.overlap.none()) {
     return engine::run_contended(model_.program(), durations, scenario.conditions.overlap);
@@ -69,35 +107,40 @@ engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int rep
   return engine::run_alone(model_.program(), durations);
 }
 
-// Where the curve puts a dispatch in a domain at T for W bytes out of each port, the port passes
-// W / T: latency and all.
+// The links inside a domain are scaled so that the busiest one takes as long as the curve says, the
+// time of the smallest size being latency, as in ExchangeModel.
+void StepRunner::calibrate_inside(std::int64_t capacity) {
+  const Scenario& scenario = model_.scenario();
+  const int inside = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
+  if (inside < 2 || capacity == 0) return;
+  const double blocks = static_cast<double>(scenario.experts * capacity) /
+                        scenario.expert_parallel * model_.row_bytes();
+  const auto curve_us = [&](double bytes) {
+    return scenario.profile->collective(profile::Collective::all_to_all, inside, bytes).time_us *
+           model_.exchange_multiplier();
+  };
+  const double time_us = curve_us(blocks * inside);
+  const double latency_us = std::min(curve_us(1), 0.99 * time_us);
+  const double link_us = busiest_us_per_byte(*scenario.cluster, inside) * blocks;
+  const network::Plane& plane = links_->inner;
+  const std::vector<int> all = links_of(plane);
+  scale(*links_, all, link_us / (time_us - latency_us));
+  const auto set = [&](const std::vector<int>& links, Picoseconds latency) {
+    for (const int link : links) links_->links[static_cast<std::size_t>(link)].latency = latency;
+  };
+  const Picoseconds latency = Picoseconds::from_us(latency_us);
+  const Picoseconds up(latency.count / 2);
+  set(all, Picoseconds(0));
+  set(plane.port_up, up);
+  set(plane.port_down, latency - up);
+}
+
 void StepRunner::prepare_links(std::int64_t capacity) {
   const Scenario& scenario = model_.scenario();
   links_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
   links_capacity_ = capacity;
-  std::vector<int> outer = links_->outer.port_up;
-  outer.insert(outer.end(), links_->outer.port_down.begin(), links_->outer.port_down.end());
-  std::sort(outer.begin(), outer.end());
-  outer.erase(std::unique(outer.begin(), outer.end()), outer.end());
-  scale(*links_, outer, 1 / model_.exchange_multiplier());
-  const int inside = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
-  if (inside > 1 && capacity > 0) {
-    const double blocks = static_cast<double>(scenario.experts * capacity) /
-                          scenario.expert_parallel * model_.row_bytes();
-    const double us =
-        scenario.profile->collective(profile::Collective::all_to_all, inside, blocks * inside)
-            .time_us *
-        model_.exchange_multiplier();
-    const auto set = [&](const std::vector<int>& ports) {
-      for (const int port : ports) {
-        network::Link& link = links_->links[static_cast<std::size_t>(port)];
-        link.bandwidth = Bandwidth(blocks * (inside - 1) / (us * 1e-6));
-        link.latency = Picoseconds(0);
-      }
-    };
-    set(links_->inner.port_up);
-    set(links_->inner.port_down);
-  }
+  slow_down(*links_, links_of(links_->outer), model_.exchange_multiplier());
+  calibrate_inside(capacity);
   for (const GpuFactor& slow : scenario.conditions.slow_links) {
     const auto gpu = static_cast<std::size_t>(slow.gpu);
     for (const network::Plane* plane : {&links_->inner, &links_->outer}) {
@@ -124,9 +167,8 @@ engine::Schedule StepRunner::run_flows(const routing::ReplicaRouting& routing,
   if (!links_ || links_capacity_ != capacity) prepare_links(capacity);
   network::Topology topology = *links_;
   const double error = exchange_error(routing, durations, errors);
-  for (network::Link& link : topology.links) {
-    link.bandwidth = Bandwidth(link.bandwidth.bytes_per_second / error);
-  }
+  slow_down(topology, links_of(topology.inner), error);
+  slow_down(topology, links_of(topology.outer), error);
   network::FlowFabric fabric(topology);
   const PaddedTraffic traffic(model_, routing);
   return engine::run(model_.program(), durations, fabric, &traffic);

@@ -14,9 +14,10 @@ namespace moesim::step {
 // `fast`, and `auto`, which is the same as long as every exchange has equal blocks: each exchange
 // takes its time alone, as measured or as its busiest link needs, whatever else is under way.
 // `flows`: the all-to-alls of MoE layers are exact flows over the links of the cluster and share
-// them, group with group. The links inside a domain are scaled so that a dispatch among all its
-// members takes the time of the profile's curve; the ports between domains are those of the
-// document. Curve errors of the all-to-all scale all links.
+// them, group with group. The links inside a domain, switches too, are scaled so that a dispatch
+// among all its members takes the time of the profile's curve, that of the smallest size being
+// latency; the links between domains are those of the document. Curve errors of the all-to-all
+// scale all links.
 class StepRunner {
  public:
   // Refers to `model`. Throws UsageError where the cluster has no place for the job.
@@ -35,6 +36,7 @@ class StepRunner {
   double exchange_error(const routing::ReplicaRouting& routing, const engine::Durations& durations,
                         int errors);
   void prepare_links(std::int64_t capacity);
+  void calibrate_inside(std::int64_t capacity);
 
   StepModel& model_;
   Network used_ = Network::fast;

@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/flow_times.hpp"
+#include "sim/network/lean_topology.hpp"
 #include "sim/network/port_bound.hpp"
 #include "sim/network/schedule.hpp"
 
@@ -95,14 +96,44 @@ bool accepts(const ExchangeSettings& settings, const PortBound& bound) {
 }
 
 ExchangeTimes from_bound(PortBound bound) {
-  return {bound.lower, std::move(bound.rank_lower), Method::fast, bound.lower,
-          bound.exact ? bound.lower : bound.upper};
+  const Picoseconds upper = bound.exact ? bound.lower : bound.upper;
+  return {bound.lower, std::move(bound.rank_lower), Method::fast, bound.lower, upper, {}};
 }
 
 ExchangeTimes from_plan(const MessagePlan& plan, const ExchangeRequest& request) {
   MessagePlan::Times times = plan.run(request.topology);
-  return {times.makespan, std::move(times.rank_finish), Method::flows, times.makespan,
-          times.makespan};
+  return {times.makespan, std::move(times.rank_finish),
+          Method::flows,  times.makespan,
+          times.makespan, {}};
+}
+
+// All messages at once, on the links that can hold them back.
+ExchangeTimes burst_of_flows(const ExchangeRequest& request) {
+  const LeanTopology lean(request.topology);
+  const int ranks = request.bytes.ranks();
+  std::vector<Flow> flows;
+  for (int source = 0; source < ranks; ++source) {
+    for (int destination = 0; destination < ranks; ++destination) {
+      const std::int64_t bytes = request.bytes.at(source, destination);
+      if (bytes == 0 || source == destination) continue;
+      flows.push_back({source, destination, bytes,
+                       request.start[at(source)] + lean.delay(source, destination)});
+    }
+  }
+  FlowOptions options;
+  options.tolerance = flow_tolerance(ranks);
+  const FlowTimes found = run_flows(lean.links(), flows, options);
+  ExchangeTimes times;
+  times.rank_finish.resize(at(ranks));
+  for (std::size_t flow = 0; flow < flows.size(); ++flow) {
+    for (const int rank : {flows[flow].source, flows[flow].destination}) {
+      times.rank_finish[at(rank)] = std::max(times.rank_finish[at(rank)], found.finish[flow]);
+    }
+    times.makespan = std::max(times.makespan, found.finish[flow]);
+  }
+  times.lower = times.upper = times.makespan;
+  if (found.counts.dense) times.tolerance = options.tolerance;
+  return times;
 }
 
 // refine() leaves gaps of a part in some hundreds: it cannot help below that.
@@ -119,9 +150,7 @@ ExchangeTimes burst(const ExchangeRequest& request) {
     }
     if (accepts(settings, bound)) return from_bound(std::move(bound));
   }
-  FlowTimes times = run_exchange(request.topology, request.bytes, request.start);
-  return {times.makespan, std::move(times.rank_finish), Method::flows, times.makespan,
-          times.makespan};
+  return burst_of_flows(request);
 }
 
 bool start_together(std::span<const Picoseconds> start) {
@@ -214,6 +243,10 @@ const char* name_of(Method method) {
 }
 
 Method parse_method(const std::string& name) { return parse(method_names, name, "network"); }
+
+Picoseconds flow_tolerance(int ranks) {
+  return Picoseconds(ranks >= 512 ? 20'000 : ranks >= 256 ? 1'000 : 1);
+}
 
 ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& bytes,
                                 std::span<const Picoseconds> start, Schedule schedule,

@@ -68,9 +68,15 @@ struct ExchangeTimes {
   Picoseconds makespan;  // when the last byte arrives; 0 if there is none
   // The later of a rank's last byte sent and received; its own start if it has neither.
   std::vector<Picoseconds> rank_finish;
-  Method used = Method::flows;           // flows or fast
-  Picoseconds lower, upper;              // the makespan is certain to lie here; equal under flows
+  Method used = Method::flows;  // flows or fast
+  Picoseconds lower, upper;     // the makespan is certain to lie here; equal under flows
+  Picoseconds tolerance{0};     // of flows: see flow_tolerance(); 0 for those told apart exactly
 };
+
+// What the flows of a burst of so many ranks, of a size each, may be off by before their rates are
+// fitted again (FlowOptions::tolerance): 1 ps, 1 ns from 256 ranks and 20 ns from 512 ranks on. The
+// makespan is off by no more than a few times that.
+Picoseconds flow_tolerance(int ranks);
 
 // `start` is when each rank begins to send: one per rank, or empty for all at 0. The diagonal of
 // the matrix is not sent. Throws UsageError for sizes that do not match, bytes below 0, settings

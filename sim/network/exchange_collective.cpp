@@ -188,8 +188,9 @@ ExchangeTimes simulate_collective(const Topology& topology, Collective kind, std
                                ? plan_trees(hops, bytes, starts)
                                : plan_rings(hops, kind, bytes, starts);
   MessagePlan::Times times = plan.run(hops);
-  return {times.makespan, std::move(times.rank_finish), Method::flows, times.makespan,
-          times.makespan};
+  return {times.makespan, std::move(times.rank_finish),
+          Method::flows,  times.makespan,
+          times.makespan, {}};
 }
 
 }  // namespace moesim::network

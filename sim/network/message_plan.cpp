@@ -6,6 +6,7 @@
 
 #include "sim/network/flow.hpp"
 #include "sim/network/flow_solver.hpp"
+#include "sim/network/lean_topology.hpp"
 
 namespace moesim::network {
 namespace {
@@ -42,6 +43,14 @@ int MessagePlan::add(int source, int destination, std::int64_t bytes, Picosecond
   return static_cast<int>(messages_.size()) - 1;
 }
 
+ByteMatrix MessagePlan::bytes(int ranks) const {
+  ByteMatrix sum(ranks);
+  for (const Message& message : messages_) {
+    if (!message.joins()) sum.at(message.source, message.destination) += message.bytes;
+  }
+  return sum;
+}
+
 MessagePlan::Times MessagePlan::run(const Topology& topology) const {
   Times times;
   times.rank_finish.resize(at(topology.ranks()));
@@ -64,7 +73,8 @@ MessagePlan::Times MessagePlan::run(const Topology& topology) const {
       if (--missing[later] == 0) ready.push({begin[later], static_cast<int>(later)});
     }
   };
-  FlowSolver solver(topology);
+  const LeanTopology lean(topology);
+  FlowSolver solver(lean.links());
   std::vector<int> step_of;  // [flow]
   while (true) {
     const auto next = solver.next();
@@ -76,7 +86,8 @@ MessagePlan::Times MessagePlan::run(const Topology& topology) const {
         end_step(step, time);
         continue;
       }
-      const int flow = solver.start({message.source, message.destination, message.bytes, time});
+      const Picoseconds enters = time + lean.delay(message.source, message.destination);
+      const int flow = solver.start({message.source, message.destination, message.bytes, enters});
       if (step_of.size() <= at(flow)) step_of.resize(at(flow) + 1);
       step_of[at(flow)] = step;
       continue;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/byte_matrix.hpp"
 #include "sim/base/units.hpp"
 #include "sim/network/topology.hpp"
 
@@ -19,6 +20,8 @@ class MessagePlan {
   int add(int source, int destination, std::int64_t bytes, Picoseconds earliest = Picoseconds(0));
   int add_join(Picoseconds earliest = Picoseconds(0)) { return add(0, 0, 0, earliest); }
   void wait(int step, int earlier) { waits_.emplace_back(earlier, step); }
+  // What each pair of ranks exchanges in all messages.
+  ByteMatrix bytes(int ranks) const;
   std::size_t steps() const { return messages_.size(); }
 
   struct Times {

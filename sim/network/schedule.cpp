@@ -190,4 +190,28 @@ MessagePlan plan_deepep(const ExchangeRequest& request) {
   return plan;
 }
 
+ByteMatrix bytes_on_links(Schedule schedule, const ExchangeRequest& request) {
+  const int ranks = request.bytes.ranks();
+  switch (schedule) {
+    case Schedule::burst:
+    case Schedule::pairwise:
+      break;
+    case Schedule::nccl:
+      return nccl_wire_bytes(request);
+    case Schedule::hierarchical:
+    case Schedule::pxn: {
+      TwoLevels levels = two_levels(Domains(request.topology), request.bytes);
+      for (int source = 0; source < ranks; ++source) {
+        for (int destination = 0; destination < ranks; ++destination) {
+          levels.inside.at(source, destination) += levels.across.at(source, destination);
+        }
+      }
+      return std::move(levels.inside);
+    }
+    case Schedule::deepep:
+      return plan_deepep(request).bytes(ranks);
+  }
+  return request.bytes;
+}
+
 }  // namespace moesim::network

@@ -42,6 +42,9 @@ MessagePlan plan_deepep(const ExchangeRequest& request);
 bool nccl_is_a_burst(const Topology& topology, const NcclSettings& settings);
 ByteMatrix nccl_wire_bytes(const ExchangeRequest& request);
 
+// What each pair of ranks exchanges in all messages of a schedule.
+ByteMatrix bytes_on_links(Schedule schedule, const ExchangeRequest& request);
+
 // The two bursts that a hierarchical exchange is made of, joined at each rank: first `inside`, then
 // `across`.
 struct TwoLevels {

@@ -87,6 +87,27 @@ TEST_CASE("across nodes a uniform matrix takes the NICs' time, and their range i
         Approx(answer.estimate.time_us).epsilon(1e-6));
 }
 
+TEST_CASE("the error bar of flows is that of the busiest link, in proportion") {
+  const ExchangeModel model = model_of("dgx-a100");
+  const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
+  const ExchangeAnswer answer = model.exchange(gpus(16), routed_matrix(16), {}, Schedule::burst);
+  CHECK(answer.used == Method::flows);
+  CHECK_THAT(answer.provenance, ContainsSubstring("in proportion to the busiest link's"));
+  // NICs bind: but for the latency, the time is that of their efficiency.
+  CHECK((answer.estimate.time_us_p95 - cluster.nic_latency_us) /
+            (answer.estimate.time_us - cluster.nic_latency_us) ==
+        Approx(cluster.nic_efficiency / cluster.nic_efficiency_low).epsilon(0.02));
+  CHECK((answer.estimate.time_us_p05 - cluster.nic_latency_us) /
+            (answer.estimate.time_us - cluster.nic_latency_us) ==
+        Approx(cluster.nic_efficiency / cluster.nic_efficiency_high).epsilon(0.02));
+}
+
+TEST_CASE("an exchange of nothing says so") {
+  const ExchangeAnswer answer =
+      model_of("dgx-a100").exchange(gpus(1), ByteMatrix(1), {}, Schedule::burst);
+  CHECK_THAT(answer.provenance, ContainsSubstring("nothing to send; schedule burst"));
+}
+
 TEST_CASE("ideal links are taken as they are by schedules that no measurement describes") {
   const ExchangeModel model = model_of("ideal-switch");
   CHECK(model.exchange(gpus(16), zipf_matrix(16), {}, Schedule::burst).estimate.time_us ==

@@ -115,7 +115,7 @@ double must_enter_or_leave(Collective kind, double members, double ranks, double
   }
 }
 
-TEST_CASE("no collective beats the NICs of any node", "[.property]") {
+TEST_CASE("no collective beats the NICs of any node", "[property]") {
   const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
   for (const char* name : {"dgx-a100", "hgx-h100", "generic-8x100g", "ideal-node8"}) {
     const auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load(name));

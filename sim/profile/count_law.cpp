@@ -24,13 +24,6 @@ constexpr double streaming_bytes = 1024.0 * 1024;   // bandwidths, not latencies
 
 using Curves = std::vector<CountCurve>;
 
-// Bytes that leave a GPU, as a share of nccl-tests' size.
-double sent_share(Collective kind, int gpus, bool switch_reduces) {
-  const double share = static_cast<double>(gpus - 1) / gpus;
-  if (kind != Collective::all_reduce) return share;
-  return switch_reduces ? 1 : 2 * share;
-}
-
 // Sizes from the smallest knot on, each twice the one before, until the bytes per peer are those of
 // the largest knot among `many`.
 std::vector<double> octaves(const CountCurve& many, int gpus) {
@@ -123,6 +116,12 @@ void check(Collective kind, const NodeLinks& links, const Curves& fewer, int gpu
 }
 
 }  // namespace
+
+double sent_share(Collective kind, int gpus, bool switch_reduces) {
+  const double share = static_cast<double>(gpus - 1) / gpus;
+  if (kind != Collective::all_reduce) return share;
+  return switch_reduces ? 1 : 2 * share;
+}
 
 SizeCurve among_more_gpus(Collective kind, const NodeLinks& links, const Curves& fewer, int gpus) {
   check(kind, links, fewer, gpus);

@@ -14,6 +14,10 @@ struct CountCurve {
   SizeCurve curve;
 };
 
+// Bytes that leave a GPU, as a share of nccl-tests' size; `switch_reduces`: an all-reduce is added
+// up on its way.
+double sent_share(Collective kind, int gpus, bool switch_reduces);
+
 // The size curve among `gpus` that were not measured, from those of fewer: at least one for
 // all-to-all, two for the rings (all-gather, reduce-scatter, all-reduce), in ascending counts, all
 // below `gpus`. profiles/README.md explains the law and quotes its errors. Throws Error where the

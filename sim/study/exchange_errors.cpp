@@ -94,35 +94,32 @@ double Errors::quantile_abs(double share) const {
   return quantile(absolute, share);
 }
 
-Errors& Comparison::baseline(const std::string& name) {
-  for (auto& [known, errors] : baselines) {
-    if (known == name) return errors;
-  }
-  baselines.emplace_back(name, Errors());
-  return baselines.back().second;
-}
-
 void Comparison::add(const Comparison& other) {
   law.add(other.law);
-  for (const auto& [name, errors] : other.baselines) baseline(name).add(errors);
+  equal_bytes.add(other.equal_bytes);
+  alpha_beta.add(other.alpha_beta);
+  nearest_row.add(other.nearest_row);
   scatter.insert(scatter.end(), other.scatter.begin(), other.scatter.end());
 }
 
 ValidationRow report_row(const Comparison& comparison, const std::string& subject) {
-  std::string note = fmt::format("p90 {:.1f}, worst {};", comparison.law.quantile_abs(0.9) * 100,
-                                 comparison.law.worst());
-  for (const auto& [name, errors] : comparison.baselines) {
-    note += fmt::format(" {} {:.1f},", name, errors.median_abs() * 100);
-  }
-  note.back() = ';';
-  if (!comparison.scatter.empty()) {
-    note += fmt::format(" repeats scatter by {:.1f}", median(comparison.scatter) * 100);
-  } else {
-    note.pop_back();
-  }
-  return {"exchanges",     subject,      "law",
-          "% off, median", std::nullopt, comparison.law.median_abs() * 100,
-          std::nullopt,    std::nullopt, note};
+  const auto middle = [](const Errors& errors) {
+    return errors.empty() ? std::nullopt : std::optional<double>(errors.median_abs());
+  };
+  MedianErrors medians;
+  medians.law = comparison.law.median_abs();
+  medians.p90 = comparison.law.quantile_abs(0.9);
+  medians.equal_bytes = middle(comparison.equal_bytes);
+  medians.alpha_beta = middle(comparison.alpha_beta);
+  medians.nearest_row = middle(comparison.nearest_row);
+  if (!comparison.scatter.empty()) medians.repeats = median(comparison.scatter);
+  ValidationRow row;
+  row.study = "exchanges";
+  row.subject = subject;
+  row.role = "law";
+  row.note = "worst " + comparison.law.worst();
+  row.medians = medians;
+  return row;
 }
 
 std::string size_text(double bytes) {

@@ -41,13 +41,14 @@ class Errors {
   std::string worst_;
 };
 
-// The law beside the baselines on one set of points.
+// The law beside the baselines on one set of points; a baseline that makes no sense is empty.
 struct Comparison {
   Errors law;
-  std::vector<std::pair<std::string, Errors>> baselines;  // by name, in the order of the report
+  Errors equal_bytes;           // the largest count measured, at equal bytes sent by each
+  Errors alpha_beta;            // a line through all that was measured, over bytes sent
+  Errors nearest_row;           // the same row among the largest count measured
   std::vector<double> scatter;  // |row / its point's median - 1|: what no prediction can go below
   void add(const Comparison& other);
-  Errors& baseline(const std::string& name);
 };
 
 // One line of the table of errors.

@@ -1,9 +1,11 @@
 #include "sim/study/validate_moe_exchanges.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 
 #include "sim/profile/moe_exchange_law.hpp"
@@ -79,10 +81,19 @@ void add_two_nodes(const std::string& kernel, const std::string& variant, const 
       const std::string where = at_tokens(tokens, variant);
       region.law.add(time, law(*curve, traffic, stage, tokens), where);
       const double nic = tokens * traffic.token_bytes * nodes_met / 2 / line_rate;
-      region.baseline("alpha-beta at the NIC's line rate")
-          .add(time, curve->time_us(0) + nic, where);
-      region.baseline("one node").add(time, curve->time_us(tokens), where);
+      region.alpha_beta.add(time, curve->time_us(0) + nic, where);
+      region.nearest_row.add(time, curve->time_us(tokens), where);
     }
+  }
+}
+
+void report(const Comparison& few, const Comparison& many, const std::string& subject,
+            Validation& validation) {
+  if (!many.law.empty()) {
+    validation.rows.push_back(report_row(many, subject + ", from 512 tokens"));
+  }
+  if (!few.law.empty()) {
+    validation.rows.push_back(report_row(few, subject + ", below 512 tokens"));
   }
 }
 
@@ -94,63 +105,78 @@ void compare_deepep(const std::vector<MoeExchangeRow>& rows, const Law& law,
     for (const auto& [variant, curves] : variants) {
       add_two_nodes(kernel, variant, curves, law, few, many);
     }
-    const std::string subject = kernel + ", 2 nodes from 1";
-    if (!many.law.empty()) {
-      validation.rows.push_back(report_row(many, subject + ", from 512 tokens"));
-    }
-    if (!few.law.empty()) {
-      validation.rows.push_back(report_row(few, subject + ", below 512 tokens"));
-    }
+    report(few, many, kernel + ", 2 nodes from 1", validation);
   }
 }
 
-// `moves_tokens`: else ranks only count and agree, which takes as long among any number of them.
-void add_ranks(const std::string& variant, const Curves& curves, bool moves_tokens, Comparison& few,
-               Comparison& many) {
-  if (curves.by_gpus.size() < 3) return;
-  std::vector<std::pair<int, Samples>> counts;
-  for (const auto& [gpus, versions] : curves.by_gpus) {
-    counts.emplace_back(gpus, versions.begin()->second);
-  }
-  const auto& [ranks, target] = counts.back();
-  const auto& [more, more_samples] = counts[counts.size() - 2];
-  const auto& [fewest, fewest_samples] = counts[counts.size() - 3];
-  const auto at_more = curve_through(more_samples, 0);
-  const auto at_fewest = curve_through(fewest_samples, 0);
-  if (!at_more || !at_fewest) return;
-  const SizeCurve law = moves_tokens ? profile::among_more_ranks(*at_fewest, fewest, *at_more, more,
-                                                                 ranks, curves.shape.top_k)
-                                     : *at_more;
-  // What leaves a rank, of copies to all ranks.
-  const double ratio = static_cast<double>(ranks - 1) / (more - 1);
-  Samples as_sent;
-  for (const auto& [tokens, time] : fewest_samples)
-    as_sent.emplace_back(tokens * (fewest - 1), time);
-  for (const auto& [tokens, time] : more_samples) as_sent.emplace_back(tokens * (more - 1), time);
-  const auto line = alpha_beta(as_sent);
-  for (const auto& [tokens, time] : target) {
-    Comparison& region = tokens < many_tokens ? few : many;
-    const std::string where = at_tokens(tokens, variant);
-    region.law.add(time, law.time_us(tokens), where);
-    region.baseline("equal bytes sent").add(time, at_more->time_us(tokens * ratio), where);
-    region.baseline("alpha-beta").add(time, line(tokens * (ranks - 1)), where);
-    region.baseline("nearest row").add(time, at_more->time_us(tokens), where);
+// Samples of one kernel version where they are, else of any other.
+const Samples& of_version(const std::map<std::string, Samples>& versions,
+                          const std::string& version) {
+  const auto same = versions.find(version);
+  return same != versions.end() ? same->second : versions.begin()->second;
+}
+
+struct Regions {
+  Comparison few;
+  Comparison many;
+};
+
+// The largest count from the two before. `moves_tokens`: else ranks only count and agree, which
+// takes as long among any number of them. Precondition: three counts.
+void add_ranks(const std::string& variant, const Curves& curves, bool moves_tokens,
+               Regions& regions) {
+  const auto last = std::prev(curves.by_gpus.end());
+  const auto& [ranks, targets] = *last;
+  const auto& [more, more_versions] = *std::prev(last);
+  const auto& [fewest, fewest_versions] = *std::prev(last, 2);
+  for (const auto& [version, target] : targets) {
+    const Samples& more_samples = of_version(more_versions, version);
+    const Samples& fewest_samples = of_version(fewest_versions, version);
+    const auto at_more = curve_through(more_samples, 0);
+    const auto at_fewest = curve_through(fewest_samples, 0);
+    if (!at_more || !at_fewest) continue;
+    const SizeCurve law = moves_tokens ? profile::among_more_ranks(*at_fewest, fewest, *at_more,
+                                                                   more, ranks, curves.shape.top_k)
+                                       : *at_more;
+    // What leaves a rank, of copies to all ranks.
+    const double ratio = static_cast<double>(ranks - 1) / (more - 1);
+    Samples as_sent;
+    for (const auto& [tokens, time] : fewest_samples)
+      as_sent.emplace_back(tokens * (fewest - 1), time);
+    for (const auto& [tokens, time] : more_samples) as_sent.emplace_back(tokens * (more - 1), time);
+    const auto line = alpha_beta(as_sent);
+    for (const auto& [tokens, time] : target) {
+      Comparison& region = tokens < many_tokens ? regions.few : regions.many;
+      const std::string where = at_tokens(tokens, variant);
+      region.law.add(time, law.time_us(tokens), where);
+      region.equal_bytes.add(time, at_more->time_us(tokens * ratio), where);
+      region.alpha_beta.add(time, line(tokens * (ranks - 1)), where);
+      region.nearest_row.add(time, at_more->time_us(tokens), where);
+    }
   }
 }
 
 void compare_ranks(const std::vector<MoeExchangeRow>& rows, Validation& validation) {
   for (const auto& [kernel, variants] : grouped(rows)) {
-    Comparison few;
-    Comparison many;
+    std::map<std::string, Regions> by_counts;  // "EP 8 from 2 and 4"
     const bool moves_tokens = !ends_with(kernel, "prepare");
     for (const auto& [variant, curves] : variants) {
-      add_ranks(variant, curves, moves_tokens, few, many);
+      if (curves.by_gpus.size() < 3) {
+        std::vector<int> counts;
+        for (const auto& entry : curves.by_gpus) counts.push_back(entry.first);
+        validation.verdicts.push_back({study_name,
+                                       fmt::format("{}: {} left out: measured among {} ranks only",
+                                                   kernel, variant, fmt::join(counts, " and ")),
+                                       std::nullopt});
+        continue;
+      }
+      const auto last = std::prev(curves.by_gpus.end());
+      const std::string counts = fmt::format("EP {} from {} and {}", last->first,
+                                             std::prev(last, 2)->first, std::prev(last)->first);
+      add_ranks(variant, curves, moves_tokens, by_counts[counts]);
     }
-    if (!many.law.empty()) {
-      validation.rows.push_back(report_row(many, kernel + ", EP 8 from 2 and 4, from 512 tokens"));
-    }
-    if (!few.law.empty()) {
-      validation.rows.push_back(report_row(few, kernel + ", EP 8 from 2 and 4, below 512 tokens"));
+    for (const auto& [counts, regions] : by_counts) {
+      report(regions.few, regions.many, kernel + ", " + counts, validation);
     }
   }
 }

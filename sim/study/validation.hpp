@@ -8,6 +8,15 @@
 
 namespace moesim::study {
 
+// Medians of |predicted / measured - 1| over a set of points: of what is validated, and of what
+// anyone could have said without it.
+struct MedianErrors {
+  double law = 0;
+  std::optional<double> equal_bytes, alpha_beta, nearest_row;
+  std::optional<double> repeats;  // |row / its point's median - 1|: nothing can be better
+  double p90 = 0;                 // of the law, not its median
+};
+
 // One prediction held against a measurement, or a part of one.
 struct ValidationRow {
   std::string study;
@@ -15,10 +24,11 @@ struct ValidationRow {
   std::string role;     // fit, check, excluded, predict, part
   std::string unit;     // "tokens/s/GPU", "ms", "us"
   std::optional<double> measured;
-  double predicted = 0;
+  double predicted = 0;                  // 0 where `medians` stand for many predictions
   std::optional<double> error;           // predicted / measured - 1
   std::optional<double> left_out_error;  // of a fit without this row
   std::string note;
+  std::optional<MedianErrors> medians = std::nullopt;
 };
 
 // Whether a bar was met, or a claim of a paper holds, in words.

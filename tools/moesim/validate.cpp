@@ -21,6 +21,12 @@ const std::vector<report::Column>& columns() {
                                                    {"predicted", ColumnKind::number},
                                                    {"error", ColumnKind::number},
                                                    {"left_out_error", ColumnKind::number},
+                                                   {"median_error", ColumnKind::number},
+                                                   {"p90_error", ColumnKind::number},
+                                                   {"equal_bytes_sent", ColumnKind::number},
+                                                   {"alpha_beta", ColumnKind::number},
+                                                   {"nearest_row", ColumnKind::number},
+                                                   {"repeats", ColumnKind::number},
                                                    {"note"}};
   return list;
 }
@@ -33,9 +39,23 @@ std::vector<std::vector<std::string>> cells(const std::vector<study::Validation>
   std::vector<std::vector<std::string>> rows;
   for (const study::Validation& validation : validations) {
     for (const study::ValidationRow& row : validation.rows) {
-      rows.push_back({row.study, row.subject, row.role, row.unit, optional_figure(row.measured),
-                      report::figure(row.predicted), optional_figure(row.error),
-                      optional_figure(row.left_out_error), row.note});
+      std::vector<std::string> line = {row.study, row.subject, row.role, row.unit,
+                                       optional_figure(row.measured)};
+      line.push_back(row.medians ? "" : report::figure(row.predicted));
+      line.push_back(optional_figure(row.error));
+      line.push_back(optional_figure(row.left_out_error));
+      if (const auto& medians = row.medians) {
+        line.push_back(report::figure(medians->law));
+        line.push_back(report::figure(medians->p90));
+        for (const auto& share :
+             {medians->equal_bytes, medians->alpha_beta, medians->nearest_row, medians->repeats}) {
+          line.push_back(optional_figure(share));
+        }
+      } else {
+        line.resize(line.size() + 6);
+      }
+      line.push_back(row.note);
+      rows.push_back(std::move(line));
     }
   }
   return rows;
@@ -49,7 +69,28 @@ std::string rounded(double value) {
   return value < 100 ? fmt::format("{:.3f}", value) : fmt::format("{:.0f}", value);
 }
 
-std::string as_table(const study::Validation& validation) {
+// Of a study whose rows each stand for many predictions.
+std::string medians_table(const study::Validation& validation) {
+  const auto cell = [](const std::optional<double>& share) {
+    return share ? fmt::format("{:.1f}", *share * 100) : "";
+  };
+  std::vector<std::vector<std::string>> lines = {{"median error in %", "law", "equal bytes sent",
+                                                  "alpha-beta", "nearest row", "repeats",
+                                                  "law's p90", "note"}};
+  for (const study::ValidationRow& row : validation.rows) {
+    const study::MedianErrors& medians = *row.medians;
+    lines.push_back({row.subject, cell(medians.law), cell(medians.equal_bytes),
+                     cell(medians.alpha_beta), cell(medians.nearest_row), cell(medians.repeats),
+                     cell(medians.p90), row.note});
+  }
+  return report::align(lines, {false, true, true, true, true, true, true, false}) +
+         "\n  Medians of |predicted / measured - 1|. Beside the law: the most GPUs measured, at as "
+         "many bytes sent by each;\n  one line over the bytes sent; the same row as it was among "
+         "the most GPUs measured. repeats: |row / median of its\n  repeats - 1|, which no "
+         "prediction can go below.\n";
+}
+
+std::string predictions_table(const study::Validation& validation) {
   std::vector<std::vector<std::string>> lines = {
       {"", "role", "unit", "measured", "predicted", "error", "left out", "note"}};
   for (const study::ValidationRow& row : validation.rows) {
@@ -57,8 +98,13 @@ std::string as_table(const study::Validation& validation) {
                      rounded(row.predicted), percent(row.error), percent(row.left_out_error),
                      row.note});
   }
+  return report::align(lines, {false, false, false, true, true, true, true, false});
+}
+
+std::string as_table(const study::Validation& validation) {
+  const bool medians = !validation.rows.empty() && validation.rows.front().medians;
   std::string text = fmt::format("{}\n  source: {}\n\n", validation.title, validation.source);
-  text += report::align(lines, {false, false, false, true, true, true, true, false});
+  text += medians ? medians_table(validation) : predictions_table(validation);
   text += "\n";
   for (const study::Verdict& verdict : validation.verdicts) {
     const char* mark = !verdict.met ? "      " : *verdict.met ? "met   " : "UNMET ";

@@ -31,21 +31,23 @@ TEST_CASE("errors are counted from the measurement, and the worst is named") {
   comparison.law.add(100, 90, "1 KiB");
   comparison.law.add(100, 102, "2 KiB");
   comparison.law.add(100, 101, "4 KiB");
-  comparison.baseline("other").add(100, 150, "1 KiB");
+  comparison.alpha_beta.add(100, 150, "1 KiB");
   CHECK(comparison.law.median_abs() == Approx(0.02));
   CHECK(comparison.law.worst() == "-10 % at 1 KiB");
   Comparison more;
   more.law.add(100, 140, "8 KiB");
-  more.baseline("other").add(100, 100, "8 KiB");
+  more.alpha_beta.add(100, 100, "8 KiB");
   more.scatter = {0.01};
   comparison.add(more);
   CHECK(comparison.law.worst() == "+40 % at 8 KiB");
-  CHECK(comparison.baselines.size() == 1);
   const ValidationRow row = report_row(comparison, "x");
-  CHECK(row.predicted == Approx(6));  // between 2 and 10 %
-  CHECK_THAT(row.note, ContainsSubstring("worst +40 % at 8 KiB") &&
-                           ContainsSubstring("other 25.0") &&
-                           ContainsSubstring("repeats scatter by 1.0"));
+  REQUIRE(row.medians);
+  CHECK(row.medians->law == Approx(0.06));  // between 2 and 10 %
+  CHECK(*row.medians->alpha_beta == Approx(0.25));
+  CHECK_FALSE(row.medians->equal_bytes);
+  CHECK_FALSE(row.medians->nearest_row);
+  CHECK(*row.medians->repeats == Approx(0.01));
+  CHECK(row.note == "worst +40 % at 8 KiB");
 }
 
 TEST_CASE("sizes are named in binary units") {

@@ -216,7 +216,9 @@ nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {
   };
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();
   for (const auto& [name, gib] : outcome.memory_parts_gib) memory[name] = one(gib);
-  return {{"replica_step_ms", numbers(outcome.replica_step_ms)},
+  return {{"network_used", outcome.network_used},
+          {"network_why", outcome.network_why},
+          {"replica_step_ms", numbers(outcome.replica_step_ms)},
           {"layer_failed", numbers(outcome.layer_failed)},
           {"ir_rows_mean", one(outcome.ir_rows_mean)},
           {"ir_rows_spread", one(outcome.ir_rows_spread)},

@@ -88,11 +88,16 @@ double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
 
 StepRunner::StepRunner(StepModel& model) : model_(model) {
   const auto operations = static_cast<int>(model.program().operations.size());
+  int exchanges = 0;
   for (int op = operations - 1; op >= 0; --op) {
-    if (model.direction(op) != Direction::none) first_exchange_ = op;
+    if (model.direction(op) == Direction::none) continue;
+    first_exchange_ = op;
+    ++exchanges;
   }
-  const bool flows = model.scenario().network == Network::flows;
-  used_ = flows && first_exchange_ >= 0 ? Network::flows : Network::fast;
+  if (exchanges == 0) return;
+  const int groups = model.program().operations[static_cast<std::size_t>(first_exchange_)].groups;
+  choice_ = choose_network(model.scenario(),
+                           model.program().partitions[static_cast<std::size_t>(groups)], exchanges);
 }
 
 engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int replica, int errors) {
@@ -100,7 +105,7 @@ engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int rep
   engine::Durations durations = model_.durations(routing, errors);
   disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
           model_.latency_shares(routing));
-  if (used_ == Network::flows) return run_flows(*routing, durations, errors);
+  if (used() == Network::flows) return run_flows(*routing, durations, errors);
   if (!scenario.conditions.overlap.none()) {
     return engine::run_contended(model_.program(), durations, scenario.conditions.overlap);
   }

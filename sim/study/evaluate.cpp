@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -151,8 +153,11 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   }
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
-  if (runner.used() == step::Network::flows) {
-    outcome.provenance += "; all-to-all by exact flows over the cluster's links";
+  const step::NetworkChoice& network = runner.choice();
+  outcome.network_used = step::name_of(network.used);
+  outcome.network_why = network.reason;
+  if (network.used == step::Network::flows || !network.certified) {
+    outcome.provenance += fmt::format("; network {}: {}", outcome.network_used, network.reason);
   }
   if (settings.timeline != nullptr) {
     *settings.timeline = engine::timeline(

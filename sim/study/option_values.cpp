@@ -92,7 +92,8 @@ std::vector<OptionSpec> all_options() {
       {"routing", text, "SOURCE", default_routing,
        "gaussian:SIGMA, zipf:A, dirichlet:A or counts:FILE"},
       {"network", text, "NAME", "auto",
-       "fast (each exchange alone), flows (all-to-alls share the cluster's links), auto: fast"},
+       "fast (each exchange alone), flows (all-to-alls share the cluster's links), auto: fast "
+       "where exact, flows where expert groups share links, if affordable"},
       {"slow-gpu", text, "GPU:FACTOR", "none", "its kernels take longer; more: 3:1.5+7:2"},
       {"slow-link", text, "GPU:FACTOR", "none", "its ports have 1/FACTOR of their bandwidth"},
       {"jitter", decimal, "SIGMA", "0", "log-normal spread of each kernel on each GPU"},

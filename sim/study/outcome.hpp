@@ -31,6 +31,8 @@ struct Outcome {
   bool fits_memory = true;
   std::string provenance;  // what the prediction rests on, and its weakest parts
   // Detail for JSON.
+  std::string network_used;  // fast or flows
+  std::string network_why;   // why, and how sure that is; empty without all-to-alls
   std::vector<double> replica_step_ms;
   std::vector<double> layer_failed;  // mean over replicas, per MoE layer
   double ir_rows_mean = 0;           // per GPU and layer

@@ -73,6 +73,19 @@ TEST_CASE("what disturbs a step makes it slower, and what is neutral changes not
 TEST_CASE("the report says when exact flows were used") {
   CHECK(outcome_of({{"network", "flows"}}).provenance.find("exact flows") != std::string::npos);
   CHECK(outcome_of({{"network", "auto"}}).provenance.find("exact flows") == std::string::npos);
+  CHECK(outcome_of({{"network", "auto"}}).network_used == "fast");
+  CHECK(outcome_of({{"network", "auto"}}).network_why == "equal blocks, exact alone");
+  // Groups of 6 on nodes of 8 lie differently.
+  const OptionValues six{{"gpus", "24"}, {"expert-parallel", "6"}, {"experts", "6"}};
+  const auto on = [&](const char* network) {
+    OptionValues options = six;
+    options.insert({"network", network});
+    return outcome_of(options);
+  };
+  CHECK(on("auto").network_used == "flows");
+  CHECK(on("auto").step_ms == on("flows").step_ms);
+  CHECK(on("fast").network_used == "fast");
+  CHECK(on("fast").provenance.find("not certified") != std::string::npos);
   // Nothing to share: a model whose experts are all on each GPU has no all-to-all.
   CHECK(
       outcome_of({{"network", "flows"}, {"expert-parallel", "1"}}).provenance.find("exact flows") ==

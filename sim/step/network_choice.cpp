@@ -1,0 +1,123 @@
+#include "sim/step/network_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "sim/cluster/placement.hpp"
+#include "sim/network/cluster_topology.hpp"
+
+namespace moesim::step {
+namespace {
+
+// Links of switches that cannot hold back what the ports below them send.
+std::vector<bool> ample_links(const network::Topology& topology) {
+  std::vector<bool> ample(topology.links.size());
+  const auto rate = [&](int link) {
+    return topology.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second;
+  };
+  const auto look = [&](const network::Tier& tier, const std::vector<int>& ports,
+                        const std::vector<int>& trunks) {
+    std::vector<std::set<int>> below(trunks.size());
+    for (std::size_t rank = 0; rank < ports.size(); ++rank) {
+      below[static_cast<std::size_t>(tier.switch_of[rank])].insert(ports[rank]);
+    }
+    for (std::size_t number = 0; number < trunks.size(); ++number) {
+      double sum = 0;
+      for (const int port : below[number]) sum += rate(port);
+      ample[static_cast<std::size_t>(trunks[number])] = rate(trunks[number]) >= sum * (1 - 1e-9);
+    }
+  };
+  for (const network::Plane* plane : {&topology.inner, &topology.outer}) {
+    for (const network::Tier& tier : plane->tiers) {
+      look(tier, plane->port_up, tier.up);
+      look(tier, plane->port_down, tier.down);
+    }
+  }
+  return ample;
+}
+
+// Whether all groups are divided among domains in one way.
+bool lie_alike(const engine::Partition& groups, const cluster::Cluster& cluster) {
+  std::set<std::vector<int>> patterns;
+  for (const std::vector<int>& group : groups.groups) {
+    std::map<int, int> first;
+    std::vector<int> pattern;
+    for (const int gpu : group) {
+      const int next = static_cast<int>(first.size());
+      pattern.push_back(first.try_emplace(cluster.domain_of(gpu), next).first->second);
+    }
+    patterns.insert(std::move(pattern));
+  }
+  return patterns.size() == 1;
+}
+
+bool cross_domains(const engine::Partition& groups, const cluster::Cluster& cluster) {
+  return std::any_of(groups.groups.begin(), groups.groups.end(), [&](const auto& group) {
+    return std::any_of(group.begin(), group.end(), [&](int gpu) {
+      return cluster.domain_of(gpu) != cluster.domain_of(group.front());
+    });
+  });
+}
+
+// Why fast may be off, empty where it is certified.
+std::string doubt(const Scenario& scenario, const engine::Partition& groups) {
+  const cluster::Cluster& cluster = *scenario.cluster;
+  if (!lie_alike(groups, cluster)) return "expert groups lie differently on the nodes";
+  if (!scenario.conditions.slow_links.empty() && cross_domains(groups, cluster)) {
+    return "a slow link between nodes need not be the busiest";
+  }
+  if (groups.groups.size() == 1) return "";
+  return shared_links(network::topology_of(cluster, cluster::contiguous_placement(scenario.gpus)),
+                      groups);
+}
+
+}  // namespace
+
+std::string shared_links(const network::Topology& topology, const engine::Partition& groups) {
+  constexpr int nobody = -1;
+  const std::vector<bool> ample = ample_links(topology);
+  std::vector<int> user(topology.links.size(), nobody);
+  for (std::size_t number = 0; number < groups.groups.size(); ++number) {
+    const auto group = static_cast<int>(number);
+    for (const int source : groups.groups[number]) {
+      for (const int destination : groups.groups[number]) {
+        if (source == destination) continue;
+        for (const int index : topology.route(source, destination)) {
+          const auto link = static_cast<std::size_t>(index);
+          if (ample[link] || user[link] == group) continue;
+          if (user[link] != nobody) {
+            return fmt::format("expert groups share links: {}", topology.links[link].name);
+          }
+          user[link] = group;
+        }
+      }
+    }
+  }
+  return "";
+}
+
+NetworkChoice choose_network(const Scenario& scenario, const engine::Partition& groups,
+                             int exchanges) {
+  if (exchanges == 0) return {};
+  if (scenario.network == Network::flows) {
+    return {Network::flows, true, "all-to-alls by exact flows over the cluster's links"};
+  }
+  const std::string why = doubt(scenario, groups);
+  if (why.empty()) return {Network::fast, true, "equal blocks, exact alone"};
+  if (scenario.network == Network::fast) return {Network::fast, false, "not certified: " + why};
+  const std::int64_t peers = scenario.expert_parallel - 1;
+  const std::int64_t messages = scenario.gpus * peers * exchanges;
+  if (!scenario.conditions.overlap.none()) {
+    return {Network::fast, false, "not certified, but with overlap slowdowns: " + why};
+  }
+  if (messages > affordable_messages) {
+    return {Network::fast, false, fmt::format("not certified, but {} messages: {}", messages, why)};
+  }
+  return {Network::flows, true, "all-to-alls by exact flows over the cluster's links: " + why};
+}
+
+}  // namespace moesim::step

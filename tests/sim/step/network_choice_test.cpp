@@ -1,0 +1,78 @@
+#include "sim/step/network_choice.hpp"
+
+#include "tests/support/catch.hpp"
+
+namespace moesim::step {
+namespace {
+
+// Ports of 50 bytes per ns, three ranks below every leaf, whose way up carries `up` of the three.
+network::Topology leaves_of_three(int ranks, double up) {
+  network::Topology topology = network::crossbar(ranks, Bandwidth(50e9), Picoseconds(500'000));
+  network::Tier tier;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank % 3 == 0) {
+      for (std::vector<int>* trunks : {&tier.up, &tier.down}) {
+        trunks->push_back(static_cast<int>(topology.links.size()));
+        topology.links.push_back({"leaf", Bandwidth(50e9 * up), Picoseconds(0)});
+      }
+    }
+    tier.switch_of.push_back(rank / 3);
+  }
+  topology.outer.tiers.push_back(tier);
+  return topology;
+}
+
+Scenario on(const char* cluster, int gpus, int expert_parallel) {
+  Scenario scenario;
+  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load(cluster));
+  scenario.gpus = gpus;
+  scenario.expert_parallel = expert_parallel;
+  return scenario;
+}
+
+NetworkChoice chosen(const Scenario& scenario, int exchanges = 8) {
+  return choose_network(scenario, engine::blocks(scenario.gpus, scenario.expert_parallel),
+                        exchanges);
+}
+
+}  // namespace
+
+TEST_CASE("expert groups share links where these can hold them back") {
+  // 0 .. 3 and 4 .. 7 both leave the second leaf (3, 4, 5).
+  CHECK(shared_links(leaves_of_three(12, 2), engine::blocks(12, 4)) ==
+        "expert groups share links: leaf");
+  CHECK(shared_links(leaves_of_three(12, 3), engine::blocks(12, 4)).empty());
+  // Nobody leaves a leaf, or one group alone does.
+  CHECK(shared_links(leaves_of_three(12, 1), engine::blocks(12, 3)).empty());
+  CHECK(shared_links(leaves_of_three(12, 1), engine::blocks(12, 12)).empty());
+  // Ranks 2 and 3 share a port, but they are of two groups.
+  network::Topology topology = leaves_of_three(12, 3);
+  topology.outer.port_up[3] = topology.outer.port_up[2];
+  CHECK(shared_links(topology, engine::blocks(12, 3)) == "expert groups share links: rank 2 up");
+  CHECK(shared_links(topology, engine::blocks(12, 4)).empty());
+}
+
+TEST_CASE("auto takes flows where fast is not certified, and says why") {
+  CHECK(chosen(on("hgx-h100", 32, 8)).reason == "equal blocks, exact alone");
+  CHECK(chosen(on("hgx-h100", 32, 16)).used == Network::fast);
+  CHECK(chosen(on("hgx-h100", 32, 8), 0).reason.empty());
+  Scenario scenario = on("hgx-h100", 24, 6);
+  CHECK(chosen(scenario).used == Network::flows);
+  CHECK(chosen(scenario).certified);
+  // Too many messages: 24 x 5 x 1000.
+  CHECK(chosen(scenario, 1000).used == Network::fast);
+  CHECK_FALSE(chosen(scenario, 1000).certified);
+  scenario.network = Network::flows;
+  CHECK(chosen(scenario, 1000).used == Network::flows);
+  scenario.network = Network::fast;
+  CHECK(chosen(scenario).used == Network::fast);
+  CHECK_FALSE(chosen(scenario).certified);
+  // A slow port inside a node is the busiest of its group; between nodes it need not be.
+  scenario = on("hgx-h100", 32, 8);
+  scenario.conditions.slow_links = {{3, 2}};
+  CHECK(chosen(scenario).used == Network::fast);
+  scenario.expert_parallel = 16;
+  CHECK(chosen(scenario).used == Network::flows);
+}
+
+}  // namespace moesim::step

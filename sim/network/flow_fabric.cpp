@@ -43,13 +43,13 @@ void FlowFabric::settle(Picoseconds now, int exchange, int member) {
   const auto found = under_way_.find(exchange);
   Exchange& there = found->second;
   if (--there.left[static_cast<std::size_t>(member)] > 0) return;
-  done_.insert(done_.begin(), {now, exchange, member});
+  done_.push_back({now, exchange, member});
   if (--there.members_left == 0) under_way_.erase(found);
   if (under_way_.empty()) messages_.clear();
 }
 
 std::optional<Completion> FlowFabric::next() {
-  if (!done_.empty()) return done_.back();
+  if (!done_.empty()) return done_.front();
   const std::optional<Completion> even = even_.next();
   const std::optional<FlowEnd> end = solver_.next();
   if (!end || (even && even->time <= end->time)) return even;
@@ -58,7 +58,7 @@ std::optional<Completion> FlowFabric::next() {
 }
 
 void FlowFabric::take() {
-  if (!done_.empty()) return done_.pop_back();
+  if (!done_.empty()) return done_.pop_front();
   const std::optional<Completion> even = even_.next();
   const std::optional<FlowEnd> end = solver_.next();
   if (!end || (even && even->time <= end->time)) return even_.take();

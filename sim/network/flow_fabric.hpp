@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -42,7 +43,7 @@ class FlowFabric final : public Fabric {
   std::map<int, Exchange> under_way_;
   std::vector<Message> messages_;  // [flow - first_flow_]
   int first_flow_ = 0;
-  std::vector<Completion> done_;  // members done at one time, latest found first
+  std::deque<Completion> done_;  // members done at one time, in the order found
 };
 
 }  // namespace moesim::network

@@ -14,7 +14,8 @@ constexpr std::array<const char*, study::part_count> part_columns{
     "attention_ms", "dense_ffn_ms",        "router_ms",   "dispatch_combine_ms", "expert_ms",
     "rectify_ms",   "exposed_exchange_ms", "gradient_ms", "optimizer_ms",        "other_ms"};
 
-std::vector<Column> all_columns() {
+// Which scenario it is, and whether it could be.
+std::vector<Column> option_columns() {
   using enum ColumnKind;
   return {
       {"status", text},
@@ -46,6 +47,12 @@ std::vector<Column> all_columns() {
       {"network", text},
       {"replicas", number},
       {"seed", number},
+  };
+}
+
+std::vector<Column> answer_columns() {
+  using enum ColumnKind;
+  return {
       {"step_ms", number},
       {"step_ms_p05", number},
       {"step_ms_p95", number},
@@ -73,16 +80,25 @@ std::vector<Column> all_columns() {
       {"memory_gib", number},
       {"fits_memory", boolean},
       {"provenance", text},
-      // The options that the columns above leave out: a row reproduces itself.
-      {"min_capacity", number},
-      {"ir_duplicates", text},
-      {"global_batch", number},
-      {"overlap", text},
-      {"slow_gpu", text},
-      {"slow_link", text},
-      {"jitter", number},
-      {"overlap_slowdown", text},
   };
+}
+
+// The options that the columns above leave out: a row reproduces itself.
+std::vector<Column> late_columns() {
+  using enum ColumnKind;
+  return {
+      {"min_capacity", number}, {"ir_duplicates", text},    {"global_batch", number},
+      {"overlap", text},        {"slow_gpu", text},         {"slow_link", text},
+      {"jitter", number},       {"overlap_slowdown", text},
+  };
+}
+
+std::vector<Column> all_columns() {
+  std::vector<Column> columns = option_columns();
+  for (const std::vector<Column>& more : {answer_columns(), late_columns()}) {
+    columns.insert(columns.end(), more.begin(), more.end());
+  }
+  return columns;
 }
 
 // What routing alone has no say in.

@@ -21,7 +21,9 @@ constexpr double never = std::numeric_limits<double>::infinity();
 // What may lie between two bounds that are one but for the rounding of doubles and picoseconds.
 constexpr double rounding_ps = 2;
 constexpr double rounding_share = 1e-9;
-constexpr int largest_bits = 52;  // up to there a double holds every whole number of bytes
+constexpr int fast_bits = 52;  // of amounts that bound_kernels() take
+constexpr std::int64_t most_bytes = std::int64_t{1}
+                                    << 53;  // doubles hold every whole number up to it
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -37,18 +39,16 @@ Picoseconds rounded(double ps) {
   return Picoseconds(std::llround(ps));
 }
 
-// Names the cell that is out of range.
-[[noreturn]] void refuse(const ByteMatrix& bytes) {
+// Names a cell that is out of range.
+void check_amounts(const ByteMatrix& bytes) {
   for (int source = 0; source < bytes.ranks(); ++source) {
     for (int destination = 0; destination < bytes.ranks(); ++destination) {
       const std::int64_t amount = bytes.at(source, destination);
-      if (amount < 0 || amount >> largest_bits != 0) {
-        throw UsageError(fmt::format("byte matrix, row {}, column {}: {} bytes: expected 0 to 2^{}",
-                                     source, destination, amount, largest_bits));
-      }
+      if (amount >= 0 && amount <= most_bytes) continue;
+      throw UsageError(fmt::format("byte matrix, row {}, column {}: {} bytes: expected 0 to 2^53",
+                                   source, destination, amount));
     }
   }
-  throw UsageError("byte matrix: a cell is out of range");
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ void PortBounder::Ports::clear() {
 
 PortBounder::PortBounder(const Topology& topology)
     : topology_(topology),
-      kernels_(bound_kernels()),
+      kernels_(&bound_kernels()),
       no_link_(static_cast<int>(topology.links.size())) {
   check(topology);
   loads_.resize(topology.links.size() + 1);
@@ -224,7 +224,7 @@ PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, int source,
 // Adds one source's messages of one run to the loads of its links.
 void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double start) {
   PlanePorts& plane = run.inner ? inner_ : outer_;
-  const RowSum sum = kernels_.add_row(
+  const RowSum sum = kernels_->add_row(
       row, run.begin, run.end, limit_,
       {plane.down.bytes.data(), plane.down.flows.data(), plane.down.largest.data()});
   bits_ |= sum.bits;
@@ -264,7 +264,6 @@ void PortBounder::add_loads(const ByteMatrix& bytes, std::span<const Picoseconds
       add_run(bytes.row(source), source, runs_[run], begins);
     }
   }
-  if (bits_ >> largest_bits != 0) refuse(bytes);
   add_ports();
 }
 
@@ -357,7 +356,7 @@ Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run
   const Ports& up = plane.up;
   const Ports& down = plane.down;
   const std::size_t line = at(source);
-  return kernels_.bound_row(
+  return kernels_->bound_row(
       row, run.begin, run.end, limit_, start,
       {up.per_byte[line], up.alone[line], up.mean[line], up.left[line], up.own[line]},
       {latencies_from(source), down.per_byte.data(), down.alone.data(), down.mean.data(),
@@ -444,7 +443,13 @@ void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> st
         bytes.ranks(), start.size(), ranks));
   }
   limit_ = ranks == 0 ? nullptr : bytes.row(ranks - 1) + ranks;
+  kernels_ = &bound_kernels();
   add_loads(bytes, start);
+  if (bits_ >> fast_bits != 0) {
+    check_amounts(bytes);
+    kernels_ = &wide_bound_kernels();
+    add_loads(bytes, start);
+  }
   settle_loads();
   bound_flows(bytes, start);
   double lower = 0;

@@ -179,7 +179,7 @@ class PortBounder {
   std::vector<double> rate_;  // [step] of one flow: the least it gets
 
   const Topology& topology_;
-  const BoundKernels& kernels_;
+  const BoundKernels* kernels_;
   int no_link_;
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]

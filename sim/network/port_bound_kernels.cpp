@@ -16,6 +16,22 @@ namespace baseline {
 #undef MOESIM_SIMD_BYTES
 }  // namespace baseline
 
+// Slower, for any amounts.
+namespace wide {
+#define MOESIM_ANY_AMOUNT
+#define MOESIM_SIMD_BYTES 16
+#define MOESIM_RAMP -1, -1, 0, 0
+#include "sim/network/port_bound_kernels.inc"
+#undef MOESIM_RAMP
+#undef MOESIM_SIMD_BYTES
+#undef MOESIM_ANY_AMOUNT
+}  // namespace wide
+
+const BoundKernels& wide_bound_kernels() {
+  static constexpr BoundKernels kernels{wide::add_row, wide::bound_row};
+  return kernels;
+}
+
 #if defined(__x86_64__)
 
 #if defined(__clang__)

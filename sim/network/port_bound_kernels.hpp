@@ -52,5 +52,7 @@ struct BoundKernels {
 };
 // Those for the best instruction set of this CPU; all give the same bits.
 const BoundKernels& bound_kernels();
+// The same for amounts of 2^52 and more, slower.
+const BoundKernels& wide_bound_kernels();
 
 }  // namespace moesim::network

@@ -7,6 +7,7 @@
 #include "sim/base/random.hpp"
 #include "sim/network/cluster_topology.hpp"
 #include "sim/network/exchange.hpp"
+#include "sim/network/flow_times.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/sim/network/naive_flows.hpp"
 #include "tests/support/catch.hpp"
@@ -364,6 +365,28 @@ TEST_CASE("ranks that need no port may have none") {
     bounder.refine(bytes, {}, bound);
     CHECK(static_cast<double>(bound.lower.count) == Approx(answer.makespan).epsilon(1e-6));
     CHECK(static_cast<double>(bound.upper.count) == Approx(answer.makespan).epsilon(1e-6));
+  }
+}
+
+// As large as files of byte matrices may be: 2^53 B at 50e9 B/s and 1 us of latency.
+TEST_CASE("amounts are bounded up to 2^53 bytes, those beyond refused by name") {
+  const Topology topology = ideal_switch(5);
+  ByteMatrix bytes(5);
+  PortBounder bounder(topology);
+  for (const std::int64_t less : {0, 1, 4096}) {
+    bytes.at(3, 1) = (std::int64_t{1} << 53) - less;
+    const PortBound bound = bounder.bound(bytes);
+    CHECK(bound.exact);
+    CHECK(bound.lower.us() ==
+          Approx(1 + static_cast<double>(bytes.at(3, 1)) / 50e3).epsilon(1e-15));
+    const FlowTimes exact = run_exchange(topology, bytes);
+    CHECK(std::abs((exact.makespan - bound.lower).count) <= 8192);  // a double's last bit
+  }
+  bytes.at(3, 1) = 1'000'000;
+  CHECK(bounder.bound(bytes).lower.us() == Approx(21));
+  for (const std::int64_t bad : {(std::int64_t{1} << 53) + 1, std::int64_t{-1}}) {
+    bytes.at(3, 1) = bad;
+    CHECK_THROWS_WITH(bounder.bound(bytes), ContainsSubstring("row 3, column 1"));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "sim/network/lean_topology.hpp"
 #include "sim/network/port_bound.hpp"
 #include "sim/network/schedule.hpp"
+#include "sim/profile/moe_exchange_law.hpp"
 
 namespace moesim::network {
 namespace {
@@ -264,16 +265,9 @@ ExchangeTimes simulate_exchange(const Topology& topology, const ByteMatrix& byte
   return times;
 }
 
-// A token's k choices miss all experts of one domain (E / D of E) with probability
-// prod over c < k of (E - E/D - c) / (E - c); D domains, k choices.
 double distinct_share(int experts, int domains, int choices) {
   assert(choices >= 1 && choices <= experts && domains >= 1 && experts % domains == 0);
-  double missed = 1;
-  for (int choice = 0; choice < choices; ++choice) {
-    const int others = experts - experts / domains - choice;
-    missed *= std::max(0.0, static_cast<double>(others)) / (experts - choice);
-  }
-  return domains * (1 - missed) / choices;
+  return profile::distinct_groups({experts, choices, 0}, domains) / choices;
 }
 
 }  // namespace moesim::network

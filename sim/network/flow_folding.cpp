@@ -184,7 +184,7 @@ class Checker {
       for (std::size_t which = 0; which < classes; ++which) {
         if (mine[which] == 0) continue;
         folding_.classes[which].route.push_back(
-            {static_cast<int>(link_class), static_cast<float>(mine[which])});
+            {static_cast<int>(link_class), static_cast<std::int32_t>(mine[which])});
       }
     }
     return true;

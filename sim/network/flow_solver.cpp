@@ -32,6 +32,18 @@ std::size_t longest_route(const Topology& topology) {
   return 2 * (1 + std::max(topology.inner.tiers.size(), topology.outer.tiers.size()));
 }
 
+void check(const Topology& topology, const Flow& flow) {
+  const auto outside = [&](int rank) { return rank < 0 || rank >= topology.ranks(); };
+  if (outside(flow.source) || outside(flow.destination)) {
+    throw UsageError(fmt::format("flow from rank {} to rank {}: the topology has ranks 0 to {}",
+                                 flow.source, flow.destination, topology.ranks() - 1));
+  }
+  if (flow.bytes < 0) {
+    throw UsageError(fmt::format("flow from rank {} to rank {}: {} bytes: must be 0 or more",
+                                 flow.source, flow.destination, flow.bytes));
+  }
+}
+
 FlowSolver::FlowSolver(const Topology& topology)
     : topology_(checked(topology)),
       transfers_(link_capacities(topology), longest_route(topology)) {}
@@ -48,15 +60,7 @@ std::uint32_t FlowSolver::slot_for(int flow) {
 }
 
 int FlowSolver::start(const Flow& flow) {
-  const auto outside = [&](int rank) { return rank < 0 || rank >= topology_.ranks(); };
-  if (outside(flow.source) || outside(flow.destination)) {
-    throw UsageError(fmt::format("flow {}: from rank {} to rank {}: the topology has ranks 0 to {}",
-                                 started_, flow.source, flow.destination, topology_.ranks() - 1));
-  }
-  if (flow.bytes < 0) {
-    throw UsageError(fmt::format("flow {}: {} bytes from rank {} to rank {}: must be 0 or more",
-                                 started_, flow.bytes, flow.source, flow.destination));
-  }
+  check(topology_, flow);
   if (flow.start.count < taken_) {
     throw UsageError(fmt::format("flow {}: starts at {} ps, before the simulation's time of {} ps",
                                  started_, flow.start.count, taken_));

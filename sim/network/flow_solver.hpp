@@ -57,6 +57,9 @@ class FlowSolver {
   int started_ = 0;
 };
 
+// Throws UsageError for ranks that the topology does not have and for bytes below 0.
+void check(const Topology& topology, const Flow& flow);
+
 // The capacities of a topology's links in bytes per picosecond, and the most links of a route.
 std::vector<double> link_capacities(const Topology& topology);
 std::size_t longest_route(const Topology& topology);

@@ -20,18 +20,6 @@ namespace {
 
 constexpr std::int64_t latest = std::numeric_limits<std::int64_t>::max();
 
-void check_flow(const Topology& topology, const Flow& flow) {
-  const auto outside = [&](int rank) { return rank < 0 || rank >= topology.ranks(); };
-  if (outside(flow.source) || outside(flow.destination)) {
-    throw UsageError(fmt::format("flow from rank {} to rank {}: the topology has ranks 0 to {}",
-                                 flow.source, flow.destination, topology.ranks() - 1));
-  }
-  if (flow.bytes < 0) {
-    throw UsageError(fmt::format("flow from rank {} to rank {}: {} bytes: must be 0 or more",
-                                 flow.source, flow.destination, flow.bytes));
-  }
-}
-
 bool sends_nothing(const Flow& flow) { return flow.bytes == 0 || flow.source == flow.destination; }
 
 // Collects flows, and the results of those that send nothing.
@@ -186,7 +174,7 @@ void run_table(const FlowTable& table, const FlowOptions& options, FlowTimes& ti
 FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
                     const FlowOptions& options) {
   Collector collector(topology, flows.size());
-  for (const Flow& flow : flows) check_flow(topology, flow);
+  for (const Flow& flow : flows) check(topology, flow);
   collector.reserve(flows.size());
   for (std::size_t index = 0; index < flows.size(); ++index) collector.add(flows[index], index);
   run_table(collector.table, options, collector.times);
@@ -217,7 +205,7 @@ FlowTimes run_exchange(const Topology& topology, const ByteMatrix& bytes,
   for (int source = 0; source < ranks; ++source) {
     for (int destination = 0; destination < ranks; ++destination) {
       const Flow flow{source, destination, bytes.at(source, destination), begin(source)};
-      if (flow.bytes < 0) check_flow(topology, flow);
+      if (flow.bytes < 0) check(topology, flow);
       collector.add(flow, pair++);
     }
   }

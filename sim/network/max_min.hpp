@@ -11,7 +11,7 @@ namespace moesim::network {
 // One link of a flow's route. A flow that stands for several counts as `weight` flows there.
 struct Hop {
   int link = 0;
-  float weight = 1;
+  std::int32_t weight = 1;
 };
 
 // Max-min shares of link capacities among flows that come and go.
@@ -69,7 +69,7 @@ class MaxMin {
   // all (level unlimited) for a route of one, `many` for a longer route.
   struct Users {
     std::vector<std::uint32_t> flow, other;
-    std::vector<float> weight;
+    std::vector<std::int32_t> weight;
     double total = 0;  // of the weights
   };
   struct Place {

@@ -27,7 +27,8 @@ namespace moesim::network {
 // grows by g_L / h_L at once, which makes g_L 0. What it changes is taken from the residuals of
 // the rows above it. So nothing is lost: in sum every link carries what it can, and errors do not
 // grow with time. A link that holds back few flows gets the sum of the errors of the links below
-// it: Result::correction is the most that a fit made up for, per flow.
+// it. Result::correction is the most that one fit made up for, per flow: it tells the size of what
+// was put right, and bounds nothing.
 class DenseFlows {
  public:
   struct Result {
@@ -35,7 +36,7 @@ class DenseFlows {
     std::int64_t level_changes = 0;
     std::int64_t moves = 0;
     std::int64_t fillings = 0;
-    double correction = 0;  // of a link's service at most, in ps of its flows' time
+    double correction = 0;  // of a link's service in one fit, the most, in ps of its flows' time
   };
 
   // Nothing unless it suits the flows: there are many, of many sizes, every route has two links,

@@ -31,6 +31,9 @@ class CudaDevice : public Device {
       if (spec.op == "route" || spec.op == "gate") {
         return cuda::routing_workload(*context_, spec, seed);
       }
+      if (spec.op == "choose" || spec.op == "assign" || spec.op == "router-backward") {
+        return cuda::stage_workload(*context_, spec, seed);
+      }
       if (spec.op == "permute" || spec.op == "combine") {
         return cuda::row_workload(*context_, spec, seed);
       }

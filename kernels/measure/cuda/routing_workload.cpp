@@ -11,14 +11,16 @@ namespace {
 
 constexpr int checked_logits = 64;
 
-// From logits to slots and weights; with `gated` from x and the router's weights, bf16.
+// From logits to slots and weights; with `gated` from x and the router's weights, bf16: all of it,
+// or the gate with its choices alone (param "alone").
 class Route : public RotatedWorkload {
  public:
   Route(Context& context, const PointSpec& spec, bool gated, std::uint64_t seed)
       : RotatedWorkload(context, gated ? rotation(context, spec.bytes) : 1),
         tokens_(spec, seed, stream()),
         seed_(seed),
-        gated_(gated) {
+        gated_(gated),
+        alone_(spec.params.value("alone", false)) {
     if (!gated) return;
     hidden_ = spec.params.at("hidden");
     const auto width = static_cast<std::size_t>(hidden_);
@@ -36,14 +38,25 @@ class Route : public RotatedWorkload {
   void launch(std::size_t copy) override {
     if (!gated_) return tokens_.router().route(tokens_.logits(), stream());
     const std::size_t size = x_.size() / copies_;
-    tokens_.router().gate_and_route(x_.data() + copy * size, w_.data(), hidden_, true,
-                                    logits_.data(), stream());
+    const std::uint16_t* x = x_.data() + copy * size;
+    const routing::DeviceRouter& router = tokens_.router();
+    if (!alone_) {
+      router.gate_and_route(x, w_.data(), hidden_, true, logits_.data(), stream());
+      return;
+    }
+    routing::launch_gate({x, w_.data(), hidden_, logits_.data(),
+                          choose_arguments(tokens_.problem(), router.buffers(), logits_.data())},
+                         true, stream());
   }
   void poison() override {
     if (gated_) logits_.fill(0xff);
     tokens_.poison(stream());
   }
   std::string check() override {
+    if (alone_) {
+      tokens_.router().assign(stream());
+      MOESIM_CUDA(cudaStreamSynchronize(stream()));
+    }
     const std::size_t count = static_cast<std::size_t>(tokens_.problem().tokens) *
                               static_cast<std::size_t>(tokens_.problem().experts);
     // The rule of equality holds from fp32 logits on: those of the device are the input.
@@ -78,6 +91,7 @@ class Route : public RotatedWorkload {
   RoutedTokens tokens_;
   std::uint64_t seed_;
   bool gated_;
+  bool alone_;
   int hidden_ = 0;
   DeviceBuffer<std::uint16_t> x_, w_;
   DeviceBuffer<float> logits_;

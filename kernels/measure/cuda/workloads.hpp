@@ -19,6 +19,9 @@ std::unique_ptr<Workload> collective_workload(Context& context, const PointSpec&
 // op "route": from logits to slots and weights; op "gate": from bf16 x and router weights.
 std::unique_ptr<Workload> routing_workload(Context& context, const PointSpec& spec,
                                            std::uint64_t seed);
+// One launch of it: op "choose" (softmax and top-k'), "assign" (capacity) or "router-backward".
+std::unique_ptr<Workload> stage_workload(Context& context, const PointSpec& spec,
+                                         std::uint64_t seed);
 // op "permute" or "combine".
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 

@@ -1,0 +1,171 @@
+#include "kernels/measure/benchmark.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "tests/kernels/measure/fake_device.hpp"
+#include "tests/support/catch.hpp"
+
+namespace measure = moesim::kernels::measure;
+using measure::Bar;
+using measure::BarKind;
+using measure::Benchmark;
+using measure::BenchmarkReport;
+using measure::Verdict;
+using measure::testing::FakeDevice;
+
+namespace {
+
+// 1 GB in `time_us`.
+measure::Point timed(double time_us) {
+  measure::Point point;
+  point.op = "permute";
+  point.verify = "passed";
+  measure::Figures figures;
+  figures.samples = {0.9 * time_us, time_us, 1.2 * time_us};
+  figures.summary = measure::summarise(figures.samples);
+  point.cold = figures;
+  return point;
+}
+
+Verdict verdict(Bar bar, double time_us, double copy, double peak,
+                const std::vector<measure::Peer>& peers = {}) {
+  Benchmark benchmark{"permute", {}, bar};
+  benchmark.spec.bytes = 1e9;
+  return measure::judge(benchmark, timed(time_us), copy, peak, peers).verdict;
+}
+
+std::size_t place_of(const std::string& id) {
+  const auto& all = measure::kernel_benchmarks();
+  for (std::size_t place = 0; place < all.size(); ++place) {
+    if (all[place].id == id) return place;
+  }
+  FAIL("no benchmark " << id);
+  return 0;
+}
+
+// A copy at 4.0 TB/s; every other kernel at `share` of that, a capacity assignment `assign_us`.
+FakeDevice device(double share, double assign_us) {
+  return FakeDevice([=](const measure::PointSpec& spec) {
+    if (spec.op == "assign") return assign_us;
+    return spec.bytes / 4e6 / (spec.op == "memory" ? 1 : share);
+  });
+}
+
+const measure::BenchmarkRow& row(const BenchmarkReport& report, const std::string& id) {
+  return report.rows.at(place_of(id));
+}
+
+}  // namespace
+
+TEST_CASE("a benchmark is met on the right side of its bar only") {
+  CHECK(verdict({BarKind::microseconds, 10}, 9.9, 0, 0) == Verdict::met);
+  CHECK(verdict({BarKind::microseconds, 10}, 10.1, 0, 0) == Verdict::unmet);
+  // 1 GB in 300 us: 3.33 TB/s, 1.44 times what it takes at 4.8 TB/s.
+  CHECK(verdict({BarKind::times_byte_floor, 1.5}, 300, 0, 4.8e12) == Verdict::met);
+  CHECK(verdict({BarKind::times_byte_floor, 1.4}, 300, 0, 4.8e12) == Verdict::unmet);
+  CHECK(verdict({BarKind::share_of_copy, 0.8}, 300, 4.1e12, 0) == Verdict::met);
+  CHECK(verdict({BarKind::share_of_copy, 0.8}, 300, 4.2e12, 0) == Verdict::unmet);
+  CHECK(verdict({}, 300, 0, 0) == Verdict::none);
+}
+
+TEST_CASE("a bar without what it is held against is not met") {
+  CHECK(verdict({BarKind::times_byte_floor, 1.5}, 300, 4e12, 0) == Verdict::unmet);
+  CHECK(verdict({BarKind::share_of_copy, 0.8}, 300, 0, 4e12) == Verdict::unmet);
+}
+
+TEST_CASE("a faster peer is a bar not met, another benchmark's is not looked at") {
+  CHECK(verdict({}, 300, 0, 0, {{"permute", "slow", 600}}) == Verdict::met);
+  CHECK(verdict({}, 300, 0, 0, {{"permute", "slow", 600}, {"permute", "fast", 299}}) ==
+        Verdict::unmet);
+  CHECK(verdict({}, 300, 0, 0, {{"combine", "fast", 1}}) == Verdict::none);
+  CHECK(verdict({BarKind::microseconds, 100}, 300, 0, 0, {{"permute", "slow", 600}}) ==
+        Verdict::unmet);
+}
+
+TEST_CASE("benchmarks have names of their own, bytes, and the copy comes first") {
+  std::set<std::string> ids;
+  for (const Benchmark& benchmark : measure::kernel_benchmarks()) {
+    CHECK(ids.insert(benchmark.id).second);
+    CHECK(benchmark.spec.bytes > 0);
+  }
+  CHECK(place_of("device-copy") == 0);
+  const auto& permute = measure::kernel_benchmarks()[place_of("permute-top2")].spec;
+  CHECK(permute.bytes == 3.0 * 16384 * 4096 * 2);  // a row read, two written
+  CHECK(permute.params.at("rows") == 2 * 16384);
+  const auto& gate = measure::kernel_benchmarks()[place_of("gate-bf16")].spec;
+  CHECK(gate.bytes == Approx(139e6).epsilon(0.01));  // as kernels/README.md reckons it
+}
+
+TEST_CASE("all is met on a fast device, and the table carries figures of its samples") {
+  FakeDevice fast = device(0.9, 6);
+  const auto report = measure::run_benchmarks(fast, measure::kernel_benchmarks(), {}, 1, {});
+  CHECK(report.all_right());
+  CHECK(report.all_met());
+  CHECK(row(report, "permute-top1").of_copy == Approx(0.9).epsilon(0.01));
+  // At 3.6 of 4.9 TB/s.
+  CHECK(row(report, "gate-bf16").of_floor == Approx(4.9 / 3.6).epsilon(0.01));
+  CHECK(row(report, "assign-random").time_us == Approx(6).epsilon(0.01));
+  CHECK(row(report, "assign-random").p05_us < row(report, "assign-random").p95_us);
+  CHECK(report.table().find("UNMET") == std::string::npos);
+  CHECK(report.json().at("rows").size() == measure::kernel_benchmarks().size());
+}
+
+TEST_CASE("what falls short is said where it does") {
+  FakeDevice slow = device(0.7, 12);
+  const auto report = measure::run_benchmarks(slow, measure::kernel_benchmarks(), {}, 1, {});
+  CHECK(report.all_right());
+  CHECK_FALSE(report.all_met());
+  CHECK(row(report, "combine-top2").verdict == Verdict::unmet);
+  CHECK(row(report, "assign-position").verdict == Verdict::unmet);
+  CHECK(row(report, "gate-bf16").verdict == Verdict::unmet);  // 4.9 / 2.8 times its floor
+  CHECK(row(report, "route-top2").verdict == Verdict::none);
+}
+
+TEST_CASE("a wrong result is a row without figures, and so is one that does not fit") {
+  FakeDevice broken = device(0.9, 6);
+  const auto& all = measure::kernel_benchmarks();
+  broken.wrong_before[all[place_of("permute-top1")].spec.label()] = "row 3 is not token 5";
+  broken.wrong_after[all[place_of("assign-random")].spec.label()] = "token 9 goes to row 4";
+  broken.no_memory[all[place_of("combine-top2")].spec.label()] = "400 MB do not fit";
+  const auto report = measure::run_benchmarks(broken, all, {}, 1, {});
+  CHECK_FALSE(report.all_right());
+  CHECK(row(report, "permute-top1").trouble == "row 3 is not token 5");
+  CHECK(row(report, "assign-random").trouble == "token 9 goes to row 4");
+  CHECK(row(report, "combine-top2").trouble == "400 MB do not fit");
+  CHECK(row(report, "combine-top1").trouble.empty());
+  CHECK(report.csv().find("combine-top2,\"NVIDIA H200\",\"13.0\",,,,,,,,,\"\",,\"400 MB do not "
+                          "fit\"") != std::string::npos);
+}
+
+TEST_CASE("without a copy to hold it to, permute is unmet") {
+  FakeDevice broken = device(0.9, 6);
+  const auto& all = measure::kernel_benchmarks();
+  broken.wrong_before[all[0].spec.label()] = "element 0 differs";
+  const auto report = measure::run_benchmarks(broken, all, {}, 1, {});
+  CHECK(row(report, "permute-top1").verdict == Verdict::unmet);
+}
+
+TEST_CASE("peers are read, joined by benchmark, and refused from another device") {
+  const auto path = (std::filesystem::temp_directory_path() / "moesim-peers.json").string();
+  std::ofstream(path) << R"({"format": "moesim-gpu-peers", "device": "NVIDIA H200",
+    "version": "PyTorch 2.9", "peers": [{"benchmark": "choose-top2-e64",
+    "name": "torch.softmax, torch.topk", "median_us": 300}]})";
+  const measure::PeerRun peers = measure::load_peers(path);
+  FakeDevice fast = device(0.9, 6);
+  const auto report = measure::run_benchmarks(fast, measure::kernel_benchmarks(), peers, 1, {});
+  const auto& choose = row(report, "choose-top2-e64");
+  REQUIRE(choose.peers.size() == 1);
+  CHECK(choose.peers[0].second == Approx(300 / choose.time_us));
+  CHECK(choose.verdict == Verdict::met);
+  CHECK(report.table().find("torch.topk") != std::string::npos);
+  FakeDevice other = device(0.9, 6);
+  other.facts_.name = "NVIDIA A100";
+  CHECK_THROWS_WITH(measure::run_benchmarks(other, measure::kernel_benchmarks(), peers, 1, {}),
+                    ContainsSubstring("measured on NVIDIA H200, this is NVIDIA A100"));
+  std::ofstream(path) << R"({"format": "something"})";
+  CHECK_THROWS_WITH(measure::load_peers(path), ContainsSubstring("gpu_peers.py"));
+  std::filesystem::remove(path);
+}

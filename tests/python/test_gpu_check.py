@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -68,12 +69,14 @@ def machine(tmp_path):
     program("test_gpu", "exit 0")
     program("compute-sanitizer", "shift 4; exit 0")
 
-    def run(*words):
+    def run(*words, python=""):
         return check("--bin", programs, "--out", tmp_path / "results", *words,
                      script=tools / "gpu-check",
-                     env={"PATH": f"{programs}:{os.environ['PATH']}"})
+                     env={"PATH": f"{programs}:{os.environ['PATH']}",
+                          "MOESIM_PYTHON": str(programs / python) if python else ""})
 
     run.program = program
+    run.lines = lambda: (tmp_path / "calls").read_text().splitlines()
     run.folder = tmp_path / "results"
     run.calls = lambda: [line.split()[0:2] for line in (tmp_path / "calls").read_text().splitlines()]
     return run
@@ -125,3 +128,44 @@ def test_a_part_that_hangs_is_ended_and_the_rest_said_to_be_left(machine):
     assert "out of time" in result.stderr
     assert states(machine.folder) == {"tests": "failed", "facts": "skipped"}
     assert "--resume runs the rest" in result.stderr
+
+
+def test_benchmarks_get_their_peers_where_pytorch_is(machine):
+    machine.program("bench_gpu_kernels", "exit 0")
+    machine.program("python3", """[ "$1" = -c ] && exit 0
+while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{}' >"$2"; shift; done""")
+    result = machine("--parts", "benchmarks", python="python3")
+    assert result.returncode == 0, result.stderr
+    assert states(machine.folder) == {"benchmarks": "passed"}
+    calls = [line for line in machine.lines() if "--out" in line]
+    assert calls[0].startswith("python3 ") and "gpu_peers.py --out" in calls[0]
+    assert calls[1] == (f"bench_gpu_kernels --out {machine.folder} "
+                        f"--peers {machine.folder}/peers.json")
+
+
+def test_benchmarks_run_without_pytorch_too(machine):
+    machine.program("bench_gpu_kernels", "exit 0")
+    machine.program("python3", "exit 1")
+    assert machine("--parts", "benchmarks", python="python3").returncode == 0
+    assert machine.lines()[-1] == f"bench_gpu_kernels --out {machine.folder}"
+    assert "no peers" in (machine.folder / "benchmarks.log").read_text()
+
+
+@pytest.mark.parametrize("code, state, said", [
+    (3, "skipped", "found no GPU"), (4, "failed", "exit code 4"), (5, "failed", "exit code 5")])
+def test_benchmarks_that_find_no_gpu_or_fall_short(machine, code, state, said):
+    machine.program("bench_gpu_kernels", f"exit {code}")
+    machine.program("python3", "exit 1")
+    result = machine("--parts", "benchmarks", python="python3")
+    assert states(machine.folder) == {"benchmarks": state}
+    assert said in result.stderr
+
+
+def test_peers_without_pytorch_say_so():
+    script = ROOT / "tests" / "bench" / "gpu_peers.py"
+    result = subprocess.run([sys.executable, "-c", (
+        "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['gpu_peers.py'];"
+        f"runpy.run_path({str(script)!r}, run_name='__main__')")],
+        capture_output=True, text=True, check=False)
+    assert result.returncode == 3
+    assert "no PyTorch" in result.stderr

@@ -98,10 +98,11 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
   const double inside_bytes =
       kind == Collective::all_to_all ? bytes * span.largest_share / span.gpus : bytes;
   const Estimate inside = profile_->collective(kind, span.largest_share, inside_bytes);
+  double late_us = std::max(inside.time_us_p95, across.time_us_p95);
+  if (kind != Collective::all_to_all) late_us = std::max(late_us, inside.time_us + across.time_us);
   return {std::max(inside.time_us, across.time_us),
-          std::max(inside.time_us_p05, across.time_us_p05),
-          std::max(inside.time_us_p95, across.time_us_p95), std::max(inside.origin, across.origin),
-          std::max(inside.support, across.support)};
+          std::max(inside.time_us_p05, across.time_us_p05), late_us,
+          std::max(inside.origin, across.origin), std::max(inside.support, across.support)};
 }
 
 }  // namespace moesim::network

@@ -65,6 +65,19 @@ TEST_CASE("what crosses nodes is marked assumed and its error bar is the cluster
         Approx(cluster.nic_efficiency / cluster.nic_efficiency_high).epsilon(1e-3));
 }
 
+TEST_CASE("the error bar of two levels covers one after the other") {
+  const PortModel model = a100_model();
+  const profile::Profile profile = profile::Profile::load("a100-sxm-80gb");
+  const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
+  const double bytes = 1 << 26;
+  const profile::Estimate estimate = model.price(Collective::all_gather, gpus(16), bytes);
+  const double inside_us = profile.collective(Collective::all_gather, 8, bytes).time_us;
+  const double across_us =
+      cluster.nic_latency_us + bytes / 2 / 8 / cluster.effective_nic().bytes_per_second * 1e6;
+  CHECK(estimate.time_us == Approx(std::max(inside_us, across_us)));
+  CHECK(estimate.time_us_p95 >= (inside_us + across_us) * (1 - 1e-12));
+}
+
 TEST_CASE("one GPU does not communicate") {
   CHECK_THROWS_AS(a100_model().price(Collective::all_to_all, gpus(1), 1e6), Error);
 }

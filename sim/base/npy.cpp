@@ -139,7 +139,7 @@ std::string header_of(const std::string& descr, const std::string& shape) {
 
 NpyArray NpyArray::load(const std::string& path) { return parse(read_file(path), path); }
 
-NpyArray NpyArray::parse(const std::string& content, const std::string& name) {
+NpyArray NpyArray::parse_any_order(const std::string& content, const std::string& name) {
   std::string_view rest(content);
   if (!rest.starts_with(magic)) refuse(name, "this is no .npy file (no NumPy signature)");
   if (rest.size() < magic.size() + 4) refuse(name, "the .npy header is cut off");
@@ -161,9 +161,8 @@ NpyArray NpyArray::parse(const std::string& content, const std::string& name) {
   array.dtype = parse_dtype(value_of(header, "descr", name), name);
   const std::size_t size = size_of(array.dtype, name);
   array.shape = parse_shape(value_of(header, "shape", name), name);
-  if (value_of(header, "fortran_order", name).starts_with("True") && array.shape.size() > 1) {
-    refuse(name, "its order is Fortran's: save it with numpy.ascontiguousarray");
-  }
+  array.fortran_order =
+      value_of(header, "fortran_order", name).starts_with("True") && array.shape.size() > 1;
   const std::size_t expected = byte_count(array.shape, size, name);
   if (rest.size() != expected) {
     refuse(name,
@@ -172,6 +171,14 @@ NpyArray NpyArray::parse(const std::string& content, const std::string& name) {
                        rest.size() < expected ? "truncated" : "longer than its header says"));
   }
   array.bytes = content.substr(content.size() - expected);
+  return array;
+}
+
+NpyArray NpyArray::parse(const std::string& content, const std::string& name) {
+  NpyArray array = parse_any_order(content, name);
+  if (array.fortran_order) {
+    refuse(name, "its order is Fortran's: save it with numpy.ascontiguousarray");
+  }
   return array;
 }
 

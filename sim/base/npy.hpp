@@ -16,11 +16,14 @@ struct NpyArray {
   std::string dtype;                // "<f4", "<f8", "<i8", ...
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::string bytes;                // the values, shape's product times the size of dtype
+  bool fortran_order = false;       // they lie column by column
 
   // Throws UsageError naming the file and the reason: not a .npy file, Fortran order, big-endian,
   // a structured or object array, a size that does not match the shape.
   static NpyArray load(const std::string& path);
   static NpyArray parse(const std::string& content, const std::string& name);
+  // The same, in Fortran order too.
+  static NpyArray parse_any_order(const std::string& content, const std::string& name);
 
   // The values. Throw UsageError naming the file when its dtype is another one: nothing is
   // converted in silence.

@@ -146,14 +146,15 @@ std::vector<double> numbers_of(const NpyArray& array) {
   if (array.dtype == "<u8") return converted<std::uint64_t>(array);
   if (array.dtype == "<i4") return converted<std::int32_t>(array);
   if (array.dtype == "<f8") return converted<double>(array);
-  throw UsageError(
-      fmt::format("{}: dtype '{}': a byte matrix is int64, uint64, int32 or float64: save it with "
-                  ".astype('int64')",
-                  array.name, array.dtype));
+  if (array.dtype == "<f4") return converted<float>(array);
+  throw UsageError(fmt::format(
+      "{}: dtype '{}': a byte matrix is int64, uint64, int32, float32 or float64: save it with "
+      ".astype('int64')",
+      array.name, array.dtype));
 }
 
 ByteMatrix matrix_from_npy(const std::string& path, const std::string& content) {
-  const NpyArray array = NpyArray::parse(content, path);
+  const NpyArray array = NpyArray::parse_any_order(content, path);
   constexpr std::int64_t most_ranks = 1 << 20;
   if (array.shape.size() != 2 || array.shape[0] != array.shape[1] || array.shape[0] < 1 ||
       array.shape[0] > most_ranks) {
@@ -163,9 +164,13 @@ ByteMatrix matrix_from_npy(const std::string& path, const std::string& content) 
   const std::vector<double> values = numbers_of(array);
   const int ranks = static_cast<int>(array.shape[0]);
   ByteMatrix bytes(ranks);
-  auto value = values.begin();
   for (int source = 0; source < ranks; ++source) {
-    for (int destination = 0; destination < ranks; ++destination, ++value) {
+    for (int destination = 0; destination < ranks; ++destination) {
+      const int row = array.fortran_order ? destination : source;
+      const int column = array.fortran_order ? source : destination;
+      const double* value =
+          &values[static_cast<std::size_t>(row) * static_cast<std::size_t>(ranks) +
+                  static_cast<std::size_t>(column)];
       if (const std::string problem = problem_of_bytes(*value); !problem.empty()) {
         throw UsageError(
             fmt::format("{}: element [{}, {}]: {}", path, source, destination, problem));

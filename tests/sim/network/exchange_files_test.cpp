@@ -106,6 +106,13 @@ TEST_CASE("a byte matrix may be a .npy file of any whole numbers") {
   CHECK(npy_matrix<std::uint64_t>("<u8", "(2, 2)", {0, 1, 2, 3}).at(1, 0) == 2);
   CHECK(npy_matrix<std::int32_t>("<i4", "(2, 2)", {0, 1, 2, 3}).at(1, 0) == 2);
   CHECK(npy_matrix<double>("<f8", "(2, 2)", {0, 1, 2, 3}).at(1, 0) == 2);
+  CHECK(npy_matrix<float>("<f4", "(2, 2)", {0, 1, 2, 3}).at(1, 0) == 2);
+  CHECK_THROWS_WITH(npy_matrix<float>("<f4", "(2, 2)", {0, 1, 2.5F, 3}),
+                    ContainsSubstring("element [1, 0]: 2.5 bytes"));
+  // Column by column, as a transposed array is saved.
+  std::string fortran = npy<std::int64_t>("<i8", "(2, 2)", {0, 1, 2, 3});
+  fortran.replace(fortran.find("False, "), 7, "True,  ");
+  CHECK(load_byte_matrix(TemporaryFile("m.npy", fortran).path()).at(0, 1) == 2);
 }
 
 TEST_CASE("a bad .npy matrix names its shape, dtype or element") {
@@ -114,7 +121,8 @@ TEST_CASE("a bad .npy matrix names its shape, dtype or element") {
   CHECK_THROWS_WITH(npy_matrix<double>("<f8", "(4,)", {0, 1, 2, 3}),
                     ContainsSubstring("shape [4]"));
   CHECK_THROWS_WITH(npy_matrix<double>("<f8", "(0, 0)", {}), ContainsSubstring("shape [0, 0]"));
-  CHECK_THROWS_WITH(npy_matrix<float>("<f4", "(1, 1)", {0}), ContainsSubstring("dtype '<f4'"));
+  CHECK_THROWS_WITH(npy_matrix<std::int16_t>("<i2", "(1, 1)", {0}),
+                    ContainsSubstring("dtype '<i2'"));
   CHECK_THROWS_WITH(npy_matrix<std::int64_t>("<i8", "(2, 2)", {0, 1, -2, 3}),
                     ContainsSubstring("m.npy: element [1, 0]: -2 bytes"));
   CHECK_THROWS_WITH(npy_matrix<double>("<f8", "(2, 2)", {0, 0.5, 2, 3}),

@@ -102,7 +102,7 @@ ExchangeTimes from_bound(PortBound bound) {
 }
 
 ExchangeTimes from_plan(const MessagePlan& plan, const ExchangeRequest& request) {
-  MessagePlan::Times times = plan.run(request.topology);
+  MessagePlan::Times times = plan.run(request.topology, request.settings.progress);
   return {times.makespan, std::move(times.rank_finish),
           Method::flows,  times.makespan,
           times.makespan, {}};

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +63,8 @@ struct ExchangeSettings {
   // deepep: rows that cross to a domain over rows bound for it, in (0, 1]: 1 without
   // deduplication, distinct_share() under independent routing.
   double distinct_share = 1;
+  // Told how many steps of all a simulation message by message has made; bursts are none.
+  std::function<void(std::size_t ended, std::size_t steps)> progress;
 };
 
 // When an exchange is over. Times count from the origin of the start times.

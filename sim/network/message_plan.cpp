@@ -51,7 +51,7 @@ ByteMatrix MessagePlan::bytes(int ranks) const {
   return sum;
 }
 
-MessagePlan::Times MessagePlan::run(const Topology& topology) const {
+MessagePlan::Times MessagePlan::run(const Topology& topology, const Progress& progress) const {
   Times times;
   times.rank_finish.resize(at(topology.ranks()));
   times.step_end.resize(messages_.size());
@@ -64,7 +64,10 @@ MessagePlan::Times MessagePlan::run(const Topology& topology) const {
     begin[step] = messages_[step].earliest;
     if (missing[step] == 0) ready.push({begin[step], static_cast<int>(step)});
   }
+  std::size_t ended = 0;
+  constexpr std::size_t telling = 4096;
   const auto end_step = [&](int step, Picoseconds time) {
+    if (++ended % telling == 0 && progress) progress(ended, messages_.size());
     times.step_end[at(step)] = time;
     for (std::size_t at_wait = followers.first[at(step)]; at_wait < followers.first[at(step) + 1];
          ++at_wait) {

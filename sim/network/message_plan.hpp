@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,9 +30,11 @@ class MessagePlan {
     std::vector<Picoseconds> rank_finish;  // 0 for a rank that no message touches
     std::vector<Picoseconds> step_end;     // [step]
   };
+  // Told now and then how many of all steps have ended.
+  using Progress = std::function<void(std::size_t ended, std::size_t steps)>;
   // Runs all steps on the links of `topology`, which all messages share by max-min. A cycle of
   // waits is a programmer error.
-  Times run(const Topology& topology) const;
+  Times run(const Topology& topology, const Progress& progress = {}) const;
 
  private:
   struct Message {

@@ -287,3 +287,73 @@ def test_help_names_the_values():
                   ("(n-1)/n",), ("auto", "flows", "fast"), ("contiguous", "round-robin")):
         for word in words:
             assert word in text
+
+
+def ask(*words):
+    return json.loads(succeed("predict", *words, "--format", "json"))
+
+
+def test_the_usual_model_of_collectives_across_nodes_has_a_name():
+    words = ("--op", "all-gather", "--profile", "h100-sxm", "--gpus", "16", "--bytes", "64MiB")
+    answer = ask(*words)
+    assert answer["params"]["schedule"] == "two-level"
+    assert "two-level" in answer["provenance"]
+    assert answer == ask(*words, "--schedule", "two-level")
+    assert ask(*words, "--schedule", "ring")["time_us"] != answer["time_us"]
+    for bad, part in ((("--network", "fast"), "message by message"),
+                      (("--network", "flows", "--schedule", "two-level"), "no simulation")):
+        result = moesim("predict", *words, *bad)
+        assert result.returncode == 2 and part in result.stderr
+    without = moesim("predict", "--op", "all-gather", "--cluster", "dgx-a100", "--gpus", "16",
+                     "--bytes", "1MiB", "--schedule", "two-level")
+    assert without.returncode == 2 and "give --profile" in without.stderr
+
+
+def test_a_gpu_alone_on_its_node():
+    # 8/9 of 64 MiB through one NIC of 42.5 GB/s.
+    answer = ask("--op", "all-gather", "--profile", "h100-sxm", "--gpus", "9", "--bytes", "64MiB")
+    assert answer["time_us"] >= 8 / 9 * 64 * MIB / 42.5e3
+
+
+def test_a_network_that_is_asked_for_is_used():
+    words = ("--op", "all-to-all", "--gpus", "16", "--bytes", "16MiB")
+    assert "network flows" in ask(*words, "--network", "flows")["provenance"]
+    assert "network fast" in ask(*words, "--network", "fast")["provenance"]
+
+
+def test_times_are_whole_picoseconds(sharing):
+    for schedule in ("burst", "pairwise", "nccl", "pxn"):
+        answer = exchange(sharing, cluster="ideal-node8", schedule=schedule)
+        for time in (answer["time_us"], *answer["rank_finish_us"]):
+            assert len(str(time).partition(".")[2]) <= 6
+
+
+def test_the_table_labels_the_bounds_of_the_fast_network(sharing):
+    text = succeed("predict", "--op", "all-to-all", "--cluster", "ideal-switch", "--matrix",
+                   sharing, "--network", "fast")
+    assert "294.60 to " in text
+
+
+def test_one_rank_does_not_communicate(tmp_path):
+    assert "among 1 GPU" in refused(write(tmp_path / "one.csv", [[5]]))
+
+
+def test_placements_end_with_the_cluster(sharing):
+    assert "99999999" in refused(sharing, "--placement", "0,8,1,99999999", cluster="hgx-h100")
+
+
+def test_rows_that_cross_once(tmp_path):
+    pair = write(tmp_path / "m.csv", uniform(16))
+    words = ("ideal-node8", "deepep")
+    half = exchange(pair, "--distinct-share", "0.5", cluster=words[0], schedule=words[1])
+    full = exchange(pair, cluster=words[0], schedule=words[1])
+    assert half["time_us"] < full["time_us"] and "0.5 of all" in half["provenance"]
+    assert "above 0" in refused(pair, "--schedule", "deepep", "--distinct-share", "2")
+    assert "goes with" in refused(pair, "--distinct-share", "0.5")
+
+
+def test_what_would_take_hours_is_refused(tmp_path):
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    numpy.save(tmp_path / "m.npy", numpy.ones((600, 600), "float32").T)
+    message = refused(tmp_path / "m.npy", "--schedule", "pxn", cluster="hgx-h100")
+    assert "up to 512" in message and "--network fast" in message

@@ -29,6 +29,8 @@ struct Answer {
   profile::Estimate estimate;
   std::string provenance;
   std::vector<double> rank_finish_us;  // of an exchange; empty: one GPU's own operation
+  double lower_us = 0;  // of an exchange by the port bound: the time is certain to lie between;
+  double upper_us = 0;  // else 0
 };
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -60,12 +62,14 @@ class Source {
         exchanges_(profile_, line.has("profile")) {}
 
   Answer ask(const std::string& op, const Params& params) {
-    Answer answer{op, params, {}, {}, {}};
+    Answer answer{op, params, {}, {}, {}, 0, 0};
     if (exchanges_.handles(op, params)) {
       ExchangeTime time = exchanges_.answer(op, answer.params);
       answer.estimate = time.estimate;
       answer.provenance = std::move(time.provenance);
       answer.rank_finish_us = std::move(time.rank_finish_us);
+      answer.lower_us = time.lower_us;
+      answer.upper_us = time.upper_us;
       return answer;
     }
     answer.estimate = profile::predict(*profile_, op, params);
@@ -137,8 +141,11 @@ std::vector<std::vector<std::string>> table_of(const std::vector<Answer>& answer
     for (const auto& [name, value] : answer.params) {
       if (!contains(required, name)) add(name, value);
     }
-    lines.push_back({answer.op, params, fmt::format("{:.2f}", answer.estimate.time_us),
-                     fmt::format("{:.2f}", answer.estimate.time_us_p05),
+    std::string time = fmt::format("{:.2f}", answer.estimate.time_us);
+    if (answer.upper_us > answer.lower_us) {
+      time = fmt::format("{:.2f} to {:.2f}", answer.lower_us, answer.upper_us);
+    }
+    lines.push_back({answer.op, params, time, fmt::format("{:.2f}", answer.estimate.time_us_p05),
                      fmt::format("{:.2f}", answer.estimate.time_us_p95), answer.provenance});
   }
   return lines;
@@ -371,8 +378,19 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
        {"FILE", "with --matrix: when each rank begins, us: one CSV row or column, or .npy"}},
       {"schedule",
        {"NAME",
-        "of all-to-all on a cluster: burst (default with a matrix), pairwise, nccl, hierarchical, "
-        "pxn or deepep; of all-reduce: ring or tree, others: ring"}},
+        "of exchanges on a cluster; of equal blocks with a profile two-level, else of all-to-all"
+        "\n    burst, of others ring:"
+        "\n    two-level     the profile's curve inside a node, NICs between, both at once"
+        "\n    burst         all messages at once"
+        "\n    pairwise      rank r sends to r+1, r+2, ... and does not wait for what it receives"
+        "\n    nccl          grouped send/recv in NCCL's order of peers, a window of them at once"
+        "\n    hierarchical  inside the node to the GPU of the destination's rail, then across"
+        "\n    pxn           the same, each piece of a message as soon as it is there"
+        "\n    deepep        once to each node, to the GPU of one's own rail, then inside it"
+        "\n    ring, tree    of all-reduce; ring of all-gather and reduce-scatter"}},
+      {"distinct-share",
+       {"SHARE",
+        "of schedule deepep: rows that cross to a node over rows bound for it, 0 to 1 [1]"}},
       {"placement",
        {"LIST",
         "of exchanges on a cluster: contiguous (default), round-robin over nodes, or the GPU "

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,6 +21,7 @@
 #include "sim/network/exchange_files.hpp"
 #include "sim/network/exchange_model.hpp"
 #include "sim/study/option_values.hpp"
+#include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -31,6 +34,26 @@ using Params = std::map<std::string, std::string>;
 // 2 N^2 messages.
 constexpr int most_uniform_ranks = 4096;
 constexpr int most_ring_ranks = 1024;
+// GPUs on a cluster without an end, to which placements are held.
+constexpr int most_gpus = 1 << 20;
+
+// Ranks that a schedule is simulated among within minutes; a message that is forwarded in slices
+// takes several steps.
+int most_ranks(network::Schedule schedule) {
+  switch (schedule) {
+    case network::Schedule::pxn:
+    case network::Schedule::deepep:
+      return 512;
+    case network::Schedule::hierarchical:
+    case network::Schedule::nccl:
+      return 1024;
+    case network::Schedule::pairwise:
+      return 2048;
+    case network::Schedule::burst:
+      break;
+  }
+  return most_uniform_ranks;
+}
 
 std::optional<Collective> collective_of(const std::string& op) {
   for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
@@ -89,6 +112,20 @@ void check_size(const std::string& op, int ranks, int most) {
       op, ranks, most));
 }
 
+// What would take hours is refused at once.
+void check_schedule(const std::string& op, int ranks, network::Schedule schedule,
+                    network::Method method) {
+  const bool bounded =
+      schedule == network::Schedule::burst || schedule == network::Schedule::hierarchical;
+  if (method == network::Method::fast && bounded) return;
+  const int most = most_ranks(schedule);
+  if (ranks <= most) return;
+  throw UsageError(fmt::format(
+      "{}: schedule {} among {} ranks: up to {} are simulated message by message: choose {}", op,
+      name_of(schedule), ranks, most,
+      bounded ? "--network fast" : "--schedule burst, or --schedule burst --network fast"));
+}
+
 // The buffer cut into equal blocks, as nccl-tests does.
 ByteMatrix uniform_matrix(int ranks, double bytes) {
   const auto block = std::max<std::int64_t>(1, std::llround(bytes / ranks));
@@ -103,7 +140,20 @@ network::CollectiveAlgorithm parse_algorithm(const std::string& op, const std::s
   if (text == "ring") return network::CollectiveAlgorithm::ring;
   if (text == "tree" && op == "all-reduce") return network::CollectiveAlgorithm::tree;
   throw UsageError(fmt::format("{}: schedule '{}' is not known: choose {}", op, text,
-                               op == "all-reduce" ? "ring, tree" : "ring"));
+                               op == "all-reduce" ? "two-level, ring, tree" : "two-level, ring"));
+}
+
+// What is simulated in picoseconds prints as such: the doubles nearest to numbers of microseconds
+// with six decimals.
+double whole_picoseconds(double us) { return std::round(us * 1e6) / 1e6; }
+
+ExchangeTime in_whole_picoseconds(ExchangeTime time) {
+  profile::Estimate& estimate = time.estimate;
+  for (double* us : {&estimate.time_us, &estimate.time_us_p05, &estimate.time_us_p95}) {
+    *us = whole_picoseconds(*us);
+  }
+  for (double& finish : time.rank_finish_us) finish = whole_picoseconds(finish);
+  return time;
 }
 
 ExchangeTime from_answer(network::ExchangeAnswer answer) {
@@ -111,8 +161,11 @@ ExchangeTime from_answer(network::ExchangeAnswer answer) {
     answer.provenance += fmt::format(", certain to be between {:.3f} and {:.3f} us",
                                      answer.lower_us, answer.upper_us);
     answer.estimate.time_us_p95 = std::max(answer.estimate.time_us_p95, answer.upper_us);
+  } else {
+    answer.lower_us = answer.upper_us = 0;
   }
-  return {answer.estimate, std::move(answer.rank_finish_us), std::move(answer.provenance)};
+  return in_whole_picoseconds({answer.estimate, std::move(answer.rank_finish_us),
+                               std::move(answer.provenance), answer.lower_us, answer.upper_us});
 }
 
 // Rings and trees on the links of the document alone, at the ends of their error bars too.
@@ -133,7 +186,33 @@ ExchangeTime simulated(const cluster::Cluster& cluster, std::span<const int> mem
   result.provenance =
       fmt::format("assumed; cluster {}; {}", cluster.name,
                   algorithm == network::CollectiveAlgorithm::ring ? "rings" : "trees");
-  return result;
+  return in_whole_picoseconds(std::move(result));
+}
+
+double parse_share(const std::string& text) {
+  double share = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (problem != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1)) {
+    throw UsageError(
+        fmt::format("distinct-share '{}': expected a number above 0, at most 1", text));
+  }
+  return share;
+}
+
+// Steps of a simulation on stderr, once it has taken a while.
+std::function<void(std::size_t, std::size_t)> progress_on(ProgressLine& line) {
+  using Clock = std::chrono::steady_clock;
+  return [&line, begin = Clock::now()](std::size_t ended, std::size_t steps) {
+    const double elapsed_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    constexpr double patience_s = 2;
+    if (elapsed_s < patience_s) return;
+    study::SweepProgress progress;
+    progress.done = ended;
+    progress.total = steps;
+    progress.seconds_left =
+        elapsed_s / static_cast<double>(ended) * static_cast<double>(steps - ended);
+    line.show(progress);
+  };
 }
 
 network::ExchangeSettings settings_of(const Params& params) {
@@ -142,14 +221,49 @@ network::ExchangeSettings settings_of(const Params& params) {
   // One question is worth the exact answer: `auto` takes the port bound only where it is proven
   // exact, but for the rounding of picoseconds.
   settings.tolerance = 1e-8;
+  if (const auto share = params.find("distinct-share"); share != params.end()) {
+    settings.distinct_share = parse_share(share->second);
+  }
   return settings;
+}
+
+void check_ranks(const std::string& op, int ranks) {
+  if (ranks > 1) return;
+  throw UsageError(
+      fmt::format("{} among 1 GPU: one rank is a copy on the device, not communication", op));
+}
+
+// Whether the profile's curves and the NICs' bandwidth answer, which is usual with a profile: not
+// where another schedule is asked for, or a network, of which there is none to choose here.
+constexpr const char* two_level = "two-level";
+bool is_two_level(const std::string& op, const Params& params, bool has_profile) {
+  const std::string schedule = text_or(params, "schedule", "");
+  const std::string method = text_or(params, "network", "auto");
+  if (schedule != two_level) return has_profile && schedule.empty() && method == "auto";
+  if (!has_profile) {
+    throw UsageError(
+        fmt::format("{}: schedule two-level takes the curves of a profile: give --profile", op));
+  }
+  if (method != "auto") {
+    throw UsageError(fmt::format(
+        "{}: schedule two-level is no simulation: leave network {} out, or choose another "
+        "schedule",
+        op, method));
+  }
+  return true;
 }
 
 // Says which file's ranks found no place.
 std::vector<int> placed(const cluster::Cluster& cluster, const Params& params, int ranks) {
   const std::string text = text_or(params, "placement", "contiguous");
   try {
-    return cluster::parse_placement(text, cluster, ranks, "placement");
+    std::vector<int> members = cluster::parse_placement(text, cluster, ranks, "placement");
+    const int last = *std::max_element(members.begin(), members.end());
+    if (last >= most_gpus) {
+      throw UsageError(fmt::format("placement: GPU {} is beyond the {} that a cluster may have",
+                                   last, most_gpus));
+    }
+    return members;
   } catch (const UsageError& error) {
     const auto matrix = params.find("matrix");
     if (matrix == params.end()) throw;
@@ -160,8 +274,8 @@ std::vector<int> placed(const cluster::Cluster& cluster, const Params& params, i
 }  // namespace
 
 const std::vector<std::string>& ExchangePredictor::parameters() {
-  static const std::vector<std::string> names{"cluster",  "matrix",    "start",
-                                              "schedule", "placement", "network"};
+  static const std::vector<std::string> names{"cluster",   "matrix",  "start",         "schedule",
+                                              "placement", "network", "distinct-share"};
   return names;
 }
 
@@ -195,7 +309,22 @@ ExchangeTime ExchangePredictor::answer(const std::string& op, Params& params) {
   }
   const std::shared_ptr<const cluster::Cluster> where = cluster(params["cluster"]);
   const auto profile = chosen && !calibrates_ ? nullptr : profile_;
-  const network::ExchangeModel model(profile, where, settings_of(params));
+  network::ExchangeSettings settings = settings_of(params);
+  ProgressLine line("steps of the exchange");
+  settings.progress = progress_on(line);
+  const network::ExchangeModel model(profile, where, settings);
+  const auto simulate = [&](std::span<const int> members, const ByteMatrix& bytes,
+                            std::span<const Picoseconds> start) {
+    params.emplace("schedule", "burst");
+    const network::Schedule schedule = network::parse_schedule(params["schedule"]);
+    if (params.count("distinct-share") != 0 && schedule != network::Schedule::deepep) {
+      throw UsageError(fmt::format("{}: distinct-share goes with schedule deepep", op));
+    }
+    check_schedule(op, bytes.ranks(), schedule, settings.method);
+    ExchangeTime time = from_answer(model.exchange(members, bytes, start, schedule));
+    line.finish();
+    return time;
+  };
 
   if (const auto file = params.find("matrix"); file != params.end()) {
     const ByteMatrix bytes = network::load_byte_matrix(file->second);
@@ -203,39 +332,43 @@ ExchangeTime ExchangePredictor::answer(const std::string& op, Params& params) {
       throw UsageError(fmt::format("{}: gpus {}: the matrix {} has {} ranks: leave gpus out", op,
                                    params["gpus"], file->second, bytes.ranks()));
     }
+    check_ranks(op, bytes.ranks());
     params["gpus"] = std::to_string(bytes.ranks());
     const std::vector<int> members = placed(*where, params, bytes.ranks());
     std::vector<Picoseconds> start(static_cast<std::size_t>(bytes.ranks()));
     if (params.count("start") != 0) {
       start = network::load_start_times(params["start"], bytes.ranks());
     }
-    params.emplace("schedule", "burst");
-    return from_answer(
-        model.exchange(members, bytes, start, network::parse_schedule(params["schedule"])));
+    return simulate(members, bytes, start);
   }
 
   const int ranks = ranks_of(op, params);
   const double bytes = bytes_of(op, params);
-  if (ranks < 2) {
-    throw UsageError(
-        fmt::format("{} among 1 GPU: one rank is a copy on the device, not communication", op));
-  }
+  check_ranks(op, ranks);
   const std::vector<int> members = placed(*where, params, ranks);
-  if (profile && params.count("schedule") == 0) {
+  if (is_two_level(op, params, profile != nullptr)) {
     const profile::Estimate estimate = model.price(kind, members, bytes);
-    return {estimate, std::vector<double>(members.size(), estimate.time_us),
-            fmt::format("{}; cluster {}", profile::describe(estimate), where->name)};
+    std::string provenance =
+        fmt::format("{}; cluster {}", profile::describe(estimate), where->name);
+    if (network::span_of(members, *where).domains > 1) {
+      params["schedule"] = two_level;
+      provenance += "; two-level: curve inside a domain, NICs between, at the same time";
+      if (kind != Collective::all_to_all) provenance += " (p95: at least one after the other)";
+    }
+    return {estimate, std::vector<double>(members.size(), estimate.time_us), provenance, 0, 0};
   }
   if (kind != Collective::all_to_all) {
+    if (settings.method == network::Method::fast) {
+      throw UsageError(fmt::format(
+          "{}: network fast: rings and trees are simulated message by message: leave it out", op));
+    }
     check_size(op, ranks, most_ring_ranks);
     params.emplace("schedule", "ring");
     return simulated(*where, members, kind, bytes, parse_algorithm(op, params["schedule"]));
   }
   check_size(op, ranks, most_uniform_ranks);
-  params.emplace("schedule", "burst");
-  const network::Schedule schedule = network::parse_schedule(params["schedule"]);
   const std::vector<Picoseconds> start(members.size());
-  return from_answer(model.exchange(members, uniform_matrix(ranks, bytes), start, schedule));
+  return simulate(members, uniform_matrix(ranks, bytes), start);
 }
 
 }  // namespace moesim::tool

@@ -15,6 +15,9 @@ struct ExchangeTime {
   profile::Estimate estimate;
   std::vector<double> rank_finish_us;
   std::string provenance;
+  // Of the port bound: the time is certain to lie here. Both 0 where it is exact.
+  double lower_us = 0;
+  double upper_us = 0;
 };
 
 // What predict answers about exchanges that a profile alone cannot: across nodes, of byte matrices,
@@ -24,7 +27,9 @@ struct ExchangeTime {
 //   gpus, bytes  of a uniform exchange, bytes = nccl-tests' per-rank buffer
 //   matrix     of an all-to-all, in the place of gpus and bytes
 //   start      when each rank begins to send, with a matrix
-//   schedule   burst, pairwise, ...; ring or tree of the other operations
+//   schedule   burst, pairwise, ...; ring or tree of the other operations; two-level of equal
+//              blocks with a profile: its curve inside a node, NICs between nodes, both at once
+//   distinct-share  of schedule deepep: rows that cross to a node over rows bound for it
 //   placement  contiguous, round-robin or a list of GPUs
 //   network    auto, flows or fast
 class ExchangePredictor {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <algorithm>
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 
@@ -83,11 +85,34 @@ class Member {
     return options;
   }
 
+  // Suites without a sound point that nothing else has said to be missing.
+  static void name_unmeasured(const RawDocument& raw, SessionReport& report) {
+    for (const Suite& suite : all_suites()) {
+      bool tried = false, sound = false;
+      for (const Point& point : raw.points()) {
+        if (point.suite != suite.name) continue;
+        tried = true;
+        sound = sound || point.valid();
+      }
+      const bool said = std::any_of(report.missing.begin(), report.missing.end(),
+                                    [&](const Gap& gap) { return gap.suite == suite.name; });
+      if (sound || said) continue;
+      report.missing.push_back(
+          tried ? Gap{suite.name, "results of all its points were wrong", "see the points' verify"}
+          : report.run.end != RunEnd::complete
+              ? Gap{suite.name, "the run ended before its first point",
+                    "moesim profile --resume measures it"}
+              : Gap{suite.name, "it was not asked for (--suite, --only)",
+                    "moesim profile --resume without them measures it"});
+    }
+  }
+
   void finish(const Device& device, const Plan& plan, const RawDocument& raw,
               SessionReport& report) const {
     report.missing = plan.missing;
     report.missing.insert(report.missing.end(), report.run.missing.begin(),
                           report.run.missing.end());
+    name_unmeasured(raw, report);
     report.missing.insert(report.missing.end(), known_gaps().begin(), known_gaps().end());
     if (!device.trace_trouble().empty()) {
       report.missing.push_back({"activity", device.trace_trouble(),

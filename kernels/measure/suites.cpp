@@ -236,8 +236,14 @@ const std::vector<Gap>& known_gaps() {
   static const std::vector<Gap> gaps = {
       {"attention", "this program has no attention kernel of its own to time",
        "attention stays as the base profile has it"},
-      {"expert_ffn", "no fused expert kernel is timed",
+      {"experts", "this program has no kernels of a whole expert FFN",
        "the simulator prices experts by matrix products and activations"},
+      {"layer", "this program has no whole MoE layer to time",
+       "a predicted layer is the sum of its parts and has not been compared with a real one"},
+      {"overlap", "no kernels are timed beside an exchange",
+       "the simulator's slowdowns under overlap are not of this machine"},
+      {"hierarchical all-to-all", "only NCCL's own all-to-all is timed",
+       "the simulator composes it from the exchanges of the tiers"},
   };
   return gaps;
 }

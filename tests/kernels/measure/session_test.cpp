@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "kernels/measure/socket.hpp"
 #include "sim/base/document.hpp"
@@ -76,6 +77,44 @@ TEST_CASE("one GPU: a complete profile, its exchanges as published and said to b
   bool said = false;
   for (const auto& missing : profile.missing()) said |= missing.suite == "collectives";
   CHECK(said);
+}
+
+TEST_CASE("every suite without a sound point is missing, with the reason, and no other") {
+  const Folder folder;
+  FakeMachine machine(1);
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"memory", "routing"};
+  options.selection.only = {"tokens=1024", "experts=8", "gate"};
+  std::string wrong;
+  for (const auto& spec : measure::find_suite("routing").points(1)) {
+    const std::string label = spec.label() + " ";
+    if (label.find("gate") == 0 && label.find("tokens=1024 ") != std::string::npos &&
+        label.find("experts=8 ") != std::string::npos) {
+      wrong = spec.label();
+    }
+  }
+  REQUIRE_FALSE(wrong.empty());
+  machine.prepare = [&](int, FakeDevice& device) {
+    device.wrong_before[wrong] = "token 3 goes elsewhere";
+  };
+  const auto report = measure::profile_node(machine, options);
+  std::map<std::string, std::string> reasons;
+  for (const auto& gap : report.missing) CHECK(reasons.emplace(gap.suite, gap.reason).second);
+  CHECK_THAT(reasons["routing"], ContainsSubstring("wrong"));
+  CHECK_THAT(reasons["gemm"], ContainsSubstring("not asked for"));
+  CHECK_THAT(reasons["memory"], ContainsSubstring("not asked for"));  // --only left none of it
+  for (const char* suite :
+       {"exchange", "collectives", "attention", "experts", "layer", "overlap"}) {
+    CHECK(reasons.count(suite) == 1);
+  }
+
+  const Folder other;
+  FakeMachine sound(1);
+  auto memory = quick(other.file("node.json"));
+  memory.selection.suites = {"memory"};
+  for (const auto& gap : measure::profile_node(sound, memory).missing) {
+    CHECK(gap.suite != "memory");
+  }
 }
 
 TEST_CASE("four GPUs of one process: their exchanges are measured together") {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <algorithm>
 
 #include <algorithm>
 #include <exception>

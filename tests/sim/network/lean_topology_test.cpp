@@ -60,4 +60,20 @@ TEST_CASE("bursts of hundreds of ranks are off by nanoseconds, and say so") {
         Approx(run_exchange(topology, bytes).makespan.us()).margin(0.02).epsilon(0));
 }
 
+TEST_CASE("a simulation message by message tells how far it is") {
+  ExchangeSettings settings;
+  std::size_t told = 0, last = 0, steps = 0;
+  settings.progress = [&](std::size_t ended, std::size_t of) {
+    ++told;
+    CHECK(ended > last);
+    CHECK(ended <= of);
+    last = ended;
+    steps = of;
+  };
+  simulate_exchange(ideal_switch(80), uniform_matrix(80), {}, Schedule::pairwise, settings);
+  // 80 joins at the start, then 80 joins and 80 messages in each of 79 rounds.
+  CHECK(steps == 80 + 79 * 160);
+  CHECK(told == steps / 4096);
+}
+
 }  // namespace moesim::network

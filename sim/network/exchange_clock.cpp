@@ -283,6 +283,8 @@ void PortClock::Inbound::reset(const PlanePorts& ports, std::span<const int> mem
   done.assign(members.size(), 0);
   per_byte.resize(members.size());
   place.resize(members.size());
+  shortest.resize(members.size());
+  std::vector<double> shortest_of_row;
   latency.clear();
   even = ports.even;
   if (!even) earliest.assign(members.size(), std::numeric_limits<double>::infinity());
@@ -297,8 +299,11 @@ void PortClock::Inbound::reset(const PlanePorts& ports, std::span<const int> mem
         const auto receiver = static_cast<std::size_t>(other);
         latency.push_back(ports.down[receiver].latency + ports.passing(rank, receiver));
       }
+      const auto begin = latency.end() - static_cast<std::ptrdiff_t>(members.size());
+      shortest_of_row.push_back(*std::min_element(begin, latency.end()));
     }
     place[member] = static_cast<std::size_t>(row) * members.size();
+    shortest[member] = shortest_of_row[static_cast<std::size_t>(row)];
   }
 }
 
@@ -317,10 +322,9 @@ void PortClock::Inbound::enter(Outbound& from, std::size_t source, const std::in
                         last - begin};
   const Sent sent =
       even ? kernels().enter(columns, from.start) : kernels().enter_uneven(columns, from.start);
-  for (std::size_t at = begin; at < last; ++at) {
-    if (row[at] == 0) continue;
-    from.latency = std::min(from.latency, way[at]);
-    if (even) break;
+  // Found after a few members where most send to each other.
+  for (std::size_t at = begin; at < last && from.latency > shortest[source]; ++at) {
+    if (row[at] > 0) from.latency = std::min(from.latency, way[at]);
   }
   from.bytes += sent.bytes;
   from.messages += static_cast<double>(sent.messages);

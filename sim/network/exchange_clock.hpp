@@ -92,6 +92,7 @@ class PortClock final : public ExchangeClock {
     // [place, member]: what the way takes past the sender's port, for senders of one place.
     std::vector<double> latency;
     std::vector<std::size_t> place;  // [member]: where the entries of its place begin
+    std::vector<double> shortest;    // [member]: the least latency of its place
     std::vector<double> earliest;    // ps: the least of arrival and latency, of those messages
     std::vector<double> through;     // scratch of settle()
     std::vector<double> done;        // ps from the first arrival; 0: nothing yet

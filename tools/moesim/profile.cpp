@@ -11,6 +11,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/study/option_values.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -171,6 +172,7 @@ measure::SessionOptions session_options(const CommandLine& line) {
     throw UsageError("--gpus: ranks of a launcher drive one GPU each: choose their number there");
   }
   options.tool_version = MOESIM_VERSION;
+  options.commit = source_commit();
   options.arguments = typed(line);
   if (!options.base.empty()) profile::Profile::load(options.base);
   return options;

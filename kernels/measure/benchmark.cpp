@@ -17,7 +17,7 @@ constexpr const char* copy_id = "device-copy";
 Benchmark device_copy() {
   Benchmark copy{copy_id, {}, {}};
   constexpr std::int64_t rows = 131072, columns = 4096;  // 1 GiB read, 1 GiB written
-  constexpr std::int64_t bytes = 2 * 2 * rows * columns;
+  constexpr std::int64_t bytes = std::int64_t{4} * rows * columns;
   copy.spec.op = "memory";
   copy.spec.params = {{"kernel", "streaming"},
                       {"dtype", "bf16"},

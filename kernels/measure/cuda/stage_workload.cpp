@@ -83,7 +83,7 @@ class RouterBackward : public RotatedWorkload {
     for (int each = 0; each < checked_tokens; ++each) {
       const auto token =
           static_cast<std::size_t>(draws.uniform() * static_cast<double>(tokens_.problem().tokens));
-      const std::string wrong = check_token(token);
+      std::string wrong = check_token(token);
       if (!wrong.empty()) return wrong;
     }
     return "";

@@ -281,13 +281,16 @@ void PortClock::Inbound::reset(const PlanePorts& ports, std::span<const int> mem
   messages.assign(members.size(), 0);
   through.resize(members.size());
   done.assign(members.size(), 0);
+  even = ports.even;
+  if (!even) earliest.assign(members.size(), std::numeric_limits<double>::infinity());
+  // The ways of one group are the same at every exchange.
+  if (std::equal(members.begin(), members.end(), seen.begin(), seen.end())) return;
+  seen.assign(members.begin(), members.end());
   per_byte.resize(members.size());
   place.resize(members.size());
   shortest.resize(members.size());
   std::vector<double> shortest_of_row;
   latency.clear();
-  even = ports.even;
-  if (!even) earliest.assign(members.size(), std::numeric_limits<double>::infinity());
   row_of_place.assign(static_cast<std::size_t>(ports.places), -1);
   for (std::size_t member = 0; member < members.size(); ++member) {
     const auto rank = static_cast<std::size_t>(members[member]);

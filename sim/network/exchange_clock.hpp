@@ -97,6 +97,7 @@ class PortClock final : public ExchangeClock {
     std::vector<double> through;     // scratch of settle()
     std::vector<double> done;        // ps from the first arrival; 0: nothing yet
     std::vector<int> row_of_place;   // scratch of reset()
+    std::vector<int> seen;           // the members that the ways above are of
     bool even = true;
     void reset(const PlanePorts& ports, std::span<const int> members);
     // Messages of `row` to the members [begin, last) enter; they add up at the sender too.

@@ -1,4 +1,5 @@
 
+#include "kernels/measure/benchmark.hpp"
 #include "kernels/measure/machine.hpp"
 #include "kernels/measure/plan.hpp"
 #include "kernels/measure/trial.hpp"
@@ -46,6 +47,21 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
   check_sound(measure_one(*device, "exchange", {"combine", "tokens=1024", "router=top2"}));
   check_sound(measure_one(*device, "routing", {"route", "tokens=1024", "router=top2+fr+ir"}));
   check_sound(measure_one(*device, "routing", {"gate", "tokens=1024", "experts=8"}));
+}
+
+TEST_CASE("every kernel that is benchmarked gives right results on the GPU, cold and hot") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  for (const measure::Benchmark& benchmark : measure::kernel_benchmarks()) {
+    INFO(benchmark.id);
+    const auto workload = device->prepare(benchmark.spec, 7);
+    CHECK(workload->verify() == "");
+    CHECK(workload->cold().time_us > 0);
+    CHECK(workload->hot(3) > 0);
+    CHECK(workload->verify() == "");
+  }
 }
 
 TEST_CASE("on the GPU more work takes longer, and twice the calls twice as long") {

@@ -20,6 +20,22 @@ struct Replica {
   double exchange_ms = 0;
 };
 
+// How long an exchange keeps `rank` busy: from its last member's arrival, before which the rank
+// waits, or from its own where it is done earlier.
+Picoseconds busy(const engine::Program& program, const engine::Schedule& schedule, std::size_t op,
+                 int rank) {
+  const auto index = static_cast<int>(op);
+  const engine::Partition& partition =
+      program.partitions[static_cast<std::size_t>(program.operations[op].groups)];
+  const int group = partition.group_of[static_cast<std::size_t>(rank)];
+  const Picoseconds finish = schedule.finish[schedule.at(index, rank)];
+  Picoseconds last;
+  for (const int member : partition.groups[static_cast<std::size_t>(group)]) {
+    last = std::max(last, schedule.start[schedule.at(index, member)]);
+  }
+  return finish - (last <= finish ? last : schedule.began[schedule.at(index, rank)]);
+}
+
 Replica measure(const engine::Program& program, const engine::Schedule& schedule) {
   Replica replica;
   const int rank = schedule.slowest_rank();
@@ -32,8 +48,7 @@ Replica measure(const engine::Program& program, const engine::Schedule& schedule
   for (std::size_t part = 0; part < part_count; ++part) replica.parts_ms[part] = parts[part].ms();
   for (std::size_t op = 0; op < program.operations.size(); ++op) {
     if (program.operations[op].category != static_cast<int>(Part::exposed_exchange)) continue;
-    const std::size_t cell = schedule.at(static_cast<int>(op), rank);
-    replica.exchange_ms += (schedule.finish[cell] - schedule.began[cell]).ms();
+    replica.exchange_ms += busy(program, schedule, op, rank).ms();
   }
   return replica;
 }

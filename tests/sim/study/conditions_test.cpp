@@ -70,6 +70,16 @@ TEST_CASE("what disturbs a step makes it slower, and what is neutral changes not
         overlapped);
 }
 
+TEST_CASE("waiting for a slow GPU is exposed exchange, and no time an exchange is busy") {
+  const auto exposed = static_cast<std::size_t>(Part::exposed_exchange);
+  for (const char* network : {"fast", "flows"}) {
+    const Outcome calm = outcome_of({{"network", network}});
+    const Outcome slow = outcome_of({{"network", network}, {"slow-gpu", "3:1.5"}});
+    CHECK(slow.exchange_ms == Approx(calm.exchange_ms).epsilon(0.01));
+    CHECK(slow.parts_ms[exposed] > 2 * calm.parts_ms[exposed]);
+  }
+}
+
 TEST_CASE("the report says when exact flows were used") {
   CHECK(outcome_of({{"network", "flows"}}).provenance.find("exact flows") != std::string::npos);
   CHECK(outcome_of({{"network", "auto"}}).provenance.find("exact flows") == std::string::npos);

@@ -81,7 +81,7 @@ void list_suites() {
                      suite.what});
   }
   std::string text = report::align(lines, {false, true, true, false});
-  text += "\nNot measured, taken from the base profile:\n";
+  text += "\nNot measured:\n";
   for (const measure::Gap& gap : measure::known_gaps()) {
     text += fmt::format("  {}: {}; {}\n", gap.suite, gap.reason, gap.hint);
   }

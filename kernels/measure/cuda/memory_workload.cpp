@@ -45,7 +45,7 @@ class MemoryBound : public RotatedWorkload {
   }
   std::string check() override {
     for (const std::size_t row : std::set<std::size_t>{0, rows_ / 3, rows_ / 2, rows_ - 1}) {
-      const std::string wrong = check_row(row);
+      std::string wrong = check_row(row);
       if (!wrong.empty()) return wrong;
     }
     return "";

@@ -53,7 +53,7 @@ class Rows : public RotatedWorkload {
     routed_.download();
     const std::size_t last = count_tokens() - 1;
     for (const std::size_t token : std::set<std::size_t>{0, last / 3, last / 2, last}) {
-      const std::string wrong = combines_ ? check_combined(token) : check_permuted(token);
+      std::string wrong = combines_ ? check_combined(token) : check_permuted(token);
       if (!wrong.empty()) return wrong;
     }
     return "";

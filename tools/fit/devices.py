@@ -6,8 +6,8 @@ DATASHEETS = {
                      "whitepaper",
     "h100-sxm": "NVIDIA H100 Tensor Core GPU datasheet (2023) and Hopper architecture whitepaper",
     "h200-sxm": "NVIDIA H200 Tensor Core GPU datasheet (2024) and Hopper architecture whitepaper",
-    "b200-sxm": "NVIDIA HGX B200 datasheet (2024); SMs and L2 as the driver reports them",
-    "gb200": "NVIDIA GB200 NVL72 datasheet (2024); SMs and L2 as the driver reports them",
+    "b200-sxm": "NVIDIA HGX B200 datasheet (2024)",
+    "gb200": "NVIDIA GB200 NVL72 datasheet (2024)",
     "l40s": "NVIDIA L40S datasheet (2023) and Ada architecture whitepaper",
     "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet (2025); bf16 as an "
                     "eighth of its sparse FP4 figure",
@@ -16,6 +16,14 @@ NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB
          "h200-sxm": "NVIDIA H200", "b200-sxm": "NVIDIA B200", "gb200": "NVIDIA GB200",
          "l40s": "NVIDIA L40S",
          "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
+# Figures that no datasheet states: (profile, key) -> (origin, source). No curve rests on them.
+NOT_IN_DATASHEETS = {
+    ("b200-sxm", "sms"): ("published", "Chips and Cheese, Nvidia's B200 (2025): 74 of 80 on each of "
+                                       "two dies"),
+    ("b200-sxm", "l2_bytes"): ("assumed", "no document was found that states it"),
+    ("gb200", "sms"): ("assumed", "no document was found that states it"),
+    ("gb200", "l2_bytes"): ("assumed", "no document was found that states it"),
+}
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.
 CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200",
             "b200-sxm": "hgx-b200", "gb200": "gb200-nvl72", "l40s": "pcie-l40s"}
@@ -56,14 +64,16 @@ TOPOLOGIES = {
 
 def device(profile):
     """The document's description of one GPU and its node."""
-    def figure(value, unit, source=DATASHEETS[profile]):
-        return {"value": value, "unit": unit, "origin": "datasheet", "source": source}
+    def figure(value, unit, source=DATASHEETS[profile], origin="datasheet"):
+        return {"value": value, "unit": unit, "origin": origin, "source": source}
 
     result = {"name": NAMES[profile], "uuid": None}
     topology = TOPOLOGIES[profile]
     over_pcie = topology["kind"] == "pcie"
     for (key, unit), value in zip(KEYS, FIGURES[profile]):
-        result[key.replace("nvlink", "pcie") if over_pcie else key] = figure(value, unit)
+        origin, source = NOT_IN_DATASHEETS.get((profile, key), ("datasheet", DATASHEETS[profile]))
+        result[key.replace("nvlink", "pcie") if over_pcie else key] = figure(value, unit, source,
+                                                                            origin)
     if profile in CLUSTERS:
         result["usual_cluster"] = CLUSTERS[profile]
     unit = "GPUs in one PCIe box" if over_pcie else "GPUs in one NVLink domain"

@@ -8,27 +8,12 @@
 #include "sim/base/statistics.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace moesim::step {
 namespace {
 
-// Two MoE layers of four; 16 GPUs in groups of 8.
-Scenario small_scenario() {
-  Scenario scenario;
-  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
-  auto model = model::Model::load("llama2-7b-moe8");
-  model.layers = 4;
-  scenario.model = std::make_shared<model::Model>(model);
-  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100"));
-  scenario.gpus = 16;
-  scenario.router = routing::parse_router("top2", 0);
-  scenario.sequence_length = 1024;
-  scenario.micro_batch = 4;
-  scenario.tokens_per_gpu = 4096;
-  scenario.replicas = 3;
-  scenario.mode = Mode::prefill;
-  return scenario;
-}
+Scenario small_scenario() { return support::small_prefill(); }
 
 routing::ReplicaRouting padded_routing(const Scenario& scenario) {
   routing::ReplicaRouting routing;

@@ -6,6 +6,7 @@
 #include "sim/engine/engine.hpp"
 #include "sim/step/step_model.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace moesim::step {
 namespace {
@@ -13,17 +14,7 @@ namespace {
 using routing::Rectification;
 
 Scenario scenario_of(const std::string& model_name, int layers) {
-  Scenario scenario;
-  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
-  auto model = model::Model::load(model_name);
-  if (layers > 0) model.layers = layers;
-  scenario.model = std::make_shared<model::Model>(model);
-  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100"));
-  scenario.gpus = 16;
-  scenario.router = routing::parse_router("top2", 0);
-  scenario.sequence_length = 1024;
-  scenario.micro_batch = 4;
-  scenario.tokens_per_gpu = 4096;
+  Scenario scenario = support::scenario_of(model_name, layers);
   scenario.replicas = 1;
   return scenario;
 }

@@ -6,6 +6,7 @@
 #include "sim/engine/engine.hpp"
 #include "sim/step/layer.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace moesim::step {
 namespace {
@@ -13,23 +14,7 @@ namespace {
 using routing::IrCompute;
 using routing::Rectification;
 
-// A model small enough to follow by hand: four layers, every second one MoE with 8 experts.
-Scenario small_scenario() {
-  Scenario scenario;
-  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
-  auto model = model::Model::load("llama2-7b-moe8");
-  model.layers = 4;
-  scenario.model = std::make_shared<model::Model>(model);
-  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100"));
-  scenario.gpus = 16;
-  scenario.router = routing::parse_router("top2", 0);
-  scenario.sequence_length = 1024;
-  scenario.micro_batch = 4;
-  scenario.tokens_per_gpu = 4096;
-  scenario.replicas = 3;
-  scenario.mode = Mode::prefill;
-  return scenario;
-}
+Scenario small_scenario() { return support::small_prefill(); }
 
 std::map<std::string, int> operations_by_name(const StepModel& model) {
   std::map<std::string, int> count;

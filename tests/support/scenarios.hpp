@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sim/step/scenario.hpp"
+
+namespace moesim::support {
+
+// 16 A100s in groups of 8, top-2, 4,096 tokens per GPU; `layers` of the model's, or all for 0.
+inline step::Scenario scenario_of(const std::string& model_name, int layers) {
+  step::Scenario scenario;
+  scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+  auto model = model::Model::load(model_name);
+  if (layers > 0) model.layers = layers;
+  scenario.model = std::make_shared<model::Model>(model);
+  scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100"));
+  scenario.gpus = 16;
+  scenario.router = routing::parse_router("top2", 0);
+  scenario.sequence_length = 1024;
+  scenario.micro_batch = 4;
+  scenario.tokens_per_gpu = 4096;
+  return scenario;
+}
+
+// A forward pass small enough to follow by hand: four layers, every second one MoE with 8 experts.
+inline step::Scenario small_prefill() {
+  step::Scenario scenario = scenario_of("llama2-7b-moe8", 4);
+  scenario.replicas = 3;
+  scenario.mode = step::Mode::prefill;
+  return scenario;
+}
+
+}  // namespace moesim::support

@@ -100,6 +100,7 @@ void Decision::decide(const DecisionInput& input) {
   }
   count_rows(input);
   count_ir_rows(input);
+  count_demand(input);
 }
 
 KeptTokens Decision::kept_tokens(const DecisionInput& input, int rank) const {
@@ -256,6 +257,17 @@ void Decision::count_rows(const DecisionInput& input) {
   exchanged_capacity_ = by_source
                             ? *std::max_element(input.capacity.begin(), input.capacity.end())
                             : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
+}
+
+// Under own_score every choice's queue counts the routes of all primary choices.
+void Decision::count_demand(const DecisionInput& input) {
+  demand_.assign(experts_, 0);
+  const bool own = input.config.priority == Priority::own_score;
+  const int first = own ? input.config.top_k - 1 : 0;
+  for (int choice = first; choice < input.config.top_k; ++choice) {
+    const std::vector<std::int32_t>& length = queues_[static_cast<std::size_t>(choice)]->length;
+    for (std::size_t at = 0; at < domains_ * experts_; ++at) demand_[at % experts_] += length[at];
+  }
 }
 
 void Decision::count_ir_rows(const DecisionInput& input) {

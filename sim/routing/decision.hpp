@@ -53,6 +53,8 @@ class Decision {
   const LossSums& sums() const { return sums_; }
   const std::vector<std::int32_t>& kept_rows() const { return kept_rows_; }  // [rank, expert]
   const std::vector<std::int32_t>& ir_rows() const { return ir_rows_; }      // [rank]
+  // [expert] primary routes that asked for it, kept or not, of all ranks.
+  const std::vector<std::int64_t>& demand() const { return demand_; }
   // Rows per (source, expert) block of a padded exchange: C, under `group` scope the largest kept
   // count of the group.
   std::int64_t exchanged_capacity() const { return exchanged_capacity_; }
@@ -73,12 +75,14 @@ class Decision {
   void find_ir(const DecisionInput& input);
   void count_rows(const DecisionInput& input);
   void count_ir_rows(const DecisionInput& input);
+  void count_demand(const DecisionInput& input);
 
   LossSums sums_;
   std::size_t experts_ = 0, domains_ = 0;
   std::vector<const Queue*> queues_;  // [choice]
   std::vector<std::int32_t> limits_;  // [choice, domain, expert]: places below it are kept
   std::vector<std::int32_t> kept_rows_, ir_rows_;
+  std::vector<std::int64_t> demand_;
   std::int64_t exchanged_capacity_ = 0;
   std::size_t keep_stride_ = 0;
   std::vector<std::uint8_t> keep_, has_ir_;

@@ -57,6 +57,7 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
     results[job].capacity = jobs[job].router.capacity(first.tokens_per_gpu, first.experts);
     results[job].kept_rows.resize(static_cast<std::size_t>(first.gpus) * experts);
     results[job].ir_rows.resize(static_cast<std::size_t>(first.gpus));
+    results[job].demand.resize(experts);
   }
   for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {
     draw_group(jobs, logits, group);
@@ -79,6 +80,9 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
                 result.kept_rows.begin() + first_gpu * static_cast<std::ptrdiff_t>(experts));
       std::copy(decision_.ir_rows().begin(), decision_.ir_rows().end(),
                 result.ir_rows.begin() + first_gpu);
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        result.demand[expert] += decision_.demand()[expert];
+      }
       result.exchanged_capacity =
           std::max(result.exchanged_capacity, decision_.exchanged_capacity());
     }

@@ -24,7 +24,8 @@ std::size_t result_bytes(const RoutingJob& job) {
   const auto gpus = static_cast<std::size_t>(job.gpus);
   const auto rows = gpus * (static_cast<std::size_t>(job.experts) + 1);
   return static_cast<std::size_t>(job.layers) *
-         (rows * sizeof(std::int32_t) + sizeof(LayerRouting));
+         (rows * sizeof(std::int32_t) +
+          static_cast<std::size_t>(job.experts) * sizeof(std::int64_t) + sizeof(LayerRouting));
 }
 
 std::string entry_key(const RoutingJob& job, int replica) {

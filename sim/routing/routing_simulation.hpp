@@ -21,6 +21,8 @@ struct LayerRouting {
                                         // C; under `group` scope the largest of any group
   std::vector<std::int32_t> kept_rows;  // [gpu, expert]: rows kept, fill-in included
   std::vector<std::int32_t> ir_rows;    // [gpu]: rows that gpu computes for IR
+  std::vector<std::int64_t> demand;     // [expert]: primary routes of all GPUs that asked for it,
+                                        // kept or not
 };
 
 // What decides the routing of a job; everything in here, and nothing else, is the cache key.

@@ -49,6 +49,7 @@ void check_same(const ReplicaRouting& one, const ReplicaRouting& other) {
   for (std::size_t layer = 0; layer < one.layers.size(); ++layer) {
     CHECK(one.layers[layer].kept_rows == other.layers[layer].kept_rows);
     CHECK(one.layers[layer].ir_rows == other.layers[layer].ir_rows);
+    CHECK(one.layers[layer].demand == other.layers[layer].demand);
     CHECK(one.layers[layer].exchanged_capacity == other.layers[layer].exchanged_capacity);
     check_same(one.layers[layer].loss, other.layers[layer].loss);
   }
@@ -84,6 +85,7 @@ TEST_CASE("a simulated layer is the reference router on the same logits, group b
       const LogitSource source(job.scores, job.experts, job.seed, replica, layer);
       LossSums sums;
       std::vector<std::int32_t> kept_rows, ir_rows;
+      std::vector<std::int64_t> demand(8, 0);
       for (int group = 0; group < 2; ++group) {
         std::vector<std::vector<float>> logits;
         std::vector<RankLogits> ranks;
@@ -102,10 +104,15 @@ TEST_CASE("a simulated layer is the reference router on the same logits, group b
         sums += reference.sums;
         kept_rows.insert(kept_rows.end(), reference.kept_rows.begin(), reference.kept_rows.end());
         ir_rows.insert(ir_rows.end(), reference.ir_rows.begin(), reference.ir_rows.end());
+        for (std::size_t at = 0; at < static_cast<std::size_t>(job.router.top_k); ++at) {
+          const std::uint16_t* choice = reference.expert.data() + at * reference.stride;
+          for (std::size_t token = 0; token < reference.tokens; ++token) ++demand[choice[token]];
+        }
         CHECK(reference.exchanged_capacity <= routed.layers[layer].exchanged_capacity);
       }
       CHECK(routed.layers[layer].kept_rows == kept_rows);
       CHECK(routed.layers[layer].ir_rows == ir_rows);
+      CHECK(routed.layers[layer].demand == demand);
       check_same(routed.layers[layer].loss, sums.loss(job.router));
     }
     check_same(routed.loss, mean_loss(routed.layers));

@@ -78,6 +78,26 @@ std::string loss_lines(const Cells& cells) {
   return align(lines, {false, true, false});
 }
 
+std::string imbalance_lines(const nlohmann::ordered_json& detail) {
+  const std::vector<std::pair<const char*, const char*>> names{
+      {"expert_demand_busiest_over_mean", "the most wanted expert over the mean, before drops"},
+      {"gpu_rows_busiest_over_mean", "rows of the GPU that computes most over the mean"},
+      {"pair_rows_busiest_over_mean", "rows kept between two GPUs, the most over the mean"},
+      {"ir_rows_busiest_over_mean", "IR rows of the GPU that has most over the mean"},
+      {"expert_demand_gini", "Gini coefficient of the demand, 0 is balanced"}};
+  const auto cell = [](const nlohmann::ordered_json& value) {
+    return fmt::format("{:.3f}", value.get<double>());
+  };
+  Lines lines{{"how uneven, over layers and replicas", "median", "p95", "max", ""}};
+  for (const auto& [name, meaning] : names) {
+    const auto found = detail.at("imbalance").find(name);
+    if (found == detail.at("imbalance").end()) continue;
+    lines.push_back(
+        {name, cell(found->at("median")), cell(found->at("p95")), cell(found->at("max")), meaning});
+  }
+  return align(lines, {false, true, true, true, false});
+}
+
 std::string part_lines(const study::Outcome& outcome) {
   Lines lines{{"where the time goes", "ms", "share"}};
   for (std::size_t part = 0; part < study::part_count; ++part) {
@@ -167,7 +187,7 @@ std::string simulate_summary(const step::Scenario& scenario, const study::Outcom
   return text + "\nrests on: " + outcome.provenance + "\n";
 }
 
-std::string route_summary(const Cells& cells) {
+std::string route_summary(const Cells& cells, const nlohmann::ordered_json& detail) {
   const auto cell = [&](const char* name) {
     const auto found = cells.find(name);
     return found == cells.end() ? std::string() : found->second;
@@ -179,7 +199,7 @@ std::string route_summary(const Cells& cells) {
              cell("router"), cell("experts"), cell("expert_parallel"), cell("gpus"),
              cell("tokens_per_gpu"), cell("capacity_factor"), cell("capacity_convention"),
              cell("capacity"), cell("routing"), cell("replicas"), cell("layers")) +
-         loss_lines(cells);
+         loss_lines(cells) + "\n" + imbalance_lines(detail);
 }
 
 std::string sweep_summary(const std::vector<study::Row>& rows) {

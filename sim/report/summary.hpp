@@ -12,8 +12,9 @@ namespace moesim::report {
 // router loses, memory.
 std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome);
 
-// The losses of a router run alone; `cells` by the names of route_columns().
-std::string route_summary(const Cells& cells);
+// The losses of a router run alone and how unevenly its work lies; `cells` by the names of
+// route_columns(), `detail` of routing_detail().
+std::string route_summary(const Cells& cells, const nlohmann::ordered_json& detail);
 
 // One line per row of result_columns(): the options that vary and the figures that matter most.
 std::string sweep_summary(const std::vector<study::Row>& rows);

@@ -371,3 +371,28 @@ def test_charts(tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF")
     succeed("plot", "h100-sxm", "--out", tmp_path / "h.png")
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_routing_alone_shows_how_uneven_the_load_is():
+    result = json.loads(succeed("route", "--router", "top2+ir", "--gpus", "8", "--tokens-per-gpu",
+                                "512", "--routing", "zipf:0.8", "--replicas", "1", "--format",
+                                "json"))
+    detail = result["detail"]
+    assert [line["layer"] for line in detail["layers"]] == list(range(16))
+    peaks = []
+    for line in detail["layers"]:
+        share = line["expert_demand_share"]
+        assert sum(share) == pytest.approx(1, abs=1e-7)
+        peaks.append(max(share) * len(share))  # with one replica: that replica's
+        assert line["expert_demand_busiest_over_mean"] == pytest.approx(peaks[-1], rel=1e-6)
+        # Gini from its definition: the mean difference of all pairs over twice the mean.
+        pairs = sum(abs(one - other) for one in share for other in share)
+        assert line["expert_demand_gini"] == pytest.approx(pairs / (2 * len(share)), abs=1e-6)
+    assert result["failed"] == pytest.approx(
+        sum(line["failed"] for line in detail["layers"]) / 16, rel=1e-6)
+    spread = detail["imbalance"]["expert_demand_busiest_over_mean"]
+    assert spread["max"] == pytest.approx(max(peaks), rel=1e-6)
+    assert detail["most_uneven_layer"] == peaks.index(max(peaks))
+    assert detail["replicas"][0]["residual_loss"] == pytest.approx(result["residual_loss"])
+    # Every pair of GPUs gets at most its C rows of one expert: 512 tokens, CF 2, 8 experts.
+    assert detail["pair_bytes"]["kept_max"] <= 128 * detail["pair_bytes"]["row_bytes"]

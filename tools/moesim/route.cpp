@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/npy.hpp"
+#include "sim/report/routing_detail.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/routing/logits_file.hpp"
 #include "sim/routing/mean_loss.hpp"
@@ -22,53 +22,6 @@ routing::TokenLoss mean_over(const Replicas& replicas) {
   std::vector<routing::TokenLoss> losses;
   for (const auto& replica : replicas) losses.push_back(replica->loss);
   return routing::mean_loss(losses);
-}
-
-struct IrRows {
-  double mean = 0;    // per GPU and layer
-  double spread = 0;  // standard deviation over GPUs / mean, averaged over layers with IR rows
-};
-
-IrRows ir_rows(const Replicas& replicas) {
-  IrRows result;
-  double layers = 0;
-  double with_rows = 0;
-  for (const auto& replica : replicas) {
-    for (const routing::LayerRouting& layer : replica->layers) {
-      double sum = 0;
-      double squares = 0;
-      for (const std::int32_t rows : layer.ir_rows) {
-        sum += rows;
-        squares += static_cast<double>(rows) * rows;
-      }
-      const double gpus = static_cast<double>(std::max<std::size_t>(1, layer.ir_rows.size()));
-      const double mean = sum / gpus;
-      result.mean += mean;
-      layers += 1;
-      if (mean == 0) continue;
-      with_rows += 1;
-      result.spread += std::sqrt(std::max(0.0, squares / gpus - mean * mean)) / mean;
-    }
-  }
-  if (layers > 0) result.mean /= layers;
-  if (with_rows > 0) result.spread /= with_rows;
-  return result;
-}
-
-nlohmann::ordered_json detail(const Replicas& replicas) {
-  const auto number = [](double value) {
-    return nlohmann::ordered_json::parse(report::figure(value));
-  };
-  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-  for (std::size_t layer = 0; layer < replicas[0]->layers.size(); ++layer) {
-    double failed = 0;
-    for (const auto& replica : replicas) failed += replica->layers[layer].loss.failed;
-    layers.push_back(number(failed / static_cast<double>(replicas.size())));
-  }
-  const IrRows rows = ir_rows(replicas);
-  return {{"layer_failed", layers},
-          {"ir_rows_mean", number(rows.mean)},
-          {"ir_rows_spread", number(rows.spread)}};
 }
 
 Replicas route_all(const step::Scenario& scenario, int jobs) {
@@ -151,14 +104,17 @@ ExitCode run(const CommandLine& line) {
   cells.insert(losses.begin(), losses.end());
   const std::vector<report::Column>& columns = report::route_columns();
   const std::vector<std::string> row = report::row_of(cells, columns);
+  const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
+  const nlohmann::ordered_json detail =
+      report::routing_detail(scenario.routing_job(), replicas, row_bytes);
   if (format == report::Format::table) {
     cells["layers"] = fmt::format("{}", replicas[0]->layers.size());
-    out.write(report::route_summary(cells));
+    out.write(report::route_summary(cells, detail));
   } else if (format == report::Format::csv) {
     out.write(report::to_csv(columns, {row}));
   } else {
     nlohmann::ordered_json object = report::to_json(columns, row);
-    object["detail"] = detail(replicas);
+    object["detail"] = detail;
     out.write(object.dump(2) + "\n");
   }
   return ExitCode::ok;

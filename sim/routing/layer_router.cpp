@@ -32,12 +32,14 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
       places = std::max(places, held.wanted);
     }
   }
-  table_.reset(first.experts, choices, sets, places, first.tokens_per_gpu * ranks);
+  std::int64_t tokens = 0;
+  for (int rank = 0; rank < ranks; ++rank) tokens += first.tokens_of(place.first_gpu + rank);
+  table_.reset(first.experts, choices, sets, places, tokens);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto gpu = static_cast<std::uint32_t>(place.first_gpu + rank);
     const std::span<const LocalExperts> sets_of_rank(
         locals.data() + static_cast<std::size_t>(rank * sets), static_cast<std::size_t>(sets));
-    table_.append_tiles(first.tokens_per_gpu, rank, sets_of_rank, kernels_,
+    table_.append_tiles(first.tokens_of(place.first_gpu + rank), rank, sets_of_rank, kernels_,
                         [&](std::int64_t token, float* tile) {
                           logits.fill_tile(gpu, static_cast<std::uint64_t>(token), kernels_, tile);
                         });
@@ -47,7 +49,7 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
 void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
                         std::span<LayerRouting> results) {
   const RoutingJob& first = jobs.front();
-  const LogitSource logits(first.scores, first.experts, first.seed,
+  const LogitSource logits(first.scores, {first.experts, first.expert_parallel}, first.seed,
                            static_cast<std::uint32_t>(replica), static_cast<std::uint32_t>(layer));
   const auto ranks = static_cast<std::size_t>(first.expert_parallel);
   const auto experts = static_cast<std::size_t>(first.experts);
@@ -70,8 +72,11 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
     orders_.reset(table_, std::move(keys));
     for (std::size_t job = 0; job < jobs.size(); ++job) {
       LayerRouting& result = results[job];
-      const std::vector<std::int64_t> capacity(ranks, result.capacity);
       const RouterConfig& router = jobs[job].router;
+      std::vector<std::int64_t> capacity;
+      for (int rank = 0; rank < first.expert_parallel; ++rank) {
+        capacity.push_back(router.capacity(first.tokens_of(rank), first.experts));
+      }
       const int set = local_set_[static_cast<int>(router.rectification)];
       decision_.decide({router, table_, orders_, kernels_, set, capacity});
       sums_[job] += decision_.sums();

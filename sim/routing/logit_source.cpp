@@ -34,6 +34,59 @@ std::vector<double> zipf_offsets(double exponent, int experts, Stream& stream) {
   return offsets;
 }
 
+// The expert that a draw from a stream picks, each alike.
+std::size_t pick(Stream& stream, std::size_t among) {
+  const auto drawn = static_cast<std::size_t>(stream.uniform() * static_cast<double>(among));
+  return std::min(drawn, among - 1);
+}
+
+// Whether a replica has a burst: one coin for all its layers. Its stream is told from those of the
+// layers' popularities by the rank, which they do not use.
+bool has_burst(const ScoreSource& source, std::uint64_t seed, std::uint32_t replica) {
+  Stream coin(StreamKey{seed, Purpose::expert_bias, replica, 0, 1});
+  return coin.uniform() < source.share;
+}
+
+std::vector<double> scenario_offsets(const ScoreSource& source, const LogitShape& shape,
+                                     const StreamKey& key) {
+  using Kind = ScoreSource::Kind;
+  const auto experts = static_cast<std::size_t>(shape.experts);
+  const auto ranks = static_cast<std::size_t>(shape.expert_parallel);
+  const std::size_t local = experts / ranks;
+  const double heat = std::log(source.parameter);
+  std::vector<double> offsets(experts, 0.0);
+  Stream stream(key);
+  switch (source.kind) {
+    case Kind::hot_expert:
+      offsets[pick(stream, experts)] = heat;
+      break;
+    case Kind::hot_rank:
+      std::fill_n(offsets.begin() + static_cast<std::ptrdiff_t>(pick(stream, ranks) * local), local,
+                  heat);
+      break;
+    case Kind::spread_heat: {
+      const std::size_t first = pick(stream, ranks);
+      for (std::size_t hot = 0; hot < local; ++hot) {
+        offsets[(first + hot) % ranks * local + hot / ranks] = heat;
+      }
+      break;
+    }
+    case Kind::rotating: {
+      StreamKey at_start = key;
+      at_start.replica = 0;
+      Stream start(at_start);
+      offsets[(pick(start, experts) + key.replica) % experts] = heat;
+      break;
+    }
+    case Kind::burst:
+      if (has_burst(source, key.seed, key.replica)) offsets[pick(stream, experts)] = heat;
+      break;
+    default:
+      break;  // balanced
+  }
+  return offsets;
+}
+
 std::vector<double> count_offsets(const ScoreSource& source, int experts, std::uint32_t layer) {
   const auto& popularity = *source.popularity;
   const std::vector<double>& shares = popularity[layer % popularity.size()];
@@ -50,11 +103,13 @@ std::vector<double> count_offsets(const ScoreSource& source, int experts, std::u
 
 }  // namespace
 
-LogitSource::LogitSource(const ScoreSource& source, int experts, std::uint64_t seed,
+LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
                          std::uint32_t replica, std::uint32_t layer)
     : normal_(source.kind == ScoreSource::Kind::gaussian),
       key_{seed, Purpose::logits, replica, layer, 0} {
-  Stream stream(StreamKey{seed, Purpose::expert_bias, replica, layer, 0});
+  const int experts = shape.experts;
+  const StreamKey bias_key{seed, Purpose::expert_bias, replica, layer, 0};
+  Stream stream(bias_key);
   std::vector<double> offsets(static_cast<std::size_t>(experts), 0.0);
   switch (source.kind) {
     case ScoreSource::Kind::gaussian:
@@ -69,6 +124,8 @@ LogitSource::LogitSource(const ScoreSource& source, int experts, std::uint64_t s
     case ScoreSource::Kind::counts:
       offsets = count_offsets(source, experts, layer);
       break;
+    default:
+      offsets = scenario_offsets(source, shape, bias_key);
   }
   if (!normal_) {  // popularities are shares: the most popular expert sets the level
     const double largest = *std::max_element(offsets.begin(), offsets.end());

@@ -8,14 +8,24 @@
 
 namespace moesim::routing {
 
+// The experts of a job and the GPUs that hold them: what a score source may depend on.
+struct LogitShape {
+  int experts = 0;
+  int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
+};
+
 // Draws the logits of one layer of one replica. Every (rank, token) has random numbers of its own,
 // so any part can be drawn by itself, in any order, by any thread.
 class LogitSource {
  public:
   // `experts` as in the job: a counts file of fewer experts leaves the others unpopular, one of
   // more is an error (UsageError).
+  LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
+              std::uint32_t replica, std::uint32_t layer);
+  // All experts on one GPU.
   LogitSource(const ScoreSource& source, int experts, std::uint64_t seed, std::uint32_t replica,
-              std::uint32_t layer);
+              std::uint32_t layer)
+      : LogitSource(source, LogitShape{experts}, seed, replica, layer) {}
 
   // The logits of 16 tokens from `first_token` on (a multiple of 16) of a rank: [expert][16].
   void fill_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,

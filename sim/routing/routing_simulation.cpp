@@ -66,6 +66,28 @@ void check_sizes(const RoutingJob& job) {
   }
 }
 
+void check_ragged(const RoutingJob& job) {
+  if (!job.scores.is_ragged()) return;
+  const int ranks = job.expert_parallel;
+  if (ranks < 2) {
+    throw UsageError(fmt::format(
+        "--routing {} is about ranks of one expert-parallel group, and with --expert-parallel 1 "
+        "each is alone: raise --expert-parallel",
+        job.scores.name()));
+  }
+  // Under `group` scope one all-reduce tells every rank the largest block.
+  if (job.router.capacity_scope == CapacityScope::group) return;
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (job.tokens_of(rank) == job.tokens_of(0)) continue;
+    throw UsageError(fmt::format(
+        "--routing {}: rank 0 has {} tokens and rank {} has {}: the blocks of a padded exchange "
+        "would differ in size, and each rank would wait for rows that the other never sends (it "
+        "hangs): choose a router without capacity, or --capacity-scope group, whose ranks agree on "
+        "the largest block first",
+        job.scores.name(), job.tokens_of(0), rank, job.tokens_of(rank)));
+  }
+}
+
 }  // namespace
 
 std::string RoutingJob::logits_key() const {
@@ -99,6 +121,7 @@ void check(const RoutingJob& job) {
         router.name(), router.choices(), router.fill_in ? " (one more for fill-in)" : "",
         job.experts));
   }
+  check_ragged(job);
 }
 
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica) {

@@ -16,7 +16,7 @@ namespace moesim::routing {
 // The routing of one MoE layer over all GPUs of a job.
 struct LayerRouting {
   TokenLoss loss;                       // over all GPUs
-  std::int64_t capacity = 0;            // C, slots per expert and source GPU
+  std::int64_t capacity = 0;            // C, slots per expert and source GPU (the fullest)
   std::int64_t exchanged_capacity = 0;  // rows per (source, expert) block of a padded exchange:
                                         // C; under `group` scope the largest of any group
   std::vector<std::int32_t> kept_rows;  // [gpu, expert]: rows kept, fill-in included
@@ -33,9 +33,14 @@ struct RoutingJob {
   int gpus = 0;
   int expert_parallel = 0;          // P; experts are contiguous: expert e on rank e / (E / P)
   int gpus_per_domain = 0;          // NVLink domain, for +ir@node; 0: the whole group
-  std::int64_t tokens_per_gpu = 0;  // S
+  std::int64_t tokens_per_gpu = 0;  // S, of the fullest GPU
   int layers = 0;                   // MoE layers, each with its own logits
   std::uint64_t seed = 1;
+
+  // What a GPU holds: S, fewer where the scores are ragged.
+  std::int64_t tokens_of(int gpu) const {
+    return scores.tokens_of(gpu % expert_parallel, expert_parallel, tokens_per_gpu);
+  }
 
   // Equal texts route equally, whatever else differs: weights and the way IR is computed do not
   // count. The logits' part leaves the router out: jobs that agree in it share their logits.
@@ -81,7 +86,8 @@ ReplicaRouting simulate_routing(const RoutingJob& job, int replica);
 // alone, to the bit.
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica);
 
-// Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens.
+// Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;
+// ranks that hold different numbers of tokens under a padded exchange, which would hang.
 void check(const RoutingJob& job);
 
 }  // namespace moesim::routing

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <map>
 
 #include "sim/base/csv.hpp"
@@ -14,12 +15,52 @@ namespace moesim::routing {
 
 namespace {
 
+using Kind = ScoreSource::Kind;
+
+// How a kind is written. `fallback` 0: the value has to be given.
+struct Spelling {
+  Kind kind;
+  std::string_view name;
+  std::string_view value;    // "" where there is none
+  std::string_view meaning;  // for help texts
+  double least = 0;
+  bool least_allowed = true;
+  double fallback = 0;
+
+  std::string form() const { return fmt::format("{}{}{}", name, value.empty() ? "" : ":", value); }
+};
+
+constexpr double usual_heat = 4;
+constexpr double usual_burst_share = 0.25;
+
+constexpr Spelling spellings[] = {
+    {Kind::gaussian, "gaussian", "SIGMA", "a bias per expert"},
+    {Kind::zipf, "zipf", "A", "popularity of place^-A"},
+    {Kind::dirichlet, "dirichlet", "A", "drawn popularity", 0, false},
+    {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count"},
+    {Kind::balanced, "balanced", "", "all alike"},
+    {Kind::hot_expert, "hot-expert", "X", "one X times as popular", 1, true, usual_heat},
+    {Kind::hot_rank, "hot-rank", "X", "the experts of one GPU", 1, true, usual_heat},
+    {Kind::spread_heat, "spread-heat", "X", "as many, on different GPUs", 1, true, usual_heat},
+    {Kind::rotating, "rotating", "X", "the next one each replica", 1, true, usual_heat},
+    {Kind::burst, "burst", "X:SHARE", "in a share of the replicas", 1, true, usual_heat},
+    {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
+    {Kind::empty_rank, "empty-rank", "", "one GPU of a group holds none"},
+};
+
+const Spelling& spelling_of(Kind kind) {
+  return *std::find_if(std::begin(spellings), std::end(spellings),
+                       [&](const Spelling& spelling) { return spelling.kind == kind; });
+}
+
 [[noreturn]] void refuse(const std::string& what, std::string_view text,
                          const std::string& reason) {
-  throw UsageError(fmt::format(
-      "{} '{}': {}; choose gaussian:SIGMA (gaussian:0.1), zipf:A (zipf:1.2), dirichlet:A "
-      "(dirichlet:0.5) or counts:FILE (a CSV of columns layer, expert, count)",
-      what, text, reason));
+  std::string forms;
+  for (const Spelling& spelling : spellings) {
+    forms += fmt::format("{}{}", forms.empty() ? "" : ", ", spelling.form());
+  }
+  throw UsageError(fmt::format("{} '{}': {}; choose one of {} (gaussian:0.1, hot-expert:4, say)",
+                               what, text, reason, forms));
 }
 
 double parse_parameter(const std::string& what, std::string_view text, std::string_view value,
@@ -37,6 +78,12 @@ double parse_parameter(const std::string& what, std::string_view text, std::stri
   }
   if (number > 1e6) refuse(what, text, "the parameter has to be at most 1e6");
   return number;
+}
+
+double parse_share(const std::string& what, std::string_view text, std::string_view value) {
+  const double share = parse_parameter(what, text, value, 0, true);
+  if (share > 1) refuse(what, text, fmt::format("'{}' is no share from 0 to 1", value));
+  return share;
 }
 
 std::int64_t cell_integer(const CsvTable& table, std::size_t row, std::size_t column,
@@ -90,47 +137,67 @@ std::vector<std::vector<double>> load_counts(const std::string& file) {
 
 }  // namespace
 
-std::string ScoreSource::name() const {
-  switch (kind) {
-    case Kind::gaussian:
-      return fmt::format("gaussian:{}", parameter);
-    case Kind::zipf:
-      return fmt::format("zipf:{}", parameter);
-    case Kind::dirichlet:
-      return fmt::format("dirichlet:{}", parameter);
-    case Kind::counts:
-      return fmt::format("counts:{}", file);
+std::string score_source_help() {
+  std::string text;
+  for (const Spelling& spelling : spellings) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", spelling.form(), spelling.meaning);
   }
-  return {};
+  return text;
+}
+
+std::string ScoreSource::name() const {
+  const Spelling& spelling = spelling_of(kind);
+  if (spelling.value.empty()) return std::string(spelling.name);
+  if (kind == Kind::counts) return fmt::format("{}:{}", spelling.name, file);
+  if (kind == Kind::burst) return fmt::format("{}:{}:{}", spelling.name, parameter, share);
+  return fmt::format("{}:{}", spelling.name, parameter);
+}
+
+std::int64_t ScoreSource::tokens_of(int rank, int ranks, std::int64_t tokens) const {
+  if (ranks < 2) return tokens;
+  if (kind == Kind::empty_rank) return rank + 1 == ranks ? 0 : tokens;
+  if (kind != Kind::ragged_source) return tokens;
+  const double missing = (1 - 1 / parameter) * rank / (ranks - 1);
+  return tokens - std::llround(static_cast<double>(tokens) * missing);
 }
 
 ScoreSource parse_score_source(std::string_view text, const std::string& what) {
   const std::size_t colon = text.find(':');
-  const std::string_view kind = text.substr(0, colon);
+  const std::string_view name = text.substr(0, colon);
   const bool has_value = colon != std::string_view::npos && colon + 1 < text.size();
-  const std::string_view value = has_value ? text.substr(colon + 1) : std::string_view{};
-  ScoreSource source;
-  if (kind == "gaussian") {
-    source.kind = ScoreSource::Kind::gaussian;
-  } else if (kind == "zipf") {
-    source.kind = ScoreSource::Kind::zipf;
-  } else if (kind == "dirichlet") {
-    source.kind = ScoreSource::Kind::dirichlet;
-  } else if (kind == "counts") {
-    source.kind = ScoreSource::Kind::counts;
-  } else {
-    refuse(what, text, fmt::format("'{}' is no source of scores", kind));
+  std::string_view value = has_value ? text.substr(colon + 1) : std::string_view{};
+  const auto* const spelling =
+      std::find_if(std::begin(spellings), std::end(spellings),
+                   [&](const Spelling& candidate) { return candidate.name == name; });
+  if (spelling == std::end(spellings)) {
+    refuse(what, text, fmt::format("'{}' is no source of scores", name));
   }
-  if (!has_value) refuse(what, text, fmt::format("{} needs a value after a colon", kind));
-  if (source.kind == ScoreSource::Kind::counts) {
+  ScoreSource source;
+  source.kind = spelling->kind;
+  source.parameter = spelling->fallback;
+  if (source.kind == Kind::burst) source.share = usual_burst_share;
+  if (spelling->value.empty()) {
+    if (colon != std::string_view::npos) {
+      refuse(what, text, fmt::format("{} takes no value", name));
+    }
+    return source;
+  }
+  if (!has_value) {
+    if (spelling->fallback > 0 && colon == std::string_view::npos) return source;
+    refuse(what, text, fmt::format("{} needs a value after a colon", name));
+  }
+  if (source.kind == Kind::counts) {
     source.file = std::string(value);
-    source.parameter = 0;
     source.popularity =
         std::make_shared<const std::vector<std::vector<double>>>(load_counts(source.file));
     return source;
   }
-  const bool zero_allowed = source.kind != ScoreSource::Kind::dirichlet;
-  source.parameter = parse_parameter(what, text, value, 0.0, zero_allowed);
+  if (const std::size_t second = value.find(':');
+      source.kind == Kind::burst && second != std::string_view::npos) {
+    source.share = parse_share(what, text, value.substr(second + 1));
+    value = value.substr(0, second);
+  }
+  source.parameter = parse_parameter(what, text, value, spelling->least, spelling->least_allowed);
   return source;
 }
 

@@ -92,6 +92,12 @@ void check(const Scenario& scenario) {
         scenario.model_name));
   }
   if (scenario.has_moe()) routing::check(scenario.routing_job());
+  if (scenario.has_moe() && scenario.scores.is_ragged()) {
+    throw UsageError(fmt::format(
+        "--routing {}: a step is priced for GPUs that hold the same number of tokens: 'moesim "
+        "route' says what such a router loses",
+        scenario.scores.name()));
+  }
 }
 
 }  // namespace moesim::step

@@ -90,7 +90,7 @@ std::vector<OptionSpec> all_options() {
       {"zero", whole, "STAGE", "1", "ZeRO stage, 0 to 3"},
       {"overlap", text, "NAME", "none", "none, or gradient: reduce during the backward"},
       {"routing", text, "SOURCE", default_routing,
-       "gaussian:SIGMA, zipf:A, dirichlet:A or counts:FILE"},
+       "popularity of experts: " + routing::score_source_help()},
       {"network", text, "NAME", "auto",
        "fast (each exchange alone), flows (all-to-alls share the cluster's links), auto: fast "
        "where exact, flows where expert groups share links, if affordable"},

@@ -1,5 +1,6 @@
 """What the charts show: the data behind them, read back from the figure."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,7 +13,9 @@ matplotlib.use("Agg")
 
 import chart_data  # noqa: E402
 import look  # noqa: E402
+import loss_chart  # noqa: E402
 import plot  # noqa: E402
+import routing_chart  # noqa: E402
 import sweep_chart  # noqa: E402
 
 HEADER = ("status,router,mode,gpus,profile,model,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
@@ -167,3 +170,62 @@ def test_a_chart_is_written_whole_or_not_at_all(two_routers, tmp_path, capsys):
     (tmp_path / "d.png").mkdir()
     assert plot.main(["sweep", two_routers, "--out", str(tmp_path / "d.png")]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.png", "s.csv"]
+
+
+def test_losses_are_drawn_per_router_and_skew(tmp_path):
+    path = tmp_path / "skews.csv"
+    lines = []
+    for routing, factor, failed, loss, padded in (
+            ("gaussian:0.1", 1, 0.3, 0.2, 0.1), ("gaussian:0.1", 2, 0.1, 0.05, 0.4),
+            ("zipf:1", 1, 0.5, 0.45, 0.3), ("zipf:1", 2, 0.4, 0.3, 0.5)):
+        cells = row("top2", factor, 100, failed, loss).strip()
+        lines.append(f"{cells},{padded},{routing}\n")
+    path.write_text(HEADER.strip() + ",padded,routing\n" + "".join(lines))
+    figure = loss_chart.draw(str(path), "")
+    drawn = [[list(line.get_ydata()) for line in axes.get_lines()] for axes in figure.axes]
+    assert drawn == [[[30, 10], [50, 40]], [[20, 5], [45, 30]], [[10, 40], [30, 50]]]
+    # One router: it is in the title, and the lines are told apart by what varies.
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "routing gaussian:0.1", "routing zipf:1"]
+    assert figure.texts[0].get_text() == "top2: loss and padding by capacity factor"
+
+
+def routing_result(replicas):
+    spread = {"mean": 2, "p05": 1.5, "median": 2, "p95": 2.5, "max": 3}
+    return {
+        "router": "top2+ir", "experts": 2, "gpus": 4, "expert_parallel": 2, "routing": "zipf:1",
+        "tokens_per_gpu": 1000, "replicas": replicas, "capacity_factor": 2,
+        "capacity_convention": "paper", "detail": {
+            "most_uneven_layer": 1,
+            "layers": [{"failed": 0.1, "residual_loss": 0.05, "padded": 0.1,
+                        "expert_demand_busiest_over_mean": 1.2, "gpu_rows_busiest_over_mean": 1.1,
+                        "expert_demand_share": [0.6, 0.4]},
+                       {"failed": 0.2, "residual_loss": 0.07, "padded": 0.2,
+                        "expert_demand_busiest_over_mean": 1.8, "gpu_rows_busiest_over_mean": 1.3,
+                        "expert_demand_share": [0.1, 0.9]}],
+            "replicas": [{"failed": 0.15, "residual_loss": 0.06, "padded": 0.15,
+                          "expert_demand_busiest_over_mean": spread,
+                          "gpu_rows_busiest_over_mean": spread,
+                          "expert_demand_share": [0.25, 0.75]}] * replicas}}
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_routing_is_drawn_by_layer_and_over_time(tmp_path, replicas):
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps(routing_result(replicas)))
+    figure = routing_chart.draw(str(path), "")
+    heats = [axes.get_images()[0].get_array() for axes in figure.axes if axes.get_images()]
+    # A share of 0.6 of two experts is 1.2 times the mean expert's.
+    assert heats[0].tolist() == [[1.2, 0.2], [0.8, 1.8]]
+    assert len(heats) == (2 if replicas > 1 else 1)
+    if replicas > 1:  # of one replica there is no time to show
+        assert heats[1].tolist() == [[0.5] * 3, [1.5] * 3]
+
+
+def test_a_routing_without_shares_is_refused(tmp_path):
+    result = routing_result(1)
+    result["detail"]["layers"][0]["expert_demand_share"] = [1]
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps(result))
+    with pytest.raises(chart_data.BadInput, match="shares of experts"):
+        routing_chart.draw(str(path), "")

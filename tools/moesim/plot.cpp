@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
@@ -77,25 +78,49 @@ std::string chart_path(const CommandLine& line, const std::string& input) {
   return out;
 }
 
+void refuse(const CommandLine& line, const char* flag, const char* reason) {
+  if (line.has(flag)) throw UsageError(fmt::format("--{}: {}", flag, reason));
+}
+
+ExitCode plot_table(const CommandLine& line, const std::string& input) {
+  read_file(input);  // absent or unreadable: said in the same words as everywhere
+  const std::string chart = line.get("chart", "speed");
+  if (chart != "speed" && chart != "loss") {
+    throw UsageError(fmt::format("--chart: '{}' is not known: choose speed or loss", chart));
+  }
+  if (chart == "loss") refuse(line, "measured", "measured speeds are drawn by --chart speed");
+  if (line.has("measured")) read_file(line.get("measured"));
+  const std::string out = chart_path(line, input);
+  std::vector<std::string> arguments{chart == "speed" ? "sweep" : "loss", input, "--out", out};
+  for (const char* flag : {"measured", "title"}) {
+    if (line.has(flag)) {
+      arguments.insert(arguments.end(), {std::string("--") + flag, line.get(flag)});
+    }
+  }
+  return run_plotter(arguments, out);
+}
+
+// What `moesim route --format json` wrote; false for any other file.
+bool is_routing(const std::string& input) {
+  if (!input.ends_with(".json") || !fs::is_regular_file(input)) return false;
+  const auto json = nlohmann::json::parse(read_file(input), nullptr, false);
+  return json.is_object() && json.contains("detail") && json["detail"].is_object() &&
+         json["detail"].contains("replicas") && json["detail"].contains("layers");
+}
+
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
-    throw UsageError("plot what? Give the CSV of a sweep, or a profile: moesim plot sweep.csv");
+    throw UsageError(
+        "plot what? Give the CSV of a sweep, the JSON of a route, or a profile: moesim plot "
+        "sweep.csv");
   }
   const std::string& input = line.positionals[0];
-  if (input.ends_with(".csv")) {
-    read_file(input);  // absent or unreadable: said in the same words as everywhere
-    if (line.has("measured")) read_file(line.get("measured"));
+  if (input.ends_with(".csv")) return plot_table(line, input);
+  refuse(line, "measured", "only the chart of a sweep (a .csv file) has measured points");
+  refuse(line, "chart", "only a sweep (a .csv file) has more than one chart");
+  if (is_routing(input)) {
     const std::string out = chart_path(line, input);
-    std::vector<std::string> arguments{"sweep", input, "--out", out};
-    for (const char* flag : {"measured", "title"}) {
-      if (line.has(flag)) {
-        arguments.insert(arguments.end(), {std::string("--") + flag, line.get(flag)});
-      }
-    }
-    return run_plotter(arguments, out);
-  }
-  if (line.has("measured")) {
-    throw UsageError("--measured: only the chart of a sweep (a .csv file) has measured points");
+    return run_plotter({"routing", input, "--out", out, "--title", line.get("title")}, out);
   }
   const profile::Profile profile = profile::Profile::load(input);
   const std::string out = chart_path(line, input);
@@ -107,10 +132,12 @@ ExitCode run(const CommandLine& line) {
 
 Command plot_command() {
   return {"plot",
-          "charts from a sweep or a profile (needs Python with matplotlib)",
-          "SWEEP.csv | PROFILE [options]",
+          "charts from a sweep, a routing or a profile (needs Python with matplotlib)",
+          "SWEEP.csv | ROUTE.json | PROFILE [options]",
           "moesim plot a100-sxm-80gb --out a100.png",
           {{"out", "FILE", "the input's name with .png", "the chart: .png, .pdf or .svg"},
+           {"chart", "speed | loss", "speed",
+            "of a sweep: speed and token loss, or losses and padding alone"},
            {"measured", "FILE", "none",
             "CSV of measured points: router, capacity_factor, tokens_per_s_per_gpu, mode, source"},
            {"title", "TEXT", "from the input", "the chart's title"}},

@@ -16,6 +16,7 @@ class Point:
     speed_high: float
     token_loss: float | None
     failed: float | None
+    padded: float | None = None
 
 
 @dataclass
@@ -96,7 +97,8 @@ def read_point(path, line, row):
     return Point(number(path, line, row, "capacity_factor"), speed,
                  speed * step / present(path, line, row, "step_ms_p95"),
                  speed * step / present(path, line, row, "step_ms_p05"),
-                 number(path, line, row, "residual_loss"), number(path, line, row, "failed"))
+                 number(path, line, row, "residual_loss"), number(path, line, row, "failed"),
+                 number(path, line, row, "padded") if "padded" in row else None)
 
 
 def read_sweep(path):

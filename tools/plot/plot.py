@@ -2,6 +2,8 @@
 """Charts of moesim results: the plotter behind `moesim plot`.
 
     plot.py sweep SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT]
+    plot.py loss SWEEP.csv --out CHART.png [--title TEXT]
+    plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
 
 The suffix of CHART chooses the format (png, pdf, svg). The file is written whole or not at all.
@@ -34,7 +36,7 @@ def save(figure, path):
 def arguments(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      allow_abbrev=False)
-    parser.add_argument("kind", choices=["sweep", "curves"])
+    parser.add_argument("kind", choices=["sweep", "loss", "routing", "curves"])
     parser.add_argument("input")
     parser.add_argument("--out", required=True)
     parser.add_argument("--measured")
@@ -52,6 +54,12 @@ def main(words):
         if options.kind == "sweep":
             from sweep_chart import draw
             figure = draw(options.input, options.measured, options.title)
+        elif options.kind == "loss":
+            from loss_chart import draw
+            figure = draw(options.input, options.title)
+        elif options.kind == "routing":
+            from routing_chart import draw
+            figure = draw(options.input, options.title)
         else:
             from curves_chart import draw
             figure = draw(options.input)

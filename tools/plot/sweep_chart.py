@@ -20,7 +20,7 @@ def _title(shared):
            "by capacity factor"
 
 
-def _subtitle(shared, refused):
+def subtitle(shared, refused):
     parts = []
     if "mode" in shared:
         parts.append(MODES.get(shared["mode"], shared["mode"]))
@@ -39,13 +39,13 @@ def _subtitle(shared, refused):
     return ", ".join(parts)
 
 
-def _with_factor(points):
+def with_factor(points):
     return [point for point in points if point.capacity_factor is not None]
 
 
 def _draw_speed(axes, series, styles):
     for entry, how in zip(series, styles):
-        points = _with_factor(entry.points)
+        points = with_factor(entry.points)
         for point in entry.points:
             if point.capacity_factor is None:  # no experts, no capacity: the same everywhere
                 axes.axhline(point.speed, color=how["color"], linewidth=1.3, linestyle="-.")
@@ -61,7 +61,7 @@ def _draw_speed(axes, series, styles):
 
 def _draw_loss(axes, series, styles):
     for entry, how in zip(series, styles):
-        points = [point for point in _with_factor(entry.points) if point.token_loss is not None]
+        points = [point for point in with_factor(entry.points) if point.token_loss is not None]
         if points:
             axes.plot([point.capacity_factor for point in points],
                       [100 * point.token_loss for point in points], linewidth=1.6, **how)
@@ -73,7 +73,7 @@ def _draw_loss(axes, series, styles):
                       color=look.GREY, xytext=(-7, 0), textcoords="offset points", ha="right",
                       va="center", path_effects=[withStroke(linewidth=3, foreground="white")],
                       zorder=6)
-    factors = [point.capacity_factor for entry in series for point in _with_factor(entry.points)]
+    factors = [point.capacity_factor for entry in series for point in with_factor(entry.points)]
     room = 0.09 * (max(factors) - min(factors)) or 0.5  # at the left the labels need it
     axes.set_xlim(min(factors) - room, max(factors) + room / 2)
     axes.set_ylim(bottom=0)
@@ -86,7 +86,7 @@ def _failed_lines(series):
     those that coincide."""
     lines = {}
     for entry in series:
-        points = [point for point in _with_factor(entry.points) if point.failed is not None]
+        points = [point for point in with_factor(entry.points) if point.failed is not None]
         if points:
             key = tuple((point.capacity_factor, point.failed) for point in points)
             lines.setdefault(key, (entry, points))
@@ -95,11 +95,11 @@ def _failed_lines(series):
     for (entry, _), base in zip(lines.values(), bases):
         # The k says it all where no option but the router changes what fails.
         alone = bases.count(base) == 1
-        labels.append(base if alone else _wrapped(entry.label.replace(entry.router, base, 1), 14))
+        labels.append(base if alone else wrapped(entry.label.replace(entry.router, base, 1), 14))
     return [(label, points) for label, (_, points) in zip(labels, lines.values())]
 
 
-def _wrapped(label, width):
+def wrapped(label, width):
     return "\n".join(textwrap.wrap(label, width))
 
 
@@ -148,7 +148,7 @@ def _measured_entries(points):
 
 
 def _legends(speed, loss, series, styles, measured):
-    entries = [(Line2D([], [], linewidth=1.6, **how), _wrapped(entry.label, 26))
+    entries = [(Line2D([], [], linewidth=1.6, **how), wrapped(entry.label, 26))
                for entry, how in zip(series, styles)]
     entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
                     "p05 to p95: routing and\ncurve residuals"))
@@ -166,7 +166,7 @@ def _legends(speed, loss, series, styles, measured):
 def draw(path, measured_path, title):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path)
-    if not any(_with_factor(entry.points) for entry in series):
+    if not any(with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw speeds against")
     measured = read_measured(measured_path, shared.get("mode")) if measured_path else []
     only_routers = len({entry.router for entry in series}) == len(series)
@@ -181,6 +181,6 @@ def draw(path, measured_path, title):
         shown = _draw_measured(speed, series, styles, measured)
         _legends(speed, loss, series, styles, shown)
         figure.text(0.015, 0.985, title or _title(shared), fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 0.95, _subtitle(shared, refused), fontsize=9.5, color="#333333",
+        figure.text(0.015, 0.95, subtitle(shared, refused), fontsize=9.5, color="#333333",
                     va="top")
     return figure

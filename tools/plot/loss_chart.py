@@ -1,0 +1,49 @@
+"""What routers lose and pad by capacity factor: one line per router, skew or other option."""
+import matplotlib
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+
+import look
+from chart_data import BadInput, read_sweep
+from sweep_chart import subtitle, with_factor, wrapped
+
+PANELS = (("failed", "routes that failed,\nbefore rectification"),
+          ("token_loss", "token loss: weight of chosen experts\nthat nobody processes, in the end"),
+          ("padded", "slots that stay empty"))
+
+
+def draw(path, title):
+    """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
+    series, shared, refused = read_sweep(path)
+    series = [entry for entry in series if with_factor(entry.points)]
+    if not series:
+        raise BadInput(f"{path}: no row has a capacity factor to draw losses against")
+    only_routers = len({entry.router for entry in series}) == len(series)
+    styles = look.router_styles([entry.router for entry in series]) if only_routers else \
+        [look.style_by_index(index) for index in range(len(series))]
+    with matplotlib.rc_context(look.RC):
+        figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(14.5, 4.9))
+        figure.subplots_adjust(left=0.05, right=0.83, top=0.765, bottom=0.115, wspace=0.2)
+        for axes, (name, meaning) in zip(grid, PANELS):
+            for entry, how in zip(series, styles):
+                points = [point for point in with_factor(entry.points)
+                          if getattr(point, name) is not None]
+                axes.plot([point.capacity_factor for point in points],
+                          [100 * getattr(point, name) for point in points], linewidth=1.6, **how)
+            axes.set_title(meaning, loc="left", fontsize=10)
+            axes.set_xlabel("capacity factor")
+            axes.set_ylim(bottom=0)
+        grid[0].set_ylabel("%")
+        # What all lines share is said above them.
+        same = series[0].router if len({entry.router for entry in series}) == 1 else None
+        labels = [entry.label.removeprefix(f"{same}, ") if same else entry.label
+                  for entry in series]
+        handles = [Line2D([], [], linewidth=1.6, **how) for how in styles]
+        figure.legend(handles, [wrapped(label, 26) for label in labels], loc="upper left",
+                      bbox_to_anchor=(0.838, 0.785), handlelength=3.4)
+        what = f"{same}: l" if same else "L"
+        figure.text(0.015, 0.975, title or f"{what}oss and padding by capacity factor",
+                    fontsize=13, fontweight="bold", va="top")
+        figure.text(0.015, 0.91, subtitle(shared, refused), fontsize=9.5, color="#333333",
+                    va="top")
+    return figure

@@ -1,0 +1,119 @@
+"""How a router's load lies: experts by layer, busiest over mean, losses, and all of it over time."""
+import json
+
+import matplotlib
+import numpy
+from matplotlib import pyplot
+
+import look
+from chart_data import BadInput
+
+PEAKS = (("expert_demand_busiest_over_mean", "most wanted expert, before drops"),
+         ("gpu_rows_busiest_over_mean", "busiest GPU, rows computed"))
+LOSSES = (("failed", "failed routes"), ("residual_loss", "token loss"), ("padded", "padded slots"))
+
+
+def _matrix(path, lines):
+    shares = [line["expert_demand_share"] for line in lines]
+    if not shares or len({len(row) for row in shares}) != 1:
+        raise BadInput(f"{path}: detail: no shares of experts, or not the same number in all lines")
+    return numpy.array(shares).T * len(shares[0])  # [expert, line], 1: as much as the mean
+
+
+def _whole(axis):
+    axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, nbins=9))
+
+
+def _heat(axes, figure, values, xlabel, title):
+    # The scale ends where one cell in two hundred lies beyond: a single hot expert among hundreds
+    # must not turn all others white.
+    top = max(2.0, float(numpy.quantile(values, 0.995)))
+    image = axes.imshow(values, aspect="auto", origin="lower", cmap="cividis", vmin=0, vmax=top,
+                        interpolation="nearest")
+    axes.grid(False)
+    axes.set_title(title, loc="left")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel("expert")
+    _whole(axes.xaxis)
+    _whole(axes.yaxis)
+    beyond = "max" if values.max() > top else "neither"
+    bar = figure.colorbar(image, ax=axes, pad=0.015, extend=beyond)
+    bar.set_label("demand over the mean expert's")
+    bar.outline.set_visible(False)
+
+
+def _draw_peaks(axes, lines, positions, xlabel):
+    for index, (key, label) in enumerate(PEAKS):
+        how = {**look.style_by_index(index), "markersize": 4}
+        values = [line[key] for line in lines]
+        if isinstance(values[0], dict):
+            axes.fill_between(positions, [value["p05"] for value in values],
+                              [value["p95"] for value in values], color=how["color"], alpha=0.15,
+                              linewidth=0)
+            values = [value["median"] for value in values]
+        axes.plot(positions, values, label=label, linewidth=1.6, **how)
+    axes.axhline(1, color=look.GREY, linewidth=1, linestyle=":")
+    axes.set_ylabel("busiest over mean")
+    axes.set_xlabel(xlabel)
+    _whole(axes.xaxis)
+    axes.set_ylim(bottom=0.9)
+    axes.legend(loc="best")
+
+
+def _draw_losses(axes, lines, positions, xlabel):
+    for index, (key, label) in enumerate(LOSSES):
+        if any(line.get(key) is None for line in lines):
+            continue
+        how = {**look.style_by_index(index + 2), "markersize": 4}
+        if key == "padded":  # equals the failed routes at CF = k: both have to show
+            how.update(linestyle=(0, (5, 4)), markerfacecolor="white")
+        axes.plot(positions, [100 * line[key] for line in lines], label=label, linewidth=1.6, **how)
+    axes.set_ylabel("%")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(xlabel)
+    _whole(axes.xaxis)
+    axes.legend(loc="best")
+
+
+def _titles(result):
+    title = f"{result['router']} over {result['experts']} experts: who is asked for, and what is lost"
+    factor = result.get("capacity_factor")
+    parts = [f"routing {result['routing']}", f"{result['gpus']} GPUs in groups of "
+             f"{result['expert_parallel']}", f"{result['tokens_per_gpu']:,} tokens per GPU",
+             f"{result['replicas']} replica{'s' if result['replicas'] != 1 else ''}"]
+    if factor is not None:
+        parts.insert(0, f"capacity factor {factor:g} ({result['capacity_convention']} convention)")
+    return title, ", ".join(parts)
+
+
+def draw(path, title):
+    with open(path, encoding="utf-8") as file:
+        result = json.load(file)
+    detail = result["detail"]
+    layers = detail["layers"]
+    replicas = detail["replicas"]
+    over_time = len(replicas) > 1
+    with matplotlib.rc_context(look.RC):
+        height = 8.6 if over_time else 5.0
+        figure, grid = pyplot.subplots(2 if over_time else 1, 3, figsize=(14.5, height),
+                                       squeeze=False, width_ratios=(1.25, 1, 1))
+        figure.subplots_adjust(left=0.045, right=0.985, wspace=0.24, hspace=0.38,
+                               top=1 - 1.15 / height, bottom=0.6 / height)
+        own_title, subtitle = _titles(result)
+        figure.text(0.015, 1 - 0.2 / height, title or own_title, fontsize=13, fontweight="bold",
+                    va="top")
+        figure.text(0.015, 1 - 0.52 / height, subtitle, fontsize=9.5, color="#333333", va="top")
+        positions = range(len(layers))
+        mean = " (mean over replicas)" if over_time else ""
+        _heat(grid[0][0], figure, _matrix(path, layers), "MoE layer", f"Layer by layer{mean}")
+        _draw_peaks(grid[0][1], layers, positions, "MoE layer")
+        _draw_losses(grid[0][2], layers, positions, "MoE layer")
+        if over_time:
+            positions = range(len(replicas))
+            name = "replica (of a trace: its step)"
+            _heat(grid[1][0], figure, _matrix(path, replicas), name,
+                  f"Over time: layer {detail['most_uneven_layer']}, the most uneven")
+            _draw_peaks(grid[1][1], replicas, positions, name)
+            grid[1][1].set_title("median and p05 to p95 of the layers", fontsize=9, loc="left")
+            _draw_losses(grid[1][2], replicas, positions, name)
+    return figure

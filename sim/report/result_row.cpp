@@ -121,11 +121,13 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   cells["experts"] = fmt::format("{}", scenario.experts);
   cells["expert_parallel"] = fmt::format("{}", scenario.expert_parallel);
   cells["top_k"] = fmt::format("{}", router.top_k);
-  cells["capacity_factor"] = router.capacity_factor.text();
-  cells["capacity_convention"] = routing::name_of(router.capacity_convention);
-  cells["capacity_scope"] = routing::name_of(router.capacity_scope);
-  cells["min_capacity"] = fmt::format("{}", router.min_capacity);
-  cells["priority"] = routing::name_of(router.priority);
+  if (router.has_capacity()) {
+    cells["capacity_factor"] = router.capacity_factor.text();
+    cells["capacity_convention"] = routing::name_of(router.capacity_convention);
+    cells["capacity_scope"] = routing::name_of(router.capacity_scope);
+    cells["min_capacity"] = fmt::format("{}", router.min_capacity);
+    cells["priority"] = routing::name_of(router.priority);
+  }
   cells["weights"] = routing::name_of(router.weights);
   cells["routing"] = scenario.scores.name();
   cells["dispatch"] = step::name_of(scenario.dispatch);

@@ -47,10 +47,13 @@ std::string what_it_is(const step::Scenario& scenario) {
                                  scenario.gpus, scenario.profile_name, scenario.cluster_name,
                                  step::name_of(scenario.mode), router.name());
   if (!router.is_dense()) {
-    text +=
-        fmt::format("\n{} experts over {} GPUs, capacity factor {} ({} convention), {} dispatch",
-                    scenario.experts, scenario.expert_parallel, router.capacity_factor.text(),
-                    routing::name_of(router.capacity_convention), step::name_of(scenario.dispatch));
+    const std::string capacity =
+        router.has_capacity()
+            ? fmt::format("capacity factor {} ({} convention)", router.capacity_factor.text(),
+                          routing::name_of(router.capacity_convention))
+            : "no capacity";
+    text += fmt::format("\n{} experts over {} GPUs, {}, {} dispatch", scenario.experts,
+                        scenario.expert_parallel, capacity, step::name_of(scenario.dispatch));
   }
   return text + fmt::format("\n{} sequences of {} tokens per GPU and micro-step, {} micro-step{}\n",
                             scenario.micro_batch, scenario.sequence_length, scenario.micro_steps,
@@ -192,13 +195,19 @@ std::string route_summary(const Cells& cells, const nlohmann::ordered_json& deta
     const auto found = cells.find(name);
     return found == cells.end() ? std::string() : found->second;
   };
+  std::string capacity = "no capacity: each expert takes all that comes";
+  if (!cell("capacity_factor").empty()) {
+    capacity = fmt::format("capacity factor {} ({} convention): {} slots per expert and source GPU",
+                           cell("capacity_factor"), cell("capacity_convention"), cell("capacity"));
+  } else if (!cell("capacity").empty()) {
+    capacity = fmt::format("{} slots per expert and source GPU", cell("capacity"));
+  }
   return fmt::format(
              "router {}, {} experts over {} of {} GPUs, {} tokens per GPU\n"
-             "capacity factor {} ({} convention): {} slots per expert and source GPU\n"
+             "{}\n"
              "scores {}, {} replicas, {} layers each routed by itself\n\n",
              cell("router"), cell("experts"), cell("expert_parallel"), cell("gpus"),
-             cell("tokens_per_gpu"), cell("capacity_factor"), cell("capacity_convention"),
-             cell("capacity"), cell("routing"), cell("replicas"), cell("layers")) +
+             cell("tokens_per_gpu"), capacity, cell("routing"), cell("replicas"), cell("layers")) +
          loss_lines(cells) + "\n" + imbalance_lines(detail);
 }
 

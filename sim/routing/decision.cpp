@@ -87,10 +87,14 @@ void Decision::decide(const DecisionInput& input) {
   sums_.tokens = table.tokens();
   sums_.primary_routes = table.tokens() * config.top_k;
   if (config.fill_in) sums_.nominations = table.tokens();
-  for (const std::int64_t slots : input.capacity) sums_.slots += slots * table.experts();
   find_queues(input);
   set_limits(input);
   flag_kept(input);
+  sums_.slots = sums_.primary_kept + sums_.filled;
+  if (config.has_capacity()) {
+    sums_.slots = 0;
+    for (const std::int64_t slots : input.capacity) sums_.slots += slots * table.experts();
+  }
   if (config.rectification != Rectification::none) find_ir(input);
   for (int rank = 0; rank < table.ranks(); ++rank) {
     std::uint8_t* has_ir = config.rectification == Rectification::none
@@ -142,7 +146,9 @@ void Decision::set_limits(const DecisionInput& input) {
   limits_.assign(queues_.size() * domains_ * experts_, 0);
   for (std::size_t domain = 0; domain < domains_; ++domain) {
     std::int64_t slots = 0;
-    if (input.config.capacity_scope == CapacityScope::source) {
+    if (!input.config.has_capacity()) {
+      slots = most_slots;
+    } else if (input.config.capacity_scope == CapacityScope::source) {
       slots = input.capacity[domain];
     } else {
       for (const std::int64_t source : input.capacity) slots += std::min(source, most_slots);
@@ -254,7 +260,7 @@ void Decision::count_rows(const DecisionInput& input) {
       }
     }
   }
-  exchanged_capacity_ = by_source
+  exchanged_capacity_ = by_source && input.config.has_capacity()
                             ? *std::max_element(input.capacity.begin(), input.capacity.end())
                             : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
 }

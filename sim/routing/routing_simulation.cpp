@@ -109,6 +109,9 @@ void check(const RoutingJob& job) {
     throw UsageError("a dense model routes nothing: choose --router top1, top2, ...");
   }
   check_sizes(job);
+  if (router.kind != RouterKind::top_k && router.kind != RouterKind::dropless) {
+    throw UsageError(fmt::format("--router {} is not simulated yet", router.name()));
+  }
   if (router.top_k < 1) throw UsageError("--top-k has to be at least 1");
   if (router.choices() > max_choices) {
     throw UsageError(

@@ -85,6 +85,11 @@ void check(const Scenario& scenario) {
   }
   check_size(scenario);
   check_conditions(scenario);
+  if (scenario.has_moe() && scenario.router.kind != routing::RouterKind::top_k) {
+    throw UsageError(fmt::format(
+        "--router {}: the time of its step is not priced yet; `moesim route` gives its token loss",
+        scenario.router.name()));
+  }
   if (!scenario.has_moe() && scenario.model->ffn == 0) {
     throw UsageError(fmt::format(
         "--router dense: every layer of model {} holds experts, and it names no dense FFN to put "

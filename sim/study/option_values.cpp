@@ -64,8 +64,7 @@ std::vector<OptionSpec> all_options() {
        "GPUs that share one set of experts; divides GPUs and experts"},
       {"experts", whole, "E", "the model's", "experts per MoE layer"},
       {"top-k", whole, "K", "the router's", "experts per token, for --router topk"},
-      {"router", text, "NAME", "the model's",
-       "dense, top1, top2, topk, ... with [+fr][+ir or +ir@node]"},
+      {"router", text, "NAME", "the model's", routing::router_names()},
       {"capacity-factor", decimal, "CF", "k (1 with the library convention)",
        "expert slots over tokens per expert: C = ceil(CF S / E)"},
       {"capacity-convention", text, "NAME", "paper",
@@ -253,7 +252,7 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "cluster") documents.cluster(text);
   if (option == "routing") documents.scores(text);
   // Whether "topk" has its k is for the whole scenario to say.
-  if (option == "router") routing::parse_router(text, text.starts_with("topk") ? 1 : 0);
+  if (option == "router") routing::parse_router(text, text.starts_with("topk") ? 1 : 0, 1);
   if (option == "capacity-factor") parse_capacity_factor(text);
   if (option == "capacity-convention") routing::parse_capacity_convention(text, flag);
   if (option == "capacity-scope") routing::parse_capacity_scope(text, flag);

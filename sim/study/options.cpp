@@ -70,8 +70,13 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
     name = usual_router(scenario, typed_k != nullptr);
     if (typed_k == nullptr && scenario.model->moe) top_k = scenario.model->moe->top_k;
   }
-  RouterConfig router = routing::parse_router(name, top_k);
+  RouterConfig router =
+      routing::parse_router(name, top_k, scenario.model->moe ? scenario.model->moe->top_k : 0);
   if (router.is_dense()) return router;
+  // BASE layers assign greedily when nothing is trained (Lewis et al. 2021, section 3.2).
+  if (router.kind == routing::RouterKind::base && typed.text_or("mode", "train") == "prefill") {
+    router.greedy = true;
+  }
   if (typed_k != nullptr && router.top_k != top_k) {
     throw UsageError(fmt::format(
         "--top-k: {} contradicts --router {}, which has k = {}: leave --top-k out, or use "
@@ -85,12 +90,14 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
       Decimal(router.capacity_convention == routing::CapacityConvention::paper ? router.top_k : 1);
   if (const std::string* text = typed.find("capacity-factor"); text != nullptr) {
     router.capacity_factor = parse_capacity_factor(*text);
+    if (router.kind == routing::RouterKind::group_limited) router.drops = true;
   }
   router.capacity_scope =
       routing::parse_capacity_scope(typed.text_or("capacity-scope", "source"), "--capacity-scope");
   router.min_capacity = typed.whole_or("min-capacity", 0);
   router.priority = routing::parse_priority(typed.text_or("priority", "token-max"), "--priority");
-  router.weights = routing::parse_weights(typed.text_or("weights", "kept"), "--weights");
+  router.weights = routing::parse_weights(
+      typed.text_or("weights", routing::name_of(router.weights)), "--weights");
   router.fill_order =
       routing::parse_fill_order(typed.text_or("fill-order", "nominee-score"), "--fill-order");
   router.ir_compute =

@@ -99,7 +99,9 @@ ExitCode run(const CommandLine& line) {
 
   report::Cells cells = report::option_cells(scenario);
   cells["status"] = "ok";
-  cells["capacity"] = fmt::format("{}", replicas[0]->layers.at(0).capacity);
+  const std::int64_t capacity = replicas[0]->layers.at(0).capacity;
+  if (capacity > 0 || scenario.router.has_capacity())
+    cells["capacity"] = fmt::format("{}", capacity);
   const report::Cells losses = report::loss_cells(mean_over(replicas));
   cells.insert(losses.begin(), losses.end());
   const std::vector<report::Column>& columns = report::route_columns();

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/base/nvtx.hpp"
+
 namespace moesim::kernels::exchange {
 
 namespace {
@@ -33,12 +35,14 @@ void multiply(cublasContext* cublas, bool transposed, int m, int n, int k, const
 }  // namespace
 
 void einsum_dispatch(const EinsumArguments& in, cublasContext* cublas, Stream stream) {
+  const NvtxRange range("einsum dispatch");
   launch_one_hot({in.map, nullptr, in.mask}, ElementType::bfloat16, stream);
   MOESIM_CUBLAS(cublasSetStream(cublas, stream));
   multiply(cublas, true, columns_of(in), in.hidden, in.map.tokens, in.mask, in.tokens, in.rows);
 }
 
 void einsum_combine(const EinsumArguments& in, cublasContext* cublas, Stream stream) {
+  const NvtxRange range("einsum combine");
   launch_one_hot({in.map, in.weight, in.mask}, ElementType::bfloat16, stream);
   MOESIM_CUBLAS(cublasSetStream(cublas, stream));
   multiply(cublas, false, in.map.tokens, in.hidden, columns_of(in), in.mask, in.rows, in.out);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/base/cuda_check.hpp"
+#include "kernels/base/nvtx.hpp"
 #include "kernels/exchange/einsum.hpp"
 #include "kernels/exchange/one_hot.cuh"
 #include "kernels/exchange/rows.cuh"
@@ -34,10 +35,12 @@ void launch(Kernel kernel, const Arguments& in, Stream stream) {
 }  // namespace
 
 void launch_dispatch(const DispatchArguments& in, Stream stream) {
+  const NvtxRange range("permute");
   launch(dispatch_rows, in, stream);
 }
 
 void launch_combine(const CombineArguments& in, ElementType type, Stream stream) {
+  const NvtxRange range("combine");
   if (type == ElementType::bfloat16) {
     launch(combine_rows<Bfloat16>, in, stream);
   } else {
@@ -46,6 +49,7 @@ void launch_combine(const CombineArguments& in, ElementType type, Stream stream)
 }
 
 void launch_combine_backward(const CombineBackwardArguments& in, ElementType type, Stream stream) {
+  const NvtxRange range("combine backward");
   if (type == ElementType::bfloat16) {
     launch(combine_rows_backward<Bfloat16>, in, stream);
   } else {
@@ -54,6 +58,7 @@ void launch_combine_backward(const CombineBackwardArguments& in, ElementType typ
 }
 
 void launch_one_hot(const OneHotArguments& in, ElementType type, Stream stream) {
+  const NvtxRange range("one-hot mask");
   const bool bfloat16 = type == ElementType::bfloat16;
   const std::int64_t columns = static_cast<std::int64_t>(in.map.experts) * in.map.block_rows;
   if (columns % (bfloat16 ? 8 : 4) != 0) {

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "kernels/base/bfloat16.cuh"
-#include "kernels/base/block.cuh"
+#include "kernels/base/vector.cuh"
 #include "kernels/exchange/arguments.hpp"
 
 // Permute and combine, one warp per token and step of a persistent grid, so that what a token has
@@ -11,35 +10,6 @@ namespace moesim::kernels::exchange {
 
 inline constexpr int rows_threads = 256;
 inline constexpr int vectors_at_once = 4;  // of a lane: 2 KB a warp in flight
-
-template <typename Element>
-inline constexpr int vector_elements = 16 / static_cast<int>(sizeof(Element));
-
-template <typename Element>
-MOESIM_DEVICE void unpack(const Vector16& vector, float (&values)[vector_elements<Element>]) {
-  if constexpr (sizeof(Element) == 4) {
-    for (int at = 0; at < 4; ++at) values[at] = float_of(vector.word[at]);
-  } else {
-    for (int at = 0; at < 4; ++at) {
-      values[2 * at] = float_of(vector.word[at] << 16);
-      values[2 * at + 1] = float_of(vector.word[at] & 0xffff0000U);
-    }
-  }
-}
-
-template <typename Element>
-MOESIM_DEVICE Vector16 pack(const float (&values)[vector_elements<Element>]) {
-  Vector16 vector{};
-  if constexpr (sizeof(Element) == 4) {
-    for (int at = 0; at < 4; ++at) vector.word[at] = bits_of(values[at]);
-  } else {
-    for (int at = 0; at < 4; ++at) {
-      vector.word[at] = to_bfloat16(values[2 * at]).bits |
-                        static_cast<std::uint32_t>(to_bfloat16(values[2 * at + 1]).bits) << 16;
-    }
-  }
-  return vector;
-}
 
 // The rows of one token: lane c knows that of choice c, lane `choices` the IR row.
 struct TokenRoutes {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/base/cuda_check.hpp"
+#include "kernels/base/nvtx.hpp"
 #include "kernels/routing/assign.cuh"
 #include "kernels/routing/backward.cuh"
 #include "kernels/routing/choose.cuh"
@@ -21,6 +22,7 @@ unsigned blocks_for(std::int64_t threads, int per_block) {
 }  // namespace
 
 void launch_gate(const GateArguments& in, bool bfloat16, Stream stream) {
+  const NvtxRange range("gate");
   const int tokens = in.choose.tokens;
   const int experts = in.choose.experts;
   if (tokens == 0) return;
@@ -48,6 +50,7 @@ void launch_gate(const GateArguments& in, bool bfloat16, Stream stream) {
 }
 
 void launch_choose(const ChooseArguments& in, Stream stream) {
+  const NvtxRange range("choose");
   if (in.tokens == 0) return;
   with_layout(in.experts, [&](auto lanes, auto values) {
     constexpr int width = decltype(lanes)::value;
@@ -58,6 +61,7 @@ void launch_choose(const ChooseArguments& in, Stream stream) {
 }
 
 void launch_assign(const AssignArguments& in, Stream stream) {
+  const NvtxRange range("assign");
   const std::size_t bytes = assign_shared_bytes(in.tokens, in.choices, in.buffered_keys);
   MOESIM_CUDA(cudaFuncSetAttribute(assign_capacity, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(bytes)));
@@ -66,18 +70,21 @@ void launch_assign(const AssignArguments& in, Stream stream) {
 }
 
 void launch_weigh(const WeighArguments& in, Stream stream) {
+  const NvtxRange range("weigh");
   if (in.tokens == 0) return;
   weigh_routes<<<blocks_for(in.tokens, weigh_threads), weigh_threads, 0, stream>>>(in);
   MOESIM_CUDA(cudaGetLastError());
 }
 
 void launch_collect(const CollectArguments& in, Stream stream) {
+  const NvtxRange range("collect IR rows");
   const auto blocks = static_cast<unsigned>(in.local_last - in.local_first);
   collect_ir_rows<<<blocks, collect_threads, scan_words * 4, stream>>>(in);
   MOESIM_CUDA(cudaGetLastError());
 }
 
 void launch_backward(const BackwardArguments& in, Stream stream) {
+  const NvtxRange range("router backward");
   if (in.tokens == 0) return;
   with_layout(in.experts, [&](auto lanes, auto values) {
     constexpr int width = decltype(lanes)::value;

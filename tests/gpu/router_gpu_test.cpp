@@ -4,11 +4,11 @@
 
 #include "kernels/base/bfloat16.cuh"
 #include "kernels/base/device_buffer.hpp"
+#include "kernels/routing/compare.hpp"
 #include "kernels/routing/router.hpp"
 #include "sim/base/error.hpp"
 #include "sim/routing/gradient.hpp"
 #include "tests/gpu/device.hpp"
-#include "tests/kernels/routing/compare_routes.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -4,6 +4,7 @@
 
 #include "kernels/measure/cuda/device_kernels.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/routing/compare.hpp"
 #include "sim/routing/router.hpp"
 
 namespace moesim::kernels::measure::cuda {
@@ -73,16 +74,10 @@ std::string RoutedTokens::check(const std::vector<float>& logits) {
                          wanted);
     }
   }
-  for (const auto& route : expected.routes()) {
-    if (route.slot < 0) continue;
-    const std::int64_t wanted = std::int64_t{route.expert} * problem_.capacity() + route.slot;
-    const std::int64_t got = row(static_cast<std::size_t>(route.token), route.choice);
-    if (got != wanted) {
-      return fmt::format("token {} choice {} goes to row {}, in the reference to {}", route.token,
-                         route.choice, got, wanted);
-    }
+  if (std::string wrong = difference(listed(problem_, at_), expected.routes()); !wrong.empty()) {
+    return wrong;
   }
-  return "";
+  return wrong_ir_rows(problem_, at_);
 }
 
 }  // namespace moesim::kernels::measure::cuda

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "tests/kernels/routing/compare_routes.hpp"
+#include "kernels/routing/compare.hpp"
 #include "tests/kernels/routing/kernel_router.hpp"
 #include "tests/support/catch.hpp"
 

@@ -2,8 +2,8 @@
 #include <limits>
 #include <random>
 
+#include "kernels/routing/compare.hpp"
 #include "sim/base/error.hpp"
-#include "tests/kernels/routing/compare_routes.hpp"
 #include "tests/kernels/routing/kernel_router.hpp"
 #include "tests/support/catch.hpp"
 
@@ -69,24 +69,6 @@ void check_rows(const KernelRank& rank) {
   }
 }
 
-void check_ir_rows(const KernelRank& rank) {
-  const RouterProblem& problem = rank.problem;
-  const RouterBuffers& at = rank.buffers;
-  const auto local = problem.local();
-  std::int32_t next = 0;
-  for (int expert = local.first; expert < local.last; ++expert) {
-    REQUIRE(at.ir_begin[expert - local.first] == next);
-    for (int token = 0; token < problem.tokens; ++token) {
-      if (at.ir_expert[token] == no_expert) REQUIRE(at.ir_row[token] == -1);
-      if (at.ir_expert[token] != expert) continue;
-      REQUIRE(at.ir_row[token] == next);
-      REQUIRE(at.ir_row_token[next] == token);
-      ++next;
-    }
-  }
-  REQUIRE(at.ir_begin[local.last - local.first] == next);
-}
-
 // Routes by kernels and by the reference and requires the same bits.
 void compare(const RouterConfig& config, int experts, const Logits& logits,
              const routing::RouterContext& context = {}, Turns turns = Turns::forward,
@@ -98,7 +80,7 @@ void compare(const RouterConfig& config, int experts, const Logits& logits,
     const auto some = listed(rank->problem, rank->buffers);
     routes.insert(routes.end(), some.begin(), some.end());
     REQUIRE(*rank->buffers.invalid == 0);
-    if (rank->problem.rectified()) check_ir_rows(*rank);
+    REQUIRE(wrong_ir_rows(rank->problem, rank->buffers) == "");
     if (config.capacity_scope == CapacityScope::group) continue;
     check_rows(*rank);
     for (int expert = 0; expert < experts; ++expert) {
@@ -251,6 +233,35 @@ TEST_CASE("a token with NaN or +inf gets no expert, is counted, and disturbs no 
     CHECK(*broken[0]->buffers.invalid == 4);
     CHECK(difference(healthy, expected) == "");
   }
+}
+
+TEST_CASE("a wrong weight, IR row or count of the kernels is found and named") {
+  const RouterConfig config = make("top2+ir", "0.7");
+  const Logits logits = random_logits(8, {64}, 5);
+  const auto expected = reference(config, 8, logits, {}).routes();
+  const auto rank = std::move(route_by_kernels(config, 8, logits)[0]);
+  const RouterProblem& problem = rank->problem;
+  const RouterBuffers& at = rank->buffers;
+  REQUIRE(difference(listed(problem, at), expected) == "");
+  REQUIRE(at.ir_begin[8] > 1);
+  const int token = at.ir_row_token[1];
+  const auto found_in = [](auto& value, auto wrong, auto&& check) {
+    const auto right = value;
+    value = wrong;
+    const std::string said = check();
+    value = right;
+    return said;
+  };
+  const auto routes = [&] { return difference(listed(problem, at), expected); };
+  const auto rows = [&] { return wrong_ir_rows(problem, at); };
+  CHECK_THAT(found_in(at.weight[3], std::nextafter(at.weight[3], 2.0F), routes),
+             ContainsSubstring("token 3 choice 0"));
+  CHECK_THAT(found_in(at.ir_weight[token], 2.0F, routes), ContainsSubstring("weight 2"));
+  CHECK_THAT(found_in(at.ir_row[token], 0, rows), ContainsSubstring("has IR row 0"));
+  CHECK_THAT(found_in(at.ir_row_token[1], token + 1, rows), ContainsSubstring("has IR row 1"));
+  CHECK_THAT(found_in(at.ir_begin[8], 1, rows), ContainsSubstring("1 IR rows are counted"));
+  CHECK(routes() == "");
+  CHECK(rows() == "");
 }
 
 TEST_CASE("problems that the kernels cannot take are refused by name") {

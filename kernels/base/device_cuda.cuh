@@ -75,6 +75,10 @@ MOESIM_DEVICE void store_streaming(Vector16* to, Vector16 value) {
 
 MOESIM_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
+// A few units in the last place of fp32; a quotient by more than 2^126 may be 0.
+MOESIM_DEVICE float fast_exp(float x) { return __expf(x); }
+MOESIM_DEVICE float fast_divide(float a, float b) { return __fdividef(a, b); }
+
 MOESIM_DEVICE unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }

@@ -96,6 +96,8 @@ MOESIM_DEVICE void store_streaming(Value* to, Value value) {
 }
 
 MOESIM_DEVICE float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
+MOESIM_DEVICE float fast_exp(float x) { return std::exp(x); }
+MOESIM_DEVICE float fast_divide(float a, float b) { return a / b; }
 
 MOESIM_DEVICE void copy_async_16(void* to, const void* from, bool valid) {
   simt::copy_async(to, valid ? from : nullptr);

@@ -18,7 +18,7 @@ struct EinsumArguments {
   void* out = nullptr;  // [tokens, hidden]
 };
 
-// rows = mask^T x. Throws CudaError or std::runtime_error (cuBLAS) when a launch is refused.
+// rows = mask^T x. Throws CudaError when a launch is refused.
 void einsum_dispatch(const EinsumArguments& in, cublasContext* cublas, Stream stream);
 // out = mask rows with the weights in the mask.
 void einsum_combine(const EinsumArguments& in, cublasContext* cublas, Stream stream);

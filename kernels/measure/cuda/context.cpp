@@ -85,16 +85,6 @@ std::string host() {
 
 }  // namespace
 
-void check_cublas(cublasStatus_t status, const char* expression) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
-    throw CudaError(fmt::format("{}: {}", expression, cublasGetStatusString(status)),
-                    cudaErrorMemoryAllocation);
-  }
-  throw CudaError(fmt::format("{} failed: {}", expression, cublasGetStatusString(status)),
-                  cudaErrorUnknown);
-}
-
 Context::Context(int device, Group& members) : index(device), group(members) {
   MOESIM_CUDA(cudaSetDevice(index));
   facts = read_facts(index);

@@ -1,18 +1,13 @@
 #pragma once
 
-#include <cublas_v2.h>
-
 #include <memory>
 
+#include "kernels/base/cublas.hpp"
 #include "kernels/measure/cuda/cupti_tracer.hpp"
 #include "kernels/measure/cuda/stream_timer.hpp"
 #include "kernels/measure/group.hpp"
 
 namespace moesim::kernels::measure::cuda {
-
-void check_cublas(cublasStatus_t status, const char* expression);
-#define MOESIM_CUBLAS(expression) \
-  ::moesim::kernels::measure::cuda::check_cublas((expression), #expression)
 
 class NcclCommunicator;
 

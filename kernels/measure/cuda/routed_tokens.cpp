@@ -74,10 +74,11 @@ std::string RoutedTokens::check(const std::vector<float>& logits) {
                          wanted);
     }
   }
-  if (std::string wrong = difference(listed(problem_, at_), expected.routes()); !wrong.empty()) {
+  if (std::string wrong = routing::difference(routing::listed(problem_, at_), expected.routes());
+      !wrong.empty()) {
     return wrong;
   }
-  return wrong_ir_rows(problem_, at_);
+  return routing::wrong_ir_rows(problem_, at_);
 }
 
 }  // namespace moesim::kernels::measure::cuda

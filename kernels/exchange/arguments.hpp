@@ -59,6 +59,13 @@ struct OneHotArguments {
   void* mask = nullptr;           // [tokens, experts * block_rows], written whole
 };
 
+// What a product left in the shape of a mask, where the mask has its ones.
+struct MaskGradientArguments {
+  RouteMap map;
+  const void* mask = nullptr;  // [tokens, experts * block_rows]
+  float* upstream = nullptr;   // [choice, token], 0 where failed
+};
+
 enum class ElementType { bfloat16, float32 };
 
 }  // namespace moesim::kernels::exchange

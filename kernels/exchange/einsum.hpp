@@ -23,5 +23,6 @@ void einsum_dispatch(const EinsumArguments& in, cublasContext* cublas, Stream st
 // out = mask rows with the weights in the mask.
 void einsum_combine(const EinsumArguments& in, cublasContext* cublas, Stream stream);
 void launch_one_hot(const OneHotArguments& in, ElementType type, Stream stream);
+void launch_read_one_hot(const MaskGradientArguments& in, ElementType type, Stream stream);
 
 }  // namespace moesim::kernels::exchange

@@ -72,6 +72,15 @@ void launch_one_hot(const OneHotArguments& in, ElementType type, Stream stream) 
   }
 }
 
+void launch_read_one_hot(const MaskGradientArguments& in, ElementType type, Stream stream) {
+  const NvtxRange range("mask gradient");
+  if (type == ElementType::bfloat16) {
+    launch(read_one_hot<Bfloat16>, in, stream);
+  } else {
+    launch(read_one_hot<float>, in, stream);
+  }
+}
+
 int row_vectors(int hidden, ElementType type) {
   const int bytes = hidden * (type == ElementType::bfloat16 ? 2 : 4);
   if (hidden < 1 || bytes % 16 != 0) {

@@ -34,4 +34,22 @@ fill_one_hot(OneHotArguments in) {
   }
 }
 
+// dL/dw of each route out of the dense gradient of the mask: one thread per token and step.
+template <typename Element>
+MOESIM_KERNEL(rows_threads)
+read_one_hot(MaskGradientArguments in) {
+  const std::int64_t columns = static_cast<std::int64_t>(in.map.experts) * in.map.block_rows;
+  const auto* mask = static_cast<const Element*>(in.mask);
+  const int first = block_index() * block_threads() + thread_index();
+  for (int token = first; token < in.map.tokens; token += grid_blocks() * block_threads()) {
+    for (int choice = 0; choice < in.map.choices; ++choice) {
+      const std::int64_t at = choice * in.map.stride + token;
+      const std::int32_t slot = in.map.slot[at];
+      const std::int64_t column =
+          static_cast<std::int64_t>(in.map.expert[at]) * in.map.block_rows + slot;
+      in.upstream[at] = slot < 0 ? 0.0F : to_float(mask[token * columns + column]);
+    }
+  }
+}
+
 }  // namespace moesim::kernels::exchange

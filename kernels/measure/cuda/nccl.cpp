@@ -169,6 +169,29 @@ void NcclCommunicator::all_to_all(const void* from, const std::vector<std::int64
   state_->check(nccl().group_end(), "ncclGroupEnd");
 }
 
+void NcclCommunicator::all_to_all(const layer::BlockExchange& blocks, Stream stream) {
+  if (blocks.blocks == 1) {
+    return all_to_all(blocks.from, blocks.to,
+                      blocks.block_bytes * static_cast<std::size_t>(blocks.ranks), stream);
+  }
+  const auto* out = static_cast<const char*>(blocks.from);
+  auto* in = static_cast<char*>(blocks.to);
+  const std::size_t elements = blocks.block_bytes / element_bytes;
+  state_->check(nccl().group_start(), "ncclGroupStart");
+  for (int peer = 0; peer < blocks.ranks; ++peer) {
+    // Messages between two ranks match in order: by block on both sides.
+    for (int block = 0; block < blocks.blocks; ++block) {
+      state_->check(nccl().send(out + blocks.sent_at(peer, block), elements, element, peer,
+                                state_->communicator, stream),
+                    "ncclSend");
+      state_->check(nccl().recv(in + blocks.received_at(peer, block), elements, element, peer,
+                                state_->communicator, stream),
+                    "ncclRecv");
+    }
+  }
+  state_->check(nccl().group_end(), "ncclGroupEnd");
+}
+
 void NcclCommunicator::all_reduce(const void* from, void* to, std::size_t bytes, Stream stream) {
   state_->check(nccl().all_reduce(from, to, bytes / element_bytes, element, ncclSum,
                                   state_->communicator, stream),
@@ -203,6 +226,7 @@ std::string NcclCommunicator::version() const { return ""; }
 void NcclCommunicator::all_to_all(const void*, void*, std::size_t, Stream) {}
 void NcclCommunicator::all_to_all(const void*, const std::vector<std::int64_t>&, void*,
                                   const std::vector<std::int64_t>&, Stream) {}
+void NcclCommunicator::all_to_all(const layer::BlockExchange&, Stream) {}
 void NcclCommunicator::all_reduce(const void*, void*, std::size_t, Stream) {}
 void NcclCommunicator::all_gather(const void*, void*, std::size_t, Stream) {}
 void NcclCommunicator::reduce_scatter(const void*, void*, std::size_t, Stream) {}

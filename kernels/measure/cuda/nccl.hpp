@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/layer/run.hpp"
 #include "kernels/measure/cuda/device_kernels.hpp"
 #include "kernels/measure/group.hpp"
 
@@ -26,6 +27,8 @@ class NcclCommunicator {
   void all_to_all(const void* from, void* to, std::size_t bytes, Stream stream);
   void all_to_all(const void* from, const std::vector<std::int64_t>& sent, void* to,
                   const std::vector<std::int64_t>& received, Stream stream);
+  // A message for each block, so that each lands where the experts read it.
+  void all_to_all(const layer::BlockExchange& blocks, Stream stream);
   void all_reduce(const void* from, void* to, std::size_t bytes, Stream stream);
   void all_gather(const void* from, void* to, std::size_t bytes, Stream stream);
   void reduce_scatter(const void* from, void* to, std::size_t bytes, Stream stream);

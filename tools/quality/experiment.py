@@ -10,7 +10,7 @@ whole, so a run that was interrupted goes on where it stopped. At the end OUT/re
 Design, and analysis plan, written before any result was looked at
 -------------------------------------------------------------------
 Model: 2 layers, hidden 64, each FFN a MoE layer of 8 (or 32) experts of 192; 8 simulated GPUs of
-S = 128 tokens (one sequence) a step, 600 steps, AdamW. An arm is what is trained; a seed sets the
+S = 128 tokens (one sequence) a step, 400 steps, AdamW. An arm is what is trained; a seed sets the
 initial weights, the order of the data and the held-out sample, all equal between arms of one seed,
 so arms are compared in pairs. Training with 8 experts puts 1 on a GPU, with 32 puts 4.
 
@@ -58,9 +58,9 @@ CAPACITY_FACTORS = ("0.5", "0.75", "1", "1.25", "1.5", "2", "2.5", "3")
 LOCALITY_FACTORS = ("0.5", "1", "2")
 SUFFIXES = ("", "+ir", "+fr", "+fr+ir")
 GPUS, TOKENS_PER_GPU = 8, 128
-STEPS, WARMUP, LEARNING_RATE, BALANCE_WEIGHT = 600, 30, 1e-2, 1e-2
-HELD_OUT_BATCHES = 12
-TRACED_STEPS = (10, 50, 100, 200, 300, 400, 500, 600)
+STEPS, WARMUP, LEARNING_RATE, BALANCE_WEIGHT = 400, 30, 1e-2, 1e-2
+HELD_OUT_BATCHES = 8
+TRACED_STEPS = (10, 50, 100, 150, 200, 250, 300, 400)
 
 
 @dataclass(frozen=True)

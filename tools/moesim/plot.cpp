@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
@@ -82,8 +83,20 @@ void refuse(const CommandLine& line, const char* flag, const char* reason) {
   if (line.has(flag)) throw UsageError(fmt::format("--{}: {}", flag, reason));
 }
 
+// Published accuracy over the speeds of a sweep.
+ExitCode plot_accuracy(const CommandLine& line, const std::string& input) {
+  refuse(line, "chart", "--accuracy is a chart of its own: leave one of them out");
+  refuse(line, "measured", "measured speeds are drawn by --chart speed");
+  const std::string study = find_document("studies", line.get("accuracy"));
+  Document::load(study).validate(Document::load(find_document("schema", "accuracy.schema")));
+  const std::string out = chart_path(line, input);
+  return run_plotter(
+      {"accuracy", input, "--study", study, "--out", out, "--title", line.get("title")}, out);
+}
+
 ExitCode plot_table(const CommandLine& line, const std::string& input) {
   read_file(input);  // absent or unreadable: said in the same words as everywhere
+  if (line.has("accuracy")) return plot_accuracy(line, input);
   const std::string chart = line.get("chart", "speed");
   if (chart != "speed" && chart != "loss") {
     throw UsageError(fmt::format("--chart: '{}' is not known: choose speed or loss", chart));
@@ -118,6 +131,7 @@ ExitCode run(const CommandLine& line) {
   if (input.ends_with(".csv")) return plot_table(line, input);
   refuse(line, "measured", "only the chart of a sweep (a .csv file) has measured points");
   refuse(line, "chart", "only a sweep (a .csv file) has more than one chart");
+  refuse(line, "accuracy", "only over the speeds of a sweep (a .csv file)");
   if (is_routing(input)) {
     const std::string out = chart_path(line, input);
     return run_plotter({"routing", input, "--out", out, "--title", line.get("title")}, out);
@@ -140,6 +154,8 @@ Command plot_command() {
             "of a sweep: speed and token loss, or losses and padding alone"},
            {"measured", "FILE", "none",
             "CSV of measured points: router, capacity_factor, tokens_per_s_per_gpu, mode, source"},
+           {"accuracy", "STUDY", "none",
+            "published accuracy against the sweep's speeds: zeng2024-accuracy, or a file"},
            {"title", "TEXT", "from the input", "the chart's title"}},
           false,
           1,

@@ -3,6 +3,7 @@
 
     plot.py sweep SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT]
     plot.py loss SWEEP.csv --out CHART.png [--title TEXT]
+    plot.py accuracy SWEEP.csv --study STUDY.json --out CHART.png [--title TEXT]
     plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
 
@@ -36,10 +37,11 @@ def save(figure, path):
 def arguments(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      allow_abbrev=False)
-    parser.add_argument("kind", choices=["sweep", "loss", "routing", "curves"])
+    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves"])
     parser.add_argument("input")
     parser.add_argument("--out", required=True)
     parser.add_argument("--measured")
+    parser.add_argument("--study")
     parser.add_argument("--title", default="")
     return parser.parse_args(words)
 
@@ -57,6 +59,9 @@ def main(words):
         elif options.kind == "loss":
             from loss_chart import draw
             figure = draw(options.input, options.title)
+        elif options.kind == "accuracy":
+            from accuracy_chart import draw
+            figure = draw(options.input, options.study, options.title)
         elif options.kind == "routing":
             from routing_chart import draw
             figure = draw(options.input, options.title)

@@ -75,6 +75,11 @@ class ThreadGroups::Member : public Group {
     return ranks;
   }
 
+  std::string lost() const override {
+    const std::lock_guard lock(shared_.mutex);
+    return shared_.gone;
+  }
+
  private:
   void check() const {
     if (!shared_.gone.empty()) throw Error(shared_.gone);

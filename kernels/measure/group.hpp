@@ -18,6 +18,9 @@ class Group {
   // Ranks that the call under way still waits for, as far as this member knows; may be called from
   // another thread.
   virtual std::vector<int> awaited() const { return {}; }
+  // Why the group has broken up, or "": a rank that died while this one is in an exchange shows
+  // here and nowhere else. May be called from another thread.
+  virtual std::string lost() const { return ""; }
 
   // What rank 0 says: a rule that each rank applied for itself would let one of them stop while
   // the others wait in a collective.

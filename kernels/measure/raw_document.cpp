@@ -31,6 +31,15 @@ RawDocument::RawDocument(std::string path, const RunIdentity& identity, bool res
   } else {
     check_writable(path_);
   }
+  if (resume && std::filesystem::exists(under_way())) fatal_key_ = read_file(under_way());
+  end();
+}
+
+void RawDocument::begin(const std::string& key) { write_file_atomically(under_way(), key); }
+
+void RawDocument::end() {
+  std::error_code ignored;  // it was not there
+  std::filesystem::remove(under_way(), ignored);
 }
 
 void RawDocument::take_over(const RunIdentity& identity) {

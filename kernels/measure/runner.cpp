@@ -24,6 +24,11 @@ class Runner {
   RunReport lead() {
     for (std::size_t index = 0; index < plan_.points.size(); ++index) {
       const Planned& planned = plan_.points[index];
+      if (planned.spec.key() == raw_->fatal_key() && !raw_->has(planned.spec.key())) {
+        add_void(planned,
+                 "the process ended while it was measured (a crash, a kernel that never ends, or "
+                 "kill); without --resume it is measured again");
+      }
       if (raw_->has(planned.spec.key())) {
         ++report_.resumed;
         left_s_ -= planned.seconds;
@@ -45,7 +50,7 @@ class Runner {
 
   void follow() {
     while (any_collective()) {
-      say("waiting for rank 0");
+      say(waiting_phase);
       const std::string next = group_.from_root("");
       if (next == run_over) return;
       const Planned& planned = plan_.points.at(std::stoul(next));
@@ -107,7 +112,34 @@ class Runner {
     }
   }
 
+  void add_void(const Planned& planned, const std::string& reason) {
+    Point point;
+    point.op = planned.spec.op;
+    point.params = planned.spec.params;
+    point.suite = planned.suite;
+    point.timer = "none";
+    point.verify = reason;
+    report_.voided.push_back(fmt::format("{}: {}", planned.spec.label(), reason));
+    raw_->add(point);
+  }
+
   void measure(const Planned& planned) {
+    raw_->begin(planned.spec.key());
+    try {
+      attempt(planned);
+    } catch (const DeviceFailed& error) {
+      // Its results are lost, and it would fail again: --resume passes over it.
+      add_void(planned, std::string("the device failed: ") + error.what());
+      raw_->end();
+      throw;
+    } catch (...) {
+      raw_->end();
+      throw;
+    }
+    raw_->end();
+  }
+
+  void attempt(const Planned& planned) {
     try {
       const Point point = measure_point(device_, group_, planned.spec, planned.suite, options_.seed,
                                         options_.trial, phase_of(planned));

@@ -29,7 +29,7 @@ struct RunOptions {
   std::function<void(const std::string&)> on_note;   // void points, points that do not fit
 };
 
-enum class RunEnd { complete, timeout, interrupted };
+enum class RunEnd { complete, timeout, interrupted, failed };
 
 struct RunReport {
   RunEnd end = RunEnd::complete;
@@ -39,9 +39,13 @@ struct RunReport {
   std::vector<Gap> missing;         // points that could not be measured, one entry per suite
 };
 
+// The phase in which other ranks wait while rank 0 measures alone.
+constexpr const char* waiting_phase = "waiting for rank 0";
+
 // Measures the plan's points. Rank 0 keeps the document (`raw` is null on the others) and decides
 // which point comes next; the others take part in collectives only. Points that the document has
-// are skipped. Throws what a failed device or a full disk throws; finished points are kept.
+// are skipped. Throws what a failed device or a full disk throws; finished points are kept, and a
+// point that took the device down is void.
 RunReport run_plan(Device& device, Group& group, const Plan& plan, RawDocument* raw,
                    const RunOptions& options);
 

@@ -16,9 +16,6 @@
 namespace moesim::kernels::measure {
 namespace {
 
-// After the run's own limit a rank that still hangs is given up.
-constexpr double grace_s = 15;
-
 std::string host() {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
@@ -53,10 +50,11 @@ class Member {
     how.trial = options_.trial;
     how.timeout_s = options_.timeout_s;
     how.interrupted = options_.interrupted;
-    how.on_phase = [&dog](const std::string& phase) { dog.phase(phase); };
+    how.on_phase = [&dog](const std::string& phase) { dog.phase(phase, phase == waiting_phase); };
     how.on_note = options_.on_note;
     if (group_.rank() != 0) {
       run_plan(*device, group_, plan, nullptr, how);
+      together_ = false;
       return {};
     }
     how.on_progress = options_.on_progress;
@@ -64,8 +62,14 @@ class Member {
     report.raw_path = raw_path_of(options_.out);
     RawDocument raw(report.raw_path, {options_.tool_version, device->facts().name, group_.size()},
                     options_.resume);
-    report.run = run_plan(*device, group_, plan, &raw, how);
-    dog.phase("fitting curves");
+    try {
+      report.run = run_plan(*device, group_, plan, &raw, how);
+    } catch (const Error& error) {
+      salvage(*device, plan, raw, error.what());
+      throw;
+    }
+    together_ = false;
+    dog.phase("fitting curves", true);
     finish(*device, plan, raw, report);
     return report;
   }
@@ -77,7 +81,12 @@ class Member {
                       ? "moesim profile"
                       : fmt::format("rank {} of {} on {}", group_.rank(), group_.size(), host());
     options.silence_s = options_.silence_s;
-    options.timeout_s = options_.timeout_s > 0 ? options_.timeout_s + grace_s : 0;
+    options.timeout_s = options_.timeout_s > 0 ? options_.timeout_s + options_.grace_s : 0;
+    options.stall_s = options_.stall_s;
+    options.lost_s = options_.lost_s;
+    if (group_.size() > 1) {
+      options.lost = [this] { return together_ ? group_.lost() : ""; };
+    }
     options.tell = options_.on_note;
     options.give_up = options_.give_up;
     options.awaited = [this] { return group_.awaited(); };
@@ -106,8 +115,24 @@ class Member {
     }
   }
 
-  void finish(const Device& device, const Plan& plan, const RawDocument& raw,
-              SessionReport& report) const {
+  // The run broke: the profile of what was measured until then, if it can be had.
+  void salvage(const Device& device, const Plan& plan, const RawDocument& raw,
+               const std::string& reason) const {
+    SessionReport report;
+    report.run.end = RunEnd::failed;
+    try {
+      finish(device, plan, raw, report, reason);
+    } catch (const Error& error) {  // the disk is full, say: the run's own error tells
+      if (options_.on_note) options_.on_note(error.what());
+    }
+    if (report.points > 0 && !report.profile_path.empty() && options_.on_note) {
+      options_.on_note(fmt::format("{} points measured before are in {}; --resume goes on",
+                                   report.points, report.profile_path));
+    }
+  }
+
+  void finish(const Device& device, const Plan& plan, const RawDocument& raw, SessionReport& report,
+              const std::string& broken = "") const {
     report.missing = plan.missing;
     report.missing.insert(report.missing.end(), report.run.missing.begin(),
                           report.run.missing.end());
@@ -118,7 +143,8 @@ class Member {
                                 "times come from CUDA events and graphs all the same"});
     }
     if (report.run.end != RunEnd::complete) {
-      report.missing.push_back({"points", "the run ended before all were measured",
+      report.missing.push_back({"points",
+                                broken.empty() ? "the run ended before all were measured" : broken,
                                 "moesim profile --resume measures the rest"});
     }
     for (const Point& point : raw.points()) report.points += point.valid() ? 1 : 0;
@@ -141,6 +167,7 @@ class Member {
   const SessionOptions& options_;
   int index_;
   Group& group_;
+  std::atomic<bool> together_{true};  // afterwards ranks may leave
 };
 
 SessionReport in_threads(Machine& machine, const SessionOptions& options, int gpus) {

@@ -9,6 +9,7 @@
 #include "kernels/measure/launch.hpp"
 #include "kernels/measure/machine.hpp"
 #include "kernels/measure/runner.hpp"
+#include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {
 
@@ -28,10 +29,13 @@ struct SessionOptions {
   std::vector<std::string> arguments;
   TrialOptions trial;
   double silence_s = 30;
+  double stall_s = 180;  // a phase of a point that lasts longer hangs
+  double lost_s = 10;    // after a rank died the others' phase may last so long
+  double grace_s = 15;   // after the run's own limit a rank that still hangs is given up
   const std::atomic<bool>* interrupted = nullptr;
-  std::function<void(const RunProgress&)> on_progress;  // rank 0 only, one thread
-  std::function<void(const std::string&)> on_note;      // any thread
-  std::function<void(const std::string&)> give_up;      // a rank hung until the timeout
+  std::function<void(const RunProgress&)> on_progress;        // rank 0 only, one thread
+  std::function<void(const std::string&)> on_note;            // any thread
+  std::function<void(const std::string&, ExitCode)> give_up;  // it hangs: ends the process
 };
 
 struct SessionReport {
@@ -47,7 +51,7 @@ std::string raw_path_of(const std::string& out);
 
 // Measures and writes. One process drives all its GPUs, one thread each; ranks started by a
 // launcher drive one each. After a timeout or an interrupt what was measured is written all the
-// same. Throws Error; finished points are then in the raw document.
+// same, and so it is before an Error is thrown for a device or a rank that failed.
 SessionReport profile_node(Machine& machine, const SessionOptions& options);
 
 }  // namespace moesim::kernels::measure

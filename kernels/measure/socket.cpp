@@ -139,4 +139,12 @@ bool receive_text(int socket, Text& text) {
   return receive_all(socket, text.content.data(), size);
 }
 
+bool has_left(int socket) {
+  char kind = 0;
+  const ssize_t got = ::recv(socket, &kind, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got == 0) return true;
+  if (got > 0) return kind == static_cast<char>(TextKind::farewell);
+  return errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
+}
+
 }  // namespace moesim::kernels::measure

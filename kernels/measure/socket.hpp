@@ -23,5 +23,8 @@ struct Text {
 // False if the peer is gone.
 bool send_text(int socket, const Text& text);
 bool receive_text(int socket, Text& text);
+// Whether the peer has closed its end, or a farewell is what comes next. Takes nothing, waits for
+// nothing.
+bool has_left(int socket);
 
 }  // namespace moesim::kernels::measure

@@ -143,6 +143,14 @@ std::vector<int> TcpGroup::awaited() const {
   return awaited_;
 }
 
+std::string TcpGroup::lost() const {
+  for (std::size_t place = 0; place < sockets_.size(); ++place) {
+    if (sockets_[place] < 0 || !has_left(sockets_[place])) continue;
+    return fmt::format("rank {} is gone", rank_ == 0 ? place : 0);
+  }
+  return "";
+}
+
 void TcpGroup::break_up(const std::string& reason) {
   abandon(reason);
   throw Error(reason);

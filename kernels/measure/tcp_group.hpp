@@ -26,6 +26,7 @@ class TcpGroup : public Group {
   int size() const override { return size_; }
   std::vector<std::string> all_gather(const std::string& own) override;
   std::vector<int> awaited() const override;
+  std::string lost() const override;
   // Tells the others why this rank leaves; their calls then throw with the reason.
   void abandon(const std::string& reason);
 

@@ -34,6 +34,17 @@ class Trial {
   }
 
   Point run(const std::string& suite) {
+    if (!spec_.collective) return measure(suite);
+    try {
+      return measure(suite);
+    } catch (const OutOfDeviceMemory& error) {
+      // The other ranks are in the middle of an exchange: there is no going on together.
+      throw DeviceFailed(std::string("in the middle of an exchange: ") + error.what());
+    }
+  }
+
+ private:
+  Point measure(const std::string& suite) {
     Point point;
     point.op = spec_.op;
     point.params = spec_.params;
@@ -57,7 +68,6 @@ class Trial {
     return point;
   }
 
- private:
   void phase(const std::string& name) const {
     if (on_phase_) on_phase_(name);
   }

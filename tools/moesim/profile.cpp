@@ -214,12 +214,10 @@ ExitCode run(const CommandLine& line) {
   options.on_progress = [&progress](const measure::RunProgress& now) { progress.show(now); };
   options.on_note = [](const std::string& text) { note(text); };
   // The rank hangs in a call that never returns: there is nothing to unwind to.
-  options.give_up = [](const std::string& where) {
-    note(
-        fmt::format("moesim: error: out of time: {}; finished points are saved, --resume measures "
-                    "the rest",
-                    where));
-    ::_exit(static_cast<int>(ExitCode::timeout));
+  options.give_up = [](const std::string& where, ExitCode code) {
+    note(fmt::format("moesim: error: {}; finished points are saved, --resume measures the rest",
+                     where));
+    ::_exit(static_cast<int>(code));
   };
   const measure::SessionReport report = measure::profile_node(*machine, options);
   return options.launch.rank == 0 ? conclude(report) : ExitCode::ok;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "kernels/measure/device.hpp"
 #include "sim/base/random.hpp"
@@ -40,7 +42,11 @@ class FakeDevice : public Device {
   std::map<std::string, std::string> wrong_after;
   std::map<std::string, std::string> no_memory;  // by label
   std::string trace_error;                       // why a trace is void
-  std::size_t dies_at = 0;  // the prepare() call that fails for good, counted from 1; 0: none
+  // The prepare() call that fails for good, or whose first run never ends, counted from 1; 0: none.
+  std::size_t dies_at = 0;
+  std::size_t hangs_at = 0;
+  std::size_t out_of_memory_at = 0;  // the prepare() call whose first run finds no memory
+  std::string not_measurable;        // why collectives are not
   std::size_t prepared = 0;
   std::string nccl_version = "2.28.3";
   DeviceFacts facts_;
@@ -68,6 +74,12 @@ class FakeWorkload : public Workload {
     return found == wrong.end() ? "" : found->second;
   }
   Run cold() override {
+    if (device_.prepared == device_.hangs_at) {
+      while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+    if (device_.prepared == device_.out_of_memory_at) {
+      throw OutOfDeviceMemory("out of device memory: 12 MiB of 143771 are free");
+    }
     Run run{device_.draw(time_us_ + device_.cold_extra_us), device_.clock_mhz};
     if (device_.clock_of_run) run.clock_mhz = device_.clock_of_run(runs_);
     if (run.clock_mhz > 0) run.time_us *= device_.clock_mhz / run.clock_mhz;
@@ -95,7 +107,10 @@ class FakeWorkload : public Workload {
 };
 
 inline std::unique_ptr<Workload> FakeDevice::prepare(const PointSpec& spec, std::uint64_t) {
-  if (++prepared == dies_at) throw Error("an illegal address was read: the device is lost");
+  if (++prepared == dies_at) {
+    throw DeviceFailed("an illegal address was read: the device is lost");
+  }
+  if (spec.collective && !not_measurable.empty()) throw NotMeasurable(not_measurable);
   const auto found = no_memory.find(spec.label());
   if (found != no_memory.end()) throw OutOfDeviceMemory(found->second);
   return std::make_unique<FakeWorkload>(*this, spec, law_(spec));

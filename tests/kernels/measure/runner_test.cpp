@@ -1,5 +1,8 @@
 #include "kernels/measure/runner.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -89,12 +92,50 @@ TEST_CASE("a device that dies costs one point; --resume measures the rest") {
   }
   FakeDevice device(simple_law);
   measure::RawDocument raw(folder.file("raw.json"), identity, true);
-  CHECK(raw.points().size() == 6);
+  REQUIRE(raw.points().size() == 7);  // six, and the one it died in, which is void
+  CHECK_THAT(raw.points().back().verify, ContainsSubstring("the device is lost"));
+  CHECK(raw.points().back().key() == plan.points[6].spec.key());
   const auto report = run(device, raw, plan);
-  CHECK(report.resumed == 6);
-  CHECK(report.measured == plan.points.size() - 6);
-  CHECK(device.prepared == plan.points.size() - 6);
+  CHECK(report.resumed == 7);
+  CHECK(report.measured == plan.points.size() - 7);
+  CHECK(device.prepared == plan.points.size() - 7);
   CHECK(raw.points().size() == plan.points.size());
+}
+
+TEST_CASE("a point that takes the process down is void for --resume, and others are not") {
+  const Folder folder;
+  const auto plan = small_plan();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    FakeDevice device(simple_law);
+    const auto fourth = plan.points[3].spec.label();
+    device.clock_of_run = [&](std::size_t) -> double {
+      if (device.prepared == 4) ::_exit(9);  // as a kernel that brings the driver down
+      return 1980;
+    };
+    measure::RawDocument raw(folder.file("raw.json"), identity, false);
+    run(device, raw, plan);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WEXITSTATUS(status) == 9);
+
+  FakeDevice device(simple_law);
+  measure::RawDocument raw(folder.file("raw.json"), identity, true);
+  CHECK(raw.points().size() == 3);
+  CHECK(raw.fatal_key() == plan.points[3].spec.key());
+  const auto report = run(device, raw, plan);
+  CHECK(device.prepared == plan.points.size() - 4);
+  REQUIRE(report.voided.size() == 1);
+  CHECK_THAT(report.voided[0], ContainsSubstring("the process ended while it was measured"));
+  // Once it is known it is not said again.
+  measure::RawDocument once_more(folder.file("raw.json"), identity, true);
+  CHECK(once_more.fatal_key().empty());
+  CHECK(run(device, once_more, plan).voided.empty());
+  // A fresh start forgets it.
+  measure::RawDocument fresh(folder.file("raw.json"), identity, false);
+  CHECK(run(device, fresh, plan).measured == plan.points.size());
 }
 
 TEST_CASE("points of another device or version are not taken over") {

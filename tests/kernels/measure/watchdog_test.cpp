@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "kernels/measure/group.hpp"
+#include "kernels/measure/runner.hpp"
 #include "tests/support/catch.hpp"
 
 namespace measure = moesim::kernels::measure;
@@ -57,7 +58,10 @@ TEST_CASE("at the timeout it gives up once and says where") {
   measure::WatchdogOptions options;
   options.who = "rank 0 of 2";
   options.timeout_s = 0.3;
-  options.give_up = [&lines](const std::string& text) { lines.add(text); };
+  options.give_up = [&lines](const std::string& text, moesim::ExitCode code) {
+    CHECK(code == moesim::ExitCode::timeout);
+    lines.add(text);
+  };
   Watchdog dog(options);
   for (int step = 0; step < 60; ++step) {  // a busy rank is no excuse
     dog.phase("gemm m=16: cold");
@@ -65,7 +69,59 @@ TEST_CASE("at the timeout it gives up once and says where") {
   }
   const auto told = lines.all();
   REQUIRE(told.size() == 1);
-  CHECK_THAT(told[0], ContainsSubstring("'gemm m=16: cold'"));
+  CHECK_THAT(told[0], ContainsSubstring("out of time") && ContainsSubstring("'gemm m=16: cold'"));
+}
+
+TEST_CASE("a phase without an end is given up, one that waits for others is not") {
+  Lines lines;
+  measure::WatchdogOptions options;
+  options.who = "rank 1 of 2";
+  options.silence_s = 0.1;  // it looks four times as often
+  options.stall_s = 0.2;
+  options.give_up = [&lines](const std::string& text, moesim::ExitCode code) {
+    CHECK(code == moesim::ExitCode::timeout);
+    lines.add(text);
+  };
+  Watchdog dog(options);
+  dog.phase(measure::waiting_phase, true);
+  std::this_thread::sleep_for(milliseconds(500));
+  CHECK(lines.all().empty());
+  dog.phase("route tokens=1024: verify");
+  std::this_thread::sleep_for(milliseconds(800));
+  const auto told = lines.all();
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0], ContainsSubstring("no end of it in sight") &&
+                          ContainsSubstring("'route tokens=1024: verify'"));
+}
+
+TEST_CASE("a rank that is lost ends the phase it left another in, and no other phase") {
+  Lines lines;
+  std::atomic<bool> gone{false};
+  measure::WatchdogOptions options;
+  options.who = "rank 0 of 3";
+  options.silence_s = 0.1;
+  options.lost_s = 1;
+  options.lost = [&gone] { return std::string(gone ? "rank 2 is gone" : ""); };
+  options.give_up = [&lines](const std::string& text, moesim::ExitCode code) {
+    CHECK(code == moesim::ExitCode::failure);
+    lines.add(text);
+  };
+  Watchdog dog(options);
+  dog.phase("all-to-all: cold");
+  std::this_thread::sleep_for(milliseconds(1300));
+  CHECK(lines.all().empty());  // nobody is lost
+  gone = true;
+  for (int step = 0; step < 10; ++step) {  // it gets on: whoever is gone is not missed yet
+    dog.phase("fit " + std::to_string(step));
+    std::this_thread::sleep_for(milliseconds(150));
+  }
+  CHECK(lines.all().empty());
+  dog.phase("all-to-all: cold");
+  std::this_thread::sleep_for(milliseconds(2500));
+  const auto told = lines.all();
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0],
+             ContainsSubstring("rank 2 is gone") && ContainsSubstring("'all-to-all: cold'"));
 }
 
 TEST_CASE("it names the ranks that are waited for") {
@@ -93,5 +149,5 @@ TEST_CASE("it names the ranks that are waited for") {
 TEST_CASE("a watchdog that is not needed ends at once") {
   const auto start = std::chrono::steady_clock::now();
   { Watchdog dog({}); }
-  CHECK(std::chrono::steady_clock::now() - start < milliseconds(500));
+  CHECK(std::chrono::steady_clock::now() - start < milliseconds(1300));
 }

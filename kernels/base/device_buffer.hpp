@@ -19,6 +19,7 @@ class DeviceBuffer {
   explicit DeviceBuffer(const std::vector<Value>& values) : DeviceBuffer(values.size()) {
     if (size_ == 0) return;
     MOESIM_CUDA(cudaMemcpy(data_, values.data(), size_ * sizeof(Value), cudaMemcpyHostToDevice));
+    settle();
   }
   ~DeviceBuffer() { cudaFree(data_); }
   DeviceBuffer(const DeviceBuffer&) = delete;
@@ -41,12 +42,17 @@ class DeviceBuffer {
     MOESIM_CUDA(cudaMemcpy(values.data(), data_, size_ * sizeof(Value), cudaMemcpyDeviceToHost));
     return values;
   }
-  // Every byte, on the default stream.
+  // Every byte; it is done when this returns.
   void fill(int byte) {
     if (size_ > 0) MOESIM_CUDA(cudaMemset(data_, byte, size_ * sizeof(Value)));
+    settle();
   }
 
  private:
+  // The default stream, which sets and copies from pageable memory may still be busy on, is not
+  // ordered with the non-blocking streams that kernels run on.
+  static void settle() { MOESIM_CUDA(cudaDeviceSynchronize()); }
+
   Value* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -67,7 +67,7 @@ Plan make_plan(const Selection& selection, std::uint64_t seed, const Rates& rate
            "run it on a node with at least 2 GPUs"});
       continue;
     }
-    std::vector<PointSpec> points = suite.points(selection.gpus);
+    std::vector<PointSpec> points = suite.points({selection.gpus, selection.nodes});
     std::erase_if(points, [&](const PointSpec& spec) { return !wanted(spec, selection.only); });
     for (const std::size_t index : shuffled_order(points.size(), seed)) {
       plan.points.push_back(

@@ -23,6 +23,7 @@ struct Selection {
   // Points whose label ("gemm dtype=bf16 m=128 ...") contains every one of these words.
   std::vector<std::string> only;
   int gpus = 1;
+  int nodes = 1;  // that the GPUs are on, equally many on each
 };
 
 struct Planned {

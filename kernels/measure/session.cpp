@@ -44,7 +44,9 @@ class Member {
     const std::unique_ptr<Device> device = machine_.open(index_, group_);
     Selection selection = options_.selection;
     selection.gpus = group_.size();
-    const Plan plan = make_plan(selection, options_.seed, rates_of(device->facts()));
+    const DeviceFacts facts = device->facts();
+    selection.nodes = std::max(1, group_.size() / std::max(1, facts.gpus_in_node));
+    const Plan plan = make_plan(selection, options_.seed, rates_of(facts));
     RunOptions how;
     how.seed = options_.seed;
     how.trial = options_.trial;
@@ -60,7 +62,7 @@ class Member {
     how.on_progress = options_.on_progress;
     SessionReport report;
     report.raw_path = raw_path_of(options_.out);
-    RawDocument raw(report.raw_path, {options_.tool_version, device->facts().name, group_.size()},
+    RawDocument raw(report.raw_path, {options_.tool_version, facts.name, group_.size()},
                     options_.resume);
     try {
       report.run = run_plan(*device, group_, plan, &raw, how);

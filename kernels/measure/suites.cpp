@@ -28,7 +28,7 @@ PointSpec gemm_point(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 // Widths and depths of projections, FFNs and routers of the shipped models, and small ones between.
-std::vector<PointSpec> gemm_points(int) {
+std::vector<PointSpec> gemm_points(Ranks) {
   struct Product {
     std::int64_t n, k;
   };
@@ -64,7 +64,7 @@ PointSpec memory_point(const char* kernel, std::int64_t rows, int arrays_read) {
   return spec;
 }
 
-std::vector<PointSpec> memory_points(int) {
+std::vector<PointSpec> memory_points(Ranks) {
   std::vector<PointSpec> points;
   // Arrays of 8 KiB to 1 GiB.
   for (std::int64_t rows = 1; rows <= std::int64_t{1} << 17; rows *= 2) {
@@ -97,7 +97,7 @@ PointSpec route_point(const char* op, std::int64_t tokens, const Routing& routin
   return spec;
 }
 
-std::vector<PointSpec> routing_points(int) {
+std::vector<PointSpec> routing_points(Ranks) {
   constexpr std::array routings{
       Routing{"top1", 8, "1", "token-max"},       Routing{"top2", 8, "2", "token-max"},
       Routing{"top2+fr+ir", 8, "1", "token-max"}, Routing{"top2", 64, "2", "token-max"},
@@ -143,7 +143,7 @@ PointSpec row_point(const char* op, std::int64_t tokens, std::int64_t hidden, st
   return spec;
 }
 
-std::vector<PointSpec> row_points(int) {
+std::vector<PointSpec> row_points(Ranks) {
   struct Width {
     std::int64_t hidden, k, experts;
   };
@@ -172,18 +172,25 @@ PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int
   return spec;
 }
 
-std::vector<PointSpec> collective_points(int gpus) {
+std::vector<PointSpec> collective_points(Ranks ranks) {
   std::vector<PointSpec> points;
-  if (gpus < 2) return points;
+  if (ranks.gpus < 2) return points;
   // nccl-tests' size column: the whole per-rank buffer, divisible among the ranks in 16-byte steps.
-  const std::int64_t unit = 16 * static_cast<std::int64_t>(gpus);
+  const std::int64_t unit = 16 * static_cast<std::int64_t>(ranks.gpus);
+  const bool tiers = ranks.nodes > 1 && ranks.gpus > ranks.nodes && ranks.gpus % ranks.nodes == 0;
   for (std::int64_t size = 1 << 12; size <= std::int64_t{1} << 30; size *= 2) {
     const std::int64_t bytes = std::max(size / unit, std::int64_t{1}) * unit;
     for (const char* op : {"all-to-all", "all-reduce", "all-gather", "reduce-scatter"}) {
-      points.push_back(exchange_point(op, "equal", gpus, bytes));
+      points.push_back(exchange_point(op, "equal", ranks.gpus, bytes));
     }
-    if (size >= 1 << 20 && gpus > 2) {
-      points.push_back(exchange_point("all-to-all", "uneven", gpus, bytes));
+    if (size >= 1 << 20 && ranks.gpus > 2) {
+      points.push_back(exchange_point("all-to-all", "uneven", ranks.gpus, bytes));
+    }
+    if (tiers) {
+      PointSpec spec = exchange_point("all-to-all", "hierarchical", ranks.gpus, bytes);
+      spec.params["nodes"] = ranks.nodes;
+      spec.held_bytes *= 1.5;  // a staging buffer
+      points.push_back(spec);
     }
   }
   return points;
@@ -214,7 +221,8 @@ const std::vector<Suite>& all_suites() {
        1,
        routing_points},
       {"collectives",
-       "NCCL all-to-all (equal and uneven), all-reduce, all-gather, reduce-scatter",
+       "NCCL all-to-all (equal, uneven, hierarchical over nodes), all-reduce, all-gather, "
+       "reduce-scatter",
        {"all-to-all", "all-reduce", "all-gather", "reduce-scatter"},
        2,
        collective_points},
@@ -242,8 +250,6 @@ const std::vector<Gap>& known_gaps() {
        "a predicted layer is the sum of its parts and has not been compared with a real one"},
       {"overlap", "no kernels are timed beside an exchange",
        "the simulator's slowdowns under overlap are not of this machine"},
-      {"hierarchical all-to-all", "only NCCL's own all-to-all is timed",
-       "the simulator composes it from the exchanges of the tiers"},
   };
   return gaps;
 }

@@ -33,6 +33,12 @@ class Exchange : public Workload {
       received_.push_back(uneven ? uneven_row(ranks_, peer, total)[at(rank_)] : equal);
     }
     uneven_ = uneven;
+    if (spec.params.at("pattern") == "hierarchical") {
+      // First of all: a rank that has no memory must have made them with the others.
+      tiers_ = &context.tiers();
+      plan_ = hierarchical_plan(tiers_->across->size(), tiers_->inside->size());
+      staging_ = DeviceBuffer<std::uint8_t>(bytes_);
+    }
     const auto in = static_cast<std::size_t>(
         std::accumulate(received_.begin(), received_.end(), std::int64_t{0}));
     from_ = DeviceBuffer<std::uint8_t>(bytes_);
@@ -66,6 +72,12 @@ class Exchange : public Workload {
     if (op_ == "all-gather") return nccl.all_gather(from_.data(), to_.data(), bytes_, stream());
     if (op_ == "reduce-scatter") {
       return nccl.reduce_scatter(from_.data(), to_.data(), bytes_, stream());
+    }
+    if (tiers_ != nullptr) {
+      const std::size_t chunk = bytes_ / at(ranks_);
+      tiers_->inside->transfer(plan_.inside, chunk, from_.data(), staging_.data(), stream());
+      tiers_->across->transfer(plan_.across, chunk, staging_.data(), to_.data(), stream());
+      return;
     }
     if (!uneven_) return nccl.all_to_all(from_.data(), to_.data(), bytes_, stream());
     nccl.all_to_all(from_.data(), sent_, to_.data(), received_, stream());
@@ -115,7 +127,8 @@ class Exchange : public Workload {
       constexpr std::uint16_t bits[period] = {0x0000, 0x3f80, 0x4000, 0x4040};  // 0, 1, 2, 3
       mine[element] = bits[(element + at(rank_)) % period];
     }
-    MOESIM_CUDA(cudaMemcpy(from_.data(), mine.data(), bytes_, cudaMemcpyHostToDevice));
+    MOESIM_CUDA(
+        cudaMemcpyAsync(from_.data(), mine.data(), bytes_, cudaMemcpyHostToDevice, stream()));
     run_poisoned();
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
     const std::size_t own = op_ == "all-reduce" ? elements : elements / at(ranks_);
@@ -141,6 +154,9 @@ class Exchange : public Workload {
   int rank_;
   std::size_t bytes_;
   bool uneven_ = false;
+  Context::Tiers* tiers_ = nullptr;  // of a hierarchical exchange only
+  HierarchicalPlan plan_;
+  DeviceBuffer<std::uint8_t> staging_;
   std::vector<std::int64_t> sent_;      // bytes to each rank
   std::vector<std::int64_t> received_;  // bytes from each rank
   DeviceBuffer<std::uint8_t> from_, to_;

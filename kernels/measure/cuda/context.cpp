@@ -89,6 +89,7 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   MOESIM_CUDA(cudaSetDevice(index));
   facts = read_facts(index);
   timer = std::make_unique<StreamTimer>(facts.l2_bytes, static_cast<int>(facts.sms));
+  timer->cold([] {});  // a GPU that this build has no kernels for shows here, not amid the points
   MOESIM_CUBLAS(cublasCreate(&cublas));
   workspace = DeviceBuffer<std::uint8_t>(workspace_bytes);
   MOESIM_CUBLAS(cublasSetStream(cublas, timer->stream()));
@@ -105,7 +106,25 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   if (nccl) versions.nccl = nccl->version();
 }
 
+Context::Tiers& Context::tiers() {
+  if (tiers_) return *tiers_;
+  const int gpus = facts.gpus_in_node, node = group.rank() / gpus;
+  // All ranks see the same hosts, so that all refuse or none.
+  const std::vector<std::string> hosts = group.all_gather(host());
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    const std::size_t first = rank - rank % static_cast<std::size_t>(gpus);
+    if (hosts[rank] == hosts[first] && hosts.size() % static_cast<std::size_t>(gpus) == 0) continue;
+    throw NotMeasurable("the nodes have different numbers of ranks, or ranks out of order");
+  }
+  auto made = std::make_unique<Tiers>();
+  made->inside = nccl->split(node);
+  made->across = nccl->split(group.rank() % gpus);
+  tiers_ = std::move(made);
+  return *tiers_;
+}
+
 Context::~Context() {
+  tiers_.reset();
   nccl.reset();
   if (cublas != nullptr) cublasDestroy(cublas);
 }
@@ -127,6 +146,12 @@ void rethrow(const CudaError& error) {
     cudaMemGetInfo(&free_bytes, &total);
     throw OutOfDeviceMemory(fmt::format("out of device memory: {} MiB of {} are free ({})",
                                         free_bytes >> 20U, total >> 20U, error.what()));
+  }
+  if (error.code() == cudaErrorNoKernelImageForDevice) {
+    throw Error(fmt::format("{}: this build has no kernels for this GPU: build it with "
+                            "-DMOESIM_CUDA_ARCHITECTURES=native",
+                            error.what()),
+                ExitCode::missing_hardware);
   }
   throw DeviceFailed(fmt::format(
       "{}: the device cannot go on in this process; run again with --resume", error.what()));

@@ -27,9 +27,20 @@ struct Context {
   DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
   std::unique_ptr<NcclCommunicator> nccl;  // of groups of several ranks, if NCCL is there
   std::string nccl_trouble;                // why it is not
-  CuptiTracer* tracer = nullptr;           // of the process; null where none works
-  std::string trace_trouble;               // why not
-  bool shared_gpu = false;                 // two ranks of the group are on one GPU
+  // The communicators of a hierarchical exchange: this node's ranks, and those of the same place on
+  // all nodes. Made when one is first wanted, by all ranks together. Throws NotMeasurable if the
+  // ranks are not equally many on several nodes, node by node.
+  struct Tiers {
+    std::unique_ptr<NcclCommunicator> inside, across;
+  };
+  Tiers& tiers();
+  CuptiTracer* tracer = nullptr;  // of the process; null where none works
+  std::string trace_trouble;      // why not
+  bool shared_gpu = false;        // two ranks of the group are on one GPU
+
+ private:
+  std::unique_ptr<Tiers> tiers_;
+  std::string tiers_trouble_;
 };
 
 // How many copies of a workload's buffers: as many as pass twice the L2 together, at most what

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/measure/cuda/shared_library.hpp"
 #include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_CUPTI
@@ -47,9 +48,10 @@ struct Library {
 Library load() {
   Library library;
   const std::string name = fmt::format("libcupti.so.{}", CUDA_VERSION / 1000);
-  void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const SharedLibrary file = open_shared_library(name, "MOESIM_CUPTI_LIBRARY");
+  void* handle = file.handle;
   if (handle == nullptr) {
-    library.trouble = fmt::format("CUPTI is missing ({})", ::dlerror());
+    library.trouble = fmt::format("CUPTI is missing ({})", file.trouble);
     return library;
   }
   const auto find = [&](auto& function, const char* symbol) {
@@ -148,6 +150,21 @@ constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY
                            CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
                            CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
+void disable_all() {
+  for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+}
+
+// All or none: a kind that stayed on would slow what is timed afterwards.
+CUptiResult enable_all() {
+  for (const CUpti_ActivityKind kind : kinds) {
+    const CUptiResult result = cupti().enable(kind);
+    if (result == CUPTI_SUCCESS) continue;
+    disable_all();
+    return result;
+  }
+  return CUPTI_SUCCESS;
+}
+
 void CUPTIAPI nothing(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
 
 // "" if this process may trace.
@@ -161,7 +178,15 @@ std::string first_use() {
   if (subscribed != CUPTI_SUCCESS) return "CUPTI refuses: " + cupti().text(subscribed);
   cupti().unsubscribe(handle);
   const CUptiResult registered = cupti().register_callbacks(buffer_requested, buffer_completed);
-  return registered == CUPTI_SUCCESS ? "" : "CUPTI refuses: " + cupti().text(registered);
+  if (registered != CUPTI_SUCCESS) return "CUPTI refuses: " + cupti().text(registered);
+  const CUptiResult enabled = enable_all();
+  disable_all();
+  if (enabled == CUPTI_SUCCESS) return "";
+  std::string trouble = "CUPTI refuses: " + cupti().text(enabled);
+  if (enabled == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) {
+    trouble += "; the driver lets only root trace (NVreg_RestrictProfilingToAdminUsers)";
+  }
+  return trouble;
 }
 
 }  // namespace
@@ -180,7 +205,7 @@ void CuptiTracer::start() {
     const std::lock_guard lock(collected().mutex);
     collected().trace = {};
   }
-  for (const CUpti_ActivityKind kind : kinds) check(cupti().enable(kind), "cuptiActivityEnable");
+  check(enable_all(), "cuptiActivityEnable");
 }
 
 void CuptiTracer::begin_range(std::uint64_t range) {
@@ -196,7 +221,7 @@ void CuptiTracer::end_range() {
 
 Trace CuptiTracer::stop() {
   const CUptiResult flushed = cupti().flush_all(1);
-  for (const CUpti_ActivityKind kind : kinds) cupti().disable(kind);
+  disable_all();
   check(flushed, "cuptiActivityFlushAll");
   const std::lock_guard lock(collected().mutex);
   return std::move(collected().trace);

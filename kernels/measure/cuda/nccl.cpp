@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/measure/cuda/shared_library.hpp"
+#include "kernels/measure/device.hpp"
 #include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_NCCL
@@ -22,6 +24,8 @@ struct Library {
   decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&::ncclCommInitRank) comm_init_rank = nullptr;
   decltype(&::ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&::ncclCommCount) comm_count = nullptr;
+  decltype(&::ncclCommUserRank) comm_user_rank = nullptr;
   decltype(&::ncclGetErrorString) error_string = nullptr;
   decltype(&::ncclGetLastError) last_error = nullptr;
   decltype(&::ncclGroupStart) group_start = nullptr;
@@ -31,6 +35,7 @@ struct Library {
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclAllGather) all_gather = nullptr;
   decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&::ncclCommSplit) comm_split = nullptr;  // since 2.18
   using AllToAll = ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclComm_t,
                                     cudaStream_t);
   AllToAll all_to_all = nullptr;  // since 2.28; before, grouped send and receive
@@ -39,12 +44,10 @@ struct Library {
 
 Library load() {
   Library library;
-  void* handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  const SharedLibrary file = open_shared_library("libnccl.so.2", "MOESIM_NCCL_LIBRARY");
+  void* handle = file.handle;
   if (handle == nullptr) {
-    library.trouble = fmt::format(
-        "NCCL is missing ({}): install libnccl2, or name its folder in "
-        "LD_LIBRARY_PATH",
-        ::dlerror());
+    library.trouble = fmt::format("NCCL is missing ({}): install libnccl2", file.trouble);
     return library;
   }
   const auto find = [&](auto& function, const char* name) {
@@ -58,6 +61,8 @@ Library load() {
   find(library.get_unique_id, "ncclGetUniqueId");
   find(library.comm_init_rank, "ncclCommInitRank");
   find(library.comm_destroy, "ncclCommDestroy");
+  find(library.comm_count, "ncclCommCount");
+  find(library.comm_user_rank, "ncclCommUserRank");
   find(library.error_string, "ncclGetErrorString");
   find(library.last_error, "ncclGetLastError");
   find(library.group_start, "ncclGroupStart");
@@ -67,6 +72,8 @@ Library load() {
   find(library.all_reduce, "ncclAllReduce");
   find(library.all_gather, "ncclAllGather");
   find(library.reduce_scatter, "ncclReduceScatter");
+  library.comm_split =
+      reinterpret_cast<decltype(library.comm_split)>(::dlsym(handle, "ncclCommSplit"));
   library.all_to_all = reinterpret_cast<Library::AllToAll>(::dlsym(handle, "ncclAlltoAll"));
   return library;
 }
@@ -78,6 +85,7 @@ const Library& nccl() {
 
 constexpr ncclDataType_t element = ncclBfloat16;
 constexpr std::size_t element_bytes = 2;
+std::size_t place(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
@@ -136,6 +144,40 @@ std::string NcclCommunicator::version() const {
   int number = 0;
   state_->check(nccl().get_version(&number), "ncclGetVersion");
   return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
+int NcclCommunicator::rank() const { return state_->rank; }
+int NcclCommunicator::size() const { return state_->size; }
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int part) {
+  if (nccl().comm_split == nullptr) throw NotMeasurable("NCCL before 2.18 splits no communicators");
+  auto state = std::make_unique<State>();
+  state->rank = state_->rank;  // as messages name it, until the new one is known
+  state_->check(
+      nccl().comm_split(state_->communicator, part, state_->rank, &state->communicator, nullptr),
+      "ncclCommSplit");
+  state->check(nccl().comm_count(state->communicator, &state->size), "ncclCommCount");
+  state->check(nccl().comm_user_rank(state->communicator, &state->rank), "ncclCommUserRank");
+  return std::unique_ptr<NcclCommunicator>(new NcclCommunicator(std::move(state)));
+}
+
+void NcclCommunicator::transfer(const Transfers& transfers, std::size_t chunk_bytes,
+                                const void* from, void* to, Stream stream) {
+  const std::size_t elements = chunk_bytes / element_bytes;
+  state_->check(nccl().group_start(), "ncclGroupStart");
+  for (const Stretch& each : transfers.sends) {
+    state_->check(nccl().send(static_cast<const char*>(from) + place(each.first) * chunk_bytes,
+                              place(each.chunks) * elements, element, each.peer,
+                              state_->communicator, stream),
+                  "ncclSend");
+  }
+  for (const Stretch& each : transfers.receives) {
+    state_->check(nccl().recv(static_cast<char*>(to) + place(each.first) * chunk_bytes,
+                              place(each.chunks) * elements, element, each.peer,
+                              state_->communicator, stream),
+                  "ncclRecv");
+  }
+  state_->check(nccl().group_end(), "ncclGroupEnd");
 }
 
 void NcclCommunicator::all_to_all(const void* from, void* to, std::size_t bytes, Stream stream) {
@@ -223,6 +265,10 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::join(Group&, std::string& tr
   return nullptr;
 }
 std::string NcclCommunicator::version() const { return ""; }
+int NcclCommunicator::rank() const { return 0; }
+int NcclCommunicator::size() const { return 1; }
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int) { return nullptr; }
+void NcclCommunicator::transfer(const Transfers&, std::size_t, const void*, void*, Stream) {}
 void NcclCommunicator::all_to_all(const void*, void*, std::size_t, Stream) {}
 void NcclCommunicator::all_to_all(const void*, const std::vector<std::int64_t>&, void*,
                                   const std::vector<std::int64_t>&, Stream) {}

@@ -1,0 +1,38 @@
+#include "kernels/measure/cuda/shared_library.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace moesim::kernels::measure::cuda {
+namespace {
+
+// CUPTI's folder is on no search path of most installations.
+constexpr std::array toolkit_folders{"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"};
+
+}  // namespace
+
+SharedLibrary open_shared_library(const std::string& name, const char* variable) {
+  SharedLibrary library;
+  const char* chosen = std::getenv(variable);
+  const bool named = chosen != nullptr && *chosen != '\0';
+  library.handle = ::dlopen(named ? chosen : name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library.handle != nullptr) return library;
+  library.trouble = ::dlerror();
+  if (named) {
+    library.trouble += fmt::format(", which {} names", variable);
+    return library;
+  }
+  for (const char* folder : toolkit_folders) {
+    library.handle = ::dlopen(fmt::format("{}/{}", folder, name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library.handle == nullptr) continue;
+    library.trouble.clear();
+    return library;
+  }
+  library.trouble += fmt::format("; {} may name the file", variable);
+  return library;
+}
+
+}  // namespace moesim::kernels::measure::cuda

@@ -76,7 +76,14 @@ std::string advice(cudaError_t code) {
   if (code == cudaErrorNoDevice) {
     return "the driver shows no GPU: is CUDA_VISIBLE_DEVICES right?";
   }
-  return fmt::format("{}: {}", cudaGetErrorName(code), cudaGetErrorString(code));
+  std::string text = fmt::format("{}: {}", cudaGetErrorName(code), cudaGetErrorString(code));
+  if (code == cudaErrorSystemNotReady) {
+    text += " (a node with NVSwitches needs its fabric manager: is nvidia-fabricmanager running?)";
+  }
+  if (code == cudaErrorSystemDriverMismatch) {
+    text += " (the driver's library and its kernel module differ: reboot, or reload the module)";
+  }
+  return text;
 }
 
 }  // namespace

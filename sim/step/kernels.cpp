@@ -4,17 +4,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "sim/step/kernel_list.hpp"
+
 namespace moesim::step {
 namespace {
 
 constexpr double element = 2;  // bytes of bf16
 constexpr double wide = 4;     // bytes of fp32
-
-// Small kernels of a library's gate over [S, E] tensors: softmax, z- and balance loss, and for each
-// choice arg-max, one-hot, cumulative sum, masking, ordering, counting. Counted in DeepSpeed's
-// top1gating and top2gating (sharded_moe.py); assumed for others.
-constexpr double gate_kernels = 6;
-constexpr double gate_kernels_per_choice = 10;
 
 // Bytes that the einsum backend moves beside its GEMMs, counted in DeepSpeed's top1gating,
 // top2gating and MOELayer (sharded_moe.py, 2023). Per element of a dense [S, E, C] tensor:
@@ -33,11 +29,6 @@ constexpr double one_hot_bytes = 8 + 8 + 4;
 constexpr double mask_bytes_combine_backward = 2 + 4;
 constexpr double mask_bytes_backward_per_choice = 12;
 
-// torch.cumsum over the tokens of an [S, E] one-hot: one thread per expert walks down S rows, each
-// step waiting for the L2 cache (torch's outer-dimension scan; what Tutel's fast_cumsum replaces).
-// 200 cycles at 1.41 GHz on A100: Abdelkhalik et al. 2022 (arXiv:2208.11174); assumed elsewhere.
-constexpr double scan_step_us = 200 / 1410.0;
-
 // IR blended by tensor operations over all tokens, per element of [S, h]: zeros to scatter the IR
 // rows into (2), two products with fp32 weights (2 + 4 each), their sum (8, 4), the division by the
 // sum of gates (4, 4), back to bf16 (4, 2). Backward half as much again. Assumed: the paper's code
@@ -47,10 +38,6 @@ constexpr double eager_blend_bytes = 2 + 2 * 6 + 12 + 8 + 6;
 // Adam on one parameter with fp32 states: reads the gradient (2), master weight, two moments
 // (3 x 4), writes the three and the bf16 weight (3 x 4 + 2).
 constexpr double adam_bytes = 2 + 12 + 12 + 2;
-
-// A true fp32 GEMM runs on the CUDA cores: 1/16 of the dense bf16 rate on A100 (19.5 of 312
-// TFLOP/s), 1/15 on H100 and H200 (67 of 989), datasheets.
-constexpr double fp32_share_of_bf16 = 1.0 / 16;
 
 constexpr const char* class_names[kernel_class_count] = {"gemm",   "attention", "memory",  "gating",
                                                          "einsum", "mask",      "exchange"};
@@ -67,48 +54,6 @@ KernelClass parse_kernel_class(const std::string& name) {
   }
   throw std::out_of_range(name);
 }
-
-// Collects priced kernels; skips those that do nothing.
-class KernelPricer::List {
- public:
-  List(const profile::Profile& profile, Pass pass) : profile_(profile), pass_(pass) {}
-
-  // Forward y[m, n] = x[m, k] W; backward by input [m, k] and by weight [n, k].
-  void gemm(const std::string& label, std::int64_t m, std::int64_t n, std::int64_t k,
-            double count = 1) {
-    if (m == 0) return;
-    if (pass_ == Pass::forward) {
-      add(label, KernelClass::gemm, profile_.gemm(m, n, k), count);
-      return;
-    }
-    add(label + " by input", KernelClass::gemm, profile_.gemm(m, k, n), count);
-    // The [n, k] gradient or its transpose, whichever: the sweeps reach further in n than in m.
-    add(label + " by weight", KernelClass::gemm, profile_.gemm(std::min(n, k), std::max(n, k), m),
-        count);
-  }
-  void memory(const std::string& label, double bytes,
-              profile::MemoryKernel kind = profile::MemoryKernel::streaming, double count = 1,
-              KernelClass kernel_class = KernelClass::memory) {
-    if (bytes > 0) add(label, kernel_class, profile_.memory(bytes, kind), count);
-  }
-  void add(const std::string& label, KernelClass kernel_class, const profile::Estimate& estimate,
-           double count = 1) {
-    kernels_.push_back({label, kernel_class, estimate, count});
-  }
-  // Forward and backward bytes of a memory-bound kernel.
-  void memory_pass(const std::string& label, double forward, double backward,
-                   profile::MemoryKernel kind = profile::MemoryKernel::streaming,
-                   double count = 1) {
-    memory(label + (pass_ == Pass::forward ? "" : " backward"),
-           pass_ == Pass::forward ? forward : backward, kind, count);
-  }
-  Kernels take() { return std::move(kernels_); }
-
- private:
-  const profile::Profile& profile_;
-  Pass pass_;
-  Kernels kernels_;
-};
 
 KernelPricer::KernelPricer(const Scenario& scenario)
     : scenario_(scenario),
@@ -186,49 +131,14 @@ Kernels KernelPricer::dense_ffn(Pass pass) const {
   return list.take();
 }
 
-// Gate GEMM, softmax and top-k' in one kernel on tensor cores, bf16 input read once; backward a
-// GEMM each by input and by weight.
-Kernels KernelPricer::fused_gate(Pass pass) const {
-  List list(profile_, pass);
-  const auto logits = wide * static_cast<double>(scenario_.tokens_per_gpu * scenario_.experts);
-  list.memory(pass == Pass::forward ? "fused gate" : "fused gate backward",
-              pass == Pass::forward ? token_bytes() + logits : 3 * token_bytes() + 2 * logits,
-              profile::MemoryKernel::streaming, 1, KernelClass::gating);
-  return list.take();
-}
-
-Kernels KernelPricer::router(Pass pass) const {
-  if (scenario_.fusion == Fusion::fused) return fused_gate(pass);
-  List list(profile_, pass);
-  const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
-  const auto hidden = static_cast<double>(model_.hidden);
-  const double experts = scenario_.experts;
-  list.memory_pass("gate input in fp32", (element + wide) * tokens * hidden,
-                   (element + wide) * tokens * hidden);
-  // fp32 GEMM: whichever is slower, its bytes or its FLOPs on the CUDA cores.
-  const double products = pass == Pass::forward ? 1 : 2;
-  profile::Estimate gate = profile_.memory(wide * tokens * (hidden + experts));
-  const double flop_us = 2 * tokens * hidden * experts /
-                         (profile_.device().peak_bf16_flops * fp32_share_of_bf16) * 1e6;
-  if (flop_us > gate.time_us) {
-    gate = {flop_us, flop_us, 1.5 * flop_us, profile::Origin::assumed, gate.support};
-  }
-  list.add("gate GEMM", KernelClass::gating, gate, products);
-  const double small = gate_kernels + gate_kernels_per_choice * scenario_.router.choices();
-  list.memory("gate kernels", 2 * wide * tokens * experts, profile::MemoryKernel::streaming,
-              pass == Pass::forward ? small : small / 2, KernelClass::gating);
-  if (scenario_.dispatch == Dispatch::einsum && pass == Pass::forward) {
-    const double scan_us = scan_step_us * tokens;
-    list.add("gate cumsum", KernelClass::gating,
-             {scan_us, 0.8 * scan_us, 1.5 * scan_us, profile::Origin::assumed,
-              profile::Support::extrapolated},
-             scenario_.router.choices());
-  }
-  return list.take();
-}
-
 double KernelPricer::dispatch_bytes(std::int64_t capacity) const {
   return row_bytes(scenario_.experts * capacity);
+}
+
+// Dense tensors that are added up to the mask: one per choice, but where experts choose one in all.
+double KernelPricer::mask_choices() const {
+  const routing::RouterConfig& router = scenario_.router;
+  return router.kind == routing::RouterKind::expert_choice ? 1 : router.choices();
 }
 
 Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
@@ -236,7 +146,7 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
   const std::int64_t slots = scenario_.experts * capacity;
   const double mask = static_cast<double>(scenario_.tokens_per_gpu) * static_cast<double>(slots);
   if (pass == Pass::forward) {
-    const double choices = scenario_.router.choices();
+    const double choices = mask_choices();
     const double one_hot = one_hot_bytes / scenario_.experts;
     list.memory("einsum mask",
                 mask * (choices * (mask_bytes_product + one_hot) + (choices - 1) * mask_bytes_sum +
@@ -254,6 +164,7 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
 
 Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
+  if (scenario_.router.kind == routing::RouterKind::soft) return mix_slots(pass);
   if (scenario_.dispatch == Dispatch::einsum) return dispatch_einsum(pass, capacity);
   return dispatch_rows(scenario_.experts * capacity);
 }
@@ -282,16 +193,17 @@ Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
              profile_.gemm(tokens, slots, model_.hidden));
     list.add("einsum combine by input", KernelClass::einsum,
              profile_.gemm(slots, model_.hidden, tokens));
-    list.memory("einsum weights backward",
-                mask * (mask_bytes_combine_backward +
-                        mask_bytes_backward_per_choice * scenario_.router.choices()),
-                profile::MemoryKernel::streaming, 1, KernelClass::mask);
+    list.memory(
+        "einsum weights backward",
+        mask * (mask_bytes_combine_backward + mask_bytes_backward_per_choice * mask_choices()),
+        profile::MemoryKernel::streaming, 1, KernelClass::mask);
   }
   return list.take();
 }
 
 Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
+  if (scenario_.router.kind == routing::RouterKind::soft) return unmix_slots(pass);
   if (scenario_.dispatch == Dispatch::einsum) return combine_einsum(pass, capacity);
   return combine_rows(pass, scenario_.experts * capacity);
 }

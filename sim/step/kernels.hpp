@@ -37,6 +37,10 @@ using Kernels = std::vector<Kernel>;
 
 enum class Pass { forward, backward };
 
+// Assumed: from the end of a kernel to the start of the next where the host has to read a result in
+// between.
+constexpr double host_read_us = 20;
+
 // Prices the kernels of the blocks of a step: one GPU, one micro-step. Which kernels a block runs,
 // with their FLOPs and bytes, is the operation list of README.md's "What a step is made of"; every
 // time is the profile's. Backward: each GEMM twice (by input and by weight), memory-bound kernels
@@ -49,11 +53,16 @@ class KernelPricer {
   Kernels residual(Pass pass) const;
   Kernels attention(Pass pass, bool causal) const;  // one block: projections, rotary, attention
   Kernels dense_ffn(Pass pass) const;
-  Kernels router(Pass pass) const;  // gate GEMM, softmax, top-k', capacity
+  // Gate GEMM, softmax, top-k', capacity: what the router has of them.
+  Kernels router(Pass pass) const;
+  Kernels host_read() const;    // of a result on the GPU, before work that depends on it
+  double counts_bytes() const;  // per-rank buffer of the all-gather of counts
   // `capacity` is C of this layer: rows per (source GPU, expert).
   Kernels dispatch(Pass pass, std::int64_t capacity) const;
   Kernels combine(Pass pass, std::int64_t capacity) const;
   Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
+  // BASE's output, `rows` of it.
+  Kernels gated_residual(Pass pass, std::int64_t rows) const;
   // The same without padding: `rows` sent by this GPU, or computed by one of its experts.
   Kernels dispatch_rows(std::int64_t rows) const;
   Kernels combine_rows(Pass pass, std::int64_t rows) const;
@@ -79,6 +88,13 @@ class KernelPricer {
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
   double token_bytes() const { return row_bytes(scenario_.tokens_per_gpu); }
   Kernels fused_gate(Pass pass) const;
+  void gate_product(List& list, Pass pass) const;
+  void column_selection(List& list) const;
+  void auction(List& list) const;
+  Kernels slot_weights(Pass pass) const;
+  Kernels mix_slots(Pass pass) const;
+  Kernels unmix_slots(Pass pass) const;
+  double mask_choices() const;
   Kernels dispatch_einsum(Pass pass, std::int64_t capacity) const;
   Kernels combine_einsum(Pass pass, std::int64_t capacity) const;
 

@@ -7,8 +7,10 @@
 #include <set>
 #include <vector>
 
+#include "sim/base/error.hpp"
 #include "sim/cluster/placement.hpp"
 #include "sim/network/cluster_topology.hpp"
+#include "sim/network/exchange_clock.hpp"
 
 namespace moesim::step {
 namespace {
@@ -100,17 +102,50 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
   return "";
 }
 
+namespace {
+
+// Whether the fast network has ports for the cluster's shape.
+bool ports_suffice(const Scenario& scenario) {
+  try {
+    const network::PortClock clock(
+        network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus)));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+NetworkChoice choose_for_uneven(const Scenario& scenario, const engine::Partition& groups,
+                                std::int64_t messages) {
+  std::string why = "blocks of different sizes";
+  const std::string more = doubt(scenario, groups);
+  if (!more.empty()) why += ", " + more;
+  if (scenario.network == Network::fast) return {Network::fast, false, "not certified: " + why};
+  if (messages <= affordable_messages) {
+    return {Network::flows, true, "all-to-alls by exact flows over the cluster's links: " + why};
+  }
+  if (!ports_suffice(scenario)) {
+    return {Network::flows, true,
+            fmt::format("all-to-alls by exact flows, {} messages, as GPUs share ports: {}",
+                        messages, why)};
+  }
+  return {Network::fast, false, fmt::format("not certified, but {} messages: {}", messages, why)};
+}
+
+}  // namespace
+
 NetworkChoice choose_network(const Scenario& scenario, const engine::Partition& groups,
                              int exchanges) {
   if (exchanges == 0) return {};
   if (scenario.network == Network::flows) {
     return {Network::flows, true, "all-to-alls by exact flows over the cluster's links"};
   }
+  const std::int64_t peers = scenario.expert_parallel - 1;
+  const std::int64_t messages = scenario.gpus * peers * exchanges;
+  if (!scenario.router.pads_exchange()) return choose_for_uneven(scenario, groups, messages);
   const std::string why = doubt(scenario, groups);
   if (why.empty()) return {Network::fast, true, "equal blocks, exact alone"};
   if (scenario.network == Network::fast) return {Network::fast, false, "not certified: " + why};
-  const std::int64_t peers = scenario.expert_parallel - 1;
-  const std::int64_t messages = scenario.gpus * peers * exchanges;
   if (!scenario.conditions.overlap.none()) {
     return {Network::fast, false, "not certified, but with overlap slowdowns: " + why};
   }

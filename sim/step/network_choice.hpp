@@ -24,6 +24,10 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
 // unless their messages of a replica, `exchanges` all-to-alls of every group, are more than
 // `affordable_messages` (seconds), or kernels slow each other down, which flows do not have.
 //
+// Blocks of different sizes are never certified: ports that work without a gap are a bound from
+// below. Measured against flows, a training step of 32 layers at EP 64 is 0.6 % shorter with routes
+// of mild skew, 2 % with strong skew; at EP 8 the two agree to 1e-4.
+//
 // Fast is certified for equal blocks if groups lie alike on the domains and share no link that
 // could hold them back. An exchange then is alone on its links; the links of its last member carry
 // no more than the busiest one of the curve or the port model, of which max-min gives each of n

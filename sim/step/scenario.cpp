@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/base/error.hpp"
 
 namespace moesim::step {
@@ -29,6 +31,20 @@ routing::RoutingJob Scenario::routing_job() const {
   return job;
 }
 
+std::int64_t Scenario::gate_outputs() const {
+  if (!has_moe() || !router.has_gate()) return 0;
+  return router.kind == routing::RouterKind::soft ? mixed_slots() : experts;
+}
+
+std::int64_t Scenario::mixed_sequences() const {
+  return std::max<std::int64_t>(1, tokens_per_gpu / sequence_length);
+}
+
+std::int64_t Scenario::mixed_slots() const {
+  const std::int64_t slots = experts * router.capacity(tokens_per_gpu, experts);
+  return (slots + mixed_sequences() - 1) / mixed_sequences();
+}
+
 namespace {
 
 // The engine keeps three times (24 bytes) for each operation of each GPU. An MoE layer has about 40
@@ -46,6 +62,35 @@ void check_size(const Scenario& scenario) {
       "that are simulated at a time: use a smaller --global-batch (a step's micro-steps are alike) "
       "or fewer --gpus",
       micro_steps, scenario.model->layers, scenario.gpus, operations, most_operations));
+}
+
+// What needs blocks of equal size, under a router that has none.
+void check_router(const Scenario& scenario) {
+  const routing::RouterConfig& router = scenario.router;
+  const std::string name = router.name();
+  if (scenario.dispatch == Dispatch::einsum) {
+    const auto refuse = [&](const char* why) {
+      throw UsageError(
+          fmt::format("--dispatch einsum: router {} {}; use --dispatch index", name, why));
+    };
+    if (!router.pads_exchange()) refuse("sends no blocks of equal size for one-hot products");
+    if (router.kind == routing::RouterKind::soft) refuse("mixes tokens by products of its own");
+    if (router.kind == routing::RouterKind::base) refuse("sorts tokens, it has no one-hot masks");
+  }
+  if (router.pads_exchange()) return;
+  if (router.rectification != routing::Rectification::none &&
+      router.ir_compute == routing::IrCompute::grouped) {
+    throw UsageError(fmt::format(
+        "--ir-compute grouped: router {} without padding has no blocks of equal size to append "
+        "rows to; use separate or overlap",
+        name));
+  }
+  if (!scenario.conditions.overlap.none()) {
+    throw UsageError(fmt::format(
+        "--overlap-slowdown: only exchanges of equal blocks slow down beside compute, and router "
+        "{} sends uneven ones: leave it out",
+        name));
+  }
 }
 
 void check_conditions(const Scenario& scenario) {
@@ -85,19 +130,16 @@ void check(const Scenario& scenario) {
   }
   check_size(scenario);
   check_conditions(scenario);
-  if (scenario.has_moe() && scenario.router.kind != routing::RouterKind::top_k) {
-    throw UsageError(fmt::format(
-        "--router {}: the time of its step is not priced yet; `moesim route` gives its token loss",
-        scenario.router.name()));
-  }
   if (!scenario.has_moe() && scenario.model->ffn == 0) {
     throw UsageError(fmt::format(
         "--router dense: every layer of model {} holds experts, and it names no dense FFN to put "
         "in their place: choose another router, or a model with a dense ffn",
         scenario.model_name));
   }
-  if (scenario.has_moe()) routing::check(scenario.routing_job());
-  if (scenario.has_moe() && scenario.scores.is_ragged()) {
+  if (!scenario.has_moe()) return;
+  check_router(scenario);
+  routing::check(scenario.routing_job());
+  if (scenario.scores.is_ragged()) {
     throw UsageError(fmt::format(
         "--routing {}: a step is priced for GPUs that hold the same number of tokens: 'moesim "
         "route' says what such a router loses",

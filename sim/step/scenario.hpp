@@ -53,6 +53,13 @@ struct Scenario {
 
   bool has_moe() const { return !router.is_dense() && model->moe.has_value(); }
   routing::RoutingJob routing_job() const;
+  // Columns of the gate's matrix: experts, slots of soft routing, none without a gate.
+  std::int64_t gate_outputs() const;
+  // Soft routing mixes the tokens of one sequence into slots (Puigcerver et al. 2023,
+  // arXiv:2308.00951, section 2.1): so many sequences per GPU, and E p slots for each, so that a
+  // GPU has C for each expert.
+  std::int64_t mixed_sequences() const;
+  std::int64_t mixed_slots() const;
 };
 
 std::string name_of(Dispatch value);

@@ -1,5 +1,7 @@
 #include "sim/step/step_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -128,14 +130,24 @@ Picoseconds StepModel::price(const Recipe& recipe, int replica) const {
   return Picoseconds::from_us(std::max(0.0, microseconds));
 }
 
+// What follows the combination of `rows` rows.
+Kernels StepModel::ending(Kernels combination, Pass pass, std::int64_t rows) const {
+  const auto append = [&](Kernels more) {
+    for (Kernel& kernel : more) combination.push_back(std::move(kernel));
+  };
+  if (scenario_.router.kind == routing::RouterKind::base) {
+    append(pricer_.gated_residual(pass, rows));
+  }
+  append(pricer_.residual(pass));
+  return combination;
+}
+
 Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const {
   switch (role) {
     case Role::dispatch:
       return pricer_.dispatch(pass, capacity);
     case Role::combine: {
-      Kernels kernels = pricer_.combine(pass, capacity);
-      for (Kernel& kernel : pricer_.residual(pass)) kernels.push_back(std::move(kernel));
-      return kernels;
+      return ending(pricer_.combine(pass, capacity), pass, scenario_.experts * capacity);
     }
     case Role::experts:
       return pricer_.experts(pass, capacity, 0);
@@ -165,9 +177,7 @@ Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int
     case Role::dispatch_rows:
       return pricer_.dispatch_rows(rows);
     case Role::combine_rows: {
-      Kernels kernels = pricer_.combine_rows(pass, rows);
-      for (Kernel& kernel : pricer_.residual(pass)) kernels.push_back(std::move(kernel));
-      return kernels;
+      return ending(pricer_.combine_rows(pass, rows), pass, rows);
     }
     case Role::expert_rows:
       return pricer_.expert_rows(pass, rows);
@@ -204,6 +214,8 @@ const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouti
   if (spec.role == Role::fixed) return spec.recipe;
   assert(routing != nullptr);
   const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
+  static const Recipe nothing;
+  if (spec.role == Role::exchange && !layer.exchanged) return nothing;
   if (spec.role == Role::node_exchange) {
     // The busiest GPU sets the time of its domain; that of all domains is taken for each.
     const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
@@ -228,7 +240,18 @@ std::vector<double> StepModel::latency_shares(const routing::ReplicaRouting* rou
   return shares;
 }
 
+double StepModel::exchange_error(int replica) {
+  const std::int64_t routes = scenario_.tokens_per_gpu * scenario_.router.top_k;
+  const std::int64_t even = std::max<std::int64_t>(1, routes / scenario_.experts);
+  const Recipe& exchange = recipe(Role::exchange, Pass::forward, even, 0);
+  if (replica == no_errors) return 1;
+  return price(exchange, replica).us() / price(exchange, no_errors).us();
+}
+
 engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, int replica) {
+  if (routing != nullptr && !scenario_.router.pads_exchange()) {
+    return ragged_durations(*routing, replica);
+  }
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
@@ -262,6 +285,22 @@ std::vector<double> StepModel::draw_errors(const std::string& label) const {
   return errors;
 }
 
+std::string StepModel::assumptions() const {
+  const routing::RouterConfig& router = scenario_.router;
+  if (!scenario_.has_moe()) return "";
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  if (!router.counts_known() && members(expert_group_).size() > 1) {
+    add(fmt::format("{:g} us for the host to read counts", host_read_us));
+  }
+  if (router.kind == routing::RouterKind::base && !router.greedy) {
+    add("assignment by fairseq's auction, 13 rounds");
+  }
+  if (router.kind == routing::RouterKind::expert_choice) add("column top-k by radix passes");
+  if (router.kind == routing::RouterKind::soft) add("unfused softmaxes over slots and tokens");
+  return text;
+}
+
 std::string StepModel::provenance() const {
   // The weakest origin and support per kind of kernel, in the order of KernelClass.
   std::vector<profile::Estimate> weakest(kernel_class_count);
@@ -288,7 +327,8 @@ std::string StepModel::provenance() const {
     text += std::string(name_of(static_cast<KernelClass>(kind))) + " " + describe(weakest[kind]);
     if (calibration_.multiplier[kind] != 1) text += ", calibrated";
   }
-  return text;
+  const std::string assumed = assumptions();
+  return assumed.empty() ? text : text + "; assumed: " + assumed;
 }
 
 }  // namespace moesim::step

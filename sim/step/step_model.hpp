@@ -37,11 +37,12 @@ class StepModel {
   const Scenario& scenario() const { return scenario_; }
   const engine::Program& program() const { return program_; }
 
-  // Durations of one replica. `routing` may be null for a model without MoE layers.
-  // `replica` >= 0 draws the curves' errors of that replica: Latin hypercube sampling of a standard
-  // normal per label over the scenario's replicas, so that the median over replicas is close to the
-  // curves' own prediction, with common random numbers across the scenarios of a seed; one replica
-  // alone has no error. no_errors takes every curve at its median.
+  // Durations of one replica: with equal blocks where the router pads them, else by rows. In a
+  // layer that skips the exchange the all-to-alls take no time. `routing` may be null for a model
+  // without MoE layers. `replica` >= 0 draws the curves' errors of that replica: Latin hypercube
+  // sampling of a standard normal per label over the scenario's replicas, so that the median over
+  // replicas is close to the curves' own prediction, with common random numbers across the
+  // scenarios of a seed; one replica alone has no error. no_errors takes every curve at its median.
   static constexpr int no_errors = -1;
   engine::Durations durations(const routing::ReplicaRouting* routing, int replica);
 
@@ -49,7 +50,7 @@ class StepModel {
   // for compute, and where the scenario has no slow links.
   std::vector<double> latency_shares(const routing::ReplicaRouting* routing);
 
-  // The same as durations() where nothing is padded: each GPU dispatches the rows it keeps, each
+  // What durations() gives where nothing is padded: each GPU dispatches the rows it keeps, each
   // expert computes the rows that come, and the all-to-alls take the time of their matrices
   // (RaggedTraffic); their durations are left 0. `routing` needs kept_rows, of all GPUs or of one
   // expert-parallel group that stands for all, and ir_rows under rectification. Throws UsageError
@@ -62,11 +63,14 @@ class StepModel {
   Direction direction(int operation) const;
   int moe_layer(int operation) const;  // ordinal among MoE layers, -1: of none
   double row_bytes() const { return pricer_.row_bytes(1); }
+  // How many times longer the curves' errors of a replica make the all-to-alls.
+  double exchange_error(int replica);
   // How much longer exchanges take in the software of the profile than its curves say.
   double exchange_multiplier() const { return calibration_.of(KernelClass::exchange); }
 
-  // What the prices rest on: the weakest origin and support per class of kernel. Complete once
-  // durations() has been called for each replica.
+  // What the prices rest on: the weakest origin and support per class of kernel, then the costs
+  // that are assumed of the router's kind. Complete once durations() has been called for each
+  // replica.
   std::string provenance() const;
 
  private:
@@ -107,6 +111,8 @@ class StepModel {
   void moe_forward(int layer);
   void moe_backward(int layer);
   void rectify(const std::string& name, int layer, const Spec& spec);
+  void shuffle(const std::string& name, int layer);
+  void exchange_counts(int layer);
   void gather_layer(int layer);
   void gather_embedding();
   void gather_dense(double parameters, int layer);
@@ -135,6 +141,8 @@ class StepModel {
   Picoseconds price(const Recipe& recipe, int replica) const;
   const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
   const Recipe& recipe_of(const Spec& spec, const routing::ReplicaRouting* routing);
+  Kernels ending(Kernels combination, Pass pass, std::int64_t rows) const;
+  std::string assumptions() const;
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
   Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, int replica);
   struct RowLoads {

@@ -9,6 +9,7 @@ using profile::Collective;
 using routing::CapacityScope;
 using routing::IrCompute;
 using routing::Rectification;
+using routing::RouterKind;
 
 namespace {
 
@@ -40,7 +41,7 @@ double StepModel::layer_dense_parameters(int layer) const {
   const std::int64_t attention = model.attention_blocks(layer) * model.attention_parameters();
   if (!is_moe(layer)) return static_cast<double>(attention + model.ffn_parameters(model.ffn));
   return static_cast<double>(attention + model.ffn_parameters(model.moe->shared_ffn) +
-                             model.hidden * scenario_.experts);
+                             model.hidden * scenario_.gate_outputs());
 }
 
 double StepModel::layer_expert_parameters(int layer) const {
@@ -88,6 +89,25 @@ void StepModel::rectify(const std::string& name, int layer, const Spec& spec) {
   if (travel) add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, domain_, exchange);
 }
 
+// BASE in training sends every token to a random GPU before it assigns tokens to experts, and home
+// again at the end (Lewis et al. 2021, arXiv:2103.16716, section 3.2): S rows over the group.
+void StepModel::shuffle(const std::string& name, int layer) {
+  add_compute(name, Part::dispatch_combine, layer,
+              fixed(pricer_.dispatch_rows(scenario_.tokens_per_gpu)));
+  add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
+               fixed(pricer_.exchange(Collective::all_to_all, members(expert_group_),
+                                      pricer_.row_bytes(scenario_.tokens_per_gpu),
+                                      "all-to-all of shuffled tokens")));
+}
+
+// Who sends how much to whom, which the host has to know before it can start the all-to-all.
+void StepModel::exchange_counts(int layer) {
+  add_exchange("nccl:all_gather", Part::exposed_exchange, layer, expert_group_,
+               fixed(pricer_.exchange(Collective::all_gather, members(expert_group_),
+                                      pricer_.counts_bytes(), "all-gather of counts")));
+  add_compute("counts_to_host", Part::router, layer, fixed(pricer_.host_read()));
+}
+
 void StepModel::moe_forward(int layer) {
   const int ordinal = moe_ordinal(layer);
   const auto moe = [&](Role role, bool to_tokens = false) {
@@ -97,8 +117,12 @@ void StepModel::moe_forward(int layer) {
   const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
+  const bool shuffled =
+      exchange && scenario_.router.kind == RouterKind::base && !scenario_.router.greedy;
+  if (shuffled) shuffle("shuffle", layer);
   add_compute("router", Part::router, layer,
               fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
+  if (exchange && !scenario_.router.counts_known()) exchange_counts(layer);
   if (exchange && scenario_.router.capacity_scope == CapacityScope::group) {
     // The largest kept count of the group, one 32-bit integer per expert.
     add_exchange("nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
@@ -132,6 +156,7 @@ void StepModel::moe_forward(int layer) {
     rectify("rectify", layer, moe(Role::rectify));
   }
   add_compute("combine", Part::dispatch_combine, layer, moe(Role::combine));
+  if (shuffled) shuffle("unshuffle", layer);
 }
 
 void StepModel::moe_backward(int layer) {
@@ -143,6 +168,9 @@ void StepModel::moe_backward(int layer) {
   const bool rectified = scenario_.router.rectification != Rectification::none;
   const IrCompute when = scenario_.router.ir_compute;
 
+  const bool shuffled =
+      exchange && scenario_.router.kind == RouterKind::base && !scenario_.router.greedy;
+  if (shuffled) shuffle("unshuffle_backward", layer);
   add_compute("combine_backward", Part::dispatch_combine, layer, moe(Role::combine));
   std::vector<int> arrived;
   if (exchange) {
@@ -172,6 +200,7 @@ void StepModel::moe_backward(int layer) {
   add_compute("dispatch_backward", Part::dispatch_combine, layer, moe(Role::dispatch));
   add_compute("router_backward", Part::router, layer,
               fixed(pricer_.router(Pass::backward) + pricer_.norm(Pass::backward)));
+  if (shuffled) shuffle("shuffle_backward", layer);
 }
 
 void StepModel::layer_forward(int layer) {
@@ -228,8 +257,12 @@ void StepModel::update() {
 }
 
 double StepModel::dense_parameters() const {
-  return static_cast<double>(
-      scenario_.model->dense_parameters(scenario_.has_moe() ? scenario_.experts : 0));
+  if (!scenario_.has_moe()) return static_cast<double>(scenario_.model->dense_parameters(0));
+  // The model counts a gate of E columns.
+  const model::Model& model = *scenario_.model;
+  const std::int64_t more_columns = scenario_.gate_outputs() - scenario_.experts;
+  return static_cast<double>(model.dense_parameters(scenario_.experts) +
+                             model.moe_layers() * model.hidden * more_columns);
 }
 
 double StepModel::outer_parameters() const {

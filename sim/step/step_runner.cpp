@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/cluster/placement.hpp"
 #include "sim/engine/contended.hpp"
 #include "sim/engine/dataflow.hpp"
-#include "sim/network/cluster_topology.hpp"
 #include "sim/network/flow_fabric.hpp"
-#include "sim/network/port_bound.hpp"
 #include "sim/step/ragged.hpp"
 
 namespace moesim::step {
@@ -16,7 +13,11 @@ namespace {
 
 using Direction = StepModel::Direction;
 
-// Equal blocks between all members, C rows for each expert.
+bool is_exchanged(const StepModel& model, const routing::ReplicaRouting& routing, int operation) {
+  return routing.layers[static_cast<std::size_t>(model.moe_layer(operation))].exchanged;
+}
+
+// Equal blocks between all members, C rows for each expert; none in layers that exchange nothing.
 class PaddedTraffic final : public engine::Traffic {
  public:
   PaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
@@ -28,8 +29,10 @@ class PaddedTraffic final : public engine::Traffic {
   void fill(int operation, int /*group*/, ByteMatrix& bytes) const override {
     const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
     const std::int64_t experts = model_.scenario().experts / model_.scenario().expert_parallel;
-    const std::int64_t block =
-        routing_.layers[layer].exchanged_capacity * experts * std::llround(model_.row_bytes());
+    const std::int64_t block = !is_exchanged(model_, routing_, operation)
+                                   ? 0
+                                   : routing_.layers[layer].exchanged_capacity * experts *
+                                         std::llround(model_.row_bytes());
     for (int source = 0; source < bytes.ranks(); ++source) {
       std::fill_n(bytes.row(source), bytes.ranks(), block);
     }
@@ -41,61 +44,75 @@ class PaddedTraffic final : public engine::Traffic {
   const routing::ReplicaRouting& routing_;
 };
 
-void scale(network::Topology& topology, const std::vector<int>& links, double factor) {
-  for (const int link : links) {
-    Bandwidth& bandwidth = topology.links[static_cast<std::size_t>(link)].bandwidth;
-    bandwidth = Bandwidth(bandwidth.bytes_per_second * factor);
-  }
-}
+// The all-to-alls that layers leave out: nobody sends, so nobody waits for the others.
+class SkippedTraffic final : public engine::Traffic {
+ public:
+  SkippedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
+      : model_(model), routing_(routing) {}
 
-// Everything on these links takes `factor` times as long.
-void slow_down(network::Topology& topology, const std::vector<int>& links, double factor) {
-  scale(topology, links, 1 / factor);
-  for (const int number : links) {
-    Picoseconds& latency = topology.links[static_cast<std::size_t>(number)].latency;
-    latency = Picoseconds(std::llround(static_cast<double>(latency.count) * factor));
+  bool any() const {
+    return std::any_of(routing_.layers.begin(), routing_.layers.end(),
+                       [](const routing::LayerRouting& layer) { return !layer.exchanged; });
   }
-}
-
-std::vector<int> links_of(const network::Plane& plane) {
-  std::vector<int> links;
-  const auto add = [&](const std::vector<int>& more) {
-    links.insert(links.end(), more.begin(), more.end());
-  };
-  add(plane.port_up);
-  add(plane.port_down);
-  for (const network::Tier& tier : plane.tiers) {
-    add(tier.up);
-    add(tier.down);
+  bool is_uneven(int operation) const override {
+    return model_.direction(operation) != Direction::none &&
+           !is_exchanged(model_, routing_, operation);
   }
-  std::sort(links.begin(), links.end());
-  links.erase(std::unique(links.begin(), links.end()), links.end());
-  return links;
-}
+  void fill(int /*operation*/, int /*group*/, ByteMatrix& bytes) const override {
+    for (int source = 0; source < bytes.ranks(); ++source) {
+      std::fill_n(bytes.row(source), bytes.ranks(), 0);
+    }
+  }
+  int pattern(int /*operation*/, int /*group*/) const override { return 0; }
 
-// What the busiest link needs when the first `gpus` GPUs of a domain send one byte to each other,
-// by the links of the document, us.
-double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
-  network::Topology topology = network::topology_of(cluster, cluster::contiguous_placement(gpus));
-  for (network::Link& link : topology.links) link.latency = Picoseconds(0);
-  constexpr std::int64_t block = std::int64_t{1} << 36;  // so that picoseconds do not round it
-  ByteMatrix bytes(gpus);
-  for (int source = 0; source < gpus; ++source) std::fill_n(bytes.row(source), gpus, block);
-  return network::PortBounder(topology).bound(bytes).lower.us() / static_cast<double>(block);
-}
+ private:
+  const StepModel& model_;
+  const routing::ReplicaRouting& routing_;
+};
+
+// Of exchanges in which nothing is sent.
+class NothingToSend final : public network::ExchangeClock {
+ public:
+  void finish(std::span<const int> /*members*/, const ByteMatrix& /*bytes*/,
+              std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) override {
+    std::copy(arrival.begin(), arrival.end(), finish.begin());
+  }
+  std::vector<std::int64_t> likeness(std::span<const int> /*members*/) const override { return {}; }
+};
+
+// Uneven traffic in the bytes that take the curve's time on the links.
+class AdjustedTraffic final : public engine::Traffic {
+ public:
+  AdjustedTraffic(const engine::Traffic& traffic, ExchangeLinks& links, int members)
+      : traffic_(traffic), links_(links), members_(members) {}
+
+  bool is_uneven(int operation) const override { return traffic_.is_uneven(operation); }
+  void fill(int operation, int group, ByteMatrix& bytes) const override {
+    traffic_.fill(operation, group, bytes);
+    links_.adjust(group * members_, bytes);
+  }
+  int pattern(int operation, int group) const override {
+    return traffic_.pattern(operation, group);
+  }
+
+ private:
+  const engine::Traffic& traffic_;
+  ExchangeLinks& links_;
+  int members_ = 0;
+};
 
 }  // namespace
 
 StepRunner::StepRunner(StepModel& model) : model_(model) {
-  const auto operations = static_cast<int>(model.program().operations.size());
+  int groups = -1;
   int exchanges = 0;
-  for (int op = operations - 1; op >= 0; --op) {
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
     if (model.direction(op) == Direction::none) continue;
-    first_exchange_ = op;
+    groups = model.program().operations[static_cast<std::size_t>(op)].groups;
     ++exchanges;
   }
-  if (exchanges == 0) return;
-  const int groups = model.program().operations[static_cast<std::size_t>(first_exchange_)].groups;
+  exchanges_ = exchanges > 0;
+  if (!exchanges_) return;
   choice_ = choose_network(model.scenario(),
                            model.program().partitions[static_cast<std::size_t>(groups)], exchanges);
 }
@@ -105,75 +122,76 @@ engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int rep
   engine::Durations durations = model_.durations(routing, errors);
   disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
           model_.latency_shares(routing));
-  if (used() == Network::flows) return run_flows(*routing, durations, errors);
+  if (exchanges_ && !scenario.router.pads_exchange()) {
+    return run_uneven(*routing, durations, errors);
+  }
+  if (used() == Network::flows) return run_equal_flows(*routing, durations, errors);
   if (!scenario.conditions.overlap.none()) {
     return engine::run_contended(model_.program(), durations, scenario.conditions.overlap);
+  }
+  if (exchanges_) {
+    const SkippedTraffic skipped(model_, *routing);
+    NothingToSend clock;
+    if (skipped.any()) return engine::run_alone(model_.program(), durations, {&skipped, &clock});
   }
   return engine::run_alone(model_.program(), durations);
 }
 
-// The links inside a domain are scaled so that the busiest one takes as long as the curve says, the
-// time of the smallest size being latency, as in ExchangeModel.
-void StepRunner::calibrate_inside(std::int64_t capacity) {
-  const Scenario& scenario = model_.scenario();
-  const int inside = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
-  if (inside < 2 || capacity == 0) return;
-  const double blocks = static_cast<double>(scenario.experts * capacity) /
-                        scenario.expert_parallel * model_.row_bytes();
-  const auto curve_us = [&](double bytes) {
-    return scenario.profile->collective(profile::Collective::all_to_all, inside, bytes).time_us *
-           model_.exchange_multiplier();
-  };
-  const double time_us = curve_us(blocks * inside);
-  const double latency_us = std::min(curve_us(1), 0.99 * time_us);
-  const double link_us = busiest_us_per_byte(*scenario.cluster, inside) * blocks;
-  const network::Plane& plane = links_->inner;
-  const std::vector<int> all = links_of(plane);
-  scale(*links_, all, link_us / (time_us - latency_us));
-  const auto set = [&](const std::vector<int>& links, Picoseconds latency) {
-    for (const int link : links) links_->links[static_cast<std::size_t>(link)].latency = latency;
-  };
-  const Picoseconds latency = Picoseconds::from_us(latency_us);
-  const Picoseconds up(latency.count / 2);
-  set(all, Picoseconds(0));
-  set(plane.port_up, up);
-  set(plane.port_down, latency - up);
+ExchangeLinks& StepRunner::links_at(double block) {
+  if (!links_ || links_->block() != block) links_.emplace(model_, block);
+  return *links_;
 }
 
-void StepRunner::prepare_links(std::int64_t capacity) {
+// A block of the links' reference: what each member sends to each other if all routes are kept and
+// lie evenly.
+engine::Schedule StepRunner::run_uneven(const routing::ReplicaRouting& routing,
+                                        const engine::Durations& durations, int errors) {
   const Scenario& scenario = model_.scenario();
-  links_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
-  links_capacity_ = capacity;
-  slow_down(*links_, links_of(links_->outer), model_.exchange_multiplier());
-  calibrate_inside(capacity);
-  for (const GpuFactor& slow : scenario.conditions.slow_links) {
-    const auto gpu = static_cast<std::size_t>(slow.gpu);
-    for (const network::Plane* plane : {&links_->inner, &links_->outer}) {
-      if (plane->port_up.empty()) continue;
-      scale(*links_, {plane->port_up[gpu], plane->port_down[gpu]}, 1 / slow.factor);
-    }
+  const std::int64_t rows = scenario.tokens_per_gpu * scenario.router.top_k;
+  ExchangeLinks& links =
+      links_at(static_cast<double>(rows) / scenario.expert_parallel * model_.row_bytes());
+  const network::Topology topology = links.topology(model_.exchange_error(errors));
+  const RaggedTraffic rows_of(model_, routing);
+  const AdjustedTraffic traffic(rows_of, links, scenario.expert_parallel);
+  if (used() == Network::flows) {
+    network::FlowFabric fabric(topology);
+    return engine::run(model_.program(), durations, fabric, &traffic);
   }
+  network::PortClock clock(topology);
+  return engine::run_alone(model_.program(), durations, {&traffic, &clock});
 }
 
-// How many times longer this replica's errors make the dispatch.
-double StepRunner::exchange_error(const routing::ReplicaRouting& routing,
-                                  const engine::Durations& durations, int errors) {
+// The first dispatch that takes place, -1: none.
+int StepRunner::first_exchange(const routing::ReplicaRouting& routing) const {
+  for (int op = 0; op < static_cast<int>(model_.program().operations.size()); ++op) {
+    if (model_.direction(op) != Direction::none && is_exchanged(model_, routing, op)) return op;
+  }
+  return -1;
+}
+
+// How many times longer this replica's errors make an exchange.
+double StepRunner::error_of_equal(const routing::ReplicaRouting& routing,
+                                  const engine::Durations& durations, int exchange, int errors) {
   if (errors == StepModel::no_errors) return 1;
-  const auto op = static_cast<std::size_t>(first_exchange_);
+  const auto op = static_cast<std::size_t>(exchange);
   const Picoseconds without = model_.durations(&routing, StepModel::no_errors).uniform[op];
   if (without == Picoseconds(0)) return 1;
   return durations.uniform[op].us() / without.us();
 }
 
-engine::Schedule StepRunner::run_flows(const routing::ReplicaRouting& routing,
-                                       const engine::Durations& durations, int errors) {
-  const auto layer = static_cast<std::size_t>(model_.moe_layer(first_exchange_));
-  const std::int64_t capacity = routing.layers[layer].exchanged_capacity;
-  if (!links_ || links_capacity_ != capacity) prepare_links(capacity);
-  network::Topology topology = *links_;
-  const double error = exchange_error(routing, durations, errors);
-  slow_down(topology, links_of(topology.inner), error);
-  slow_down(topology, links_of(topology.outer), error);
+engine::Schedule StepRunner::run_equal_flows(const routing::ReplicaRouting& routing,
+                                             const engine::Durations& durations, int errors) {
+  const Scenario& scenario = model_.scenario();
+  const int exchange = first_exchange(routing);
+  double block = 0;
+  double slower = 1;
+  if (exchange >= 0) {
+    const auto layer = static_cast<std::size_t>(model_.moe_layer(exchange));
+    block = static_cast<double>(scenario.experts * routing.layers[layer].exchanged_capacity) /
+            scenario.expert_parallel * model_.row_bytes();
+    slower = error_of_equal(routing, durations, exchange, errors);
+  }
+  const network::Topology topology = links_at(block).topology(slower);
   network::FlowFabric fabric(topology);
   const PaddedTraffic traffic(model_, routing);
   return engine::run(model_.program(), durations, fabric, &traffic);

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "sim/engine/engine.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/step/exchange_links.hpp"
 #include "sim/step/network_choice.hpp"
 #include "sim/step/step_model.hpp"
 
@@ -12,14 +12,11 @@ namespace moesim::step {
 
 // Simulates replicas of a step on the network and under the conditions of its scenario.
 //
-// `auto`: fast where that is certified, else flows (network_choice.hpp).
-// `fast`: each exchange takes its time alone, as measured or as its busiest link needs, whatever
-// else is under way.
-// `flows`: the all-to-alls of MoE layers are exact flows over the links of the cluster and share
-// them, group with group. The links inside a domain, switches too, are scaled so that a dispatch
-// among all its members takes the time of the profile's curve, that of the smallest size being
-// latency; the links between domains are those of the document. Curve errors of the all-to-all
-// scale all links.
+// `auto`: as choose_network() does.
+// `fast`: each exchange takes its time alone, whatever else is under way: of equal blocks, as
+// measured or as its busiest link needs; of uneven ones, as PortClock has it on ExchangeLinks.
+// `flows`: the all-to-alls of MoE layers are exact flows over ExchangeLinks and share them, group
+// with group. Curve errors of the all-to-all scale all links.
 class StepRunner {
  public:
   // Refers to `model`. Throws UsageError where the cluster has no place for the job.
@@ -34,18 +31,19 @@ class StepRunner {
   const NetworkChoice& choice() const { return choice_; }
 
  private:
-  engine::Schedule run_flows(const routing::ReplicaRouting& routing,
-                             const engine::Durations& durations, int errors);
-  double exchange_error(const routing::ReplicaRouting& routing, const engine::Durations& durations,
-                        int errors);
-  void prepare_links(std::int64_t capacity);
-  void calibrate_inside(std::int64_t capacity);
+  engine::Schedule run_uneven(const routing::ReplicaRouting& routing,
+                              const engine::Durations& durations, int errors);
+  engine::Schedule run_equal_flows(const routing::ReplicaRouting& routing,
+                                   const engine::Durations& durations, int errors);
+  double error_of_equal(const routing::ReplicaRouting& routing, const engine::Durations& durations,
+                        int exchange, int errors);
+  ExchangeLinks& links_at(double block);
+  int first_exchange(const routing::ReplicaRouting& routing) const;
 
   StepModel& model_;
   NetworkChoice choice_;
-  int first_exchange_ = -1;  // operation: the first dispatch, -1: none
-  std::optional<network::Topology> links_;
-  std::int64_t links_capacity_ = 0;  // that the links are calibrated at
+  bool exchanges_ = false;  // there are all-to-alls of MoE layers
+  std::optional<ExchangeLinks> links_;
 };
 
 }  // namespace moesim::step

@@ -1,0 +1,154 @@
+#include "sim/step/exchange_links.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "sim/cluster/placement.hpp"
+#include "sim/network/cluster_topology.hpp"
+#include "sim/network/port_bound.hpp"
+
+namespace moesim::step {
+namespace {
+
+void scale(network::Topology& topology, const std::vector<int>& links, double factor) {
+  for (const int link : links) {
+    Bandwidth& bandwidth = topology.links[static_cast<std::size_t>(link)].bandwidth;
+    bandwidth = Bandwidth(bandwidth.bytes_per_second * factor);
+  }
+}
+
+// Everything on these links takes `factor` times as long.
+void slow_down(network::Topology& topology, const std::vector<int>& links, double factor) {
+  scale(topology, links, 1 / factor);
+  for (const int number : links) {
+    Picoseconds& latency = topology.links[static_cast<std::size_t>(number)].latency;
+    latency = Picoseconds(std::llround(static_cast<double>(latency.count) * factor));
+  }
+}
+
+std::vector<int> links_of(const network::Plane& plane) {
+  std::vector<int> links;
+  const auto add = [&](const std::vector<int>& more) {
+    links.insert(links.end(), more.begin(), more.end());
+  };
+  add(plane.port_up);
+  add(plane.port_down);
+  for (const network::Tier& tier : plane.tiers) {
+    add(tier.up);
+    add(tier.down);
+  }
+  std::sort(links.begin(), links.end());
+  links.erase(std::unique(links.begin(), links.end()), links.end());
+  return links;
+}
+
+// What the busiest link needs when the first `gpus` GPUs of a domain send one byte to each other,
+// by the links of the document, us.
+double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
+  network::Topology topology = network::topology_of(cluster, cluster::contiguous_placement(gpus));
+  for (network::Link& link : topology.links) link.latency = Picoseconds(0);
+  constexpr std::int64_t block = std::int64_t{1} << 36;  // so that picoseconds do not round it
+  ByteMatrix bytes(gpus);
+  for (int source = 0; source < gpus; ++source) std::fill_n(bytes.row(source), gpus, block);
+  return network::PortBounder(topology).bound(bytes).lower.us() / static_cast<double>(block);
+}
+
+}  // namespace
+
+ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(model), block_(block) {
+  const Scenario& scenario = model.scenario();
+  inside_ = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
+  topology_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
+  slow_down(topology_, links_of(topology_.outer), model_.exchange_multiplier());
+  calibrate_inside();
+  for (const GpuFactor& slow : scenario.conditions.slow_links) {
+    const auto gpu = static_cast<std::size_t>(slow.gpu);
+    for (const network::Plane* plane : {&topology_.inner, &topology_.outer}) {
+      if (plane->port_up.empty()) continue;
+      scale(topology_, {plane->port_up[gpu], plane->port_down[gpu]}, 1 / slow.factor);
+    }
+  }
+}
+
+ExchangeLinks::Curve ExchangeLinks::curve(double buffer) const {
+  const auto curve_us = [&](double bytes) {
+    return model_.scenario()
+               .profile->collective(profile::Collective::all_to_all, inside_, bytes)
+               .time_us *
+           model_.exchange_multiplier();
+  };
+  const double time_us = curve_us(buffer);
+  return {time_us, std::min(curve_us(1), 0.99 * time_us)};
+}
+
+void ExchangeLinks::calibrate_inside() {
+  if (inside_ < 2 || block_ == 0) return;
+  const Curve at_reference = curve(block_ * inside_);
+  const double link_us = busiest_us_per_byte(*model_.scenario().cluster, inside_) * block_;
+  const network::Plane& plane = topology_.inner;
+  const std::vector<int> all = links_of(plane);
+  scale(topology_, all, link_us / (at_reference.time_us - at_reference.latency_us));
+  const auto set = [&](const std::vector<int>& links, Picoseconds latency) {
+    for (const int link : links) topology_.links[static_cast<std::size_t>(link)].latency = latency;
+  };
+  const Picoseconds latency = Picoseconds::from_us(at_reference.latency_us);
+  const Picoseconds up(latency.count / 2);
+  set(all, Picoseconds(0));
+  set(plane.port_up, up);
+  set(plane.port_down, latency - up);
+}
+
+void ExchangeLinks::adjust(int first, ByteMatrix& bytes) {
+  if (inside_ < 2 || block_ == 0) return;
+  const cluster::Cluster& cluster = *model_.scenario().cluster;
+  const int members = bytes.ranks();
+  const auto together = [&](int source, int destination) {
+    return source != destination &&
+           cluster.domain_of(first + source) == cluster.domain_of(first + destination);
+  };
+  std::vector<std::int64_t> in(static_cast<std::size_t>(members));
+  std::int64_t busiest = 0;
+  for (int source = 0; source < members; ++source) {
+    std::int64_t out = 0;
+    for (int destination = 0; destination < members; ++destination) {
+      if (!together(source, destination)) continue;
+      out += bytes.at(source, destination);
+      in[static_cast<std::size_t>(destination)] += bytes.at(source, destination);
+    }
+    busiest = std::max(busiest, out);
+  }
+  for (const std::int64_t received : in) busiest = std::max(busiest, received);
+  if (busiest == 0) return;
+  const double factor = stretch(busiest);
+  for (int source = 0; source < members; ++source) {
+    for (int destination = 0; destination < members; ++destination) {
+      if (!together(source, destination)) continue;
+      std::int64_t& sent = bytes.at(source, destination);
+      if (sent == 0) continue;
+      sent = std::max<std::int64_t>(1, std::llround(static_cast<double>(sent) * factor));
+    }
+  }
+}
+
+// The bytes that take the curve's time on the links as they are, over those there are. A curve that
+// dips below the latency of its smallest size leaves a hundredth of its time for the bytes.
+double ExchangeLinks::stretch(std::int64_t busiest) {
+  const auto [found, added] = stretch_.try_emplace(busiest);
+  if (!added) return found->second;
+  const Curve reference = curve(block_ * inside_);
+  const double buffer = static_cast<double>(busiest) * inside_ / (inside_ - 1);
+  const double time_us = curve(buffer).time_us;
+  const double sending_us = std::max(time_us - reference.latency_us, 0.01 * time_us);
+  const double per_byte = (reference.time_us - reference.latency_us) / (block_ * inside_);
+  return found->second = sending_us / (per_byte * buffer);
+}
+
+network::Topology ExchangeLinks::topology(double slower) const {
+  network::Topology topology = topology_;
+  slow_down(topology, links_of(topology.inner), slower);
+  slow_down(topology, links_of(topology.outer), slower);
+  return topology;
+}
+
+}  // namespace moesim::step

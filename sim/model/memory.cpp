@@ -38,33 +38,44 @@ void check(const MemoryQuery& query) {
   }
 }
 
-std::int64_t expert_rows(const MemoryQuery& query) { return query.experts * query.capacity; }
+std::int64_t padded_rows(const MemoryQuery& query) { return query.experts * query.capacity; }
+
+// The rows that a GPU's experts compute in a layer: of all layers in the mean, or the most.
+std::int64_t expert_rows(const MemoryQuery& query) {
+  return query.rows ? query.rows->computed : padded_rows(query);
+}
+std::int64_t mean_expert_rows(const MemoryQuery& query) {
+  return query.rows ? query.rows->kept : padded_rows(query);
+}
 
 // Kept per MoE layer by one GPU. The router's probabilities and the routes; the received rows as
 // the experts' input, the experts' inner activations, and the returned rows, from which the
 // backward pass of the combine takes the gradient of the weights. E C rows leave a GPU and, all
-// sources sending alike, P (E/P) C arrive. Rectified rows are one more expert call.
-std::int64_t moe_ffn_bytes(const MemoryQuery& query) {
+// sources sending alike, P (E/P) C arrive: `rows`. Rectified rows are one more expert call.
+std::int64_t moe_ffn_bytes(const MemoryQuery& query, std::int64_t rows) {
   const Model& model = *query.model;
   const std::int64_t norm = 2 * bf16 * model.hidden;
   const std::int64_t routes = fp32 * query.experts + 4 * fp32 * query.choices;
   const std::int64_t inner = ffn_activation_bytes(model, model.moe->expert_ffn);
   const std::int64_t row = 2 * bf16 * model.hidden + inner;
   const std::int64_t shared = ffn_activation_bytes(model, model.moe->shared_ffn);
-  return query.tokens * (norm + routes + shared) + (expert_rows(query) + query.ir_rows) * row;
+  return query.tokens * (norm + routes + shared) + (rows + query.ir_rows) * row;
 }
 
 std::int64_t einsum_mask_bytes(const MemoryQuery& query) {
-  // Combine weights and dispatch mask, both cast to bf16 for the two einsums.
-  return query.einsum ? 2 * bf16 * query.tokens * expert_rows(query) : 0;
+  // Combine weights and dispatch mask, both cast to bf16 for the two einsums; of soft routing its
+  // two weights.
+  const std::int64_t slots = query.einsum ? padded_rows(query) : query.mixed_slots;
+  return 2 * bf16 * query.tokens * slots;
 }
 
 // The most that one layer keeps: all of it for one layer at a time under checkpointing.
-std::int64_t layer_bytes(const MemoryQuery& query, int layer) {
+std::int64_t layer_bytes(const MemoryQuery& query, int layer, std::int64_t rows) {
   const Model& model = *query.model;
   const std::int64_t attention =
       query.tokens * model.attention_blocks(layer) * attention_activation_bytes(model);
-  if (has_experts(query) && model.is_moe_layer(layer)) return attention + moe_ffn_bytes(query);
+  if (has_experts(query) && model.is_moe_layer(layer))
+    return attention + moe_ffn_bytes(query, rows);
   const std::int64_t ffn = 2 * bf16 * model.hidden + ffn_activation_bytes(model, model.ffn);
   return attention + query.tokens * ffn;
 }
@@ -81,9 +92,9 @@ void add_training_activations(const MemoryQuery& query, MemoryFootprint& memory)
   std::int64_t sum = 0;
   std::int64_t largest = 0;
   for (int layer = 0; layer < model.layers; ++layer) {
-    const std::int64_t bytes = layer_bytes(query, layer);
-    largest = std::max(largest, bytes);
-    sum += query.checkpointing ? bf16 * query.tokens * model.hidden : bytes;
+    largest = std::max(largest, layer_bytes(query, layer, expert_rows(query)));
+    sum += query.checkpointing ? bf16 * query.tokens * model.hidden
+                               : layer_bytes(query, layer, mean_expert_rows(query));
   }
   if (query.checkpointing) sum += largest;  // the layer being recomputed
   memory.activations = Bytes(sum + head_bytes(query));
@@ -102,10 +113,18 @@ void add_forward_activations(const MemoryQuery& query, MemoryFootprint& memory) 
     working = std::max(
         working, query.tokens * (bf16 * model.hidden + ffn_activation_bytes(model, model.ffn)));
   }
-  if (has_experts(query)) working = std::max(working, moe_ffn_bytes(query));
+  if (has_experts(query)) working = std::max(working, moe_ffn_bytes(query, expert_rows(query)));
   working = std::max(working, bf16 * query.tokens * model.vocabulary);
   memory.activations = Bytes(residual + working);
   memory.einsum_masks = Bytes(has_experts(query) ? einsum_mask_bytes(query) : 0);
+}
+
+// The model counts a gate of E columns.
+std::int64_t dense_parameters(const MemoryQuery& query) {
+  const std::int64_t parameters = query.model->dense_parameters(query.experts);
+  if (!has_experts(query) || !query.gate_outputs) return parameters;
+  return parameters +
+         query.model->moe_layers() * query.model->hidden * (*query.gate_outputs - query.experts);
 }
 
 // Gradients of a layer's widest tensors while its backward pass runs, and under ZeRO 3 the
@@ -166,7 +185,7 @@ MemoryFootprint memory_footprint(const MemoryQuery& query) {
   const Model& model = *query.model;
   const bool experts = has_experts(query);
   const int zero = query.train ? query.zero : 0;
-  const StateMemory dense = state_memory(model.dense_parameters(query.experts), query.gpus, zero);
+  const StateMemory dense = state_memory(dense_parameters(query), query.gpus, zero);
   StateMemory expert;
   if (experts) {
     const std::int64_t local = std::int64_t{model.moe_layers()} *
@@ -185,7 +204,10 @@ MemoryFootprint memory_footprint(const MemoryQuery& query) {
     add_forward_activations(query, memory);
     memory.workspace = Bytes(reserved_by_libraries);
   }
-  if (experts) memory.exchange_buffers = Bytes(2 * bf16 * expert_rows(query) * model.hidden);
+  if (experts) {
+    const std::int64_t sent = query.rows ? query.rows->sent : padded_rows(query);
+    memory.exchange_buffers = Bytes(bf16 * (sent + expert_rows(query)) * model.hidden);
+  }
   return memory;
 }
 

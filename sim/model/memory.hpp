@@ -25,20 +25,30 @@ struct MemoryFootprint {
   }
 };
 
+// Rows of the exchanges of a GPU, the busiest one where they differ.
+struct ExchangeRows {
+  std::int64_t kept = 0;      // computed by its experts, mean over layers
+  std::int64_t computed = 0;  // the most in one layer
+  std::int64_t sent = 0;      // the most in one layer
+};
+
 // One GPU's share of a step. All of it is needed; a model without experts, or experts = 0, ignores
 // the fields of the exchange.
 struct MemoryQuery {
   const Model* model = nullptr;
-  int experts = 0;                 // E per MoE layer; 0: the dense counterpart
-  int gpus = 1;                    // G
-  int expert_parallel = 1;         // P, divides both
-  std::int64_t tokens = 0;         // S, tokens per GPU of one micro-step
-  std::int64_t capacity = 0;       // C, rows per (source GPU, expert) block of the exchange
-  std::int64_t ir_rows = 0;        // rows of intra-GPU rectification per GPU and layer
-  int choices = 1;                 // k', routes per token
-  int zero = 1;                    // 0 to 3
-  std::optional<int> expert_zero;  // another ZeRO stage for the expert parameters
-  bool checkpointing = false;      // keep each layer's input only, and recompute the rest
+  int experts = 0;                   // E per MoE layer; 0: the dense counterpart
+  int gpus = 1;                      // G
+  int expert_parallel = 1;           // P, divides both
+  std::int64_t tokens = 0;           // S, tokens per GPU of one micro-step
+  std::int64_t capacity = 0;         // C, rows per (source GPU, expert) block of the exchange
+  std::optional<ExchangeRows> rows;  // instead, where blocks differ
+  std::optional<std::int64_t> gate_outputs;  // columns of the gate's matrix, if not E
+  std::int64_t mixed_slots = 0;              // soft routing: slots per sequence, E p
+  std::int64_t ir_rows = 0;                  // rows of intra-GPU rectification per GPU and layer
+  int choices = 1;                           // k', routes per token
+  int zero = 1;                              // 0 to 3
+  std::optional<int> expert_zero;            // another ZeRO stage for the expert parameters
+  bool checkpointing = false;                // keep each layer's input only, and recompute the rest
   bool einsum = false;
   bool train = true;  // false: one forward pass, nothing is kept
 };

@@ -2,10 +2,43 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace moesim::step {
 
-model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows) {
+RowPeak::RowPeak(const Scenario& scenario)
+    : experts_(scenario.experts), members_(scenario.expert_parallel) {}
+
+void RowPeak::take(const routing::ReplicaRouting& routing) {
+  const auto experts = static_cast<std::size_t>(experts_);
+  const auto members = static_cast<std::size_t>(members_);
+  std::vector<std::int64_t> all_layers;  // [gpu]: computed
+  for (const routing::LayerRouting& layer : routing.layers) {
+    const std::size_t gpus = layer.kept_rows.size() / experts;
+    std::vector<std::int64_t> computed(gpus);
+    for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+      std::int64_t sent = 0;
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        const std::int64_t rows = layer.kept_rows[gpu * experts + expert];
+        sent += rows;
+        computed[gpu / members * members + expert * members / experts] += rows;
+      }
+      rows_.sent = std::max(rows_.sent, sent);
+    }
+    all_layers.resize(gpus);
+    for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+      rows_.computed = std::max(rows_.computed, computed[gpu]);
+      all_layers[gpu] += computed[gpu];
+    }
+  }
+  const auto layers = static_cast<std::int64_t>(routing.layers.size());
+  for (const std::int64_t rows : all_layers) {
+    rows_.kept = std::max(rows_.kept, (rows + layers - 1) / layers);
+  }
+}
+
+model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows,
+                                        const model::ExchangeRows& rows) {
   model::MemoryQuery query;
   query.model = scenario.model.get();
   query.experts = scenario.has_moe() ? scenario.experts : 0;
@@ -15,6 +48,11 @@ model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows
   if (scenario.has_moe()) {
     query.capacity = scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
     query.choices = scenario.router.choices();
+    query.gate_outputs = scenario.gate_outputs();
+    if (!scenario.router.pads_exchange()) query.rows = rows;
+    if (scenario.router.kind == routing::RouterKind::soft) {
+      query.mixed_slots = scenario.mixed_slots();
+    }
   }
   query.ir_rows = static_cast<std::int64_t>(std::ceil(ir_rows));
   query.zero = scenario.zero;

@@ -5,8 +5,24 @@
 
 namespace moesim::step {
 
+// The rows that the GPUs of a step without padding send and compute: the busiest GPU of any
+// replica.
+class RowPeak {
+ public:
+  explicit RowPeak(const Scenario& scenario);
+  // `routing` has kept_rows of all GPUs.
+  void take(const routing::ReplicaRouting& routing);
+  const model::ExchangeRows& rows() const { return rows_; }
+
+ private:
+  int experts_ = 0;
+  int members_ = 0;
+  model::ExchangeRows rows_;
+};
+
 // The memory of one GPU at the peak of the step; `ir_rows` is the mean number of rectified rows
-// per GPU and layer.
-model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows);
+// per GPU and layer, `rows` those of the exchange where the router does not pad it.
+model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows,
+                                        const model::ExchangeRows& rows);
 
 }  // namespace moesim::step

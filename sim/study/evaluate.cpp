@@ -113,7 +113,8 @@ std::size_t median_replica(const std::vector<Replica>& replicas) {
 }
 
 void fill_memory(const step::Scenario& scenario, Outcome& outcome) {
-  const model::MemoryFootprint memory = step::memory_footprint(scenario, outcome.ir_rows_mean);
+  const model::MemoryFootprint memory =
+      step::memory_footprint(scenario, outcome.ir_rows_mean, outcome.rows);
   outcome.memory_gib = memory.total().gib();
   outcome.fits_memory = memory.total() <= scenario.profile->device().hbm_bytes;
   outcome.memory_parts_gib = {{"parameters", memory.parameters.gib()},
@@ -137,6 +138,7 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   Outcome outcome;
   step::StepModel model(scenario, settings.calibration);
   LossMean losses(outcome, scenario.replicas);
+  step::RowPeak rows(scenario);
   const bool routed = scenario.has_moe();
   std::vector<Replica> replicas;
   step::StepRunner runner(model);
@@ -149,7 +151,10 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   };
   for (int index = 0; index < scenario.replicas; ++index) {
     const auto [routing, schedule] = simulate(index);
-    if (routing) losses.take(*routing);
+    if (routing) {
+      losses.take(*routing);
+      if (!scenario.router.pads_exchange()) rows.take(*routing);
+    }
     replicas.push_back(measure(model.program(), schedule));
     outcome.replica_step_ms.push_back(replicas.back().step.ms());
   }
@@ -166,6 +171,7 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   if (routed) {
     outcome.capacity = scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
   }
+  outcome.rows = rows.rows();
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   const step::NetworkChoice& network = runner.choice();

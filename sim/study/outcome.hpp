@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/engine/timeline.hpp"
+#include "sim/model/memory.hpp"
 #include "sim/routing/routing_simulation.hpp"
 #include "sim/step/part.hpp"
 #include "sim/step/scenario.hpp"
@@ -29,7 +30,8 @@ struct Outcome {
   double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
   double memory_gib = 0;   // per GPU
   bool fits_memory = true;
-  std::string provenance;  // what the prediction rests on, and its weakest parts
+  model::ExchangeRows rows;  // of the busiest GPU, where the router does not pad the exchange
+  std::string provenance;    // what the prediction rests on, and its weakest parts
   // Detail for JSON.
   std::string network_used;  // fast or flows
   std::string network_why;   // why, and how sure that is; empty without all-to-alls

@@ -59,10 +59,18 @@ std::string memory_hints(const step::Scenario& scenario, const study::Outcome& o
       each.tokens_per_gpu = batch * each.sequence_length;
     });
   }
+  // Fewer tokens are routed to as many rows each.
+  const auto rows_of = [&](std::int64_t tokens) {
+    const auto share = [&](std::int64_t rows) { return rows * tokens / scenario.tokens_per_gpu; };
+    return model::ExchangeRows{share(outcome.rows.kept), share(outcome.rows.computed),
+                               share(outcome.rows.sent)};
+  };
   std::vector<std::string> enough;
   std::vector<std::string> helpful;
   for (const Change& change : changes) {
-    const Bytes need = step::memory_footprint(change.scenario, outcome.ir_rows_mean).total();
+    const Bytes need = step::memory_footprint(change.scenario, outcome.ir_rows_mean,
+                                              rows_of(change.scenario.tokens_per_gpu))
+                           .total();
     if (need.gib() > 0.98 * outcome.memory_gib) continue;
     const bool fits = need <= scenario.profile->device().hbm_bytes;
     (fits ? enough : helpful).push_back(fmt::format("{} ({:.0f} GiB)", change.flag, need.gib()));

@@ -1,0 +1,152 @@
+#include "sim/routing/race.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+namespace moesim::routing {
+
+namespace {
+
+constexpr double most_inclusion = 0.999;
+
+// log of the rate at which a rival-free expert has arrived by time 1 with this probability.
+double log_rate(double inclusion) { return std::log(-std::log1p(-inclusion)); }
+
+// P(at most k - 1 of the other experts have arrived), for every expert, when expert f has arrived
+// with probability arrived[f]: counts of those before and of those behind it, put together.
+class OthersArrived {
+ public:
+  OthersArrived(std::size_t experts, std::size_t k)
+      : experts_(experts), k_(k), before_((experts + 1) * k), behind_((experts + 1) * k) {}
+
+  void count(const std::vector<double>& arrived) {
+    std::fill(before_.begin(), before_.end(), 0.0);
+    std::fill(behind_.begin(), behind_.end(), 0.0);
+    before_[0] = 1;
+    behind_[experts_ * k_] = 1;
+    for (std::size_t expert = 0; expert < experts_; ++expert) {
+      add(&before_[expert * k_], arrived[expert], &before_[(expert + 1) * k_]);
+      const std::size_t last = experts_ - 1 - expert;
+      add(&behind_[(last + 1) * k_], arrived[last], &behind_[last * k_]);
+    }
+  }
+
+  double fewer_than_k(std::size_t expert) const {
+    const double* before = &before_[expert * k_];
+    const double* behind = &behind_[(expert + 1) * k_];
+    double probability = 0;
+    double at_most = 0;  // of those behind it: k - 1 - early
+    for (std::size_t early = k_; early-- > 0;) {
+      at_most += behind[k_ - 1 - early];
+      probability += before[early] * at_most;
+    }
+    return probability;
+  }
+
+ private:
+  void add(const double* from, double arrived, double* to) const {
+    for (std::size_t count = 0; count < k_; ++count) {
+      to[count] = from[count] * (1 - arrived) + (count > 0 ? from[count - 1] * arrived : 0.0);
+    }
+  }
+
+  std::size_t experts_, k_;
+  std::vector<double> before_, behind_;  // [experts + 1, arrivals below k]
+};
+
+}  // namespace
+
+// pi_e = integral of w_e exp(-w_e t) P(fewer than k others by t) dt. In log t the integrand falls
+// off exponentially on either side, where the trapezoid rule converges geometrically.
+std::vector<double> race_inclusions(std::span<const double> log_weights, int k) {
+  const std::size_t experts = log_weights.size();
+  const double largest = *std::max_element(log_weights.begin(), log_weights.end());
+  std::vector<double> rates;
+  for (const double weight : log_weights) rates.push_back(std::exp(weight - largest));
+  const double whole = std::accumulate(rates.begin(), rates.end(), 0.0);
+  for (double& rate : rates) rate /= whole;  // one arrival per unit of time at the start
+  const double slowest = *std::min_element(rates.begin(), rates.end());
+  std::vector<double> inclusion(experts, 0.0);
+  if (k == static_cast<int>(experts)) return std::vector<double>(experts, 1.0);
+  if (k == 1) return rates;
+  OthersArrived others(experts, static_cast<std::size_t>(k));
+  std::vector<double> arrived(experts);
+  constexpr double step = 0.2;
+  const double last = std::log(40 / std::max(slowest, 1e-12));
+  for (double log_time = -14; log_time < last; log_time += step) {
+    const double time = std::exp(log_time);
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      arrived[expert] = -std::expm1(-rates[expert] * time);
+    }
+    others.count(arrived);
+    double added = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      const double density = rates[expert] * time * (1 - arrived[expert]);
+      const double part = step * density * others.fewer_than_k(expert);
+      inclusion[expert] += part;
+      added += part;
+    }
+    if (time > k && added < 1e-9) break;
+  }
+  return inclusion;
+}
+
+std::vector<double> capped_inclusions(std::span<const double> shares, int k) {
+  const std::size_t experts = shares.size();
+  std::vector<double> inclusion(experts, most_inclusion);
+  std::vector<bool> capped(experts, false);
+  double left = k;
+  bool again = true;
+  while (again) {
+    again = false;
+    double whole = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      if (!capped[expert]) whole += shares[expert];
+    }
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      if (capped[expert]) continue;
+      inclusion[expert] = left * shares[expert] / whole;
+      if (inclusion[expert] <= most_inclusion) continue;
+      inclusion[expert] = most_inclusion;
+      capped[expert] = true;
+      again = true;
+    }
+    left = k;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      if (capped[expert]) left -= most_inclusion;
+    }
+  }
+  return inclusion;
+}
+
+// A fixed point: weights move by what is missing, as if each expert's rivals arrived at a fixed
+// rate; with two experts or more beside the k this contracts quickly.
+std::vector<double> race_log_weights(std::span<const double> shares, int k) {
+  std::vector<double> weights;
+  if (k == static_cast<int>(shares.size())) return std::vector<double>(shares.size(), 0.0);
+  const std::vector<double> wanted = capped_inclusions(shares, k);
+  for (const double inclusion : wanted) {
+    weights.push_back(k == 1 ? std::log(inclusion) : log_rate(inclusion));
+  }
+  for (int round = 0; k > 1 && round < 40; ++round) {
+    const std::vector<double> reached = race_inclusions(weights, k);
+    double off = 0;
+    for (std::size_t expert = 0; expert < weights.size(); ++expert) {
+      const double now = std::clamp(reached[expert], 1e-12, 1 - 1e-9);
+      weights[expert] += race_shift(now, wanted[expert], k);
+      off = std::max(off, std::abs(now - wanted[expert]));
+    }
+    if (off < 2e-5) break;
+  }
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  for (double& weight : weights) weight -= largest;
+  return weights;
+}
+
+double race_shift(double from, double to, int k) {
+  return k == 1 ? std::log(to / from) : log_rate(to) - log_rate(from);
+}
+
+}  // namespace moesim::routing

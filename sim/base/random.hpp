@@ -15,6 +15,7 @@ enum class Purpose : std::uint32_t {
   test_data = 6,
   measurement = 7,
   jitter = 8,
+  score_model = 20,
 };
 
 // The address of a random stream. Streams are counter-based (Philox 4x32-10, Salmon et al. 2011):

@@ -49,8 +49,9 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
 void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
                         std::span<LayerRouting> results) {
   const RoutingJob& first = jobs.front();
-  const LogitSource logits(first.scores, {first.experts, first.expert_parallel}, first.seed,
-                           static_cast<std::uint32_t>(replica), static_cast<std::uint32_t>(layer));
+  const LogitSource logits(first.scores, {first.experts, first.expert_parallel, first.gpus},
+                           first.seed, static_cast<std::uint32_t>(replica),
+                           static_cast<std::uint32_t>(layer));
   const auto ranks = static_cast<std::size_t>(first.expert_parallel);
   const auto experts = static_cast<std::size_t>(first.experts);
   sums_.assign(jobs.size(), LossSums{});

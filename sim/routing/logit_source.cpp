@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/score_model.hpp"
 
 namespace moesim::routing {
 
@@ -124,6 +126,9 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
     case ScoreSource::Kind::counts:
       offsets = count_offsets(source, experts, layer);
       break;
+    case ScoreSource::Kind::scores:
+      offsets = model_offsets(*source.model, shape, seed, replica, layer);
+      break;
     default:
       offsets = scenario_offsets(source, shape, bias_key);
   }
@@ -134,13 +139,33 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
   offsets_.assign(offsets.begin(), offsets.end());
 }
 
+std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const LogitShape& shape,
+                                               std::uint64_t seed, std::uint32_t replica,
+                                               std::uint32_t layer) {
+  const ScoreDraw draw(model, shape.experts, seed, replica, layer);
+  if (model.differs_between_ranks()) {
+    for (int gpu = 0; gpu < shape.gpus; ++gpu) {
+      const std::vector<float> own = draw.rank_log_weights(static_cast<std::uint32_t>(gpu));
+      rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
+    }
+  }
+  return draw.log_weights();
+}
+
+std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
+  if (rank_offsets_.empty()) return offsets_;
+  const std::size_t experts = offsets_.size();
+  assert((rank + 1) * experts <= rank_offsets_.size());
+  return std::span(rank_offsets_).subspan(rank * experts, experts);
+}
+
 void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
                             const TileKernels& kernels, float* tile) const {
   StreamKey key = key_;
   key.rank = rank;
   const NoiseKey noise{philox_words(key), first_token};
   const int experts = static_cast<int>(offsets_.size());
-  (normal_ ? kernels.gaussian : kernels.gumbel)(noise, experts, offsets_.data(), tile);
+  (normal_ ? kernels.gaussian : kernels.gumbel)(noise, experts, offsets_of(rank).data(), tile);
 }
 
 std::vector<float> LogitSource::rank_logits(std::uint32_t rank, std::int64_t tokens,

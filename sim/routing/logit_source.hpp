@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/routing/score_source.hpp"
@@ -12,6 +13,7 @@ namespace moesim::routing {
 struct LogitShape {
   int experts = 0;
   int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
+  int gpus = 1;             // ranks are numbered over all of them
 };
 
 // Draws the logits of one layer of one replica. Every (rank, token) has random numbers of its own,
@@ -36,13 +38,20 @@ class LogitSource {
                                  const TileKernels& kernels) const;
 
   // What noise is added to: the bias per expert, or the log-popularity. Of this layer and replica,
-  // the same on all ranks.
+  // the same on all ranks unless differs_between_ranks().
   const std::vector<float>& offsets() const { return offsets_; }
+  // Whether each GPU has offsets of its own around these: a fitted model may.
+  bool differs_between_ranks() const { return !rank_offsets_.empty(); }
+  std::span<const float> offsets_of(std::uint32_t rank) const;
 
  private:
+  std::vector<double> model_offsets(const ScoreModel& model, const LogitShape& shape,
+                                    std::uint64_t seed, std::uint32_t replica, std::uint32_t layer);
+
   bool normal_ = true;
   StreamKey key_;
   std::vector<float> offsets_;
+  std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all
 };
 
 }  // namespace moesim::routing

@@ -10,6 +10,7 @@
 #include "sim/routing/choice_table.hpp"
 #include "sim/routing/layer_router.hpp"
 #include "sim/routing/mean_loss.hpp"
+#include "sim/routing/score_model.hpp"
 
 namespace moesim::routing {
 
@@ -18,6 +19,7 @@ namespace {
 // Two files of one name may differ (one was edited between two loads): their contents count.
 std::uint64_t digest(const ScoreSource& source) {
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  if (source.model != nullptr) return source.model->digest();
   if (source.popularity == nullptr) return hash;
   for (const std::vector<double>& layer : *source.popularity) {
     for (const double share : layer) {

@@ -10,6 +10,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/routing/score_model.hpp"
 
 namespace moesim::routing {
 
@@ -46,6 +47,7 @@ constexpr Spelling spellings[] = {
     {Kind::burst, "burst", "X:SHARE", "in a share of the replicas", 1, true, usual_heat},
     {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
     {Kind::empty_rank, "empty-rank", "", "one GPU of a group holds none"},
+    {Kind::scores, "scores", "FILE", "a model fitted to a trace"},
 };
 
 const Spelling& spelling_of(Kind kind) {
@@ -148,7 +150,8 @@ std::string score_source_help() {
 std::string ScoreSource::name() const {
   const Spelling& spelling = spelling_of(kind);
   if (spelling.value.empty()) return std::string(spelling.name);
-  if (kind == Kind::counts) return fmt::format("{}:{}", spelling.name, file);
+  if (kind == Kind::counts || kind == Kind::scores)
+    return fmt::format("{}:{}", spelling.name, file);
   if (kind == Kind::burst) return fmt::format("{}:{}:{}", spelling.name, parameter, share);
   return fmt::format("{}:{}", spelling.name, parameter);
 }
@@ -190,6 +193,11 @@ ScoreSource parse_score_source(std::string_view text, const std::string& what) {
     source.file = std::string(value);
     source.popularity =
         std::make_shared<const std::vector<std::vector<double>>>(load_counts(source.file));
+    return source;
+  }
+  if (source.kind == Kind::scores) {
+    source.file = std::string(value);
+    source.model = ScoreModel::load(source.file);
     return source;
   }
   if (const std::size_t second = value.find(':');

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/routing/score_model.hpp"
+
+namespace moesim::routing {
+
+// How often each expert was chosen, before drops.
+struct CountTable {
+  int steps = 1, ranks = 1, layers = 1, experts = 1;
+  int top_k = 1;
+  std::int64_t tokens = 1;           // per step, rank and layer
+  std::vector<std::int64_t> counts;  // [step, rank, layer, expert]
+
+  std::int64_t at(int step, int rank, int layer, int expert) const {
+    const auto row = (static_cast<std::size_t>(step) * static_cast<std::size_t>(ranks) +
+                      static_cast<std::size_t>(rank)) *
+                         static_cast<std::size_t>(layers) +
+                     static_cast<std::size_t>(layer);
+    return counts[row * static_cast<std::size_t>(experts) + static_cast<std::size_t>(expert)];
+  }
+};
+
+// Fits a score model by moments. A count is Binomial(S, pi) given the inclusion probability pi of
+// its step and rank, so n (n - 1) / (S (S - 1)) has the mean pi^2, and products of different counts
+// that of their product: counting noise drops out, however small the counts. With log-normal terms
+// the logarithm of such a moment over that of another pair of steps and ranks is a sum of
+// variances. Experts weigh as their popularity. That shares sum to 1 takes the share sum p^2 of
+// every variance away, which is given back (first order in the variances).
+//   drift, autocorrelation   least squares of a + v phi^h to the moments of h steps apart,
+//                            h = 1 .. min(steps / 2, 20), phi from 0.3 (what forgets faster is
+//                            part of `step`) to exp(-1 / steps) (what takes longer than the trace
+//                            cannot be told from lasting popularity); 4 steps at least
+//   step                     what same-step moments of two ranks have beyond a + v
+//   rank                     what moments of one rank, steps apart, have beyond those of two
+//   rank_step                what a count alone has beyond its fellows of the step
+// One rank: `step` is part of rank_step. One step: rank_step is part of rank. Standard errors by a
+// jackknife over groups of experts. Popularity is the mean share, shrunk in log scale so that sum
+// p^2 is free of what noise, drift and ranks add to it; an expert never chosen counts half a route.
+// Throws UsageError for a table whose sizes or sums do not agree.
+ScoreModel fit_score_model(const CountTable& table, const std::string& source);
+
+}  // namespace moesim::routing

@@ -77,6 +77,7 @@ void check_ragged(const RoutingJob& job) {
         "each is alone: raise --expert-parallel",
         job.scores.name()));
   }
+  if (!job.router.counts_known()) return;
   // Under `group` scope one all-reduce tells every rank the largest block.
   if (job.router.capacity_scope == CapacityScope::group) return;
   for (int rank = 1; rank < ranks; ++rank) {
@@ -84,8 +85,8 @@ void check_ragged(const RoutingJob& job) {
     throw UsageError(fmt::format(
         "--routing {}: rank 0 has {} tokens and rank {} has {}: the blocks of a padded exchange "
         "would differ in size, and each rank would wait for rows that the other never sends (it "
-        "hangs): choose a router without capacity, or --capacity-scope group, whose ranks agree on "
-        "the largest block first",
+        "hangs): choose --router dropless, or --capacity-scope group, whose ranks agree on the "
+        "largest block first",
         job.scores.name(), job.tokens_of(0), rank, job.tokens_of(rank)));
   }
 }

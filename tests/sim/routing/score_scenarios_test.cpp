@@ -233,6 +233,12 @@ TEST_CASE("a padded exchange over ragged sources is refused, and so is a group o
                                     ContainsSubstring("hangs"));
   job.scores = source_of("ragged-source:1");  // ragged in name only
   CHECK_NOTHROW(check(job));
+  job.scores = source_of("ragged-source:2");
+  job.router = parse_router("dropless", 2);
+  const ReplicaRouting routed = simulate_routing(job, 0);
+  CHECK(routed.loss.failed == 0);
+  const auto& rows = routed.layers[0].kept_rows;  // rank 7 holds 701 - 351 (350.5, rounded)
+  CHECK(std::accumulate(rows.begin() + 7 * experts, rows.begin() + 8 * experts, 0) == 2 * 350);
   RoutingJob alone = job_of("empty-rank");
   alone.expert_parallel = 1;
   CHECK_THROWS_WITH(check(alone), ContainsSubstring("--expert-parallel"));

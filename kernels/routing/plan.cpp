@@ -14,6 +14,7 @@ namespace {
 
 using ::moesim::routing::IrDuplicates;
 using ::moesim::routing::Priority;
+using ::moesim::routing::RouterKind;
 using ::moesim::routing::Weights;
 
 // What a block may have on the smallest of the targets (sm_80: 163 KiB less what the system
@@ -30,6 +31,13 @@ void RouterProblem::check() const {
   if (config.kind != ::moesim::routing::RouterKind::top_k) {
     throw UsageError(fmt::format(
         "--router {} has no kernels: they route top1, top2, ... with +fr and +ir", config.name()));
+  }
+  if (config.kind != RouterKind::top_k) {
+    throw UsageError(
+        fmt::format("there are no kernels for {}: choose --router top1, top2, ...", config.name()));
+  }
+  if (config.priority == Priority::own_weight) {
+    throw UsageError("there are no kernels for --priority own-weight: choose own-score");
   }
   if (config.top_k < 1 || choices() > most_choices) {
     throw UsageError(

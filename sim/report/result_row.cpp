@@ -89,7 +89,8 @@ std::vector<Column> late_columns() {
   return {
       {"min_capacity", number}, {"ir_duplicates", text},    {"global_batch", number},
       {"overlap", text},        {"slow_gpu", text},         {"slow_link", text},
-      {"jitter", number},       {"overlap_slowdown", text},
+      {"jitter", number},       {"overlap_slowdown", text}, {"router_dialect", text},
+      {"padding", text},
   };
 }
 
@@ -126,6 +127,8 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
     cells["capacity_convention"] = routing::name_of(router.capacity_convention);
     cells["capacity_scope"] = routing::name_of(router.capacity_scope);
     cells["min_capacity"] = fmt::format("{}", router.min_capacity);
+    cells["router_dialect"] = routing::name_of(router.dialect);
+    if (router.has_capacity()) cells["padding"] = routing::name_of_padding(router.pad_to_capacity);
     cells["priority"] = routing::name_of(router.priority);
   }
   cells["weights"] = routing::name_of(router.weights);

@@ -130,10 +130,10 @@ KeptTokens Decision::kept_tokens(const DecisionInput& input, int rank) const {
 void Decision::find_queues(const DecisionInput& input) {
   const RouterConfig& config = input.config;
   const CapacityScope scope = config.capacity_scope;
-  const bool own = config.priority == Priority::own_score;
+  const bool own = config.has_one_queue();
   queues_.clear();
   for (int choice = 0; choice < config.top_k; ++choice) {
-    queues_.push_back(own ? &input.orders.by_own_score(scope, config.top_k, choice)
+    queues_.push_back(own ? &input.orders.by_own_key(scope, config.priority, config.top_k, choice)
                           : &input.orders.by_priority(scope, config.priority, choice));
   }
   if (!config.fill_in) return;
@@ -159,8 +159,9 @@ void Decision::set_limits(const DecisionInput& input) {
   }
 }
 
-// Choices come one after another and find what those before them left. Under own_score all primary
-// choices stand in one queue: they have one limit and are taken off together, after the last.
+// Choices come one after another and find what those before them left. Under own_score and
+// own_weight all primary choices stand in one queue: they have one limit and are taken off
+// together, after the last.
 void Decision::settle_expert(const RouterConfig& config, std::size_t domain, std::size_t expert,
                              std::int64_t slots) {
   const auto top_k = static_cast<std::size_t>(config.top_k);
@@ -168,7 +169,7 @@ void Decision::settle_expert(const RouterConfig& config, std::size_t domain, std
   for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
     const bool fill = choice == top_k;
     limits_[(choice * domains_ + domain) * experts_ + expert] = static_cast<std::int32_t>(left);
-    if (config.priority == Priority::own_score && choice + 1 < top_k) continue;
+    if (config.has_one_queue() && choice + 1 < top_k) continue;
     const std::int64_t waiting = queues_[choice]->length[domain * experts_ + expert];
     const std::int64_t kept = std::min(left, waiting);
     left -= kept;
@@ -240,7 +241,7 @@ void Decision::count_rows(const DecisionInput& input) {
   const ChoiceTable& table = input.table;
   kept_rows_.assign(static_cast<std::size_t>(table.ranks()) * experts_, 0);
   const bool by_source = input.config.capacity_scope == CapacityScope::source;
-  const bool own = input.config.priority == Priority::own_score;
+  const bool own = input.config.has_one_queue();
   for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
     if (by_source) {  // queue lengths and limits say it all
       if (own && choice + 1 < static_cast<std::size_t>(input.config.top_k)) continue;
@@ -265,10 +266,10 @@ void Decision::count_rows(const DecisionInput& input) {
                             : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
 }
 
-// Under own_score every choice's queue counts the routes of all primary choices.
+// In one queue every choice's queue counts the routes of all primary choices.
 void Decision::count_demand(const DecisionInput& input) {
   demand_.assign(experts_, 0);
-  const bool own = input.config.priority == Priority::own_score;
+  const bool own = input.config.has_one_queue();
   const int first = own ? input.config.top_k - 1 : 0;
   for (int choice = first; choice < input.config.top_k; ++choice) {
     const std::vector<std::int32_t>& length = queues_[static_cast<std::size_t>(choice)]->length;

@@ -245,18 +245,20 @@ const Queue& RouteOrders::by_nominee(CapacityScope scope, int choice) {
   return cached.queue;
 }
 
-const Queue& RouteOrders::by_own_score(CapacityScope scope, int top_k, int choice) {
-  Cached& cached = slot({scope, Kind::own, top_k, choice});
-  if (!cached.valid) make_own(scope, top_k);
+const Queue& RouteOrders::by_own_key(CapacityScope scope, Priority priority, int top_k,
+                                     int choice) {
+  const Kind kind = priority == Priority::own_weight ? Kind::own_weight : Kind::own_score;
+  Cached& cached = slot({scope, kind, top_k, choice});
+  if (!cached.valid) make_own(scope, kind, top_k);
   return cached.queue;
 }
 
-void RouteOrders::make_own(CapacityScope scope, int top_k) {
+void RouteOrders::make_own(CapacityScope scope, Kind kind, int top_k) {
   const auto experts = static_cast<std::size_t>(table_->experts());
   const auto width = static_cast<std::size_t>(top_k);
   std::vector<Queue*> queues;
   for (int choice = 0; choice < top_k; ++choice) {
-    Cached& cached = slot({scope, Kind::own, top_k, choice});
+    Cached& cached = slot({scope, kind, top_k, choice});
     cached.valid = true;
     cached.queue.place.resize(static_cast<std::size_t>(table_->tokens()));
     queues.push_back(&cached.queue);
@@ -269,9 +271,13 @@ void RouteOrders::make_own(CapacityScope scope, int top_k) {
     keys_.resize(count * width);
     order_.resize(count * width);
     for (std::size_t token = 0; token < count; ++token) {
+      float whole = 0;
       for (std::size_t choice = 0; choice < width; ++choice) {
-        keys_[token * width + choice] =
-            bits_of(table_->probability(static_cast<int>(choice))[begin + token]);
+        whole += table_->probability(static_cast<int>(choice))[begin + token];
+      }
+      for (std::size_t choice = 0; choice < width; ++choice) {
+        const float own = table_->probability(static_cast<int>(choice))[begin + token];
+        keys_[token * width + choice] = bits_of(kind == Kind::own_weight ? own / whole : own);
       }
     }
     sort_descending(keys_.data(), count * width, 0, bits_of_one, order_.data(), scratch_);

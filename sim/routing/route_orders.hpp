@@ -46,13 +46,14 @@ class RouteOrders {
   const Queue& by_priority(CapacityScope scope, Priority priority, int choice);
   // The nominees of choice `choice`, best probability for that expert first.
   const Queue& by_nominee(CapacityScope scope, int choice);
-  // Choice `choice` in one queue per expert over choices [0, top_k), best probability first;
-  // `length` counts the routes of all these choices.
-  const Queue& by_own_score(CapacityScope scope, int top_k, int choice);
+  // Choice `choice` in one queue per expert over choices [0, top_k), best probability first
+  // (Priority::own_score) or best share of the choices' probability (own_weight); `length` counts
+  // the routes of all these choices.
+  const Queue& by_own_key(CapacityScope scope, Priority priority, int top_k, int choice);
 
  private:
-  enum class Kind { token_max, position, random, nominee, own };
-  using Key = std::tuple<CapacityScope, Kind, int, int>;  // top_k (own only), choice
+  enum class Kind { token_max, position, random, nominee, own_score, own_weight };
+  using Key = std::tuple<CapacityScope, Kind, int, int>;  // top_k (own_* only), choice
   struct Cached {
     Queue queue;
     bool valid = false;
@@ -69,7 +70,7 @@ class RouteOrders {
   void enqueue(CapacityScope scope, const std::uint32_t* order, int choice, Queue& queue);
   void enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice, Queue& first,
                    Queue& second);
-  void make_own(CapacityScope scope, int top_k);
+  void make_own(CapacityScope scope, Kind kind, int top_k);
 
   const ChoiceTable* table_ = nullptr;
   std::vector<StreamKey> rank_keys_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/dialect.hpp"
 
 namespace moesim::routing {
 
@@ -15,8 +16,9 @@ namespace {
 template <typename Value, std::size_t count>
 using Names = std::array<std::pair<const char*, Value>, count>;
 
-constexpr Names<Priority, 4> priorities = {{{"token-max", Priority::token_max},
+constexpr Names<Priority, 5> priorities = {{{"token-max", Priority::token_max},
                                             {"own-score", Priority::own_score},
+                                            {"own-weight", Priority::own_weight},
                                             {"position", Priority::position},
                                             {"random", Priority::random}}};
 constexpr Names<Weights, 3> weights = {
@@ -30,6 +32,12 @@ constexpr Names<IrDuplicates, 2> ir_duplicates = {
     {{"allow", IrDuplicates::allow}, {"exclude", IrDuplicates::exclude}}};
 constexpr Names<CapacityConvention, 2> conventions = {
     {{"paper", CapacityConvention::paper}, {"library", CapacityConvention::library}}};
+constexpr Names<Dialect, 5> dialects = {{{"paper", Dialect::paper},
+                                         {"deepspeed", Dialect::deepspeed},
+                                         {"megatron", Dialect::megatron},
+                                         {"tutel", Dialect::tutel},
+                                         {"switch", Dialect::switch_transformer}}};
+constexpr Names<bool, 2> paddings = {{{"capacity", true}, {"none", false}}};
 constexpr Names<CapacityScope, 2> scopes = {
     {{"source", CapacityScope::source}, {"group", CapacityScope::group}}};
 
@@ -75,6 +83,9 @@ bool RouterConfig::has_gate() const {
 std::int64_t RouterConfig::capacity(std::int64_t tokens, std::int64_t experts) const {
   if (kind == RouterKind::base && !greedy) return tokens / experts;
   if (!has_capacity()) return 0;
+  if (dialect != Dialect::paper) {
+    return std::max(dialect_capacity(*this, tokens, experts), min_capacity);
+  }
   const bool library = capacity_convention == CapacityConvention::library;
   const std::int64_t slots =
       capacity_factor.ceil_of_product(library ? tokens * top_k : tokens, experts);
@@ -87,6 +98,7 @@ std::string name_of(FillOrder value) { return find_name(fill_orders, value); }
 std::string name_of(IrCompute value) { return find_name(ir_computes, value); }
 std::string name_of(IrDuplicates value) { return find_name(ir_duplicates, value); }
 std::string name_of(CapacityConvention value) { return find_name(conventions, value); }
+std::string name_of(Dialect value) { return find_name(dialects, value); }
 std::string name_of(CapacityScope value) { return find_name(scopes, value); }
 
 Priority parse_priority(std::string_view text, const std::string& what) {
@@ -109,6 +121,14 @@ CapacityConvention parse_capacity_convention(std::string_view text, const std::s
 }
 CapacityScope parse_capacity_scope(std::string_view text, const std::string& what) {
   return find_value(scopes, text, what);
+}
+
+Dialect parse_dialect(std::string_view text, const std::string& what) {
+  return find_value(dialects, text, what);
+}
+std::string name_of_padding(bool to_capacity) { return find_name(paddings, to_capacity); }
+bool parse_padding(std::string_view text, const std::string& what) {
+  return find_value(paddings, text, what);
 }
 
 }  // namespace moesim::routing

@@ -23,14 +23,17 @@ enum class RouterKind {
   group_limited,
   bias_balanced
 };
-enum class Rectification { none, gpu, node };                    // none, +ir, +ir@node
-enum class Priority { token_max, own_score, position, random };  // which routes overflow keeps
+enum class Rectification { none, gpu, node };  // none, +ir, +ir@node
+// Which routes overflow keeps. own_weight: as own_score, by g over the sum of the k choices' g.
+enum class Priority { token_max, own_score, own_weight, position, random };
 enum class Weights { kept, before_drop, raw };
 enum class FillOrder { nominee_score, priority };
 enum class IrCompute { separate, grouped, overlap };
 enum class IrDuplicates { allow, exclude };
 enum class CapacityConvention { paper, library };  // C = ceil(CF S / E), or times k
 enum class CapacityScope { source, group };        // per source GPU, or EP group
+// Whose rules a router follows (dialect.hpp); by itself it decides how C is rounded.
+enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
 
 // What a router does with its tokens. S tokens of a GPU, E experts over the P GPUs of a group, C
 // slots per expert and source GPU; g = softmax of a token's logits. Rules:
@@ -72,6 +75,7 @@ struct RouterConfig {
   FillOrder fill_order = FillOrder::nominee_score;
   IrCompute ir_compute = IrCompute::separate;
   IrDuplicates ir_duplicates = IrDuplicates::allow;
+  Dialect dialect = Dialect::paper;
 
   // Of one kind each, as in its name.
   bool greedy = false;                    // base: as in inference
@@ -98,15 +102,26 @@ struct RouterConfig {
   bool moves_tokens() const { return !is_dense() && kind != RouterKind::soft; }
   // A gate scores tokens: false for those that need none (random, hash).
   bool has_gate() const;
+  // A token goes to the k experts that it scores best, maybe among fewer than all.
+  bool chooses_top_k() const {
+    return kind == RouterKind::top_k || kind == RouterKind::dropless ||
+           kind == RouterKind::gating_dropout || kind == RouterKind::group_limited ||
+           kind == RouterKind::bias_balanced;
+  }
   // FR and IR mean something: routes may fail, and tokens choose.
   bool can_rectify() const {
     return kind == RouterKind::top_k || kind == RouterKind::gating_dropout;
   }
 
+  // All primary choices of an expert stand in one queue, whatever their order.
+  bool has_one_queue() const {
+    return priority == Priority::own_score || priority == Priority::own_weight;
+  }
+
   // Slots per expert and source GPU: ceil(CF * tokens / experts) in exact arithmetic (times k
-  // under the library convention), at least min_capacity. Tokens of one source GPU, also under
-  // `group` scope, where an expert has this many slots times the ranks of the group. base:
-  // tokens / experts. 0 for a router without capacity.
+  // under the library convention), or as the dialect's library computes it, at least min_capacity.
+  // Tokens of one source GPU, also under `group` scope, where an expert has this many slots times
+  // the ranks of the group. base: tokens / experts. 0 for a router without capacity.
   std::int64_t capacity(std::int64_t tokens, std::int64_t experts) const;
   // "dense", "top2+fr+ir", "gating-dropout:0.3+ir": fill-in before rectification, whatever order
   // was typed. With top_k it says all that parse_router() sets.
@@ -135,6 +150,7 @@ std::string name_of(IrCompute value);
 std::string name_of(IrDuplicates value);
 std::string name_of(CapacityConvention value);
 std::string name_of(CapacityScope value);
+std::string name_of(Dialect value);
 Priority parse_priority(std::string_view text, const std::string& what);
 Weights parse_weights(std::string_view text, const std::string& what);
 FillOrder parse_fill_order(std::string_view text, const std::string& what);
@@ -142,5 +158,9 @@ IrCompute parse_ir_compute(std::string_view text, const std::string& what);
 IrDuplicates parse_ir_duplicates(std::string_view text, const std::string& what);
 CapacityConvention parse_capacity_convention(std::string_view text, const std::string& what);
 CapacityScope parse_capacity_scope(std::string_view text, const std::string& what);
+Dialect parse_dialect(std::string_view text, const std::string& what);
+// RouterConfig::pad_to_capacity: "capacity" or "none".
+std::string name_of_padding(bool to_capacity);
+bool parse_padding(std::string_view text, const std::string& what);
 
 }  // namespace moesim::routing

@@ -100,9 +100,10 @@ std::string RoutingJob::logits_key() const {
 
 std::string RoutingJob::key() const {
   return fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(), router.capacity_factor.text(),
-      name_of(router.capacity_convention), name_of(router.capacity_scope), router.min_capacity,
-      name_of(router.priority), router.fill_in ? name_of(router.fill_order) : "",
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(), name_of(router.dialect),
+      router.capacity_factor.text(), name_of(router.capacity_convention),
+      name_of(router.capacity_scope), router.min_capacity, name_of(router.priority),
+      router.fill_in ? name_of(router.fill_order) : "",
       router.rectification == Rectification::none ? "" : name_of(router.ir_duplicates));
 }
 

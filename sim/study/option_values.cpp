@@ -72,8 +72,14 @@ std::vector<OptionSpec> all_options() {
       {"capacity-scope", text, "NAME", "source",
        "source (per GPU) or group (expert-parallel group)"},
       {"min-capacity", whole, "C", "0", "least slots per expert"},
+      {"router-dialect", text, "NAME", "paper",
+       "defaults of the capacity options, of priority, weights and padding as in paper, deepspeed, "
+       "megatron, tutel or switch"},
+      {"padding", text, "NAME", "capacity",
+       "exchange all C rows (capacity) or only those kept (none)"},
       {"priority", text, "NAME", "token-max",
-       "which routes a full expert keeps: token-max, own-score, position, random"},
+       "which routes a full expert keeps: token-max, own-score, own-weight, position, "
+       "random"},
       {"weights", text, "NAME", "kept", "kept, before-drop or raw"},
       {"fill-order", text, "NAME", "nominee-score", "of +fr: nominee-score or priority"},
       {"ir-compute", text, "NAME", "separate", "of +ir: separate, grouped or overlap"},
@@ -256,6 +262,8 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "capacity-factor") parse_capacity_factor(text);
   if (option == "capacity-convention") routing::parse_capacity_convention(text, flag);
   if (option == "capacity-scope") routing::parse_capacity_scope(text, flag);
+  if (option == "router-dialect") routing::parse_dialect(text, flag);
+  if (option == "padding") routing::parse_padding(text, flag);
   if (option == "priority") routing::parse_priority(text, flag);
   if (option == "weights") routing::parse_weights(text, flag);
   if (option == "fill-order") routing::parse_fill_order(text, flag);

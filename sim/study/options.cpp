@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/dialect.hpp"
 #include "sim/study/option_values.hpp"
 
 namespace moesim::study {
@@ -83,8 +84,16 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
         "--router topk --top-k {}",
         top_k, name, router.top_k, top_k));
   }
+  routing::apply_dialect(
+      routing::parse_dialect(typed.text_or("router-dialect", "paper"), "--router-dialect"), router);
+  if (router.dialect != routing::Dialect::paper && !router.chooses_top_k()) {
+    throw UsageError(fmt::format(
+        "--router-dialect: {} has no {}: dialects are of routers that choose the k best experts",
+        routing::name_of(router.dialect), router.name()));
+  }
   router.capacity_convention = routing::parse_capacity_convention(
-      typed.text_or("capacity-convention", "paper"), "--capacity-convention");
+      typed.text_or("capacity-convention", routing::name_of(router.capacity_convention)),
+      "--capacity-convention");
   // The balanced load either way: C = k S / E.
   router.capacity_factor =
       Decimal(router.capacity_convention == routing::CapacityConvention::paper ? router.top_k : 1);
@@ -94,8 +103,12 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
   }
   router.capacity_scope =
       routing::parse_capacity_scope(typed.text_or("capacity-scope", "source"), "--capacity-scope");
-  router.min_capacity = typed.whole_or("min-capacity", 0);
-  router.priority = routing::parse_priority(typed.text_or("priority", "token-max"), "--priority");
+  router.min_capacity = typed.whole_or("min-capacity", router.min_capacity);
+  if (const std::string* text = typed.find("padding"); text != nullptr) {
+    router.pad_to_capacity = routing::parse_padding(*text, "--padding");
+  }
+  router.priority = routing::parse_priority(
+      typed.text_or("priority", routing::name_of(router.priority)), "--priority");
   router.weights = routing::parse_weights(
       typed.text_or("weights", routing::name_of(router.weights)), "--weights");
   router.fill_order =
@@ -104,6 +117,7 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
       routing::parse_ir_compute(typed.text_or("ir-compute", "separate"), "--ir-compute");
   router.ir_duplicates =
       routing::parse_ir_duplicates(typed.text_or("ir-duplicates", "allow"), "--ir-duplicates");
+  router.capacity(0, 1);  // a dialect with the other convention is refused here
   return router;
 }
 

@@ -265,7 +265,8 @@ def test_route_prints_what_applies():
     assert result["tokens_per_gpu"] == 1000 and result["capacity"] == 125
     assert result["unrouted"] == 0 and 0 < result["failed"] < 1
     assert result["failed_attempted"] >= 0.5  # by construction at CF = k
-    assert set(result) - {"detail"} <= set(COLUMNS) | {"min_capacity", "ir_duplicates"}
+    assert set(result) - {"detail"} <= set(COLUMNS) | {"min_capacity", "ir_duplicates", "router_dialect",
+                                                     "padding"}
     for name in ("step_ms", "mode", "dispatch", "memory_gib"):
         assert name not in result
     assert len(result["detail"]["layer_failed"]) == 16

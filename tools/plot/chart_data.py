@@ -42,7 +42,7 @@ OPTIONS = ("model", "profile", "cluster", "priority", "weights", "fill_order", "
            "capacity_convention", "capacity_scope", "sequence_length", "micro_batch",
            "tokens_per_gpu", "checkpointing", "zero", "network", "replicas", "seed",
            "min_capacity", "ir_duplicates", "global_batch", "overlap", "slow_gpu", "slow_link",
-           "jitter", "overlap_slowdown")
+           "jitter", "overlap_slowdown", "router_dialect", "padding")
 NEEDED = ("status", "router", "capacity_factor", "step_ms", "step_ms_p05", "step_ms_p95",
           "tokens_per_s_per_gpu", "failed", "residual_loss")
 

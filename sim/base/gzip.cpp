@@ -49,6 +49,8 @@ std::string unpack(const std::string& path) {
 
 }  // namespace
 
+std::string read_gzip(const std::string& path) { return unpack(path); }
+
 std::string read_plain_or_packed(const std::string& path) {
   if (std::filesystem::exists(path)) return read_file(path);
   const std::string packed = path + ".gz";

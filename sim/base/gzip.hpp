@@ -9,4 +9,7 @@ namespace moesim {
 // without zlib, for any packed one.
 std::string read_plain_or_packed(const std::string& path);
 
+// The unpacked text of a gzip file (a plain one is taken as it is). Throws as above.
+std::string read_gzip(const std::string& path);
+
 }  // namespace moesim

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -119,6 +120,33 @@ std::vector<Value> values_of(const NpyArray& array, std::string_view wanted,
   return values;
 }
 
+template <typename Stored>
+std::vector<std::int64_t> widened(const NpyArray& array) {
+  std::vector<std::int64_t> values(array.bytes.size() / sizeof(Stored));
+  for (std::size_t at = 0; at < values.size(); ++at) {
+    Stored value;
+    std::memcpy(&value, array.bytes.data() + at * sizeof value, sizeof value);
+    if (!std::in_range<std::int64_t>(value)) {
+      refuse(array.name, fmt::format("value {} at place {} is above 2^63 - 1", value, at));
+    }
+    values[at] = static_cast<std::int64_t>(value);
+  }
+  return values;
+}
+
+// IEEE 754 binary16: 5 bits of exponent, bias 15, 10 of fraction.
+float from_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f;
+  const int fraction = bits & 0x3ff;
+  const float sign = (bits & 0x8000) != 0 ? -1.0F : 1.0F;
+  if (exponent == 0x1f) {
+    return fraction == 0 ? sign * std::numeric_limits<float>::infinity()
+                         : std::numeric_limits<float>::quiet_NaN();
+  }
+  const int whole = exponent == 0 ? fraction : fraction + 0x400;
+  return sign * std::ldexp(static_cast<float>(whole), (exponent == 0 ? 1 : exponent) - 25);
+}
+
 // Magic, version 1.0 and the dictionary, padded so that the values start on 64 bytes.
 std::string header_of(const std::string& descr, const std::string& shape) {
   std::string dictionary =
@@ -186,6 +214,31 @@ std::vector<float> NpyArray::float32() const { return values_of<float>(*this, "<
 
 std::vector<double> NpyArray::float64() const { return values_of<double>(*this, "<f8", "float64"); }
 
+std::vector<float> NpyArray::float16_or_32() const {
+  if (dtype != "<f2") return float32();
+  std::vector<float> values(bytes.size() / 2);
+  for (std::size_t at = 0; at < values.size(); ++at) {
+    std::uint16_t half = 0;
+    std::memcpy(&half, bytes.data() + at * sizeof half, sizeof half);
+    values[at] = from_half(half);
+  }
+  return values;
+}
+
+std::vector<std::int64_t> NpyArray::integers() const {
+  const std::string_view kind = std::string_view(dtype).substr(1);
+  if (kind == "i1") return widened<std::int8_t>(*this);
+  if (kind == "i2") return widened<std::int16_t>(*this);
+  if (kind == "i4") return widened<std::int32_t>(*this);
+  if (kind == "i8") return widened<std::int64_t>(*this);
+  if (kind == "u1") return widened<std::uint8_t>(*this);
+  if (kind == "u2") return widened<std::uint16_t>(*this);
+  if (kind == "u4") return widened<std::uint32_t>(*this);
+  if (kind == "u8") return widened<std::uint64_t>(*this);
+  refuse(name,
+         fmt::format("dtype '{}' instead of whole numbers: save it with .astype('int64')", dtype));
+}
+
 std::string NpyArray::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 void write_npy_records(const std::string& path, const std::vector<NpyField>& fields,
@@ -201,16 +254,31 @@ void write_npy_records(const std::string& path, const std::vector<NpyField>& fie
   write_file_atomically(path, content);
 }
 
-void write_npy_float32(const std::string& path, const std::vector<std::int64_t>& shape,
-                       const std::vector<float>& values) {
+namespace {
+
+template <typename Value>
+void write_values(const std::string& path, const char* descr,
+                  const std::vector<std::int64_t>& shape, const std::vector<Value>& values) {
   std::string text = "(";
   for (const std::int64_t length : shape) text += fmt::format("{}, ", length);
   if (shape.size() > 1) text.resize(text.size() - 2);
   text += ")";
-  std::string content = header_of("'<f4'", text);
-  assert(byte_count(shape, sizeof(float), path) == values.size() * sizeof(float));
-  content.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  std::string content = header_of(descr, text);
+  assert(byte_count(shape, sizeof(Value), path) == values.size() * sizeof(Value));
+  content.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value));
   write_file_atomically(path, content);
+}
+
+}  // namespace
+
+void write_npy_float32(const std::string& path, const std::vector<std::int64_t>& shape,
+                       const std::vector<float>& values) {
+  write_values(path, "'<f4'", shape, values);
+}
+
+void write_npy_int64(const std::string& path, const std::vector<std::int64_t>& shape,
+                     const std::vector<std::int64_t>& values) {
+  write_values(path, "'<i8'", shape, values);
 }
 
 }  // namespace moesim

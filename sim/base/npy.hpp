@@ -29,6 +29,10 @@ struct NpyArray {
   // converted in silence.
   std::vector<float> float32() const;
   std::vector<double> float64() const;
+  // float32 as it is, float16 widened, which loses nothing.
+  std::vector<float> float16_or_32() const;
+  // Whole numbers of any width, signed or not (not bool). UsageError too for one above 2^63 - 1.
+  std::vector<std::int64_t> integers() const;
   // "[8, 128, 64]", for messages.
   std::string shape_text() const;
 };
@@ -44,8 +48,10 @@ struct NpyField {
 void write_npy_records(const std::string& path, const std::vector<NpyField>& fields,
                        std::int64_t count, std::string_view records);
 
-// An array of float32, C order; for tests and examples as much as for tools.
+// An array of float32 or int64, C order; for tests and examples as much as for tools.
 void write_npy_float32(const std::string& path, const std::vector<std::int64_t>& shape,
                        const std::vector<float>& values);
+void write_npy_int64(const std::string& path, const std::vector<std::int64_t>& shape,
+                     const std::vector<std::int64_t>& values);
 
 }  // namespace moesim

@@ -45,6 +45,23 @@ void ChoiceTable::append_logits(std::span<const float> logits, std::int64_t toke
   });
 }
 
+void ChoiceTable::append_choices(std::span<const std::uint16_t> expert,
+                                 std::span<const float> probability, int held,
+                                 std::int64_t tokens) {
+  const auto width = static_cast<std::size_t>(held);
+  const std::size_t recorded = expert.size() / width;
+  const auto begin = static_cast<std::size_t>(rank_begin_.back());
+  for (std::size_t token = 0; token < static_cast<std::size_t>(tokens); ++token) {
+    for (std::size_t choice = 0; choice < static_cast<std::size_t>(choices_); ++choice) {
+      const std::size_t from = token % recorded * width + choice;
+      const std::size_t to = choice * stride_ + begin + token;
+      expert_[to] = expert[from];
+      probability_[to] = probability.empty() ? 1.0F / static_cast<float>(held) : probability[from];
+    }
+  }
+  rank_begin_.push_back(rank_begin_.back() + tokens);
+}
+
 void ChoiceTable::append_tile(std::size_t at, std::int64_t token, int valid, int rank,
                               std::span<const LocalExperts> local, const TileKernels& kernels) {
   const ChoiceOutput out{expert_.data() + at, probability_.data() + at, stride_};

@@ -48,6 +48,12 @@ class ChoiceTable {
     for (const LocalExperts& set : local) places_.push_back(set.wanted);
   }
 
+  // `tokens` tokens of the next rank from choices made elsewhere, [recorded tokens, held], best
+  // first, of which the first choices() are taken; beyond the recorded tokens they start again.
+  // Without probabilities each of the `held` has 1 / held. The table has no local experts then.
+  void append_choices(std::span<const std::uint16_t> expert, std::span<const float> probability,
+                      int held, std::int64_t tokens);
+
   // Exchanges the choices, [choice, stride()], with the caller's vectors of an earlier call: they
   // are gone from here until reset().
   void swap_choices(std::vector<std::uint16_t>& expert, std::vector<float>& probability) {

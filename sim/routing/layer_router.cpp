@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/routing/trace_routing.hpp"
+
 namespace moesim::routing {
 
 void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource& logits,
@@ -37,6 +39,12 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
   table_.reset(first.experts, choices, sets, places, tokens);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto gpu = static_cast<std::uint32_t>(place.first_gpu + rank);
+    if (!logits.has_logits()) {
+      const LogitSource::Choices recorded = logits.choices(gpu);
+      table_.append_choices(recorded.expert, recorded.probability, recorded.held,
+                            first.tokens_per_gpu);
+      continue;
+    }
     const std::span<const LocalExperts> sets_of_rank(
         locals.data() + static_cast<std::size_t>(rank * sets), static_cast<std::size_t>(sets));
     table_.append_tiles(first.tokens_of(place.first_gpu + rank), rank, sets_of_rank, kernels_,
@@ -95,6 +103,7 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
   }
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     results[job].loss = sums_[job].loss(jobs[job].router);
+    if (has_exact_counts(jobs[job])) take_exact_counts(jobs[job], replica, layer, results[job]);
   }
 }
 

@@ -129,6 +129,13 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
     case ScoreSource::Kind::scores:
       offsets = model_offsets(*source.model, shape, seed, replica, layer);
       break;
+    case ScoreSource::Kind::trace:
+    case ScoreSource::Kind::trace_repeat:
+      trace_ = source.trace;
+      step_ = static_cast<int>(replica % static_cast<std::uint32_t>(trace_->shape().steps));
+      layer_ = static_cast<int>(layer % static_cast<std::uint32_t>(trace_->shape().layers));
+      if (trace_->kind() == Trace::Kind::counts) trace_offsets(shape.gpus);
+      break;
     default:
       offsets = scenario_offsets(source, shape, bias_key);
   }
@@ -159,8 +166,48 @@ std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
   return std::span(rank_offsets_).subspan(rank * experts, experts);
 }
 
+void LogitSource::trace_offsets(int gpus) {
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const std::span<const std::int64_t> counts =
+        trace_->counts(step_, trace_rank(static_cast<std::uint32_t>(gpu)), layer_);
+    const auto largest = static_cast<double>(*std::max_element(counts.begin(), counts.end()));
+    for (const std::int64_t count : counts) {
+      rank_offsets_.push_back(static_cast<float>(std::log(static_cast<double>(count) / largest)));
+    }
+  }
+}
+
+LogitSource::Choices LogitSource::choices(std::uint32_t rank) const {
+  const int row = trace_rank(rank);
+  return {trace_->choices(step_, row, layer_), trace_->probabilities(step_, row, layer_),
+          trace_->shape().top_k};
+}
+
+// Tokens beyond the recorded ones start again from the first.
+void LogitSource::recorded_tile(std::uint32_t rank, std::uint64_t first_token,
+                                const TileKernels& kernels, float* tile) const {
+  const std::size_t experts = offsets_.size();
+  const auto tokens = static_cast<std::size_t>(trace_->shape().tokens);
+  const std::span<const float> recorded = trace_->logits(step_, trace_rank(rank), layer_);
+  const std::size_t first = first_token % tokens;
+  if (first + tile_tokens <= tokens) {
+    kernels.transpose(recorded.data() + first * experts, experts, static_cast<int>(experts), tile);
+    return;
+  }
+  std::vector<float> rows;
+  for (std::size_t token = 0; token < tile_tokens; ++token) {
+    const auto row = recorded.subspan((first + token) % tokens * experts, experts);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  kernels.transpose(rows.data(), experts, static_cast<int>(experts), tile);
+}
+
 void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
                             const TileKernels& kernels, float* tile) const {
+  if (trace_ != nullptr && trace_->kind() == Trace::Kind::logits) {
+    recorded_tile(rank, first_token, kernels, tile);
+    return;
+  }
   StreamKey key = key_;
   key.rank = rank;
   const NoiseKey noise{philox_words(key), first_token};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,18 @@ class LogitSource {
               std::uint32_t layer)
       : LogitSource(source, LogitShape{experts}, seed, replica, layer) {}
 
+  // Whether there are logits at all: a trace of choices has none, and choices() instead.
+  bool has_logits() const { return trace_ == nullptr || trace_->kind() != Trace::Kind::choices; }
+
+  // Recorded choices of a rank's tokens: expert and probability of each, [token, held]. Empty
+  // probabilities: none were recorded.
+  struct Choices {
+    std::span<const std::uint16_t> expert;
+    std::span<const float> probability;
+    int held = 0;
+  };
+  Choices choices(std::uint32_t rank) const;
+
   // The logits of 16 tokens from `first_token` on (a multiple of 16) of a rank: [expert][16].
   void fill_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
                  float* tile) const;
@@ -38,9 +51,10 @@ class LogitSource {
                                  const TileKernels& kernels) const;
 
   // What noise is added to: the bias per expert, or the log-popularity. Of this layer and replica,
-  // the same on all ranks unless differs_between_ranks().
+  // the same on all ranks unless differs_between_ranks(). Zeros for a trace.
   const std::vector<float>& offsets() const { return offsets_; }
-  // Whether each GPU has offsets of its own around these: a fitted model may.
+  // Whether each GPU has offsets of its own around these: a fitted model may, and a
+  // trace of counts does.
   bool differs_between_ranks() const { return !rank_offsets_.empty(); }
   std::span<const float> offsets_of(std::uint32_t rank) const;
 
@@ -52,6 +66,16 @@ class LogitSource {
   StreamKey key_;
   std::vector<float> offsets_;
   std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all
+
+  // Of a trace only.
+  void trace_offsets(int gpus);
+  void recorded_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
+                     float* tile) const;
+  int trace_rank(std::uint32_t rank) const {
+    return static_cast<int>(rank % static_cast<std::uint32_t>(trace_->shape().ranks));
+  }
+  std::shared_ptr<const Trace> trace_;
+  int step_ = 0, layer_ = 0;  // of the trace
 };
 
 }  // namespace moesim::routing

@@ -11,6 +11,7 @@
 #include "sim/routing/layer_router.hpp"
 #include "sim/routing/mean_loss.hpp"
 #include "sim/routing/score_model.hpp"
+#include "sim/routing/trace_routing.hpp"
 
 namespace moesim::routing {
 
@@ -18,6 +19,7 @@ namespace {
 
 // Two files of one name may differ (one was edited between two loads): their contents count.
 std::uint64_t digest(const ScoreSource& source) {
+  if (source.trace != nullptr) return source.trace->digest();
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
   if (source.model != nullptr) return source.model->digest();
   if (source.popularity == nullptr) return hash;
@@ -129,6 +131,7 @@ void check(const RoutingJob& job) {
         job.experts));
   }
   check_ragged(job);
+  if (job.scores.trace != nullptr) check_trace(job);
 }
 
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica) {

@@ -48,6 +48,8 @@ constexpr Spelling spellings[] = {
     {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
     {Kind::empty_rank, "empty-rank", "", "one GPU of a group holds none"},
     {Kind::scores, "scores", "FILE", "a model fitted to a trace"},
+    {Kind::trace, "trace", "FILE", "recorded routing: a trace.json or its folder"},
+    {Kind::trace_repeat, "trace-repeat", "FILE", "for more tokens than recorded"},
 };
 
 const Spelling& spelling_of(Kind kind) {
@@ -150,8 +152,7 @@ std::string score_source_help() {
 std::string ScoreSource::name() const {
   const Spelling& spelling = spelling_of(kind);
   if (spelling.value.empty()) return std::string(spelling.name);
-  if (kind == Kind::counts || kind == Kind::scores)
-    return fmt::format("{}:{}", spelling.name, file);
+  if (!file.empty()) return fmt::format("{}:{}", spelling.name, file);
   if (kind == Kind::burst) return fmt::format("{}:{}:{}", spelling.name, parameter, share);
   return fmt::format("{}:{}", spelling.name, parameter);
 }
@@ -198,6 +199,11 @@ ScoreSource parse_score_source(std::string_view text, const std::string& what) {
   if (source.kind == Kind::scores) {
     source.file = std::string(value);
     source.model = ScoreModel::load(source.file);
+    return source;
+  }
+  if (source.kind == Kind::trace || source.kind == Kind::trace_repeat) {
+    source.file = std::string(value);
+    source.trace = Trace::load(source.file);
     return source;
   }
   if (const std::size_t second = value.find(':');

@@ -48,6 +48,13 @@ class TraceReader {
   }
 
  private:
+  // The axes that an array of a kind must have.
+  static std::vector<std::string> last_axes(const std::string& kind) {
+    if (kind == "logits") return {"token", "expert"};
+    if (kind == "choices") return {"token", "choice"};
+    return {"expert"};
+  }
+
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
   void read_kind(const Node& root, Trace& trace) {
@@ -63,10 +70,7 @@ class TraceReader {
       root.fail("only counts are per expert or per rank", "per");
     }
     if (root.text_or("per", "expert") == "rank") trace.per_ = Trace::Per::rank;
-    const std::vector<std::string> last =
-        kind == "logits"    ? std::vector<std::string>{"token", "expert"}
-        : kind == "choices" ? std::vector<std::string>{"token", "choice"}
-                            : std::vector<std::string>{"expert"};
+    const std::vector<std::string> last = last_axes(kind);
     std::vector<std::string> all{"step", "rank", "layer"};
     all.insert(all.end(), last.begin(), last.end());
     axes_ = root.texts("axes");
@@ -114,8 +118,8 @@ class TraceReader {
   void take_axis(const Node& root, std::size_t at, TraceShape& shape) {
     const std::int64_t length = array_.shape[at];
     const std::string& axis = axes_[at];
-    const bool free = axis == "step" || axis == "rank" || axis == "layer";
-    if (free) {
+    const bool its_own = axis == "step" || axis == "rank" || axis == "layer";
+    if (its_own) {
       constexpr std::int64_t most = 1 << 24;
       if (length < 1 || length > most) {
         throw UsageError(fmt::format("{}: shape {}: axis {} has to be from 1 to {}", array_.name,

@@ -38,7 +38,7 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
     refuse(trace, fmt::format("it has {} ranks, the job {} GPUs: choose --gpus {} or a multiple",
                               shape.ranks, job.gpus, shape.ranks));
   }
-  if (job.scores.repeat) return;
+  if (job.scores.kind == ScoreSource::Kind::trace_repeat) return;
   const bool counts = trace.kind() == Trace::Kind::counts;
   if (counts ? job.tokens_per_gpu == shape.tokens : job.tokens_per_gpu <= shape.tokens) return;
   refuse(trace, fmt::format("it holds {} {} tokens per GPU and layer, the job has {}: choose "
@@ -103,7 +103,7 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 
 bool has_exact_counts(const RoutingJob& job) {
   return job.scores.trace != nullptr && job.scores.trace->kind() == Trace::Kind::counts &&
-         !job.scores.repeat;
+         job.scores.kind == ScoreSource::Kind::trace;
 }
 
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result) {
@@ -115,6 +115,7 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
   const int domain_gpus = by_source ? 1 : job.expert_parallel;
   const auto experts = static_cast<std::size_t>(job.experts);
   CountedRoutes all;
+  std::fill(result.demand.begin(), result.demand.end(), std::int64_t{0});
   std::vector<std::int64_t> sum(experts);
   for (int gpu = 0; gpu < job.gpus; ++gpu) {
     const std::span<const std::int64_t> counts = trace.counts(step, gpu % shape.ranks, trace_layer);
@@ -125,7 +126,10 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
       });
     }
     if (gpu % domain_gpus == 0) std::fill(sum.begin(), sum.end(), std::int64_t{0});
-    for (std::size_t expert = 0; expert < experts; ++expert) sum[expert] += counts[expert];
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      sum[expert] += counts[expert];
+      result.demand[expert] += counts[expert];
+    }
     if (gpu % domain_gpus != domain_gpus - 1) continue;
     const CountedRoutes domain = count_routes(sum, result.capacity * domain_gpus);
     all.routes += domain.routes;

@@ -24,9 +24,9 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 // Whether the loads of a job are recorded counts, and not drawn: trace:FILE of counts per expert.
 bool has_exact_counts(const RoutingJob& job);
 
-// Puts the recorded counts in the place of what was drawn from their popularity: `failed`; without
-// fill-in `padded`; and under `source` scope without fill-in `kept_rows`. Masses, partial tokens
-// and IR rows stay as drawn.
+// Puts the recorded counts in the place of what was drawn from their popularity: `failed` and
+// `demand`; without fill-in `padded`; and under `source` scope without fill-in `kept_rows`. Masses,
+// partial tokens and IR rows stay as drawn.
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result);
 
 }  // namespace moesim::routing

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -104,4 +105,29 @@ TEST_CASE("a structured array is written whole or not at all") {
   CHECK((content.size() - 8) % 64 == 0);
   std::remove(path.c_str());
   CHECK_THROWS_AS(write_npy_records("no_such_folder/x.npy", {{"rank", "<i4"}}, 2, records), Error);
+}
+
+TEST_CASE("whole numbers of any width are read, others refused") {
+  const auto array = [](const std::string& dtype, const std::string& bytes, int count) {
+    return NpyArray::parse(npy(dictionary(dtype, "(" + std::to_string(count) + ",)"), bytes),
+                           "x.npy");
+  };
+  using Values = std::vector<std::int64_t>;
+  CHECK(array("|i1", "\x01\xff", 2).integers() == Values{1, -1});
+  CHECK(array("|u1", "\x01\xff", 2).integers() == Values{1, 255});
+  CHECK(array("<i2", std::string("\x01\x00\xfe\xff", 4), 2).integers() == Values{1, -2});
+  CHECK(array("<u4", std::string("\xff\xff\xff\xff", 4), 1).integers() == Values{4294967295});
+  CHECK_THROWS_WITH(array("<u8", std::string(8, '\xff'), 1).integers(),
+                    ContainsSubstring("above 2^63 - 1"));
+  CHECK_THROWS_WITH(array("<f4", std::string(4, '\0'), 1).integers(),
+                    ContainsSubstring("instead of whole numbers"));
+}
+
+TEST_CASE("float16 widens without loss") {
+  // 1, -2.5, the least subnormal 2^-24, the largest 65504, -inf (IEEE 754 binary16).
+  const std::string bytes("\x00\x3c\x00\xc1\x01\x00\xff\x7b\x00\xfc", 10);
+  const std::vector<float> values =
+      NpyArray::parse(npy(dictionary("<f2", "(5,)"), bytes), "x.npy").float16_or_32();
+  CHECK(values ==
+        std::vector<float>{1, -2.5F, 0x1p-24F, 65504, -std::numeric_limits<float>::infinity()});
 }

@@ -49,7 +49,17 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
                                    : "starts again from the first token"));
 }
 
+// The k best experts of each token, by whatever order overflow drops them.
+bool takes_best(const RouterConfig& router) {
+  return router.kind == RouterKind::top_k || router.kind == RouterKind::dropless;
+}
+
 void check_choices(const RouterConfig& router, const Trace& trace) {
+  if (!takes_best(router)) {
+    refuse(trace, fmt::format("it holds each token's choices, and --router {} makes choices of its "
+                              "own: choose top1, top2, ... or dropless, or record logits",
+                              router.name()));
+  }
   if (router.rectification != Rectification::none) {
     refuse(trace,
            "it holds each token's choices, not its scores of the experts on its own GPU, which +ir "
@@ -63,6 +73,7 @@ void check_choices(const RouterConfig& router, const Trace& trace) {
                        router.fill_in ? " or leave +fr out" : ""));
   }
   if (trace.has_probabilities()) return;
+  if (!router.has_capacity()) return;
   const bool ordered =
       router.priority == Priority::token_max || router.priority == Priority::own_score;
   if (ordered) {
@@ -103,26 +114,27 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 
 bool has_exact_counts(const RoutingJob& job) {
   return job.scores.trace != nullptr && job.scores.trace->kind() == Trace::Kind::counts &&
-         job.scores.kind == ScoreSource::Kind::trace;
+         job.scores.kind == ScoreSource::Kind::trace && takes_best(job.router);
 }
 
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result) {
   const Trace& trace = *job.scores.trace;
   const TraceShape& shape = trace.shape();
-  const int step = replica % shape.steps;
-  const int trace_layer = layer % shape.layers;
   const bool by_source = job.router.capacity_scope == CapacityScope::source;
+  const bool limited = job.router.has_capacity();
   const int domain_gpus = by_source ? 1 : job.expert_parallel;
   const auto experts = static_cast<std::size_t>(job.experts);
+  const std::int64_t slots = limited ? result.capacity : shape.tokens * shape.top_k;
   CountedRoutes all;
-  std::fill(result.demand.begin(), result.demand.end(), std::int64_t{0});
   std::vector<std::int64_t> sum(experts);
+  std::fill(result.demand.begin(), result.demand.end(), std::int64_t{0});
   for (int gpu = 0; gpu < job.gpus; ++gpu) {
-    const std::span<const std::int64_t> counts = trace.counts(step, gpu % shape.ranks, trace_layer);
-    if (by_source && !job.router.fill_in) {
+    const std::span<const std::int64_t> counts =
+        trace.counts(replica % shape.steps, gpu % shape.ranks, layer % shape.layers);
+    if ((by_source || !limited) && !job.router.fill_in) {
       const auto row = result.kept_rows.begin() + static_cast<std::ptrdiff_t>(gpu) * job.experts;
       std::transform(counts.begin(), counts.end(), row, [&](std::int64_t count) {
-        return static_cast<std::int32_t>(std::min(count, result.capacity));
+        return static_cast<std::int32_t>(std::min(count, slots));
       });
     }
     if (gpu % domain_gpus == 0) std::fill(sum.begin(), sum.end(), std::int64_t{0});
@@ -131,15 +143,17 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
       result.demand[expert] += counts[expert];
     }
     if (gpu % domain_gpus != domain_gpus - 1) continue;
-    const CountedRoutes domain = count_routes(sum, result.capacity * domain_gpus);
+    const CountedRoutes domain = count_routes(sum, slots * domain_gpus);
     all.routes += domain.routes;
     all.failed += domain.failed;
   }
   result.loss.failed = static_cast<double>(all.failed) / static_cast<double>(all.routes);
-  if (job.router.fill_in) return;
-  const double slots = static_cast<double>(result.capacity) * job.gpus * job.experts;
-  if (slots > 0) {
-    result.loss.padded = (slots - static_cast<double>(all.routes - all.failed)) / slots;
+  if (!limited) {
+    result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
+  } else if (!job.router.fill_in) {
+    const double room = static_cast<double>(slots) * job.gpus * job.experts;
+    const auto kept = static_cast<double>(all.routes - all.failed);
+    result.loss.padded = room > 0 ? (room - kept) / room : 0;
   }
 }
 

@@ -210,6 +210,8 @@ TEST_CASE("recorded choices are taken as they are") {
   CHECK_THROWS_WITH(check(job_of(from_trace, "top2+fr", 1, 4, 6, 1)),
                     ContainsSubstring("2 choices per token, top2+fr needs 3"));
   CHECK_NOTHROW(check(job_of(from_trace, "top1+fr", 1, 4, 6, 1)));
+  job.router = parse_router("dropless", 2);
+  CHECK(simulate_routing(job, 0).layers[0].kept_rows == std::vector<std::int32_t>{4, 4, 2, 2});
 }
 
 TEST_CASE("choices without probabilities weigh alike, and order nothing") {
@@ -251,6 +253,11 @@ TEST_CASE("recorded counts lose exactly what lies above the capacity") {
   CHECK(simulate_routing(job, 0).loss.failed == 1.0 / 32);
   job.router = parse_router("top2+fr+ir", 0);
   CHECK(simulate_routing(job, 0).loss.failed == 9.0 / 32);  // of the primary routes, as without
+  job.router = parse_router("dropless", 2);
+  layer = simulate_routing(job, 0).layers[0];
+  CHECK(layer.loss.failed == 0);
+  CHECK(layer.kept_rows == std::vector<std::int32_t>{8, 5, 2, 1, 0, 4, 7, 5});
+  CHECK(layer.exchanged_capacity == 8);
   job.router = parse_router("top1", 0);
   CHECK_THROWS_WITH(check(job), ContainsSubstring("--router topk --top-k 2"));
   job.router = parse_router("top2", 0);

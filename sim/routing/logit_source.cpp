@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/race.hpp"
 #include "sim/routing/score_model.hpp"
 
 namespace moesim::routing {
@@ -103,6 +104,26 @@ std::vector<double> count_offsets(const ScoreSource& source, int experts, std::u
   return offsets;
 }
 
+// Log-weights of draws that load the experts as `counts` says: exact for k = 1, else to 1e-4
+// (race.hpp). Experts without a route have -inf.
+std::vector<float> recorded_weights(std::span<const std::int64_t> counts, int top_k) {
+  std::vector<double> shares;
+  for (const std::int64_t count : counts) {
+    if (count > 0) shares.push_back(static_cast<double>(count));
+  }
+  // As many as are chosen: each is, whatever its weight.
+  const std::vector<double> weights = static_cast<std::size_t>(top_k) < shares.size()
+                                          ? race_log_weights(shares, top_k)
+                                          : std::vector<double>(shares.size(), 0.0);
+  std::vector<float> result;
+  std::size_t next = 0;
+  for (const std::int64_t count : counts) {
+    result.push_back(count > 0 ? static_cast<float>(weights[next++])
+                               : -std::numeric_limits<float>::infinity());
+  }
+  return result;
+}
+
 }  // namespace
 
 LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
@@ -134,6 +155,7 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
       trace_ = source.trace;
       step_ = static_cast<int>(replica % static_cast<std::uint32_t>(trace_->shape().steps));
       layer_ = static_cast<int>(layer % static_cast<std::uint32_t>(trace_->shape().layers));
+      offsets_.resize(static_cast<std::size_t>(experts));
       if (trace_->kind() == Trace::Kind::counts) trace_offsets(shape.gpus);
       break;
     default:
@@ -167,12 +189,16 @@ std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
 }
 
 void LogitSource::trace_offsets(int gpus) {
-  for (int gpu = 0; gpu < gpus; ++gpu) {
-    const std::span<const std::int64_t> counts =
-        trace_->counts(step_, trace_rank(static_cast<std::uint32_t>(gpu)), layer_);
-    const auto largest = static_cast<double>(*std::max_element(counts.begin(), counts.end()));
-    for (const std::int64_t count : counts) {
-      rank_offsets_.push_back(static_cast<float>(std::log(static_cast<double>(count) / largest)));
+  const int ranks = std::min(gpus, trace_->shape().ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<float> own =
+        recorded_weights(trace_->counts(step_, rank, layer_), trace_->shape().top_k);
+    rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
+  }
+  for (int gpu = ranks; gpu < gpus; ++gpu) {
+    const std::size_t from = static_cast<std::size_t>(gpu % ranks) * offsets_.size();
+    for (std::size_t expert = 0; expert < offsets_.size(); ++expert) {
+      rank_offsets_.push_back(rank_offsets_[from + expert]);
     }
   }
 }

@@ -276,6 +276,20 @@ TEST_CASE("trace-repeat draws any number of tokens from recorded counts") {
   CHECK(routed.layers[0].kept_rows[4] == 0);
 }
 
+// Of 100 tokens 90 chose expert 0, 60 expert 1, 30 expert 2, 20 expert 3: so do drawn ones, within
+// four standard errors, sqrt(0.25 / 16384) = 0.004 each at most.
+TEST_CASE("two experts a token are drawn as often as they were recorded") {
+  RoutingJob job = job_of("gaussian:0", "top2", 1, 5, 16384, 1);
+  job.router = parse_router("dropless", 2);
+  job.scores.kind = ScoreSource::Kind::trace_repeat;
+  job.scores.trace = Trace::of_counts("counts", {1, 1, 1, 100, 5, 2}, {90, 60, 30, 20, 0});
+  const std::vector<std::int64_t> demand = simulate_routing(job, 0).layers[0].demand;
+  for (const auto& [expert, share] : {std::pair{0, 0.9}, {1, 0.6}, {2, 0.3}, {3, 0.2}, {4, 0.0}}) {
+    CHECK(static_cast<double>(demand[static_cast<std::size_t>(expert)]) / 16384 ==
+          Approx(share).margin(0.016));
+  }
+}
+
 TEST_CASE("a trace per rank drives one expert per GPU only") {
   RoutingJob job = job_of("gaussian:0", "top1", 2, 2, 8, 1);
   job.scores.kind = ScoreSource::Kind::trace;

@@ -113,13 +113,13 @@ def _queue_places(key, expert, experts):
 
 
 def route(logits, rules, first_gpu=0):
-    """Routes float32 logits [P, S, E]. Source p is GPU (first_gpu + p) mod (E / experts_per_gpu) of
+    """Routes logits [P, S, E], as float32. Source p is GPU (first_gpu + p) mod (E / experts_per_gpu) of
     an expert-parallel group, and holds the experts from that times experts_per_gpu on."""
     gpus, tokens, experts = logits.shape
     if experts % rules.experts_per_gpu or rules.choices > experts:
         raise ValueError(f"{experts} experts cannot be {rules.experts_per_gpu} a GPU with "
                          f"{rules.choices} choices")
-    logits = logits.detach()
+    logits = logits.detach().float()
     probability = softmax(logits)
     ranked = logits.argsort(dim=2, descending=True, stable=True)[..., :rules.choices]
     room = torch.full((gpus, experts), rules.capacity(tokens, experts))

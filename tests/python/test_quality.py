@@ -135,3 +135,28 @@ def test_a_run_is_whole_and_repeats(tmp_path, monkeypatch):
 def test_every_arm_names_a_router_of_its_own():
     names = [arm.name for arm in experiment.arms()]
     assert len(set(names)) == len(names)
+
+
+def test_verdicts_follow_the_plan():
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    from claims import MARGIN, interval, verdict
+    # n = 3, standard deviation 1: half width 4.3027 / sqrt(3).
+    assert interval(np.array([1.0, 2.0, 3.0])) == pytest.approx((2, 2.48414), abs=1e-4)
+    for mean, half, expected, said in (
+            (-0.02, 0.01, "negative", "holds"), (0.02, 0.01, "negative", "does not hold"),
+            (-0.02, 0.03, "negative", "cannot tell"), (0.02, 0.01, "positive", "holds"),
+            (-0.02, 0.01, "positive", "does not hold"), (0, MARGIN / 2, "small", "holds"),
+            (0.02, 0.005, "small", "does not hold"), (-0.02, 0.005, "small", "does not hold"),
+            (0, 2 * MARGIN, "small", "cannot tell"), (-0.5, 0.1, "not above", "holds"),
+            (0.02, 0.005, "not above", "does not hold")):
+        assert verdict(mean, half, expected) == said, (mean, half, expected)
+
+
+def test_every_claim_speaks_of_what_is_evaluated():
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    from claims import claims
+    evaluated = {(arm.name, *one) for arm in experiment.arms()
+                 for one in experiment.evaluations(arm)}
+    for claim in claims():
+        for term in (*claim.plus, *claim.minus):
+            assert (term.arm, term.router, term.capacity_factor, term.experts_per_gpu) in evaluated

@@ -1,0 +1,145 @@
+"""The claims that the quality experiment tests, by the plan in experiment.py, and their verdicts."""
+import csv
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from experiment import arms
+
+MARGIN = 0.01  # nats per byte: below it a difference hardly matters
+
+
+@dataclass(frozen=True)
+class Term:
+    """One held-out loss: a trained arm under a router."""
+    arm: str
+    router: str
+    capacity_factor: str
+    experts_per_gpu: int = 1
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The sum of plus less the sum of minus is expected to be `expected`."""
+    number: int
+    title: str
+    what: str
+    plus: tuple
+    minus: tuple
+    expected: str = "negative"  # negative, positive, small, or not above: at most the margin
+
+
+def _against(number, title, what, one, other, expected="negative"):
+    return Claim(number, title, what, (one,), (other,), expected)
+
+
+def _at_inference(number, title, suffix, points, experts=""):
+    """x+suffix against x on the model trained as x."""
+    return [_against(number, title, f"{base}{suffix} less {base} at {factor}{experts}",
+                     Term(base + experts, base + suffix, factor, 4 if experts else 1),
+                     Term(base + experts, base, factor, 4 if experts else 1))
+            for base, factor in points]
+
+
+def claims():
+    """The plan's nine, in its order."""
+    found = _at_inference(1, "IR helps at low capacity", "+ir",
+                          [("top1", "0.5"), ("top1", "0.75"), ("top2", "1")])
+    found += _at_inference(2, "FR helps at high capacity", "+fr",
+                           [("top1", "1.25"), ("top1", "1.5"), ("top2", "2.5"), ("top2", "3")])
+    for base in ("top1", "top2"):
+        both = Term(f"{base}+fr+ir", f"{base}+fr+ir", base[3:])
+        for suffix in ("", "+ir", "+fr"):
+            found.append(_against(3, "Both together are best",
+                                  f"{base}+fr+ir less {base}{suffix} in training at {base[3:]}", both,
+                                  Term(base + suffix, base + suffix, base[3:])))
+    bare, rectified = "top1", "top1+fr+ir"
+    off = ", no balance loss"
+    found.append(Claim(4, "Rectified routers need the balance loss less",
+                       "cost of leaving it out, top1 less top1+fr+ir at 1",
+                       (Term(bare + off, bare, "1"), Term(rectified, rectified, "1")),
+                       (Term(bare, bare, "1"), Term(rectified + off, rectified, "1")), "positive"))
+    for base in ("top1", "top2"):
+        for local in (2, 4):
+            found.append(_against(5, "Experts per GPU hardly matter",
+                                  f"{base}+ir at {base[3:]}, {local} experts per GPU less 1",
+                                  Term(base, f"{base}+ir", base[3:], local),
+                                  Term(base, f"{base}+ir", base[3:]), "small"))
+    for router, factor in (("top1+fr", "1"), ("top2", "2")):
+        found.append(_against(6, "The straight-through normaliser helps",
+                              f"{router} at {factor}, trained with it less without",
+                              Term(router, router, factor),
+                              Term(f"{router}, normaliser differentiated", router, factor)))
+    for base in ("top1", "top2"):
+        found.append(_against(7, "More experts do not help", f"{base} at {base[3:]}, 32 experts less 8",
+                              Term(f"{base}, 32 experts", base, base[3:], 4),
+                              Term(base, base, base[3:]), "small"))
+    found += [_against(8, "FR and IR help with 32 experts too",
+                       f"{base}+fr+ir less {base} at {base[3:]}, 32 experts",
+                       Term(f"{base}, 32 experts", f"{base}+fr+ir", base[3:], 4),
+                       Term(f"{base}, 32 experts", base, base[3:], 4))
+              for base in ("top1", "top2")]
+    for base, half in (("top1", "0.5"), ("top2", "1")):
+        found.append(_against(9, "With IR half the capacity does",
+                              f"{base}+ir at {half} less {base} at {base[3:]}",
+                              Term(base, f"{base}+ir", half), Term(base, base, base[3:]),
+                              "not above"))
+    return found
+
+
+class Results:
+    """loss[term][seed], lost[term][seed] of the seeds that are complete."""
+
+    def __init__(self, path):
+        self.loss, self.lost = defaultdict(dict), defaultdict(dict)
+        present = defaultdict(set)
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                term = Term(row["arm"], row["router"], row["capacity_factor"],
+                            int(row["experts_per_gpu"] or 0))
+                seed = int(row["seed"])
+                present[seed].add(row["arm"])
+                self.loss[term][seed] = float(row["nats_per_byte"])
+                self.lost[term][seed] = float(row["residual_loss"] or "nan")
+        wanted = {arm.name for arm in arms()}
+        self.seeds = sorted(seed for seed, found in present.items() if found >= wanted)
+        if len(self.seeds) < 2:
+            raise SystemExit(f"{path}: {len(self.seeds)} complete seeds: an interval needs 2")
+
+    def differences(self, claim):
+        def total(terms, seed):
+            return sum(self.loss[term][seed] for term in terms)
+        return np.array([total(claim.plus, seed) - total(claim.minus, seed) for seed in self.seeds])
+
+    def excess(self, term, reference):
+        """Loss above that of the same model where nothing is dropped, by seed."""
+        return np.array([self.loss[term][seed] - self.loss[reference][seed] for seed in self.seeds])
+
+
+def interval(values):
+    """(mean, half width of the 95 % t interval)."""
+    count = len(values)
+    return values.mean(), stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / count ** 0.5
+
+
+def verdict(mean, half, expected):
+    low, high = mean - half, mean + half
+    if expected == "positive":
+        low, high, expected = -high, -low, "negative"
+    bound = {"negative": 0, "not above": MARGIN, "small": MARGIN}[expected]
+    if high < bound and (expected != "small" or low > -MARGIN):
+        return "holds"
+    if low > bound or (expected == "small" and high < -MARGIN):
+        return "does not hold"
+    return "cannot tell"
+
+
+EXPECTED = {"negative": "< 0", "positive": "> 0", "small": f"within {MARGIN}",
+            "not above": f"< {MARGIN}"}
+
+
+def reference(base):
+    """The model trained as top-k under its own router with C = S: nothing is dropped."""
+    return Term(base, base, "8")

@@ -35,58 +35,82 @@ def _against(number, title, what, one, other, expected="negative"):
     return Claim(number, title, what, (one,), (other,), expected)
 
 
-def _at_inference(number, title, suffix, points, experts=""):
-    """x+suffix against x on the model trained as x."""
-    return [_against(number, title, f"{base}{suffix} less {base} at {factor}{experts}",
-                     Term(base + experts, base + suffix, factor, 4 if experts else 1),
-                     Term(base + experts, base, factor, 4 if experts else 1))
+def _at_inference(number, title, suffix, points, kind=""):
+    """x+suffix against x on the model trained as x, or on one of this kind."""
+    return [_against(number, title, f"{base}{suffix} less {base} at {factor}",
+                     Term(base + kind, base + suffix, factor), Term(base + kind, base, factor))
             for base, factor in points]
 
 
+def _experts_per_gpu(number, title, kind=""):
+    return [_against(number, title, f"{base}+ir at {base[3:]}, {local} experts per GPU less 1",
+                     Term(base + kind, f"{base}+ir", base[3:], local),
+                     Term(base + kind, f"{base}+ir", base[3:]), "small")
+            for base in ("top1", "top2") for local in (2, 4)]
+
+
+def _half_capacity(number, title, kind=""):
+    return [_against(number, title, f"{base}+ir at {half} less {base} at {base[3:]}",
+                     Term(base + kind, f"{base}+ir", half), Term(base + kind, base, base[3:]),
+                     "not above")
+            for base, half in (("top1", "0.5"), ("top2", "1"))]
+
+
+LOW = [("top1", "0.5"), ("top1", "0.75"), ("top2", "1")]
+HIGH = [("top1", "1.25"), ("top1", "1.5"), ("top2", "2.5"), ("top2", "3")]
+
+
+def _both():
+    return [_against(3, "Both together are best",
+                     f"{base}+fr+ir less {base}{suffix} in training at {base[3:]}",
+                     Term(f"{base}+fr+ir", f"{base}+fr+ir", base[3:]),
+                     Term(base + suffix, base + suffix, base[3:]))
+            for base in ("top1", "top2") for suffix in ("", "+ir", "+fr")]
+
+
+def _balance():
+    bare, rectified, off = "top1", "top1+fr+ir", ", no balance loss"
+    return [Claim(4, "Rectified routers need the balance loss less",
+                  "cost of leaving it out, top1 less top1+fr+ir at 1",
+                  (Term(bare + off, bare, "1"), Term(rectified, rectified, "1")),
+                  (Term(bare, bare, "1"), Term(rectified + off, rectified, "1")), "positive")]
+
+
+def _straight_through():
+    return [_against(6, "The straight-through normaliser helps",
+                     f"{router} at {factor}, trained with it less without",
+                     Term(router, router, factor),
+                     Term(f"{router}, normaliser differentiated", router, factor))
+            for router, factor in (("top1+fr", "1"), ("top2", "2"))]
+
+
+def _many_experts():
+    many = ", 32 experts"
+    return [_against(7, "More experts do not help", f"{base} at {base[3:]}{many} less 8",
+                     Term(base + many, base, base[3:], 4), Term(base, base, base[3:]), "small")
+            for base in ("top1", "top2")] + [
+        _against(8, "FR and IR help with 32 experts too",
+                 f"{base}+fr+ir less {base} at {base[3:]}{many}",
+                 Term(base + many, f"{base}+fr+ir", base[3:], 4),
+                 Term(base + many, base, base[3:], 4))
+        for base in ("top1", "top2")]
+
+
+def _upcycled():
+    """The extension's: 1, 2, 5 and 9 on models whose experts start as copies of one FFN."""
+    kind = ", upcycled"
+    return [*_at_inference(10, "IR helps at low capacity, upcycled", "+ir", LOW, kind),
+            *_at_inference(11, "FR helps at high capacity, upcycled", "+fr", HIGH, kind),
+            *_experts_per_gpu(12, "Experts per GPU hardly matter, upcycled", kind),
+            *_half_capacity(13, "With IR half the capacity does, upcycled", kind)]
+
+
 def claims():
-    """The plan's nine, in its order."""
-    found = _at_inference(1, "IR helps at low capacity", "+ir",
-                          [("top1", "0.5"), ("top1", "0.75"), ("top2", "1")])
-    found += _at_inference(2, "FR helps at high capacity", "+fr",
-                           [("top1", "1.25"), ("top1", "1.5"), ("top2", "2.5"), ("top2", "3")])
-    for base in ("top1", "top2"):
-        both = Term(f"{base}+fr+ir", f"{base}+fr+ir", base[3:])
-        for suffix in ("", "+ir", "+fr"):
-            found.append(_against(3, "Both together are best",
-                                  f"{base}+fr+ir less {base}{suffix} in training at {base[3:]}", both,
-                                  Term(base + suffix, base + suffix, base[3:])))
-    bare, rectified = "top1", "top1+fr+ir"
-    off = ", no balance loss"
-    found.append(Claim(4, "Rectified routers need the balance loss less",
-                       "cost of leaving it out, top1 less top1+fr+ir at 1",
-                       (Term(bare + off, bare, "1"), Term(rectified, rectified, "1")),
-                       (Term(bare, bare, "1"), Term(rectified + off, rectified, "1")), "positive"))
-    for base in ("top1", "top2"):
-        for local in (2, 4):
-            found.append(_against(5, "Experts per GPU hardly matter",
-                                  f"{base}+ir at {base[3:]}, {local} experts per GPU less 1",
-                                  Term(base, f"{base}+ir", base[3:], local),
-                                  Term(base, f"{base}+ir", base[3:]), "small"))
-    for router, factor in (("top1+fr", "1"), ("top2", "2")):
-        found.append(_against(6, "The straight-through normaliser helps",
-                              f"{router} at {factor}, trained with it less without",
-                              Term(router, router, factor),
-                              Term(f"{router}, normaliser differentiated", router, factor)))
-    for base in ("top1", "top2"):
-        found.append(_against(7, "More experts do not help", f"{base} at {base[3:]}, 32 experts less 8",
-                              Term(f"{base}, 32 experts", base, base[3:], 4),
-                              Term(base, base, base[3:]), "small"))
-    found += [_against(8, "FR and IR help with 32 experts too",
-                       f"{base}+fr+ir less {base} at {base[3:]}, 32 experts",
-                       Term(f"{base}, 32 experts", f"{base}+fr+ir", base[3:], 4),
-                       Term(f"{base}, 32 experts", base, base[3:], 4))
-              for base in ("top1", "top2")]
-    for base, half in (("top1", "0.5"), ("top2", "1")):
-        found.append(_against(9, "With IR half the capacity does",
-                              f"{base}+ir at {half} less {base} at {base[3:]}",
-                              Term(base, f"{base}+ir", half), Term(base, base, base[3:]),
-                              "not above"))
-    return found
+    """The plan's, in its order."""
+    return [*_at_inference(1, "IR helps at low capacity", "+ir", LOW),
+            *_at_inference(2, "FR helps at high capacity", "+fr", HIGH), *_both(), *_balance(),
+            *_experts_per_gpu(5, "Experts per GPU hardly matter"), *_straight_through(),
+            *_many_experts(), *_half_capacity(9, "With IR half the capacity does"), *_upcycled()]
 
 
 class Results:

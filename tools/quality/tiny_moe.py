@@ -144,6 +144,13 @@ class TinyMoe(nn.Module):
         self.norm = nn.LayerNorm(shape.hidden)
         self.out = nn.Linear(shape.hidden, shape.vocabulary, bias=False)
 
+    @torch.no_grad()
+    def upcycle(self, dense):
+        """Takes all weights of a dense model; every expert becomes a copy of its FFN."""
+        mine = self.state_dict()
+        for name, values in dense.state_dict().items():
+            mine[name].copy_(values)  # experts [E, ...] from [1, ...]
+
     def forward(self, text, control):
         """Mean cross-entropy in nats of text[:, 1:] given what stands before."""
         seen = text[:, :-1]

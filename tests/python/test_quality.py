@@ -160,3 +160,17 @@ def test_every_claim_speaks_of_what_is_evaluated():
     for claim in claims():
         for term in (*claim.plus, *claim.minus):
             assert (term.arm, term.router, term.capacity_factor, term.experts_per_gpu) in evaluated
+
+
+def test_upcycled_experts_start_as_the_dense_network():
+    """With one FFN in every expert and nothing dropped, a token's experts agree, so the weighted sum
+    is the dense model's."""
+    dense = tiny_moe.TinyMoe(tiny_moe.Shape(11, experts=0))
+    model = tiny_moe.TinyMoe(tiny_moe.Shape(11, experts=8))
+    model.upcycle(dense)
+    text = torch.from_numpy(Noise.sample(None, 8, 128, np.random.default_rng(1)))
+    with torch.no_grad():
+        expected = dense(text, tiny_moe.Control(None, 128))
+        for router in ("top1", "top2", "top2+fr"):
+            found = model(text, tiny_moe.Control(Rules.parse(router, "8"), 128))
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)

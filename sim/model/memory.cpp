@@ -42,10 +42,10 @@ std::int64_t padded_rows(const MemoryQuery& query) { return query.experts * quer
 
 // The rows that a GPU's experts compute in a layer: of all layers in the mean, or the most.
 std::int64_t expert_rows(const MemoryQuery& query) {
-  return query.rows ? query.rows->computed : padded_rows(query);
+  return query.rows ? query.rows->most : padded_rows(query);
 }
 std::int64_t mean_expert_rows(const MemoryQuery& query) {
-  return query.rows ? query.rows->kept : padded_rows(query);
+  return query.rows ? query.rows->mean : padded_rows(query);
 }
 
 // Kept per MoE layer by one GPU. The router's probabilities and the routes; the received rows as

@@ -27,9 +27,9 @@ struct MemoryFootprint {
 
 // Rows of the exchanges of a GPU, the busiest one where they differ.
 struct ExchangeRows {
-  std::int64_t kept = 0;      // computed by its experts, mean over layers
-  std::int64_t computed = 0;  // the most in one layer
-  std::int64_t sent = 0;      // the most in one layer
+  std::int64_t mean = 0;  // computed by its experts, over layers
+  std::int64_t most = 0;  // in one layer
+  std::int64_t sent = 0;  // the most in one layer
 };
 
 // One GPU's share of a step. All of it is needed; a model without experts, or experts = 0, ignores

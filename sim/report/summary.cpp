@@ -166,6 +166,20 @@ std::vector<std::string> figure_cells(const study::Row& row) {
           fits ? "" : "does not fit"};
 }
 
+std::string row_line(const step::Scenario& scenario, const study::Outcome& outcome) {
+  std::string text;
+  if (scenario.router.has_capacity() || scenario.router.pads_exchange()) {
+    text = fmt::format("capacity {} slots per expert and source GPU\n", outcome.capacity);
+  }
+  if (scenario.router.pads_exchange()) return text;
+  const auto rows = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
+  text += fmt::format("the busiest GPU computes {} rows a layer in the mean, {} at most",
+                      rows(outcome.rows.mean), rows(outcome.rows.most));
+  if (scenario.router.has_capacity()) return text + "\n";
+  return text + fmt::format(", where an even load is {}\n",
+                            rows(scenario.tokens_per_gpu * scenario.router.top_k));
+}
+
 }  // namespace
 
 std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome) {
@@ -184,7 +198,7 @@ std::string simulate_summary(const step::Scenario& scenario, const study::Outcom
       {false, true, false});
   text += "\n" + part_lines(outcome);
   if (scenario.has_moe()) {
-    text += fmt::format("\ncapacity {} slots per expert and source GPU\n", outcome.capacity);
+    text += "\n" + row_line(scenario, outcome);
     text += loss_lines(loss_cells(outcome.loss));
   }
   return text + "\nrests on: " + outcome.provenance + "\n";
@@ -243,6 +257,9 @@ nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {
     for (const double value : values) array.push_back(one(value));
     return array;
   };
+  const auto rows = [](std::int64_t count) {
+    return count > 0 ? nlohmann::ordered_json(count) : nlohmann::ordered_json();
+  };
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();
   for (const auto& [name, gib] : outcome.memory_parts_gib) memory[name] = one(gib);
   return {{"network_used", outcome.network_used},
@@ -251,6 +268,8 @@ nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {
           {"layer_failed", numbers(outcome.layer_failed)},
           {"ir_rows_mean", one(outcome.ir_rows_mean)},
           {"ir_rows_spread", one(outcome.ir_rows_spread)},
+          {"busiest_rows_mean", rows(outcome.rows.mean)},
+          {"busiest_rows_most", rows(outcome.rows.most)},
           {"memory_parts_gib", memory}};
 }
 

@@ -27,13 +27,13 @@ void RowPeak::take(const routing::ReplicaRouting& routing) {
     }
     all_layers.resize(gpus);
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
-      rows_.computed = std::max(rows_.computed, computed[gpu]);
+      rows_.most = std::max(rows_.most, computed[gpu]);
       all_layers[gpu] += computed[gpu];
     }
   }
   const auto layers = static_cast<std::int64_t>(routing.layers.size());
   for (const std::int64_t rows : all_layers) {
-    rows_.kept = std::max(rows_.kept, (rows + layers - 1) / layers);
+    rows_.mean = std::max(rows_.mean, (rows + layers - 1) / layers);
   }
 }
 

@@ -62,7 +62,7 @@ std::string memory_hints(const step::Scenario& scenario, const study::Outcome& o
   // Fewer tokens are routed to as many rows each.
   const auto rows_of = [&](std::int64_t tokens) {
     const auto share = [&](std::int64_t rows) { return rows * tokens / scenario.tokens_per_gpu; };
-    return model::ExchangeRows{share(outcome.rows.kept), share(outcome.rows.computed),
+    return model::ExchangeRows{share(outcome.rows.mean), share(outcome.rows.most),
                                share(outcome.rows.sent)};
   };
   std::vector<std::string> enough;

@@ -306,8 +306,8 @@ TEST_CASE("memory without padding is that of the busiest GPU") {
   for (std::size_t gpu = 8; gpu < 16; ++gpu) routing.layers[1].kept_rows[gpu * 8 + 3] += 1000;
   RowPeak peak(dropless);
   peak.take(routing);
-  CHECK(peak.rows().computed == 8 * 1024 + 8000);
-  CHECK(peak.rows().kept == 8 * 1024 + 4000);
+  CHECK(peak.rows().most == 8 * 1024 + 8000);
+  CHECK(peak.rows().mean == 8 * 1024 + 4000);
   CHECK(peak.rows().sent == 8 * 1024 + 1000);
   // Forward, the most of one layer: inputs, outputs (2 x 2 h bytes) and inner activations (3 x 2 f)
   // of 8,000 rows, and 9,000 rows of buffers.

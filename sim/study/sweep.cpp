@@ -261,7 +261,12 @@ std::string fingerprint(const std::vector<SweepPoint>& points, const std::string
     files.insert({"hardware", point.scenario->profile_name});
     files.insert({"models", point.scenario->model_name});
     files.insert({"clusters", point.scenario->cluster_name});
-    if (!point.scenario->scores.file.empty()) files.insert({"", point.scenario->scores.file});
+    const routing::ScoreSource& scores = point.scenario->scores;
+    if (scores.trace != nullptr) {  // several files
+      digest.add(fmt::format("{:x}", scores.trace->digest()));
+    } else if (!scores.file.empty()) {
+      files.insert({"", scores.file});
+    }
   }
   for (const auto& [kind, name] : files) {
     digest.add(read_file(kind.empty() ? name : find_document(kind, name)));

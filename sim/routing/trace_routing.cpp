@@ -74,8 +74,7 @@ void check_choices(const RouterConfig& router, const Trace& trace) {
   }
   if (trace.has_probabilities()) return;
   if (!router.has_capacity()) return;
-  const bool ordered =
-      router.priority == Priority::token_max || router.priority == Priority::own_score;
+  const bool ordered = router.priority == Priority::token_max || router.has_one_queue();
   if (ordered) {
     refuse(trace, fmt::format("it holds no probabilities, which --priority {} sorts tokens by: "
                               "choose --priority position or random, or record them",

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/report/formats.hpp"
+#include "sim/study/validate_routing.hpp"
 #include "sim/study/validation.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
@@ -172,11 +173,21 @@ std::vector<study::Validation> validate(const std::string& wanted, const std::st
     }
     validations.push_back(study::validate_exchanges(folder));
   }
+  if (wanted == "routing" || (all && !folder.empty())) {
+    if (folder.empty()) {
+      throw UsageError(
+          "validate routing: --data FOLDER is missing: the tables are not shipped, give the folder "
+          "that holds routing_bench_drop_rate.csv, expert_counts.csv or "
+          "smartmoe_routing_trace.npz");
+    }
+    prefetch_routing(study::random_draw_jobs(folder), 1, threads, cache);
+    validations.push_back(study::validate_routing(folder, cache));
+  }
   if (validations.empty()) {
-    throw UsageError(
-        fmt::format("validate: unknown study '{}': give speeds, layer, steps or exchanges, or "
-                    "nothing for all",
-                    wanted));
+    throw UsageError(fmt::format(
+        "validate: unknown study '{}': give speeds, layer, steps, exchanges or routing, "
+        "or nothing for all",
+        wanted));
   }
   return validations;
 }
@@ -202,11 +213,12 @@ ExitCode run(const CommandLine& line) {
 Command validate_command() {
   return {"validate",
           "predictions against measurements: error table, bars, claims",
-          "[speeds | layer | steps | exchanges] [options]",
+          "[speeds | layer | steps | exchanges | routing] [options]",
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none",
-            "where smartmoe_gpt_step_times.csv is, for steps, and nccl_intranode.csv[.gz], for "
-            "exchanges"},
+            "where the public tables are: smartmoe_gpt_step_times.csv for steps, "
+            "nccl_intranode.csv[.gz] for exchanges, routing_bench_drop_rate.csv, expert_counts.csv "
+            "and smartmoe_routing_trace.npz for routing"},
            format_flag(),
            out_flag(),
            jobs_flag()},

@@ -1,0 +1,64 @@
+"""`moesim validate routing`: on small made-up tables whose answers are known, and on the public ones
+where they are there."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from command_line import moesim, needs_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
+COLUMNS = ("num_tokens", "num_experts", "top_k", "capacity_factor", "avg_drop_rate")
+
+pytestmark = needs_binary
+
+
+def validate(folder, *rows):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
+    (folder / "routing_bench_drop_rate.csv").write_text(text.getvalue())
+    result = moesim("validate", "routing", "--data", folder, "--format", "json")
+    document = json.loads(result.stdout)
+    return document["rows"], {item["text"]: item["met"] for item in document["verdicts"]}, result
+
+
+def test_two_tokens_on_two_experts_lose_a_quarter(tmp_path):
+    # One slot each: both tokens choose alike with probability 1/2, and then one of two is lost.
+    rows, verdicts, result = validate(tmp_path, (2, 2, 1, 1, 0.5))
+    assert rows[0]["predicted"] == pytest.approx(25, abs=4 * 25 / 199**0.5)
+    assert "0.000 to 50.000" in rows[0]["note"]
+    inside, error = verdicts
+    assert verdicts[inside] and "1 of 1" in inside
+    assert not verdicts[error] and "-2" in error  # 25 - 50 percentage points
+    assert result.returncode == 5
+
+
+def test_a_row_outside_its_interval_is_named(tmp_path):
+    # 64 tokens on 2 experts at twice the balanced capacity: nothing can be lost.
+    rows, verdicts, result = validate(tmp_path, (64, 2, 1, 2, 0.01), (64, 2, 1, 2, 0))
+    assert "OUTSIDE" in rows[0]["note"] and "OUTSIDE" not in rows[1]["note"]
+    assert any("1 of 2" in text and met is False for text, met in verdicts.items())
+    assert result.returncode == 5
+
+
+def test_no_table_is_a_usage_error(tmp_path):
+    result = moesim("validate", "routing", "--data", tmp_path)
+    assert result.returncode == 2 and "expert_counts.csv" in result.stderr
+    result = moesim("validate", "routing")
+    assert result.returncode == 2 and "--data FOLDER is missing" in result.stderr
+
+
+def test_the_public_tables_meet_every_bar():
+    names = ("routing_bench_drop_rate.csv", "expert_counts.csv", "smartmoe_routing_trace.npz")
+    if not all((DATA / name).is_file() for name in names):
+        pytest.skip(f"the public tables are not in {DATA}")
+    result = moesim("validate", "routing", "--data", DATA, "--format", "json", timeout=900)
+    assert result.returncode == 0, result.stdout
+    verdicts = json.loads(result.stdout)["verdicts"]
+    assert len(verdicts) == 5 and all(item["met"] for item in verdicts)
+    assert "42 of 42" in verdicts[0]["text"]

@@ -13,7 +13,7 @@ import pytest
 from command_line import BINARY, SMALL, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
-COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "validate", "doctor")
+COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "validate", "import", "doctor")
 COLUMNS = """status reason model profile cluster router priority weights fill_order ir_compute
 dispatch mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention
 capacity_scope capacity sequence_length micro_batch tokens_per_gpu checkpointing zero network
@@ -40,6 +40,8 @@ def test_help_has_options_defaults_and_an_example_that_works(command, tmp_path):
     assert example[:2] == ["moesim", command]
     if command == "plot":
         pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    if command == "import":
+        (tmp_path / "counts.csv").write_text("layer,expert,count\n0,1,60\n0,7,60\n")
     if command in ("simulate", "sweep", "route"):
         for option in OPTIONS:
             assert f"  --{option} " in text

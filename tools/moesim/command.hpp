@@ -49,6 +49,7 @@ Command plot_command();
 Command route_command();
 Command predict_command();
 Command validate_command();
+Command import_command();
 Command doctor_command();
 
 // Throws UsageError for an unknown flag (with the nearest one), a missing value, a stray argument.

@@ -1,0 +1,207 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/routing/trace_import.hpp"
+#include "sim/study/option_values.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using routing::ImportedCounts;
+
+std::string needed(const CommandLine& line, const std::string& flag, const std::string& why) {
+  if (line.has(flag)) return line.get(flag);
+  throw UsageError(fmt::format("--{} is missing: {}", flag, why));
+}
+
+int whole(const CommandLine& line, const std::string& flag, int high, const std::string& why) {
+  return static_cast<int>(study::parse_whole("--" + flag, needed(line, flag, why), 1, high));
+}
+
+int top_k(const CommandLine& line) {
+  return whole(line, "top-k", 63, "how many experts each token was sent to");
+}
+
+std::vector<std::string> parts(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char letter : text) {
+    if (letter == ',') {
+      words.emplace_back();
+    } else {
+      words.back().push_back(letter);
+    }
+  }
+  return words;
+}
+
+// A flag that means nothing for this kind of file would be passed over in silence.
+void refuse_others(const CommandLine& line, const std::string& kind,
+                   const std::vector<std::string>& allowed) {
+  for (const char* flag : {"where", "experts", "array", "axes", "steps", "layers",
+                           "exchanges-per-layer", "backward", "process-group", "row-values"}) {
+    if (!line.has(flag) || std::find(allowed.begin(), allowed.end(), flag) != allowed.end()) {
+      continue;
+    }
+    throw UsageError(fmt::format("--{}: means nothing for {}: leave it out", flag, kind));
+  }
+}
+
+ImportedCounts from_table(const CommandLine& line) {
+  refuse_others(line, "a table of counts (.csv)", {"where", "experts"});
+  routing::CountTableQuery query;
+  query.file = line.positionals.front();
+  query.experts = whole(line, "experts", 65534, "a table need not list an expert without tokens");
+  query.top_k = top_k(line);
+  if (line.has("where")) {
+    for (const std::string& condition : parts(line.get("where"))) {
+      const std::size_t equals = condition.find('=');
+      if (equals == std::string::npos || equals == 0) {
+        throw UsageError(fmt::format(
+            "--where: '{}' is not of the form COLUMN=VALUE, such as domain=c4,layer=0", condition));
+      }
+      query.where.emplace_back(condition.substr(0, equals), condition.substr(equals + 1));
+    }
+  }
+  return routing::import_count_table(query);
+}
+
+ImportedCounts from_array(const CommandLine& line) {
+  refuse_others(line, "an array of counts (.npy, .npz)", {"array", "axes", "steps"});
+  routing::CountArrayQuery query;
+  query.file = line.positionals.front();
+  query.array = line.get("array");
+  query.axes = parts(needed(line, "axes",
+                            "what the array's axes are, in order: some of step, "
+                            "micro-batch, rank, layer, and expert"));
+  query.steps = line.get("steps");
+  query.top_k = top_k(line);
+  return routing::import_count_array(query);
+}
+
+ImportedCounts from_profiler(const CommandLine& line) {
+  refuse_others(line, "profiler traces (.json, .json.gz)",
+                {"layers", "exchanges-per-layer", "backward", "process-group", "row-values"});
+  routing::ProfilerQuery query;
+  query.files = line.positionals;
+  query.process_group = line.get("process-group");
+  query.layers = whole(line, "layers", 65535, "how many MoE layers a step has");
+  if (line.has("exchanges-per-layer")) {
+    query.exchanges = static_cast<int>(
+        study::parse_whole("--exchanges-per-layer", line.get("exchanges-per-layer"), 2, 64));
+  }
+  query.backward = line.has("backward");
+  if (line.has("row-values")) {
+    query.row_values =
+        study::parse_whole("--row-values", line.get("row-values"), 1, std::int64_t{1} << 32);
+  }
+  query.top_k = top_k(line);
+  return routing::import_profiler_traces(query);
+}
+
+ImportedCounts imported(const CommandLine& line) {
+  if (line.positionals.empty()) {
+    throw UsageError("import: no file given: a .csv, .npy, .npz, .json or .json.gz");
+  }
+  const auto all_end_with = [&](std::initializer_list<const char*> ends) {
+    return std::all_of(line.positionals.begin(), line.positionals.end(), [&](const auto& file) {
+      return std::any_of(ends.begin(), ends.end(),
+                         [&](const char* end) { return file.ends_with(end); });
+    });
+  };
+  if (all_end_with({".json", ".json.gz"})) return from_profiler(line);
+  if (line.positionals.size() > 1) {
+    throw UsageError(
+        fmt::format("unexpected argument '{}': only profiler traces (.json) are "
+                    "several files",
+                    line.positionals[1]));
+  }
+  if (all_end_with({".csv"})) return from_table(line);
+  if (all_end_with({".npy", ".npz"})) return from_array(line);
+  throw UsageError(
+      fmt::format("{}: what is it? Known by their names are tables of counts (.csv), arrays of "
+                  "counts (.npy, .npz) and profiler traces (.json, .json.gz)",
+                  line.positionals.front()));
+}
+
+std::string origin(const CommandLine& line) {
+  const std::string text = line.get("origin", "not stated");
+  for (const char* known : {"measured", "published", "synthetic", "not stated"}) {
+    if (text == known) return text;
+  }
+  throw UsageError(fmt::format(
+      "--origin: unknown value '{}': choose from measured, published, synthetic", text));
+}
+
+// The shipped model with the fewest MoE layers that are enough.
+std::string model_flag(int layers) {
+  if (layers <= 16) return "";
+  return layers <= 32 ? " --model mixtral-8x7b" : layers <= 58 ? " --model deepseek-v3" : "";
+}
+
+ExitCode run(const CommandLine& line) {
+  const std::string folder = needed(line, "out", "the folder of the new trace");
+  const ImportedCounts counts = imported(line);
+  const routing::TraceShape& shape = counts.trace->shape();
+  std::string name = std::filesystem::path(folder).filename().string();
+  if (name.empty()) name = "trace";
+  std::vector<std::string> files;
+  for (const std::string& file : line.positionals) {
+    files.push_back(std::filesystem::path(file).filename().string());
+  }
+  const std::string from = files.size() == 1
+                               ? files.front()
+                               : fmt::format("{} and {} more", files.front(), files.size() - 1);
+  routing::write_count_trace(
+      folder, *counts.trace,
+      {line.get("name", name), line.get("model", "not stated"), line.get("source", "file " + from),
+       line.get("licence", "not stated"), origin(line),
+       fmt::format("imported from {}: {}", from, counts.what), counts.steps, counts.layers});
+  const bool per_rank = counts.trace->per() == routing::Trace::Per::rank;
+  note(fmt::format("{}: counts of {} steps, {} ranks, {} layers, {} {}, {} tokens per rank", folder,
+                   shape.steps, shape.ranks, shape.layers, shape.experts,
+                   per_rank ? "receiving ranks" : "experts", shape.tokens));
+  note(
+      fmt::format("try: moesim route --routing trace:{} --experts {}{} --router topk --top-k {} "
+                  "--gpus {}{} --tokens-per-gpu {} --replicas {}",
+                  folder, shape.experts, model_flag(shape.layers), shape.top_k, shape.ranks,
+                  per_rank ? fmt::format(" --expert-parallel {}", shape.ranks) : "", shape.tokens,
+                  shape.steps));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command import_command() {
+  return {"import",
+          "expert counts or PyTorch profiler traces into a trace that --routing takes",
+          "FILE... --top-k K --out FOLDER [options]",
+          "moesim import counts.csv --experts 8 --top-k 2 --out counts",
+          {{"out", "FOLDER", "none: needed", "of the trace: trace.json and counts.npy"},
+           {"top-k", "K", "none: needed", "experts each token was sent to"},
+           {"experts", "E", "none: .csv needs it", "how many there are; a missing one counted 0"},
+           {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
+           {"axes", "NAME,...", "none: .npy, .npz need it",
+            "in order: step, micro-batch, rank, layer, expert; micro-batches become steps"},
+           {"array", "NAME", "none: .npz needs it", "the array of the counts"},
+           {"steps", "NAME", "not numbered", ".npz: the array of the steps' numbers"},
+           {"layers", "L", "none: .json needs it", "MoE layers of a step; one .json per rank"},
+           {"exchanges-per-layer", "N", "2",
+            ".json: all-to-alls of a layer's forward pass, dispatch first, combine last"},
+           {"backward", "", "", ".json: as many again follow in each step, last layer first"},
+           {"process-group", "NAME", "the only one", ".json: name or description"},
+           {"row-values", "N", "1", ".json: split sizes count values, N of them a row"},
+           {"name", "TEXT", "the folder's", "of the trace"},
+           {"model", "TEXT", "not stated", "whose routing it is"},
+           {"source", "TEXT", "the file", "where the figures come from"},
+           {"licence", "TEXT", "not stated", "of the figures"},
+           {"origin", "NAME", "not stated", "measured, published or synthetic"}},
+          false,
+          100000,
+          run};
+}
+
+}  // namespace moesim::tool

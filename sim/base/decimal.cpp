@@ -73,6 +73,12 @@ std::int64_t Decimal::ceil_of_product(std::int64_t numerator, std::int64_t denom
   return static_cast<std::int64_t>((product + over - 1) / over);
 }
 
+std::int64_t Decimal::floor_of_product(std::int64_t whole) const {
+  assert(whole >= 0);
+  __extension__ using Wide = __int128;
+  return static_cast<std::int64_t>(static_cast<Wide>(digits_) * whole / power_of_ten(scale_));
+}
+
 double Decimal::to_double() const {
   return static_cast<double>(digits_) / static_cast<double>(power_of_ten(scale_));
 }

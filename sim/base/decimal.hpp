@@ -20,6 +20,8 @@ class Decimal {
 
   // ceil(this * numerator / denominator) in exact integer arithmetic; denominator > 0.
   std::int64_t ceil_of_product(std::int64_t numerator, std::int64_t denominator) const;
+  // floor(this * whole), exactly.
+  std::int64_t floor_of_product(std::int64_t whole) const;
   double to_double() const;
   // Shortest form that parses back to the same value: "2.2", "1", "0.6667".
   std::string text() const;

@@ -15,6 +15,9 @@ enum class Purpose : std::uint32_t {
   test_data = 6,
   measurement = 7,
   jitter = 8,
+  random_expert = 9,  // of a router that draws
+  token_id = 10,
+  skipped_exchange = 11,
   score_model = 20,
 };
 

@@ -16,6 +16,7 @@ void ChoiceTable::reset(int experts, int choices, int local_sets, int locals, st
   local_sets_ = local_sets;
   locals_ = locals;
   places_.clear();
+  holds_best_ = true;
   stride_ = static_cast<std::size_t>(tokens) + tile_tokens;  // the last tile may hang over
   rank_begin_.assign(1, 0);
   const auto grow = [](auto& values, std::size_t size) {
@@ -60,6 +61,7 @@ void ChoiceTable::append_choices(std::span<const std::uint16_t> expert,
     }
   }
   rank_begin_.push_back(rank_begin_.back() + tokens);
+  holds_best_ = false;  // whatever was recorded as a probability
 }
 
 void ChoiceTable::append_tile(std::size_t at, std::int64_t token, int valid, int rank,

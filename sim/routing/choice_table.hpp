@@ -54,6 +54,27 @@ class ChoiceTable {
   void append_choices(std::span<const std::uint16_t> expert, std::span<const float> probability,
                       int held, std::int64_t tokens);
 
+  // The tokens of the next rank, whose choices the caller makes: `choose(first token, out)` writes
+  // 16 tokens' choices. No local experts.
+  template <typename Choose>
+  void append_chosen(std::int64_t tokens, Choose&& choose) {
+    const std::size_t begin = static_cast<std::size_t>(rank_begin_.back());
+    for (std::int64_t token = 0; token < tokens; token += tile_tokens) {
+      const std::size_t at = begin + static_cast<std::size_t>(token);
+      choose(token, ChoiceOutput{expert_.data() + at, probability_.data() + at, stride_});
+    }
+    holds_best_ = false;
+    rank_begin_.push_back(rank_begin_.back() + tokens);
+  }
+
+  // Where the next tokens' local experts go, for callers that find them themselves: the first 16 of
+  // the next rank are at `token` 0. Only of set 0, `wanted` places.
+  ChoiceOutput local_output(std::int64_t token) {
+    const auto at = static_cast<std::size_t>(rank_begin_.back() + token);
+    return {local_expert_.data() + at, local_probability_.data() + at, stride_};
+  }
+  void set_local_places(int wanted) { places_.push_back(wanted); }
+
   // Exchanges the choices, [choice, stride()], with the caller's vectors of an earlier call: they
   // are gone from here until reset().
   void swap_choices(std::vector<std::uint16_t>& expert, std::vector<float>& probability) {
@@ -79,7 +100,9 @@ class ChoiceTable {
   const float* probability(int choice) const {
     return probability_.data() + static_cast<std::size_t>(choice) * stride_;
   }
-  // max over experts of g: the key of token-max.
+  // Whether the first choices are the best of all experts, with a g of at least 1 / E.
+  bool holds_best() const { return holds_best_; }
+  // max over the experts that a token may go to of g: the key of token-max.
   const float* max_probability() const { return probability(0); }
   std::size_t stride() const { return stride_; }  // from one choice to the next
   const std::uint16_t* local_expert(int set, int place) const {
@@ -102,6 +125,7 @@ class ChoiceTable {
   int choices_ = 0;
   int local_sets_ = 0;
   int locals_ = 0;
+  bool holds_best_ = true;
   std::size_t stride_ = 0;
   std::vector<std::int64_t> rank_begin_{0};
   std::vector<int> places_;                             // [rank, set]

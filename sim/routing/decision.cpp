@@ -26,6 +26,7 @@ LossSums& LossSums::operator+=(const LossSums& other) {
   nominations += other.nominations;
   filled += other.filled;
   slots += other.slots;
+  others += other.others;
   totals.top_mass += other.totals.top_mass;
   totals.lost_mass += other.totals.lost_mass;
   totals.residual += other.totals.residual;
@@ -49,7 +50,7 @@ TokenLoss LossSums::loss(const RouterConfig& config) const {
   }
   loss.unrouted = share(count(totals.unrouted), count(tokens));
   loss.residual_loss = share(totals.residual, count(tokens));
-  loss.padded = share(count(slots - primary_kept - filled), count(slots));
+  loss.padded = share(count(slots - primary_kept - filled - others), count(slots));
   if (config.rectification != Rectification::none) {
     loss.duplicate_ir = share(count(totals.duplicate_ir), count(tokens));
   }
@@ -101,6 +102,12 @@ void Decision::decide(const DecisionInput& input) {
                                ? nullptr
                                : has_ir_.data() + table.rank_begin(rank);
     input.kernels.add_losses(kept_tokens(input, rank), has_ir, sums_.totals);
+  }
+  if (input.reference_mass != nullptr) {
+    sums_.totals.residual = 0;
+    for (int rank = 0; rank < table.ranks(); ++rank) {
+      sums_.totals.residual += residual(input, rank);
+    }
   }
   count_rows(input);
   count_ir_rows(input);
@@ -235,6 +242,30 @@ void Decision::find_ir(const DecisionInput& input) {
       }
     }
   }
+}
+
+// The kernels know the mass of the choices alone; where these are not the best of all experts, the
+// loss is relative to what the best would have been.
+double Decision::residual(const DecisionInput& input, int rank) const {
+  const auto begin = static_cast<std::size_t>(input.table.rank_begin(rank));
+  const KeptTokens run = kept_tokens(input, rank);
+  const auto choices = static_cast<std::size_t>(run.choices);
+  double sum = 0;
+  for (std::size_t token = 0; token < run.tokens; ++token) {
+    float processed = 0;
+    bool there = false;
+    const bool rectified = run.ir_expert != nullptr && has_ir_[begin + token] != 0;
+    for (std::size_t choice = 0; choice < choices; ++choice) {
+      if (run.keep[choice * run.keep_stride + token] == 0) continue;
+      processed += run.probability[choice * run.stride + token];
+      there =
+          there || (rectified && run.expert[choice * run.stride + token] == run.ir_expert[token]);
+    }
+    if (rectified && !there) processed += run.ir_probability[token];
+    const float whole = input.reference_mass[begin + token];
+    if (whole > processed) sum += 1.0 - static_cast<double>(processed) / whole;
+  }
+  return sum;
 }
 
 void Decision::count_rows(const DecisionInput& input) {

@@ -18,6 +18,7 @@ struct LossSums {
   std::int64_t primary_routes = 0, primary_kept = 0;
   std::int64_t nominations = 0, filled = 0;
   std::int64_t slots = 0;
+  std::int64_t others = 0;  // slots taken by neither: of routes that their token did not choose
   LossTotals totals;
 
   LossSums& operator+=(const LossSums& other);
@@ -44,6 +45,9 @@ struct DecisionInput {
   const TileKernels& kernels;
   int local_set = 0;
   std::span<const std::int64_t> capacity;  // [rank]: C of each source
+  // [token]: the mass that residual_loss is relative to, of a token's k best experts. Null: they
+  // are those of the table.
+  const float* reference_mass = nullptr;
 };
 
 class Decision {
@@ -73,6 +77,7 @@ class Decision {
                      std::int64_t slots);
   void flag_kept(const DecisionInput& input);
   void find_ir(const DecisionInput& input);
+  double residual(const DecisionInput& input, int rank) const;
   void count_rows(const DecisionInput& input);
   void count_ir_rows(const DecisionInput& input);
   void count_demand(const DecisionInput& input);

@@ -15,7 +15,8 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
   int sets = 0;
   int places = 0;
   std::fill(std::begin(local_set_), std::end(local_set_), -1);
-  for (const RoutingJob& job : jobs) {
+  for (const std::size_t index : sharing_) {
+    const RoutingJob& job = jobs[index];
     choices = std::max(choices, job.router.choices());
     if (job.router.rectification == Rectification::none) continue;
     int& set = local_set_[static_cast<int>(job.router.rectification)];
@@ -24,7 +25,8 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
   // A set holds what its most demanding job wants.
   std::vector<LocalExperts> locals(static_cast<std::size_t>(ranks) *
                                    static_cast<std::size_t>(sets));
-  for (const RoutingJob& job : jobs) {
+  for (const std::size_t index : sharing_) {
+    const RoutingJob& job = jobs[index];
     const int set = local_set_[static_cast<int>(job.router.rectification)];
     for (int rank = 0; set >= 0 && rank < ranks; ++rank) {
       const LocalExperts wanted = local_experts(job.router, first.experts, ranks, rank, place);
@@ -54,55 +56,102 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
   }
 }
 
-void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
-                        std::span<LayerRouting> results) {
+void LayerRouter::start(std::span<const RoutingJob> jobs, std::span<LayerRouting> results) {
   const RoutingJob& first = jobs.front();
-  const LogitSource logits(first.scores, {first.experts, first.expert_parallel, first.gpus},
-                           first.seed, static_cast<std::uint32_t>(replica),
-                           static_cast<std::uint32_t>(layer));
-  const auto ranks = static_cast<std::size_t>(first.expert_parallel);
   const auto experts = static_cast<std::size_t>(first.experts);
   sums_.assign(jobs.size(), LossSums{});
+  sharing_.clear();
+  others_.clear();
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     results[job] = LayerRouting{};
     results[job].capacity = jobs[job].router.capacity(first.tokens_per_gpu, first.experts);
     results[job].kept_rows.resize(static_cast<std::size_t>(first.gpus) * experts);
     results[job].ir_rows.resize(static_cast<std::size_t>(first.gpus));
     results[job].demand.resize(experts);
+    auto other =
+        make_kind_router({jobs[job].router, first.experts, first.expert_parallel, kernels_});
+    if (other == nullptr) {
+      sharing_.push_back(job);
+    } else {
+      others_.emplace_back(job, std::move(other));
+    }
   }
-  for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {
-    draw_group(jobs, logits, group);
-    std::vector<StreamKey> keys;
+}
+
+void LayerRouter::add_group(const GroupView& part, int group, const RoutingJob& job, LossSums& sums,
+                            LayerRouting& result) {
+  const auto first_gpu = static_cast<std::ptrdiff_t>(group) * job.expert_parallel;
+  sums += part.sums;
+  std::copy(part.kept_rows.begin(), part.kept_rows.end(),
+            result.kept_rows.begin() + first_gpu * job.experts);
+  std::copy(part.ir_rows.begin(), part.ir_rows.end(), result.ir_rows.begin() + first_gpu);
+  for (std::size_t expert = 0; expert < part.demand.size(); ++expert) {
+    result.demand[expert] += part.demand[expert];
+  }
+  result.exchanged_capacity = std::max(result.exchanged_capacity, part.exchanged_capacity);
+}
+
+void LayerRouter::route_sharing(std::span<const RoutingJob> jobs, const LogitSource& logits,
+                                const RouterContext& context, int group,
+                                std::span<LayerRouting> results) {
+  if (sharing_.empty()) return;
+  const RoutingJob& first = jobs.front();
+  draw_group(jobs, logits, group);
+  std::vector<StreamKey> keys;
+  for (int rank = 0; rank < first.expert_parallel; ++rank) {
+    keys.push_back({context.seed, Purpose::drop_priority, context.replica, context.layer,
+                    static_cast<std::uint32_t>(context.place.first_gpu + rank)});
+  }
+  orders_.reset(table_, std::move(keys));
+  for (const std::size_t job : sharing_) {
+    const RouterConfig& router = jobs[job].router;
+    std::vector<std::int64_t> capacity;
     for (int rank = 0; rank < first.expert_parallel; ++rank) {
-      keys.push_back({first.seed, Purpose::drop_priority, static_cast<std::uint32_t>(replica),
-                      static_cast<std::uint32_t>(layer),
-                      static_cast<std::uint32_t>(group * first.expert_parallel + rank)});
+      capacity.push_back(router.capacity(first.tokens_of(rank), first.experts));
     }
-    orders_.reset(table_, std::move(keys));
-    for (std::size_t job = 0; job < jobs.size(); ++job) {
-      LayerRouting& result = results[job];
-      const RouterConfig& router = jobs[job].router;
-      std::vector<std::int64_t> capacity;
-      for (int rank = 0; rank < first.expert_parallel; ++rank) {
-        capacity.push_back(router.capacity(first.tokens_of(rank), first.experts));
-      }
-      const int set = local_set_[static_cast<int>(router.rectification)];
-      decision_.decide({router, table_, orders_, kernels_, set, capacity});
-      sums_[job] += decision_.sums();
-      const auto first_gpu = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(group) * ranks);
-      std::copy(decision_.kept_rows().begin(), decision_.kept_rows().end(),
-                result.kept_rows.begin() + first_gpu * static_cast<std::ptrdiff_t>(experts));
-      std::copy(decision_.ir_rows().begin(), decision_.ir_rows().end(),
-                result.ir_rows.begin() + first_gpu);
-      for (std::size_t expert = 0; expert < experts; ++expert) {
-        result.demand[expert] += decision_.demand()[expert];
-      }
-      result.exchanged_capacity =
-          std::max(result.exchanged_capacity, decision_.exchanged_capacity());
-    }
+    const int set = local_set_[static_cast<int>(router.rectification)];
+    decision_.decide({router, table_, orders_, kernels_, set, capacity});
+    add_group({decision_.sums(), decision_.kept_rows(), decision_.ir_rows(), decision_.demand(),
+               decision_.exchanged_capacity()},
+              group, jobs[job], sums_[job], results[job]);
+  }
+}
+
+void LayerRouter::route_others(std::span<const RoutingJob> jobs, const LogitSource& logits,
+                               const RouterContext& context, int group,
+                               std::span<LayerRouting> results) {
+  const DrawnLogits drawn(jobs.front(), logits, context.place.first_gpu, kernels_);
+  for (const auto& [job, router] : others_) {
+    if (group == 0) router->start_layer(drawn, context);
+    router->decide(drawn, context);
+    const GroupOutcome& outcome = router->outcome();
+    add_group({outcome.sums, outcome.kept_rows, outcome.ir_rows, outcome.demand,
+               outcome.exchanged_capacity},
+              group, jobs[job], sums_[job], results[job]);
+    results[job].capacity =
+        group == 0 ? outcome.capacity : std::max(results[job].capacity, outcome.capacity);
+    results[job].exchanged = outcome.exchanged;
+  }
+}
+
+void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
+                        std::span<LayerRouting> results) {
+  const RoutingJob& first = jobs.front();
+  RouterContext context{{0, first.gpus_per_domain},
+                        first.seed,
+                        static_cast<std::uint32_t>(replica),
+                        static_cast<std::uint32_t>(layer)};
+  const LogitSource logits(first.scores, {first.experts, first.expert_parallel, first.gpus},
+                           first.seed, context.replica, context.layer);
+  start(jobs, results);
+  for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {
+    context.place.first_gpu = group * first.expert_parallel;
+    route_sharing(jobs, logits, context, group, results);
+    route_others(jobs, logits, context, group, results);
   }
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     results[job].loss = sums_[job].loss(jobs[job].router);
+    if (has_exact_counts(jobs[job])) take_exact_counts(jobs[job], replica, layer, results[job]);
     if (has_exact_counts(jobs[job])) take_exact_counts(jobs[job], replica, layer, results[job]);
   }
 }

@@ -127,7 +127,7 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
   std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (kind == Kind::token_max) {
     // The largest of E shares of 1 is at least 1 / E; one step more for the rounding.
-    least = bits_of(1.0F / static_cast<float>(table_->experts())) - 1;
+    if (table_->holds_best()) least = bits_of(1.0F / static_cast<float>(table_->experts())) - 1;
     most = bits_of_one;
     std::transform(table_->max_probability(), table_->max_probability() + tokens, keys_.begin(),
                    bits_of);

@@ -6,45 +6,26 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/kind_router.hpp"
 
 namespace moesim::routing {
 
-namespace {
-
-void check_router(const RouterConfig& config, int experts, int ranks) {
-  if (config.is_dense()) throw UsageError("a dense model has no router: choose --router top2, say");
-  if (config.top_k < 1) throw UsageError(fmt::format("top-k is {}: at least 1", config.top_k));
-  if (experts < 1 || experts > max_experts) {
-    throw UsageError(fmt::format("{} experts: from 1 to {} are possible", experts, max_experts));
-  }
-  if (config.choices() > max_choices) {
-    throw UsageError(
-        fmt::format("{} choices per token: at most {}", config.choices(), max_choices));
-  }
-  if (config.choices() > experts) {
-    throw UsageError(fmt::format(
-        "{} needs {} different experts per token{}, but there are {}: lower --top-k or raise "
-        "--experts",
-        config.name(), config.choices(), config.fill_in ? " (one more for fill-in)" : "", experts));
-  }
-  if (ranks < 1 || experts % ranks != 0) {
-    throw UsageError(
-        fmt::format("{} experts do not divide over {} ranks: choose --experts as a multiple of "
-                    "--expert-parallel",
-                    experts, ranks));
-  }
-}
-
-}  // namespace
-
 GroupRouter::GroupRouter(const RouterConfig& config, int experts, int ranks, SimdLevel level)
     : config_(config), kernels_(tile_kernels(level)) {
-  check_router(config, experts, ranks);
+  check_router(config, experts, ranks, 0);
   result_.ranks = ranks;
   result_.experts = experts;
   result_.top_k = config.top_k;
   result_.choices = config.choices();
+  if (config.kind == RouterKind::soft) {
+    throw UsageError(
+        "--router soft has no routes: every slot is a mix of all tokens; choose another router, or "
+        "leave --logits out");
+  }
+  other_ = make_kind_router({config_, experts, ranks, kernels_, true});
 }
+
+GroupRouter::~GroupRouter() = default;
 
 const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
                                       const RouterContext& context) {
@@ -66,6 +47,12 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
   if (tokens > std::numeric_limits<std::int32_t>::max() / max_choices) {
     throw UsageError(fmt::format("{} tokens in one group are too many", tokens));
   }
+  result_.tokens = static_cast<std::size_t>(tokens);
+  result_.rank_begin.assign(1, 0);
+  for (const RankLogits& rank : ranks) {
+    result_.rank_begin.push_back(result_.rank_begin.back() + rank.tokens);
+  }
+  if (other_ != nullptr) return route_otherwise(ranks, context);
   std::vector<StreamKey> keys;
   std::vector<LocalExperts> locals;
   for (int rank = 0; rank < result_.ranks; ++rank) {
@@ -85,74 +72,29 @@ const RoutedGroup& GroupRouter::route(std::span<const RankLogits> ranks,
   orders_.reset(table_, std::move(keys));
   const DecisionInput input{config_, table_, orders_, kernels_, 0, result_.capacity};
   decision_.decide(input);
-  result_.tokens = static_cast<std::size_t>(tokens);
   result_.stride = table_.stride();
-  result_.rank_begin.resize(static_cast<std::size_t>(result_.ranks) + 1);
-  for (int rank = 0; rank <= result_.ranks; ++rank) {
-    result_.rank_begin[static_cast<std::size_t>(rank)] = table_.rank_begin(rank);
-  }
-  result_.kept_rows = decision_.kept_rows();
-  result_.ir_rows = decision_.ir_rows();
-  result_.exchanged_capacity = decision_.exchanged_capacity();
-  result_.sums = decision_.sums();
-  result_.loss = decision_.sums().loss(config_);
-  assign_slots();
-  collect_ir(input);
-  assign_weights(input);
+  collect_routes(input, decision_, result_);
   table_.swap_choices(result_.expert, result_.probability);
   return result_;
 }
 
-// Kept routes get their slots in (choice, token) order, so one sweep per choice does it.
-void GroupRouter::assign_slots() {
-  const CapacityScope scope = config_.capacity_scope;
-  const auto experts = static_cast<std::size_t>(result_.experts);
-  const int domains = orders_.domains(scope);
-  result_.slot.resize(static_cast<std::size_t>(result_.choices) * result_.stride);
-  next_slot_.assign(static_cast<std::size_t>(domains) * experts, 0);
-  for (int choice = 0; choice < result_.choices; ++choice) {
-    const std::uint16_t* expert = table_.expert(choice);
-    const std::uint8_t* keep = decision_.keep(choice);
-    std::int32_t* slot = result_.slot.data() + static_cast<std::size_t>(choice) * result_.stride;
-    for (int domain = 0; domain < domains; ++domain) {
-      std::int32_t* next = next_slot_.data() + static_cast<std::size_t>(domain) * experts;
-      const auto end = static_cast<std::size_t>(orders_.domain_end(scope, domain));
-      for (auto token = static_cast<std::size_t>(orders_.domain_begin(scope, domain)); token < end;
-           ++token) {
-        const std::int32_t kept = keep[token];
-        const std::int32_t at = next[expert[token]];
-        slot[token] = at | (kept - 1);  // -1 where the route failed
-        next[expert[token]] = at + kept;
-      }
-    }
+const RoutedGroup& GroupRouter::route_otherwise(std::span<const RankLogits> ranks,
+                                                const RouterContext& context) {
+  for (const RankLogits& rank : ranks) {
+    check_router(config_, result_.experts, result_.ranks, rank.tokens);
   }
-}
-
-void GroupRouter::collect_ir(const DecisionInput& input) {
-  if (config_.rectification == Rectification::none) return;
-  result_.ir_expert.assign(result_.tokens, -1);
-  result_.ir_probability.assign(result_.tokens, 0.0F);
-  for (int rank = 0; rank < result_.ranks; ++rank) {
-    const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
-    const KeptTokens run = decision_.kept_tokens(input, rank);
-    for (std::size_t token = 0; token < run.tokens; ++token) {
-      if (decision_.has_ir()[begin + token] == 0) continue;
-      result_.ir_expert[begin + token] = run.ir_expert[token];
-      result_.ir_probability[begin + token] = run.ir_probability[token];
-    }
-  }
-}
-
-void GroupRouter::assign_weights(const DecisionInput& input) {
-  const bool rectified = config_.rectification != Rectification::none;
-  result_.weight.resize(static_cast<std::size_t>(result_.choices) * result_.stride);
-  if (rectified) result_.ir_weight.resize(result_.tokens);
-  for (int rank = 0; rank < result_.ranks; ++rank) {
-    const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
-    kernels_.weigh(decision_.kept_tokens(input, rank), config_.weights,
-                   {result_.weight.data() + begin, result_.stride,
-                    rectified ? result_.ir_weight.data() + begin : nullptr});
-  }
+  const GivenLogits logits(ranks, result_.experts, kernels_);
+  other_->start_layer(logits, context);
+  other_->decide(logits, context);
+  other_->collect(result_);
+  const GroupOutcome& outcome = other_->outcome();
+  result_.kept_rows = outcome.kept_rows;
+  result_.ir_rows = outcome.ir_rows;
+  result_.exchanged_capacity = outcome.exchanged_capacity;
+  result_.exchanged = outcome.exchanged;
+  result_.sums = outcome.sums;
+  result_.loss = outcome.sums.loss(config_);
+  return result_;
 }
 
 std::vector<Route> RoutedGroup::routes() const {
@@ -168,6 +110,7 @@ std::vector<Route> RoutedGroup::routes() const {
       for (int choice = 0; choice < choices; ++choice) {
         const std::size_t at = static_cast<std::size_t>(choice) * stride + token;
         route.choice = choice;
+        if (expert[at] == no_expert) continue;
         route.expert = expert[at];
         route.slot = slot[at];
         route.weight = weight[at];

@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "sim/routing/choice_table.hpp"
 #include "sim/routing/decision.hpp"
+#include "sim/routing/group_logits.hpp"
 #include "sim/routing/route_orders.hpp"
 #include "sim/routing/router_config.hpp"
 #include "sim/routing/simd.hpp"
@@ -23,13 +25,8 @@ namespace moesim::routing {
 //   position    choice after choice, tokens by index                  (GShard, Switch, Tutel)
 //   random      choice after choice, tokens by a seeded uniform key   (DeepSpeed)
 
-// The logits of one rank: row-major [tokens, experts], fp32. No tokens is fine.
-struct RankLogits {
-  std::span<const float> logits;
-  std::int64_t tokens = 0;
-};
-
-// Where and when a group routes: its GPUs (for +ir@node) and the streams of Priority::random.
+// Where and when a group routes: its GPUs (for +ir@node and scomoe) and the random streams of its
+// seed, replica and layer.
 struct RouterContext {
   GroupPlace place;
   std::uint64_t seed = 1;
@@ -56,7 +53,8 @@ struct Route {
 
 // The result for one expert-parallel group. Tokens of all ranks follow each other, rank first:
 // token t of rank r is index rank_begin[r] + t of `tokens`. Rows of [choice, token] are `stride`
-// apart; what lies behind their tokens means nothing.
+// apart; what lies behind their tokens means nothing. Routers whose tokens have different numbers
+// of experts fill the choices that a token has not with no_expert.
 struct RoutedGroup {
   int ranks = 0;
   int experts = 0;
@@ -69,13 +67,14 @@ struct RoutedGroup {
   std::vector<std::uint16_t> expert;     // [choice, token]
   std::vector<float> probability;        // [choice, token]
   std::vector<std::int32_t> slot;        // [choice, token]
-  std::vector<float> weight;             // [choice, token]
+  std::vector<float> weight;             // [choice, token]; base: sigmoid of the logit
   std::vector<std::int32_t> ir_expert;   // [token], -1: none; empty without IR
   std::vector<float> ir_weight;          // [token]
   std::vector<float> ir_probability;     // [token], g_h
   std::vector<std::int32_t> kept_rows;   // [rank, expert]
   std::vector<std::int32_t> ir_rows;     // [rank that computes them]
   std::int64_t exchanged_capacity = 0;   // rows per block of a padded exchange, largest rank
+  bool exchanged = true;                 // false: gating dropout skipped the all-to-all
   LossSums sums;
   TokenLoss loss;
 
@@ -84,30 +83,40 @@ struct RoutedGroup {
   std::vector<Route> routes() const;
 };
 
+class KindRouter;  // kind_router.hpp
+
 // Reusable: keeps its working memory between calls. Not for use by several threads at once.
 class GroupRouter {
  public:
-  // Throws UsageError when the router cannot be: dense, k' > E or > 63, E % ranks != 0.
+  // Throws UsageError when the router cannot be: dense, soft (it has no routes), k' > E or > 63,
+  // E % ranks != 0, and what check_router() refuses.
   GroupRouter(const RouterConfig& config, int experts, int ranks,
               SimdLevel level = best_simd_level());
+  ~GroupRouter();
+  GroupRouter(const GroupRouter&) = delete;
+  GroupRouter& operator=(const GroupRouter&) = delete;
 
   // Throws UsageError naming rank and token for a NaN or +inf logit, and for logits whose size is
   // not tokens * experts.
   const RoutedGroup& route(std::span<const RankLogits> ranks, const RouterContext& context = {});
 
  private:
-  void assign_slots();
-  void assign_weights(const DecisionInput& input);
-  void collect_ir(const DecisionInput& input);
+  const RoutedGroup& route_otherwise(std::span<const RankLogits> ranks,
+                                     const RouterContext& context);
 
   RouterConfig config_;
   const TileKernels& kernels_;
   ChoiceTable table_;
   RouteOrders orders_;
   Decision decision_;
-  std::vector<std::int32_t> next_slot_;
+  std::unique_ptr<KindRouter> other_;  // of a kind that is not top-k or dropless
   RoutedGroup result_;
 };
+
+// What a decision comes to, route by route: slots, weights and IR rows, sizes and losses; the
+// choices and capacities themselves are for the caller to bring. Under `group` scope slots count
+// over the group.
+void collect_routes(const DecisionInput& input, const Decision& decision, RoutedGroup& group);
 
 // One call, nothing kept.
 RoutedGroup route_group(const RouterConfig& config, int experts, std::span<const RankLogits> ranks,

@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/choice_table.hpp"
+#include "sim/routing/kind_router.hpp"
 #include "sim/routing/layer_router.hpp"
 #include "sim/routing/mean_loss.hpp"
 #include "sim/routing/score_model.hpp"
@@ -102,10 +103,10 @@ std::string RoutingJob::logits_key() const {
 
 std::string RoutingJob::key() const {
   return fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(), name_of(router.dialect),
-      router.capacity_factor.text(), name_of(router.capacity_convention),
-      name_of(router.capacity_scope), router.min_capacity, name_of(router.priority),
-      router.fill_in ? name_of(router.fill_order) : "",
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(), router.top_k,
+      router.has_capacity(), name_of(router.dialect), router.capacity_factor.text(),
+      name_of(router.capacity_convention), name_of(router.capacity_scope), router.min_capacity,
+      name_of(router.priority), router.fill_in ? name_of(router.fill_order) : "",
       router.rectification == Rectification::none ? "" : name_of(router.ir_duplicates));
 }
 
@@ -115,20 +116,8 @@ void check(const RoutingJob& job) {
     throw UsageError("a dense model routes nothing: choose --router top1, top2, ...");
   }
   check_sizes(job);
-  if (router.kind != RouterKind::top_k && router.kind != RouterKind::dropless) {
-    throw UsageError(fmt::format("--router {} is not simulated yet", router.name()));
-  }
-  if (router.top_k < 1) throw UsageError("--top-k has to be at least 1");
-  if (router.choices() > max_choices) {
-    throw UsageError(
-        fmt::format("{} choices per token: at most {}", router.choices(), max_choices));
-  }
-  if (router.choices() > job.experts) {
-    throw UsageError(fmt::format(
-        "{} needs {} different experts per token{}, but there are {}: lower --top-k or raise "
-        "--experts",
-        router.name(), router.choices(), router.fill_in ? " (one more for fill-in)" : "",
-        job.experts));
+  for (int rank = 0; rank < job.expert_parallel; ++rank) {
+    check_router(router, job.experts, job.expert_parallel, job.tokens_of(rank));
   }
   check_ragged(job);
   if (job.scores.trace != nullptr) check_trace(job);

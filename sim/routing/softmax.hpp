@@ -78,6 +78,12 @@ MOESIM_HOST_DEVICE inline float exp_nonpositive(float x) {
   return multiply(p, scale);
 }
 
+// 1 / (1 + exp(-a)); 0 at -inf.
+MOESIM_HOST_DEVICE inline float sigmoid(float logit) {
+  const float small = exp_nonpositive(logit < 0 ? logit : -logit);
+  return divide(logit < 0 ? small : 1.0F, add(1.0F, small));
+}
+
 // The sum of `count` values in the order of a folded tree: the list, padded with zeros to a power
 // of two, is folded onto its first half until one value is left. A warp that holds value l in lane
 // l % 32 gets there with shuffles, a vector unit with whole registers. Overwrites `values`.

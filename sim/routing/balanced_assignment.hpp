@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moesim::routing {
+
+// Each token to one expert, the same number of tokens to each, such that the sum of their scores is
+// the largest there is: the assignment of BASE layers (Lewis et al. 2021).
+//
+// Scores are taken in steps of 2^-30 and within +-65536 (-inf is worse than any of these), then the
+// result is exact: it starts from the best expert of each token, with prices that take off most of
+// the excess, and moves tokens along shortest augmenting paths over the experts, from experts with
+// too many to experts with too few, which keeps the sum the largest for the loads reached. Cost:
+// O(S E log S) and O(E^2) per token that has to move. Equal sums: the lower expert and token first.
+class BalancedAssignment {
+ public:
+  // `scores`: row-major [tokens, experts], tokens a multiple of experts. The expert of each token;
+  // valid until the next call.
+  const std::vector<std::uint16_t>& assign(std::span<const float> scores, int experts);
+
+ private:
+  // Moving `token` away costs the sum this much.
+  struct Move {
+    std::int64_t cost = 0;
+    std::int32_t token = 0;
+  };
+
+  void scale(std::span<const float> scores);
+  void price();
+  void choose_best();
+  void fill_heaps();
+  void push_moves(std::int32_t token);
+  void refresh(std::size_t expert);
+  void find_distances();
+  void augment();
+  bool is_balanced() const;
+
+  std::size_t experts_ = 0;
+  std::int64_t tokens_ = 0, wanted_ = 0;  // wanted_: tokens per expert
+  std::vector<std::int64_t> score_;       // [token, expert], less the experts' prices
+  std::vector<std::uint16_t> assigned_;   // [token]
+  std::vector<std::int64_t> load_;        // [expert]
+  std::vector<std::vector<Move>>
+      moves_;                           // [from, to], a heap, cheapest first; may hold tokens gone
+  std::vector<std::int64_t> cheapest_;  // [from, to]
+  std::vector<std::int64_t> distance_, potential_;  // [expert]
+  std::vector<std::size_t> before_;                 // [expert], on its shortest path
+  std::vector<std::uint8_t> done_;
+};
+
+}  // namespace moesim::routing

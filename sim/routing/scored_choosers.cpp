@@ -1,0 +1,288 @@
+#include <algorithm>
+#include <limits>
+
+#include "sim/base/random.hpp"
+#include "sim/routing/chooser.hpp"
+#include "sim/routing/softmax.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+class ScoredChooser : public Chooser {
+ public:
+  explicit ScoredChooser(const KindShape& shape)
+      : shape_(shape), tile_(shape.experts, shape.kernels) {}
+
+  KeepingRules rules(const RouterContext& /*context*/) const override {
+    return {shape_.config, shape_.experts};
+  }
+
+ protected:
+  KindShape shape_;
+  TileChooser tile_;
+};
+
+// With probability P all GPUs skip the exchange; a token then has what its own GPU's experts offer,
+// which may be fewer than k.
+class DropoutChooser final : public ScoredChooser {
+ public:
+  using ScoredChooser::ScoredChooser;
+
+  KeepingRules rules(const RouterContext& context) const override {
+    KeepingRules rules{shape_.config, shape_.experts};
+    if (!skips(context)) return rules;
+    const int own = shape_.experts / shape_.ranks;
+    rules.config.top_k = std::min(rules.config.top_k, own);
+    rules.config.fill_in = rules.config.fill_in && own > rules.config.top_k;
+    rules.config.capacity_scope = CapacityScope::source;  // nobody shares a GPU's experts with it
+    rules.capacity_experts = own;
+    rules.exchanged = false;
+    rules.own_experts_only = true;
+    return rules;
+  }
+
+  void choose(const GroupLogits& logits, const RouterContext& context, Choices& out) override {
+    const bool skipped = skips(context);
+    const KeepingRules kept = rules(context);
+    const int own = shape_.experts / shape_.ranks;
+    if (skipped) out.reference_mass.resize(whole(logits));
+    std::int64_t begin = 0;
+    for (int rank = 0; rank < logits.ranks(); ++rank) {
+      const LocalExperts local =
+          local_experts(kept.config, shape_.experts, shape_.ranks, rank, context.place);
+      const int first = skipped ? rank * own : 0;
+      const int last = skipped ? first + own : shape_.experts;
+      out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
+        logits.fill_tile(rank, token, tile_.tile());
+        tile_.find_softmax();
+        tile_.best(first, last, kept.config.choices(), to);
+        if (skipped) {
+          tile_.best_mass(shape_.config.top_k, out.reference_mass.data() + begin + token);
+        }
+        if (local.wanted > 0) {
+          tile_.best(local.first, local.last, local.wanted, out.table.local_output(token));
+        }
+      });
+      out.table.set_local_places(local.wanted);
+      begin += logits.tokens(rank);
+    }
+  }
+
+ private:
+  static std::size_t whole(const GroupLogits& logits) {
+    return static_cast<std::size_t>(logits.all_tokens()) + tile_tokens;
+  }
+
+  // One coin for all GPUs.
+  bool skips(const RouterContext& context) const {
+    Stream stream({context.seed, Purpose::skipped_exchange, context.replica, context.layer, 0});
+    return stream.uniform() < shape_.config.dropout.to_double();
+  }
+};
+
+// Groups of neighbouring experts, usually a node's: the best by the sum of their two best g, lower
+// group first among equals, then the best experts of these (DeepSeek-V3, section 2.1.2).
+class GroupLimitedChooser final : public ScoredChooser {
+ public:
+  explicit GroupLimitedChooser(const KindShape& shape)
+      : ScoredChooser(shape),
+        per_group_(shape.experts / shape.config.groups),
+        listed_(std::min(per_group_, std::max(shape.config.top_k, 2))) {
+    const auto groups = static_cast<std::size_t>(shape.config.groups);
+    const std::size_t rows = groups * static_cast<std::size_t>(listed_);
+    expert_.resize(rows * tile_tokens);
+    probability_.resize(rows * tile_tokens);
+    order_.resize(groups);
+    next_.resize(groups);
+    score_.resize(groups);
+  }
+
+  void choose(const GroupLogits& logits, const RouterContext& /*context*/, Choices& out) override {
+    out.reference_mass.resize(static_cast<std::size_t>(logits.all_tokens()) + tile_tokens);
+    std::int64_t begin = 0;
+    for (int rank = 0; rank < logits.ranks(); ++rank) {
+      out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
+        logits.fill_tile(rank, token, tile_.tile());
+        tile_.find_softmax();
+        tile_.best_mass(shape_.config.top_k, out.reference_mass.data() + begin + token);
+        for (int group = 0; group < shape_.config.groups; ++group) {
+          tile_.best(
+              group * per_group_, (group + 1) * per_group_, listed_,
+              {expert_.data() + row(group, 0), probability_.data() + row(group, 0), tile_tokens});
+        }
+        for (std::size_t place = 0; place < tile_tokens; ++place) merge(place, to);
+      });
+      begin += logits.tokens(rank);
+    }
+  }
+
+ private:
+  std::size_t row(std::size_t group, int listed) const {
+    return (group * static_cast<std::size_t>(listed_) + static_cast<std::size_t>(listed)) *
+           tile_tokens;
+  }
+  std::size_t row(int group, int listed) const {
+    return row(static_cast<std::size_t>(group), listed);
+  }
+
+  // The best groups of the token at `place`, in order_, lowest group first.
+  void find_groups(std::size_t place) {
+    for (std::size_t group = 0; group < order_.size(); ++group) {
+      order_[group] = group;
+      score_[group] = probability_[row(group, 0) + place];
+      if (listed_ > 1) score_[group] += probability_[row(group, 1) + place];
+    }
+    const auto kept = order_.begin() + shape_.config.kept_groups;
+    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t one, std::size_t other) {
+      return score_[one] > score_[other];
+    });
+    std::sort(order_.begin(), kept);
+  }
+
+  // Each kept group's experts are sorted already: k times the best of the heads.
+  void merge(std::size_t place, const ChoiceOutput& to) {
+    find_groups(place);
+    std::fill(next_.begin(), next_.end(), 0);
+    const auto kept = static_cast<std::size_t>(shape_.config.kept_groups);
+    for (int choice = 0; choice < shape_.config.top_k; ++choice) {
+      std::size_t best = order_.size();
+      for (std::size_t at = 0; at < kept; ++at) {
+        const std::size_t group = order_[at];
+        if (next_[group] == listed_) continue;
+        if (best == order_.size() || ahead(group, best, place)) best = group;
+      }
+      const std::size_t from = row(best, next_[best]++) + place;
+      const std::size_t at = static_cast<std::size_t>(choice) * to.stride + place;
+      to.expert[at] = expert_[from];
+      to.probability[at] = probability_[from];
+    }
+  }
+
+  // By the logit, since different logits may have one g; groups come lowest first, so that among
+  // equals the lower expert wins.
+  bool ahead(std::size_t group, std::size_t best, std::size_t place) {
+    const auto logit = [&](std::size_t of) {
+      const std::size_t expert = expert_[row(of, next_[of]) + place];
+      return tile_.tile()[expert * tile_tokens + place];
+    };
+    return logit(group) > logit(best);
+  }
+
+  int per_group_;
+  int listed_;                         // best experts kept per group
+  std::vector<std::uint16_t> expert_;  // [group, listed, 16]
+  std::vector<float> probability_;
+  std::vector<std::size_t> order_;  // groups
+  std::vector<int> next_;           // [group]
+  std::vector<float> score_;        // [group]
+};
+
+// Loss-free balancing (Wang et al. 2024): the score is a sigmoid, as there and in DeepSeek-V3,
+// whose update speed 0.001 is relative to it. The bias is what `update_steps` steps of training
+// leave, each on a fresh batch of the same source (GroupLogits::fill_training_tile).
+class BiasChooser final : public ScoredChooser {
+ public:
+  explicit BiasChooser(const KindShape& shape) : ScoredChooser(shape) {
+    const auto choices = static_cast<std::size_t>(shape.config.top_k);
+    expert_.resize(choices * tile_tokens);
+    key_.resize(choices * tile_tokens);
+    score_.resize(static_cast<std::size_t>(shape.experts) * tile_tokens);
+  }
+
+  void start_layer(const GroupLogits& logits, const RouterContext& /*context*/) override {
+    const auto experts = static_cast<std::size_t>(shape_.experts);
+    bias_.assign(experts, 0.0F);
+    const auto speed = static_cast<float>(shape_.config.update_speed.to_double());
+    std::vector<std::int64_t> load(experts);
+    std::int64_t tile = 0;
+    for (int step = 0; step < shape_.config.update_steps; ++step) {
+      std::fill(load.begin(), load.end(), 0);
+      std::int64_t tokens = 0;
+      for (std::int64_t left = tiles_per_step(); left > 0; --left) {
+        const int valid = logits.fill_training_tile(tile++, tile_.tile());
+        select();
+        for (std::size_t at = 0; at < expert_.size(); ++at) {
+          if (static_cast<int>(at % tile_tokens) < valid) ++load[expert_[at]];
+        }
+        tokens += valid;
+      }
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        const std::int64_t above = load[expert] * shape_.experts - tokens * shape_.config.top_k;
+        if (above != 0) bias_[expert] += above > 0 ? -speed : speed;
+      }
+    }
+  }
+
+  void choose(const GroupLogits& logits, const RouterContext& /*context*/, Choices& out) override {
+    out.reference_mass.resize(static_cast<std::size_t>(logits.all_tokens()) + tile_tokens);
+    const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
+    std::int64_t begin = 0;
+    for (int rank = 0; rank < logits.ranks(); ++rank) {
+      out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
+        logits.fill_tile(rank, token, tile_.tile());
+        select();
+        for (std::size_t choice = 0; choice < top_k; ++choice) {
+          for (std::size_t place = 0; place < tile_tokens; ++place) {
+            const std::uint16_t expert = expert_[choice * tile_tokens + place];
+            to.expert[choice * to.stride + place] = expert;
+            to.probability[choice * to.stride + place] =
+                score_[std::size_t{expert} * tile_tokens + place];
+          }
+        }
+        // What the k best scores would have been without the bias.
+        shape_.kernels.largest(score_.data(), 0, shape_.experts, shape_.config.top_k,
+                               {expert_.data(), key_.data(), tile_tokens});
+        float* mass = out.reference_mass.data() + begin + token;
+        std::fill_n(mass, tile_tokens, 0.0F);
+        for (std::size_t at = 0; at < key_.size(); ++at) mass[at % tile_tokens] += key_[at];
+      });
+      begin += logits.tokens(rank);
+    }
+  }
+
+ private:
+  // So many that a step's mean load is 32 routes, and its sign seldom chance.
+  std::int64_t tiles_per_step() const {
+    constexpr std::int64_t least_tokens = 512;
+    constexpr std::int64_t mean_load = 32;
+    const std::int64_t tokens =
+        std::max<std::int64_t>(least_tokens, mean_load * shape_.experts / shape_.config.top_k);
+    return (tokens + tile_tokens - 1) / tile_tokens;
+  }
+
+  // score_ from the tile's logits, then the choices by score + bias.
+  void select() {
+    constexpr float never = -std::numeric_limits<float>::infinity();
+    float* logit = tile_.tile();
+    for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+      for (std::size_t at = expert * tile_tokens; at < (expert + 1) * tile_tokens; ++at) {
+        score_[at] = sigmoid(logit[at]);
+        logit[at] = logit[at] == never ? never : score_[at] + bias_[expert];
+      }
+    }
+    shape_.kernels.largest(logit, 0, shape_.experts, shape_.config.top_k,
+                           {expert_.data(), key_.data(), tile_tokens});
+  }
+
+  std::vector<float> bias_;            // [expert]
+  std::vector<float> score_;           // [expert, 16]
+  std::vector<std::uint16_t> expert_;  // [choice, 16]
+  std::vector<float> key_;             // [choice, 16]
+};
+
+}  // namespace
+
+std::unique_ptr<Chooser> make_dropout_chooser(const KindShape& shape) {
+  return std::make_unique<DropoutChooser>(shape);
+}
+
+std::unique_ptr<Chooser> make_group_limited_chooser(const KindShape& shape) {
+  return std::make_unique<GroupLimitedChooser>(shape);
+}
+
+std::unique_ptr<Chooser> make_bias_chooser(const KindShape& shape) {
+  return std::make_unique<BiasChooser>(shape);
+}
+
+}  // namespace moesim::routing

@@ -22,7 +22,7 @@ def test_losses_are_those_of_the_experiment(name, tmp_path):
                     for row in csv.DictReader(file)}
     out = tmp_path / "s.csv"
     # As many replicas as steps, GPUs as ranks, tokens as recorded: each logit counts once.
-    succeed("sweep", "--routing", f"trace:{TRACES / name / 'trace.json'}", "--experts", "8",
+    succeed("sweep", "--routing", f"trace:{TRACES / name}", "--experts", "8",
             "--gpus", "8", "--expert-parallel", "8", "--sequence-length", "128", "--micro-batch",
             "1", "--replicas", "8", "--router", ",".join(dict.fromkeys(key[0] for key in recorded)),
             "--capacity-factor", ",".join(dict.fromkeys(f"{key[1]:g}" for key in recorded)),

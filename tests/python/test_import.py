@@ -228,14 +228,14 @@ def profiler_trace(rank, exchanges, text=True, **more):
         arguments = {"Collective name": "all_to_allv", "dtype": "BFloat16", "Group size": len(sent),
                      "In msg nelems": sum(sent), "Out msg nelems": sum(received),
                      "In split size": split(sent), "Out split size": split(received),
-                     "Process Group Name": "7", "Process Group Description": "EXPERT_MODEL_PARALLEL",
-                     "Rank": rank, **more}
+                     "Process Group Name": "7", "Rank": rank,
+                     "Process Group Description": "EXPERT_MODEL_PARALLEL", **more}
         event = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": 10.0 * index,
                  "dur": 3, "args": arguments}
         events.append(event)
         events.append({**event, "cat": "kernel", "name": "ncclDevKernel_SendRecv"})
-    events.append({"ph": "X", "name": "record_param_comms", "ts": 1,
-                   "args": {"Collective name": "allreduce", "Process Group Name": "0", "Rank": rank}})
+    other = {"Collective name": "allreduce", "Process Group Name": "0", "Rank": rank}
+    events.append({"ph": "X", "name": "record_param_comms", "ts": 1, "args": other})
     return {"schemaVersion": 1, "distributedInfo": {"rank": rank}, "traceEvents": events[::-1]}
 
 
@@ -306,7 +306,7 @@ def test_profiler_traces_that_say_too_little_are_refused(tmp_path):
 
 def test_flags_and_files_that_mean_nothing_are_refused(tmp_path):
     refused("import", "--out", tmp_path, parts=["no file given"])
-    refused("import", "x.txt", "--top-k", 1, "--out", tmp_path, parts=["x.txt", ".npz"])
+    refused("import", "x.dat", "--top-k", 1, "--out", tmp_path, parts=["x.dat", ".npz"])
     refused("import", "x.csv", "--top-k", 1, parts=["--out is missing"])
     refused("import", "x.csv", "y.csv", "--top-k", 1, "--out", tmp_path, parts=["y.csv"])
     (tmp_path / "counts.csv").write_text(TABLE)
@@ -347,7 +347,8 @@ def test_olmoe_counts_lose_what_the_table_says(tmp_path):
         exact = [counted_loss(counts[0, 0, layer % 3], slots) for layer in range(16)]
         row = route(tmp_path / "trace", "--model", "olmoe-1b-7b", "--experts", 64, "--gpus", 1,
                     "--router", "topk", "--top-k", 8, "--tokens-per-gpu", 208896,
-                    "--capacity-factor", factor, "--capacity-convention", "library", "--replicas", 1)
+                    "--capacity-factor", factor, "--capacity-convention", "library", "--replicas",
+                    1)
         assert row["failed"] == pytest.approx(np.mean(exact), rel=1e-7)
 
 

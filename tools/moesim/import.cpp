@@ -1,8 +1,13 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "kernels/measure/nccl_tests.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/routing/trace_import.hpp"
 #include "sim/study/option_values.hpp"
 #include "tools/moesim/command.hpp"
@@ -42,7 +47,8 @@ std::vector<std::string> parts(const std::string& text) {
 void refuse_others(const CommandLine& line, const std::string& kind,
                    const std::vector<std::string>& allowed) {
   for (const char* flag : {"where", "experts", "array", "axes", "steps", "layers",
-                           "exchanges-per-layer", "backward", "process-group", "row-values"}) {
+                           "exchanges-per-layer", "backward", "process-group", "row-values", "op",
+                           "nccl", "base", "top-k", "model", "source", "licence", "origin"}) {
     if (!line.has(flag) || std::find(allowed.begin(), allowed.end(), flag) != allowed.end()) {
       continue;
     }
@@ -50,8 +56,14 @@ void refuse_others(const CommandLine& line, const std::string& kind,
   }
 }
 
+// What every trace takes.
+std::vector<std::string> with_notes(std::vector<std::string> flags) {
+  flags.insert(flags.end(), {"top-k", "model", "source", "licence", "origin"});
+  return flags;
+}
+
 ImportedCounts from_table(const CommandLine& line) {
-  refuse_others(line, "a table of counts (.csv)", {"where", "experts"});
+  refuse_others(line, "a table of counts (.csv)", with_notes({"where", "experts"}));
   routing::CountTableQuery query;
   query.file = line.positionals.front();
   query.experts = whole(line, "experts", 65534, "a table need not list an expert without tokens");
@@ -70,7 +82,7 @@ ImportedCounts from_table(const CommandLine& line) {
 }
 
 ImportedCounts from_array(const CommandLine& line) {
-  refuse_others(line, "an array of counts (.npy, .npz)", {"array", "axes", "steps"});
+  refuse_others(line, "an array of counts (.npy, .npz)", with_notes({"array", "axes", "steps"}));
   routing::CountArrayQuery query;
   query.file = line.positionals.front();
   query.array = line.get("array");
@@ -83,8 +95,9 @@ ImportedCounts from_array(const CommandLine& line) {
 }
 
 ImportedCounts from_profiler(const CommandLine& line) {
-  refuse_others(line, "profiler traces (.json, .json.gz)",
-                {"layers", "exchanges-per-layer", "backward", "process-group", "row-values"});
+  refuse_others(
+      line, "profiler traces (.json, .json.gz)",
+      with_notes({"layers", "exchanges-per-layer", "backward", "process-group", "row-values"}));
   routing::ProfilerQuery query;
   query.files = line.positionals;
   query.process_group = line.get("process-group");
@@ -102,28 +115,27 @@ ImportedCounts from_profiler(const CommandLine& line) {
   return routing::import_profiler_traces(query);
 }
 
+bool all_end_with(const CommandLine& line, std::initializer_list<const char*> ends) {
+  return std::all_of(line.positionals.begin(), line.positionals.end(), [&](const auto& file) {
+    return std::any_of(ends.begin(), ends.end(),
+                       [&](const char* end) { return file.ends_with(end); });
+  });
+}
+
 ImportedCounts imported(const CommandLine& line) {
-  if (line.positionals.empty()) {
-    throw UsageError("import: no file given: a .csv, .npy, .npz, .json or .json.gz");
-  }
-  const auto all_end_with = [&](std::initializer_list<const char*> ends) {
-    return std::all_of(line.positionals.begin(), line.positionals.end(), [&](const auto& file) {
-      return std::any_of(ends.begin(), ends.end(),
-                         [&](const char* end) { return file.ends_with(end); });
-    });
-  };
-  if (all_end_with({".json", ".json.gz"})) return from_profiler(line);
+  if (all_end_with(line, {".json", ".json.gz"})) return from_profiler(line);
   if (line.positionals.size() > 1) {
     throw UsageError(
         fmt::format("unexpected argument '{}': only profiler traces (.json) are "
                     "several files",
                     line.positionals[1]));
   }
-  if (all_end_with({".csv"})) return from_table(line);
-  if (all_end_with({".npy", ".npz"})) return from_array(line);
+  if (all_end_with(line, {".csv"})) return from_table(line);
+  if (all_end_with(line, {".npy", ".npz"})) return from_array(line);
   throw UsageError(
       fmt::format("{}: what is it? Known by their names are tables of counts (.csv), arrays of "
-                  "counts (.npy, .npz) and profiler traces (.json, .json.gz)",
+                  "counts (.npy, .npz), profiler traces (.json, .json.gz) and nccl-tests output "
+                  "(.txt, .log)",
                   line.positionals.front()));
 }
 
@@ -142,7 +154,46 @@ std::string model_flag(int layers) {
   return layers <= 32 ? " --model mixtral-8x7b" : layers <= 58 ? " --model deepseek-v3" : "";
 }
 
+// nccl-tests output into a profile.
+ExitCode import_exchanges(const CommandLine& line) {
+  refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base"});
+  namespace measure = kernels::measure;
+  measure::NcclTestsImport request;
+  const std::string out = needed(line, "out", "the file of the new profile");
+  request.op = needed(line, "op",
+                      "all-to-all, all-reduce, all-gather or reduce-scatter: the "
+                      "output need not say which program ran");
+  request.nccl = needed(line, "nccl", "the version of NCCL, such as 2.27.3");
+  request.base = needed(line, "base", "the profile that has everything else");
+  const std::vector<std::string> known{"all-to-all", "all-reduce", "all-gather", "reduce-scatter"};
+  if (std::find(known.begin(), known.end(), request.op) == known.end()) {
+    throw UsageError(fmt::format("--op: unknown value '{}'{}; choose from {}", request.op,
+                                 suggestion(request.op, known), fmt::join(known, ", ")));
+  }
+  request.name = line.get("name", std::filesystem::path(out).stem().string());
+  request.tool_version = MOESIM_VERSION;
+  check_writable(out);
+  for (const std::string& file : line.positionals) {
+    request.runs.push_back(measure::read_nccl_tests(file));
+  }
+  write_file_atomically(out, measure::profile_with_nccl_tests(request).dump(1) + "\n");
+  for (const measure::NcclTestsRun& run : request.runs) {
+    note(fmt::format("{}: {} on {} GPUs ({}), {} sizes from {}", out, request.op, run.gpus,
+                     run.device, run.times.size(), run.file));
+  }
+  note(fmt::format("try: moesim predict --profile {} --op {} --gpus {} --bytes 1MiB",
+                   out.find('/') == std::string::npos ? "./" + out : out, request.op,
+                   request.runs.front().gpus));
+  return ExitCode::ok;
+}
+
 ExitCode run(const CommandLine& line) {
+  if (line.positionals.empty()) {
+    throw UsageError(
+        "import: no file given: a .csv, .npy, .npz, .json, .json.gz, or nccl-tests output as .txt "
+        "or .log");
+  }
+  if (all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
   const std::string folder = needed(line, "out", "the folder of the new trace");
   const ImportedCounts counts = imported(line);
   const routing::TraceShape& shape = counts.trace->shape();
@@ -177,11 +228,12 @@ ExitCode run(const CommandLine& line) {
 
 Command import_command() {
   return {"import",
-          "expert counts or PyTorch profiler traces into a trace that --routing takes",
-          "FILE... --top-k K --out FOLDER [options]",
+          "counts, profiler traces into a trace for --routing; nccl-tests into a profile",
+          "FILE... --out FOLDER|PROFILE.json [options]",
           "moesim import counts.csv --experts 8 --top-k 2 --out counts",
-          {{"out", "FOLDER", "none: needed", "of the trace: trace.json and counts.npy"},
-           {"top-k", "K", "none: needed", "experts each token was sent to"},
+          {{"out", "FOLDER", "none: needed",
+            "of the trace: trace.json and counts.npy; of nccl-tests: the profile.json"},
+           {"top-k", "K", "none: a trace needs it", "experts each token was sent to"},
            {"experts", "E", "none: .csv needs it", "how many there are; a missing one counted 0"},
            {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
            {"axes", "NAME,...", "none: .npy, .npz need it",
@@ -194,7 +246,11 @@ Command import_command() {
            {"backward", "", "", ".json: as many again follow in each step, last layer first"},
            {"process-group", "NAME", "the only one", ".json: name or description"},
            {"row-values", "N", "1", ".json: split sizes count values, N of them a row"},
-           {"name", "TEXT", "the folder's", "of the trace"},
+           {"op", "NAME", "none: .txt needs it",
+            "of nccl-tests: all-to-all, all-reduce, all-gather, reduce-scatter"},
+           {"nccl", "VERSION", "none: .txt needs it", "of NCCL that was tested"},
+           {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
+           {"name", "TEXT", "that of --out", "of the trace or profile"},
            {"model", "TEXT", "not stated", "whose routing it is"},
            {"source", "TEXT", "the file", "where the figures come from"},
            {"licence", "TEXT", "not stated", "of the figures"},

@@ -1,0 +1,92 @@
+"""`moesim import` of nccl-tests output into a profile: what predict then says, what is refused."""
+
+import json
+
+import pytest
+
+from command_line import moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+SIZES = [2**power for power in range(10, 28)]
+
+
+def output(gpus, time_us, device="NVIDIA H200", hosts=("node1",), dtype="bfloat16", wrong="0"):
+    lines = ["# nThread 1 nGpus 8 minBytes 1024 maxBytes 134217728 step: 2(factor) iters: 20", "#",
+             "# Using devices"]
+    for rank in range(gpus):
+        host = hosts[rank % len(hosts)]
+        lines.append(f"#  Rank {rank:2d} Group  0 Pid  123{rank} on {host:>10} device {rank:2d} "
+                     f"[0x{rank:02x}] {device}")
+    lines += ["#", "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  ..."]
+    for size in SIZES:
+        times = f"{time_us(size):9.2f}  123.45  108.02  {wrong:>5}"
+        lines.append(f"{size:12d}  {size // 2:12d}  {dtype:>8}    none      -1  {times}  {times}")
+    return "\n".join([*lines, "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 42.0", ""])
+
+
+def linear(size):
+    return 20 + size / 200e3  # 200 GB/s after 20 us
+
+
+def words(tmp_path, *files):
+    return ("import", *files, "--op", "all-to-all", "--nccl", "9.9.9", "--base", "h200-sxm",
+            "--out", tmp_path / "mine.json")
+
+
+def predicted(profile, gpus, size):
+    return json.loads(succeed("predict", "--profile", profile, "--op", "all-to-all", "--gpus", gpus,
+                              "--bytes", size, "--format", "json"))
+
+
+def refused(*command, parts):
+    result = moesim(*command)
+    assert result.returncode == 2, result.stderr
+    for part in parts:
+        assert part in result.stderr, result.stderr
+
+
+def test_imported_times_are_predicted_and_the_rest_is_the_base(tmp_path):
+    (tmp_path / "two.txt").write_text(output(2, linear))
+    (tmp_path / "eight.txt").write_text(output(8, lambda size: 2 * linear(size)))
+    result = moesim(*words(tmp_path, tmp_path / "two.txt", tmp_path / "eight.txt"))
+    assert result.returncode == 0, result.stderr
+    profile = tmp_path / "mine.json"
+    document = json.loads(profile.read_text())
+    curves = [curve for curve in document["curves"] if curve["op"] == "all-to-all"]
+    assert [curve["params"]["nccl"] for curve in curves if curve["default"]] == ["9.9.9"]
+    assert len(curves) > 1 and document["name"] == "mine"
+    for size in (1024, 2**20, 2**27):  # two decimals of a microsecond in the output
+        assert predicted(profile, 2, size)["time_us"] == pytest.approx(linear(size), abs=0.006)
+        answer = predicted(profile, 8, size)
+        assert answer["time_us"] == pytest.approx(2 * linear(size), abs=0.006)
+        assert "measured" in answer["provenance"]
+    # Four GPUs were not run: the base's own branch, of the same device, answers.
+    assert predicted(profile, 4, 2**20)["time_us"] == pytest.approx(
+        predicted("h200-sxm", 4, 2**20)["time_us"])
+    gemm = ("predict", "--op", "gemm", "--m", 4096, "--n", 4096, "--k", 4096)
+    assert succeed(*gemm, "--profile", profile) == succeed(*gemm, "--profile", "h200-sxm")
+
+
+def test_output_that_cannot_count_is_refused(tmp_path):
+    def wrong(text, *parts, name="run.txt"):
+        (tmp_path / name).write_text(text)
+        refused(*words(tmp_path, tmp_path / name), parts=[name, *parts])
+        assert not (tmp_path / "mine.json").exists()
+
+    wrong(output(2, linear, wrong="7"), "line 8", "7 wrong values")
+    wrong(output(4, linear, hosts=("node1", "node2")), "2 hosts")
+    wrong("# nothing\n", "no output of nccl-tests")
+    wrong(output(2, linear).replace("    2048  ", "    2048 x", 1), "line 9")
+    whole = output(2, linear)
+    wrong(whole[:whole.index("    none", 2000)], "cut off")
+    (tmp_path / "run.txt").write_text(output(2, linear))
+    (tmp_path / "other.txt").write_text(output(4, linear, device="NVIDIA A100"))
+    refused(*words(tmp_path, tmp_path / "run.txt", tmp_path / "other.txt"), parts=["NVIDIA A100"])
+    start = ("import", tmp_path / "run.txt", "--out", tmp_path / "mine.json")
+    refused(*start, parts=["--op is missing"])
+    refused(*start, "--op", "all2all", "--nccl", "1", "--base", "h200-sxm",
+            parts=["--op", "all-to-all"])
+    refused(*words(tmp_path, tmp_path / "run.txt"), "--top-k", 2, parts=["--top-k: means nothing"])
+    (tmp_path / "run.txt").write_text(output(2, linear, dtype="float"))
+    refused(*start, "--op", "all-reduce", "--nccl", "1", "--base", "h200-sxm",
+            parts=["type float", "-d bfloat16"])

@@ -35,6 +35,8 @@ class Workload {
   // What one call does on the device, from a few traced ones; nothing where nothing traces. Throws
   // Error if the trace is void.
   virtual std::optional<Activity> trace() { return std::nullopt; }
+  // What it found out beside its times, once verified: written with the point.
+  virtual Params details() { return Params::object(); }
   // Ranks share a GPU: a test of the path, whose times calibrate nothing.
   virtual bool synthetic() const { return false; }
 };

@@ -67,6 +67,7 @@ ordered_json as_json(const Point& point, bool samples) {
                        {"span", rounded(activity.span_us)}};
   }
   if (!point.activity_trouble.empty()) out["activity_trouble"] = point.activity_trouble;
+  if (!point.details.empty()) out["details"] = point.details;
   if (point.clock_mhz > 0) out["clock"] = {{"sm_mhz", rounded(point.clock_mhz)}};
   return out;
 }
@@ -153,6 +154,7 @@ Point point_from_json(const json& from, const std::string& where) {
                                 activity.at("span")};
     }
     point.activity_trouble = from.value("activity_trouble", std::string());
+    if (from.contains("details")) point.details = Params::parse(from.at("details").dump());
     if (!from.at("clock").is_null()) point.clock_mhz = from.at("clock").at("sm_mhz");
     point.quality = read_name(all_qualities, from.at("quality"), "quality");
     point.verify = from.at("verify");

@@ -67,7 +67,8 @@ struct Point {
   std::string activity_trouble;      // why a trace is void
   double clock_mhz = 0;              // 0: not known
   Quality quality = Quality::good;
-  std::string verify;  // "passed", or why the point is void
+  std::string verify;                 // "passed", or why the point is void
+  Params details = Params::object();  // what the workload found out beside its times
   bool synthetic = false;
 
   bool valid() const { return verify == "passed"; }

@@ -57,6 +57,7 @@ class Trial {
     cold(point);
     if (workload_->has_hot() && !spec_.collective) hot(point);
     trace(point);
+    point.details = workload_->details();
     point.verify = verify();
     if (!point.valid()) {
       point.activity.reset();

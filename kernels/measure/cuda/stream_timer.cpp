@@ -68,6 +68,23 @@ Run StreamTimer::cold(const std::function<void()>& work,
   return {1e3 * static_cast<double>(milliseconds), clock_mhz()};
 }
 
+Run StreamTimer::cold_unheld(const std::function<void()>& work,
+                             const std::function<void()>& before_work) {
+  ++ticket_;
+  MOESIM_CUDA(cudaMemsetAsync(clocks_.data(), 0, clocks_.size() * sizeof(SmClock), stream_));
+  launch_clocks(clocks_.data(), sms_, stream_);
+  flush();
+  if (before_work) before_work();
+  MOESIM_CUDA(cudaEventRecord(start_, stream_));
+  work();
+  MOESIM_CUDA(cudaEventRecord(stop_, stream_));
+  launch_clocks(clocks_.data() + most_sms, sms_, stream_);
+  MOESIM_CUDA(cudaStreamSynchronize(stream_));
+  float milliseconds = 0;
+  MOESIM_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
+  return {1e3 * static_cast<double>(milliseconds), clock_mhz()};
+}
+
 double StreamTimer::clock_mhz() {
   std::vector<SmClock> read(2 * most_sms);
   MOESIM_CUDA(cudaMemcpy(read.data(), clocks_.data(), read.size() * sizeof(SmClock),

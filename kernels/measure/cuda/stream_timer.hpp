@@ -25,6 +25,9 @@ class StreamTimer {
   // The L2 flushed, the stream held until all is queued, events around the work, SM clocks read
   // around both. `before_release`, if given, is called when all is queued: ranks meet in it.
   Run cold(const std::function<void()>& work, const std::function<void()>& before_release = {});
+  // The same for work that waits for the stream itself, which therefore cannot be held: what the
+  // host takes to queue it counts where the device is faster. Ranks meet before the work.
+  Run cold_unheld(const std::function<void()>& work, const std::function<void()>& before_work = {});
   // One launch of a CUDA graph of `calls` calls of `work` (told which one it is), in microseconds.
   // The graph of the last `calls` is kept until forget().
   double hot(std::size_t calls, const std::function<void(std::size_t)>& work);

@@ -25,6 +25,10 @@ std::unique_ptr<Workload> stage_workload(Context& context, const PointSpec& spec
 // op "permute" or "combine".
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 
+// op "layer": a whole MoE layer (kernels/layer), one pass of it; params as layer_point() sets them.
+std::unique_ptr<Workload> layer_workload(Context& context, const PointSpec& spec,
+                                         std::uint64_t seed);
+
 // What kernels on rotated buffers share: `launch` queues one call on copy `copy` of the buffers.
 class RotatedWorkload : public Workload {
  public:

@@ -15,7 +15,7 @@ constexpr std::int64_t hidden = 4096;
 constexpr const char* copy_id = "device-copy";
 
 Benchmark device_copy() {
-  Benchmark copy{copy_id, {}, {}};
+  Benchmark copy{copy_id, {}, {}, ""};
   constexpr std::int64_t rows = 131072, columns = 4096;  // 1 GiB read, 1 GiB written
   constexpr std::int64_t bytes = std::int64_t{4} * rows * columns;
   copy.spec.op = "memory";
@@ -31,7 +31,7 @@ Benchmark device_copy() {
 // `bytes_per_token` of kernels/README.md's table.
 Benchmark routed(const std::string& id, const char* op, const char* router, std::int64_t experts,
                  const char* factor, const char* priority, double bytes_per_token, Bar bar = {}) {
-  Benchmark benchmark{id, {}, bar};
+  Benchmark benchmark{id, {}, bar, ""};
   benchmark.spec.op = op;
   benchmark.spec.params = {{"router", router},
                            {"tokens", tokens},
@@ -56,11 +56,24 @@ Benchmark gate() {
   return benchmark;
 }
 
+// The same by the library's product, with logits that go through memory.
+Benchmark gate_by_cublas() {
+  Benchmark benchmark = gate();
+  benchmark.id = "cublas-gate-bf16";
+  benchmark.bar = {};
+  benchmark.peer_of = "gate-bf16";
+  benchmark.spec.params["cublas"] = true;
+  benchmark.spec.bytes += 4.0 * 64 * static_cast<double>(tokens);
+  return benchmark;
+}
+
 Benchmark rows(const char* op, std::int64_t k) {
   constexpr std::int64_t experts = 64;
-  Benchmark benchmark{fmt::format("{}-top{}", op, k), {}, {BarKind::share_of_copy, 0.8}};
+  Benchmark benchmark{fmt::format("{}-top{}", op, k), {}, {BarKind::share_of_copy, 0.8}, ""};
   const std::int64_t slots = experts * ((k * tokens + experts - 1) / experts);
-  const std::int64_t bytes = 2 * hidden * (tokens + slots);
+  // The backward of combine reads the rows as well, for the weights' gradients.
+  const bool reads_rows = benchmark.id.starts_with("combine-backward");
+  const std::int64_t bytes = 2 * hidden * (tokens + (reads_rows ? 2 : 1) * slots);
   benchmark.spec.op = op;
   benchmark.spec.params = {{"dtype", "bf16"},
                            {"router", fmt::format("top{}", k)},
@@ -76,7 +89,7 @@ Benchmark rows(const char* op, std::int64_t k) {
 
 std::vector<Benchmark> make_benchmarks() {
   constexpr Bar capacity{BarKind::microseconds, 10};
-  std::vector<Benchmark> all = {device_copy(), gate()};
+  std::vector<Benchmark> all = {device_copy(), gate_by_cublas(), gate()};
   // Logits read, 10 bytes written per choice.
   all.push_back(routed("choose-top2-e64", "choose", "top2", 64, "2", "token-max", 4 * 64 + 20));
   all.push_back(routed("choose-top8-e256", "choose", "top8", 256, "8", "token-max", 4 * 256 + 80));
@@ -94,7 +107,7 @@ std::vector<Benchmark> make_benchmarks() {
   }
   all.push_back(
       routed("backward-top2", "router-backward", "top2", 64, "1", "token-max", 8 * 64 + 28));
-  for (const char* op : {"permute", "combine"}) {
+  for (const char* op : {"permute", "combine", "permute-backward", "combine-backward"}) {
     for (const std::int64_t k : {1, 2}) all.push_back(rows(op, k));
   }
   return all;
@@ -203,6 +216,7 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
     report.peers = peers.version;
   }
   double copy_bytes_per_second = 0;
+  std::vector<Peer> known = peers.peers;
   SoloGroup alone;
   for (const Benchmark& benchmark : benchmarks) {
     if (on_benchmark) on_benchmark(benchmark.id);
@@ -210,7 +224,7 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
     try {
       const Point point = measure_point(device, alone, benchmark.spec, "benchmark", seed, options);
       row = judge(benchmark, point, copy_bytes_per_second, report.device.memory_bytes_per_second,
-                  peers.peers);
+                  known);
     } catch (const OutOfDeviceMemory& error) {
       row.id = benchmark.id, row.trouble = error.what();
     } catch (const NotMeasurable& error) {
@@ -219,6 +233,9 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
     if (benchmark.id == copy_id && row.trouble.empty()) {
       copy_bytes_per_second = row.bytes_per_second;
       row.of_copy = 1;
+    }
+    if (!benchmark.peer_of.empty() && row.trouble.empty()) {
+      known.push_back({benchmark.peer_of, benchmark.id, row.time_us});
     }
     report.rows.push_back(std::move(row));
   }

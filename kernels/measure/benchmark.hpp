@@ -29,6 +29,7 @@ struct Benchmark {
   std::string id;  // "assign-token-max"; what peers name it by
   PointSpec spec;  // its bytes: those that have to move
   Bar bar;
+  std::string peer_of;  // id of a later benchmark that is to be faster than this one; "": none
 };
 
 // S = 16,384 tokens throughout; the device copy, which is the yardstick, first.

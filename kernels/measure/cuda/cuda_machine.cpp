@@ -34,7 +34,7 @@ class CudaDevice : public Device {
       if (spec.op == "choose" || spec.op == "assign" || spec.op == "router-backward") {
         return cuda::stage_workload(*context_, spec, seed);
       }
-      if (spec.op == "permute" || spec.op == "combine") {
+      if (spec.op.starts_with("permute") || spec.op.starts_with("combine")) {
         return cuda::row_workload(*context_, spec, seed);
       }
       if (spec.op == "layer") return cuda::layer_workload(*context_, spec, seed);

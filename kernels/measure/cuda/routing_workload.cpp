@@ -12,7 +12,8 @@ namespace {
 constexpr int checked_logits = 64;
 
 // From logits to slots and weights; with `gated` from x and the router's weights, bf16: all of it,
-// or the gate with its choices alone (param "alone").
+// or the gate with its choices alone (param "alone"); "cublas": its product by the library, its
+// choices from the logits in a launch of their own.
 class Route : public RotatedWorkload {
  public:
   Route(Context& context, const PointSpec& spec, bool gated, std::uint64_t seed)
@@ -20,7 +21,8 @@ class Route : public RotatedWorkload {
         tokens_(spec, seed, stream()),
         seed_(seed),
         gated_(gated),
-        alone_(spec.params.value("alone", false)) {
+        alone_(spec.params.value("alone", false)),
+        cublas_(spec.params.value("cublas", false)) {
     if (!gated) return;
     hidden_ = spec.params.at("hidden");
     const auto width = static_cast<std::size_t>(hidden_);
@@ -42,6 +44,14 @@ class Route : public RotatedWorkload {
     const routing::DeviceRouter& router = tokens_.router();
     if (!alone_) {
       router.gate_and_route(x, w_.data(), hidden_, true, logits_.data(), stream());
+      return;
+    }
+    if (cublas_) {
+      const routing::RouterProblem& problem = tokens_.problem();
+      run_gemm(context_.cublas,
+               {problem.tokens, problem.experts, hidden_, false, true, false, true}, x, w_.data(),
+               logits_.data());
+      routing::launch_choose(choose_arguments(problem, router.buffers(), logits_.data()), stream());
       return;
     }
     routing::launch_gate({x, w_.data(), hidden_, logits_.data(),
@@ -92,6 +102,7 @@ class Route : public RotatedWorkload {
   std::uint64_t seed_;
   bool gated_;
   bool alone_;
+  bool cublas_;
   int hidden_ = 0;
   DeviceBuffer<std::uint16_t> x_, w_;
   DeviceBuffer<float> logits_;

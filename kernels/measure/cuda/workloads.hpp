@@ -22,7 +22,7 @@ std::unique_ptr<Workload> routing_workload(Context& context, const PointSpec& sp
 // One launch of it: op "choose" (softmax and top-k'), "assign" (capacity) or "router-backward".
 std::unique_ptr<Workload> stage_workload(Context& context, const PointSpec& spec,
                                          std::uint64_t seed);
-// op "permute" or "combine".
+// op "permute" or "combine", or the backward of one ("combine-backward").
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 
 // op "layer": a whole MoE layer (kernels/layer), one pass of it; params as layer_point() sets them.

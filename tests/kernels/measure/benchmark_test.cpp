@@ -1,5 +1,6 @@
 #include "kernels/measure/benchmark.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -168,4 +169,23 @@ TEST_CASE("peers are read, joined by benchmark, and refused from another device"
   std::ofstream(path) << R"({"format": "something"})";
   CHECK_THROWS_WITH(measure::load_peers(path), ContainsSubstring("gpu_peers.py"));
   std::filesystem::remove(path);
+}
+
+TEST_CASE("a peer that is measured in the same run is joined to the benchmark it is a peer of") {
+  // The library's gate takes 40 us, ours what `ours` says.
+  const auto verdict = [](double ours) {
+    FakeDevice device([ours](const measure::PointSpec& spec) {
+      return spec.op == "gate" && !spec.params.contains("cublas") ? ours : 40.0;
+    });
+    const auto report = measure::run_benchmarks(device, measure::kernel_benchmarks(), {}, 1, {});
+    const auto& rows = report.rows;
+    const auto gate = std::find_if(rows.begin(), rows.end(),
+                                   [](const auto& row) { return row.id == "gate-bf16"; });
+    REQUIRE(gate->peers.size() == 1);
+    CHECK(gate->peers[0].first.name == "cublas-gate-bf16");
+    CHECK(gate->peers[0].second == Approx(40 / gate->time_us).epsilon(0.01));
+    return gate->verdict;
+  };
+  CHECK(verdict(30) == measure::Verdict::met);
+  CHECK(verdict(41) == measure::Verdict::unmet);
 }

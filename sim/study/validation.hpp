@@ -55,6 +55,13 @@ StudyRouting speeds_routing(DocumentCache& documents);
 // One published MoE layer, composed stage by stage (profiles/layers): no fitted constant.
 Validation validate_layer(DocumentCache& documents);
 
+// Layers that bench_layer_gpu measured (profiles/schema/measured-layer.schema.json), against what
+// `profile`, measured on the same machine, makes of them: the median error at most 3 %, the worst 8
+// %. Void and synthetic measurements are listed and do not count. Throws UsageError for a document
+// of another device, or without a measurement that counts.
+Validation validate_measured_layers(const std::string& measured, const std::string& profile,
+                                    DocumentCache& documents);
+
 // Training steps of SmartMoE's logs on 16 A100 (data/smartmoe_gpt_step_times.csv under `folder`):
 // the error and what explains it; no bar.
 Validation validate_steps(const std::string& folder, DocumentCache& documents,

@@ -144,18 +144,38 @@ std::string rendered(const std::vector<study::Validation>& validations, report::
   return text;
 }
 
-std::vector<study::Validation> validate(const std::string& wanted, const std::string& folder,
-                                        int threads) {
+study::Validation validate_layer(const CommandLine& line, study::DocumentCache& documents) {
+  if (!line.has("measured")) {
+    if (line.has("profile")) {
+      throw UsageError(
+          "validate: --profile goes with --measured FILE: published layers name theirs");
+    }
+    return study::validate_layer(documents);
+  }
+  if (!line.has("profile")) {
+    throw UsageError(
+        "validate layer: --measured needs --profile: the profile that moesim profile wrote on the "
+        "same machine");
+  }
+  return study::validate_measured_layers(line.get("measured"), line.get("profile"), documents);
+}
+
+std::vector<study::Validation> validate(const CommandLine& line, const std::string& wanted) {
+  const std::string folder = line.get("data");
+  if (line.has("measured") && wanted != "layer") {
+    throw UsageError(
+        "validate: --measured FILE goes with layer: moesim validate layer --measured FILE");
+  }
   study::DocumentCache documents;
   routing::RoutingCache cache;
   std::vector<study::Validation> validations;
   const bool all = wanted.empty();
   if (all || wanted == "speeds") {
     const study::StudyRouting routing = study::speeds_routing(documents);
-    prefetch_routing(routing.jobs, routing.replicas, threads, cache);
+    prefetch_routing(routing.jobs, routing.replicas, chosen_jobs(line), cache);
     validations.push_back(study::validate_speeds(documents, cache));
   }
-  if (all || wanted == "layer") validations.push_back(study::validate_layer(documents));
+  if (all || wanted == "layer") validations.push_back(validate_layer(line, documents));
   if (wanted == "steps" || (all && !folder.empty())) {
     if (folder.empty()) {
       throw UsageError(
@@ -196,8 +216,7 @@ ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string wanted = line.positionals.empty() ? "" : line.positionals.front();
-  const std::vector<study::Validation> validations =
-      validate(wanted, line.get("data"), chosen_jobs(line));
+  const std::vector<study::Validation> validations = validate(line, wanted);
   out.write(rendered(validations, format));
   for (const study::Validation& validation : validations) {
     if (!validation.passed()) {
@@ -219,6 +238,9 @@ Command validate_command() {
             "where the public tables are: smartmoe_gpt_step_times.csv for steps, "
             "nccl_intranode.csv[.gz] for exchanges, routing_bench_drop_rate.csv, expert_counts.csv "
             "and smartmoe_routing_trace.npz for routing"},
+           {"measured", "FILE", "none",
+            "for layer: what bench_layer_gpu measured, instead of the published layer"},
+           {"profile", "NAME or FILE", "none", "for --measured: the profile of the same machine"},
            format_flag(),
            out_flag(),
            jobs_flag()},

@@ -5,7 +5,7 @@
 
 #include "kernels/layer/run.hpp"
 #include "sim/base/error.hpp"
-#include "sim/step/kernels.hpp"
+#include "sim/step/layer.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim::kernels;
@@ -322,6 +322,39 @@ TEST_CASE("every kernel that the simulator prices in a layer has a stage") {
     real.hidden = 4096;
     real.router.config.capacity_factor = Decimal::parse("2", "factor");
     CHECK(static_cast<double>(plan_layer(real).exchange_bytes()) == pricer.dispatch_bytes(16));
+  }
+}
+
+TEST_CASE("the simulator's price list of a layer has its stages, by name and in order") {
+  step::Scenario scenario;
+  scenario.profile =
+      std::make_shared<moesim::profile::Profile>(moesim::profile::Profile::load("h100-sxm"));
+  scenario.model =
+      std::make_shared<moesim::model::Model>(moesim::model::Model::load("llama2-7b-moe8"));
+  scenario.cluster =
+      std::make_shared<moesim::cluster::Cluster>(moesim::cluster::Cluster::load("hgx-h100"));
+  for (const int ranks : {1, 8}) {
+    for (const char* router : {"top2", "top1+ir", "top2+fr+ir"}) {
+      for (const Dispatch dispatch : {Dispatch::index, Dispatch::einsum}) {
+        scenario.expert_parallel = scenario.gpus = ranks;
+        scenario.router = ::moesim::routing::parse_router(router, 0);
+        scenario.dispatch =
+            dispatch == Dispatch::index ? step::Dispatch::index : step::Dispatch::einsum;
+        const LayerPlan plan = plan_layer(make(router, dispatch, ranks));
+        for (const Pass pass : {Pass::forward, Pass::backward}) {
+          INFO(router << " " << name_of(dispatch) << " " << name_of(pass) << " " << ranks);
+          std::vector<std::string> names, priced;
+          for (const Stage& stage : plan.stages(pass)) names.emplace_back(stage.name);
+          for (const step::LayerStage& stage : step::padded_layer_stages(
+                   scenario, pass == Pass::forward ? step::Pass::forward : step::Pass::backward,
+                   2048, 100)) {
+            priced.push_back(stage.name);
+            CHECK(stage.estimate.time_us > 0);
+          }
+          CHECK(priced == names);
+        }
+      }
+    }
   }
 }
 

@@ -200,7 +200,7 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
           "that holds routing_bench_drop_rate.csv, expert_counts.csv or "
           "smartmoe_routing_trace.npz");
     }
-    prefetch_routing(study::random_draw_jobs(folder), 1, threads, cache);
+    prefetch_routing(study::random_draw_jobs(folder), 1, chosen_jobs(line), cache);
     validations.push_back(study::validate_routing(folder, cache));
   }
   if (validations.empty()) {

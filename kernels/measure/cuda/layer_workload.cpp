@@ -141,7 +141,9 @@ class Layer : public Workload {
   cudaStream_t stream() const { return context_.timer->stream(); }
   std::size_t tokens() const { return static_cast<std::size_t>(plan_.problem.router.tokens); }
   std::size_t hidden() const { return static_cast<std::size_t>(plan_.problem.hidden); }
-  bool waits() const { return pass_ == Pass::forward && plan_.problem.rectified(); }
+  // With IR the forward waits for the number of its rows, and what grouped products are told comes
+  // from pageable memory, for which the runtime may wait: neither goes with a stream that is held.
+  bool waits() const { return plan_.problem.rectified(); }
   void run_pass() { pass_ == Pass::forward ? run_.forward(backend_) : run_.backward(backend_); }
 
   // Logits and hidden units of variance 1, as normalised activations and usual weights make them.

@@ -172,13 +172,15 @@ std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const Lo
                                                std::uint64_t seed, std::uint32_t replica,
                                                std::uint32_t layer) {
   const ScoreDraw draw(model, shape.experts, seed, replica, layer);
+  const Race race = draw.race();
   if (model.differs_between_ranks()) {
     for (int gpu = 0; gpu < shape.gpus; ++gpu) {
-      const std::vector<float> own = draw.rank_log_weights(static_cast<std::uint32_t>(gpu));
+      const std::vector<double> own =
+          race.moved_to(draw.gpu_inclusions(static_cast<std::uint32_t>(gpu)));
       rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
     }
   }
-  return draw.log_weights();
+  return race.log_weights;
 }
 
 std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {

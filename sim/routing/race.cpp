@@ -56,11 +56,15 @@ class OthersArrived {
   std::vector<double> before_, behind_;  // [experts + 1, arrivals below k]
 };
 
-}  // namespace
+struct Integrals {
+  std::vector<double> inclusions;
+  std::vector<double> own_slopes;  // d inclusion / d log-weight, all other weights fixed
+};
 
-// pi_e = integral of w_e exp(-w_e t) P(fewer than k others by t) dt. In log t the integrand falls
-// off exponentially on either side, where the trapezoid rule converges geometrically.
-std::vector<double> race_inclusions(std::span<const double> log_weights, int k) {
+// pi_e = integral of w_e exp(-w_e t) P(fewer than k others by t) dt, and its derivative the same
+// with 1 - w_e t under the integral. In log t the integrand falls off exponentially on either side,
+// where the trapezoid rule converges geometrically.
+Integrals integrate(std::span<const double> log_weights, int k) {
   const std::size_t experts = log_weights.size();
   const double largest = *std::max_element(log_weights.begin(), log_weights.end());
   std::vector<double> rates;
@@ -68,9 +72,7 @@ std::vector<double> race_inclusions(std::span<const double> log_weights, int k) 
   const double whole = std::accumulate(rates.begin(), rates.end(), 0.0);
   for (double& rate : rates) rate /= whole;  // one arrival per unit of time at the start
   const double slowest = *std::min_element(rates.begin(), rates.end());
-  std::vector<double> inclusion(experts, 0.0);
-  if (k == static_cast<int>(experts)) return std::vector<double>(experts, 1.0);
-  if (k == 1) return rates;
+  Integrals result{std::vector<double>(experts, 0.0), std::vector<double>(experts, 0.0)};
   OthersArrived others(experts, static_cast<std::size_t>(k));
   std::vector<double> arrived(experts);
   constexpr double step = 0.2;
@@ -85,12 +87,26 @@ std::vector<double> race_inclusions(std::span<const double> log_weights, int k) 
     for (std::size_t expert = 0; expert < experts; ++expert) {
       const double density = rates[expert] * time * (1 - arrived[expert]);
       const double part = step * density * others.fewer_than_k(expert);
-      inclusion[expert] += part;
+      result.inclusions[expert] += part;
+      result.own_slopes[expert] += part * (1 - rates[expert] * time);
       added += part;
     }
     if (time > k && added < 1e-9) break;
   }
-  return inclusion;
+  return result;
+}
+
+// The move of a log-weight for one of its inclusion probability, if its rivals arrived at a fixed
+// rate.
+double free_shift(double from, double to) { return log_rate(to) - log_rate(from); }
+
+}  // namespace
+
+std::vector<double> race_inclusions(std::span<const double> log_weights, int k) {
+  if (k == static_cast<int>(log_weights.size())) {
+    return std::vector<double>(log_weights.size(), 1.0);
+  }
+  return integrate(log_weights, k).inclusions;
 }
 
 std::vector<double> capped_inclusions(std::span<const double> shares, int k) {
@@ -135,7 +151,7 @@ std::vector<double> race_log_weights(std::span<const double> shares, int k) {
     double off = 0;
     for (std::size_t expert = 0; expert < weights.size(); ++expert) {
       const double now = std::clamp(reached[expert], 1e-12, 1 - 1e-9);
-      weights[expert] += race_shift(now, wanted[expert], k);
+      weights[expert] += free_shift(now, wanted[expert]);
       off = std::max(off, std::abs(now - wanted[expert]));
     }
     if (off < 2e-5) break;
@@ -145,8 +161,41 @@ std::vector<double> race_log_weights(std::span<const double> shares, int k) {
   return weights;
 }
 
-double race_shift(double from, double to, int k) {
-  return k == 1 ? std::log(to / from) : log_rate(to) - log_rate(from);
+// With dpi_e = a_e (d_e - sum a d / sum a) for moves d of the log-weights, an expert's own slope is
+// a_e - a_e^2 / sum a; while the inclusions sum to k, d_e = dpi_e / a_e.
+Race::Race(const std::vector<double>& shares, int k)
+    : top_k(k),
+      log_weights(race_log_weights(shares, k)),
+      inclusions(capped_inclusions(shares, k)),
+      slopes(shares.size(), 1.0) {
+  if (k == 1 || k == static_cast<int>(shares.size())) return;
+  const std::vector<double> own = integrate(log_weights, k).own_slopes;
+  std::vector<double> influence = own;
+  for (int round = 0; round < 50; ++round) {
+    const double whole = std::accumulate(influence.begin(), influence.end(), 0.0);
+    for (std::size_t expert = 0; expert < own.size(); ++expert) {
+      influence[expert] = own[expert] + influence[expert] * influence[expert] / whole;
+    }
+  }
+  for (std::size_t expert = 0; expert < own.size(); ++expert) {
+    slopes[expert] = inclusions[expert] / influence[expert];
+  }
+}
+
+// The slope holds at the race's own inclusions; how it changes beyond them is taken from rivals at
+// a fixed rate.
+std::vector<double> Race::moved_to(std::span<const double> wanted) const {
+  std::vector<double> weights = log_weights;
+  for (std::size_t expert = 0; expert < weights.size(); ++expert) {
+    const double from = inclusions[expert];
+    if (top_k == 1) {
+      weights[expert] += std::log(wanted[expert] / from);
+    } else if (top_k < static_cast<int>(weights.size())) {
+      const double free_slope = from / ((1 - from) * -std::log1p(-from));
+      weights[expert] += slopes[expert] / free_slope * free_shift(from, wanted[expert]);
+    }
+  }
+  return weights;
 }
 
 }  // namespace moesim::routing

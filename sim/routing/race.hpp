@@ -21,9 +21,20 @@ std::vector<double> race_log_weights(std::span<const double> shares, int k);
 // k times `shares`, normalised, with that cap.
 std::vector<double> capped_inclusions(std::span<const double> shares, int k);
 
-// How far the log-weight of an expert moves when its inclusion probability goes from `from` to
-// `to`, while those of the others hardly change: exact for k = 1, else as if its rivals arrived at
-// a fixed rate.
-double race_shift(double from, double to, int k);
+// A race around which weights are moved a little.
+struct Race {
+  int top_k = 1;
+  std::vector<double> log_weights;  // largest 0
+  std::vector<double> inclusions;
+  // d log-weight / d log-inclusion of an expert while all inclusions sum to k: 1 for k = 1, more
+  // for an expert that is often chosen. As if the influence of one expert on another were the
+  // product of a figure of each, which is exact for k = 1.
+  std::vector<double> slopes;
+
+  // `shares` as for race_log_weights().
+  Race(const std::vector<double>& shares, int k);
+  // The log-weights at which the inclusions are those given, near to the race's own.
+  std::vector<double> moved_to(std::span<const double> inclusions) const;
+};
 
 }  // namespace moesim::routing

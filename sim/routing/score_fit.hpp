@@ -1,37 +1,18 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "sim/routing/score_model.hpp"
+#include "sim/routing/score_moments.hpp"
 
 namespace moesim::routing {
-
-// How often each expert was chosen, before drops.
-struct CountTable {
-  int steps = 1, ranks = 1, layers = 1, experts = 1;
-  int top_k = 1;
-  std::int64_t tokens = 1;           // per step, rank and layer
-  std::vector<std::int64_t> counts;  // [step, rank, layer, expert]
-
-  std::int64_t at(int step, int rank, int layer, int expert) const {
-    const auto row = (static_cast<std::size_t>(step) * static_cast<std::size_t>(ranks) +
-                      static_cast<std::size_t>(rank)) *
-                         static_cast<std::size_t>(layers) +
-                     static_cast<std::size_t>(layer);
-    return counts[row * static_cast<std::size_t>(experts) + static_cast<std::size_t>(expert)];
-  }
-};
 
 // Fits a score model by moments. A count is Binomial(S, pi) given the inclusion probability pi of
 // its step and rank, so n (n - 1) / (S (S - 1)) has the mean pi^2, and products of different counts
 // that of their product: counting noise drops out, however small the counts. With log-normal terms
 // the logarithm of such a moment over that of another pair of steps and ranks is a sum of
 // variances. Experts weigh as their popularity. That shares sum to 1 takes the share sum p^2 of
-// every variance away, which is given back (first order in the variances).
+// every variance away, which is given back.
 //   drift, autocorrelation   least squares of a + v phi^h to the moments of h steps apart,
 //                            h = 1 .. min(steps / 2, 20), phi from 0.3 (what forgets faster is
 //                            part of `step`) to exp(-1 / steps) (what takes longer than the trace
@@ -42,6 +23,9 @@ struct CountTable {
 // One rank: `step` is part of rank_step. One step: rank_step is part of rank. Standard errors by a
 // jackknife over groups of experts. Popularity is the mean share, shrunk in log scale so that sum
 // p^2 is free of what noise, drift and ranks add to it; an expert never chosen counts half a route.
+// All that is exact to the first order in the variances. For the rest, the model is made to
+// generate tables of the same size, and its figures are moved until these give back, on average,
+// what the counts gave (indirect inference: Gourieroux, Monfort and Renault 1993).
 // Throws UsageError for a table whose sizes or sums do not agree.
 ScoreModel fit_score_model(const CountTable& table, const std::string& source);
 

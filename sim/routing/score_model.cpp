@@ -13,7 +13,6 @@
 #include "sim/base/random.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/routing/race.hpp"
 
 namespace moesim::routing {
 
@@ -216,31 +215,23 @@ ScoreDraw::ScoreDraw(const ScoreModel& model, int experts, std::uint64_t seed,
     }
   }
   inclusions_ = capped_inclusions(shares, model.top_k);
-  log_weights_ = race_log_weights(shares, model.top_k);
 }
 
-std::vector<float> ScoreDraw::rank_log_weights(std::uint32_t gpu) const {
-  const std::size_t experts = inclusions_.size();
+std::vector<double> ScoreDraw::gpu_inclusions(std::uint32_t gpu) const {
   std::vector<double> shares = inclusions_;
   const auto disturb = [&](double variance, std::uint32_t replica) {
     if (variance <= 0) return;
     const std::vector<double> term =
-        normals(stream_of(seed_, replica, layer_, Term::gpu, gpu), experts);
+        normals(stream_of(seed_, replica, layer_, Term::gpu, gpu), shares.size());
     const double deviation = std::sqrt(variance);
-    for (std::size_t expert = 0; expert < experts; ++expert) {
+    for (std::size_t expert = 0; expert < shares.size(); ++expert) {
       shares[expert] *= std::exp(deviation * term[expert]);
     }
   };
   // Replicas end below 2^24, so the last number is free for what lasts over all of them.
   disturb(value_of(model_.rank), (1U << 24) - 1);
   disturb(value_of(model_.rank_step), replica_);
-  const std::vector<double> own = capped_inclusions(shares, model_.top_k);
-  std::vector<float> weights;
-  for (std::size_t expert = 0; expert < experts; ++expert) {
-    const double shift = race_shift(inclusions_[expert], own[expert], model_.top_k);
-    weights.push_back(static_cast<float>(log_weights_[expert] + shift));
-  }
-  return weights;
+  return capped_inclusions(shares, model_.top_k);
 }
 
 }  // namespace moesim::routing

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/routing/race.hpp"
+
 namespace moesim::routing {
 
 // A figure fitted to data and its standard error.
@@ -63,17 +65,20 @@ class ScoreDraw {
   ScoreDraw(const ScoreModel& model, int experts, std::uint64_t seed, std::uint32_t replica,
             std::uint32_t layer);
 
-  // Of a typical rank: [expert] inclusion probabilities, and log-weights to add Gumbel noise to.
+  // [expert] The probability that a token chooses it: on a typical rank, and on one GPU, which its
+  // own terms move away from that.
   const std::vector<double>& inclusions() const { return inclusions_; }
-  const std::vector<double>& log_weights() const { return log_weights_; }
-  // The log-weights of one GPU, which its own terms move away from these.
-  std::vector<float> rank_log_weights(std::uint32_t gpu) const;
+  std::vector<double> gpu_inclusions(std::uint32_t gpu) const;
+
+  // The race of a typical rank, whose log-weights Gumbel noise is added to. Takes some ms to find
+  // for hundreds of experts; a GPU's log-weights, race().moved_to(gpu_inclusions()), much less.
+  Race race() const { return {inclusions_, model_.top_k}; }
 
  private:
   const ScoreModel& model_;
   std::uint64_t seed_;
   std::uint32_t replica_, layer_;
-  std::vector<double> inclusions_, log_weights_;
+  std::vector<double> inclusions_;
 };
 
 }  // namespace moesim::routing

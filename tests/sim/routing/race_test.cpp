@@ -90,3 +90,33 @@ TEST_CASE("as many experts as choices are all chosen") {
   const std::vector<double> weights = race_log_weights(std::vector<double>{0.7, 0.2, 0.1}, 3);
   CHECK(weights == std::vector<double>{0, 0, 0});
 }
+
+// To inclusions that are disturbed by 20 %, every second expert up and the others down.
+double worst_miss(const std::vector<double>& shares, int k, bool by_shares) {
+  const Race race(shares, k);
+  std::vector<double> disturbed = race.inclusions;
+  for (std::size_t expert = 0; expert < disturbed.size(); ++expert) {
+    disturbed[expert] *= expert % 2 == 0 ? 1.2 : 1 / 1.2;
+  }
+  const std::vector<double> wanted = capped_inclusions(disturbed, k);
+  std::vector<double> moved = race.moved_to(wanted);
+  for (std::size_t expert = 0; by_shares && expert < moved.size(); ++expert) {
+    moved[expert] = race.log_weights[expert] + std::log(wanted[expert] / race.inclusions[expert]);
+  }
+  const std::vector<double> found = race_inclusions(moved, k);
+  double worst = 0;
+  for (std::size_t expert = 0; expert < found.size(); ++expert) {
+    worst = std::max(worst, std::abs(found[expert] / wanted[expert] - 1));
+  }
+  return worst;
+}
+
+TEST_CASE("a race is moved to inclusions nearby, better than by the shares alone") {
+  CHECK(worst_miss(skewed(32), 1, false) < 1e-6);
+  for (const int k : {2, 4, 8}) {
+    std::vector<double> shares = skewed(64);
+    for (double& share : shares) share = std::sqrt(share);
+    CHECK(worst_miss(shares, k, false) < 0.02);
+    CHECK(worst_miss(shares, k, false) < 0.3 * worst_miss(shares, k, true));
+  }
+}

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace moesim::routing {
+
+// How often each expert was chosen, before drops.
+struct CountTable {
+  int steps = 1, ranks = 1, layers = 1, experts = 1;
+  int top_k = 1;
+  std::int64_t tokens = 1;           // per step, rank and layer
+  std::vector<std::int64_t> counts;  // [step, rank, layer, expert]
+
+  std::int64_t at(int step, int rank, int layer, int expert) const {
+    const auto row = (static_cast<std::size_t>(step) * static_cast<std::size_t>(ranks) +
+                      static_cast<std::size_t>(rank)) *
+                         static_cast<std::size_t>(layers) +
+                     static_cast<std::size_t>(layer);
+    return counts[row * static_cast<std::size_t>(experts) + static_cast<std::size_t>(expert)];
+  }
+};
+
+// Drift is told from 4 steps on.
+inline constexpr int least_steps_of_drift = 4;
+inline constexpr double least_autocorrelation = 0.3;
+double most_autocorrelation(int steps);  // exp(-1 / steps)
+
+// The variances of a score model as the moments of a table show them (score_fit.hpp says how).
+// Estimates: they may be negative.
+struct ScoreComponents {
+  double spread = 0, drift = 0, autocorrelation = 0, step = 0, rank = 0, rank_step = 0;
+};
+
+// Moments of inclusion probabilities, of one expert or summed over experts.
+struct ScoreMoments {
+  double mean = 0;
+  double alone = 0;           // pi^2 of one step and rank
+  std::vector<double> same;   // [lag] of one rank; lag 0 unused
+  std::vector<double> cross;  // [lag] of two ranks
+
+  explicit ScoreMoments(int lags)
+      : same(static_cast<std::size_t>(lags) + 1), cross(static_cast<std::size_t>(lags) + 1) {}
+  void add(const ScoreMoments& other, double weight);
+};
+
+class MomentFit {
+ public:
+  explicit MomentFit(const CountTable& table);
+
+  // From all experts of all layers, or without those of one of groups().
+  ScoreComponents components() const { return without(-1); }
+  ScoreComponents without(std::ptrdiff_t group) const;
+  std::size_t groups() const { return groups_; }
+
+  // [layer] E sum p^2 of lasting popularity, at least 1: free of what counting noise and the
+  // terms of `parts` add.
+  std::vector<double> lasting_squares(const ScoreComponents& parts) const;
+  // [layer, expert] mean shares of the layer's routes.
+  std::vector<std::vector<double>> shares() const;
+  double routes() const { return routes_; }  // of one layer, all steps and ranks
+
+ private:
+  struct Unit {  // one expert of one layer
+    std::size_t layer = 0;
+    double share = 0;
+    ScoreMoments moments;
+  };
+  bool is_left_out(std::size_t unit, std::ptrdiff_t group) const {
+    return static_cast<std::ptrdiff_t>(unit % groups_) == group;
+  }
+  double seen(std::ptrdiff_t group) const;
+  void split(const ScoreMoments& sums, ScoreComponents& parts) const;
+  std::vector<double> squares(const ScoreComponents& parts, std::ptrdiff_t group) const;
+
+  int steps_, ranks_, layers_, experts_, top_k_, lags_;
+  double routes_;
+  std::size_t groups_ = 1;
+  std::vector<Unit> units_;
+};
+
+}  // namespace moesim::routing

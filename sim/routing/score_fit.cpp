@@ -213,6 +213,8 @@ ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
     const double value = candidate.parts().*part;
     return Estimate{value, jackknife(without, part) * (seen > 0 && value > 0 ? value / seen : 1)};
   };
+  // Held at 0 in all groups, a figure has no error to be seen; that of what would show it has.
+  const double unbound = jackknife(without, &ScoreComponents::first_lag);
   ScoreModel model = candidate.model();
   model.name = source;
   model.source = source;
@@ -220,11 +222,23 @@ ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
   model.drift = model.autocorrelation = model.step = model.rank = model.rank_step = std::nullopt;
   if (table.steps >= least_steps_of_drift) {
     model.drift = estimate(&ScoreComponents::drift);
+    if (model.drift->value == 0) model.drift->error = unbound;
     model.autocorrelation = estimate(&ScoreComponents::autocorrelation);
+    // At a bound the groups agree and say nothing: the error is that of any place between.
+    const double least = least_autocorrelation;
+    const double most = most_autocorrelation(table.steps);
+    const double seen = candidate.seen().autocorrelation;
+    if (seen <= least || seen >= most) {
+      model.autocorrelation->error =
+          std::max(model.autocorrelation->error, (most - least) / std::sqrt(12.0));
+    }
   }
   if (table.ranks > 1) model.rank = estimate(&ScoreComponents::rank);
   if (table.steps > 1) model.rank_step = estimate(&ScoreComponents::rank_step);
-  if (table.steps > 1 && table.ranks > 1) model.step = estimate(&ScoreComponents::step);
+  if (table.steps > 1 && table.ranks > 1) {
+    model.step = estimate(&ScoreComponents::step);
+    if (model.step->value == 0) model.step->error = unbound;
+  }
   return model;
 }
 

@@ -11,8 +11,8 @@ namespace moesim::routing {
 // its step and rank, so n (n - 1) / (S (S - 1)) has the mean pi^2, and products of different counts
 // that of their product: counting noise drops out, however small the counts. With log-normal terms
 // the logarithm of such a moment over that of another pair of steps and ranks is a sum of
-// variances. Experts weigh as their popularity. That shares sum to 1 takes the share sum p^2 of
-// every variance away, which is given back.
+// variances. Experts weigh as the square of their popularity: those that overflow count. That
+// shares sum to 1 hides a part of every variance, which is given back.
 //   drift, autocorrelation   least squares of a + v phi^h to the moments of h steps apart,
 //                            h = 1 .. min(steps / 2, 20), phi from 0.3 (what forgets faster is
 //                            part of `step`) to exp(-1 / steps) (what takes longer than the trace

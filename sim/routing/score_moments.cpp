@@ -148,16 +148,29 @@ MomentFit::MomentFit(const CountTable& table)
   groups_ = std::min(units_.size(), most_groups);
 }
 
-// Shares sum to 1 in each layer: of a variance v there is v (1 - sum p^2) to be seen.
+// Shares sum to 1 in each layer: of a variance v, an expert of share p shows v (1 - 2 p + sum p^2);
+// experts weigh as p^2.
 double MomentFit::seen(std::ptrdiff_t group) const {
-  double whole = 0;
-  double square_sum = 0;
+  std::vector<double> whole(static_cast<std::size_t>(layers_), 0.0);
+  std::vector<double> squared = whole;
+  std::vector<double> cubed = whole;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (is_left_out(unit, group)) continue;
-    whole += units_[unit].share;
-    square_sum += units_[unit].share * units_[unit].share;
+    const Unit& each = units_[unit];
+    whole[each.layer] += each.share;
+    squared[each.layer] += each.share * each.share;
+    cubed[each.layer] += each.share * each.share * each.share;
   }
-  return whole > square_sum ? 1 - square_sum / whole : 1.0;
+  double weights = 0;
+  double visible = 0;
+  for (std::size_t layer = 0; layer < whole.size(); ++layer) {
+    if (whole[layer] <= 0) continue;
+    const double squares = squared[layer] / (whole[layer] * whole[layer]);
+    const double cubes = cubed[layer] / (whole[layer] * whole[layer] * whole[layer]);
+    weights += squares;
+    visible += squares * (1 + squares) - 2 * cubes;
+  }
+  return visible > 0 ? visible / weights : 1.0;
 }
 
 ScoreComponents MomentFit::without(std::ptrdiff_t group) const {
@@ -165,12 +178,13 @@ ScoreComponents MomentFit::without(std::ptrdiff_t group) const {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Unit& each = units_[unit];
     if (is_left_out(unit, group) || each.share <= 0) continue;
-    sums.add(each.moments, 1 / each.moments.mean);
+    sums.add(each.moments, 1);
   }
   ScoreComponents parts;
   split(sums, parts);
   const double visible = seen(group);
-  for (double* part : {&parts.drift, &parts.step, &parts.rank, &parts.rank_step}) {
+  for (double* part :
+       {&parts.drift, &parts.step, &parts.rank, &parts.rank_step, &parts.first_lag}) {
     *part /= visible;
   }
   double layers = 0;
@@ -206,6 +220,7 @@ void MomentFit::split(const ScoreMoments& sums, ScoreComponents& parts) const {
   if (ranks_ == 1) logs[0] = alone;
   DriftLine line{logs[1], 0, 0};
   if (steps_ >= least_steps_of_drift) line = fit_drift(logs, steps_);
+  parts.first_lag = logs[0] - logs[1];
   parts.drift = line.variance;
   parts.autocorrelation = line.autocorrelation;
   const double fresh = logs[0] - line.level - line.variance;

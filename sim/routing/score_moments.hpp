@@ -31,6 +31,7 @@ double most_autocorrelation(int steps);  // exp(-1 / steps)
 // Estimates: they may be negative.
 struct ScoreComponents {
   double spread = 0, drift = 0, autocorrelation = 0, step = 0, rank = 0, rank_step = 0;
+  double first_lag = 0;  // what same-step moments have beyond those one step apart
 };
 
 // Moments of inclusion probabilities, of one expert or summed over experts.

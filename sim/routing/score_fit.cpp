@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "sim/base/error.hpp"
 
@@ -196,7 +197,49 @@ double jackknife(const std::vector<ScoreComponents>& without, Part part) {
   return std::sqrt((count - 1) / count * squares);
 }
 
+// Counts the top_k largest logits of each token.
+void count_logits(std::span<const float> logits, int top_k, std::span<std::int64_t> counts) {
+  const std::size_t experts = counts.size();
+  std::vector<std::size_t> order(experts);
+  for (std::size_t first = 0; first < logits.size(); first += experts) {
+    const std::span<const float> row = logits.subspan(first, experts);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::partial_sort(order.begin(), order.begin() + top_k, order.end(),
+                      [&](std::size_t one, std::size_t other) {
+                        return row[one] != row[other] ? row[one] > row[other] : one < other;
+                      });
+    for (int choice = 0; choice < top_k; ++choice) {
+      ++counts[order[static_cast<std::size_t>(choice)]];
+    }
+  }
+}
+
 }  // namespace
+
+CountTable count_table(const Trace& trace) {
+  if (trace.per() == Trace::Per::rank) {
+    throw UsageError(
+        fmt::format("{}: it counts rows per receiving GPU: scores are fitted to counts per expert",
+                    trace.file()));
+  }
+  const TraceShape& shape = trace.shape();
+  CountTable table{shape.steps,  shape.ranks, shape.layers, shape.experts, shape.top_k,
+                   shape.tokens, {}};
+  std::vector<std::int64_t> row;
+  for (int step = 0; step < shape.steps; ++step) {
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      for (int layer = 0; layer < shape.layers; ++layer) {
+        const std::span<const std::int64_t> counts = trace.counts(step, rank, layer);
+        row.assign(static_cast<std::size_t>(shape.experts), 0);
+        std::copy(counts.begin(), counts.end(), row.begin());
+        for (const std::uint16_t expert : trace.choices(step, rank, layer)) ++row[expert];
+        count_logits(trace.logits(step, rank, layer), shape.top_k, row);
+        table.counts.insert(table.counts.end(), row.begin(), row.end());
+      }
+    }
+  }
+  return table;
+}
 
 ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
   check_table(table, source);

@@ -4,8 +4,14 @@
 
 #include "sim/routing/score_model.hpp"
 #include "sim/routing/score_moments.hpp"
+#include "sim/routing/trace.hpp"
 
 namespace moesim::routing {
+
+// What a trace counts: as recorded, or of each token's top_k recorded choices or largest logits
+// (equal ones go to the lower expert). Throws UsageError for counts per rank, which say nothing of
+// experts.
+CountTable count_table(const Trace& trace);
 
 // Fits a score model by moments. A count is Binomial(S, pi) given the inclusion probability pi of
 // its step and rank, so n (n - 1) / (S (S - 1)) has the mean pi^2, and products of different counts

@@ -9,6 +9,7 @@
 #include "sim/routing/mean_loss.hpp"
 #include "sim/study/option_values.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/fit_scores.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
 
@@ -83,6 +84,14 @@ ExitCode route_file(const CommandLine& line) {
 }
 
 ExitCode run(const CommandLine& line) {
+  if (line.has("fit-scores")) {
+    for (const auto& [flag, text] : line.values) {
+      if (flag == "fit-scores" || flag == "out") continue;
+      throw UsageError(
+          fmt::format("--{}: with --fit-scores the trace says it all: leave it out", flag));
+    }
+    return fit_scores(line);
+  }
   if (line.has("logits")) return route_file(line);
   const report::Format format = chosen_format(line, report::Format::table);
   const int jobs = chosen_jobs(line);
@@ -131,6 +140,7 @@ Command route_command() {
           "moesim route --router top2+fr+ir --capacity-factor 1 --replicas 4",
           {{"logits", "FILE", "none",
             "route these logits instead: float32 .npy [P, S, E]; --out is a .npy of routes"},
+           fit_scores_flag(),
            format_flag(),
            out_flag(),
            jobs_flag()},

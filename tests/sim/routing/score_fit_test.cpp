@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/npy.hpp"
 #include "sim/base/random.hpp"
 #include "sim/routing/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
@@ -207,4 +209,26 @@ TEST_CASE("a table that does not add up is refused with its place") {
       ContainsSubstring("step 0, rank 0, layer 1 sum to 11, not to 5 tokens times 2"));
   table.counts.pop_back();
   CHECK_THROWS_AS(fit_score_model(table, "x.json"), UsageError);
+}
+
+TEST_CASE("a trace of each kind is counted") {
+  const auto trace =
+      Trace::of_counts("counts", TraceShape{1, 2, 1, 3, 4, 2}, {3, 2, 1, 0, 0, 1, 2, 3});
+  const CountTable table = count_table(*trace);
+  CHECK(table.ranks == 2);
+  CHECK(table.tokens == 3);
+  CHECK(table.counts == std::vector<std::int64_t>{3, 2, 1, 0, 0, 1, 2, 3});
+  const auto split =
+      Trace::of_counts("split", TraceShape{1, 1, 1, 3, 2, 1}, {1, 2}, Trace::Per::rank);
+  CHECK_THROWS_WITH(count_table(*split), ContainsSubstring("per receiving GPU"));
+  std::filesystem::create_directory("scores_trace");
+  write_npy_float32("scores_trace/logits.npy", {3, 4}, {5, 1, 2, 0, 1, 1, 1, 1, 0, 2, 3, 9});
+  write_file_atomically(
+      "scores_trace/trace.json",
+      R"({"format": "moesim trace 1", "name": "t", "model": "m", "source": "made", "licence": "none",
+          "origin": "synthetic", "kind": "logits", "axes": ["token", "expert"], "tokens": 3,
+          "experts": 4, "top_k": 2, "array": "logits.npy"})");
+  // Tokens choose 0 and 2; 0 and 1, as all are equal; 3 and 2.
+  CHECK(count_table(*Trace::load("scores_trace")).counts == std::vector<std::int64_t>{2, 1, 2, 1});
+  std::filesystem::remove_all("scores_trace");
 }

@@ -1,0 +1,52 @@
+#include "tools/moesim/fit_scores.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/routing/score_fit.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// Deviations are easier to read than variances: 0.3 is a popularity some 30 % off.
+std::string deviation(const std::string& what, const std::optional<routing::Estimate>& variance) {
+  if (!variance) return fmt::format("{} not to be told", what);
+  const double value = std::sqrt(variance->value);
+  if (value == 0) return fmt::format("{} 0 (below {:.3f})", what, std::sqrt(variance->error));
+  return fmt::format("{} {:.3f} +- {:.3f}", what, value, variance->error / (2 * value));
+}
+
+}  // namespace
+
+Flag fit_scores_flag() {
+  return {"fit-scores", "TRACE", "none",
+          "fit a model of scores to this trace instead; --out is its JSON, for --routing scores:"};
+}
+
+ExitCode fit_scores(const CommandLine& line) {
+  const std::string trace = line.get("fit-scores");
+  if (!line.has("out")) throw UsageError("--fit-scores: give the file of the model: --out FILE");
+  const Output out(line.get("out"));
+  const routing::ScoreModel model =
+      routing::fit_score_model(routing::count_table(*routing::Trace::load(trace)), trace);
+  out.write(model.text());
+  note(fmt::format("{}: {} experts, top-{}, {} layers, from {} steps of {} ranks of {} tokens",
+                   out.path(), model.experts, model.top_k, model.popularity.size(), model.steps,
+                   model.ranks, model.tokens));
+  note(fmt::format("standard deviations of log-popularity: {}; {}; {}; {}; {}",
+                   deviation("between experts", model.spread),
+                   deviation("drift over steps", model.drift),
+                   deviation("fresh each step", model.step), deviation("between ranks", model.rank),
+                   deviation("fresh on each rank and step", model.rank_step)));
+  if (model.autocorrelation && model.drift->value > 0) {
+    note(fmt::format("drift left after a step: {:.2f} +- {:.2f}", model.autocorrelation->value,
+                     model.autocorrelation->error));
+  }
+  note(fmt::format("try: moesim route --routing scores:{} --experts {} --router topk --top-k {}",
+                   out.path(), model.experts, model.top_k));
+  return ExitCode::ok;
+}
+
+}  // namespace moesim::tool

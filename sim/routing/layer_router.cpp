@@ -152,7 +152,6 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     results[job].loss = sums_[job].loss(jobs[job].router);
     if (has_exact_counts(jobs[job])) take_exact_counts(jobs[job], replica, layer, results[job]);
-    if (has_exact_counts(jobs[job])) take_exact_counts(jobs[job], replica, layer, results[job]);
   }
 }
 

@@ -1,8 +1,8 @@
 // Routers and logits, routes or logits per second on one core.
 //   route/E/S/level     softmax, top-2, capacity (CF 2), token-max, slots and weights from logits
-//   draw/E/level        gaussian logits
-//   simulate/jobs       the paper's layer (32 GPUs of 16,384 tokens, 8 experts) under `jobs`
-//   routers
+//   router/NAME         a router of another kind on the logits of 8 ranks of 2,048 tokens, 64
+//   experts draw/E/level        gaussian logits simulate/jobs       the paper's layer (32 GPUs of
+//   16,384 tokens, 8 experts) under `jobs` routers
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -37,6 +37,25 @@ void route(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(router.route({&rank, 1}).slot.data());
   state.SetItemsProcessed(state.iterations() * tokens * 2);
   state.SetLabel(name_of(level));
+}
+
+// The names are those of --router, k = 2 where a name has none; the capacity is that of the peers.
+void router(benchmark::State& state, const std::string& name) {
+  constexpr int ranks = 8;
+  constexpr std::int64_t tokens = 2048;
+  constexpr int experts = 64;
+  const TileKernels& kernels = tile_kernels(best_simd_level());
+  const LogitSource source(parse_score_source("gaussian:0.1", "scores"), experts, 1, 0, 0);
+  std::vector<std::vector<float>> logits;
+  std::vector<RankLogits> group;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    logits.push_back(source.rank_logits(rank, tokens, kernels));
+    group.push_back({logits.back(), tokens});
+  }
+  GroupRouter routing(parse_router(name, 0, 2), experts, ranks);
+  for (auto _ : state) benchmark::DoNotOptimize(routing.route(group).slot.data());
+  state.SetItemsProcessed(state.iterations() * tokens * ranks);
+  state.SetLabel(name_of(best_simd_level()));
 }
 
 void draw(benchmark::State& state) {
@@ -82,6 +101,17 @@ void simulate(benchmark::State& state) {
 BENCHMARK(route)
     ->ArgNames({"experts", "tokens", "level"})
     ->ArgsProduct({{64, 8}, {4096, 16384}, {all_levels[0], all_levels[1], all_levels[2]}});
+BENCHMARK_CAPTURE(router, top2, "top2");
+BENCHMARK_CAPTURE(router, top2_fr_ir, "top2+fr+ir");
+BENCHMARK_CAPTURE(router, dropless, "dropless");
+BENCHMARK_CAPTURE(router, expert_choice, "expert-choice");
+BENCHMARK_CAPTURE(router, group_limited, "group-limited:8:4");
+BENCHMARK_CAPTURE(router, random, "random");
+BENCHMARK_CAPTURE(router, hash, "hash:1");
+BENCHMARK_CAPTURE(router, scomoe, "scomoe:0.25:0.25");
+BENCHMARK_CAPTURE(router, gating_dropout, "gating-dropout:0.3");
+BENCHMARK_CAPTURE(router, bias_balanced, "bias-balanced");
+BENCHMARK_CAPTURE(router, base, "base")->Unit(benchmark::kMillisecond);
 BENCHMARK(draw)
     ->ArgNames({"experts", "level", "gumbel"})
     ->ArgsProduct({{64, 8}, {0, 1, 2}, {0, 1}});

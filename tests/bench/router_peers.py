@@ -146,3 +146,16 @@ class Random(Router):
         g[self.all, expert]
         self.last_kept = TopK.keep(self, self.all, expert, np.zeros(
             self.ranks * self.experts, np.int64))
+
+
+class Base(Router):
+    """The balanced assignment as SciPy solves it: every expert S / E times as a column."""
+
+    def route(self, logits):
+        from scipy.optimize import linear_sum_assignment
+        experts = []
+        for rank in logits:
+            columns = np.repeat(rank, self.tokens // self.experts, axis=1)
+            experts.append(linear_sum_assignment(columns, maximize=True)[1] //
+                           (self.tokens // self.experts))
+        return pairs(self.all, np.concatenate(experts))

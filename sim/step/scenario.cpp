@@ -73,7 +73,11 @@ void check_router(const Scenario& scenario) {
       throw UsageError(
           fmt::format("--dispatch einsum: router {} {}; use --dispatch index", name, why));
     };
-    if (!router.pads_exchange()) refuse("sends no blocks of equal size for one-hot products");
+    if (!router.pads_exchange()) {
+      refuse(router.has_capacity()
+                 ? "without padding has no blocks of equal size for one-hot products"
+                 : "sends no blocks of equal size for one-hot products");
+    }
     if (router.kind == routing::RouterKind::soft) refuse("mixes tokens by products of its own");
     if (router.kind == routing::RouterKind::base) refuse("sorts tokens, it has no one-hot masks");
   }

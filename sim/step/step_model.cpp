@@ -196,6 +196,13 @@ const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std
   return table.emplace(key, intern(kernels(role, pass, capacity, rows))).first->second;
 }
 
+// C, rows per source GPU and expert. In a layer without exchange a GPU's own experts have all the
+// slots that it would fill on those of its group.
+std::int64_t StepModel::block_rows(const routing::LayerRouting& layer) const {
+  const std::int64_t sources = layer.exchanged ? 1 : scenario_.expert_parallel;
+  return (layer.exchanged_capacity + sources - 1) / sources;
+}
+
 void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                            std::vector<Picoseconds>& per_rank) {
   std::map<std::int64_t, Picoseconds> priced;
@@ -203,7 +210,7 @@ void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
   for (const std::int64_t rows : layer.ir_rows) {
     const auto [found, added] = priced.try_emplace(rows);
     if (added) {
-      found->second = price(recipe(spec.role, spec.pass, layer.exchanged_capacity, rows), replica);
+      found->second = price(recipe(spec.role, spec.pass, block_rows(layer), rows), replica);
     }
     per_rank.push_back(found->second);
   }
@@ -221,7 +228,7 @@ const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouti
     const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
     return recipe(spec.role, spec.pass, 0, rows);
   }
-  return recipe(spec.role, spec.pass, layer.exchanged_capacity, 0);
+  return recipe(spec.role, spec.pass, block_rows(layer), 0);
 }
 
 std::vector<double> StepModel::latency_shares(const routing::ReplicaRouting* routing) {

@@ -145,6 +145,7 @@ class StepModel {
   std::string assumptions() const;
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
   Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, int replica);
+  std::int64_t block_rows(const routing::LayerRouting& layer) const;
   struct RowLoads {
     std::vector<std::int32_t> sent;      // [gpu]
     std::vector<std::int32_t> received;  // [group, expert]

@@ -14,10 +14,6 @@ constexpr double steps_per_unit = 1 << 30;
 constexpr double largest_score = 65536;
 constexpr std::int64_t impossible = -(std::int64_t{1} << 50);  // of -inf
 
-constexpr auto later = [](const auto& one, const auto& other) {
-  return one.cost != other.cost ? one.cost > other.cost : one.token > other.token;
-};
-
 std::int64_t in_steps(float score) {
   if (score == -std::numeric_limits<float>::infinity()) return impossible;
   return std::llround(std::clamp(static_cast<double>(score), -largest_score, largest_score) *
@@ -34,10 +30,11 @@ const std::vector<std::uint16_t>& BalancedAssignment::assign(std::span<const flo
   assert(wanted_ * experts == tokens_);
   assigned_.resize(static_cast<std::size_t>(tokens_));
   load_.resize(experts_);
+  price_.resize(experts_);
   scale(scores);
   price();
   if (is_balanced()) return assigned_;
-  fill_heaps();
+  list_tokens();
   potential_.assign(experts_, 0);
   while (!is_balanced()) augment();
   return assigned_;
@@ -65,61 +62,70 @@ void BalancedAssignment::choose_best() {
 
 // A price that every token pays alike changes no sum of a balanced assignment, for each expert has
 // the same number of tokens in all of them: any prices are right, good ones leave few tokens to
-// move. Where scores are log-popularity plus Gumbel noise, the logarithm of the load is exact.
+// move. The logarithm of the load is exact for log-popularity plus Gumbel noise and too much for
+// thinner tails: half of it, less where a round made things worse.
 void BalancedAssignment::price() {
-  constexpr int most_rounds = 8;
-  choose_best();
-  for (int round = 0; round < most_rounds; ++round) {
+  constexpr int most_rounds = 24;
+  double share = 0.5;
+  std::int64_t last = std::numeric_limits<std::int64_t>::max();
+  for (int round = 0; round <= most_rounds; ++round) {
+    choose_best();
     std::int64_t excess = 0;
     for (const std::int64_t load : load_) excess += std::max<std::int64_t>(0, load - wanted_);
-    if (excess <= std::max<std::int64_t>(tokens_ / 64, 4)) return;
+    if (excess <= tokens_ / 256 || round == most_rounds) return;
+    if (excess > last - last / 8) share *= 0.7;
+    last = excess;
     for (std::size_t expert = 0; expert < experts_; ++expert) {
-      const double ratio =
-          std::max(0.5, static_cast<double>(load_[expert])) / static_cast<double>(wanted_);
-      const std::int64_t change = std::llround(std::log(ratio) * steps_per_unit);
-      for (std::size_t at = expert; at < score_.size(); at += experts_) score_[at] -= change;
+      const double load = std::max(0.5, static_cast<double>(load_[expert]));
+      price_[expert] =
+          std::llround(share * std::log(load / static_cast<double>(wanted_)) * steps_per_unit);
     }
-    choose_best();
+    for (std::size_t row = 0; row < score_.size(); row += experts_) {
+      for (std::size_t expert = 0; expert < experts_; ++expert)
+        score_[row + expert] -= price_[expert];
+    }
   }
 }
 
-void BalancedAssignment::fill_heaps() {
-  moves_.resize(experts_ * experts_);
-  for (std::vector<Move>& heap : moves_) heap.clear();
-  for (std::size_t token = 0; token < assigned_.size(); ++token) {
-    const std::int64_t* row = score_.data() + token * experts_;
-    const std::size_t from = assigned_[token];
-    for (std::size_t to = 0; to < experts_; ++to) {
-      if (to == from) continue;
-      moves_[from * experts_ + to].push_back(
-          {row[from] - row[to], static_cast<std::int32_t>(token)});
-    }
-  }
-  for (std::vector<Move>& heap : moves_) std::make_heap(heap.begin(), heap.end(), later);
+void BalancedAssignment::list_tokens() {
+  list_.resize(experts_);
+  for (std::vector<std::int32_t>& list : list_) list.clear();
   cheapest_.assign(experts_ * experts_, unreachable);
-  for (std::size_t expert = 0; expert < experts_; ++expert) refresh(expert);
-}
-
-void BalancedAssignment::push_moves(std::int32_t token) {
-  const std::int64_t* row = score_.data() + static_cast<std::size_t>(token) * experts_;
-  const std::size_t from = assigned_[static_cast<std::size_t>(token)];
-  for (std::size_t to = 0; to < experts_; ++to) {
-    if (to == from) continue;
-    std::vector<Move>& heap = moves_[from * experts_ + to];
-    heap.push_back({row[from] - row[to], token});
-    std::push_heap(heap.begin(), heap.end(), later);
+  mover_.assign(experts_ * experts_, 0);
+  for (std::size_t token = 0; token < assigned_.size(); ++token) {
+    enter(assigned_[token], static_cast<std::int32_t>(token));
   }
 }
 
-// Tokens that have left are taken off a heap only when they come to its top.
-void BalancedAssignment::refresh(std::size_t from) {
+void BalancedAssignment::enter(std::size_t expert, std::int32_t token) {
+  list_[expert].push_back(token);
+  const std::int64_t* row = score_.data() + static_cast<std::size_t>(token) * experts_;
+  std::int64_t* cheapest = cheapest_.data() + expert * experts_;
+  std::int32_t* mover = mover_.data() + expert * experts_;
   for (std::size_t to = 0; to < experts_; ++to) {
-    std::vector<Move>& heap = moves_[from * experts_ + to];
-    while (!heap.empty() && assigned_[static_cast<std::size_t>(heap.front().token)] != from) {
-      std::pop_heap(heap.begin(), heap.end(), later);
-      heap.pop_back();
+    const std::int64_t cost = to == expert ? unreachable : row[expert] - row[to];
+    const bool cheaper = cost < cheapest[to] || (cost == cheapest[to] && token < mover[to]);
+    cheapest[to] = cheaper ? cost : cheapest[to];
+    mover[to] = cheaper ? token : mover[to];
+  }
+}
+
+// Few of the moves to other experts are this very token's: those alone are looked for anew.
+void BalancedAssignment::leave(std::size_t expert, std::int32_t token) {
+  std::vector<std::int32_t>& list = list_[expert];
+  *std::find(list.begin(), list.end(), token) = list.back();
+  list.pop_back();
+  for (std::size_t to = 0; to < experts_; ++to) {
+    const std::size_t edge = expert * experts_ + to;
+    if (mover_[edge] != token || to == expert) continue;
+    cheapest_[edge] = unreachable;
+    for (const std::int32_t other : list) {
+      const std::int64_t* row = score_.data() + static_cast<std::size_t>(other) * experts_;
+      const std::int64_t cost = row[expert] - row[to];
+      if (cost > cheapest_[edge] || (cost == cheapest_[edge] && other > mover_[edge])) continue;
+      cheapest_[edge] = cost;
+      mover_[edge] = other;
     }
-    cheapest_[from * experts_ + to] = heap.empty() ? unreachable : heap.front().cost;
   }
 }
 
@@ -164,15 +170,12 @@ void BalancedAssignment::augment() {
   while (before_[path.back()] != experts_) path.push_back(before_[path.back()]);
   ++load_[path.front()];
   --load_[path.back()];
-  std::vector<std::int32_t> moved;
   for (std::size_t at = 0; at + 1 < path.size(); ++at) {
-    moved.push_back(moves_[path[at + 1] * experts_ + path[at]].front().token);
+    const std::int32_t token = mover_[path[at + 1] * experts_ + path[at]];
+    leave(path[at + 1], token);
+    enter(path[at], token);
+    assigned_[static_cast<std::size_t>(token)] = static_cast<std::uint16_t>(path[at]);
   }
-  for (std::size_t at = 0; at < moved.size(); ++at) {
-    assigned_[static_cast<std::size_t>(moved[at])] = static_cast<std::uint16_t>(path[at]);
-    push_moves(moved[at]);
-  }
-  for (const std::size_t expert : path) refresh(expert);
 }
 
 }  // namespace moesim::routing

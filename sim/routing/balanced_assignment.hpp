@@ -13,7 +13,7 @@ namespace moesim::routing {
 // result is exact: it starts from the best expert of each token, with prices that take off most of
 // the excess, and moves tokens along shortest augmenting paths over the experts, from experts with
 // too many to experts with too few, which keeps the sum the largest for the loads reached. Cost:
-// O(S E log S) and O(E^2) per token that has to move. Equal sums: the lower expert and token first.
+// O(S E), and O(S + E^2) per token that has to move. Equal sums: the lower expert and token first.
 class BalancedAssignment {
  public:
   // `scores`: row-major [tokens, experts], tokens a multiple of experts. The expert of each token;
@@ -21,30 +21,25 @@ class BalancedAssignment {
   const std::vector<std::uint16_t>& assign(std::span<const float> scores, int experts);
 
  private:
-  // Moving `token` away costs the sum this much.
-  struct Move {
-    std::int64_t cost = 0;
-    std::int32_t token = 0;
-  };
-
   void scale(std::span<const float> scores);
   void price();
   void choose_best();
-  void fill_heaps();
-  void push_moves(std::int32_t token);
-  void refresh(std::size_t expert);
+  void list_tokens();
+  void enter(std::size_t expert, std::int32_t token);
+  void leave(std::size_t expert, std::int32_t token);
   void find_distances();
   void augment();
   bool is_balanced() const;
 
   std::size_t experts_ = 0;
-  std::int64_t tokens_ = 0, wanted_ = 0;  // wanted_: tokens per expert
-  std::vector<std::int64_t> score_;       // [token, expert], less the experts' prices
-  std::vector<std::uint16_t> assigned_;   // [token]
-  std::vector<std::int64_t> load_;        // [expert]
-  std::vector<std::vector<Move>>
-      moves_;                           // [from, to], a heap, cheapest first; may hold tokens gone
-  std::vector<std::int64_t> cheapest_;  // [from, to]
+  std::int64_t tokens_ = 0, wanted_ = 0;         // wanted_: tokens per expert
+  std::vector<std::int64_t> score_;              // [token, expert], less the experts' prices
+  std::vector<std::uint16_t> assigned_;          // [token]
+  std::vector<std::int64_t> load_, price_;       // [expert]
+  std::vector<std::vector<std::int32_t>> list_;  // [expert]: its tokens, in no order
+  // [from, to]: what the sum loses when the cheapest token moves, and which that is.
+  std::vector<std::int64_t> cheapest_;
+  std::vector<std::int32_t> mover_;
   std::vector<std::int64_t> distance_, potential_;  // [expert]
   std::vector<std::size_t> before_;                 // [expert], on its shortest path
   std::vector<std::uint8_t> done_;

@@ -18,6 +18,8 @@ constexpr Part variances[] = {&ScoreComponents::spread, &ScoreComponents::drift,
                               &ScoreComponents::step, &ScoreComponents::rank,
                               &ScoreComponents::rank_step};
 
+constexpr double least_variance = 1e-9;  // below it there is rounding alone
+
 void check_table(const CountTable& table, const std::string& source) {
   const auto rows = static_cast<std::size_t>(table.steps) * static_cast<std::size_t>(table.ranks) *
                     static_cast<std::size_t>(table.layers);
@@ -72,7 +74,9 @@ class Candidate {
  public:
   Candidate(const CountTable& table, const MomentFit& fit)
       : seen_(fit.components()), parts_(seen_), shares_(fit.shares()) {
-    for (Part part : variances) parts_.*part = std::max(0.0, parts_.*part);
+    for (Part part : variances) {
+      if (parts_.*part < least_variance) parts_.*part = 0;
+    }
     squares_ = fit.lasting_squares(parts_);
     for (std::vector<double>& layer : shares_) {
       for (double& share : layer) share = std::max(share, 0.5 / fit.routes());
@@ -107,7 +111,8 @@ class Candidate {
   const ScoreComponents& parts() const { return parts_; }
 
  private:
-  static constexpr double most_correction = 3;
+  // What has to move further is no small correction: a short trace that never comes to rest.
+  static constexpr double most_correction = 1.3;
 
   void update() {
     model_.drift = Estimate{parts_.drift, 0};

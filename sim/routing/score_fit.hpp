@@ -30,8 +30,9 @@ CountTable count_table(const Trace& trace);
 // jackknife over groups of experts. Popularity is the mean share, shrunk in log scale so that sum
 // p^2 is free of what noise, drift and ranks add to it; an expert never chosen counts half a route.
 // All that is exact to the first order in the variances. For the rest, the model is made to
-// generate tables of the same size, and its figures are moved until these give back, on average,
-// what the counts gave (indirect inference: Gourieroux, Monfort and Renault 1993).
+// generate tables of the same size, and its figures are moved, by 1.3 times at most, until these
+// give back, on average, what the counts gave (indirect inference: Gourieroux, Monfort and Renault
+// 1993).
 // Throws UsageError for a table whose sizes or sums do not agree.
 ScoreModel fit_score_model(const CountTable& table, const std::string& source);
 

@@ -1,6 +1,6 @@
 // Kineto's record_param_comms events: torch/csrc/distributed/c10d/ParamCommsUtils.hpp names the
 // parameters, torch/csrc/profiler/util.cpp writes them ("In split size" as a JSON text of up to 30
-// numbers; as an array before PyTorch 2.2).
+// numbers; as an array before pytorch/pytorch#113392).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -92,7 +92,7 @@ std::pair<int, RankFile> read_rank(const std::string& file, const ProfilerQuery&
     groups.insert(meaning.empty() ? group : group + " (" + meaning + ")");
     const auto rank = arguments.find("Rank");
     if (rank == arguments.end() || !rank->is_number_integer()) {
-      refuse(file, "an all_to_allv without \"Rank\": record with PyTorch 2.3 or newer");
+      refuse(file, "an all_to_allv without \"Rank\": record with a PyTorch that writes it");
     }
     ranks.insert(rank->get<int>());
     result.exchanges.push_back({event.value("ts", 0.0),

@@ -71,7 +71,19 @@ Json imbalance(const Loads& loads, bool rectified) {
   return result;
 }
 
-Json pair_bytes(const routing::RoutingJob& job, const Loads& loads, double row_bytes) {
+// What every pair exchanges one way where blocks are padded to their largest: (E / P) C rows.
+double padded_bytes(const routing::RoutingJob& job, Replicas replicas, double row_bytes) {
+  std::int64_t rows = 0;
+  for (const auto& replica : replicas) {
+    for (const routing::LayerRouting& layer : replica->layers) {
+      rows = std::max(rows, layer.exchanged_capacity);
+    }
+  }
+  return static_cast<double>(rows * (job.experts / job.expert_parallel)) * row_bytes;
+}
+
+Json pair_bytes(const routing::RoutingJob& job, Replicas replicas, const Loads& loads,
+                double row_bytes) {
   std::vector<double> largest;
   for (const auto& replica : loads) {
     for (const routing::LayerLoad& load : replica) {
@@ -81,6 +93,9 @@ Json pair_bytes(const routing::RoutingJob& job, const Loads& loads, double row_b
   Json result{{"row_bytes", number(row_bytes)},
               {"kept_mean", number(mean(over_all(loads, pair_mean)) * row_bytes)},
               {"kept_max", number(*std::max_element(largest.begin(), largest.end()))}};
+  if (job.router.pads_exchange()) {
+    result["padded"] = number(padded_bytes(job, replicas, row_bytes));
+  }
   if (job.expert_parallel == 1) result = {{"row_bytes", number(row_bytes)}};
   return result;
 }
@@ -188,7 +203,7 @@ Json routing_detail(const routing::RoutingJob& job, Replicas replicas, double ro
   }
   detail["ir_rows_spread"] = number(spreads.empty() ? 0 : mean(spreads));
   detail["imbalance"] = imbalance(loads, rectified);
-  detail["pair_bytes"] = pair_bytes(job, loads, row_bytes);
+  detail["pair_bytes"] = pair_bytes(job, replicas, loads, row_bytes);
   detail["layers"] = layer_lines(replicas, loads, rectified);
   const std::size_t watched = most_uneven_layer(loads);
   detail["most_uneven_layer"] = watched;

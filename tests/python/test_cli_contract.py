@@ -399,3 +399,4 @@ def test_routing_alone_shows_how_uneven_the_load_is():
     assert detail["replicas"][0]["residual_loss"] == pytest.approx(result["residual_loss"])
     # Every pair of GPUs gets at most its C rows of one expert: 512 tokens, CF 2, 8 experts.
     assert detail["pair_bytes"]["kept_max"] <= 128 * detail["pair_bytes"]["row_bytes"]
+    assert detail["pair_bytes"]["padded"] == 128 * detail["pair_bytes"]["row_bytes"]

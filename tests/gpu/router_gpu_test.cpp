@@ -85,7 +85,10 @@ TEST_CASE("the GPU routes as the reference does, over a grid") {
           problem.config = reference::parse_router("top" + std::to_string(top_k) + suffix, 0);
           const char* factors[] = {"0.5", "1", "2.2", "8"};
           problem.config.capacity_factor = Decimal::parse(factors[compared % 4], "factor");
-          problem.config.priority = static_cast<reference::Priority>(compared / 4 % 4);
+          using reference::Priority;
+          const Priority priorities[] = {Priority::token_max, Priority::own_score,
+                                         Priority::position, Priority::random};
+          problem.config.priority = priorities[compared / 4 % 4];
           problem.config.fill_order = static_cast<reference::FillOrder>(compared / 2 % 2);
           problem.config.ir_duplicates = static_cast<reference::IrDuplicates>(compared / 3 % 2);
           problem.config.weights = static_cast<reference::Weights>(compared % 3);

@@ -33,7 +33,9 @@ measure::Point timed(double time_us) {
 
 Verdict verdict(Bar bar, double time_us, double copy, double peak,
                 const std::vector<measure::Peer>& peers = {}) {
-  Benchmark benchmark{"permute", {}, bar, ""};
+  Benchmark benchmark;
+  benchmark.id = "permute";
+  benchmark.bar = bar;
   benchmark.spec.bytes = 1e9;
   return measure::judge(benchmark, timed(time_us), copy, peak, peers).verdict;
 }

@@ -135,7 +135,9 @@ TEST_CASE("kernels route as the reference does, over tokens, experts and choices
       if (top_k + (fill ? 1 : 0) > experts) continue;
       RouterConfig config = make("top" + std::to_string(top_k) + (fill ? "+fr" : "") + "+ir", "1");
       config.capacity_factor = Decimal::parse(compared % 3 == 0 ? "0.5" : "1.7", "factor");
-      config.priority = static_cast<Priority>(compared % 4);
+      config.priority =
+          std::vector<Priority>{Priority::token_max, Priority::own_score, Priority::position,
+                                Priority::random}[static_cast<std::size_t>(compared % 4)];
       config.ir_duplicates = static_cast<IrDuplicates>(compared / 4 % 2);
       const int tokens =
           std::vector<int>{1, 31, 32, 65, 200}[static_cast<std::size_t>(compared % 5)];

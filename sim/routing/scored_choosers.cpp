@@ -1,9 +1,9 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "sim/base/random.hpp"
 #include "sim/routing/chooser.hpp"
-#include "sim/routing/softmax.hpp"
 
 namespace moesim::routing {
 
@@ -251,14 +251,23 @@ class BiasChooser final : public ScoredChooser {
     return (tokens + tile_tokens - 1) / tile_tokens;
   }
 
-  // score_ from the tile's logits, then the choices by score + bias.
+  // score_ from the tile's logits, then the choices by score + bias. As sigmoid() has it, but with
+  // exp from the vectorised kernel: exp(-|a| - 0) / 1.
   void select() {
     constexpr float never = -std::numeric_limits<float>::infinity();
+    alignas(64) static constexpr float zeros[tile_tokens] = {};
+    alignas(64) static constexpr float ones[tile_tokens] = {1, 1, 1, 1, 1, 1, 1, 1,
+                                                            1, 1, 1, 1, 1, 1, 1, 1};
     float* logit = tile_.tile();
+    for (std::size_t at = 0; at < score_.size(); ++at) score_[at] = -std::fabs(logit[at]);
+    shape_.kernels.probabilities(zeros, ones, shape_.experts,
+                                 {expert_.data(), score_.data(), tile_tokens});
     for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+      const float bias = bias_[expert];
       for (std::size_t at = expert * tile_tokens; at < (expert + 1) * tile_tokens; ++at) {
-        score_[at] = sigmoid(logit[at]);
-        logit[at] = logit[at] == never ? never : score_[at] + bias_[expert];
+        const float small = score_[at];
+        score_[at] = (logit[at] < 0 ? small : 1.0F) / (1.0F + small);
+        logit[at] = logit[at] == never ? never : score_[at] + bias;
       }
     }
     shape_.kernels.largest(logit, 0, shape_.experts, shape_.config.top_k,

@@ -2,41 +2,19 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "sim/base/error.hpp"
 #include "tests/sim/routing/naive_router.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/random_logits.hpp"
 
 using namespace moesim;
 using namespace moesim::routing;
+using test::Logits;
+using test::random_logits;
+using test::spans;
 
 namespace {
-
-using Logits = std::vector<std::vector<float>>;  // [rank][token * experts]
-
-Logits random_logits(int experts, const std::vector<int>& tokens, unsigned seed, int levels = 0) {
-  std::mt19937 engine(seed);
-  Logits logits;
-  for (const int count : tokens) {
-    std::vector<float> rows(static_cast<std::size_t>(count * experts));
-    for (float& value : rows) {
-      const double uniform = static_cast<double>(engine()) / 4294967296.0;
-      // A few levels only: ties everywhere.
-      value = static_cast<float>(levels > 0 ? std::floor(uniform * levels) : 4 * uniform - 2);
-    }
-    logits.push_back(rows);
-  }
-  return logits;
-}
-
-std::vector<RankLogits> spans(const Logits& logits, int experts) {
-  std::vector<RankLogits> ranks;
-  for (const auto& rows : logits) {
-    ranks.push_back({rows, static_cast<std::int64_t>(rows.size()) / experts});
-  }
-  return ranks;
-}
 
 RoutedGroup route(const RouterConfig& config, int experts, const Logits& logits,
                   const RouterContext& context = {}) {

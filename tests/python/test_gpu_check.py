@@ -1,9 +1,11 @@
 """tools/gpu-check with stand-ins for the programs: order, time, resuming, exit codes."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools" / "gpu-check"
 HAS_GPU = any(Path("/dev").glob("nvidia[0-9]*"))
-PARTS = ["facts", "tests", "sanitizer", "profile", "simulate", "layer", "benchmarks"]
+PARTS = ["facts", "tests", "profile", "simulate", "layer", "benchmarks", "ranks", "sanitizer"]
+SYNTHETIC = """{"points": [{"synthetic": true}]}"""
 
 
 def check(*words, script=SCRIPT, env=None):
@@ -27,7 +30,7 @@ def states(folder):
 def test_without_a_gpu_every_part_is_skipped_and_said(tmp_path):
     result = check("--out", tmp_path / "results")
     assert result.returncode == 0, result.stderr
-    assert "0 passed, 0 failed, 7 skipped" in result.stderr
+    assert "0 passed, 0 failed, 8 skipped" in result.stderr
     assert states(tmp_path / "results") == dict.fromkeys(PARTS, "skipped")
     assert "no NVIDIA GPU" in (tmp_path / "results" / "summary.txt").read_text()
     with tarfile.open(tmp_path / "results.tar.gz") as archive:
@@ -65,9 +68,11 @@ def machine(tmp_path):
         path.write_text(f'#!/bin/sh\necho "{name} $*" >>"{tmp_path}/calls"\n{body}\n')
         path.chmod(0o755)
 
-    program("moesim", f'[ "$1" = profile ] && echo "{{}}" >"{tmp_path}/results/node.json"; exit 0')
+    # Writes the --out of a profile.
+    program("moesim", f"""[ "$1" = profile ] || exit 0
+while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{SYNTHETIC}' >"$2"; shift; done; exit 0""")
     program("test_gpu", "exit 0")
-    program("compute-sanitizer", "shift 4; exit 0")
+    program("compute-sanitizer", "exit 0")
 
     def run(*words, python=""):
         return check("--bin", programs, "--out", tmp_path / "results", *words,
@@ -76,6 +81,8 @@ def machine(tmp_path):
                           "MOESIM_PYTHON": str(programs / python) if python else ""})
 
     run.program = program
+    run.tree = tools.parent
+    run.bin = programs
     run.lines = lambda: (tmp_path / "calls").read_text().splitlines()
     run.folder = tmp_path / "results"
     run.calls = lambda: [line.split()[0:2] for line in (tmp_path / "calls").read_text().splitlines()]
@@ -86,11 +93,115 @@ def test_parts_run_in_order_of_worth(machine):
     result = machine()
     assert result.returncode == 0, result.stderr
     assert states(machine.folder) == {
-        **dict.fromkeys(PARTS[:5], "passed"), "layer": "skipped", "benchmarks": "skipped"}
+        **dict.fromkeys(PARTS, "passed"), "layer": "skipped", "benchmarks": "skipped"}
     words = [" ".join(call) for call in machine.calls() if call[0] != "nvidia-smi"]
     assert [word.split()[0] if word.startswith("test_gpu") else word for word in words] == [
-        "moesim doctor", "test_gpu", "compute-sanitizer --error-exitcode", "moesim profile",
-        "moesim simulate"]
+        "moesim doctor", "test_gpu", "moesim profile", "moesim simulate", "moesim profile",
+        "moesim profile", "compute-sanitizer --tool", "compute-sanitizer --tool"]
+
+
+def test_list_says_what_is_there_and_runs_nothing(machine):
+    result = machine("--list")
+    assert result.returncode == 0, result.stderr
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert list(lines) == PARTS
+    assert lines["profile"].endswith("ready") and "240 s" in lines["profile"]
+    assert "no layer" in lines["layer"]
+    assert not machine.folder.exists() and not (machine.tree.parent / "calls").exists()
+
+
+def test_packed_programs_carry_their_libraries(tmp_path):
+    programs = tmp_path / "build"
+    programs.mkdir()
+    # Any program stands for moesim; this one needs more than the C library.
+    shutil.copy(shutil.which("cmake") or shutil.which("git") or "/bin/ls", programs / "moesim")
+    result = check("--bin", programs, "--pack", tmp_path / "packed")
+    assert result.returncode == 0, result.stderr
+    names = {path.name for path in (tmp_path / "packed" / "lib").iterdir()}
+    assert names and not any(name.startswith(("libc.so", "libstdc++", "libcublas")) for name in names)
+    assert subprocess.run([tmp_path / "packed" / "moesim", "--version"], check=False,
+                          env={"LD_LIBRARY_PATH": str(tmp_path / "packed" / "lib")},
+                          capture_output=True).returncode == 0
+
+
+def test_a_program_that_cannot_start_names_its_libraries(machine):
+    machine.program("ldd", 'echo "	libfmt.so.9 => not found"')
+    result = machine("--parts", "facts")
+    assert result.returncode == 1
+    assert "cannot start here, for want of: libfmt.so.9" in result.stderr
+
+
+def test_our_programs_find_the_libraries_of_python_packages(machine):
+    folder = machine.tree.parent / "site" / "nvidia" / "nccl" / "lib"
+    folder.mkdir(parents=True)
+    machine.program("moesim", 'echo "LD=$LD_LIBRARY_PATH"')
+    machine.program("python3", f'PYTHONPATH={folder.parents[2]} exec {sys.executable} "$@"')
+    result = machine("--parts", "facts", python="python3")
+    assert result.returncode == 0, result.stderr
+    assert str(folder) in (machine.folder / "facts.log").read_text().split("LD=")[1]
+
+
+def test_a_point_that_breaks_the_profile_is_passed_over(machine):
+    # Twice the process dies, then the rest is measured.
+    machine.program("moesim", f"""count=$(grep -c . {machine.tree.parent}/calls)
+[ "$count" -le 2 ] && exit 139
+echo '{{}}' >{machine.folder}/node.json; exit 0""")
+    result = machine("--parts", "profile")
+    assert result.returncode == 1
+    assert "2 point(s) broke the run" in result.stderr
+    lines = machine.lines()
+    assert len(lines) == 3
+    assert "--resume" not in lines[0] and "--resume" in lines[1] and "--resume" in lines[2]
+    assert all("--stall 40" in line for line in lines)
+
+
+def test_gpu_tests_that_fail_together_run_one_by_one(machine):
+    machine.program("test_gpu", """case "$1" in
+--list-test-names-only) printf 'sound\nbroken, by commas\n' ;;
+sound) exit 0 ;;
+*) exit 1 ;;
+esac""")
+    result = machine("--parts", "tests")
+    assert result.returncode == 1
+    log = (machine.folder / "tests.log").read_text()
+    assert "passed: sound" in log and "failed with 1: broken, by commas" in log
+    assert machine.lines()[-1] == "test_gpu broken\\, by commas"
+
+
+def test_gpu_tests_that_all_skip_have_not_passed(machine):
+    machine.program("test_gpu", 'echo "SKIPPED: no usable GPU: cudaErrorSystemNotReady"')
+    result = machine("--parts", "tests")
+    assert result.returncode == 1
+    assert "no test ran" in result.stderr
+
+
+def test_two_ranks_share_the_gpu_under_names_of_their_own(machine):
+    machine.program("moesim", f"""echo "host $NCCL_HOSTID $NCCL_NET $NCCL_SOCKET_IFNAME"
+echo '{SYNTHETIC}' >{machine.folder}/ranks.json""")
+    result = machine("--parts", "ranks")
+    assert result.returncode == 0, result.stderr
+    log = (machine.folder / "ranks.log").read_text()
+    assert "host moesim-0 Socket lo" in log and "host moesim-1 Socket lo" in log
+    ranks = sorted(machine.lines())
+    assert "--rank 0 --ranks 2 --local-rank 0" in ranks[0] and "--rank 1" in ranks[1]
+    assert ranks[0].split("--address ")[1].split()[0] == ranks[1].split("--address ")[1].split()[0]
+
+
+@pytest.mark.parametrize("body, said", [
+    ("exit 1", "exit code 1"),
+    ("echo '{\"synthetic\": false}' >\"$6\"; exit 0", "not marked synthetic")])
+def test_ranks_that_fail_or_pass_for_real_are_refused(machine, body, said):
+    machine.program("moesim", body.replace('"$6"', f'"{machine.folder}/ranks.json"'))
+    result = machine("--parts", "ranks")
+    assert result.returncode == 1
+    assert said in result.stderr
+
+
+def test_the_layer_is_held_to_the_profile(machine):
+    machine.program("bench_layer_gpu", "exit 0")
+    machine("--parts", "profile,layer")
+    assert machine.lines()[-1] == (f"bench_layer_gpu --profile {machine.folder}/node.json "
+                                   f"--out {machine.folder}")
 
 
 def test_a_failed_part_does_not_keep_the_next_from_running(machine):
@@ -114,18 +225,26 @@ def test_resume_runs_what_has_not_passed(machine):
 
 
 def test_a_profile_that_ran_out_of_time_counts_if_it_was_written(machine):
+    # Of 100 s the profile gets 40: not enough to go on after a point that may have hung.
     machine.program("moesim", f'echo "{{}}" >"{machine.folder}/node.json"; exit 124')
-    assert machine("--parts", "profile").returncode == 0
+    assert machine("--parts", "profile", "--seconds", "100").returncode == 0
     (machine.folder / "node.json").unlink()
     machine.program("moesim", "exit 124")
-    assert machine("--parts", "profile").returncode == 1
+    assert machine("--parts", "profile", "--seconds", "100").returncode == 1
 
 
-def test_a_part_that_hangs_is_ended_and_the_rest_said_to_be_left(machine):
-    machine.program("test_gpu", "sleep 60")
-    result = machine("--parts", "tests,facts", "--seconds", "6")
+def test_a_part_that_hangs_is_ended_and_the_next_one_runs(machine):
+    machine.program("test_gpu", '[ "$1" = --list-test-names-only ] || exec sleep 60')
+    began = time.monotonic()
+    result = machine("--parts", "tests,profile", "--seconds", "24")
     assert result.returncode == 1
-    assert "out of time" in result.stderr
+    assert states(machine.folder) == {"tests": "failed", "profile": "passed"}
+    assert time.monotonic() - began < 20  # a quarter of the time, not all of it
+
+
+def test_what_there_is_no_time_for_is_said_to_be_left(machine):
+    machine.program("test_gpu", '[ "$1" = --list-test-names-only ] || exec sleep 60')
+    result = machine("--parts", "tests,facts", "--seconds", "5")
     assert states(machine.folder) == {"tests": "failed", "facts": "skipped"}
     assert "--resume runs the rest" in result.stderr
 

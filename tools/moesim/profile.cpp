@@ -54,10 +54,10 @@ std::optional<int> optional_whole(const CommandLine& line, const char* flag, int
   return whole(line, flag, lowest, 0);
 }
 
-double chosen_timeout(const CommandLine& line) {
-  if (!line.has("timeout")) return 0;
+double chosen_seconds(const CommandLine& line, const char* flag, double fallback) {
+  if (!line.has(flag)) return fallback;
   return static_cast<double>(
-      study::parse_whole("--timeout", line.get("timeout"), 1, std::int64_t{7} * 24 * 3600));
+      study::parse_whole(std::string("--") + flag, line.get(flag), 1, std::int64_t{7} * 24 * 3600));
 }
 
 std::uint64_t chosen_seed(const CommandLine& line) {
@@ -160,7 +160,8 @@ measure::SessionOptions session_options(const CommandLine& line) {
   options.selection = selection(line);
   options.gpus = optional_whole(line, "gpus", 1);
   options.seed = chosen_seed(line);
-  options.timeout_s = chosen_timeout(line);
+  options.timeout_s = chosen_seconds(line, "timeout", 0);
+  options.stall_s = chosen_seconds(line, "stall", options.stall_s);
   options.resume = line.has("resume");
   measure::LaunchFlags flags;
   flags.rank = optional_whole(line, "rank", 0);
@@ -238,6 +239,7 @@ Command profile_command() {
        {"only", "WORDS", "all", "points whose label has all these words: \"m=16 n=4096\""},
        {"gpus", "N", "all of this node", "GPUs that one process drives"},
        {"timeout", "SECONDS", "none", "begin no point that would end later; hung ranks end too"},
+       {"stall", "SECONDS", "180", "a point without progress for so long ends the run"},
        {"resume", "", "", "keep the points of an earlier run to the same --out"},
        {"name", "TEXT", "from the device", "the profile's name"},
        {"base", "PROFILE", "the same or nearest device",

@@ -37,6 +37,10 @@ struct Gap {
 };
 const std::vector<Gap>& known_gaps();
 
+// The rows of each of `experts` experts in the ragged FFN: `rows` in all, the shares falling as
+// 1 / (1 + place), none without rows.
+std::vector<std::int64_t> ragged_rows(int experts, std::int64_t rows);
+
 // The bytes that rank `from` sends to each of `gpus` ranks in the uneven exchange: `bytes` in all
 // from each rank, the receivers' shares falling as 1 / (1 + place), each rank's most loved receiver
 // the one after itself; multiples of 16, at least 16.

@@ -23,6 +23,10 @@ std::unique_ptr<Workload> routing_workload(Context& context, const PointSpec& sp
 std::unique_ptr<Workload> stage_workload(Context& context, const PointSpec& spec,
                                          std::uint64_t seed);
 // op "permute" or "combine", or the backward of one ("combine-backward").
+// op "expert-ffn": the FFNs of a GPU's local experts.
+std::unique_ptr<Workload> expert_workload(Context& context, const PointSpec& spec,
+                                          std::uint64_t seed);
+// op "permute" or "combine".
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 
 // op "layer": a whole MoE layer (kernels/layer), one pass of it; params as layer_point() sets them.

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "kernels/measure/fit.hpp"
+#include "kernels/measure/overlap.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
@@ -80,6 +81,9 @@ class Writer {
     document["devices"] = ordered_json::array({device()});
     document["topology"] = topology();
     document["curves"] = curves();
+    if (std::optional<ordered_json> overlap = fit_overlap(fitted_, source_)) {
+      document["overlap"] = std::move(*overlap);
+    }
     document["points"] = ordered_json::array();
     for (const Point& point : points_) document["points"].push_back(to_json(point));
     document["missing"] = ordered_json::array();

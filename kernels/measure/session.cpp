@@ -98,17 +98,23 @@ class Member {
   // Suites without a sound point that nothing else has said to be missing.
   static void name_unmeasured(const RawDocument& raw, SessionReport& report) {
     for (const Suite& suite : all_suites()) {
-      bool tried = false, sound = false;
+      bool tried = false, sound = false, real = false;
       for (const Point& point : raw.points()) {
         if (point.suite != suite.name) continue;
         tried = true;
         sound = sound || point.valid();
+        real = real || (point.valid() && !point.synthetic);
       }
       const bool said = std::any_of(report.missing.begin(), report.missing.end(),
                                     [&](const Gap& gap) { return gap.suite == suite.name; });
-      if (sound || said) continue;
+      if (real || said) continue;
       report.missing.push_back(
-          tried ? Gap{suite.name, "results of all its points were wrong", "see the points' verify"}
+          sound ? Gap{suite.name,
+                      "its points are synthetic, since ranks share a GPU or a copy stands for an "
+                      "exchange: they calibrate nothing",
+                      "run it on a node with at least 2 GPUs"}
+          : tried
+              ? Gap{suite.name, "results of all its points were wrong", "see the points' verify"}
           : report.run.end != RunEnd::complete
               ? Gap{suite.name, "the run ended before its first point",
                     "moesim profile --resume measures it"}

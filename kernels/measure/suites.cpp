@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/measure/overlap.hpp"
+#include "kernels/measure/suite_points.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 
@@ -14,6 +16,10 @@ namespace moesim::kernels::measure {
 namespace {
 
 constexpr double bf16 = 2;
+// Rows of this many columns, as hidden sizes and FFN widths are.
+constexpr std::int64_t memory_columns = 4096;
+
+}  // namespace
 
 PointSpec gemm_point(std::int64_t m, std::int64_t n, std::int64_t k) {
   PointSpec spec;
@@ -26,6 +32,35 @@ PointSpec gemm_point(std::int64_t m, std::int64_t n, std::int64_t k) {
   spec.held_bytes = 3 * spec.bytes;
   return spec;
 }
+
+PointSpec memory_point(const char* kernel, std::int64_t rows, int arrays_read) {
+  PointSpec spec;
+  spec.op = "memory";
+  const auto array = rows * memory_columns * 2;
+  const std::int64_t bytes = array * (arrays_read + 1);
+  spec.params = {{"kernel", kernel},
+                 {"dtype", "bf16"},
+                 {"columns", memory_columns},
+                 {"rows", rows},
+                 {"bytes", bytes}};
+  spec.bytes = static_cast<double>(bytes);
+  spec.held_bytes = spec.bytes + 512e6;  // rotated past twice the L2
+  return spec;
+}
+
+PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int64_t bytes) {
+  PointSpec spec;
+  spec.op = op;
+  spec.params = {{"gpus", gpus}, {"pattern", pattern}, {"dtype", "bf16"}, {"bytes", bytes}};
+  spec.collective = true;
+  spec.sent_bytes = static_cast<double>(bytes) * (gpus - 1) / gpus;
+  if (spec.op == "all-reduce") spec.sent_bytes *= 2;
+  spec.bytes = 2 * static_cast<double>(bytes);
+  spec.held_bytes = 2 * static_cast<double>(bytes);
+  return spec;
+}
+
+namespace {
 
 // Widths and depths of projections, FFNs and routers of the shipped models, and small ones between.
 std::vector<PointSpec> gemm_points(Ranks) {
@@ -44,24 +79,6 @@ std::vector<PointSpec> gemm_points(Ranks) {
     for (const Product& product : products) points.push_back(gemm_point(m, product.n, product.k));
   }
   return points;
-}
-
-// Rows of this many columns, as hidden sizes and FFN widths are.
-constexpr std::int64_t memory_columns = 4096;
-
-PointSpec memory_point(const char* kernel, std::int64_t rows, int arrays_read) {
-  PointSpec spec;
-  spec.op = "memory";
-  const auto array = rows * memory_columns * 2;
-  const std::int64_t bytes = array * (arrays_read + 1);
-  spec.params = {{"kernel", kernel},
-                 {"dtype", "bf16"},
-                 {"columns", memory_columns},
-                 {"rows", rows},
-                 {"bytes", bytes}};
-  spec.bytes = static_cast<double>(bytes);
-  spec.held_bytes = spec.bytes + 512e6;  // rotated past twice the L2
-  return spec;
 }
 
 std::vector<PointSpec> memory_points(Ranks) {
@@ -197,18 +214,6 @@ std::vector<PointSpec> expert_points(Ranks) {
   return points;
 }
 
-PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int64_t bytes) {
-  PointSpec spec;
-  spec.op = op;
-  spec.params = {{"gpus", gpus}, {"pattern", pattern}, {"dtype", "bf16"}, {"bytes", bytes}};
-  spec.collective = true;
-  spec.sent_bytes = static_cast<double>(bytes) * (gpus - 1) / gpus;
-  if (spec.op == "all-reduce") spec.sent_bytes *= 2;
-  spec.bytes = 2 * static_cast<double>(bytes);
-  spec.held_bytes = 2 * static_cast<double>(bytes);
-  return spec;
-}
-
 std::vector<PointSpec> collective_points(Ranks ranks) {
   std::vector<PointSpec> points;
   if (ranks.gpus < 2) return points;
@@ -268,6 +273,11 @@ const std::vector<Suite>& all_suites() {
        {"all-to-all", "all-reduce", "all-gather", "reduce-scatter"},
        2,
        collective_points},
+      {"overlap",
+       "a matrix product while an all-to-all runs, and the other way round (one GPU: a copy)",
+       {"overlap"},
+       1,
+       overlap_points},
   };
   return suites;
 }
@@ -288,8 +298,6 @@ const std::vector<Gap>& known_gaps() {
        "attention stays as the base profile has it"},
       {"layer", "this program has no whole MoE layer to time",
        "a predicted layer is the sum of its parts and has not been compared with a real one"},
-      {"overlap", "no kernels are timed beside an exchange",
-       "the simulator's slowdowns under overlap are not of this machine"},
   };
   return gaps;
 }

@@ -69,6 +69,7 @@ struct Profile::Content {
   std::optional<RowMoveCurve> combine;
   NodeLinks links;
   std::vector<CollectiveCurve> collectives;
+  std::optional<OverlapSlowdowns> overlap;
   std::map<std::string, double> software;  // multipliers by kernel class
 
   void add_curve(const Node& node);
@@ -146,6 +147,10 @@ Profile Profile::load(const std::string& name_or_path) {
   content->device = Device::read(devices.front());
   content->links = NodeLinks::read(root.at("topology"), devices.front());
   content->missing = read_missing(root);
+  if (const auto overlap = root.find("overlap")) {
+    content->overlap = OverlapSlowdowns{overlap->at("compute").number("slowdown"),
+                                        overlap->at("exchange").number("slowdown")};
+  }
   for (const Node& node : root.items("curves")) content->add_curve(node);
   return Profile(std::move(content));
 }
@@ -154,6 +159,8 @@ const std::string& Profile::name() const { return content_->name; }
 const Device& Profile::device() const { return content_->device; }
 const NodeLinks& Profile::links() const { return content_->links; }
 const std::vector<Missing>& Profile::missing() const { return content_->missing; }
+
+const std::optional<OverlapSlowdowns>& Profile::overlap() const { return content_->overlap; }
 
 double Profile::software_multiplier(const std::string& kernel_class) const {
   const auto found = content_->software.find(kernel_class);

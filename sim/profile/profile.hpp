@@ -32,6 +32,12 @@ const char* name_of(MemoryKernel kernel);
 // The measured behaviour of one GPU and its node: cost curves read from a profile document. Every
 // answer says where it comes from; what the curves cannot answer is an Error with reason and hint,
 // never the nearest wrong number. Immutable; copies share the curves; safe to use from threads.
+// How many times longer compute takes while an exchange of its GPU runs, and the other way round.
+struct OverlapSlowdowns {
+  double compute = 1;
+  double exchange = 1;
+};
+
 class Profile {
  public:
   // A shipped name ("a100-sxm-80gb") or a file. UsageError for an unknown name (lists the shipped
@@ -42,6 +48,8 @@ class Profile {
   const Device& device() const;
   const NodeLinks& links() const;
   const std::vector<Missing>& missing() const;
+  // What compute and exchanges of a GPU lose while both run, if the document has it.
+  const std::optional<OverlapSlowdowns>& overlap() const;
 
   // How much longer a class of kernels ("gemm", "attention", "memory", "gating", "einsum", "mask",
   // "exchange") takes in the software that a "moesim-software" document describes than its curve

@@ -102,7 +102,7 @@ std::vector<OptionSpec> all_options() {
       {"slow-gpu", text, "GPU:FACTOR", "none", "its kernels take longer; more: 3:1.5+7:2"},
       {"slow-link", text, "GPU:FACTOR", "none", "its ports have 1/FACTOR of their bandwidth"},
       {"jitter", decimal, "SIGMA", "0", "log-normal spread of each kernel on each GPU"},
-      {"overlap-slowdown", text, "A:B", "1:1 (assumed)",
+      {"overlap-slowdown", text, "A:B", "the profile's, else 1:1",
        "compute beside an exchange takes A times as long, the exchange B times"},
       {"replicas", whole, "N", "16", "repetitions with other random numbers"},
       {"seed", whole, "N", "1", "of the random numbers"},

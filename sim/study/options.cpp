@@ -182,7 +182,12 @@ void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
     scenario.conditions.slow_links = parse_gpu_factors("--slow-link", *text);
   }
   scenario.conditions.jitter = parse_jitter(typed.text_or("jitter", "0")).to_double();
-  scenario.conditions.overlap = parse_overlap_slowdown(typed.text_or("overlap-slowdown", "1:1"));
+  if (const std::string* text = typed.find("overlap-slowdown")) {
+    scenario.conditions.overlap = parse_overlap_slowdown(*text);
+  } else if (scenario.profile->overlap()) {
+    scenario.conditions.overlap = {scenario.profile->overlap()->compute,
+                                   scenario.profile->overlap()->exchange};
+  }
   scenario.replicas = static_cast<int>(typed.whole_or("replicas", default_replicas));
   scenario.seed = parse_seed(typed.text_or("seed", "1"));
   const std::string* global = typed.find("global-batch");

@@ -17,7 +17,7 @@ std::uint32_t salt_of(int rank, int chunk) {
 
 // One exchange of the group. Data movements are verified word by word, against patterns that name
 // rank, chunk and offset; reductions of bf16 by sums of small whole numbers, which are exact.
-class Exchange : public Workload {
+class Exchange : public Workload, public Queueable {
  public:
   Exchange(Context& context, const PointSpec& spec)
       : context_(context),
@@ -53,7 +53,8 @@ class Exchange : public Workload {
   Run cold() override {
     return translated([this] {
       // All ranks have queued theirs before any is released.
-      return context_.timer->cold([this] { launch(); }, [this] { context_.group.barrier(); });
+      return context_.timer->cold([this] { launch(stream()); },
+                                  [this] { context_.group.barrier(); });
     });
   }
   double hot(std::size_t) override { throw NotMeasurable("exchanges have no hot figure"); }
@@ -61,32 +62,34 @@ class Exchange : public Workload {
   std::string timer() const override { return "cuda-events"; }
   bool synthetic() const override { return context_.shared_gpu; }
 
+  void queue(cudaStream_t on) override { launch(on); }
+
  private:
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   bool reduces() const { return op_ == "all-reduce" || op_ == "reduce-scatter"; }
   cudaStream_t stream() const { return context_.timer->stream(); }
 
-  void launch() {
+  void launch(cudaStream_t on) {
     NcclCommunicator& nccl = *context_.nccl;
-    if (op_ == "all-reduce") return nccl.all_reduce(from_.data(), to_.data(), bytes_, stream());
-    if (op_ == "all-gather") return nccl.all_gather(from_.data(), to_.data(), bytes_, stream());
+    if (op_ == "all-reduce") return nccl.all_reduce(from_.data(), to_.data(), bytes_, on);
+    if (op_ == "all-gather") return nccl.all_gather(from_.data(), to_.data(), bytes_, on);
     if (op_ == "reduce-scatter") {
-      return nccl.reduce_scatter(from_.data(), to_.data(), bytes_, stream());
+      return nccl.reduce_scatter(from_.data(), to_.data(), bytes_, on);
     }
     if (tiers_ != nullptr) {
       const std::size_t chunk = bytes_ / at(ranks_);
-      tiers_->inside->transfer(plan_.inside, chunk, from_.data(), staging_.data(), stream());
-      tiers_->across->transfer(plan_.across, chunk, staging_.data(), to_.data(), stream());
+      tiers_->inside->transfer(plan_.inside, chunk, from_.data(), staging_.data(), on);
+      tiers_->across->transfer(plan_.across, chunk, staging_.data(), to_.data(), on);
       return;
     }
-    if (!uneven_) return nccl.all_to_all(from_.data(), to_.data(), bytes_, stream());
-    nccl.all_to_all(from_.data(), sent_, to_.data(), received_, stream());
+    if (!uneven_) return nccl.all_to_all(from_.data(), to_.data(), bytes_, on);
+    nccl.all_to_all(from_.data(), sent_, to_.data(), received_, on);
   }
 
   void run_poisoned() {
     MOESIM_CUDA(cudaMemsetAsync(to_.data(), 0xff, to_.size(), stream()));
     MOESIM_CUDA(cudaMemsetAsync(wrong_.data(), 0, sizeof(unsigned long long), stream()));
-    launch();
+    launch(stream());
   }
 
   static std::uint32_t* words(DeviceBuffer<std::uint8_t>& buffer, std::int64_t offset) {

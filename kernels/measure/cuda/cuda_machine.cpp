@@ -38,6 +38,7 @@ class CudaDevice : public Device {
         return cuda::row_workload(*context_, spec, seed);
       }
       if (spec.op == "layer") return cuda::layer_workload(*context_, spec, seed);
+      if (spec.op == "overlap") return cuda::overlap_workload(*context_, spec, seed);
       if (spec.op == "expert-ffn") return cuda::expert_workload(*context_, spec, seed);
       if (spec.collective) return cuda::collective_workload(*context_, spec, seed);
       throw NotMeasurable(fmt::format("no kernel for {} in this build", spec.op));

@@ -12,7 +12,7 @@ constexpr int checked_elements = 64;
 
 // Y[m, n] = X[m, k] W[n, k]^T, all row-major bf16, sums in fp32: what a framework's linear layer
 // asks of cuBLAS.
-class Gemm : public RotatedWorkload {
+class Gemm : public RotatedWorkload, public Queueable {
  public:
   Gemm(Context& context, const PointSpec& spec, std::uint64_t seed)
       : RotatedWorkload(context, rotation(context, spec.bytes)),
@@ -26,6 +26,15 @@ class Gemm : public RotatedWorkload {
     launch_random_bf16(x_.data(), x_.size(), seed, 1, stream());
     launch_random_bf16(w_.data(), w_.size(), seed + 1, 1, stream());
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
+  }
+
+  void queue(cudaStream_t on) override {
+    MOESIM_CUBLAS(cublasSetStream(context_.cublas, on));
+    launch(next_copy());
+    MOESIM_CUBLAS(cublasSetStream(context_.cublas, stream()));
+    // Another stream takes the workspace away.
+    MOESIM_CUBLAS(
+        cublasSetWorkspace(context_.cublas, context_.workspace.data(), context_.workspace.size()));
   }
 
  protected:

@@ -11,7 +11,7 @@ namespace {
 enum class Kind { streaming, activation, normalization };
 
 // [rows, columns] bf16: out = a, silu(a) b, or a over the root mean square of its row.
-class MemoryBound : public RotatedWorkload {
+class MemoryBound : public RotatedWorkload, public Queueable {
  public:
   MemoryBound(Context& context, const PointSpec& spec, Kind kind, std::uint64_t seed)
       : RotatedWorkload(context, rotation(context, spec.bytes)),
@@ -26,19 +26,10 @@ class MemoryBound : public RotatedWorkload {
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
   }
 
+  void queue(cudaStream_t on) override { launch_on(next_copy(), on); }
+
  protected:
-  void launch(std::size_t copy) override {
-    const std::size_t count = rows_ * columns_, at = copy * count;
-    switch (kind_) {
-      case Kind::streaming:
-        return launch_copy(a_.data() + at, out_.data() + at, 2 * count, stream());
-      case Kind::activation:
-        return launch_silu_mul(a_.data() + at, b_.data() + at, out_.data() + at, count, stream());
-      case Kind::normalization:
-        return launch_rms_norm(a_.data() + at, out_.data() + at, static_cast<int>(rows_),
-                               static_cast<int>(columns_), stream());
-    }
-  }
+  void launch(std::size_t copy) override { launch_on(copy, stream()); }
   void poison() override {
     MOESIM_CUDA(cudaMemsetAsync(out_.data(), 0xff, out_.size() * 2, stream()));
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
@@ -52,6 +43,18 @@ class MemoryBound : public RotatedWorkload {
   }
 
  private:
+  void launch_on(std::size_t copy, cudaStream_t on) {
+    const std::size_t count = rows_ * columns_, at = copy * count;
+    switch (kind_) {
+      case Kind::streaming:
+        return launch_copy(a_.data() + at, out_.data() + at, 2 * count, on);
+      case Kind::activation:
+        return launch_silu_mul(a_.data() + at, b_.data() + at, out_.data() + at, count, on);
+      case Kind::normalization:
+        return launch_rms_norm(a_.data() + at, out_.data() + at, static_cast<int>(rows_),
+                               static_cast<int>(columns_), on);
+    }
+  }
   std::string check_row(std::size_t row) const {
     const auto a = download(a_.data() + row * columns_, columns_);
     const auto out = download(out_.data() + row * columns_, columns_);

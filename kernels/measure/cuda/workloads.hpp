@@ -22,16 +22,25 @@ std::unique_ptr<Workload> routing_workload(Context& context, const PointSpec& sp
 // One launch of it: op "choose" (softmax and top-k'), "assign" (capacity) or "router-backward".
 std::unique_ptr<Workload> stage_workload(Context& context, const PointSpec& spec,
                                          std::uint64_t seed);
-// op "permute" or "combine", or the backward of one ("combine-backward").
+// op "overlap": a product or an exchange, alone or while the other one runs.
+std::unique_ptr<Workload> overlap_workload(Context& context, const PointSpec& spec,
+                                           std::uint64_t seed);
 // op "expert-ffn": the FFNs of a GPU's local experts.
 std::unique_ptr<Workload> expert_workload(Context& context, const PointSpec& spec,
                                           std::uint64_t seed);
-// op "permute" or "combine".
+// op "permute" or "combine", or the backward of one ("combine-backward").
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 
 // op "layer": a whole MoE layer (kernels/layer), one pass of it; params as layer_point() sets them.
 std::unique_ptr<Workload> layer_workload(Context& context, const PointSpec& spec,
                                          std::uint64_t seed);
+
+// A workload whose call can be queued on any stream, beside another.
+class Queueable {
+ public:
+  virtual ~Queueable() = default;
+  virtual void queue(cudaStream_t stream) = 0;
+};
 
 // What kernels on rotated buffers share: `launch` queues one call on copy `copy` of the buffers.
 class RotatedWorkload : public Workload {

@@ -81,6 +81,24 @@ TEST_CASE("without NCCL the exchanges are missing, with its words, and the rest 
   CHECK(said);
 }
 
+TEST_CASE("ranks that share a GPU measure the path, calibrate nothing, and it is said") {
+  const Folder folder;
+  FakeMachine machine(2);
+  machine.prepare = [](int, FakeDevice& device) { device.shared = true; };
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"collectives"};
+  const auto report = measure::profile_node(machine, options);
+  CHECK(report.points == measure::find_suite("collectives").points(2).size());
+  bool said = false;
+  for (const auto& gap : report.missing) {
+    said |= gap.suite == "collectives" && gap.reason.find("synthetic") != std::string::npos;
+  }
+  CHECK(said);
+  const auto profile = moesim::profile::Profile::load(report.profile_path);
+  CHECK(profile.collective(moesim::profile::Collective::all_to_all, 2, 1e6).origin !=
+        moesim::profile::Origin::measured);
+}
+
 namespace {
 
 // A rank in a process of its own; its exit code is that of `moesim profile`.

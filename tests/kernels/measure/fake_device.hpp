@@ -47,6 +47,7 @@ class FakeDevice : public Device {
   std::size_t hangs_at = 0;
   std::size_t out_of_memory_at = 0;  // the prepare() call whose first run finds no memory
   std::string not_measurable;        // why collectives are not
+  bool shared = false;               // ranks share it
   std::size_t prepared = 0;
   std::string nccl_version = "2.28.3";
   DeviceFacts facts_;
@@ -97,6 +98,7 @@ class FakeWorkload : public Workload {
     return Activity{2, time_us_ - 1, time_us_ - 1, time_us_};
   }
   std::string timer() const override { return "fake"; }
+  bool synthetic() const override { return device_.shared; }
 
  private:
   FakeDevice& device_;

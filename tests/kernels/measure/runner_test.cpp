@@ -270,7 +270,7 @@ TEST_CASE("a plan is shuffled by its seed, by suite, and says what cannot be had
   REQUIRE(plan.missing.size() == 1);
   CHECK(plan.missing[0].suite == "collectives");
   CHECK(plan.points.front().suite == "gemm");
-  CHECK(plan.points.back().suite == "routing");
+  CHECK(plan.points.back().suite == "overlap");
   const measure::Plan other = measure::make_plan(all, 2, {});
   CHECK(other.points.front().spec.key() != plan.points.front().spec.key());
   std::set<std::string> keys;

@@ -258,7 +258,7 @@ const std::vector<Suite>& all_suites() {
        1,
        row_points},
       {"experts",
-       "SwiGLU FFNs of a GPU's local experts: equal rows forward and backward, uneven ones forward",
+       "SwiGLU FFNs of a GPU's experts: equal rows in one call, uneven ones in a call each",
        {},
        1,
        expert_points},

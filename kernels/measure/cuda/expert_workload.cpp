@@ -22,7 +22,9 @@ FfnPlan plan_of(const PointSpec& spec) {
                                 spec.params.at("ffn")};
   const std::int64_t rows = spec.params.at("rows");
   experts::FfnOptions options;
-  options.grouped = has_grouped_gemm;
+  // Grouped products copy their pointers from the host at each call: a graph would copy them again
+  // when they are gone, and the runtime may wait for a stream that is held.
+  options.grouped = false;
   if (spec.params.at("layout") == "padded") {
     return plan_ffn(shape, experts::RowLayout::padded(shape.experts, rows / shape.experts),
                     options);
@@ -51,13 +53,6 @@ class Experts : public RotatedWorkload {
       run_forward(plan_, tensors_, ffn_);
     }
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
-  }
-
-  // Grouped products copy their pointers from the host at each call: a graph would copy them again
-  // when they are gone.
-  bool has_hot() const override { return plan_.table_bytes() == 0; }
-  std::string timer() const override {
-    return has_hot() ? RotatedWorkload::timer() : "cuda-events";
   }
 
  protected:

@@ -1,4 +1,6 @@
 
+#include <map>
+
 #include "kernels/measure/benchmark.hpp"
 #include "kernels/measure/machine.hpp"
 #include "kernels/measure/plan.hpp"
@@ -47,6 +49,31 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
   check_sound(measure_one(*device, "exchange", {"combine", "tokens=1024", "router=top2"}));
   check_sound(measure_one(*device, "routing", {"route", "tokens=1024", "router=top2+fr+ir"}));
   check_sound(measure_one(*device, "routing", {"gate", "tokens=1024", "experts=8"}));
+  for (const char* pass : {"pass=forward", "pass=backward"}) {
+    check_sound(measure_one(*device, "experts", {"layout=padded", pass, "rows=512", "experts=8"}));
+  }
+  check_sound(measure_one(*device, "experts", {"layout=ragged", "rows=512", "experts=8"}));
+}
+
+TEST_CASE("on the GPU a product beside a copy takes longer than alone, and so does the copy") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  for (const std::string timed : {"gemm", "exchange"}) {
+    const std::string other = timed == "gemm" ? "exchange" : "gemm";
+    std::map<std::string, double> times;
+    for (const std::string& beside : {std::string("nothing"), other}) {
+      const auto point = measure_one(
+          *device, "overlap", {"timed=" + timed, "beside=" + beside, "m=4096", "bytes=134217728"});
+      CHECK(point.verify == "passed");
+      CHECK(point.synthetic);
+      REQUIRE(point.cold);
+      times[beside] = point.cold->summary.median;
+    }
+    // Both want the same memory: neither is faster for the other's company, but for noise.
+    CHECK(times[other] > 0.98 * times["nothing"]);
+  }
 }
 
 TEST_CASE("every kernel that is benchmarked gives right results on the GPU, cold and hot") {

@@ -18,6 +18,9 @@ from claims import EXPECTED, Results, Term, claims, interval, reference, verdict
 from experiment import CAPACITY_FACTORS, SUFFIXES, arms, write_atomically  # noqa: E402
 
 
+KINDS = ("", ", upcycled")
+
+
 def table(results):
     lines = ["| | claim | difference | nats per byte, 95 % interval | expected | |",
              "|---|---|---|---|---|---|"]
@@ -34,16 +37,16 @@ def table(results):
 def slopes(results):
     """What lost mass costs: excess loss over lost mass, through the origin, by router."""
     lines = ["| router | nats per byte and unit of lost mass | residual scatter |", "|---|---|---|"]
-    for base in ("top1", "top2"):
+    for kind, base in ((kind, base) for kind in KINDS for base in ("top1", "top2")):
         for suffix in SUFFIXES:
-            terms = [Term(base, base + suffix, factor) for factor in CAPACITY_FACTORS]
-            excess = np.array([results.excess(term, reference(base)) for term in terms])
+            terms = [Term(base + kind, base + suffix, factor) for factor in CAPACITY_FACTORS]
+            excess = np.array([results.excess(term, reference(base, kind)) for term in terms])
             lost = np.array([[results.lost[term][seed] for seed in results.seeds]
                              for term in terms])
             slope = (excess * lost).sum(0) / (lost * lost).sum(0)
             scatter = np.sqrt(((excess - slope * lost) ** 2).mean())
             mean, half = interval(slope)
-            lines.append(f"| {base}{suffix} | {mean:.3f} ± {half:.3f} | {scatter:.4f} |")
+            lines.append(f"| {base}{suffix}{kind} | {mean:.3f} ± {half:.3f} | {scatter:.4f} |")
     return "\n".join(lines) + "\n"
 
 

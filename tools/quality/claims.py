@@ -97,12 +97,17 @@ def _many_experts():
 
 
 def _upcycled():
-    """The extension's: 1, 2, 5 and 9 on models whose experts start as copies of one FFN."""
+    """The extension's: 1, 2, 5, 9 and 3 on models whose experts start as copies of one FFN."""
     kind = ", upcycled"
     return [*_at_inference(10, "IR helps at low capacity, upcycled", "+ir", LOW, kind),
             *_at_inference(11, "FR helps at high capacity, upcycled", "+fr", HIGH, kind),
             *_experts_per_gpu(12, "Experts per GPU hardly matter, upcycled", kind),
-            *_half_capacity(13, "With IR half the capacity does, upcycled", kind)]
+            *_half_capacity(13, "With IR half the capacity does, upcycled", kind),
+            *[_against(14, "Both together are best, upcycled",
+                       f"{base}+fr+ir less {base}{suffix} at {base[3:]}",
+                       Term(base + kind, f"{base}+fr+ir", base[3:]),
+                       Term(base + kind, base + suffix, base[3:]))
+              for base in ("top1", "top2") for suffix in ("", "+ir", "+fr")]]
 
 
 def claims():
@@ -164,6 +169,6 @@ EXPECTED = {"negative": "< 0", "positive": "> 0", "small": f"within {MARGIN}",
             "not above": f"< {MARGIN}"}
 
 
-def reference(base):
+def reference(base, kind=""):
     """The model trained as top-k under its own router with C = S: nothing is dropped."""
-    return Term(base, base, "8")
+    return Term(base + kind, base, "8")

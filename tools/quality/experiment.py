@@ -46,7 +46,8 @@ Extension, added when seed 1 of the above had been looked at: there IR hurt. Exp
 scratch never saw each other's tokens, whereas the paper's models start from LLaMA2-7B. So two more
 arms, top1 and top2 "upcycled": a dense model is trained as above, each expert starts as a copy of its
 FFN, and training goes on for as many steps at 0.3 of the learning rate. On them claims 1, 2, 5 and 9 are
-asked again, as 10 to 13, by the same rules.
+asked again, as 10 to 13, by the same rules. 14, added when seeds 1 to 3 had been looked at, asks 3 of
+them at inference: x+fr+ir against x, x+ir, x+fr on the models trained as x, CF = k.
 """
 import argparse
 import csv

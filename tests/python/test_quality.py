@@ -174,3 +174,12 @@ def test_upcycled_experts_start_as_the_dense_network():
         for router in ("top1", "top2", "top2+fr"):
             found = model(text, tiny_moe.Control(Rules.parse(router, "8"), 128))
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+
+def test_the_shipped_table_follows_from_the_shipped_results(tmp_path):
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    import analyse
+    folder = ROOT / "tools" / "quality"
+    table = tmp_path / "claims.md"
+    assert analyse.main([str(folder / "results.csv"), "--table", str(table)]) == 0
+    assert table.read_text(encoding="utf-8") == (folder / "claims.md").read_text(encoding="utf-8")

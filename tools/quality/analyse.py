@@ -81,7 +81,7 @@ def main(words):
         from quality_chart import draw
         figure = draw(results)
         write_atomically(options.chart, lambda path: figure.savefig(
-            path, format="png", dpi=160, metadata={"Software": None}))
+            path, format="png", dpi=120, metadata={"Software": None}))
     return 0
 
 

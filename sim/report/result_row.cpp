@@ -90,7 +90,7 @@ std::vector<Column> late_columns() {
       {"min_capacity", number}, {"ir_duplicates", text},    {"global_batch", number},
       {"overlap", text},        {"slow_gpu", text},         {"slow_link", text},
       {"jitter", number},       {"overlap_slowdown", text}, {"router_dialect", text},
-      {"padding", text},
+      {"padding", text},        {"fidelity", text},
   };
 }
 
@@ -133,6 +133,7 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   }
   cells["weights"] = routing::name_of(router.weights);
   cells["routing"] = scenario.scores.name();
+  cells["fidelity"] = routing::name_of(scenario.routing_job().fidelity);
   cells["dispatch"] = step::name_of(scenario.dispatch);
   if (router.fill_in) cells["fill_order"] = routing::name_of(router.fill_order);
   if (router.rectification != routing::Rectification::none) {

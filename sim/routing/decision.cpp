@@ -79,6 +79,38 @@ LocalExperts local_experts(const RouterConfig& config, int experts, int ranks, i
   return local;
 }
 
+void find_untaken_locals(const LocalSearch& search, std::vector<std::uint16_t>& expert,
+                         std::vector<float>& probability) {
+  const ChoiceTable& table = search.table;
+  const auto tokens = static_cast<std::size_t>(table.tokens());
+  const auto choices = static_cast<std::size_t>(search.config.choices());
+  expert.assign(tokens + tile_tokens, no_expert);
+  probability.assign(tokens + tile_tokens, 0.0F);
+  const auto is_kept = [&](std::size_t choice, std::size_t token) {
+    return search.keep[choice * search.keep_stride + token] != 0;
+  };
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    const int places = table.local_places(search.local_set, rank);
+    const auto end = static_cast<std::size_t>(table.rank_begin(rank + 1));
+    for (auto token = static_cast<std::size_t>(table.rank_begin(rank)); token < end; ++token) {
+      int kept = 0;
+      for (std::size_t choice = 0; choice < choices; ++choice) kept += is_kept(choice, token);
+      if (kept >= search.config.top_k) continue;
+      for (int place = 0; place < places && expert[token] == no_expert; ++place) {
+        const std::uint16_t candidate = table.local_expert(search.local_set, place)[token];
+        bool taken = false;
+        for (std::size_t choice = 0; choice < choices; ++choice) {
+          taken = taken || (is_kept(choice, token) &&
+                            table.expert(static_cast<int>(choice))[token] == candidate);
+        }
+        if (taken) continue;
+        expert[token] = candidate;
+        probability[token] = table.local_probability(search.local_set, place)[token];
+      }
+    }
+  }
+}
+
 void Decision::decide(const DecisionInput& input) {
   const RouterConfig& config = input.config;
   const ChoiceTable& table = input.table;
@@ -213,35 +245,10 @@ void Decision::flag_kept(const DecisionInput& input) {
 // With IrDuplicates::allow the best local expert is it, for all tokens alike. Otherwise tokens that
 // need IR look for the best one that does not have them yet.
 void Decision::find_ir(const DecisionInput& input) {
-  const ChoiceTable& table = input.table;
-  const auto tokens = static_cast<std::size_t>(table.tokens());
-  has_ir_.resize(tokens);
+  has_ir_.resize(static_cast<std::size_t>(input.table.tokens()));
   if (!excludes(input.config)) return;
-  ir_expert_.assign(tokens + tile_tokens, no_expert);
-  ir_probability_.assign(tokens + tile_tokens, 0.0F);
-  const std::size_t choices = queues_.size();
-  for (int rank = 0; rank < table.ranks(); ++rank) {
-    const int places = table.local_places(input.local_set, rank);
-    const auto end = static_cast<std::size_t>(table.rank_begin(rank + 1));
-    for (auto token = static_cast<std::size_t>(table.rank_begin(rank)); token < end; ++token) {
-      int kept = 0;
-      for (std::size_t choice = 0; choice < choices; ++choice) {
-        kept += keep_[choice * keep_stride_ + token];
-      }
-      if (kept >= input.config.top_k) continue;
-      for (int place = 0; place < places && ir_expert_[token] == no_expert; ++place) {
-        const std::uint16_t expert = table.local_expert(input.local_set, place)[token];
-        bool taken = false;
-        for (std::size_t choice = 0; choice < choices; ++choice) {
-          taken = taken || (keep_[choice * keep_stride_ + token] != 0 &&
-                            table.expert(static_cast<int>(choice))[token] == expert);
-        }
-        if (taken) continue;
-        ir_expert_[token] = expert;
-        ir_probability_[token] = table.local_probability(input.local_set, place)[token];
-      }
-    }
-  }
+  find_untaken_locals({input.table, input.local_set, input.config, keep_.data(), keep_stride_},
+                      ir_expert_, ir_probability_);
 }
 
 // The kernels know the mass of the choices alone; where these are not the best of all experts, the

@@ -35,6 +35,19 @@ struct GroupPlace {
 LocalExperts local_experts(const RouterConfig& config, int experts, int ranks, int rank,
                            const GroupPlace& place);
 
+// IrDuplicates::exclude: for every token with fewer than top_k kept routes, the best of its local
+// experts that none of them goes to; no_expert where there is none, and for all other tokens.
+// keep [choice, token], 0 or 1, keep_stride apart.
+struct LocalSearch {
+  const ChoiceTable& table;
+  int local_set = 0;
+  const RouterConfig& config;
+  const std::uint8_t* keep = nullptr;
+  std::size_t keep_stride = 0;
+};
+void find_untaken_locals(const LocalSearch& search, std::vector<std::uint16_t>& expert,
+                         std::vector<float>& probability);
+
 // The routing decision of one expert-parallel group under one router. The table holds at least
 // config.choices() choices and, with IR, the local experts of local_experts(config, ...) as its set
 // `local_set`.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/routing/count_router.hpp"
 #include "sim/routing/decision.hpp"
 #include "sim/routing/kind_router.hpp"
 #include "sim/routing/logit_source.hpp"
@@ -14,11 +15,12 @@ namespace moesim::routing {
 
 // Routes one layer of one replica under several jobs that share their logits: a group's logits are
 // drawn once, reduced to its tokens' best experts, and routed under each job while these are in
-// cache. Jobs of routers that need more of the logits than that (KindRouter) draw their own. Keeps
-// its working memory; one per thread.
+// cache. Jobs of routers that need more of the logits than that (KindRouter) draw their own; jobs
+// of Fidelity::counts go to a CountRouter. Keeps its working memory; one per thread.
 class LayerRouter {
  public:
-  explicit LayerRouter(SimdLevel level = best_simd_level()) : kernels_(tile_kernels(level)) {}
+  explicit LayerRouter(SimdLevel level = best_simd_level())
+      : kernels_(tile_kernels(level)), by_counts_(level) {}
 
   // `results[job]` receives the layer. The jobs have passed check() and share logits_key().
   void route(std::span<const RoutingJob> jobs, int replica, int layer,
@@ -48,6 +50,7 @@ class LayerRouter {
   RouteOrders orders_;
   Decision decision_;
   std::vector<LossSums> sums_;
+  CountRouter by_counts_;
   int local_set_[3] = {};  // of each Rectification
   // Which jobs share the table, and which route by themselves.
   std::vector<std::size_t> sharing_;

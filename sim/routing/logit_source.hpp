@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/routing/choice_shares.hpp"
 #include "sim/routing/score_source.hpp"
 #include "sim/routing/tile_kernels.hpp"
 
@@ -57,6 +58,7 @@ class LogitSource {
   // trace of counts does.
   bool differs_between_ranks() const { return !rank_offsets_.empty(); }
   std::span<const float> offsets_of(std::uint32_t rank) const;
+  Noise noise() const { return normal_ ? Noise::normal : Noise::gumbel; }
 
  private:
   std::vector<double> model_offsets(const ScoreModel& model, const LogitShape& shape,

@@ -97,8 +97,9 @@ void check_ragged(const RoutingJob& job) {
 }  // namespace
 
 std::string RoutingJob::logits_key() const {
-  return fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores), experts, gpus,
-                     expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed);
+  return fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores), experts,
+                     gpus, expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed,
+                     name_of(fidelity));
 }
 
 std::string RoutingJob::key() const {
@@ -121,6 +122,10 @@ void check(const RoutingJob& job) {
   }
   check_ragged(job);
   if (job.scores.trace != nullptr) check_trace(job);
+  if (job.fidelity != Fidelity::counts) return;
+  const std::string refusal = counts_refusal(job);
+  if (refusal.empty()) return;
+  throw UsageError(fmt::format("--fidelity counts: {}: use --fidelity tokens or auto", refusal));
 }
 
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica) {

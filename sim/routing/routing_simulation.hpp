@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/routing/fidelity.hpp"
 #include "sim/routing/router_config.hpp"
 #include "sim/routing/score_source.hpp"
 #include "sim/routing/token_loss.hpp"
@@ -51,6 +52,7 @@ struct RoutingJob {
   std::int64_t tokens_per_gpu = 0;  // S, of the fullest GPU
   int layers = 0;                   // MoE layers, each with its own logits
   std::uint64_t seed = 1;
+  Fidelity fidelity = Fidelity::tokens;  // not automatic
 
   // What a GPU holds: S, fewer where the scores are ragged.
   std::int64_t tokens_of(int gpu) const {
@@ -102,7 +104,8 @@ ReplicaRouting simulate_routing(const RoutingJob& job, int replica);
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica);
 
 // Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;
-// ranks that hold different numbers of tokens under a padded exchange, which would hang.
+// ranks that hold different numbers of tokens under a padded exchange, which would hang;
+// Fidelity::counts where counts_refusal() has a reason.
 void check(const RoutingJob& job);
 
 }  // namespace moesim::routing

@@ -28,6 +28,7 @@ routing::RoutingJob Scenario::routing_job() const {
   job.tokens_per_gpu = tokens_per_gpu;
   job.layers = model->moe_layers();
   job.seed = seed;
+  job.fidelity = routing::choose_fidelity(fidelity, job);
   return job;
 }
 

@@ -36,6 +36,7 @@ struct Scenario {
   int experts = 8;          // E
   routing::RouterConfig router;
   routing::ScoreSource scores;
+  routing::Fidelity fidelity = routing::Fidelity::automatic;  // as typed
   Dispatch dispatch = Dispatch::index;
   Fusion fusion = Fusion::eager;
   Mode mode = Mode::train;

@@ -96,6 +96,9 @@ std::vector<OptionSpec> all_options() {
       {"overlap", text, "NAME", "none", "none, or gradient: reduce during the backward"},
       {"routing", text, "SOURCE", default_routing,
        "popularity of experts: " + routing::score_source_help()},
+      {"fidelity", text, "NAME", "auto",
+       "of routing: tokens (each drawn), counts (per GPU and expert, estimated losses), auto: "
+       "tokens up to 1e9 logits a replica, then counts where offered"},
       {"network", text, "NAME", "auto",
        "fast (each exchange alone), flows (all-to-alls share the cluster's links), auto: fast "
        "where exact, flows where expert groups share links, if affordable"},
@@ -274,6 +277,7 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "checkpointing") parse_checkpointing(text);
   if (option == "overlap") parse_overlap(text);
   if (option == "network") parse_network(text);
+  if (option == "fidelity") routing::parse_fidelity(text, "--fidelity");
   if (option == "slow-gpu" || option == "slow-link") parse_gpu_factors(flag, text);
   if (option == "jitter") parse_jitter(text);
   if (option == "overlap-slowdown") parse_overlap_slowdown(text);

@@ -270,6 +270,7 @@ step::Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use
   token_options(typed, use, scenario);
   training_options(typed, use, scenario);
   scenario.scores = documents.scores(typed.text_or("routing", default_routing));
+  scenario.fidelity = routing::parse_fidelity(typed.text_or("fidelity", "auto"), "--fidelity");
   return scenario;
 }
 

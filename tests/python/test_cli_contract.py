@@ -25,7 +25,7 @@ PARTS = COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")]
 OPTIONS = """profile model cluster gpus expert-parallel experts top-k router capacity-factor
 capacity-convention capacity-scope min-capacity priority weights fill-order ir-compute ir-duplicates
 dispatch mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
-routing network slow-gpu slow-link jitter overlap-slowdown replicas seed""".split()
+routing fidelity network slow-gpu slow-link jitter overlap-slowdown replicas seed""".split()
 
 
 def rows_of(text):
@@ -268,7 +268,7 @@ def test_route_prints_what_applies():
     assert result["unrouted"] == 0 and 0 < result["failed"] < 1
     assert result["failed_attempted"] >= 0.5  # by construction at CF = k
     assert set(result) - {"detail"} <= set(COLUMNS) | {"min_capacity", "ir_duplicates", "router_dialect",
-                                                     "padding"}
+                                                     "padding", "fidelity"}
     for name in ("step_ms", "mode", "dispatch", "memory_gib"):
         assert name not in result
     assert len(result["detail"]["layer_failed"]) == 16

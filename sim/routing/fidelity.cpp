@@ -1,0 +1,81 @@
+#include "sim/routing/fidelity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/score_model.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// Below, a token of the pilot is no small part of what it meets.
+constexpr std::int64_t least_tokens = 256;
+
+std::string refuse_scores(const RoutingJob& job) {
+  const ScoreSource& scores = job.scores;
+  if (scores.is_ragged())
+    return fmt::format("{} gives GPUs different numbers of tokens", scores.name());
+  if (scores.model != nullptr && scores.model->differs_between_ranks()) {
+    return fmt::format("{} gives every GPU a popularity of its own", scores.name());
+  }
+  if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
+  if (scores.popularity == nullptr) return "";
+  for (const std::vector<double>& layer : *scores.popularity) {
+    const auto chosen =
+        std::count_if(layer.begin(), layer.end(), [](double share) { return share > 0; });
+    if (chosen < job.router.choices()) {
+      return fmt::format("{} has a layer of {} experts with tokens, fewer than the {} choices",
+                         scores.name(), chosen, job.router.choices());
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string name_of(Fidelity value) {
+  if (value == Fidelity::automatic) return "auto";
+  return value == Fidelity::tokens ? "tokens" : "counts";
+}
+
+Fidelity parse_fidelity(std::string_view text, const std::string& what) {
+  for (const Fidelity value : {Fidelity::automatic, Fidelity::tokens, Fidelity::counts}) {
+    if (text == name_of(value)) return value;
+  }
+  throw UsageError(fmt::format("{}: '{}' is none of auto, tokens, counts", what, text));
+}
+
+double token_logits(const RoutingJob& job) {
+  return static_cast<double>(job.tokens_per_gpu) * job.gpus * job.experts * job.layers;
+}
+
+std::string counts_refusal(const RoutingJob& job) {
+  const RouterKind kind = job.router.kind;
+  if (kind != RouterKind::top_k && kind != RouterKind::dropless) {
+    return fmt::format("router {} looks at tokens together", job.router.name());
+  }
+  if (job.tokens_per_gpu < least_tokens) {
+    return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
+                       least_tokens);
+  }
+  const int domain = job.gpus_per_domain;
+  if (job.router.rectification == Rectification::node && domain > 0 &&
+      job.expert_parallel % domain != 0 && domain % job.expert_parallel != 0) {
+    return fmt::format(
+        "expert-parallel groups of {} GPUs lie across NVLink domains of {}, each in its own way",
+        job.expert_parallel, domain);
+  }
+  return refuse_scores(job);
+}
+
+Fidelity choose_fidelity(Fidelity wanted, const RoutingJob& job) {
+  if (wanted != Fidelity::automatic) return wanted;
+  const bool affordable = token_logits(job) <= affordable_logits;
+  return affordable || !counts_refusal(job).empty() ? Fidelity::tokens : Fidelity::counts;
+}
+
+}  // namespace moesim::routing

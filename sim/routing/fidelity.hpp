@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace moesim::routing {
+
+struct RoutingJob;
+
+// How finely a job is routed. tokens: every token's logits are drawn (layer_router.hpp). counts:
+// only how many tokens of each GPU choose each expert (count_router.hpp). automatic: tokens where
+// that is affordable, or nothing else is offered.
+enum class Fidelity { automatic, tokens, counts };
+
+std::string name_of(Fidelity value);
+// Throws UsageError naming `what` and the choices.
+Fidelity parse_fidelity(std::string_view text, const std::string& what);
+
+// Logits that a replica draws at token level: tokens of all GPUs, experts, layers.
+double token_logits(const RoutingJob& job);
+// Up to here `automatic` draws them all: some seconds of one core.
+inline constexpr double affordable_logits = 1e9;
+
+// Why counts cannot stand for the tokens of a job; empty where they can.
+std::string counts_refusal(const RoutingJob& job);
+
+// What `wanted` comes to: never automatic.
+Fidelity choose_fidelity(Fidelity wanted, const RoutingJob& job);
+
+}  // namespace moesim::routing

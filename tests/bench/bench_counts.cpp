@@ -1,0 +1,95 @@
+// Routing by counts against routing tokens.
+//   bench_counts distance [SCORES]   the whole grid (or that of one source of scores): for every
+//                                    shape the figures beyond their bars, and the largest of each
+//   bench_counts cost                CPU seconds of one replica of 1,024 GPUs, 256 experts, 60
+//                                    layers, top-8, by counts, router by router
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <string>
+
+#include "sim/routing/load.hpp"
+#include "sim/routing/routing_simulation.hpp"
+#include "tests/support/count_distance.hpp"
+
+namespace {
+
+using namespace moesim;
+using namespace moesim::routing;
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+struct Tally {
+  double worst = 0, squares = 0, count = 0;
+  int beyond = 0, surely_beyond = 0;
+};
+
+int show_distances(const std::string& scores) {
+  std::map<std::string, Tally> all;
+  for (const DistanceShape& shape : all_shapes()) {
+    if (!scores.empty() && shape.scores != scores) continue;
+    fmt::print("{}, {} layers\n", shape.name(), shape.layers);
+    for (const Distance& distance : count_distances(shape, distance_routers(shape.experts))) {
+      for (const Distance::Metric& metric : distance.metrics) {
+        Tally& tally = all[metric.name];
+        tally.squares += metric.off * metric.off;
+        tally.count += 1;
+        if (std::abs(metric.off) > std::abs(tally.worst)) tally.worst = metric.off;
+        if (std::abs(metric.off) <= metric.bar) continue;
+        const bool surely = std::abs(metric.off) > metric.bar + 3 * metric.error;
+        tally.beyond += 1;
+        tally.surely_beyond += surely ? 1 : 0;
+        fmt::print("  {:<44} {:<17} {:>10.2f} {:+.2f} +- {:.2f}{}\n", distance.router, metric.name,
+                   metric.tokens, metric.off, metric.error, surely ? "  beyond the bar" : "");
+      }
+    }
+    std::fflush(stdout);
+  }
+  fmt::print("\n{:<17} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "", "rms", "worst", "figures", "beyond",
+             "surely");
+  int failures = 0;
+  for (const auto& [name, tally] : all) {
+    fmt::print("{:<17} {:>8.3f} {:>+8.3f} {:>8} {:>8} {:>8}\n", name,
+               std::sqrt(tally.squares / tally.count), tally.worst, tally.count, tally.beyond,
+               tally.surely_beyond);
+    failures += tally.surely_beyond;
+  }
+  return failures == 0 ? 0 : 5;
+}
+
+int show_cost() {
+  fmt::print("{:<20} {:>12} {:>14}\n", "router", "CPU s", "ns per pair");
+  for (const char* router : {"dropless", "top8", "top8+fr", "top8+ir", "top8+fr+ir"}) {
+    RoutingJob job;
+    job.router = parse_router(router, 0, 8);
+    job.router.capacity_factor = Decimal(8);
+    job.scores = parse_score_source("gaussian:0.1", "scores");
+    job.experts = 256;
+    job.gpus = 1024;
+    job.expert_parallel = 64;
+    job.gpus_per_domain = 8;
+    job.tokens_per_gpu = 4096;
+    job.layers = 60;
+    job.fidelity = Fidelity::counts;
+    const double start = cpu_seconds();
+    const ReplicaRouting routed = simulate_routing(job, 0);
+    const double seconds = cpu_seconds() - start;
+    fmt::print("{:<20} {:>12.2f} {:>14.1f}   failed {:.2f} %\n", router, seconds,
+               seconds * 1e9 / (1024.0 * 256 * 60), 100 * routed.loss.failed);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count >= 2 && std::strcmp(words[1], "distance") == 0) {
+    return show_distances(count > 2 ? words[2] : "");
+  }
+  if (count == 2 && std::strcmp(words[1], "cost") == 0) return show_cost();
+  fmt::print(stderr, "bench_counts distance [SCORES] | cost\n");
+  return 2;
+}

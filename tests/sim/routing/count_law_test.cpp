@@ -1,0 +1,131 @@
+#include "sim/routing/count_law.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/routing/choice_shares.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::routing;
+
+namespace {
+
+// Draws of 16 at a time, [draw, expert].
+std::vector<std::int32_t> draw_many(const CountLaw& law, int experts, int draws) {
+  std::vector<std::int32_t> counts(static_cast<std::size_t>(draws * experts));
+  std::vector<float> z(static_cast<std::size_t>(experts * tile_tokens));
+  const std::vector<float> zero(static_cast<std::size_t>(experts), 0.0F);
+  const PhiloxWords words = philox_words({7, Purpose::test_data, 0, 0, 0});
+  for (int first = 0; first < draws; first += tile_tokens) {
+    tile_kernels(best_simd_level())
+        .gaussian({words, static_cast<std::uint64_t>(first)}, experts, zero.data(), z.data());
+    law.draw(z.data(), tile_tokens, counts.data() + first * experts);
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("with Gumbel noise choices are those of successive sampling", "[routing]") {
+  // P(first = e) = w_e / sum w; P(second = f) = sum over e != f of w_e / W * w_f / (W - w_e).
+  const std::vector<double> weight = {0.5, 0.3, 0.15, 0.05};
+  std::vector<float> offsets;
+  for (const double w : weight) offsets.push_back(static_cast<float>(std::log(w)));
+  const std::vector<double> shares = choice_shares(offsets, Noise::gumbel, 2);
+  for (std::size_t expert = 0; expert < 4; ++expert) {
+    CHECK(shares[expert] == Approx(weight[expert]).margin(1e-6));
+    double second = 0;
+    for (std::size_t first = 0; first < 4; ++first) {
+      if (first != expert) second += weight[first] * weight[expert] / (1 - weight[first]);
+    }
+    CHECK(shares[4 + expert] == Approx(second).margin(1e-6));
+  }
+}
+
+TEST_CASE("with normal noise the better of two wins by the difference of normals", "[routing]") {
+  // a_0 - a_1 ~ N(0.7, 2), so P(first = 0) = Phi(0.7 / sqrt 2); an offset of -inf is never chosen.
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> offsets = {0.7F, -infinity, 0.0F};
+  const std::vector<double> shares = choice_shares(offsets, Noise::normal, 2);
+  const double first = 0.5 * std::erfc(-0.7 / 2);
+  CHECK(shares[0] == Approx(first).margin(1e-7));
+  CHECK(shares[2] == Approx(1 - first).margin(1e-7));
+  CHECK(shares[3] == Approx(1 - first).margin(1e-7));
+  CHECK(shares[1] == 0);
+  CHECK(shares[4] == 0);
+}
+
+TEST_CASE("binomial quantiles invert the distribution function", "[routing]") {
+  // The count at z is the least n with P(count <= n) >= Phi(z). Above a variance of 9 an expansion
+  // stands in for it: never further than the next count.
+  for (const auto& [trials, share] :
+       std::vector<std::pair<int, double>>{{20, 0.1}, {20, 0.9}, {400, 0.02}, {400, 0.3}}) {
+    for (const double z : {-3.0, -1.3, -0.2, 0.0, 0.4, 1.1, 2.7}) {
+      const double below = 0.5 * std::erfc(-z / std::sqrt(2.0));
+      double sum = 0;
+      int exact = -1;
+      while (sum < below && exact < trials) {
+        ++exact;
+        sum += std::exp(std::lgamma(trials + 1.0) - std::lgamma(exact + 1.0) -
+                        std::lgamma(trials - exact + 1.0) + exact * std::log(share) +
+                        (trials - exact) * std::log1p(-share));
+      }
+      const int off = trials * share * (1 - share) < 9 ? 0 : 1;
+      CHECK(std::abs(binomial_quantile(trials, share, z) - exact) <= off);
+    }
+  }
+  CHECK(binomial_quantile(0, 0.5, 1) == 0);
+  CHECK(binomial_quantile(5, 1, -9) == 5);
+  CHECK(hypergeometric_quantile(10, 10, 4, -3) == 4);
+  CHECK(hypergeometric_quantile(10, 3, 9, 5) == 3);
+}
+
+TEST_CASE("counts have binomial marginals and sum to all routes", "[routing]") {
+  // Shares of k = 2: two experts of large counts, the others below the expansion's variance.
+  std::vector<double> shares = {0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.04, 0.01};
+  const int experts = static_cast<int>(shares.size());
+  const int draws = 16384;
+  const std::int64_t tokens = 300;
+  const CountLaw law(shares, tokens, 2);
+  const std::vector<std::int32_t> counts = draw_many(law, experts, draws);
+  std::vector<double> sum(shares.size(), 0.0), squares(shares.size(), 0.0);
+  for (std::size_t draw = 0; draw < static_cast<std::size_t>(draws); ++draw) {
+    const auto row = counts.begin() + static_cast<std::ptrdiff_t>(draw) * experts;
+    REQUIRE(std::accumulate(row, row + experts, 0) == 2 * tokens);
+    for (std::size_t expert = 0; expert < shares.size(); ++expert) {
+      sum[expert] += row[static_cast<std::ptrdiff_t>(expert)];
+      squares[expert] += std::pow(row[static_cast<std::ptrdiff_t>(expert)], 2);
+    }
+  }
+  for (std::size_t expert = 0; expert < shares.size(); ++expert) {
+    const double mean = sum[expert] / draws;
+    const double expected = static_cast<double>(tokens) * shares[expert];
+    const double variance = expected * (1 - shares[expert]);
+    // Four standard errors, plus 0.1 for the routes that make up the total.
+    CHECK(mean == Approx(expected).margin(4 * std::sqrt(variance / draws) + 0.1));
+    // The sample variance of as many draws has a relative error of sqrt(2 / draws) = 1.1 %; the
+    // total's routes add a few hundredths of a count squared.
+    CHECK(squares[expert] / draws - mean * mean ==
+          Approx(variance).epsilon(4 * std::sqrt(2.0 / draws)).margin(0.15));
+  }
+}
+
+TEST_CASE("counts of experts that are alike are correlated by -1 / (E - 1)", "[routing]") {
+  const int experts = 8;
+  const int draws = 16384;
+  const std::vector<double> shares(experts, 3.0 / experts);
+  const CountLaw law(shares, 2048, 3);
+  const std::vector<std::int32_t> counts = draw_many(law, experts, draws);
+  const double mean = 2048 * 3.0 / experts;
+  const double variance = mean * (1 - 3.0 / experts);
+  double product = 0;
+  for (std::size_t draw = 0; draw < static_cast<std::size_t>(draws); ++draw) {
+    const std::int32_t* row = counts.data() + draw * experts;
+    for (int other = 1; other < experts; ++other) product += (row[0] - mean) * (row[other] - mean);
+  }
+  // The seven covariances sum to minus the variance, whatever the draws: an exact sum, so the error
+  // is that of the variance itself, 1.1 %.
+  CHECK(product / draws == Approx(-variance).epsilon(0.045));
+}

@@ -1,0 +1,156 @@
+#include "sim/routing/count_router.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/layer_router.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/count_distance.hpp"
+
+using namespace moesim;
+using namespace moesim::routing;
+
+namespace {
+
+RoutingJob make(const std::string& router, const std::string& factor,
+                const std::string& scores = "gaussian:0.1") {
+  RoutingJob job;
+  job.router = parse_router(router, 0, 2);
+  job.router.capacity_factor = Decimal::parse(factor, "factor");
+  job.scores = parse_score_source(scores, "--routing");
+  job.experts = 16;
+  job.gpus = 24;
+  job.expert_parallel = 8;
+  job.gpus_per_domain = 8;
+  job.tokens_per_gpu = 1024;
+  job.layers = 2;
+  job.fidelity = Fidelity::counts;
+  return job;
+}
+
+std::int64_t sum(const std::vector<std::int32_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+TEST_CASE("counts are as far from tokens as the bars allow", "[routing]") {
+  // A part of bench_counts' grid. Token and count level meet the same popularities, so what is left
+  // is what the approximation makes, and sampling: four standard errors of the mean of the paired
+  // differences are allowed on top of the bar.
+  for (const DistanceShape& shape : quick_shapes()) {
+    for (const Distance& distance : count_distances(shape, distance_routers(shape.experts))) {
+      for (const Distance::Metric& metric : distance.metrics) {
+        INFO(shape.name() << ", " << distance.router << ": " << metric.name << " of "
+                          << metric.tokens << " is off by " << metric.off << " +- "
+                          << metric.error);
+        CHECK(std::abs(metric.off) <= metric.bar + 4 * metric.error);
+      }
+    }
+  }
+}
+
+TEST_CASE("what counts decide is exact", "[routing]") {
+  for (const char* scope : {"source", "group"}) {
+    for (const char* router : {"top2", "top2+fr", "top1+fr+ir"}) {
+      RoutingJob job = make(router, "1.5", "zipf:0.7");
+      job.router.capacity_scope = parse_capacity_scope(scope, "scope");
+      CountRouter counts;
+      std::vector<LayerRouting> layer(1);
+      counts.route({&job, 1}, 0, 0, layer);
+      const LayerRouting& result = layer.front();
+      const std::int64_t routes = 24 * 1024 * job.router.top_k;
+      const auto kept = static_cast<double>(sum(result.kept_rows));
+      const double slots = static_cast<double>(result.capacity) * 24 * 16;
+      CHECK(std::accumulate(result.demand.begin(), result.demand.end(), std::int64_t{0}) == routes);
+      CHECK(result.loss.padded == Approx(1 - kept / slots));
+      const double filled = job.router.fill_in ? (1 - *result.loss.fill_failed) * 24 * 1024 : 0.0;
+      CHECK(kept == Approx(static_cast<double>(routes) * (1 - result.loss.failed) + filled));
+      CHECK(result.exchanged_capacity >=
+            *std::max_element(result.kept_rows.begin(), result.kept_rows.end()));
+      // A token that lost all its one choice lost it in every sense.
+      if (job.router.top_k == 1) CHECK(result.loss.partial == Approx(result.loss.failed));
+    }
+  }
+}
+
+TEST_CASE("given counts are routed as they are", "[routing]") {
+  RoutingJob job = make("top2", "1.25");
+  // Every GPU sends 2 S = 2048 routes: 600 to the first expert, 368 to the second, 1080 in equal
+  // parts of 90 to the next twelve. C = ceil(1.25 * 1024 / 16) = 80 fails 520 + 288 + 12 * 10.
+  std::vector<std::int32_t> primary;
+  for (int gpu = 0; gpu < job.gpus; ++gpu) {
+    for (int expert = 0; expert < 16; ++expert) {
+      primary.push_back(expert == 0 ? 600 : expert == 1 ? 368 : expert < 14 ? 90 : 0);
+    }
+  }
+  CountRouter counts;
+  std::vector<LayerRouting> layer(1);
+  counts.route_counts({&job, 1}, 0, 0, primary, layer);
+  CHECK(layer[0].loss.failed == Approx((520 + 288 + 120) / 2048.0));
+  for (std::size_t at = 0; at < primary.size(); ++at) {
+    REQUIRE(layer[0].kept_rows[at] == std::min(primary[at], 80));
+  }
+}
+
+TEST_CASE("routing without drops keeps all counts", "[routing]") {
+  RoutingJob job = make("dropless", "2", "zipf:1");
+  CountRouter counts;
+  std::vector<LayerRouting> layer(1);
+  counts.route({&job, 1}, 0, 0, layer);
+  CHECK(sum(layer[0].kept_rows) == 24 * 1024 * 2);
+  CHECK(layer[0].loss.failed == 0);
+  CHECK(layer[0].loss.residual_loss == 0);
+  CHECK(layer[0].capacity == 0);
+}
+
+TEST_CASE("count-level results depend on the job alone", "[routing]") {
+  std::vector<RoutingJob> jobs;
+  for (const char* router : {"top1", "top2+fr", "top3+ir", "top2+fr+ir@node", "dropless"}) {
+    jobs.push_back(make(router, "1.25", "dirichlet:0.5"));
+  }
+  const std::vector<ReplicaRouting> together = simulate_routing(jobs, 3);
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
+    const ReplicaRouting alone = simulate_routing(jobs[job], 3);
+    for (std::size_t layer = 0; layer < alone.layers.size(); ++layer) {
+      CHECK(alone.layers[layer].kept_rows == together[job].layers[layer].kept_rows);
+      CHECK(alone.layers[layer].ir_rows == together[job].layers[layer].ir_rows);
+    }
+    CHECK(alone.loss.partial == together[job].loss.partial);
+    CHECK(alone.loss.residual_loss == together[job].loss.residual_loss);
+    CHECK(alone.loss.unrouted == together[job].loss.unrouted);
+  }
+  CHECK(together[0].layers[0].kept_rows != together[0].layers[1].kept_rows);
+}
+
+TEST_CASE("every instruction set gives the same counts", "[routing]") {
+  const RoutingJob job = make("top2+fr+ir", "1.25");
+  std::vector<LayerRouting> first(1);
+  CountRouter(SimdLevel::baseline).route({&job, 1}, 0, 0, first);
+  for (const SimdLevel level : available_simd_levels()) {
+    std::vector<LayerRouting> other(1);
+    CountRouter(level).route({&job, 1}, 0, 0, other);
+    CHECK(other[0].kept_rows == first[0].kept_rows);
+    CHECK(other[0].ir_rows == first[0].ir_rows);
+    CHECK(other[0].loss.residual_loss == first[0].loss.residual_loss);
+  }
+}
+
+TEST_CASE("counts are refused with a reason where tokens are needed", "[routing]") {
+  RoutingJob few = make("top2", "2");
+  few.tokens_per_gpu = 100;
+  CHECK_THROWS_WITH(check(few), ContainsSubstring("100 tokens per GPU are too few"));
+  RoutingJob across = make("top2+ir@node", "2");
+  across.gpus_per_domain = 3;
+  CHECK_THROWS_WITH(check(across), ContainsSubstring("NVLink domains of 3"));
+  CHECK_THROWS_AS(parse_fidelity("coins", "--fidelity"), UsageError);
+
+  RoutingJob job = make("top2", "2");
+  CHECK(choose_fidelity(Fidelity::automatic, job) == Fidelity::tokens);
+  job.gpus = 65536;  // 65,536 GPUs * 1,024 tokens * 16 experts * 2 layers = 2.1e9 logits
+  CHECK(choose_fidelity(Fidelity::automatic, job) == Fidelity::counts);
+  job.tokens_per_gpu = 255;
+  job.layers = 65535;
+  CHECK(choose_fidelity(Fidelity::automatic, job) == Fidelity::tokens);
+}

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "sim/routing/routing_simulation.hpp"
+
+namespace moesim::routing {
+
+// How far routing by counts is from routing tokens: both route the same layers, whose popularities
+// are drawn alike, and the mean over layers of what differs is told with its standard error.
+
+struct DistanceShape {
+  std::string scores;
+  int experts = 8, gpus = 16, expert_parallel = 8;
+  std::int64_t tokens = 1024;
+  int layers = 16;
+
+  std::string name() const;
+};
+
+struct Distance {
+  struct Metric {
+    std::string name;
+    double tokens = 0;  // mean at token level: per cent, or rows
+    double off = 0;     // counts less tokens: percentage points, or per cent of rows
+    double error = 0;   // standard error of `off`
+    double bar = 0;     // in the same unit
+  };
+  std::string router;
+  std::vector<Metric> metrics;
+};
+
+// Jobs with k of 1, 2, 4 and 8 (below the number of experts) over capacity factors, priorities,
+// scopes, fill orders and rectifications.
+std::vector<RouterConfig> distance_routers(int experts);
+
+std::vector<Distance> count_distances(const DistanceShape& shape,
+                                      const std::vector<RouterConfig>& routers);
+
+std::vector<DistanceShape> quick_shapes();
+std::vector<DistanceShape> all_shapes();
+
+}  // namespace moesim::routing

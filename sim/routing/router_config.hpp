@@ -40,10 +40,8 @@ enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
 //   top_k           the k best experts; an overflowing expert keeps C of them (router.hpp)
 //   dropless        the k best experts, every route kept (MegaBlocks)
 //   expert_choice   each expert takes its C best tokens by g (Zhou et al. 2022)
-//   base            training: each GPU's tokens assigned to experts, S/E to each, so that the sum
-//   of
-//                   their logits is largest (Lewis et al. 2021); `greedy`: the best expert, no
-//                   limit
+//   base            training: S/E of each GPU's tokens to each expert, so that the sum of their
+//                   logits is largest (Lewis et al. 2021); `greedy`: the best expert, no limit
 //   random          one uniform expert a token; `balanced`: a random permutation over the experts
 //   hash            one expert a token, a hash of its id; ids are Zipf-distributed (Roller et al.
 //                   2021)

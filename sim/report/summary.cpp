@@ -173,8 +173,8 @@ std::string row_line(const step::Scenario& scenario, const study::Outcome& outco
   }
   if (scenario.router.pads_exchange()) return text;
   const auto rows = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
-  text += fmt::format("the busiest GPU computes {} rows a layer in the mean, {} at most",
-                      rows(outcome.rows.mean), rows(outcome.rows.most));
+  text += fmt::format("the busiest GPU of a layer computes {} rows in the mean, {} at most",
+                      grouped(outcome.busiest_rows), rows(outcome.rows.most));
   if (scenario.router.has_capacity()) return text + "\n";
   return text + fmt::format(", where an even load is {}\n",
                             rows(scenario.tokens_per_gpu * scenario.router.top_k));
@@ -268,7 +268,7 @@ nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {
           {"layer_failed", numbers(outcome.layer_failed)},
           {"ir_rows_mean", one(outcome.ir_rows_mean)},
           {"ir_rows_spread", one(outcome.ir_rows_spread)},
-          {"busiest_rows_mean", rows(outcome.rows.mean)},
+          {"busiest_rows_mean", one(outcome.busiest_rows)},
           {"busiest_rows_most", rows(outcome.rows.most)},
           {"memory_parts_gib", memory}};
 }

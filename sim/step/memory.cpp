@@ -25,6 +25,8 @@ void RowPeak::take(const routing::ReplicaRouting& routing) {
       }
       rows_.sent = std::max(rows_.sent, sent);
     }
+    busiest_sum_ += static_cast<double>(*std::max_element(computed.begin(), computed.end()));
+    layers_ += 1;
     all_layers.resize(gpus);
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
       rows_.most = std::max(rows_.most, computed[gpu]);

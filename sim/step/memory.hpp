@@ -13,11 +13,15 @@ class RowPeak {
   // `routing` has kept_rows of all GPUs.
   void take(const routing::ReplicaRouting& routing);
   const model::ExchangeRows& rows() const { return rows_; }
+  // Rows of the GPU that computes most in a layer, another one in each, in the mean over layers and
+  // replicas: all GPUs wait for it. 0 before the first take().
+  double busiest_of_layer() const { return layers_ > 0 ? busiest_sum_ / layers_ : 0; }
 
  private:
   int experts_ = 0;
   int members_ = 0;
   model::ExchangeRows rows_;
+  double busiest_sum_ = 0, layers_ = 0;
 };
 
 // The memory of one GPU at the peak of the step; `ir_rows` is the mean number of rectified rows

@@ -172,6 +172,7 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
     outcome.capacity = scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
   }
   outcome.rows = rows.rows();
+  outcome.busiest_rows = rows.busiest_of_layer();
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   const step::NetworkChoice& network = runner.choice();

@@ -31,6 +31,7 @@ struct Outcome {
   double memory_gib = 0;   // per GPU
   bool fits_memory = true;
   model::ExchangeRows rows;  // of the busiest GPU, where the router does not pad the exchange
+  double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise
   std::string provenance;    // what the prediction rests on, and its weakest parts
   // Detail for JSON.
   std::string network_used;  // fast or flows

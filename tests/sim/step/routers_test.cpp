@@ -313,6 +313,13 @@ TEST_CASE("memory without padding is that of the busiest GPU") {
   CHECK(peak.rows().most == 8 * 1024 + 8000);
   CHECK(peak.rows().mean == 8 * 1024 + 4000);
   CHECK(peak.rows().sent == 8 * 1024 + 1000);
+  CHECK(peak.busiest_of_layer() == 8 * 1024 + 4000);
+  // 10,000 more for GPU 5 in the other layer: of each layer's busiest (8,000 and 10,000) the mean.
+  routing.layers[0].kept_rows[5] += 10000;
+  RowPeak other(dropless);
+  other.take(routing);
+  CHECK(other.busiest_of_layer() == 8 * 1024 + 9000);
+  routing.layers[0].kept_rows[5] -= 10000;
   // Forward, the most of one layer: inputs, outputs (2 x 2 h bytes) and inner activations (3 x 2 f)
   // of 8,000 rows, and 9,000 rows of buffers.
   const model::Model& model = *dropless.model;

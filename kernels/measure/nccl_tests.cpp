@@ -22,6 +22,7 @@ using nlohmann::ordered_json;
 
 // Columns of a row: size count type redop root time algbw busbw #wrong, then the same in place.
 constexpr std::size_t type_at = 2, time_at = 5, wrong_at = 8;
+constexpr std::size_t longest_rank_line = 1024;
 
 double number(const std::string& file, std::size_t line, const std::string& text) {
   double value = 0;
@@ -105,7 +106,8 @@ NcclTestsRun read_nccl_tests(const std::string& file) {
   for (std::string line; std::getline(text, line);) {
     ++number_of_line;
     std::smatch match;
-    if (std::regex_match(line, match, rank)) {
+    // std::regex recurses by the character: a line of megabytes would be the end of the stack.
+    if (line.size() <= longest_rank_line && std::regex_match(line, match, rank)) {
       ++run.gpus;
       hosts.insert(match[1]);
       devices.insert(match[2]);

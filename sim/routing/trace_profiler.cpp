@@ -95,7 +95,9 @@ std::pair<int, RankFile> read_rank(const std::string& file, const ProfilerQuery&
       refuse(file, "an all_to_allv without \"Rank\": record with a PyTorch that writes it");
     }
     ranks.insert(rank->get<int>());
-    result.exchanges.push_back({event.value("ts", 0.0),
+    const Json start = event.value("ts", Json());
+    if (!start.is_number()) refuse(file, "an all_to_allv without \"ts\", the time of its start");
+    result.exchanges.push_back({start.get<double>(),
                                 split_sizes(file, arguments, "In split size", query.row_values),
                                 split_sizes(file, arguments, "Out split size", query.row_values)});
   }

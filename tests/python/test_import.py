@@ -293,6 +293,10 @@ def test_profiler_traces_that_say_too_little_are_refused(tmp_path):
     wrong(profiler_trace(0, [([], []), ([], [])]), "equal (padded)")
     cut = {"In split size": "[1, 2, ...]"}
     wrong(profiler_trace(0, both, **cut), "cut short")
+    timeless = profiler_trace(0, both)
+    for event in timeless["traceEvents"]:
+        event["ts"] = "0.5 us"
+    wrong(timeless, '"ts"')
     wrong(profiler_trace(0, both), "rank 1 is missing")
     (tmp_path / "rank1.json").write_text(
         json.dumps(profiler_trace(1, [([1, 7], [3, 7]), ([3, 7], [1, 7])])))

@@ -90,3 +90,8 @@ def test_output_that_cannot_count_is_refused(tmp_path):
     (tmp_path / "run.txt").write_text(output(2, linear, dtype="float"))
     refused(*start, "--op", "all-reduce", "--nccl", "1", "--base", "h200-sxm",
             parts=["type float", "-d bfloat16"])
+
+
+def test_a_line_of_megabytes_is_passed_over(tmp_path):
+    (tmp_path / "long.log").write_text("#  Rank  0 " + "a " * 1000000 + "\n")
+    refused(*words(tmp_path, tmp_path / "long.log"), parts=["long.log", "no output of nccl-tests"])

@@ -106,6 +106,11 @@ void Trace::seal() {
   if (kind_ == Kind::choices) check_probabilities();
   if (kind_ == Kind::counts) check_counts();
   digest_ = digest_start;
+  // The same values have other meanings under other axes.
+  add_to_digest(digest_, std::vector<std::int64_t>{static_cast<std::int64_t>(kind_),
+                                                   static_cast<std::int64_t>(per_), shape_.steps,
+                                                   shape_.ranks, shape_.layers, shape_.tokens,
+                                                   shape_.experts, shape_.top_k});
   add_to_digest(digest_, logits_);
   add_to_digest(digest_, choices_);
   add_to_digest(digest_, probabilities_);

@@ -389,4 +389,7 @@ TEST_CASE("a trace of counts comes back as it was written") {
   CHECK(read->shape().steps == 2);
   CHECK(read->counts(1, 0, 1)[0] == 2);
   CHECK(Trace::load(place + "/new/trace.json")->digest() == trace->digest());
+  // The same counts of two ranks in place of two steps route otherwise.
+  const auto ranks = Trace::of_counts("x", {1, 2, 2, 3, 2, 1}, {1, 2, 0, 3, 3, 0, 2, 1});
+  CHECK(ranks->digest() != trace->digest());
 }

@@ -81,7 +81,9 @@ void PooledRouter::lay_out(const GroupLogits& logits, const RouterContext& conte
       pool.end.push_back(cuts[index + 1]);
       pool.experts.push_back(reach[index]);
       const int experts = reach[index].last - reach[index].first;
-      pool.capacity.push_back(shape_.config.capacity(cuts[index + 1] - cuts[index], experts));
+      const std::int64_t pooled = cuts[index + 1] - cuts[index];
+      // A pool without tokens is no pool: not even the least capacity travels for it.
+      pool.capacity.push_back(pooled > 0 ? shape_.config.capacity(pooled, experts) : 0);
     }
   }
 }

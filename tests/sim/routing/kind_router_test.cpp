@@ -327,6 +327,10 @@ TEST_CASE("scomoe without pools is top-k, with blocks of C") {
   CHECK(pooled.loss.residual_loss == Approx(plain.loss.residual_loss).epsilon(1e-6));
   CHECK(pooled.demand == plain.demand);
   CHECK(pooled.kept_rows == std::vector<std::int32_t>(64, 256));
+  // The empty pools have no slots, be the least capacity what it may.
+  job.router = make("scomoe:0:0", 2);
+  job.router.min_capacity = 4;
+  CHECK(simulate_routing(job, 0).layers[1].kept_rows == pooled.kept_rows);
 }
 
 TEST_CASE("scomoe slices a GPU's tokens into pools with slots of their own") {

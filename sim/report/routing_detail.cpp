@@ -76,7 +76,7 @@ double padded_bytes(const routing::RoutingJob& job, Replicas replicas, double ro
   std::int64_t rows = 0;
   for (const auto& replica : replicas) {
     for (const routing::LayerRouting& layer : replica->layers) {
-      rows = std::max(rows, layer.exchanged_capacity);
+      if (layer.exchanged) rows = std::max(rows, layer.exchanged_capacity);
     }
   }
   return static_cast<double>(rows * (job.experts / job.expert_parallel)) * row_bytes;

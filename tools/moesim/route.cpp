@@ -108,9 +108,14 @@ ExitCode run(const CommandLine& line) {
 
   report::Cells cells = report::option_cells(scenario);
   cells["status"] = "ok";
-  const std::int64_t capacity = replicas[0]->layers.at(0).capacity;
-  if (capacity > 0 || scenario.router.has_capacity())
+  // A layer that skips the exchange has all its slots on the GPU's own experts.
+  const routing::LayerRouting& first = replicas[0]->layers.at(0);
+  const std::int64_t capacity =
+      first.exchanged ? first.capacity
+                      : scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
+  if (capacity > 0 || scenario.router.has_capacity()) {
     cells["capacity"] = fmt::format("{}", capacity);
+  }
   const report::Cells losses = report::loss_cells(mean_over(replicas));
   cells.insert(losses.begin(), losses.end());
   const std::vector<report::Column>& columns = report::route_columns();

@@ -189,7 +189,7 @@ engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& rou
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];
     if (spec.role == Role::fixed) {
-      durations.uniform[op] = price(spec.recipe, replica);
+      durations.uniform[op] = price(recipe_of(spec, &routing), replica);
       continue;
     }
     if (spec.role == Role::exchange) continue;

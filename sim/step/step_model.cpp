@@ -218,11 +218,12 @@ void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer,
 
 // The recipe of an operation that takes equally long on all ranks.
 const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouting* routing) {
-  if (spec.role == Role::fixed) return spec.recipe;
+  if (spec.role == Role::fixed && !spec.announces) return spec.recipe;
   assert(routing != nullptr);
   const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
   static const Recipe nothing;
-  if (spec.role == Role::exchange && !layer.exchanged) return nothing;
+  if ((spec.role == Role::exchange || spec.announces) && !layer.exchanged) return nothing;
+  if (spec.role == Role::fixed) return spec.recipe;
   if (spec.role == Role::node_exchange) {
     // The busiest GPU sets the time of its domain; that of all domains is taken for each.
     const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());

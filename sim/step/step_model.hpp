@@ -94,6 +94,7 @@ class StepModel {
     int moe_layer = -1;      // ordinal among MoE layers
     Recipe recipe;           // fixed
     bool to_tokens = false;  // exchange: rows go home to their tokens
+    bool announces = false;  // fixed: what an exchange needs first, none where there is none
   };
   using Key = std::pair<std::int64_t, std::int64_t>;  // capacity, rows
   using Table = std::map<Key, Recipe>;
@@ -101,6 +102,7 @@ class StepModel {
   int add_compute(const std::string& name, Part part, int layer, const Spec& spec);
   int add_exchange(const std::string& name, Part part, int layer, int partition, const Spec& spec);
   Spec fixed(const Kernels& kernels);
+  Spec announcing(Kernels kernels, int layer);
   Spec fixed(Kernel kernel) { return fixed(Kernels{std::move(kernel)}); }
 
   void build();

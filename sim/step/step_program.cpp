@@ -100,12 +100,20 @@ void StepModel::shuffle(const std::string& name, int layer) {
                                       "all-to-all of shuffled tokens")));
 }
 
+StepModel::Spec StepModel::announcing(Kernels kernels, int layer) {
+  Spec spec = fixed(std::move(kernels));
+  spec.moe_layer = moe_ordinal(layer);
+  spec.announces = true;
+  return spec;
+}
+
 // Who sends how much to whom, which the host has to know before it can start the all-to-all.
 void StepModel::exchange_counts(int layer) {
   add_exchange("nccl:all_gather", Part::exposed_exchange, layer, expert_group_,
-               fixed(pricer_.exchange(Collective::all_gather, members(expert_group_),
-                                      pricer_.counts_bytes(), "all-gather of counts")));
-  add_compute("counts_to_host", Part::router, layer, fixed(pricer_.host_read()));
+               announcing({pricer_.exchange(Collective::all_gather, members(expert_group_),
+                                            pricer_.counts_bytes(), "all-gather of counts")},
+                          layer));
+  add_compute("counts_to_host", Part::router, layer, announcing(pricer_.host_read(), layer));
 }
 
 void StepModel::moe_forward(int layer) {
@@ -126,8 +134,9 @@ void StepModel::moe_forward(int layer) {
   if (exchange && scenario_.router.capacity_scope == CapacityScope::group) {
     // The largest kept count of the group, one 32-bit integer per expert.
     add_exchange("nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
-                 fixed(pricer_.exchange(Collective::all_reduce, members(expert_group_),
-                                        4.0 * scenario_.experts, "all-reduce of counts")));
+                 announcing({pricer_.exchange(Collective::all_reduce, members(expert_group_),
+                                              4.0 * scenario_.experts, "all-reduce of counts")},
+                            layer));
   }
   add_compute("dispatch", Part::dispatch_combine, layer, moe(Role::dispatch));
   std::vector<int> arrived;

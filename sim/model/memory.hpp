@@ -30,6 +30,8 @@ struct ExchangeRows {
   std::int64_t mean = 0;  // computed by its experts, over layers
   std::int64_t most = 0;  // in one layer
   std::int64_t sent = 0;  // the most in one layer
+  // Of padded blocks that may hold more than C, the largest; 0: C.
+  std::int64_t block = 0;
 };
 
 // One GPU's share of a step. All of it is needed; a model without experts, or experts = 0, ignores

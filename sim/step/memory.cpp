@@ -7,9 +7,20 @@
 namespace moesim::step {
 
 RowPeak::RowPeak(const Scenario& scenario)
-    : experts_(scenario.experts), members_(scenario.expert_parallel) {}
+    : experts_(scenario.experts),
+      members_(scenario.expert_parallel),
+      pads_(scenario.router.pads_exchange()),
+      by_group_(scenario.router.capacity_scope == routing::CapacityScope::group) {}
 
 void RowPeak::take(const routing::ReplicaRouting& routing) {
+  if (!pads_) return take_rows(routing);
+  if (!by_group_) return;
+  for (const routing::LayerRouting& layer : routing.layers) {
+    if (layer.exchanged) rows_.block = std::max(rows_.block, layer.exchanged_capacity);
+  }
+}
+
+void RowPeak::take_rows(const routing::ReplicaRouting& routing) {
   const auto experts = static_cast<std::size_t>(experts_);
   const auto members = static_cast<std::size_t>(members_);
   std::vector<std::int64_t> all_layers;  // [gpu]: computed
@@ -48,7 +59,9 @@ model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows
   query.expert_parallel = scenario.expert_parallel;
   query.tokens = scenario.tokens_per_gpu;
   if (scenario.has_moe()) {
-    query.capacity = scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
+    query.capacity = rows.block > 0
+                         ? rows.block
+                         : scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
     query.choices = scenario.router.choices();
     query.gate_outputs = scenario.gate_outputs();
     if (!scenario.router.pads_exchange()) query.rows = rows;

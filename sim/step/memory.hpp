@@ -6,7 +6,7 @@
 namespace moesim::step {
 
 // The rows that the GPUs of a step without padding send and compute: the busiest GPU of any
-// replica.
+// replica. Where blocks are padded to what a group keeps (CapacityScope::group): the largest block.
 class RowPeak {
  public:
   explicit RowPeak(const Scenario& scenario);
@@ -18,14 +18,18 @@ class RowPeak {
   double busiest_of_layer() const { return layers_ > 0 ? busiest_sum_ / layers_ : 0; }
 
  private:
+  void take_rows(const routing::ReplicaRouting& routing);
+
   int experts_ = 0;
   int members_ = 0;
+  bool pads_ = false;
+  bool by_group_ = false;
   model::ExchangeRows rows_;
   double busiest_sum_ = 0, layers_ = 0;
 };
 
 // The memory of one GPU at the peak of the step; `ir_rows` is the mean number of rectified rows
-// per GPU and layer, `rows` those of the exchange where the router does not pad it.
+// per GPU and layer, `rows` those of RowPeak.
 model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows,
                                         const model::ExchangeRows& rows);
 

@@ -153,7 +153,7 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
     const auto [routing, schedule] = simulate(index);
     if (routing) {
       losses.take(*routing);
-      if (!scenario.router.pads_exchange()) rows.take(*routing);
+      rows.take(*routing);
     }
     replicas.push_back(measure(model.program(), schedule));
     outcome.replica_step_ms.push_back(replicas.back().step.ms());

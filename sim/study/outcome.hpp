@@ -30,7 +30,7 @@ struct Outcome {
   double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
   double memory_gib = 0;   // per GPU
   bool fits_memory = true;
-  model::ExchangeRows rows;  // of the busiest GPU, where the router does not pad the exchange
+  model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded
   double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise
   std::string provenance;    // what the prediction rests on, and its weakest parts
   // Detail for JSON.

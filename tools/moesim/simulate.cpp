@@ -63,7 +63,7 @@ std::string memory_hints(const step::Scenario& scenario, const study::Outcome& o
   const auto rows_of = [&](std::int64_t tokens) {
     const auto share = [&](std::int64_t rows) { return rows * tokens / scenario.tokens_per_gpu; };
     return model::ExchangeRows{share(outcome.rows.mean), share(outcome.rows.most),
-                               share(outcome.rows.sent)};
+                               share(outcome.rows.sent), share(outcome.rows.block)};
   };
   std::vector<std::string> enough;
   std::vector<std::string> helpful;

@@ -163,6 +163,30 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
       us_of({KernelPricer(half).exchange(profile::Collective::all_to_all, one_group(),
                                          KernelPricer(half).dispatch_bytes(1024), "all-to-all")});
   CHECK(step_us(half, all) - step_us(half, one) == Approx(2 * all_to_all_us).epsilon(1e-6));
+  // So does what comes before an exchange: the group's largest block, or the counts.
+  const auto announced_us = [](const Scenario& scenario, profile::Collective kind, double bytes) {
+    return us_of({KernelPricer(scenario).exchange(kind, one_group(), bytes, "counts")});
+  };
+  Scenario group = half;
+  group.router.capacity_scope = routing::CapacityScope::group;
+  CHECK(step_us(group, all) - step_us(group, one) ==
+        Approx(2 * all_to_all_us + announced_us(group, profile::Collective::all_reduce, 4.0 * 8))
+            .epsilon(1e-6));
+  Scenario unpadded = half;
+  unpadded.router.pad_to_capacity = false;
+  routing::ReplicaRouting own = one;
+  for (int gpu = 0; gpu < 16; ++gpu) {
+    for (int expert = 0; expert < 8; ++expert) {
+      own.layers[1].kept_rows[static_cast<std::size_t>(gpu * 8 + expert)] =
+          expert == gpu % 8 ? 8192 : 0;
+    }
+  }
+  const double counts_us = announced_us(unpadded, profile::Collective::all_gather,
+                                        KernelPricer(unpadded).counts_bytes()) +
+                           host_read_us;
+  // Bytes are rounded to one of 16 MB.
+  CHECK(step_us(unpadded, all) - step_us(unpadded, own) ==
+        Approx(2 * all_to_all_us + counts_us).margin(0.01));
   // The same by exact flows, which see an empty matrix.
   Scenario flows = half;
   flows.network = Network::flows;
@@ -326,6 +350,28 @@ TEST_CASE("memory without padding is that of the busiest GPU") {
   const std::int64_t row = 4 * model.hidden + 6 * model.moe->expert_ffn;
   CHECK(total(routing) ==
         memory_footprint(padded, 0, {}).total() + Bytes(8000 * row + 9000 * 2 * model.hidden));
+}
+
+TEST_CASE("memory under group scope is that of the largest block that a group keeps") {
+  Scenario scenario = scenario_of("top2");
+  scenario.router.capacity_scope = routing::CapacityScope::group;
+  routing::ReplicaRouting routing = equal_rows(scenario, 1024);
+  RowPeak peak(scenario);
+  routing.layers[1].exchanged_capacity = 1400;
+  peak.take(routing);
+  CHECK(peak.rows().block == 1400);
+  // As much as of a source's own C = 1,400: CF = 1,400 x 8 / 4,096.
+  Scenario larger = scenario_of("top2");
+  larger.router.capacity_factor = Decimal::parse("2.734375", "");
+  REQUIRE(larger.router.capacity(larger.tokens_per_gpu, larger.experts) == 1400);
+  CHECK(memory_footprint(scenario, 0, peak.rows()).total() ==
+        memory_footprint(larger, 0, {}).total());
+  CHECK(memory_footprint(scenario, 0, peak.rows()).total() >
+        memory_footprint(scenario, 0, {}).total());
+  // Under source scope every block is C, whatever the routing.
+  RowPeak source(larger);
+  source.take(routing);
+  CHECK(source.rows().block == 0);
 }
 
 TEST_CASE("what needs equal blocks is refused where there are none, with a way out") {

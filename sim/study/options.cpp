@@ -74,9 +74,11 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
   RouterConfig router =
       routing::parse_router(name, top_k, scenario.model->moe ? scenario.model->moe->top_k : 0);
   if (router.is_dense()) return router;
-  // BASE layers assign greedily when nothing is trained (Lewis et al. 2021, section 3.2).
-  if (router.kind == routing::RouterKind::base && typed.text_or("mode", "train") == "prefill") {
-    router.greedy = true;
+  if (typed.text_or("mode", "train") == "prefill") {
+    // BASE layers assign greedily when nothing is trained (Lewis et al. 2021, section 3.2); a
+    // dropout regularises training (Liu et al. 2022).
+    router.greedy = router.kind == routing::RouterKind::base;
+    router.dropout = Decimal(0);
   }
   if (typed_k != nullptr && router.top_k != top_k) {
     throw UsageError(fmt::format(
@@ -168,6 +170,13 @@ void token_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.micro_batch = per_batch;
 }
 
+// Whether exchanges beside compute can be slowed down: what is only the profile's default must not
+// refuse a step that has them uneven or as flows.
+bool slows_exchanges(const step::Scenario& scenario) {
+  const bool uneven = scenario.has_moe() && !scenario.router.pads_exchange();
+  return !uneven && scenario.network != step::Network::flows;
+}
+
 void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.mode = parse_mode(typed.text_or("mode", "train"));
   scenario.dispatch = parse_dispatch(typed.text_or("dispatch", "index"));
@@ -184,7 +193,7 @@ void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.conditions.jitter = parse_jitter(typed.text_or("jitter", "0")).to_double();
   if (const std::string* text = typed.find("overlap-slowdown")) {
     scenario.conditions.overlap = parse_overlap_slowdown(*text);
-  } else if (scenario.profile->overlap()) {
+  } else if (scenario.profile->overlap() && slows_exchanges(scenario)) {
     scenario.conditions.overlap = {scenario.profile->overlap()->compute,
                                    scenario.profile->overlap()->exchange};
   }

@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
 from command_line import needs_binary, succeed
 
 pytestmark = needs_binary
+
+PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 
 SMALL = ["--gpus", "8", "--tokens-per-gpu", "2048", "--mode", "prefill", "--replicas", "1"]
 ROUTERS = [
@@ -30,7 +33,8 @@ ROUTERS = [
 def test_a_router_is_simulated_under_its_name(router):
     result = json.loads(succeed("simulate", "--router", router, "--format", "json", *SMALL))
     assert result["status"] == "ok"
-    assert result["router"] == router
+    # Nothing is dropped out of inference.
+    assert result["router"] == ("gating-dropout:0" if router == "gating-dropout:0.5" else router)
     parts = [value for key, value in result.items() if key.endswith("_ms") and key not in
              ("step_ms", "step_ms_p05", "step_ms_p95", "exchange_ms")]
     assert len(parts) == 10
@@ -54,3 +58,40 @@ def test_einsum_makes_refused_rows_of_routers_without_blocks():
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["status"] for row in rows] == ["ok", "refused", "refused"]
     assert all("use --dispatch index" in row["reason"] for row in rows[1:])
+
+
+def test_gating_dropout_skips_exchanges_in_training_alone():
+    train = [value for value in SMALL if value not in ("--mode", "prefill")]
+    for router, same in (("gating-dropout:0.5", False), ("gating-dropout:0", True)):
+        for words in (train, SMALL):
+            mine, top2 = (json.loads(succeed("simulate", "--router", name, "--top-k", 2, "--format",
+                                             "json", *words)) for name in (router, "top2"))
+            expected = same or words is SMALL
+            assert (mine["exchange_ms"] == top2["exchange_ms"]) == expected
+            assert (mine["failed"] == top2["failed"]) == expected
+
+
+def test_capacity_and_padded_blocks_do_not_hang_on_the_coin_of_a_layer():
+    # C = ceil(2 x 2,048 / 8); one expert per GPU, so C rows of 4,096 in bf16 a pair.
+    for seed in range(1, 6):
+        result = json.loads(succeed("route", "--router", "gating-dropout:0.5", "--top-k", 2, "--gpus",
+                                    8, "--tokens-per-gpu", 2048, "--replicas", 1, "--seed", seed,
+                                    "--format", "json"))
+        assert result["capacity"] == 512
+        assert result["detail"]["pair_bytes"]["padded"] == 512 * 8192
+
+
+def test_overlap_of_a_profile_is_a_default_that_refuses_nothing(tmp_path):
+    profile = json.loads((PROFILES / "hardware" / "a100-sxm-80gb.json").read_text())
+    lost = {"range": [1, 1.3], "pairs": 3}
+    profile["overlap"] = {"compute": {"slowdown": 1.2, **lost}, "exchange": {"slowdown": 1.1, **lost},
+                          "origin": "measured", "source": "a test"}
+    (tmp_path / "mine.json").write_text(json.dumps(profile))
+    words = ["--profile", tmp_path / "mine.json", "--format", "json", *SMALL]
+
+    def slowdown(*more):
+        return json.loads(succeed("simulate", *more, *words))["overlap_slowdown"]
+
+    assert slowdown("--router", "top2") == "1.2:1.1"
+    assert slowdown("--router", "dropless") == "1:1"
+    assert slowdown("--router", "top2", "--network", "flows") == "1:1"

@@ -28,10 +28,6 @@ std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 void RouterProblem::check() const {
   if (config.is_dense()) throw UsageError("a dense model has no router: choose --router top2, say");
-  if (config.kind != ::moesim::routing::RouterKind::top_k) {
-    throw UsageError(fmt::format(
-        "--router {} has no kernels: they route top1, top2, ... with +fr and +ir", config.name()));
-  }
   if (config.kind != RouterKind::top_k) {
     throw UsageError(
         fmt::format("there are no kernels for {}: choose --router top1, top2, ...", config.name()));

@@ -29,15 +29,15 @@ enum class MemoryKernel {
 };
 const char* name_of(MemoryKernel kernel);
 
-// The measured behaviour of one GPU and its node: cost curves read from a profile document. Every
-// answer says where it comes from; what the curves cannot answer is an Error with reason and hint,
-// never the nearest wrong number. Immutable; copies share the curves; safe to use from threads.
 // How many times longer compute takes while an exchange of its GPU runs, and the other way round.
 struct OverlapSlowdowns {
   double compute = 1;
   double exchange = 1;
 };
 
+// The measured behaviour of one GPU and its node: cost curves read from a profile document. Every
+// answer says where it comes from; what the curves cannot answer is an Error with reason and hint,
+// never the nearest wrong number. Immutable; copies share the curves; safe to use from threads.
 class Profile {
  public:
   // A shipped name ("a100-sxm-80gb") or a file. UsageError for an unknown name (lists the shipped

@@ -128,7 +128,7 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
     cells["capacity_scope"] = routing::name_of(router.capacity_scope);
     cells["min_capacity"] = fmt::format("{}", router.min_capacity);
     cells["router_dialect"] = routing::name_of(router.dialect);
-    if (router.has_capacity()) cells["padding"] = routing::name_of_padding(router.pad_to_capacity);
+    cells["padding"] = routing::name_of_padding(router.pad_to_capacity);
     cells["priority"] = routing::name_of(router.priority);
   }
   cells["weights"] = routing::name_of(router.weights);

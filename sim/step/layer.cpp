@@ -41,7 +41,7 @@ std::vector<LayerStage> moe_layer_stages(const Scenario& scenario, Pass pass,
   };
   const double tokens = pricer.dispatch_bytes(capacity);
   const double probabilities = 4.0 * static_cast<double>(rows);
-  const double counts = 8.0 * scenario.experts * scenario.expert_parallel;
+  const double counts = pricer.counts_bytes();
   if (pass == Pass::forward) {
     add("router", pricer.router(pass));
     if (exchange_counts) exchange("counts all-gather", Collective::all_gather, counts);

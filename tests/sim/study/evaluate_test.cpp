@@ -51,9 +51,9 @@ TEST_CASE("the ten parts sum to the step") {
 }
 
 TEST_CASE("gating dropout skips its share of the exchanges, all GPUs at once") {
-  // 32 layers of which half are MoE, 5 replicas: 80 coins. Two all-to-alls a layer, all alike.
-  const Outcome none = outcome_of(small({{"router", "gating-dropout:0"}}));
-  const Outcome some = outcome_of(small({{"router", "gating-dropout:0.5"}}));
+  // 32 layers of which half are MoE, 5 replicas: 80 coins. Four all-to-alls a layer, all alike.
+  const Outcome none = outcome_of(small({{"router", "gating-dropout:0"}, {"mode", "train"}}));
+  const Outcome some = outcome_of(small({{"router", "gating-dropout:0.5"}, {"mode", "train"}}));
   REQUIRE(none.exchange_ms > 0);
   const double share = some.exchange_ms / none.exchange_ms;
   // The median replica's 16 coins: 0.5 with a standard deviation of 0.125, and its curve's error.

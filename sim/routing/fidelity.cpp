@@ -35,6 +35,18 @@ std::string refuse_scores(const RoutingJob& job) {
   return "";
 }
 
+// Whether a rectified token has the one expert of its GPU to go to, or nothing. It then matters
+// which tokens kept that expert: the pilot knows their share in the mean, not on the fullest GPU
+// (2 % of its rows off under zipf:1.2).
+bool may_lack_its_only_local(const RoutingJob& job) {
+  const RouterConfig& router = job.router;
+  if (router.rectification == Rectification::none || job.experts != job.expert_parallel) {
+    return false;
+  }
+  const bool alone = router.rectification == Rectification::gpu || job.gpus_per_domain == 1;
+  return alone && router.ir_duplicates == IrDuplicates::exclude && router.choices() > 1;
+}
+
 }  // namespace
 
 std::string name_of(Fidelity value) {
@@ -56,7 +68,8 @@ double token_logits(const RoutingJob& job) {
 std::string counts_refusal(const RoutingJob& job) {
   const RouterKind kind = job.router.kind;
   if (kind != RouterKind::top_k && kind != RouterKind::dropless) {
-    return fmt::format("router {} looks at tokens together", job.router.name());
+    return fmt::format("shares of experts are worked out for top-k and dropless alone, not for {}",
+                       job.router.name());
   }
   if (job.tokens_per_gpu < least_tokens) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
@@ -68,6 +81,12 @@ std::string counts_refusal(const RoutingJob& job) {
     return fmt::format(
         "expert-parallel groups of {} GPUs lie across NVLink domains of {}, each in its own way",
         job.expert_parallel, domain);
+  }
+  if (may_lack_its_only_local(job)) {
+    return fmt::format(
+        "with --ir-duplicates exclude and one expert per GPU, {} rectifies only tokens that did "
+        "not keep that expert, and counts do not tell which these are",
+        job.router.name());
   }
   return refuse_scores(job);
 }

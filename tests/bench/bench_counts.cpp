@@ -1,14 +1,17 @@
 // Routing by counts against routing tokens.
-//   bench_counts distance [SCORES]   the whole grid (or that of one source of scores): for every
-//                                    shape the figures beyond their bars, and the largest of each
-//   bench_counts cost                CPU seconds of one replica of 1,024 GPUs, 256 experts, 60
-//                                    layers, top-8, by counts, router by router
+//   bench_counts distance [WORDS]...   the grid (or its shapes whose names have all WORDS, such as
+//                                      "zipf:0.5," "E 64," "S 1024,"): for every shape the figures
+//                                      beyond their bars; the largest of each over all shapes
+//   bench_counts cost                  CPU seconds of one replica of 1,024 GPUs, 256 experts, 60
+//                                      layers, top-8, by counts, router by router
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <span>
 #include <string>
 
 #include "sim/routing/load.hpp"
@@ -23,21 +26,30 @@ using namespace moesim::routing;
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 struct Tally {
-  double worst = 0, squares = 0, count = 0;
+  double worst = 0, worst_error = 0, squares = 0, count = 0;
   int beyond = 0, surely_beyond = 0;
 };
 
-int show_distances(const std::string& scores) {
+bool is_wanted(const DistanceShape& shape, std::span<char*> words) {
+  return std::all_of(words.begin(), words.end(), [&](const char* word) {
+    return shape.name().find(word) != std::string::npos;
+  });
+}
+
+int show_distances(std::span<char*> words) {
   std::map<std::string, Tally> all;
   for (const DistanceShape& shape : all_shapes()) {
-    if (!scores.empty() && shape.scores != scores) continue;
+    if (!is_wanted(shape, words)) continue;
     fmt::print("{}, {} layers\n", shape.name(), shape.layers);
     for (const Distance& distance : count_distances(shape, distance_routers(shape.experts))) {
       for (const Distance::Metric& metric : distance.metrics) {
         Tally& tally = all[metric.name];
         tally.squares += metric.off * metric.off;
         tally.count += 1;
-        if (std::abs(metric.off) > std::abs(tally.worst)) tally.worst = metric.off;
+        if (std::abs(metric.off) > std::abs(tally.worst)) {
+          tally.worst = metric.off;
+          tally.worst_error = metric.error;
+        }
         if (std::abs(metric.off) <= metric.bar) continue;
         const bool surely = std::abs(metric.off) > metric.bar + 3 * metric.error;
         tally.beyond += 1;
@@ -48,13 +60,13 @@ int show_distances(const std::string& scores) {
     }
     std::fflush(stdout);
   }
-  fmt::print("\n{:<17} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "", "rms", "worst", "figures", "beyond",
-             "surely");
+  fmt::print("\n{:<17} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "", "rms", "worst", "+-", "figures",
+             "beyond", "surely");
   int failures = 0;
   for (const auto& [name, tally] : all) {
-    fmt::print("{:<17} {:>8.3f} {:>+8.3f} {:>8} {:>8} {:>8}\n", name,
-               std::sqrt(tally.squares / tally.count), tally.worst, tally.count, tally.beyond,
-               tally.surely_beyond);
+    fmt::print("{:<17} {:>8.3f} {:>+8.3f} {:>8.3f} {:>8} {:>8} {:>8}\n", name,
+               std::sqrt(tally.squares / tally.count), tally.worst, tally.worst_error, tally.count,
+               tally.beyond, tally.surely_beyond);
     failures += tally.surely_beyond;
   }
   return failures == 0 ? 0 : 5;
@@ -87,9 +99,9 @@ int show_cost() {
 
 int main(int count, char** words) {
   if (count >= 2 && std::strcmp(words[1], "distance") == 0) {
-    return show_distances(count > 2 ? words[2] : "");
+    return show_distances({words + 2, words + count});
   }
   if (count == 2 && std::strcmp(words[1], "cost") == 0) return show_cost();
-  fmt::print(stderr, "bench_counts distance [SCORES] | cost\n");
+  fmt::print(stderr, "bench_counts distance [WORDS]... | cost\n");
   return 2;
 }

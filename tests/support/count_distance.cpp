@@ -121,7 +121,7 @@ std::vector<Distance> count_distances(const DistanceShape& shape,
     job.gpus_per_domain = 8;
     job.tokens_per_gpu = shape.tokens;
     job.layers = shape.layers;
-    jobs.push_back(job);
+    if (counts_refusal(job).empty()) jobs.push_back(job);
   }
   constexpr std::size_t losses = std::size(names);
   std::vector<std::vector<Mean>> tokens(jobs.size(), std::vector<Mean>(losses + 1));

@@ -36,6 +36,7 @@ struct Distance {
 // scopes, fill orders and rectifications.
 std::vector<RouterConfig> distance_routers(int experts);
 
+// Leaves out the routers whose counts are refused in that shape.
 std::vector<Distance> count_distances(const DistanceShape& shape,
                                       const std::vector<RouterConfig>& routers);
 

@@ -144,6 +144,8 @@ TEST_CASE("counts are refused with a reason where tokens are needed", "[routing]
   RoutingJob across = make("top2+ir@node", "2");
   across.gpus_per_domain = 3;
   CHECK_THROWS_WITH(check(across), ContainsSubstring("NVLink domains of 3"));
+  CHECK_THROWS_WITH(check(make("random", "2")), ContainsSubstring("not for random"));
+  CHECK_THROWS_WITH(check(make("base", "2")), ContainsSubstring("not for base"));
   CHECK_THROWS_AS(parse_fidelity("coins", "--fidelity"), UsageError);
 
   RoutingJob job = make("top2", "2");
@@ -153,4 +155,25 @@ TEST_CASE("counts are refused with a reason where tokens are needed", "[routing]
   job.tokens_per_gpu = 255;
   job.layers = 65535;
   CHECK(choose_fidelity(Fidelity::automatic, job) == Fidelity::tokens);
+}
+
+TEST_CASE("counts are refused where a token's only local expert may have it", "[routing]") {
+  RoutingJob job = make("top2+ir", "1");
+  job.router.ir_duplicates = IrDuplicates::exclude;
+  CHECK(counts_refusal(job).empty());  // 16 experts on 8 GPUs
+  job.experts = 8;
+  CHECK_THROWS_WITH(check(job), ContainsSubstring("exclude and one expert per GPU"));
+  job.layers = 65535;
+  job.gpus = 65536;
+  CHECK(choose_fidelity(Fidelity::automatic, job) == Fidelity::tokens);
+  // A token of one choice that is rectified has no expert at all.
+  job.router = parse_router("top1+ir", 0, 1);
+  job.router.ir_duplicates = IrDuplicates::exclude;
+  CHECK(counts_refusal(job).empty());
+  // A node's GPUs have 8 experts between them, one GPU as its own node has one.
+  job.router = parse_router("top2+ir@node", 0, 2);
+  job.router.ir_duplicates = IrDuplicates::exclude;
+  CHECK(counts_refusal(job).empty());
+  job.gpus_per_domain = 1;
+  CHECK_FALSE(counts_refusal(job).empty());
 }

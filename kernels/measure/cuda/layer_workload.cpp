@@ -270,11 +270,13 @@ class Layer : public Workload {
         events.restart(stream());
         run_pass();
       };
+      // Ranks begin together, or the first exchange would be timed with the wait for the last.
+      const auto meet = [this] { context_.group.barrier(); };
       try {
         if (waits()) {
-          context_.timer->cold_unheld(work);
+          context_.timer->cold_unheld(work, meet);
         } else {
-          context_.timer->cold(work, [this] { context_.group.barrier(); });
+          context_.timer->cold(work, meet);
         }
       } catch (...) {
         backend_.on_end = {};

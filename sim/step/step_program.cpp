@@ -131,7 +131,9 @@ void StepModel::moe_forward(int layer) {
   add_compute("router", Part::router, layer,
               fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
   if (exchange && !scenario_.router.counts_known()) exchange_counts(layer);
-  if (exchange && scenario_.router.capacity_scope == CapacityScope::group) {
+  const bool pads_by_group = scenario_.router.has_capacity() && scenario_.router.pads_exchange() &&
+                             scenario_.router.capacity_scope == CapacityScope::group;
+  if (exchange && pads_by_group) {
     // The largest kept count of the group, one 32-bit integer per expert.
     add_exchange("nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
                  announcing({pricer_.exchange(Collective::all_reduce, members(expert_group_),

@@ -320,6 +320,22 @@ TEST_CASE("what the host waits for is there once per layer and pass, and named i
   CHECK(count_of(StepModel(unpadded), "counts_to_host") == layers);
 }
 
+TEST_CASE("the largest block of a group is asked for where blocks are padded to it") {
+  const auto asked = [](const char* router) {
+    Scenario scenario = scenario_of(router);
+    scenario.router.capacity_scope = routing::CapacityScope::group;
+    scenario.router.pad_to_capacity = std::string(router) != "top1";
+    return count_of(StepModel(scenario), "nccl:all_reduce");
+  };
+  const int layers = scenario_of("top2").model->moe_layers();
+  CHECK(asked("top2") == layers);
+  CHECK(asked("expert-choice") == layers);
+  CHECK(asked("top1") == 0);  // without padding the all-gather of counts says it all
+  for (const char* router : {"dropless", "base", "base:greedy", "bias-balanced"}) {
+    CHECK(asked(router) == 0);  // no capacity, so no scope of it
+  }
+}
+
 TEST_CASE("memory without padding is that of the busiest GPU") {
   const Scenario padded = scenario_of("top2");
   const Scenario dropless = scenario_of("dropless");

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -97,6 +98,17 @@ std::size_t CsvTable::column(const std::string& name_of_column) const {
   if (found != npos) return found;
   throw UsageError(fmt::format("{}: line 1: no column '{}'; the columns are {}", name,
                                name_of_column, fmt::join(columns, ", ")));
+}
+
+std::int64_t CsvTable::whole(std::size_t row, std::size_t column, std::int64_t most) const {
+  const std::string& cell = rows[row][column];
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  if (error == std::errc() && end == cell.data() + cell.size() && value >= 0 && value <= most) {
+    return value;
+  }
+  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number from 0 to {}",
+                               name, lines[row], columns[column], cell, most));
 }
 
 std::string csv_line(const std::vector<std::string>& cells) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,8 @@ struct CsvTable {
   std::size_t find(const std::string& column) const;
   // The index of a column; throws UsageError naming the file and the columns there are.
   std::size_t column(const std::string& name_of_column) const;
+  // A cell that is a whole number from 0 to `most`; throws UsageError naming file, line and column.
+  std::int64_t whole(std::size_t row, std::size_t column, std::int64_t most) const;
 };
 
 // One line, quoted where needed, ending in '\n'.

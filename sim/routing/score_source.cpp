@@ -90,18 +90,6 @@ double parse_share(const std::string& what, std::string_view text, std::string_v
   return share;
 }
 
-std::int64_t cell_integer(const CsvTable& table, std::size_t row, std::size_t column,
-                          std::int64_t most) {
-  const std::string& cell = table.rows[row][column];
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error != std::errc() || end != cell.data() + cell.size() || value < 0 || value > most) {
-    throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number from 0 to {}",
-                                 table.name, table.lines[row], table.columns[column], cell, most));
-  }
-  return value;
-}
-
 // Layers in the order of their numbers, experts 0 .. the largest of the file.
 std::vector<std::vector<double>> load_counts(const std::string& file) {
   const CsvTable table = CsvTable::load(file);
@@ -112,9 +100,9 @@ std::vector<std::vector<double>> load_counts(const std::string& file) {
   std::map<std::int64_t, std::map<std::int64_t, double>> counts;
   std::int64_t experts = 0;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const std::int64_t layer = cell_integer(table, row, layer_at, 65535);
-    const std::int64_t expert = cell_integer(table, row, expert_at, 65534);
-    const auto count = static_cast<double>(cell_integer(table, row, count_at, most_count));
+    const std::int64_t layer = table.whole(row, layer_at, 65535);
+    const std::int64_t expert = table.whole(row, expert_at, 65534);
+    const auto count = static_cast<double>(table.whole(row, count_at, most_count));
     experts = std::max(experts, expert + 1);
     if (!counts[layer].emplace(expert, count).second) {
       throw UsageError(fmt::format(

@@ -101,6 +101,9 @@ void Trace::check_counts() const {
 }
 
 void Trace::seal() {
+  if (shape_.tokens > most_tokens) {
+    throw UsageError(fmt::format("{}: {} tokens: at most {}", file_, shape_.tokens, most_tokens));
+  }
   if (kind_ == Kind::logits) check_logits();
   if (kind_ == Kind::choices) check_choices();
   if (kind_ == Kind::choices) check_probabilities();

@@ -23,6 +23,9 @@ struct TraceShape {
 // step, rank and MoE layer.
 class Trace {
  public:
+  // Tokens of a step, rank and layer: what sums of counts hold without overflow.
+  static constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
+
   enum class Kind { logits, choices, counts };
   // What one count is of: an expert, or all experts of a rank (split sizes of an exchange).
   enum class Per { expert, rank };

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -30,6 +29,10 @@ std::shared_ptr<const Trace> trace_of(const std::string& file, TraceShape shape,
     refuse(file, fmt::format("--top-k: {} experts per token of {}", shape.top_k, shape.experts));
   }
   const auto first = counts.begin();
+  for (auto count = first; count != first + shape.experts; ++count) {
+    if (*count >= 0 && *count <= Trace::most_tokens) continue;
+    refuse(file, fmt::format("a count of {}: they are 0 to {}", *count, Trace::most_tokens));
+  }
   const std::int64_t routes = std::accumulate(first, first + shape.experts, std::int64_t{0});
   if (routes % shape.top_k != 0 || routes == 0) {
     refuse(file, fmt::format("the first counts add up to {}, which is no number of tokens of "
@@ -38,17 +41,6 @@ std::shared_ptr<const Trace> trace_of(const std::string& file, TraceShape shape,
   }
   shape.tokens = routes / shape.top_k;
   return Trace::of_counts(file, shape, std::move(counts));
-}
-
-std::int64_t whole(const CsvTable& table, std::size_t row, std::size_t column, std::int64_t most) {
-  const std::string& cell = table.rows[row][column];
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error == std::errc() && end == cell.data() + cell.size() && value >= 0 && value <= most) {
-    return value;
-  }
-  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number from 0 to {}",
-                               table.name, table.lines[row], table.columns[column], cell, most));
 }
 
 // Columns whose kept rows differ, and how: what --where may still choose.
@@ -106,10 +98,10 @@ ImportedCounts import_count_table(const CountTableQuery& query) {
     Place place{};
     for (std::size_t axis = 0; axis < place.size(); ++axis) {
       if (columns[axis] == CsvTable::npos) continue;
-      place[axis] = whole(table, row, columns[axis], std::numeric_limits<std::int32_t>::max());
+      place[axis] = table.whole(row, columns[axis], std::numeric_limits<std::int32_t>::max());
     }
-    const std::int64_t expert = whole(table, row, expert_at, query.experts - 1);
-    const std::int64_t count = whole(table, row, count_at, std::int64_t{1} << 40);
+    const std::int64_t expert = table.whole(row, expert_at, query.experts - 1);
+    const std::int64_t count = table.whole(row, count_at, Trace::most_tokens);
     if (all[place].emplace(expert, count).second) continue;
     const std::string left =
         choices_left(table, rows, {columns[0], columns[1], columns[2], expert_at, count_at});

@@ -58,6 +58,7 @@ Rows split_sizes(const std::string& file, const Json& arguments, const char* key
   Rows rows;
   for (const Json& size : sizes) {
     if (!size.is_number_integer() || size.get<std::int64_t>() < 0 ||
+        size.get<std::int64_t>() / row_values > Trace::most_tokens ||
         size.get<std::int64_t>() % row_values != 0) {
       refuse(file, fmt::format("\"{}\": {} is no whole number of rows of --row-values {}", key,
                                size.dump(), row_values));

@@ -293,6 +293,7 @@ def test_profiler_traces_that_say_too_little_are_refused(tmp_path):
     wrong(profiler_trace(0, [([], []), ([], [])]), "equal (padded)")
     cut = {"In split size": "[1, 2, ...]"}
     wrong(profiler_trace(0, both, **cut), "cut short")
+    wrong(profiler_trace(0, [([2**62, 2**62], [0, 0])]), "no whole number of rows")
     timeless = profiler_trace(0, both)
     for event in timeless["traceEvents"]:
         event["ts"] = "0.5 us"

@@ -393,3 +393,9 @@ TEST_CASE("a trace of counts comes back as it was written") {
   const auto ranks = Trace::of_counts("x", {1, 2, 2, 3, 2, 1}, {1, 2, 0, 3, 3, 0, 2, 1});
   CHECK(ranks->digest() != trace->digest());
 }
+
+TEST_CASE("a trace of more tokens than sums hold is refused") {
+  // 2^62 tokens times 4 are 0 in 64 bits, which no counts at all would add up to.
+  CHECK_THROWS_WITH(Trace::of_counts("x", {1, 1, 1, std::int64_t{1} << 62, 4, 4}, {0, 0, 0, 0}),
+                    ContainsSubstring("tokens: at most 1099511627776"));
+}

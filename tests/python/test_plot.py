@@ -65,6 +65,18 @@ def lines_of(axes):
             for line in axes.get_lines()]
 
 
+def test_an_option_that_a_router_fixes_itself_is_no_label(tmp_path):
+    path = tmp_path / "s.csv"
+    columns = ("status,router,weights,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
+               "tokens_per_s_per_gpu,failed,residual_loss\n")
+    rows = ["ok,top2,kept,1,10,10,10,100,0,0\n", "ok,expert-choice,raw,1,10,10,10,100,0,0\n"]
+    path.write_text(columns + "".join(rows))
+    assert [line.label for line in chart_data.read_sweep(path)[0]] == ["top2", "expert-choice"]
+    path.write_text(columns + "".join(rows) + "ok,top2,raw,1,10,10,10,100,0,0\n")
+    assert [line.label for line in chart_data.read_sweep(path)[0]] == [
+        "top2, weights kept", "expert-choice, weights raw", "top2, weights raw"]
+
+
 def test_the_figure_shows_speed_loss_and_failures(two_routers):
     figure = sweep_chart.draw(two_routers, None, "")
     speed, loss = figure.axes

@@ -43,6 +43,8 @@ OPTIONS = ("model", "profile", "cluster", "priority", "weights", "fill_order", "
            "tokens_per_gpu", "checkpointing", "zero", "network", "replicas", "seed",
            "min_capacity", "ir_duplicates", "global_batch", "overlap", "slow_gpu", "slow_link",
            "jitter", "overlap_slowdown", "router_dialect", "padding")
+# Some routers fix these themselves: rows that differ in them by their router alone need no label.
+FIXED_BY_ROUTERS = ("priority", "weights", "fill_order", "padding")
 NEEDED = ("status", "router", "capacity_factor", "step_ms", "step_ms_p05", "step_ms_p95",
           "tokens_per_s_per_gpu", "failed", "residual_loss")
 
@@ -77,8 +79,15 @@ def present(path, line, row, column):
 
 def varying(rows):
     """The options in which rows differ, blanks (does not apply) aside."""
-    names = [name for name in OPTIONS if rows and name in rows[0][1]]
-    return [name for name in names if len({row[name] for _, row in rows if row[name]}) > 1]
+    def differs(name):
+        values = {}
+        for _, row in rows:
+            if row[name]:
+                group = row["router"] if name in FIXED_BY_ROUTERS else None
+                values.setdefault(group, set()).add(row[name])
+        return any(len(group) > 1 for group in values.values())
+
+    return [name for name in OPTIONS if rows and name in rows[0][1] and differs(name)]
 
 
 def common(rows):

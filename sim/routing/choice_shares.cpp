@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
+
+#include "sim/routing/tile_kernels.hpp"
 
 namespace moesim::routing {
 
@@ -28,18 +31,15 @@ struct Integrand {
   }
   // P(fewer than `choices` experts score above).
   double few_above(double score) const {
-    std::vector<double> count(static_cast<std::size_t>(choices), 0.0);
-    count[0] = 1;
+    double count[max_choices] = {1};
     for (const double offset : offsets) {
       const double p = above(score, offset);
-      for (std::size_t number = count.size() - 1; number > 0; --number) {
+      for (int number = choices - 1; number > 0; --number) {
         count[number] += p * (count[number - 1] - count[number]);
       }
       count[0] -= p * count[0];
     }
-    double sum = 0;
-    for (const double probability : count) sum += probability;
-    return sum;
+    return std::accumulate(count, count + choices, 0.0);
   }
 };
 

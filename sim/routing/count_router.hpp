@@ -31,6 +31,18 @@ class CountRouter {
                     std::span<const std::int32_t> primary, std::span<LayerRouting> results);
 
  private:
+  // What a plane of normals is for; planes per choice come last, max_choices of them each.
+  enum Plane : std::uint32_t {
+    primary_plane,
+    nominee_plane,
+    deal_plane,
+    deal_fill_plane,
+    ir_plane,
+    unfilled_plane,
+    split_plane = 64,
+    rank_split_plane = 128,
+    chance_plane = 192
+  };
   // The counts of jobs that agree in k and fill-in, [gpu, expert], and what they split into for the
   // GPU, or group, that each block of the pilot meets: [block, choice, expert], k' choices.
   struct Counts {

@@ -158,12 +158,14 @@ void CountLaw::draw(float* z, int gpus, std::int32_t* counts) const {
       row[gpu] = (row[gpu] - marginal.slope * total[gpu]) * marginal.scale;
     }
     if (marginal.c1 > 0) {
-      const auto most = static_cast<float>(tokens_);
+      const auto most = static_cast<std::int32_t>(tokens_);
+      const auto about_most = static_cast<float>(tokens_);  // rounded, up too, beyond 2^24
       for (int gpu = 0; gpu < lanes; ++gpu) {
         const float w = row[gpu];
         const float value =
             ((marginal.c3 * w + marginal.c2) * w + marginal.c1) * w + marginal.c0 + 0.5F;
-        out[gpu] = static_cast<std::int32_t>(std::min(std::max(value, 0.0F), most));
+        const float bounded = std::min(std::max(value, 0.0F), about_most);
+        out[gpu] = std::min(static_cast<std::int32_t>(bounded), most);
       }
       continue;
     }

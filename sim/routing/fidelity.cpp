@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/routing_simulation.hpp"
 #include "sim/routing/score_model.hpp"
+#include "sim/routing/tile_kernels.hpp"
 
 namespace moesim::routing {
 
@@ -65,6 +67,11 @@ double token_logits(const RoutingJob& job) {
   return static_cast<double>(job.tokens_per_gpu) * job.gpus * job.experts * job.layers;
 }
 
+std::int64_t most_tokens(Fidelity fidelity) {
+  if (fidelity == Fidelity::counts) return std::int64_t{1} << 30;
+  return std::numeric_limits<std::int32_t>::max() / max_choices;
+}
+
 std::string counts_refusal(const RoutingJob& job) {
   const RouterKind kind = job.router.kind;
   if (kind != RouterKind::top_k && kind != RouterKind::dropless) {
@@ -93,7 +100,9 @@ std::string counts_refusal(const RoutingJob& job) {
 
 Fidelity choose_fidelity(Fidelity wanted, const RoutingJob& job) {
   if (wanted != Fidelity::automatic) return wanted;
-  const bool affordable = token_logits(job) <= affordable_logits;
+  const bool possible =
+      job.tokens_per_gpu <= most_tokens(Fidelity::tokens) / std::max(1, job.expert_parallel);
+  const bool affordable = possible && token_logits(job) <= affordable_logits;
   return affordable || !counts_refusal(job).empty() ? Fidelity::tokens : Fidelity::counts;
 }
 

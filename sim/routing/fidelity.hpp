@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,7 +10,7 @@ struct RoutingJob;
 
 // How finely a job is routed. tokens: every token's logits are drawn (layer_router.hpp). counts:
 // only how many tokens of each GPU choose each expert (count_router.hpp). automatic: tokens where
-// that is affordable, or nothing else is offered.
+// that is possible and affordable, or nothing else is offered.
 enum class Fidelity { automatic, tokens, counts };
 
 std::string name_of(Fidelity value);
@@ -20,6 +21,9 @@ Fidelity parse_fidelity(std::string_view text, const std::string& what);
 double token_logits(const RoutingJob& job);
 // Up to here `automatic` draws them all: some seconds of one core.
 inline constexpr double affordable_logits = 1e9;
+
+// Tokens that an expert-parallel group may hold: what 32 bits number, k' choices each, or count.
+std::int64_t most_tokens(Fidelity fidelity);
 
 // Why counts cannot stand for the tokens of a job; empty where they can.
 std::string counts_refusal(const RoutingJob& job);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -59,12 +58,14 @@ void check_sizes(const RoutingJob& job) {
         job.experts, job.expert_parallel));
   }
   if (job.tokens_per_gpu < 1) throw UsageError("there are no tokens: --tokens-per-gpu is below 1");
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  if (job.tokens_per_gpu > most / max_choices / job.expert_parallel) {
+  const std::int64_t most = most_tokens(job.fidelity) / job.expert_parallel;
+  if (job.tokens_per_gpu > most) {
+    const bool by_tokens = job.fidelity == Fidelity::tokens;
     throw UsageError(fmt::format(
-        "{} tokens per GPU are too many to route at token level: at most "
-        "{} with --expert-parallel {}",
-        job.tokens_per_gpu, most / max_choices / job.expert_parallel, job.expert_parallel));
+        "{} tokens per GPU are too many to route at {} level: at most {} with --expert-parallel {}"
+        "{}",
+        job.tokens_per_gpu, by_tokens ? "token" : "count", most, job.expert_parallel,
+        by_tokens && counts_refusal(job).empty() ? "; --fidelity counts takes more" : ""));
   }
   if (job.layers < 1 || job.layers > 65535) {
     throw UsageError(fmt::format("{} MoE layers: from 1 to 65535 can be routed", job.layers));

@@ -177,3 +177,32 @@ TEST_CASE("counts are refused where a token's only local expert may have it", "[
   job.gpus_per_domain = 1;
   CHECK_FALSE(counts_refusal(job).empty());
 }
+
+TEST_CASE("counts go on where tokens are too many to route each", "[routing]") {
+  RoutingJob job = make("top2", "1", "zipf:0.7");
+  job.gpus = 8;
+  job.tokens_per_gpu = 100'000'000;
+  job.layers = 1;
+  job.fidelity = Fidelity::tokens;
+  // (2^31 - 1) / 63 choices / 8 ranks = 4260880.2
+  CHECK_THROWS_WITH(check(job), ContainsSubstring("at token level: at most 4260880 with") &&
+                                    ContainsSubstring("--fidelity counts takes more"));
+  job.fidelity = choose_fidelity(Fidelity::automatic, job);
+  REQUIRE(job.fidelity == Fidelity::counts);
+  RoutingJob small = job;
+  small.tokens_per_gpu = 1'000'000;
+  const LayerRouting many = simulate_routing(job, 0).layers.front();
+  const LayerRouting fewer = simulate_routing(small, 0).layers.front();
+  CHECK(std::accumulate(many.demand.begin(), many.demand.end(), std::int64_t{0}) == 1'600'000'000);
+  // Both draw from the same shares. An expert's routes of 8e6 tokens deviate by sqrt(8e6 / 4)
+  // = 1.4e3 at most, 1e-4 of all 16e6: those of the experts that overflow, by less than ten times
+  // that.
+  CHECK(many.loss.failed == Approx(fewer.loss.failed).margin(1e-3));
+  CHECK(many.loss.failed > 0.1);
+
+  job.experts = 8;  // 5e6 tokens * 8 GPUs * 8 experts are 3.2e8 logits: few, but of too many tokens
+  job.tokens_per_gpu = 5'000'000;
+  CHECK(choose_fidelity(Fidelity::automatic, job) == Fidelity::counts);
+  job.tokens_per_gpu = (std::int64_t{1} << 27) + 1;  // 2^30 / 8 ranks are 2^27
+  CHECK_THROWS_WITH(check(job), ContainsSubstring("at count level: at most 134217728 with"));
+}

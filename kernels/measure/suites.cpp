@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/measure/attention.hpp"
 #include "kernels/measure/overlap.hpp"
 #include "kernels/measure/suite_points.hpp"
 #include "sim/base/error.hpp"
@@ -252,6 +253,11 @@ const std::vector<Suite>& all_suites() {
        {"memory"},
        1,
        memory_points},
+      {"attention",
+       "causal attention forward of cuDNN, bf16, prefills of 128 to 16,384 tokens",
+       {"attention"},
+       1,
+       attention_points},
       {"exchange",
        "permute and combine of this project: rows of tokens into experts' slots and back",
        {"permute", "combine"},
@@ -294,10 +300,6 @@ const Suite& find_suite(const std::string& name) {
 
 const std::vector<Gap>& known_gaps() {
   static const std::vector<Gap> gaps = {
-      {"attention",
-       "this program has no attention kernel to time, and a plain one would be slower "
-       "than those in use",
-       "attention stays as the base profile has it"},
       {"layer", "bench_layer_gpu times whole MoE layers, no suite does",
        "moesim validate layer --measured compares them with this profile"},
   };

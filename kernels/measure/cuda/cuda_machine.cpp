@@ -28,6 +28,7 @@ class CudaDevice : public Device {
     return cuda::translated([&]() -> std::unique_ptr<Workload> {
       if (spec.op == "gemm") return cuda::gemm_workload(*context_, spec, seed);
       if (spec.op == "memory") return cuda::memory_workload(*context_, spec, seed);
+      if (spec.op == "attention") return cuda::attention_workload(*context_, spec, seed);
       if (spec.op == "route" || spec.op == "gate") {
         return cuda::routing_workload(*context_, spec, seed);
       }

@@ -28,6 +28,9 @@ std::unique_ptr<Workload> overlap_workload(Context& context, const PointSpec& sp
 // op "expert-ffn": the FFNs of a GPU's local experts.
 std::unique_ptr<Workload> expert_workload(Context& context, const PointSpec& spec,
                                           std::uint64_t seed);
+// op "attention": causal attention forward by cuDNN.
+std::unique_ptr<Workload> attention_workload(Context& context, const PointSpec& spec,
+                                             std::uint64_t seed);
 // op "permute" or "combine", or the backward of one ("combine-backward").
 std::unique_ptr<Workload> row_workload(Context& context, const PointSpec& spec, std::uint64_t seed);
 

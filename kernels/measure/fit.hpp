@@ -20,6 +20,13 @@ std::optional<nlohmann::ordered_json> fit_gemm(const std::vector<Point>& points,
                                                const nlohmann::ordered_json& prior,
                                                std::int64_t sms, const std::string& source);
 
+// Attention of the prior's head size: the prior's tiles (a curve of model "flash-tiles") and one
+// more smooth correction in log time over length and footprint. The residual is from 5 seeded
+// folds.
+std::optional<nlohmann::ordered_json> fit_attention(const std::vector<Point>& points,
+                                                    const nlohmann::ordered_json& prior,
+                                                    std::int64_t sms, const std::string& source);
+
 // Straight pieces through the measured sizes of one family of memory-bound kernels ("streaming",
 // "activation", "normalization"), made to never fall; the residual leaves out each size in turn.
 std::optional<nlohmann::ordered_json> fit_memory(const std::vector<Point>& points,
@@ -43,6 +50,7 @@ std::optional<nlohmann::ordered_json> fit_row_moves(const std::vector<Point>& po
 
 // Fewer points than this make no curve.
 constexpr std::size_t fewest_gemm_points = 20;
+constexpr std::size_t fewest_attention_points = 15;
 constexpr std::size_t fewest_sizes = 5;
 
 }  // namespace moesim::kernels::measure

@@ -173,6 +173,7 @@ class Writer {
   std::optional<ordered_json> measured(const ordered_json& prior) {
     const std::string op = prior.at("op");
     if (op == "gemm") return fit_gemm(fitted_, prior, facts_.device.sms, source_);
+    if (op == "attention") return fit_attention(fitted_, prior, facts_.device.sms, source_);
     if (op == "memory") return fit_memory(fitted_, prior.at("params").at("kernel"), source_);
     if (op == "permute" || op == "combine") {
       return streaming_.is_null() ? std::nullopt : fit_row_moves(fitted_, op, streaming_, source_);

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/measure/attention.hpp"
 #include "kernels/measure/residual_figures.hpp"
 #include "kernels/measure/smooth_grid.hpp"
 #include "kernels/measure/suites.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/random.hpp"
+#include "sim/profile/attention_curve.hpp"
 #include "sim/profile/gemm_curve.hpp"
 #include "sim/profile/memory_curve.hpp"
 #include "tests/support/catch.hpp"
@@ -213,4 +215,50 @@ TEST_CASE("regions of a residual hold enough points each and adjoin") {
   CHECK(two["regions"][1]["region"] == ">100us");
   CHECK(two["regions"][1]["n"] == 12);
   CHECK(two["regions"][1]["q05"].get<double>() == Approx(-0.1));
+}
+
+// A kernel that is 20 % faster than the prior's on short sequences and 10 % slower on long ones,
+// with 1 % noise. Shapes between the measured ones follow within 3 %, and what was not measured
+// stays.
+TEST_CASE("attention follows a kernel that differs from the prior's") {
+  const ordered_json prior = shipped_curve("attention");  // of head size 64
+  const auto prior_document = as_document(prior);
+  const moesim::profile::AttentionCurve before(prior_document.root());
+  REQUIRE(before.head_dim() == 64);
+  const auto ratio = [](std::int64_t sequence) {
+    // From 0.8 at 128 tokens to 1.1 at 16,384, straight in log2.
+    return 0.8 + 0.3 * (std::log2(static_cast<double>(sequence)) - 7) / 7;
+  };
+  moesim::Stream noise({1, moesim::Purpose::measurement, 0});
+  const auto points = points_of("attention", 1, [&](const measure::PointSpec& spec) {
+    const auto shape = measure::attention_shape(spec.params);
+    const double us =
+        before.estimate({shape.batch, shape.sequence, shape.heads, shape.kv_heads, 64}, false)
+            .time_us;
+    return us * ratio(shape.sequence) * (1 + 0.02 * (noise.uniform() - 0.5));
+  });
+  const auto curve = measure::fit_attention(points, prior, 132, "a test");
+  REQUIRE(curve.has_value());
+  CHECK(curve->at("origin") == "measured");
+  CHECK(curve->at("valid").at("sequence") == ordered_json({128, 16384}));
+  CHECK(curve->at("residual").at("n") == 38);  // two widths of head size 64, 19 shapes each
+  CHECK(curve->at("residual").at("median_abs").get<double>() < 0.02);
+  const auto document = as_document(*curve);
+  const moesim::profile::AttentionCurve after(document.root());
+  for (const std::int64_t sequence : {300, 1500, 6000}) {
+    const moesim::profile::AttentionShape between{3, sequence, 32, 8, 64};
+    INFO("sequence " << sequence);
+    CHECK(after.estimate(between, false).time_us ==
+          Approx(before.estimate(between, false).time_us * ratio(sequence)).epsilon(0.03));
+  }
+}
+
+TEST_CASE("attention of another head size, too few points and void ones make no curve") {
+  const ordered_json prior = shipped_curve("attention");
+  auto points = points_of("attention", 1, [](const measure::PointSpec&) { return 10.0; });
+  auto other = points;
+  std::erase_if(other, [](const measure::Point& each) { return each.params.at("head_dim") == 64; });
+  CHECK_FALSE(measure::fit_attention(other, prior, 132, "a test").has_value());
+  for (measure::Point& each : points) each.verify = "wrong";
+  CHECK_FALSE(measure::fit_attention(points, prior, 132, "a test").has_value());
 }

@@ -99,8 +99,12 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
     CHECK(estimate.time_us == Approx(12 + bytes * 7 / 8 / 0.38e6).epsilon(0.01));
     CHECK(estimate.origin == moesim::profile::Origin::measured);
   }
+  // Attention at a shape it has not seen: two products over half of the scores at 700 TFLOP/s.
+  const auto attention = profile.attention(2, 3000, 32, 32, 128, false);
+  CHECK(attention.origin == moesim::profile::Origin::measured);
+  CHECK(attention.time_us == Approx(3 + 2.0 * 2 * 32 * 3000 * 3000 * 128 / 700e6).epsilon(0.08));
   // What was not measured stays published.
-  CHECK(profile.attention(1, 2048, 32, 32, 128, false).origin ==
+  CHECK(profile.attention(1, 2048, 32, 4, 192, false).origin ==
         moesim::profile::Origin::published);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 4, 1e6).origin ==
         moesim::profile::Origin::published);

@@ -1,4 +1,4 @@
-# CUDA, NCCL, CUPTI and MPI are found or switched off, with one line each. The simulator needs none.
+# CUDA, NCCL, cuDNN, CUPTI and MPI are found or switched off, with one line each. The simulator needs none.
 function(moesim_report name found what)
   if(found)
     message(STATUS "moesim: ${name} found: ${what}")
@@ -13,7 +13,7 @@ set(MOESIM_HAVE_CUPTI OFF)
 set(MOESIM_HAVE_CUDNN OFF)
 set(MOESIM_HAVE_MPI OFF)
 if(MOESIM_GPU STREQUAL "off")
-  message(STATUS "moesim: CUDA, NCCL, CUPTI and MPI off: MOESIM_GPU=off")
+  message(STATUS "moesim: CUDA, NCCL, cuDNN, CUPTI and MPI off: MOESIM_GPU=off")
   return()
 endif()
 

@@ -55,6 +55,20 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
   check_sound(measure_one(*device, "experts", {"layout=ragged", "rows=512", "experts=8"}));
 }
 
+TEST_CASE("on the GPU attention by cuDNN agrees with an fp64 softmax") {
+  MOESIM_NEEDS_GPU();
+  const auto machine = measure::open_machine();
+  measure::SoloGroup alone;
+  const auto device = machine->open(0, alone);
+  for (const char* width : {"head_dim=64", "head_dim=128", "head_dim=256"}) {
+    try {
+      check_sound(measure_one(*device, "attention", {width, "sequence=1024", "batch=4"}));
+    } catch (const measure::NotMeasurable& error) {
+      WARN(width << " skipped: " << error.what());
+    }
+  }
+}
+
 TEST_CASE("on the GPU a product beside a copy takes longer than alone, and so does the copy") {
   MOESIM_NEEDS_GPU();
   const auto machine = measure::open_machine();

@@ -121,6 +121,8 @@ std::vector<Finding> examine() {
       "kernels cannot be run or timed here"));
   findings.push_back(library("NCCL", {"libnccl.so.2", "libnccl.so"},
                              "exchanges cannot be measured here; curves come from profiles"));
+  findings.push_back(library("cuDNN", {"libcudnn.so.9"},
+                             "attention cannot be measured here; its curve comes from profiles"));
   findings.push_back(
       library("CUPTI", {"libcupti.so", "libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"},
               "kernel timing would fall back to CUDA events"));

@@ -104,8 +104,7 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   CHECK(attention.origin == moesim::profile::Origin::measured);
   CHECK(attention.time_us == Approx(3 + 2.0 * 2 * 32 * 3000 * 3000 * 128 / 700e6).epsilon(0.08));
   // What was not measured stays published.
-  CHECK(profile.attention(1, 2048, 32, 4, 192, false).origin ==
-        moesim::profile::Origin::published);
+  CHECK(profile.attention(1, 2048, 32, 4, 192, false).origin == moesim::profile::Origin::published);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 4, 1e6).origin ==
         moesim::profile::Origin::published);
 

@@ -244,7 +244,9 @@ Cells outcome_cells(const step::Scenario& scenario, const study::Outcome& outcom
   cells["fits_memory"] = outcome.fits_memory ? "true" : "false";
   cells["provenance"] = outcome.provenance;
   if (scenario.has_moe()) {
-    cells["capacity"] = fmt::format("{}", outcome.capacity);
+    if (scenario.router.has_capacity() || scenario.router.pads_exchange()) {
+      cells["capacity"] = fmt::format("{}", outcome.capacity);
+    }
     add(cells, loss_cells(outcome.loss));
   }
   return cells;

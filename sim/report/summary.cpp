@@ -52,8 +52,9 @@ std::string what_it_is(const step::Scenario& scenario) {
             ? fmt::format("capacity factor {} ({} convention)", router.capacity_factor.text(),
                           routing::name_of(router.capacity_convention))
             : "no capacity";
-    text += fmt::format("\n{} experts over {} GPUs, {}, {} dispatch", scenario.experts,
-                        scenario.expert_parallel, capacity, step::name_of(scenario.dispatch));
+    text += fmt::format("\n{} experts over {} GPUs, {}, {} dispatch, routing {}", scenario.experts,
+                        scenario.expert_parallel, capacity, step::name_of(scenario.dispatch),
+                        scenario.scores.name());
   }
   return text + fmt::format("\n{} sequences of {} tokens per GPU and micro-step, {} micro-step{}\n",
                             scenario.micro_batch, scenario.sequence_length, scenario.micro_steps,
@@ -62,10 +63,12 @@ std::string what_it_is(const step::Scenario& scenario) {
 
 std::string loss_lines(const Cells& cells) {
   const std::vector<std::pair<const char*, const char*>> names{
-      {"residual_loss", "token loss: top-k probability mass not processed, after rectification"},
+      {"residual_loss",
+       "token loss: share of a token's top-k probability that nobody processes, mean over tokens"},
       {"failed", "routes not kept, before rectification"},
       {"partial", "tokens with fewer than k routes kept"},
-      {"lost_mass", "top-k probability mass not kept, before rectification"},
+      {"lost_mass",
+       "of the top-k probability of all tokens together, not kept, before rectification"},
       {"fill_failed", "fill-in nominations that found no slot"},
       {"failed_attempted", "failed of all attempted routes, fill-in included"},
       {"unrouted", "tokens without any expert, in the end"},

@@ -89,9 +89,11 @@ void check_ragged(const RoutingJob& job) {
     throw UsageError(fmt::format(
         "--routing {}: rank 0 has {} tokens and rank {} has {}: the blocks of a padded exchange "
         "would differ in size, and each rank would wait for rows that the other never sends (it "
-        "hangs): choose --router dropless, or --capacity-scope group, whose ranks agree on the "
-        "largest block first",
-        job.scores.name(), job.tokens_of(0), rank, job.tokens_of(rank)));
+        "hangs): choose --router dropless{}",
+        job.scores.name(), job.tokens_of(0), rank, job.tokens_of(rank),
+        job.router.kind == RouterKind::scomoe
+            ? ""
+            : ", or --capacity-scope group, whose ranks agree on the largest block first"));
   }
 }
 

@@ -241,3 +241,23 @@ def test_a_routing_without_shares_is_refused(tmp_path):
     path.write_text(json.dumps(result))
     with pytest.raises(chart_data.BadInput, match="shares of experts"):
         routing_chart.draw(str(path), "")
+
+
+def test_lines_without_capacity_are_flat_and_told_apart(tmp_path):
+    path = sweep_file(tmp_path, [row("top1", 1, 100, 0.1, 0.1), row("top1", 2, 200, 0, 0),
+                                 row("dropless", "", 150, 0, 0.0),
+                                 row("base", "", 120, 0, 0.04)])
+    figure = sweep_chart.draw(path, None, "")
+    speed, loss = figure.axes
+    flat = [line for line in speed.get_lines() if len(set(line.get_ydata())) == 1]
+    assert [line.get_ydata()[0] for line in flat] == pytest.approx([1e6 / 150, 1e6 / 120])
+    assert len({(line.get_color(), line.get_linestyle()) for line in flat}) == 2
+    assert 4 in [line.get_ydata()[0] for line in loss.get_lines()]  # what base gives up, in percent
+    drawn = loss_chart.draw(path, "").axes[1]
+    assert 4 in [line.get_ydata()[0] for line in drawn.get_lines()]
+
+
+def test_more_lines_than_can_be_told_apart_are_refused(tmp_path):
+    path = sweep_file(tmp_path, [row(f"top{k}", 1, 100, 0, 0) for k in range(1, 32)])
+    with pytest.raises(chart_data.BadInput, match="31 lines.*30"):
+        chart_data.read_sweep(path)

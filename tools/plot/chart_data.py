@@ -45,6 +45,7 @@ OPTIONS = ("model", "profile", "cluster", "priority", "weights", "fill_order", "
            "jitter", "overlap_slowdown", "router_dialect", "padding")
 # Some routers fix these themselves: rows that differ in them by their router alone need no label.
 FIXED_BY_ROUTERS = ("priority", "weights", "fill_order", "padding")
+MOST_LINES = 30
 NEEDED = ("status", "router", "capacity_factor", "step_ms", "step_ms_p05", "step_ms_p95",
           "tokens_per_s_per_gpu", "failed", "residual_loss")
 
@@ -124,6 +125,9 @@ def read_sweep(path):
                                             in zip(differing, distinction) if value)])
         entry = series.setdefault((row["router"], distinction), Series(row["router"], label))
         entry.points.append(read_point(path, line, row))
+    if len(series) > MOST_LINES:
+        raise BadInput(f"{path}: {len(series)} lines: nobody can "
+                       f"tell more than {MOST_LINES} apart: chart fewer rows at a time")
     for entry in series.values():
         entry.points.sort(key=lambda point: point.capacity_factor or 0)
     return list(series.values()), common(good), len(rows) - len(good)

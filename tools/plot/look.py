@@ -10,6 +10,7 @@ GREY = "#555555"
 # lines of one rectification, or of one k, are recognised, also where they coincide and in grey.
 RECTIFICATIONS = {"": 0, "+ir": 1, "+fr+ir": 2, "+fr": 3, "+ir@node": 4, "+fr+ir@node": 5}
 DASHES = ("-", (0, (5, 2.5)), (0, (8, 2, 1.5, 2)), (0, (3, 1.5)))
+FLAT_DASHES = ((0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (8, 1.5)))
 DENSE = {"color": "#000000", "marker": "", "linestyle": "-."}
 
 RC = {
@@ -24,6 +25,21 @@ def style_by_index(index):
     """Colour and marker of the index-th line; pairs repeat only after 49 lines."""
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": "-", "markersize": 5.5,
             "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
+
+
+def flat_styles(styles, flat):
+    """The styles with those of lines that are the same everywhere (`flat`, one bool each) told
+    apart by colour and dashes instead of markers."""
+    result = []
+    number = 0
+    for style, is_flat in zip(styles, flat):
+        if not is_flat or style is DENSE:
+            result.append(style)
+            continue
+        result.append({"color": COLOURS[number % len(COLOURS)], "marker": "",
+                       "linestyle": FLAT_DASHES[number // len(COLOURS) % len(FLAT_DASHES)]})
+        number += 1
+    return result
 
 
 def router_styles(routers):

@@ -15,19 +15,27 @@ PANELS = (("failed", "routes that failed,\nbefore rectification"),
 def draw(path, title):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path)
-    series = [entry for entry in series if with_factor(entry.points)]
-    if not series:
+    if not any(with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw losses against")
     only_routers = len({entry.router for entry in series}) == len(series)
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
+    styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     with matplotlib.rc_context(look.RC):
-        figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(14.5, 4.9))
-        figure.subplots_adjust(left=0.05, right=0.83, top=0.765, bottom=0.115, wspace=0.2)
+        height = 4.9 + 0.3 * max(0, len(series) - 12)  # room for the legend
+        figure, grid = pyplot.subplots(1, 3, sharex=True, figsize=(14.5, height))
+        figure.subplots_adjust(left=0.05, right=0.83, top=1 - 1.15 / height, bottom=0.56 / height,
+                               wspace=0.2)
         for axes, (name, meaning) in zip(grid, PANELS):
             for entry, how in zip(series, styles):
                 points = [point for point in with_factor(entry.points)
                           if getattr(point, name) is not None]
+                for point in entry.points:  # without capacity: the same everywhere
+                    if point.capacity_factor is None and getattr(point, name) is not None:
+                        axes.axhline(100 * getattr(point, name), color=how["color"],
+                                     linewidth=1.3, linestyle=how["linestyle"])
+                if not points:
+                    continue
                 axes.plot([point.capacity_factor for point in points],
                           [100 * getattr(point, name) for point in points], linewidth=1.6, **how)
             axes.set_title(meaning, loc="left", fontsize=10)
@@ -40,10 +48,10 @@ def draw(path, title):
                   for entry in series]
         handles = [Line2D([], [], linewidth=1.6, **how) for how in styles]
         figure.legend(handles, [wrapped(label, 26) for label in labels], loc="upper left",
-                      bbox_to_anchor=(0.838, 0.785), handlelength=3.4)
+                      bbox_to_anchor=(0.838, 1 - 1.05 / height), handlelength=3.4)
         what = f"{same}: l" if same else "L"
-        figure.text(0.015, 0.975, title or f"{what}oss and padding by capacity factor",
+        figure.text(0.015, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",
                     fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 0.91, subtitle(shared, refused), fontsize=9.5, color="#333333",
+        figure.text(0.015, 1 - 0.44 / height, subtitle(shared, refused), fontsize=9.5, color="#333333",
                     va="top")
     return figure

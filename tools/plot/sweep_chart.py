@@ -48,7 +48,8 @@ def _draw_speed(axes, series, styles):
         points = with_factor(entry.points)
         for point in entry.points:
             if point.capacity_factor is None:  # no experts, no capacity: the same everywhere
-                axes.axhline(point.speed, color=how["color"], linewidth=1.3, linestyle="-.")
+                axes.axhline(point.speed, color=how["color"], linewidth=1.3,
+                             linestyle=how["linestyle"])
         factors = [point.capacity_factor for point in points]
         axes.fill_between(factors, [point.speed_low for point in points],
                           [point.speed_high for point in points], color=how["color"], alpha=0.10,
@@ -65,10 +66,16 @@ def _draw_loss(axes, series, styles):
         if points:
             axes.plot([point.capacity_factor for point in points],
                       [100 * point.token_loss for point in points], linewidth=1.6, **how)
-    for label, points in _failed_lines(series):
+        for point in entry.points:
+            if point.capacity_factor is None and point.token_loss is not None:
+                axes.axhline(100 * point.token_loss, color=how["color"], linewidth=1.3,
+                             linestyle=how["linestyle"])
+    for label, points in _apart(_failed_lines(series)):
         shares = [100 * point.failed for point in points]
         axes.plot([point.capacity_factor for point in points], shares, color=look.GREY,
                   linestyle=":", linewidth=1.6)
+        if not label:
+            continue
         axes.annotate(f"{label}\nfailed", (points[0].capacity_factor, shares[0]), fontsize=8.5,
                       color=look.GREY, xytext=(-7, 0), textcoords="offset points", ha="right",
                       va="center", path_effects=[withStroke(linewidth=3, foreground="white")],
@@ -97,6 +104,20 @@ def _failed_lines(series):
         alone = bases.count(base) == 1
         labels.append(base if alone else wrapped(entry.label.replace(entry.router, base, 1), 14))
     return [(label, points) for label, (_, points) in zip(labels, lines.values())]
+
+
+def _apart(lines):
+    """The lines with one label for all that start close to each other; the others have none."""
+    top = max((point.failed for _, points in lines for point in points), default=0)
+    result = []
+    for label, points in sorted(lines, key=lambda line: -line[1][0].failed):
+        near = [entry for entry in result
+                if entry[0] and abs(entry[1][0].failed - points[0].failed) < 0.12 * top]
+        if near:
+            near[0][0].append(label)
+        result.append(([] if near else [label], points))
+    return [(", ".join(labels) if len(labels) < 3 else f"{len(labels)} routers", points)
+            for labels, points in result]
 
 
 def wrapped(label, width):
@@ -172,15 +193,18 @@ def draw(path, measured_path, title):
     only_routers = len({entry.router for entry in series}) == len(series)
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
+    styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
     with matplotlib.rc_context(look.RC):
-        figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(10.5, 7.6),
+        height = 7.6 + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
+        figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(10.5, height),
                                                 gridspec_kw={"height_ratios": (1.5, 1)})
-        figure.subplots_adjust(left=0.085, right=0.755, top=0.905, bottom=0.07, hspace=0.08)
+        figure.subplots_adjust(left=0.1, right=0.755, top=1 - 0.72 / height,
+                               bottom=0.53 / height, hspace=0.08)
         _draw_speed(speed, series, styles)
         _draw_loss(loss, series, styles)
         shown = _draw_measured(speed, series, styles, measured)
         _legends(speed, loss, series, styles, shown)
-        figure.text(0.015, 0.985, title or _title(shared), fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 0.95, subtitle(shared, refused), fontsize=9.5, color="#333333",
+        figure.text(0.015, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
+        figure.text(0.015, 1 - 0.38 / height, subtitle(shared, refused), fontsize=9.5, color="#333333",
                     va="top")
     return figure

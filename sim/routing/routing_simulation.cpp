@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/routing/choice_table.hpp"
 #include "sim/routing/kind_router.hpp"
@@ -20,18 +20,12 @@ namespace {
 // Two files of one name may differ (one was edited between two loads): their contents count.
 std::uint64_t digest(const ScoreSource& source) {
   if (source.trace != nullptr) return source.trace->digest();
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
   if (source.model != nullptr) return source.model->digest();
-  if (source.popularity == nullptr) return hash;
-  for (const std::vector<double>& layer : *source.popularity) {
-    for (const double share : layer) {
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, &share, sizeof bits);
-      hash = (hash ^ bits) * 0x100000001b3U;
-    }
-    hash = (hash ^ layer.size()) * 0x100000001b3U;
+  Digest digest;
+  if (source.popularity != nullptr) {
+    for (const std::vector<double>& layer : *source.popularity) digest.add(std::span(layer));
   }
-  return hash;
+  return digest.value();
 }
 
 void check_sizes(const RoutingJob& job) {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
@@ -143,22 +143,13 @@ std::string ScoreModel::text() const {
 }
 
 std::uint64_t ScoreModel::digest() const {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  const auto add = [&](double value) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    hash = (hash ^ bits) * 0x100000001b3U;
-  };
-  for (const std::vector<double>& layer : popularity) {
-    for (const double share : layer) add(share);
-    add(static_cast<double>(layer.size()));
-  }
+  Digest digest;
+  for (const std::vector<double>& layer : popularity) digest.add(std::span(layer));
   for (const std::optional<Estimate>* figure :
        {&drift, &autocorrelation, &step, &rank, &rank_step}) {
-    add(value_of(*figure));
+    digest.add(value_of(*figure));
   }
-  add(top_k);
-  return hash;
+  return digest.add(static_cast<double>(top_k)).value();
 }
 
 std::vector<double> ScoreModel::layer_popularity(std::uint32_t layer, int wanted,

@@ -3,24 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <span>
+#include <utility>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 
 namespace moesim::routing {
 
 namespace {
-
-constexpr std::uint64_t digest_start = 0xcbf29ce484222325U;  // FNV-1a
-
-template <typename Value>
-void add_to_digest(std::uint64_t& hash, const std::vector<Value>& values) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
-  const std::size_t size = values.size() * sizeof(Value);
-  for (std::size_t at = 0; at < size; ++at) hash = (hash ^ bytes[at]) * 0x100000001b3U;
-  hash = (hash ^ size) * 0x100000001b3U;
-}
 
 std::size_t size_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -108,16 +102,19 @@ void Trace::seal() {
   if (kind_ == Kind::choices) check_choices();
   if (kind_ == Kind::choices) check_probabilities();
   if (kind_ == Kind::counts) check_counts();
-  digest_ = digest_start;
   // The same values have other meanings under other axes.
-  add_to_digest(digest_, std::vector<std::int64_t>{static_cast<std::int64_t>(kind_),
-                                                   static_cast<std::int64_t>(per_), shape_.steps,
-                                                   shape_.ranks, shape_.layers, shape_.tokens,
-                                                   shape_.experts, shape_.top_k});
-  add_to_digest(digest_, logits_);
-  add_to_digest(digest_, choices_);
-  add_to_digest(digest_, probabilities_);
-  add_to_digest(digest_, counts_);
+  const std::array<std::int64_t, 8> meaning{static_cast<std::int64_t>(kind_),
+                                            static_cast<std::int64_t>(per_),
+                                            shape_.steps,
+                                            shape_.ranks,
+                                            shape_.layers,
+                                            shape_.tokens,
+                                            shape_.experts,
+                                            shape_.top_k};
+  Digest digest;
+  digest.add(std::span<const std::int64_t>(meaning)).add(std::span(std::as_const(logits_)));
+  digest.add(std::span(std::as_const(choices_))).add(std::span(std::as_const(probabilities_)));
+  digest_ = digest.add(std::span(std::as_const(counts_))).value();
 }
 
 std::shared_ptr<const Trace> Trace::of_counts(const std::string& name, const TraceShape& shape,

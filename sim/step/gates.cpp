@@ -200,38 +200,31 @@ double KernelPricer::counts_bytes() const {
   return 8.0 * scenario_.experts * scenario_.expert_parallel;
 }
 
-// Slots as mixes of the tokens of a sequence, sequence by sequence; backward by tokens and by
-// weights.
-Kernels KernelPricer::mix_slots(Pass pass) const {
+// One way between the tokens of a sequence and its slots, sequence by sequence: the product that
+// makes `made` rows of `used` rows; backward by both of its factors.
+Kernels KernelPricer::mix(Pass pass, const std::string& name, std::int64_t made,
+                          std::int64_t used) const {
   List list(profile_, Pass::forward);
-  const std::int64_t slots = scenario_.mixed_slots();
-  const std::int64_t sequences = scenario_.mixed_sequences();
-  const std::int64_t length = scenario_.tokens_per_gpu / sequences;
-  const auto count = static_cast<double>(sequences);
-  const std::int64_t hidden = model_.hidden;
+  const auto sequences = static_cast<double>(scenario_.mixed_sequences());
+  const std::int64_t length = scenario_.tokens_per_gpu / scenario_.mixed_sequences();
   if (pass == Pass::forward) {
-    list.gemm("slot dispatch", slots, hidden, length, count);
+    list.gemm(name, made, model_.hidden, used, sequences);
   } else {
-    list.gemm("slot dispatch by input", length, hidden, slots, count);
-    list.gemm("slot dispatch by weight", length, slots, hidden, count);
+    list.gemm(name + " by input", used, model_.hidden, made, sequences);
+    list.gemm(name + " by weight", length, scenario_.mixed_slots(), model_.hidden, sequences);
   }
   return list.take();
 }
 
+// Slots as mixes of the tokens of a sequence, and tokens as mixes of what came of the slots.
+Kernels KernelPricer::mix_slots(Pass pass) const {
+  const std::int64_t length = scenario_.tokens_per_gpu / scenario_.mixed_sequences();
+  return mix(pass, "slot dispatch", scenario_.mixed_slots(), length);
+}
+
 Kernels KernelPricer::unmix_slots(Pass pass) const {
-  List list(profile_, Pass::forward);
-  const std::int64_t slots = scenario_.mixed_slots();
-  const std::int64_t sequences = scenario_.mixed_sequences();
-  const std::int64_t length = scenario_.tokens_per_gpu / sequences;
-  const auto count = static_cast<double>(sequences);
-  const std::int64_t hidden = model_.hidden;
-  if (pass == Pass::forward) {
-    list.gemm("slot combine", length, hidden, slots, count);
-  } else {
-    list.gemm("slot combine by input", slots, hidden, length, count);
-    list.gemm("slot combine by weight", length, slots, hidden, count);
-  }
-  return list.take();
+  const std::int64_t length = scenario_.tokens_per_gpu / scenario_.mixed_sequences();
+  return mix(pass, "slot combine", length, scenario_.mixed_slots());
 }
 
 // y = s E(x) + (1 - s) x of BASE, s one sigmoid per row: reads both, writes one; backward reads the

@@ -92,6 +92,7 @@ class KernelPricer {
   void column_selection(List& list) const;
   void auction(List& list) const;
   Kernels slot_weights(Pass pass) const;
+  Kernels mix(Pass pass, const std::string& name, std::int64_t made, std::int64_t used) const;
   Kernels mix_slots(Pass pass) const;
   Kernels unmix_slots(Pass pass) const;
   double mask_choices() const;

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
@@ -208,20 +209,6 @@ void fill(SweepPoint& point, DocumentCache& documents) {
   }
 }
 
-// FNV-1a, 64 bits: enough to notice that something changed.
-class Digest {
- public:
-  void add(const std::string& text) {
-    for (const char character : text + '\0') {
-      value_ = (value_ ^ static_cast<unsigned char>(character)) * 0x100000001b3ULL;
-    }
-  }
-  std::string text() const { return fmt::format("{:016x}", value_); }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325ULL;
-};
-
 }  // namespace
 
 bool SweepResult::complete() const {
@@ -271,7 +258,7 @@ std::string fingerprint(const std::vector<SweepPoint>& points, const std::string
   for (const auto& [kind, name] : files) {
     digest.add(read_file(kind.empty() ? name : find_document(kind, name)));
   }
-  return digest.text();
+  return fmt::format("{:016x}", digest.value());
 }
 
 }  // namespace moesim::study

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <ctime>
 #include <string>
 
 #include "kernels/measure/benchmark.hpp"
 #include "kernels/measure/machine.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "tests/support/utc.hpp"
 
 namespace measure = moesim::kernels::measure;
 
@@ -22,15 +22,6 @@ constexpr const char* usage =
     "  --peers FILE   peers.json of tests/bench/gpu_peers.py, from the same device\n"
     "Exit code: 0 all bars met, 2 a wrong option, 3 no GPU, 4 a result was wrong or could not be\n"
     "had, 5 a bar is not met.\n";
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 moesim::ExitCode run(int count, char** words) {
   std::string out, peers_path;
@@ -55,7 +46,7 @@ moesim::ExitCode run(int count, char** words) {
   measure::BenchmarkReport report = measure::run_benchmarks(
       *device, measure::kernel_benchmarks(), peers, seed, {},
       [](const std::string& id) { std::fprintf(stderr, "%s\n", id.c_str()); });
-  report.date = utc_now();
+  report.date = moesim::testing::utc_now();
   std::fputs(report.table().c_str(), stdout);
   if (!out.empty()) {
     moesim::write_file_atomically(out + "/gpu_kernels.json", report.json().dump(1) + "\n");

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <ctime>
 #include <map>
 #include <string>
 
@@ -14,6 +13,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/model/model.hpp"
 #include "sim/study/validation.hpp"
+#include "tests/support/utc.hpp"
 
 namespace measure = moesim::kernels::measure;
 
@@ -32,15 +32,6 @@ constexpr const char* usage =
     "Exit code: 0 measured, and within the bars if there is a profile; 2 a wrong option, 3 no "
     "GPU,\n"
     "4 a result was wrong, 5 a bar is not met.\n";
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 std::map<std::string, std::string> parse(int count, char** words) {
   std::map<std::string, std::string> given = {
@@ -90,7 +81,7 @@ measure::LayerSessionOptions options_of(const std::map<std::string, std::string>
                   number(given, "--gpus", 1)};
   options.seed = static_cast<std::uint64_t>(number(given, "--seed", 0));
   options.timeout_s = number(given, "--timeout", 0);
-  options.now = utc_now;
+  options.now = moesim::testing::utc_now;
   options.on_note = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   return options;
 }

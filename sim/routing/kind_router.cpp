@@ -68,7 +68,7 @@ void check_scope(const RouterConfig& config) {
 
 void check_kind(const RouterConfig& config, int experts, std::int64_t tokens) {
   check_scope(config);
-  if (config.kind == RouterKind::group_limited) check_groups(config, experts);
+  check_groups(config, experts);
   if (config.kind == RouterKind::base && !config.greedy && tokens % experts != 0) {
     throw UsageError(
         fmt::format("--router base gives every expert as many tokens of a GPU, but {} tokens do "

@@ -52,7 +52,12 @@ enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
 //                   each GPU's own experts (Liu et al. 2022)
 //   group_limited   the k best experts of the `kept_groups` groups of experts whose two best g sum
 //                   highest (DeepSeek-V3); dropless unless `drops`
-//   bias_balanced   the k best by score + bias, weighed by score; dropless (Wang et al. 2024)
+//   bias_balanced   the k best by score + bias, weighed by score, which is a sigmoid; dropless
+//   (Wang
+//                   et al. 2024). With fewer `kept_groups` than `groups` only among the experts of
+//                   those groups whose two best score + bias sum highest: DeepSeek-V3's router
+//                   (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor on all weights routes
+//                   nothing)
 struct RouterConfig {
   RouterKind kind = RouterKind::top_k;
   // k, experts per token before fill-in. expert_choice: the k whose mass the token loss is relative
@@ -81,7 +86,7 @@ struct RouterConfig {
   Decimal hash_exponent{1};               // hash: of the Zipf distribution of token ids
   Decimal local_share{0}, node_share{0};  // scomoe: ALPHA and BETA, at most 1 together
   Decimal dropout{0};                     // gating_dropout: P, below 1
-  int groups = 1, kept_groups = 1;        // group_limited
+  int groups = 1, kept_groups = 1;        // group_limited, bias_balanced
   Decimal update_speed{0};                // bias_balanced: u, added or taken per step
   int update_steps = 0;                   // bias_balanced: steps of training behind the bias
 
@@ -130,7 +135,7 @@ struct RouterConfig {
 // (or +ir@node) may stand, in any order.
 //   dense, topK, topk, dropless, expert-choice, base[:greedy], random[:balanced],
 //   hash[:EXPONENT], soft, scomoe:LOCAL:NODE, gating-dropout:P, group-limited:GROUPS:KEPT,
-//   bias-balanced[:SPEED[:STEPS]]
+//   bias-balanced[:SPEED[:STEPS]][+groups:GROUPS:KEPT]
 // `top_k` is the k typed beside the name (0: none), `usual_k` what stands in for it (0: nothing
 // does) where the name has no k of its own; "topk" asks for a typed one. Other fields keep their
 // defaults; the capacity factor is k. Throws UsageError with a suggestion for an unknown name,

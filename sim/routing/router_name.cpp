@@ -174,16 +174,19 @@ void read_gating_dropout(const Reading& in, RouterConfig& config) {
   }
 }
 
+void read_groups(std::string_view name, const Parts& parts, RouterConfig& config) {
+  config.groups = parse_count(name, parts[1], "groups");
+  config.kept_groups = parse_count(name, parts[2], "groups");
+  if (config.kept_groups <= config.groups) return;
+  refuse(name, fmt::format("it keeps {} of {} groups: keep at most all", config.kept_groups,
+                           config.groups));
+}
+
 void read_group_limited(const Reading& in, RouterConfig& config) {
   in.expect(2, 2, "group-limited:GROUPS:KEPT, such as group-limited:8:4");
   config.kind = RouterKind::group_limited;
   config.top_k = in.k_beside();
-  config.groups = parse_count(in.name, in.parts[1], "groups");
-  config.kept_groups = parse_count(in.name, in.parts[2], "groups");
-  if (config.kept_groups > config.groups) {
-    refuse(in.name, fmt::format("it keeps {} of {} groups: keep at most all", config.kept_groups,
-                                config.groups));
-  }
+  read_groups(in.name, in.parts, config);
   config.drops = false;
 }
 
@@ -217,9 +220,21 @@ constexpr Kind kinds[] = {{"dense", read_dense},
                           {"group-limited", read_group_limited},
                           {"bias-balanced", read_bias_balanced}};
 
+void limit_to_groups(std::string_view name, std::string_view suffix, RouterConfig& config) {
+  const Parts parts = split(suffix, ':');
+  if (config.kind != RouterKind::bias_balanced) {
+    refuse(name, "+groups goes with bias-balanced alone: group-limited:GROUPS:KEPT limits top-k");
+  }
+  if (parts.size() != 3) refuse(name, "write the groups as +groups:GROUPS:KEPT, as +groups:8:4");
+  if (config.groups > 1) refuse(name, "+groups is there twice");
+  read_groups(name, parts, config);
+}
+
 void apply_suffix(std::string_view name, std::string_view suffix, RouterConfig& config) {
+  if (suffix.substr(0, suffix.find(':')) == "groups") return limit_to_groups(name, suffix, config);
   if (suffix != "fr" && suffix != "ir" && suffix != "ir@node") {
-    refuse(name, fmt::format("the suffix '+{}' is not known: choose +fr, +ir or +ir@node", suffix));
+    refuse(name, fmt::format("the suffix '+{}' is not known: choose +fr, +ir or +ir@node{}", suffix,
+                             config.kind == RouterKind::bias_balanced ? ", or +groups" : ""));
   }
   if (!config.can_rectify()) {
     refuse(name, fmt::format("+{} rectifies routes that fail at a full expert, and goes with top1, "
@@ -270,12 +285,16 @@ std::string head_of(const RouterConfig& config) {
 std::string router_names() {
   return "dense, top1, top2, ... or topk with --top-k, dropless, expert-choice, base[:greedy], "
          "random[:balanced], hash[:EXPONENT], soft, scomoe:LOCAL:NODE, gating-dropout:P, "
-         "group-limited:GROUPS:KEPT, bias-balanced[:SPEED[:STEPS]]; behind topK and gating-dropout "
+         "group-limited:GROUPS:KEPT, bias-balanced[:SPEED[:STEPS]][+groups:GROUPS:KEPT]; behind "
+         "topK and gating-dropout "
          "any of +fr and +ir or +ir@node, as in top2+fr+ir";
 }
 
 std::string RouterConfig::name() const {
   std::string text = head_of(*this);
+  if (kind == RouterKind::bias_balanced && groups > 1) {
+    text += fmt::format("+groups:{}:{}", groups, kept_groups);
+  }
   if (fill_in) text += "+fr";
   if (rectification == Rectification::gpu) text += "+ir";
   if (rectification == Rectification::node) text += "+ir@node";

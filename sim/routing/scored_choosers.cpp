@@ -180,10 +180,13 @@ class GroupLimitedChooser final : public ScoredChooser {
 
 // Loss-free balancing (Wang et al. 2024): the score is a sigmoid, as there and in DeepSeek-V3,
 // whose update speed 0.001 is relative to it. The bias is what `update_steps` steps of training
-// leave, each on a fresh batch of the same source (GroupLogits::fill_training_tile).
+// leave, each on a fresh batch of the same source (GroupLogits::fill_training_tile). Groups limit
+// the choices as in DeepSeek-V3's published model code, which sets all but the best groups' scores
+// to -inf.
 class BiasChooser final : public ScoredChooser {
  public:
-  explicit BiasChooser(const KindShape& shape) : ScoredChooser(shape) {
+  explicit BiasChooser(const KindShape& shape)
+      : ScoredChooser(shape), per_group_(shape.experts / shape.config.groups) {
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(choices * tile_tokens);
     key_.resize(choices * tile_tokens);
@@ -267,13 +270,67 @@ class BiasChooser final : public ScoredChooser {
       for (std::size_t at = expert * tile_tokens; at < (expert + 1) * tile_tokens; ++at) {
         const float small = score_[at];
         score_[at] = (logit[at] < 0 ? small : 1.0F) / (1.0F + small);
-        logit[at] = logit[at] == never ? never : score_[at] + bias;
+        logit[at] = logit[at] == never ? hopeless : score_[at] + bias;
       }
     }
+    if (shape_.config.kept_groups < shape_.config.groups) mask_groups();
     shape_.kernels.largest(logit, 0, shape_.experts, shape_.config.top_k,
                            {expert_.data(), key_.data(), tile_tokens});
   }
 
+  // Of the tile as scores with their bias: -inf in all groups but the `kept_groups` best, by the
+  // sum of their two best, the lower group first among equals.
+  void mask_groups() {
+    const auto groups = static_cast<std::size_t>(shape_.config.groups);
+    const auto kept = static_cast<std::size_t>(shape_.config.kept_groups);
+    const int listed = std::min(per_group_, 2);
+    group_score_.resize(groups * tile_tokens);
+    for (std::size_t group = 0; group < groups; ++group) {
+      const int first = static_cast<int>(group) * per_group_;
+      shape_.kernels.largest(tile_.tile(), first, first + per_group_, listed,
+                             {pair_expert_, pair_key_, tile_tokens});
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        float& sum = group_score_[group * tile_tokens + place];
+        sum = pair_key(place);
+        if (listed > 1) sum += pair_key(place + tile_tokens);
+      }
+    }
+    for (std::size_t group = 0; group < groups; ++group) {
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        if (groups_ahead(group, place) >= kept) mask(group, place);
+      }
+    }
+  }
+
+  // An expert of logit -inf has score 0, as the published code has it.
+  float pair_key(std::size_t at) const {
+    return pair_key_[at] == hopeless ? bias_[pair_expert_[at]] : pair_key_[at];
+  }
+
+  std::size_t groups_ahead(std::size_t group, std::size_t place) const {
+    const float own = group_score_[group * tile_tokens + place];
+    std::size_t ahead = 0;
+    for (std::size_t at = place, other = 0; at < group_score_.size(); at += tile_tokens, ++other) {
+      if (group_score_[at] > own || (group_score_[at] == own && other < group)) ++ahead;
+    }
+    return ahead;
+  }
+
+  void mask(std::size_t group, std::size_t place) {
+    const auto per_group = static_cast<std::size_t>(per_group_);
+    float* cell = tile_.tile() + group * per_group * tile_tokens + place;
+    for (std::size_t left = per_group; left > 0; --left, cell += tile_tokens) {
+      *cell = -std::numeric_limits<float>::infinity();
+    }
+  }
+
+  // Of an expert of logit -inf, below all that a finite one may have, above those of other groups.
+  static constexpr float hopeless = std::numeric_limits<float>::lowest();
+
+  int per_group_;                                    // experts
+  std::vector<float> group_score_;                   // [group, 16]
+  std::uint16_t pair_expert_[2 * tile_tokens] = {};  // a group's two best
+  float pair_key_[2 * tile_tokens] = {};
   std::vector<float> bias_;            // [expert]
   std::vector<float> score_;           // [expert, 16]
   std::vector<std::uint16_t> expert_;  // [choice, 16]

@@ -111,6 +111,7 @@ BENCHMARK_CAPTURE(router, hash, "hash:1");
 BENCHMARK_CAPTURE(router, scomoe, "scomoe:0.25:0.25");
 BENCHMARK_CAPTURE(router, gating_dropout, "gating-dropout:0.3");
 BENCHMARK_CAPTURE(router, bias_balanced, "bias-balanced");
+BENCHMARK_CAPTURE(router, sigmoid_groups, "bias-balanced:0.001:0+groups:8:4");
 BENCHMARK_CAPTURE(router, base, "base")->Unit(benchmark::kMillisecond);
 BENCHMARK(draw)
     ->ArgNames({"experts", "level", "gumbel"})

@@ -123,9 +123,12 @@ class ExpertChoice(Router):
 class GroupLimited(Router):
     groups, kept_groups = 8, 4
 
+    def scores(self, flat):
+        return softmax(flat)
+
     def route(self, logits):
         flat = self.flat(logits)
-        g = softmax(flat)
+        g = self.scores(flat)
         grouped = g.reshape(self.total, self.groups, -1)
         score = -np.partition(-grouped, 1, axis=2)[:, :, :2].sum(axis=2)
         out = np.argsort(-score, axis=1, kind="stable")[:, self.kept_groups:]
@@ -137,6 +140,13 @@ class GroupLimited(Router):
         np.bincount((self.rank * self.experts + chosen).reshape(-1),
                     minlength=self.ranks * self.experts)
         return self.every_choice(chosen)
+
+
+class SigmoidGroups(GroupLimited):
+    """DeepSeek-V3's rule before its bias has moved."""
+
+    def scores(self, flat):
+        return 1 / (1 + np.exp(-flat))
 
 
 class Random(Router):

@@ -109,6 +109,26 @@ def test_bias_balanced_follows_the_update(run, logits):
                                (weights / weights.sum(-1, keepdims=True)).reshape(-1), atol=1e-6)
 
 
+def test_bias_balanced_groups_train_and_choose_by_biased_pairs(run, logits):
+    """The update above, under which every choice is limited to two of four groups of two."""
+    routes = run("bias-balanced:0.05:1+groups:4:2", "--top-k", "3")
+    score = 1 / (1 + np.exp(-logits.astype(float)))
+
+    def choose(key):
+        pairs = key.reshape(*key.shape[:-1], 4, 2).sum(-1)
+        order = np.argsort(-pairs, axis=-1, kind="stable")
+        place = np.argsort(order, axis=-1, kind="stable")
+        return best(key, np.repeat(place < 2, 2, axis=-1), 3)
+
+    trained = score.reshape(-1, 8)[np.arange(512) % 96]
+    load = np.bincount(choose(trained).reshape(-1), minlength=8)
+    chosen = choose(score + 0.05 * np.sign(512 * 3 / 8 - load))
+    assert kept_pairs(routes) == pairs_of(chosen)
+    weights = np.take_along_axis(score, chosen, -1)
+    np.testing.assert_allclose(routes["weight"],
+                               (weights / weights.sum(-1, keepdims=True)).reshape(-1), atol=1e-6)
+
+
 def test_a_skipped_exchange_keeps_tokens_on_their_gpu(run):
     seeds = [run("gating-dropout:0.5", "--top-k", "2", "--seed", str(seed)) for seed in range(12)]
     away = [bool((routes["expert"] // 4 != routes["rank"]).any()) for routes in seeds]

@@ -53,13 +53,21 @@ RoutingJob small_job(const std::string& router, int top_k = 0) {
   return job;
 }
 
-const std::vector<std::string> all_routers{"top2+fr+ir",        "dropless",
-                                           "expert-choice",     "base",
-                                           "base:greedy",       "random",
-                                           "random:balanced",   "hash:1",
-                                           "scomoe:0.3:0.3",    "scomoe:1:0",
-                                           "gating-dropout:0",  "gating-dropout:0.9",
-                                           "group-limited:4:2", "bias-balanced:0.01:20"};
+const std::vector<std::string> all_routers{"top2+fr+ir",
+                                           "dropless",
+                                           "expert-choice",
+                                           "base",
+                                           "base:greedy",
+                                           "random",
+                                           "random:balanced",
+                                           "hash:1",
+                                           "scomoe:0.3:0.3",
+                                           "scomoe:1:0",
+                                           "gating-dropout:0",
+                                           "gating-dropout:0.9",
+                                           "group-limited:4:2",
+                                           "bias-balanced:0.01:20",
+                                           "bias-balanced:0.01:5+groups:4:2"};
 
 }  // namespace
 
@@ -142,6 +150,64 @@ TEST_CASE("a bias takes the step's size per step off the overloaded expert") {
   CHECK(both.routes()[0].weight == Approx(0.52498 / 1.02498).epsilon(1e-4));
 }
 
+TEST_CASE("groups of sigmoid scores: the sum of two decides, the weights know the score alone") {
+  // Sigmoids: 0.9526 and 0.0001 against 0.5498 twice. By softmax the first pair would win, 20.09
+  // against 2.44.
+  const Logits logits{{3, -9, 0.2F, 0.2F}};
+  const RoutedGroup group = route(make("bias-balanced:0.01:0+groups:2:1", 2), 4, logits);
+  CHECK(kept_experts(group, 0, 0) == std::vector<int>{2, 3});
+  CHECK(group.routes()[0].weight == Approx(0.5).epsilon(1e-6));
+  CHECK(kept_experts(route(make("group-limited:2:1", 2), 4, logits), 0, 0) ==
+        std::vector<int>{0, 1});
+  // Relative to the two best of all, 0.9526 + 0.5498.
+  CHECK(group.loss.residual_loss == Approx(1 - 2 * 0.549834 / (0.952574 + 0.549834)).epsilon(1e-5));
+  // A step of 0.15 takes as much from experts 2 and 3 as it gives the others: 0.3998 twice against
+  // 1.1026 and 0.1501, and the weights are 0.9526 and 0.0001 over their sum.
+  const RoutedGroup moved = route(make("bias-balanced:0.15:1+groups:2:1", 2), 4, logits);
+  CHECK(kept_experts(moved, 0, 0) == std::vector<int>{0, 1});
+  CHECK(moved.routes()[0].weight == Approx(0.952574 / (0.952574 + 0.000123)).epsilon(1e-5));
+}
+
+TEST_CASE("DeepSeek-V3's router: top-8 of 256 experts in 4 of 8 groups, as its model code has it") {
+  constexpr int experts = 256;
+  constexpr int per_group = 32;
+  const Logits logits = random_logits(experts, {40, 21}, 5);
+  const RoutedGroup group = route(make("bias-balanced:0.001:0+groups:8:4", 8), experts, logits);
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto& rows = logits[static_cast<std::size_t>(rank)];
+    for (int token = 0; token < static_cast<int>(rows.size()) / experts; ++token) {
+      const float* row = rows.data() + token * experts;
+      const auto score = [&](int expert) { return 1 / (1 + std::exp(-double{row[expert]})); };
+      std::vector<std::pair<double, int>> groups;  // minus the two best scores, group
+      for (int index = 0; index < 8; ++index) {
+        std::vector<double> scores;
+        for (int at = 0; at < per_group; ++at) scores.push_back(score(index * per_group + at));
+        std::sort(scores.rbegin(), scores.rend());
+        groups.emplace_back(-(scores[0] + scores[1]), index);
+      }
+      std::sort(groups.begin(), groups.end());
+      std::vector<std::pair<double, int>> offered;
+      for (std::size_t kept = 0; kept < 4; ++kept) {
+        for (int at = 0; at < per_group; ++at) {
+          const int expert = groups[kept].second * per_group + at;
+          offered.emplace_back(-score(expert), expert);
+        }
+      }
+      std::sort(offered.begin(), offered.end());
+      std::vector<int> expected;
+      for (std::size_t choice = 0; choice < 8; ++choice) expected.push_back(offered[choice].second);
+      CHECK(kept_experts(group, rank, token) == expected);
+    }
+  }
+}
+
+TEST_CASE("all groups kept is the bias-balanced router without groups") {
+  const Logits logits = random_logits(8, {50, 50}, 3);
+  const RoutedGroup limited = route(make("bias-balanced:0.01:7+groups:4:4", 2), 8, logits);
+  const RoutedGroup free = route(make("bias-balanced:0.01:7", 2), 8, logits);
+  CHECK(limited.routes() == free.routes());
+}
+
 TEST_CASE("biases of many steps balance a skewed source") {
   const auto busiest = [](const std::string& router) {
     const ReplicaRouting routing = simulate_routing(small_job(router, 2), 0);
@@ -160,6 +226,7 @@ TEST_CASE("biases of many steps balance a skewed source") {
   // eight.
   CHECK(busiest("dropless") > 1.2);
   CHECK(busiest("bias-balanced:0.001:1000") < 1.1);
+  CHECK(busiest("bias-balanced:0.001:1000+groups:4:2") < 1.1);
 }
 
 TEST_CASE("expert-choice gives every expert its best tokens") {
@@ -476,8 +543,9 @@ TEST_CASE("a job routes as it does alone, beside jobs of other routers") {
 
 TEST_CASE("logits that no router takes are named, those that stand for nothing are not chosen") {
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const std::string name : {"group-limited:2:1", "bias-balanced:0.01:2", "expert-choice",
-                                 "base", "scomoe:0.5:0", "gating-dropout:0.9"}) {
+  for (const std::string name :
+       {"group-limited:2:1", "bias-balanced:0.01:2", "bias-balanced:0.01:2+groups:2:1",
+        "expert-choice", "base", "scomoe:0.5:0", "gating-dropout:0.9"}) {
     CAPTURE(name);
     Logits logits = random_logits(4, {8}, 2);
     logits[0][6] = std::numeric_limits<float>::quiet_NaN();
@@ -492,4 +560,10 @@ TEST_CASE("logits that no router takes are named, those that stand for nothing a
   for (int token = 0; token < 32; ++token) logits[0].insert(logits[0].end(), {0.0F, -infinity});
   const RoutedGroup group = route(make("bias-balanced:1:5", 1), 2, logits);
   CHECK(group.kept_rows == std::vector<std::int32_t>{32, 0});
+  // Nor to another group: of the group {0.5, 0.5} against {0.99, -inf} both experts are taken, and
+  // the group {5, -inf} of 0.99 + 0 against {-1, -1} of 0.27 twice has to give its second one.
+  const Logits pairs{{0, 0, 5, -infinity, 5, -infinity, -1, -1}};
+  const RoutedGroup limited = route(make("bias-balanced:1:0+groups:2:1", 2), 4, pairs);
+  CHECK(kept_experts(limited, 0, 0) == std::vector<int>{0, 1});
+  CHECK(kept_experts(limited, 0, 1) == std::vector<int>{0, 1});
 }

@@ -24,7 +24,8 @@ TEST_CASE("names of routers reproduce themselves, and wrong ones say why") {
       {"gating-dropout:0.3+ir+fr", "gating-dropout:0.3+fr+ir"},
       {"group-limited:8:4", "group-limited:8:4"},
       {"bias-balanced", "bias-balanced:0.001:1000"},
-      {"bias-balanced:0.01:0", "bias-balanced:0.01:0"}};
+      {"bias-balanced:0.01:0", "bias-balanced:0.01:0"},
+      {"bias-balanced+groups:8:4", "bias-balanced:0.001:1000+groups:8:4"}};
   for (const auto& [typed, printed] : names) {
     CHECK(parse_router(typed, 0, 2).name() == printed);
     CHECK(parse_router(printed, 0, 2).name() == printed);
@@ -43,6 +44,11 @@ TEST_CASE("names of routers reproduce themselves, and wrong ones say why") {
   refused("random", "one expert", 2);
   refused("hash:-1", "not a non-negative");
   refused("bias-balanced:0.1:x", "steps");
+  refused("bias-balanced+groups:8", "+groups:GROUPS:KEPT");
+  refused("bias-balanced+groups:4:5", "keeps 5 of 4");
+  refused("bias-balanced+groups:4:2+groups:4:2", "twice");
+  refused("bias-balanced+group", "or +groups");
+  refused("dropless+groups:8:4", "group-limited:GROUPS:KEPT");
   refused("switch", "choose from dense, top1");
   CHECK_THROWS_WITH(parse_router("dropless", 0), ContainsSubstring("--top-k"));
 }
@@ -54,6 +60,7 @@ TEST_CASE("routers that cannot be say what to change") {
   };
   refused(parse_router("group-limited:3:1", 2), "do not divide into 3 groups");
   refused(parse_router("group-limited:8:1", 2), "keep more groups");
+  refused(parse_router("bias-balanced+groups:3:1", 2), "do not divide into 3 groups");
   refused(parse_router("base", 0), "multiple of 8, or --router base:greedy", 1001);
   refused(parse_router("top9", 0), "--top-k");
   refused(parse_router("dense", 0), "--router");

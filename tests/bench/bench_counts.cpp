@@ -1,7 +1,9 @@
 // Routing by counts against routing tokens.
-//   bench_counts distance [WORDS]...   the grid (or its shapes whose names have all WORDS, such as
+//   bench_counts distance [--keep FOLDER] [WORDS]...
+//                                      the grid (or its shapes whose names have all WORDS, such as
 //                                      "zipf:0.5," "E 64," "S 1024,"): for every shape the figures
-//                                      beyond their bars; the largest of each over all shapes
+//                                      beyond their bars; the largest of each over all shapes.
+//                                      FOLDER keeps what routing tokens gave, which takes hours
 //   bench_counts cost                  CPU seconds of one replica of 1,024 GPUs, 256 experts, 60
 //                                      layers, top-8, by counts, router by router
 #include <fmt/format.h>
@@ -37,11 +39,17 @@ bool is_wanted(const DistanceShape& shape, std::span<char*> words) {
 }
 
 int show_distances(std::span<char*> words) {
+  std::string folder;
+  if (words.size() >= 2 && std::strcmp(words[0], "--keep") == 0) {
+    folder = words[1];
+    words = words.subspan(2);
+  }
   std::map<std::string, Tally> all;
   for (const DistanceShape& shape : all_shapes()) {
     if (!is_wanted(shape, words)) continue;
     fmt::print("{}, {} layers\n", shape.name(), shape.layers);
-    for (const Distance& distance : count_distances(shape, distance_routers(shape.experts))) {
+    for (const Distance& distance :
+         count_distances(shape, distance_routers(shape.experts), folder)) {
       for (const Distance::Metric& metric : distance.metrics) {
         Tally& tally = all[metric.name];
         tally.squares += metric.off * metric.off;
@@ -102,6 +110,6 @@ int main(int count, char** words) {
     return show_distances({words + 2, words + count});
   }
   if (count == 2 && std::strcmp(words[1], "cost") == 0) return show_cost();
-  fmt::print(stderr, "bench_counts distance [WORDS]... | cost\n");
+  fmt::print(stderr, "bench_counts distance [--keep FOLDER] [WORDS]... | cost\n");
   return 2;
 }

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "sim/base/csv.hpp"
+#include "sim/base/file.hpp"
 #include "sim/routing/count_router.hpp"
 #include "sim/routing/layer_router.hpp"
 #include "sim/routing/load.hpp"
@@ -23,18 +26,89 @@ std::string title(const RouterConfig& router) {
   return text;
 }
 
-struct Figures {
-  std::vector<double> losses;
-  double busiest = 0;
-};
+constexpr const char* names[] = {"failed",           "partial",    "lost_mass",     "fill_failed",
+                                 "failed_attempted", "unrouted",   "residual_loss", "padded",
+                                 "duplicate_ir",     "busiest GPU"};
+constexpr std::size_t metrics = std::size(names);
+
+// By `names`: shares, and rows of the busiest GPU.
+using Figures = std::vector<double>;
 
 Figures figures_of(const RoutingJob& job, const LayerRouting& layer) {
   const TokenLoss& loss = layer.loss;
   const std::vector<std::int64_t> rows = computed_rows(job, layer);
-  return {{loss.failed, loss.partial, loss.lost_mass, loss.fill_failed.value_or(0),
-           loss.failed_attempted.value_or(0), loss.unrouted, loss.residual_loss, loss.padded,
-           loss.duplicate_ir.value_or(0)},
+  return {loss.failed,
+          loss.partial,
+          loss.lost_mass,
+          loss.fill_failed.value_or(0),
+          loss.failed_attempted.value_or(0),
+          loss.unrouted,
+          loss.residual_loss,
+          loss.padded,
+          loss.duplicate_ir.value_or(0),
           static_cast<double>(*std::max_element(rows.begin(), rows.end()))};
+}
+
+using JobFigures = std::vector<Figures>;  // [layer]
+
+template <typename Router>
+std::vector<JobFigures> route_all(const std::vector<RoutingJob>& jobs, int layers) {
+  std::vector<JobFigures> figures(jobs.size());
+  Router router;
+  std::vector<LayerRouting> routed(jobs.size());
+  for (int layer = 0; layer < layers; ++layer) {
+    router.route(jobs, 0, layer, routed);
+    for (std::size_t job = 0; job < jobs.size(); ++job) {
+      figures[job].push_back(figures_of(jobs[job], routed[job]));
+    }
+  }
+  return figures;
+}
+
+// False where the file is absent or of other routers or layers.
+bool read_figures(const std::string& path, const std::vector<RoutingJob>& jobs, int layers,
+                  std::vector<JobFigures>& figures) {
+  if (!std::filesystem::exists(path)) return false;
+  const CsvTable table = CsvTable::load(path);
+  if (table.rows.size() != jobs.size() * static_cast<std::size_t>(layers)) return false;
+  figures.assign(jobs.size(), {});
+  std::size_t row = 0;
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
+    for (int layer = 0; layer < layers; ++layer, ++row) {
+      const std::vector<std::string>& cells = table.rows[row];
+      if (cells.size() != metrics + 1 || cells[0] != title(jobs[job].router)) return false;
+      Figures& held = figures[job].emplace_back();
+      for (std::size_t at = 1; at <= metrics; ++at) held.push_back(std::stod(cells[at]));
+    }
+  }
+  return true;
+}
+
+void write_figures(const std::string& path, const std::vector<RoutingJob>& jobs,
+                   const std::vector<JobFigures>& figures) {
+  std::vector<std::string> cells{"router"};
+  cells.insert(cells.end(), std::begin(names), std::end(names));
+  std::string text = csv_line(cells);
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
+    for (const Figures& layer : figures[job]) {
+      cells.assign(1, title(jobs[job].router));
+      for (const double value : layer) cells.push_back(fmt::format("{}", value));
+      text += csv_line(cells);
+    }
+  }
+  write_file_atomically(path, text);
+}
+
+// At token level, which takes most of the time: kept in the folder, if there is one.
+std::vector<JobFigures> token_figures(const DistanceShape& shape,
+                                      const std::vector<RoutingJob>& jobs,
+                                      const std::string& folder) {
+  std::vector<JobFigures> figures;
+  const std::string path = folder.empty() ? "" : folder + "/" + shape.name() + ".csv";
+  if (!path.empty() && read_figures(path, jobs, shape.layers, figures)) return figures;
+  figures = route_all<LayerRouter>(jobs, shape.layers);
+  if (!path.empty()) write_figures(path, jobs, figures);
+  return figures;
 }
 
 struct Mean {
@@ -61,9 +135,9 @@ std::string DistanceShape::name() const {
 
 std::vector<RouterConfig> distance_routers(int experts) {
   std::vector<RouterConfig> routers;
-  const auto add = [&](int top_k, const char* suffix, const char* factor, Priority priority,
+  const auto add = [&](const std::string& name, const char* factor, Priority priority,
                        CapacityScope scope, FillOrder order, IrDuplicates duplicates) {
-    RouterConfig router = parse_router(fmt::format("top{}{}", top_k, suffix), 0, top_k);
+    RouterConfig router = parse_router(name, 0);
     router.capacity_convention = CapacityConvention::library;
     router.capacity_factor = Decimal::parse(factor, "factor");
     router.priority = priority;
@@ -81,35 +155,41 @@ std::vector<RouterConfig> distance_routers(int experts) {
   constexpr auto exclude = IrDuplicates::exclude;
   for (const int top_k : {1, 2, 4, 8}) {
     if (top_k >= experts) continue;
+    const std::string top = fmt::format("top{}", top_k);
     for (const char* factor : {"0.5", "1", "1.25", "3"}) {
-      add(top_k, "", factor, token_max, source, nominee, allow);
+      add(top, factor, token_max, source, nominee, allow);
     }
     for (const Priority priority : {own_score, position, random}) {
-      add(top_k, "", "1", priority, source, nominee, allow);
-      add(top_k, "", "1", priority, group, nominee, allow);
+      add(top, "1", priority, source, nominee, allow);
+      add(top, "1", priority, group, nominee, allow);
     }
-    add(top_k, "", "1", token_max, group, nominee, allow);
-    add(top_k, "", "1", own_weight, source, nominee, allow);
-    add(top_k, "+fr", "1", token_max, source, nominee, allow);
-    add(top_k, "+fr", "1", token_max, source, by_priority, allow);
-    add(top_k, "+fr", "1.25", own_score, source, nominee, allow);
-    add(top_k, "+fr", "1", position, group, by_priority, allow);
-    add(top_k, "+ir", "1", token_max, source, nominee, allow);
-    add(top_k, "+ir", "1", position, source, nominee, exclude);
-    add(top_k, "+ir", "1", position, group, nominee, allow);
-    add(top_k, "+ir@node", "1", token_max, source, nominee, allow);
-    add(top_k, "+fr+ir", "1", token_max, source, nominee, allow);
-    add(top_k, "+fr+ir", "0.5", token_max, source, by_priority, allow);
-    add(top_k, "+fr+ir@node", "1", token_max, group, nominee, exclude);
+    add(top, "1", token_max, group, nominee, allow);
+    add(top, "1", own_weight, source, nominee, allow);
+    add(top + "+fr", "1", token_max, source, nominee, allow);
+    add(top + "+fr", "1", token_max, source, by_priority, allow);
+    add(top + "+fr", "1.25", own_score, source, nominee, allow);
+    add(top + "+fr", "1", position, group, by_priority, allow);
+    add(top + "+ir", "1", token_max, source, nominee, allow);
+    add(top + "+ir", "1", position, source, nominee, exclude);
+    add(top + "+ir", "1", position, group, nominee, allow);
+    add(top + "+ir@node", "1", token_max, source, nominee, allow);
+    add(top + "+fr+ir", "1", token_max, source, nominee, allow);
+    add(top + "+fr+ir", "0.5", token_max, source, by_priority, allow);
+    add(top + "+fr+ir@node", "1", token_max, group, nominee, exclude);
+  }
+  for (const char* name : {"random", "random:balanced", "hash:0.5", "hash:1"}) {
+    for (const char* factor : {"0.5", "1", "1.25", "3"}) {
+      add(name, factor, token_max, source, nominee, allow);
+    }
+    add(name, "1", token_max, group, nominee, allow);
+    add(name, "1", random, group, nominee, allow);
   }
   return routers;
 }
 
 std::vector<Distance> count_distances(const DistanceShape& shape,
-                                      const std::vector<RouterConfig>& routers) {
-  static const char* const names[] = {"failed",        "partial",          "lost_mass",
-                                      "fill_failed",   "failed_attempted", "unrouted",
-                                      "residual_loss", "padded",           "duplicate_ir"};
+                                      const std::vector<RouterConfig>& routers,
+                                      const std::string& folder) {
   std::vector<RoutingJob> jobs;
   for (const RouterConfig& router : routers) {
     RoutingJob job;
@@ -123,35 +203,23 @@ std::vector<Distance> count_distances(const DistanceShape& shape,
     job.layers = shape.layers;
     if (counts_refusal(job).empty()) jobs.push_back(job);
   }
-  constexpr std::size_t losses = std::size(names);
-  std::vector<std::vector<Mean>> tokens(jobs.size(), std::vector<Mean>(losses + 1));
-  std::vector<std::vector<Mean>> off = tokens;
-  LayerRouter by_tokens;
-  CountRouter by_counts;
-  std::vector<LayerRouting> exact(jobs.size()), fast(jobs.size());
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    by_tokens.route(jobs, 0, layer, exact);
-    by_counts.route(jobs, 0, layer, fast);
-    for (std::size_t job = 0; job < jobs.size(); ++job) {
-      const Figures want = figures_of(jobs[job], exact[job]);
-      const Figures got = figures_of(jobs[job], fast[job]);
-      for (std::size_t at = 0; at < losses; ++at) {
-        tokens[job][at].add(100 * want.losses[at]);
-        off[job][at].add(100 * (got.losses[at] - want.losses[at]));
-      }
-      tokens[job][losses].add(want.busiest);
-      off[job][losses].add(100 * (got.busiest / want.busiest - 1));
-    }
-  }
+  const std::vector<JobFigures> exact = token_figures(shape, jobs, folder);
+  const std::vector<JobFigures> fast = route_all<CountRouter>(jobs, shape.layers);
   std::vector<Distance> distances;
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     Distance& distance = distances.emplace_back();
     distance.router = title(jobs[job].router);
-    for (std::size_t at = 0; at <= losses; ++at) {
-      const bool rows = at == losses;
-      distance.metrics.push_back({rows ? "busiest GPU" : names[at], tokens[job][at].mean(),
-                                  off[job][at].mean(), off[job][at].error(),
-                                  rows ? rows_bar : loss_bar});
+    for (std::size_t at = 0; at < metrics; ++at) {
+      const bool rows = at + 1 == metrics;
+      Mean tokens, off;
+      for (std::size_t layer = 0; layer < exact[job].size(); ++layer) {
+        const double want = exact[job][layer][at];
+        const double got = fast[job][layer][at];
+        tokens.add(rows ? want : 100 * want);
+        off.add(100 * (rows ? got / want - 1 : got - want));
+      }
+      distance.metrics.push_back(
+          {names[at], tokens.mean(), off.mean(), off.error(), rows ? rows_bar : loss_bar});
     }
   }
   return distances;

@@ -33,12 +33,15 @@ struct Distance {
 };
 
 // Jobs with k of 1, 2, 4 and 8 (below the number of experts) over capacity factors, priorities,
-// scopes, fill orders and rectifications.
+// scopes, fill orders and rectifications; and the routers that draw or hash.
 std::vector<RouterConfig> distance_routers(int experts);
 
-// Leaves out the routers whose counts are refused in that shape.
+// Leaves out the routers whose counts are refused in that shape. Figures at token level are kept in
+// `folder`, if there is one, and read from there the next time: a file for each shape, to be
+// deleted when routing tokens has changed.
 std::vector<Distance> count_distances(const DistanceShape& shape,
-                                      const std::vector<RouterConfig>& routers);
+                                      const std::vector<RouterConfig>& routers,
+                                      const std::string& folder = "");
 
 std::vector<DistanceShape> quick_shapes();
 std::vector<DistanceShape> all_shapes();

@@ -38,8 +38,11 @@ void CountRouter::keep_by_group(const RouterConfig& router, const Counts& counts
   const auto ranks = static_cast<std::size_t>(job_.expert_parallel);
   const std::int64_t slots = capacity * job_.expert_parallel;
   std::vector<std::int64_t> primary(experts), filled(experts);
+  // Routes of a router that draws all have g = 1, and equal keys go by index.
+  const bool by_index = router.priority == Priority::position ||
+                        (!router.has_gate() && router.priority != Priority::random);
   for (std::size_t gpu = 0; gpu < static_cast<std::size_t>(job_.gpus); gpu += ranks) {
-    if (router.priority == Priority::position) {
+    if (by_index) {
       deal_by_rank(counts, gpu, slots, result);
       continue;
     }

@@ -7,6 +7,7 @@
 #include "sim/routing/choice_shares.hpp"
 #include "sim/routing/count_growth.hpp"
 #include "sim/routing/count_law.hpp"
+#include "sim/routing/drawn_experts.hpp"
 
 namespace moesim::routing {
 
@@ -16,20 +17,39 @@ double sum_of(const std::vector<std::int64_t>& values) {
   return static_cast<double>(std::accumulate(values.begin(), values.end(), std::int64_t{0}));
 }
 
+bool count_alike(const RouterConfig& one, const RouterConfig& other) {
+  if (one.has_gate() && other.has_gate()) {
+    return one.top_k == other.top_k && one.fill_in == other.fill_in;
+  }
+  return one.kind == other.kind && one.balanced == other.balanced &&
+         one.hash_exponent == other.hash_exponent;
+}
+
+// Each token has one expert, of g = 1: a failed route is all that it lost.
+void set_losses_of_drawn(double tokens, double kept, double slots, TokenLoss& loss) {
+  loss.failed = 1 - kept / tokens;
+  loss.padded = share(slots - kept, slots);
+  loss.partial = loss.lost_mass = loss.unrouted = loss.residual_loss = loss.failed;
+}
+
 }  // namespace
 
 void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int layer) {
   job_ = jobs.front();
   key_ = {job_.seed, Purpose::counts, static_cast<std::uint32_t>(replica),
           static_cast<std::uint32_t>(layer), 0};
+  no_offsets_.assign(static_cast<std::size_t>(job_.experts), 0.0F);
+  shares_.clear();
+  counts_.clear();
+  counts_.reserve(jobs.size());
+  if (std::none_of(jobs.begin(), jobs.end(),
+                   [](const RoutingJob& job) { return job.router.has_gate(); })) {
+    return;
+  }
   const LogitSource logits(job_.scores, {job_.experts, job_.expert_parallel, job_.gpus}, job_.seed,
                            key_.replica, key_.layer);
   noise_ = logits.noise();
   offsets_ = logits.offsets();
-  no_offsets_.assign(offsets_.size(), 0.0F);
-  shares_.clear();
-  counts_.clear();
-  counts_.reserve(jobs.size());
   StreamKey chance = key_;
   chance.rank = chance_plane;
   pilot_.draw(jobs, logits, chance);
@@ -81,19 +101,46 @@ void CountRouter::normals(std::uint32_t plane, std::uint64_t first, float* tile)
 
 CountRouter::Counts& CountRouter::counts_of(const RouterConfig& router) {
   for (Counts& counts : counts_) {
-    if (counts.top_k == router.top_k && counts.fill_in == router.fill_in) return counts;
+    if (count_alike(counts.router, router)) return counts;
   }
   Counts& counts = add_counts(router);
-  draw_counts(counts, false);
+  if (router.balanced) {
+    deal_counts(counts);
+  } else {
+    draw_counts(counts, false);
+  }
   return counts;
 }
 
 CountRouter::Counts& CountRouter::add_counts(const RouterConfig& router) {
   Counts& counts = counts_.emplace_back();
+  counts.router = router;
   counts.top_k = router.top_k;
   counts.fill_in = router.fill_in;
-  counts.shares = shares_of(router.choices()).data();
+  if (router.has_gate()) {
+    counts.shares = shares_of(router.choices()).data();
+  } else {
+    counts.drawn = drawn_shares(router, job_.experts, key_.layer);
+    counts.shares = counts.drawn.data();
+  }
   return counts;
+}
+
+// random:balanced: every expert has its part of a GPU's tokens, and the first dealt the remainder.
+void CountRouter::deal_counts(Counts& counts) const {
+  const auto experts = static_cast<std::size_t>(job_.experts);
+  const auto whole = static_cast<std::int32_t>(job_.tokens_per_gpu / job_.experts);
+  const auto remainder = static_cast<std::size_t>(job_.tokens_per_gpu % job_.experts);
+  counts.primary.assign(static_cast<std::size_t>(job_.gpus) * experts, whole);
+  StreamKey key = key_;
+  key.purpose = Purpose::random_expert;
+  for (int gpu = 0; gpu < job_.gpus; ++gpu) {
+    key.rank = static_cast<std::uint32_t>(gpu);
+    Stream stream(key);
+    const std::size_t first = first_dealt(stream, experts);
+    std::int32_t* row = counts.primary.data() + static_cast<std::size_t>(gpu) * experts;
+    for (std::size_t at = 0; at < remainder; ++at) ++row[(first + at) % experts];
+  }
 }
 
 // A nominee is no primary choice of its token: cov(primary, nominee) = -S s_primary s_nominee.
@@ -221,15 +268,18 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
 
 void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {
   const RouterConfig& router = job.router;
+  const double tokens = static_cast<double>(job.tokens_per_gpu) * job.gpus;
+  const double slots = static_cast<double>(result.capacity) * job.gpus * job.experts;
+  if (!router.has_gate()) {
+    return set_losses_of_drawn(tokens, sum_of(kept_.primary), slots, result.loss);
+  }
   const std::int64_t ranks =
       router.capacity_scope == CapacityScope::source ? 1 : job.expert_parallel;
   fill_queues(router, result.capacity * ranks, split_of(counts_of(router), router.capacity_scope));
   const PilotLoss pilot = pilot_.judge(router, queues_);
-  const double tokens = static_cast<double>(job.tokens_per_gpu) * job.gpus;
   const double routes = tokens * router.top_k;
   const double kept_primary = sum_of(kept_.primary);
   const double filled = sum_of(kept_.filled);
-  const double slots = static_cast<double>(result.capacity) * job.gpus * job.experts;
   TokenLoss& loss = result.loss;
   loss.failed = 1 - kept_primary / routes;
   loss.padded = share(slots - kept_primary - filled, slots);

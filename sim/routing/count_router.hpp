@@ -13,8 +13,9 @@ namespace moesim::routing {
 // Routes one layer of one replica from counts: how many tokens of each GPU choose each expert is
 // drawn, and no token of its own but those of a pilot sample (count_pilot.hpp). Rows and the shares
 // of failed and padded are exact functions of the counts; what needs to know which routes belong to
-// one token (partial, lost_mass, unrouted, residual_loss, IR) is estimated from the pilot. Keeps
-// its working memory; one per thread.
+// one token (partial, lost_mass, unrouted, residual_loss, IR) is estimated from the pilot. `random`
+// and `hash` score nothing and need no pilot: all follows from the counts, those of random:balanced
+// being the very ones of its tokens. Keeps its working memory; one per thread.
 class CountRouter {
  public:
   explicit CountRouter(SimdLevel level = best_simd_level())
@@ -43,12 +44,15 @@ class CountRouter {
     rank_split_plane = 128,
     chance_plane = 192
   };
-  // The counts of jobs that agree in k and fill-in, [gpu, expert], and what they split into for the
-  // GPU, or group, that each block of the pilot meets: [block, choice, expert], k' choices.
+  // The counts of jobs that count alike (by k and fill-in, or the router that draws), [gpu,
+  // expert], and what they split into for the GPU, or group, that each block of the pilot meets:
+  // [block, choice, expert], k' choices.
   struct Counts {
+    RouterConfig router;  // of one of the jobs
     int top_k = 0;
     bool fill_in = false;
     const double* shares = nullptr;  // [choice, expert], k' choices
+    std::vector<double> drawn;       // which these are where the router draws
     std::vector<std::int32_t> primary, nominees;
     std::vector<std::int32_t> split[2];  // of each CapacityScope, made when asked for
   };
@@ -62,6 +66,7 @@ class CountRouter {
   Counts& add_counts(const RouterConfig& router);
   Counts& counts_of(const RouterConfig& router);
   void draw_counts(Counts& counts, bool primary_given) const;
+  void deal_counts(Counts& counts) const;
   const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
   void fill_queues(const RouterConfig& router, std::int64_t slots,
                    const std::vector<std::int32_t>& split);

@@ -1,16 +1,12 @@
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "sim/base/random.hpp"
 #include "sim/routing/chooser.hpp"
+#include "sim/routing/drawn_experts.hpp"
 
 namespace moesim::routing {
 
 namespace {
-
-// Tokens of a language model's usual vocabulary (LLaMA 2's).
-constexpr int vocabulary = 32000;
 
 // Routers that look at no logit: each token has one expert, of g = 1.
 class DrawnChooser : public Chooser {
@@ -70,31 +66,22 @@ class RandomChooser final : public DrawnChooser {
   void permute(std::int64_t tokens, const StreamKey& key) {
     Stream stream(key);
     const auto experts = static_cast<std::size_t>(shape_.experts);
-    const auto below = [&stream](std::size_t end) {
-      return static_cast<std::size_t>(std::uint64_t{stream.next_u32()} * end >> 32);
-    };
-    const std::size_t first = below(experts);
+    const std::size_t first = first_dealt(stream, experts);
     const auto count = static_cast<std::size_t>(tokens);
     for (std::size_t token = 0; token < count; ++token) {
       experts_[token] = static_cast<std::uint16_t>((first + token) % experts);
     }
     for (std::size_t left = count; left > 1; --left) {
-      std::swap(experts_[left - 1], experts_[below(left)]);
+      const auto other = static_cast<std::size_t>(std::uint64_t{stream.next_u32()} * left >> 32);
+      std::swap(experts_[left - 1], experts_[other]);
     }
   }
 };
 
-// Ids by their frequency: id 0 is the most frequent. Static: the hash knows neither seed nor
-// replica; it differs between layers, as the layers' tables do in Roller et al. 2021.
 class HashChooser final : public DrawnChooser {
  public:
-  explicit HashChooser(const KindShape& shape) : DrawnChooser(shape), cumulative_(vocabulary) {
-    const double exponent = shape.config.hash_exponent.to_double();
-    for (std::size_t id = 0; id < cumulative_.size(); ++id) {
-      cumulative_[id] = std::pow(static_cast<double>(id + 1), -exponent);
-    }
-    std::partial_sum(cumulative_.begin(), cumulative_.end(), cumulative_.begin());
-  }
+  explicit HashChooser(const KindShape& shape)
+      : DrawnChooser(shape), hashed_(shape.config.hash_exponent, shape.experts) {}
 
  protected:
   void draw(std::int64_t tokens, std::uint32_t gpu, const RouterContext& context) override {
@@ -102,24 +89,12 @@ class HashChooser final : public DrawnChooser {
     Stream ids({context.seed, Purpose::token_id, context.replica, 0, gpu});
     experts_.assign(whole_tiles(tokens), 0);
     for (std::size_t token = 0; token < static_cast<std::size_t>(tokens); ++token) {
-      const double at = ids.uniform() * cumulative_.back();
-      const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end(), at);
-      const auto id = static_cast<std::uint64_t>(found - cumulative_.begin());
-      experts_[token] = hashed(std::min<std::uint64_t>(id, vocabulary - 1), context.layer);
+      experts_[token] = hashed_.expert(ids.uniform(), context.layer);
     }
   }
 
  private:
-  // The finaliser of SplitMix64 (Steele et al. 2014).
-  std::uint16_t hashed(std::uint64_t id, std::uint32_t layer) const {
-    std::uint64_t mixed = (id + (std::uint64_t{layer} << 32) + 1) * 0x9e3779b97f4a7c15U;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-    mixed ^= mixed >> 31;
-    return static_cast<std::uint16_t>(mixed % static_cast<std::uint64_t>(shape_.experts));
-  }
-
-  std::vector<double> cumulative_;  // [id], not normalised
+  HashedIds hashed_;
 };
 
 }  // namespace

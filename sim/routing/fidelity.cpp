@@ -21,6 +21,7 @@ std::string refuse_scores(const RoutingJob& job) {
   const ScoreSource& scores = job.scores;
   if (scores.is_ragged())
     return fmt::format("{} gives GPUs different numbers of tokens", scores.name());
+  if (!job.router.has_gate()) return "";
   if (scores.model != nullptr && scores.model->differs_between_ranks()) {
     return fmt::format("{} gives every GPU a popularity of its own", scores.name());
   }
@@ -74,11 +75,12 @@ std::int64_t most_tokens(Fidelity fidelity) {
 
 std::string counts_refusal(const RoutingJob& job) {
   const RouterKind kind = job.router.kind;
-  if (kind != RouterKind::top_k && kind != RouterKind::dropless) {
-    return fmt::format("shares of experts are worked out for top-k and dropless alone, not for {}",
-                       job.router.name());
+  if (kind != RouterKind::top_k && kind != RouterKind::dropless && job.router.has_gate()) {
+    return fmt::format(
+        "shares of experts are worked out for top-k, dropless, random and hash, not for {}",
+        job.router.name());
   }
-  if (job.tokens_per_gpu < least_tokens) {
+  if (job.tokens_per_gpu < least_tokens && job.router.has_gate()) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
                        least_tokens);
   }

@@ -51,13 +51,14 @@ Figures figures_of(const RoutingJob& job, const LayerRouting& layer) {
 
 using JobFigures = std::vector<Figures>;  // [layer]
 
+// Every layer is of a replica of its own: hashed tokens keep their ids through a replica's layers.
 template <typename Router>
 std::vector<JobFigures> route_all(const std::vector<RoutingJob>& jobs, int layers) {
   std::vector<JobFigures> figures(jobs.size());
   Router router;
   std::vector<LayerRouting> routed(jobs.size());
   for (int layer = 0; layer < layers; ++layer) {
-    router.route(jobs, 0, layer, routed);
+    router.route(jobs, layer, layer, routed);
     for (std::size_t job = 0; job < jobs.size(); ++job) {
       figures[job].push_back(figures_of(jobs[job], routed[job]));
     }

@@ -98,7 +98,8 @@ class Run {
     }
   }
 
-  // Starts what can start on a rank: one operation of each stream at most, as none ends now.
+  // Starts what can start on a rank: one operation of each stream at most, as none ends now but
+  // skipped collectives.
   void advance(int rank, Picoseconds now) {
     for (std::size_t stream = 0; stream < stream_count; ++stream) {
       const std::size_t head = heads_[at(rank)][stream];
@@ -107,6 +108,11 @@ class Run {
       const std::size_t cell = schedule_.at(op, rank);
       if (schedule_.start[cell] != unset || !is_ready(op, rank)) continue;
       schedule_.start[cell] = now;
+      if (durations_.skips(op)) {
+        schedule_.began[cell] = now;
+        finish(rank, operation(op).stream, now);
+        return advance(rank, now);  // others may have waited for it
+      }
       if (operation(op).groups >= 0) {
         arrive(op, rank, now);
       } else {

@@ -33,7 +33,9 @@ class Pass {
       int& last = before[static_cast<std::size_t>(operation.stream)];
       const int number = static_cast<int>(op);
       make_ready(number, last);
-      if (operation.groups < 0) {
+      if (durations_.skips(number)) {
+        pass_by(number);
+      } else if (operation.groups < 0) {
         compute(number);
       } else if (exchanges_.traffic != nullptr && exchanges_.traffic->is_uneven(number)) {
         exchange(number);
@@ -81,6 +83,12 @@ class Pass {
         start[column] = std::max(start[column], finish[column]);
       }
     }
+  }
+
+  void pass_by(int op) {
+    const Picoseconds* start = row(schedule_.start, op);
+    std::copy_n(start, columns_, row(schedule_.began, op));
+    std::copy_n(start, columns_, row(schedule_.finish, op));
   }
 
   void compute(int op) {

@@ -122,12 +122,13 @@ class Run {
       ready = std::max(ready, finish);
     }
     schedule_.start[cell] = ready;
-    if (first_exchange_[static_cast<std::size_t>(op)] >= 0) {
+    const bool skipped = durations_.skips(op);
+    if (first_exchange_[static_cast<std::size_t>(op)] >= 0 && !skipped) {
       arrive(op, rank, ready);
       return false;
     }
     schedule_.began[cell] = ready;
-    finish(op, rank, ready + durations_.of(op, rank));
+    finish(op, rank, skipped ? ready : ready + durations_.of(op, rank));
     return true;
   }
 

@@ -71,12 +71,12 @@ struct Uses {
   std::vector<bool> used, uneven;
 };
 
-Uses uses_of(const Program& program, const Traffic* traffic) {
+Uses uses_of(const Program& program, const Durations& durations, const Traffic* traffic) {
   Uses uses;
   uses.used.resize(program.partitions.size());
   uses.uneven.resize(program.partitions.size());
   for (std::size_t op = 0; op < program.operations.size(); ++op) {
-    if (!is_exchange(program.operations[op])) continue;
+    if (!is_exchange(program.operations[op]) || durations.skips(static_cast<int>(op))) continue;
     const auto partition = static_cast<std::size_t>(program.operations[op].groups);
     uses.used[partition] = true;
     if (traffic != nullptr && traffic->is_uneven(static_cast<int>(op))) {
@@ -121,6 +121,7 @@ void split_by_durations(const Program& program, const Durations& durations, cons
       colours.split([&](int rank) { return each[static_cast<std::size_t>(rank)].count; });
       continue;
     }
+    if (durations.skips(number)) continue;
     const Partition& partition = program.partitions[static_cast<std::size_t>(operation.groups)];
     const auto group_of = [&](int rank) {
       return partition.group_of[static_cast<std::size_t>(rank)];
@@ -200,7 +201,7 @@ void refine(const Program& program, const Uses& uses, Colours& colours) {
 Fold fold(const Program& program, const Durations& durations, const Traffic* traffic,
           const network::ExchangeClock* clock) {
   Colours colours(program.ranks);
-  const Uses uses = uses_of(program, traffic);
+  const Uses uses = uses_of(program, durations, traffic);
   for (std::size_t number = 0; number < program.partitions.size(); ++number) {
     if (!uses.uneven[number]) continue;
     const std::vector<int> place = places(program.partitions[number], program.ranks);

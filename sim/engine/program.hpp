@@ -48,6 +48,13 @@ struct Program {
 struct Durations {
   std::vector<Picoseconds> uniform;                // [operation]
   std::vector<std::vector<Picoseconds>> per_rank;  // [operation][rank], or empty
+  // [operation] collectives that do not take place: a rank is done with one on arrival, and none
+  // waits for another there. Empty: all take place.
+  std::vector<bool> skipped;
+
+  bool skips(int operation) const {
+    return !skipped.empty() && skipped[static_cast<std::size_t>(operation)];
+  }
 
   Picoseconds of(int operation, int rank) const {
     const auto& ranks = per_rank[static_cast<std::size_t>(operation)];

@@ -185,6 +185,7 @@ engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& rou
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
+  durations.skipped = skipped(routing);
   std::vector<RowLoads> loads(routing.layers.size());
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];

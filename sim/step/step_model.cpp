@@ -256,6 +256,24 @@ double StepModel::exchange_error(int replica) {
   return price(exchange, replica).us() / price(exchange, no_errors).us();
 }
 
+// The collectives in which nothing would be sent; empty where there is none.
+std::vector<bool> StepModel::skipped(const routing::ReplicaRouting& routing) const {
+  const auto is_skipped = [&](const Spec& spec) {
+    if (spec.moe_layer < 0) return false;
+    const routing::LayerRouting& layer = routing.layers[static_cast<std::size_t>(spec.moe_layer)];
+    if (spec.role == Role::exchange || spec.announces) return !layer.exchanged;
+    return spec.role == Role::node_exchange &&
+           *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end()) == 0;
+  };
+  std::vector<bool> marks;
+  for (std::size_t op = 0; op < specs_.size(); ++op) {
+    if (program_.operations[op].groups < 0 || !is_skipped(specs_[op])) continue;
+    marks.resize(specs_.size());
+    marks[op] = true;
+  }
+  return marks;
+}
+
 engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, int replica) {
   if (routing != nullptr && !scenario_.router.pads_exchange()) {
     return ragged_durations(*routing, replica);
@@ -263,6 +281,7 @@ engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, i
   engine::Durations durations;
   durations.uniform.resize(specs_.size());
   durations.per_rank.resize(specs_.size());
+  if (routing != nullptr) durations.skipped = skipped(*routing);
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];
     if (spec.role == Role::rectify || spec.role == Role::grouped) {

@@ -38,7 +38,8 @@ class StepModel {
   const engine::Program& program() const { return program_; }
 
   // Durations of one replica: with equal blocks where the router pads them, else by rows. In a
-  // layer that skips the exchange the all-to-alls take no time. `routing` may be null for a model
+  // layer that skips the exchange the all-to-alls and what announces them are skipped, and so are
+  // those of rectified rows in a layer without any. `routing` may be null for a model
   // without MoE layers. `replica` >= 0 draws the curves' errors of that replica: Latin hypercube
   // sampling of a standard normal per label over the scenario's replicas, so that the median over
   // replicas is close to the curves' own prediction, with common random numbers across the
@@ -143,6 +144,7 @@ class StepModel {
   Picoseconds price(const Recipe& recipe, int replica) const;
   const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
   const Recipe& recipe_of(const Spec& spec, const routing::ReplicaRouting* routing);
+  std::vector<bool> skipped(const routing::ReplicaRouting& routing) const;
   Kernels ending(Kernels combination, Pass pass, std::int64_t rows) const;
   std::string assumptions() const;
   Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;

@@ -17,7 +17,7 @@ bool is_exchanged(const StepModel& model, const routing::ReplicaRouting& routing
   return routing.layers[static_cast<std::size_t>(model.moe_layer(operation))].exchanged;
 }
 
-// Equal blocks between all members, C rows for each expert; none in layers that exchange nothing.
+// Equal blocks between all members, C rows for each expert.
 class PaddedTraffic final : public engine::Traffic {
  public:
   PaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
@@ -29,10 +29,8 @@ class PaddedTraffic final : public engine::Traffic {
   void fill(int operation, int /*group*/, ByteMatrix& bytes) const override {
     const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
     const std::int64_t experts = model_.scenario().experts / model_.scenario().expert_parallel;
-    const std::int64_t block = !is_exchanged(model_, routing_, operation)
-                                   ? 0
-                                   : routing_.layers[layer].exchanged_capacity * experts *
-                                         std::llround(model_.row_bytes());
+    const std::int64_t block =
+        routing_.layers[layer].exchanged_capacity * experts * std::llround(model_.row_bytes());
     for (int source = 0; source < bytes.ranks(); ++source) {
       std::fill_n(bytes.row(source), bytes.ranks(), block);
     }
@@ -42,42 +40,6 @@ class PaddedTraffic final : public engine::Traffic {
  private:
   const StepModel& model_;
   const routing::ReplicaRouting& routing_;
-};
-
-// The all-to-alls that layers leave out: nobody sends, so nobody waits for the others.
-class SkippedTraffic final : public engine::Traffic {
- public:
-  SkippedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
-      : model_(model), routing_(routing) {}
-
-  bool any() const {
-    return std::any_of(routing_.layers.begin(), routing_.layers.end(),
-                       [](const routing::LayerRouting& layer) { return !layer.exchanged; });
-  }
-  bool is_uneven(int operation) const override {
-    return model_.direction(operation) != Direction::none &&
-           !is_exchanged(model_, routing_, operation);
-  }
-  void fill(int /*operation*/, int /*group*/, ByteMatrix& bytes) const override {
-    for (int source = 0; source < bytes.ranks(); ++source) {
-      std::fill_n(bytes.row(source), bytes.ranks(), 0);
-    }
-  }
-  int pattern(int /*operation*/, int /*group*/) const override { return 0; }
-
- private:
-  const StepModel& model_;
-  const routing::ReplicaRouting& routing_;
-};
-
-// Of exchanges in which nothing is sent.
-class NothingToSend final : public network::ExchangeClock {
- public:
-  void finish(std::span<const int> /*members*/, const ByteMatrix& /*bytes*/,
-              std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) override {
-    std::copy(arrival.begin(), arrival.end(), finish.begin());
-  }
-  std::vector<std::int64_t> likeness(std::span<const int> /*members*/) const override { return {}; }
 };
 
 // Uneven traffic in the bytes that take the curve's time on the links.
@@ -128,11 +90,6 @@ engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int rep
   if (used() == Network::flows) return run_equal_flows(*routing, durations, errors);
   if (!scenario.conditions.overlap.none()) {
     return engine::run_contended(model_.program(), durations, scenario.conditions.overlap);
-  }
-  if (exchanges_) {
-    const SkippedTraffic skipped(model_, *routing);
-    NothingToSend clock;
-    if (skipped.any()) return engine::run_alone(model_.program(), durations, {&skipped, &clock});
   }
   return engine::run_alone(model_.program(), durations);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/random.hpp"
+#include "sim/engine/contended.hpp"
 #include "sim/engine/fold.hpp"
 #include "tests/support/catch.hpp"
 
@@ -118,6 +119,37 @@ TEST_CASE("one pass over a program gives the times of its events, to the bit") {
     CHECK(same(events, run_alone(program, durations, {}, Folding::off), program));
     CHECK(same(events, run_alone(program, durations, {}, Folding::on), program));
   }
+}
+
+TEST_CASE("ranks pass by a skipped collective as they arrive, in every run alike") {
+  const Program program = layered(24, 4, 6);
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    Durations durations = drawn(program, seed % 2 == 0 ? 24 : 8, seed);
+    const Schedule meeting = run_alone(program, durations, {}, Folding::off);
+    Stream stream({seed, Purpose::test_data, 1, 0, 0});
+    durations.skipped.resize(program.operations.size());
+    for (std::size_t op = 0; op < program.operations.size(); ++op) {
+      durations.skipped[op] = program.operations[op].groups >= 0 && stream.next_u32() % 2 == 0;
+    }
+    network::IdleFabric fabric;
+    const Schedule events = run(program, durations, fabric);
+    CHECK(same(events, run_alone(program, durations, {}, Folding::off), program));
+    CHECK(same(events, run_alone(program, durations, {}, Folding::on), program));
+    CHECK(same(events, run_contended(program, durations, {}), program));
+    bool sooner = false;
+    for (int op = 0; op < static_cast<int>(program.operations.size()); ++op) {
+      for (int rank = 0; rank < program.ranks; ++rank) {
+        const std::size_t cell = events.at(op, rank);
+        if (durations.skips(op)) CHECK(events.finish[cell] == events.start[cell]);
+        CHECK(events.finish[cell] <= meeting.finish[cell]);
+        sooner = sooner || events.finish[cell] < meeting.finish[cell];
+      }
+    }
+    CHECK(sooner);
+  }
+  Durations equal = drawn(program, 1, 3);
+  equal.skipped.assign(program.operations.size(), true);
+  CHECK(run_alone(program, equal).columns == 1);
 }
 
 TEST_CASE("folded ranks have the times they have unfolded, to the bit") {

@@ -193,18 +193,72 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
   CHECK(step_us(flows, one) == Approx(step_us(half, one)).epsilon(1e-6));
 }
 
-TEST_CASE("nobody waits in a layer that skips the exchange") {
-  Scenario scenario = scenario_of("gating-dropout:0.5+ir");
-  scenario.conditions.slow_gpus = {{2, 2.0}};
-  routing::ReplicaRouting routing = equal_rows(scenario, 1024);
-  for (routing::LayerRouting& layer : routing.layers) {
+TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on any network") {
+  // A forward pass without exchanges: every GPU by itself, the slow one twice as long.
+  const auto check_apart = [](Scenario scenario, const routing::ReplicaRouting& routing) {
+    scenario.conditions.slow_gpus = {{2, 2.0}};
+    StepModel model(scenario);
+    const engine::Schedule schedule = schedule_of(model, routing);
+    CHECK(schedule.end_of(2).us() == Approx(2 * schedule.end_of(3).us()).epsilon(1e-9));
+  };
+  const Scenario half = scenario_of("gating-dropout:0.5+ir");
+  routing::ReplicaRouting own = equal_rows(half, 1024);
+  for (routing::LayerRouting& layer : own.layers) {
     layer.exchanged = false;
     layer.exchanged_capacity = 8192;
+    for (int gpu = 0; gpu < 16; ++gpu) {
+      for (int expert = 0; expert < 8; ++expert) {
+        layer.kept_rows[static_cast<std::size_t>(gpu * 8 + expert)] = expert == gpu % 8 ? 8192 : 0;
+      }
+    }
   }
-  StepModel model(scenario);
-  const engine::Schedule schedule = schedule_of(model, routing);
-  // A forward pass without exchanges: every GPU by itself, the slow one twice as long.
-  CHECK(schedule.end_of(2).us() == Approx(2 * schedule.end_of(3).us()).epsilon(1e-9));
+  check_apart(half, own);
+  Scenario by_group = half;  // an all-reduce before each exchange
+  by_group.router.capacity_scope = routing::CapacityScope::group;
+  check_apart(by_group, own);
+  Scenario unpadded = half;  // an all-gather and the host
+  unpadded.router.pad_to_capacity = false;
+  check_apart(unpadded, own);
+  Scenario flows = by_group;
+  flows.network = Network::flows;
+  check_apart(flows, own);
+  Scenario node = scenario_of("gating-dropout:0.5+ir@node");  // no rows to rectify
+  check_apart(node, own);
+  Scenario slowed = by_group;
+  slowed.conditions.overlap = {1.1, 1.2};
+  check_apart(slowed, own);
+  for (const Network network : {Network::fast, Network::flows}) {
+    Scenario pools = scenario_of("scomoe:1:0");
+    pools.network = network;
+    check_apart(pools, own);
+  }
+}
+
+TEST_CASE("a straggler slows the others down from the first layer that exchanges again") {
+  Scenario scenario = scenario_of("gating-dropout:0.5");
+  scenario.router.capacity_scope = routing::CapacityScope::group;
+  routing::ReplicaRouting routing = equal_rows(scenario, 1024);
+  routing.layers[0].exchanged = false;
+  routing.layers[0].exchanged_capacity = 8192;
+  StepModel even(scenario);
+  scenario.conditions.slow_gpus = {{2, 2.0}};
+  StepModel uneven(scenario);
+  const engine::Schedule before = schedule_of(even, routing);
+  const engine::Schedule after = schedule_of(uneven, routing);
+  bool waits = false;
+  int compared = 0;
+  const auto& operations = even.program().operations;
+  for (int op = 0; op < static_cast<int>(operations.size()); ++op) {
+    // GPU 3 shares its group with the straggler.
+    const bool same = after.finish[after.at(op, 3)] == before.finish[before.at(op, 3)];
+    // The first MoE layer is layer 1, the second layer 3; its first exchange is the all-reduce.
+    waits = waits || (operations[static_cast<std::size_t>(op)].layer == 3 &&
+                      operations[static_cast<std::size_t>(op)].name == "nccl:all_reduce");
+    CHECK(same == !waits);
+    ++compared;
+  }
+  CHECK(waits);
+  CHECK(compared > 20);
 }
 
 TEST_CASE("scomoe without local shares sends what top-1 sends, in as much time") {

@@ -25,6 +25,9 @@ std::string refuse_scores(const RoutingJob& job) {
   if (scores.model != nullptr && scores.model->differs_between_ranks()) {
     return fmt::format("{} gives every GPU a popularity of its own", scores.name());
   }
+  if (scores.model != nullptr && value_of(scores.model->kind) > 0) {
+    return fmt::format("{} has kinds of tokens", scores.name());
+  }
   if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
   if (scores.popularity == nullptr) return "";
   for (const std::vector<double>& layer : *scores.popularity) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <limits>
@@ -180,7 +181,44 @@ std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const Lo
       rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
     }
   }
+  if (draw.has_kinds()) draw_kinds(draw, model.differs_between_ranks() ? shape.gpus : 0);
   return race.log_weights;
+}
+
+// Of a typical rank where `gpus` is 0.
+void LogitSource::draw_kinds(const ScoreDraw& draw, int gpus) {
+  const MixedRace race = draw.mixed_race();
+  const auto append = [&](const MixedRace::Kinds& weights) {
+    for (const std::vector<double>& kind : weights) {
+      kind_offsets_.insert(kind_offsets_.end(), kind.begin(), kind.end());
+    }
+  };
+  if (gpus == 0) append(race.log_weights());
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    append(race.moved_to(draw.gpu_inclusions(static_cast<std::uint32_t>(gpu))));
+  }
+}
+
+// Gives each of 16 tokens of noise the offsets of its kind.
+void LogitSource::add_kinds(std::uint32_t rank, std::uint64_t first_token, float* tile) const {
+  static_assert(token_kinds == 4, "a kind is drawn from two bits");
+  const std::size_t experts = offsets_.size();
+  const std::size_t row = rank_offsets_.empty() ? 0 : rank;
+  const float* const offsets = kind_offsets_.data() + row * token_kinds * experts;
+  StreamKey key = key_;
+  key.purpose = Purpose::token_kind;
+  key.rank = rank;
+  std::array<const float*, tile_tokens> of_token{};
+  for (std::size_t token = 0; token < tile_tokens; ++token) {
+    const std::uint64_t place = first_token + token;
+    const std::size_t kind = philox_block(key, place / 4)[place % 4] >> 30;
+    of_token[token] = offsets + kind * experts;
+  }
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    for (std::size_t token = 0; token < tile_tokens; ++token) {
+      tile[expert * tile_tokens + token] += of_token[token][expert];
+    }
+  }
 }
 
 std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
@@ -240,6 +278,12 @@ void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
   key.rank = rank;
   const NoiseKey noise{philox_words(key), first_token};
   const int experts = static_cast<int>(offsets_.size());
+  if (has_kinds()) {
+    const std::vector<float> none(offsets_.size(), 0.0F);
+    kernels.gumbel(noise, experts, none.data(), tile);
+    add_kinds(rank, first_token, tile);
+    return;
+  }
   (normal_ ? kernels.gaussian : kernels.gumbel)(noise, experts, offsets_of(rank).data(), tile);
 }
 

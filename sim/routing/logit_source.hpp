@@ -11,6 +11,8 @@
 
 namespace moesim::routing {
 
+class ScoreDraw;
+
 // The experts of a job and the GPUs that hold them: what a score source may depend on.
 struct LogitShape {
   int experts = 0;
@@ -58,16 +60,22 @@ class LogitSource {
   // trace of counts does.
   bool differs_between_ranks() const { return !rank_offsets_.empty(); }
   std::span<const float> offsets_of(std::uint32_t rank) const;
+  // Whether tokens are of kinds (score_model.hpp), each with offsets of its own; these are then
+  // what a typical token would have.
+  bool has_kinds() const { return !kind_offsets_.empty(); }
   Noise noise() const { return normal_ ? Noise::normal : Noise::gumbel; }
 
  private:
   std::vector<double> model_offsets(const ScoreModel& model, const LogitShape& shape,
                                     std::uint64_t seed, std::uint32_t replica, std::uint32_t layer);
+  void draw_kinds(const ScoreDraw& draw, int gpus);
+  void add_kinds(std::uint32_t rank, std::uint64_t first_token, float* tile) const;
 
   bool normal_ = true;
   StreamKey key_;
   std::vector<float> offsets_;
   std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all
+  std::vector<float> kind_offsets_;  // [gpu or 1, kind, expert]; empty: no kinds
 
   // Of a trace only.
   void trace_offsets(int gpus);

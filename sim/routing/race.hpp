@@ -37,4 +37,33 @@ struct Race {
   std::vector<double> moved_to(std::span<const double> inclusions) const;
 };
 
+// Tokens of several kinds, each as likely: kind m adds terms[m][e] to the log-weights of a race
+// that all share.
+class MixedRace {
+ public:
+  using Kinds = std::vector<std::vector<double>>;  // [kind, expert]
+
+  // The race whose inclusion probabilities, averaged over the kinds, are those that `shares` ask
+  // for (as for race_log_weights()), each to 0.1 % and 2e-5. k is below the number of experts.
+  MixedRace(const std::vector<double>& shares, int k, Kinds terms);
+
+  // [kind, expert] The log-weights of each kind.
+  Kinds log_weights() const { return with_terms(shared_); }
+  // Those at which the mean inclusion probabilities are others, each to 0.5 % and 2e-5; the nearer
+  // they are the quicker.
+  Kinds moved_to(std::span<const double> inclusions) const;
+
+ private:
+  Kinds with_terms(const std::vector<double>& shared) const;
+  Kinds inclusions_of(const std::vector<double>& shared) const;
+  // Moves `shared` until the mean is `wanted`; `reached` is what it starts from.
+  void search(std::span<const double> wanted, double part, Kinds reached,
+              std::vector<double>& shared) const;
+
+  int top_k_;
+  Kinds terms_;
+  std::vector<double> shared_;  // [expert]
+  Kinds reached_;
+};
+
 }  // namespace moesim::routing

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/kind_fit.hpp"
 
 namespace moesim::routing {
 
@@ -287,6 +288,12 @@ ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
     model.step = estimate(&ScoreComponents::step);
     if (model.step->value == 0) model.step->error = unbound;
   }
+  return model;
+}
+
+ScoreModel fit_score_model(const Trace& trace, const std::string& source) {
+  ScoreModel model = fit_score_model(count_table(trace), source);
+  model.kind = fit_kinds(model, trace);
   return model;
 }
 

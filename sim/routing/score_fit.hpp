@@ -36,4 +36,7 @@ CountTable count_table(const Trace& trace);
 // Throws UsageError for a table whose sizes or sums do not agree.
 ScoreModel fit_score_model(const CountTable& table, const std::string& source);
 
+// The same of what a trace counts and, where it holds tokens, `kind` of their pairs (kind_fit.hpp).
+ScoreModel fit_score_model(const Trace& trace, const std::string& source);
+
 }  // namespace moesim::routing

@@ -22,6 +22,10 @@ namespace {
 // the GPUs.
 enum class Term : std::uint32_t { order, drift, step, gpu };
 
+// Replicas end below 2^24, so the last number is free for what lasts over all of them: terms of a
+// GPU, and in the place of `drift` those of the kinds of tokens.
+constexpr std::uint32_t lasting = (1U << 24) - 1;
+
 Stream stream_of(std::uint64_t seed, std::uint32_t replica, std::uint32_t layer, Term term,
                  std::uint32_t gpu = 0) {
   return Stream(StreamKey{seed, Purpose::score_model, replica, layer,
@@ -99,6 +103,7 @@ std::shared_ptr<const ScoreModel> ScoreModel::load(const std::string& path) {
   model->step = read_estimate(variance, "step");
   model->rank = read_estimate(variance, "rank");
   model->rank_step = read_estimate(variance, "rank_step");
+  model->kind = read_estimate(variance, "kind");
   model->autocorrelation = read_estimate(root, "autocorrelation");
   for (const Node& layer : root.items("popularity")) {
     model->popularity.push_back(read_layer(layer, static_cast<std::size_t>(model->experts)));
@@ -129,7 +134,8 @@ std::string ScoreModel::text() const {
     "drift": {},
     "step": {},
     "rank": {},
-    "rank_step": {}
+    "rank_step": {},
+    "kind": {}
   }},
   "autocorrelation": {},
   "popularity": [
@@ -139,14 +145,14 @@ std::string ScoreModel::text() const {
 )",
                      nlohmann::json(source).dump(), steps, ranks, tokens, experts, top_k,
                      estimate(spread), estimate(drift), estimate(step), estimate(rank),
-                     estimate(rank_step), estimate(autocorrelation), layers);
+                     estimate(rank_step), estimate(kind), estimate(autocorrelation), layers);
 }
 
 std::uint64_t ScoreModel::digest() const {
   Digest digest;
   for (const std::vector<double>& layer : popularity) digest.add(std::span(layer));
   for (const std::optional<Estimate>* figure :
-       {&drift, &autocorrelation, &step, &rank, &rank_step}) {
+       {&drift, &autocorrelation, &step, &rank, &rank_step, &kind}) {
     digest.add(value_of(*figure));
   }
   return digest.add(static_cast<double>(top_k)).value();
@@ -219,10 +225,21 @@ std::vector<double> ScoreDraw::gpu_inclusions(std::uint32_t gpu) const {
       shares[expert] *= std::exp(deviation * term[expert]);
     }
   };
-  // Replicas end below 2^24, so the last number is free for what lasts over all of them.
-  disturb(value_of(model_.rank), (1U << 24) - 1);
+  disturb(value_of(model_.rank), lasting);
   disturb(value_of(model_.rank_step), replica_);
   return capped_inclusions(shares, model_.top_k);
+}
+
+std::vector<std::vector<double>> ScoreDraw::kind_terms() const {
+  const double deviation = std::sqrt(value_of(model_.kind));
+  Stream stream = stream_of(seed_, lasting, layer_, Term::drift);
+  std::vector<std::vector<double>> terms(token_kinds);
+  for (std::vector<double>& kind : terms) {
+    for (std::size_t expert = 0; expert < inclusions_.size(); ++expert) {
+      kind.push_back(deviation * stream.normal());
+    }
+  }
+  return terms;
 }
 
 }  // namespace moesim::routing

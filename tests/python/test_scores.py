@@ -73,6 +73,45 @@ def test_counts_come_back_from_a_fit(tmp_path):
         assert row["failed"] == pytest.approx(exceeding, abs=0.02)
 
 
+def pair_lift(choices):
+    """Pairs (0, 1) and (2, 3) of two choices over those of all other pairs, for each of them."""
+    pairs = np.sort(choices.reshape(-1, 2), axis=1)
+    together = ((pairs[:, 0] // 2) == (pairs[:, 1] // 2)).mean()
+    return (together / 2) / ((1 - together) / 4)
+
+
+def test_experts_chosen_together_come_back_from_a_fit(tmp_path):
+    # A quarter of the tokens choose 0 with 1 or 2 with 3, the others any two of four: every expert
+    # has half of the tokens, a favoured pair (1/8 + 1/8) / (1/8) = twice the tokens of another.
+    random = np.random.default_rng(2)
+    whole = np.array([[0, 1], [2, 3]])
+    every = np.array([[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]])
+    size = (2, 2, 20, 512)  # step, rank, layer, token
+    favoured = random.random(size) < 0.25
+    choices = np.where(favoured[..., None], whole[random.integers(0, 2, size)],
+                       every[random.integers(0, 6, size)]).astype(np.uint16)
+    assert pair_lift(choices) == pytest.approx(2, rel=0.05)
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    np.save(folder / "choices.npy", choices)
+    (folder / "trace.json").write_text(json.dumps({
+        "format": "moesim trace 1", "name": "t", "model": "m", "source": "test", "licence": "none",
+        "origin": "synthetic", "kind": "choices", "tokens": 512, "experts": 4, "top_k": 2,
+        "axes": ["step", "rank", "layer", "token", "choice"], "array": "choices.npy"}))
+    model = tmp_path / "scores.json"
+    result = moesim("route", "--fit-scores", folder, "--out", model)
+    assert result.returncode == 0 and "kinds of tokens" in result.stderr
+    document = json.loads(model.read_text())
+    kind = document["variance"]["kind"]
+    assert kind["value"] > 3 * kind["error"] > 0
+    # Loads of what is generated: 1/2 of all tokens each, 4,096 tokens, 4.5 standard deviations.
+    result = json.loads(succeed("route", "--routing", f"scores:{model}", "--experts", "4",
+                                "--router", "top2", "--gpus", "4", "--replicas", "1",
+                                "--capacity-factor", "0.5", "--tokens-per-gpu", "16384",
+                                "--format", "json"))
+    assert result["failed"] == pytest.approx(0.75, abs=0.01)  # 2,048 slots for 8,192 routes each
+
+
 @pytest.mark.parametrize("words, part", [
     (["--fit-scores", "absent", "--out", "x.json"], "absent"),
     (["--fit-scores", "absent"], "--out"),

@@ -29,17 +29,17 @@ ExitCode fit_scores(const CommandLine& line) {
   const std::string trace = line.get("fit-scores");
   if (!line.has("out")) throw UsageError("--fit-scores: give the file of the model: --out FILE");
   const Output out(line.get("out"));
-  const routing::ScoreModel model =
-      routing::fit_score_model(routing::count_table(*routing::Trace::load(trace)), trace);
+  const routing::ScoreModel model = routing::fit_score_model(*routing::Trace::load(trace), trace);
   out.write(model.text());
   note(fmt::format("{}: {} experts, top-{}, {} layers, from {} steps of {} ranks of {} tokens",
                    out.path(), model.experts, model.top_k, model.popularity.size(), model.steps,
                    model.ranks, model.tokens));
-  note(fmt::format("standard deviations of log-popularity: {}; {}; {}; {}; {}",
+  note(fmt::format("standard deviations of log-popularity: {}; {}; {}; {}; {}; {}",
                    deviation("between experts", model.spread),
                    deviation("drift over steps", model.drift),
                    deviation("fresh each step", model.step), deviation("between ranks", model.rank),
-                   deviation("fresh on each rank and step", model.rank_step)));
+                   deviation("fresh on each rank and step", model.rank_step),
+                   deviation("between kinds of tokens", model.kind)));
   if (model.autocorrelation && model.drift->value > 0) {
     note(fmt::format("drift left after a step: {:.2f} +- {:.2f}", model.autocorrelation->value,
                      model.autocorrelation->error));

@@ -86,6 +86,120 @@ TEST_CASE("tokens choose each expert with the probability of the model") {
   }
 }
 
+// Two choices of weights p / (sum 1) are the pair e, f with probability
+// p_e p_f (1 / (1 - p_e) + 1 / (1 - p_f)): one is first, the other the best of what is left. A
+// token is of each kind as often. 200,000 tokens, 15 pairs and 6 loads, all binomial: within 4.5
+// standard deviations.
+TEST_CASE("kinds of tokens choose experts together and leave the loads") {
+  const std::vector<double> shares{0.3, 0.25, 0.2, 0.1, 0.1, 0.05};
+  ScoreModel model = plain(shares, 2);
+  model.kind = Estimate{1, 0};
+  const int tokens = 200000;
+  std::vector<double> expected(36, 0.0);
+  for (const std::vector<double>& weights :
+       ScoreDraw(model, 6, 5, 0, 0).mixed_race().log_weights()) {
+    std::vector<double> first;
+    for (const double weight : weights) first.push_back(std::exp(weight));
+    const double whole = std::accumulate(first.begin(), first.end(), 0.0);
+    for (double& share : first) share /= whole;
+    for (std::size_t pair = 0; pair < 36; ++pair) {
+      const double one = first[pair / 6];
+      const double other = first[pair % 6];
+      expected[pair] += one * other * (1 / (1 - one) + 1 / (1 - other)) / token_kinds;
+    }
+  }
+  const LogitSource logits(source_of(model), LogitShape{6, 1, 1}, 5, 0, 0);
+  REQUIRE(logits.has_kinds());
+  const std::vector<float> rows = logits.rank_logits(0, tokens, tile_kernels(best_simd_level()));
+  CHECK(rows == logits.rank_logits(0, tokens, tile_kernels(SimdLevel::baseline)));
+  std::vector<double> pairs(36, 0.0);
+  std::vector<double> loads(6, 0.0);
+  for (int token = 0; token < tokens; ++token) {
+    const auto row = rows.begin() + static_cast<std::ptrdiff_t>(token) * 6;
+    std::vector<std::size_t> order{0, 1, 2, 3, 4, 5};
+    std::partial_sort(
+        order.begin(), order.begin() + 2, order.end(), [&](std::size_t one, std::size_t other) {
+          return row[static_cast<std::ptrdiff_t>(one)] > row[static_cast<std::ptrdiff_t>(other)];
+        });
+    ++pairs[std::max(order[0], order[1]) * 6 + std::min(order[0], order[1])];
+    ++loads[order[0]];
+    ++loads[order[1]];
+  }
+  const auto near = [&](double counted, double probability) {
+    CHECK(std::abs(counted - tokens * probability) <
+          4.5 * std::sqrt(tokens * probability * (1 - probability)) + 1e-4 * tokens);
+  };
+  double most_apart = 0;  // from what the same loads give without kinds
+  const Race alone(shares, 2);
+  double whole = 0;
+  for (const double weight : alone.log_weights) whole += std::exp(weight);
+  for (std::size_t one = 0; one < 6; ++one) {
+    near(loads[one], 2 * shares[one]);
+    for (std::size_t other = 0; other < one; ++other) {
+      INFO("pair " << one << ", " << other);
+      near(pairs[one * 6 + other], expected[one * 6 + other]);
+      const double p = std::exp(alone.log_weights[one]) / whole;
+      const double q = std::exp(alone.log_weights[other]) / whole;
+      const double lift = pairs[one * 6 + other] / tokens / (p * q * (1 / (1 - p) + 1 / (1 - q)));
+      most_apart = std::max(most_apart, std::abs(lift - 1));
+    }
+  }
+  CHECK(most_apart > 0.3);
+}
+
+TEST_CASE("kinds of tokens keep the popularity of every GPU") {
+  // Expert 0 is chosen by 0.9 of all tokens; few experts and GPUs that differ much are the hard
+  // case.
+  ScoreModel model = plain({0.3, 0.25, 0.2, 0.1, 0.1, 0.05}, 3);
+  model.rank = Estimate{0.3, 0};
+  for (const double kind : {0.1, 1.0, 4.0}) {
+    model.kind = Estimate{kind, 0};
+    const ScoreDraw draw(model, 6, 3, 2, 1);
+    const MixedRace race = draw.mixed_race();
+    for (const std::uint32_t gpu : {0U, 3U, 7U}) {
+      const std::vector<double> wanted = draw.gpu_inclusions(gpu);
+      std::vector<double> mean(6, 0.0);
+      for (const std::vector<double>& weights : race.moved_to(wanted)) {
+        const std::vector<double> inclusions = race_inclusions(weights, 3);
+        for (std::size_t expert = 0; expert < 6; ++expert) {
+          mean[expert] += inclusions[expert] / token_kinds;
+        }
+      }
+      for (std::size_t expert = 0; expert < 6; ++expert) {
+        INFO("kind " << kind << ", GPU " << gpu << ", expert " << expert);
+        CHECK(std::abs(mean[expert] - wanted[expert]) < 5e-3 * wanted[expert] + 1e-4);
+      }
+    }
+    // What a kind favours lasts over the steps.
+    CHECK(draw.kind_terms() == ScoreDraw(model, 6, 3, 5, 1).kind_terms());
+  }
+}
+
+// Binomial loads of 100,000 tokens, 4.5 standard deviations beside the 0.5 % of the race.
+TEST_CASE("tokens of kinds load the experts of a GPU as its popularity says") {
+  ScoreModel model = plain({0.3, 0.25, 0.2, 0.1, 0.1, 0.05}, 3);
+  model.rank = Estimate{0.3, 0};
+  model.kind = Estimate{1, 0};
+  const LogitSource logits(source_of(model), LogitShape{6, 1, 8}, 3, 2, 1);
+  const int tokens = 100000;
+  const std::vector<float> rows = logits.rank_logits(7, tokens, tile_kernels(best_simd_level()));
+  std::vector<double> loads(6, 0.0);
+  for (int token = 0; token < tokens; ++token) {
+    const auto row = rows.begin() + static_cast<std::ptrdiff_t>(token) * 6;
+    for (std::ptrdiff_t expert = 0; expert < 6; ++expert) {
+      const auto better = std::count_if(row, row + 6, [&](float v) { return v > row[expert]; });
+      if (better < 3) ++loads[static_cast<std::size_t>(expert)];
+    }
+  }
+  const std::vector<double> wanted = ScoreDraw(model, 6, 3, 2, 1).gpu_inclusions(7);
+  for (std::size_t expert = 0; expert < 6; ++expert) {
+    const double share = wanted[expert];
+    INFO("expert " << expert);
+    CHECK(std::abs(loads[expert] / tokens - share) <
+          5e-3 * share + 4.5 * std::sqrt(share * (1 - share) / tokens));
+  }
+}
+
 TEST_CASE("drift is a stationary AR(1) process over the replicas") {
   ScoreModel model = plain(even(64), 1);
   model.drift = Estimate{0.09, 0};
@@ -176,11 +290,19 @@ TEST_CASE("models are told apart by their contents") {
   CHECK(one.digest() == other.digest());
   other.rank = Estimate{0.1, 0};
   CHECK(one.digest() != other.digest());
+  other.rank = std::nullopt;
+  other.kind = Estimate{0.1, 0};
+  CHECK(one.digest() != other.digest());
 }
 
 TEST_CASE("a document of scores that is wrong says where") {
   const std::string good = plain(even(4), 2).text();
   CHECK_NOTHROW(ScoreModel::load(TemporaryFile("scores_good.json", good).path));
+  std::string early = good;  // before there were kinds
+  const std::string kind = ",\n    \"kind\": null";
+  REQUIRE(early.find(kind) != std::string::npos);
+  early.erase(early.find(kind), kind.size());
+  CHECK_FALSE(ScoreModel::load(TemporaryFile("scores_early.json", early).path)->kind);
   const auto refused = [&](const std::string& from, const std::string& to,
                            const std::string& part) {
     std::string text = good;

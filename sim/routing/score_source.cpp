@@ -47,7 +47,7 @@ constexpr Spelling spellings[] = {
     {Kind::burst, "burst", "X:SHARE", "in a share of the replicas", 1, true, usual_heat},
     {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
     {Kind::empty_rank, "empty-rank", "", "one GPU of a group holds none"},
-    {Kind::scores, "scores", "FILE", "a model fitted to a trace"},
+    {Kind::scores, "scores", "FILE", "a model that --fit-scores made of a trace"},
     {Kind::trace, "trace", "FILE", "recorded routing: a trace.json or its folder"},
     {Kind::trace_repeat, "trace-repeat", "FILE", "for more tokens than recorded"},
 };
@@ -127,6 +127,24 @@ std::vector<std::vector<double>> load_counts(const std::string& file) {
   return popularity;
 }
 
+// What the source's file holds. A file that will not do is refused with the value that named it.
+void load_file(const Spelling& spelling, std::string_view text, const std::string& what,
+               ScoreSource& source) {
+  try {
+    if (source.kind == Kind::counts) {
+      source.popularity =
+          std::make_shared<const std::vector<std::vector<double>>>(load_counts(source.file));
+    } else if (source.kind == Kind::scores) {
+      source.model = ScoreModel::load(source.file);
+    } else {
+      source.trace = Trace::load(source.file);
+    }
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{} '{}': {}; {} takes {}", what, text, error.what(),
+                                 spelling.form(), spelling.meaning));
+  }
+}
+
 }  // namespace
 
 std::string score_source_help() {
@@ -178,20 +196,9 @@ ScoreSource parse_score_source(std::string_view text, const std::string& what) {
     if (spelling->fallback > 0 && colon == std::string_view::npos) return source;
     refuse(what, text, fmt::format("{} needs a value after a colon", name));
   }
-  if (source.kind == Kind::counts) {
+  if (spelling->value == "FILE") {
     source.file = std::string(value);
-    source.popularity =
-        std::make_shared<const std::vector<std::vector<double>>>(load_counts(source.file));
-    return source;
-  }
-  if (source.kind == Kind::scores) {
-    source.file = std::string(value);
-    source.model = ScoreModel::load(source.file);
-    return source;
-  }
-  if (source.kind == Kind::trace || source.kind == Kind::trace_repeat) {
-    source.file = std::string(value);
-    source.trace = Trace::load(source.file);
+    load_file(*spelling, text, what, source);
     return source;
   }
   if (const std::size_t second = value.find(':');

@@ -86,7 +86,7 @@ struct ScoreSource {
 // What --routing takes, for help texts: "gaussian:SIGMA (a bias per expert), zipf:A (...".
 std::string score_source_help();
 
-// Throws UsageError naming `what`, the kinds and an example; counts: also file and line.
+// Throws UsageError naming `what`, `text` and the kinds, or what its file has wrong and where.
 ScoreSource parse_score_source(std::string_view text, const std::string& what);
 
 }  // namespace moesim::routing

@@ -56,7 +56,9 @@ BAD_OPTIONS = [
     (["--dispatch", "scatter"], ["--dispatch", "index, einsum"]),
     (["--priority", "fifo"], ["--priority"]),
     (["--routing", "uniform"], ["--routing", "gaussian"]),
-    (["--routing", "counts:/nonexistent.csv"], ["/nonexistent.csv"]),
+    *[(["--routing", f"{kind}:/nonexistent/file"],
+       [f"--routing '{kind}:/nonexistent/file'", "cannot read", f"{kind}:FILE takes {is_a}"])
+      for kind, is_a in (("counts", "a CSV"), ("scores", "a model"), ("trace", "recorded routing"))],
     (["--format", "yaml"], ["--format", "table, csv, json"]),
     (["--profile", "a100-sxm-80"], ["unknown profile", "did you mean 'a100-sxm-80gb'?", "h100-sxm"]),
     (["--model", "nosuch"], ["unknown model", "llama2-7b-moe8", "mixtral-8x7b"]),
@@ -109,6 +111,15 @@ def test_profile_that_breaks_the_schema(tmp_path):
         document["devices"][0]["sms"]["value"] = "108"
     path = write_profile(tmp_path, text_for_number)
     expect_error(moesim("simulate", "--profile", path), 2, str(path), "/devices/0/sms/value")
+
+
+@pytest.mark.parametrize(("kind", "where"), [("counts", "line 1"), ("scores", "line 1, column 2"),
+                                             ("trace", "line 1, column 2")])
+def test_a_file_of_scores_that_is_another_thing(kind, where, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("no numbers here\n")
+    expect_error(moesim("route", "--routing", f"{kind}:{file}"), 2,
+                 f"--routing '{kind}:{file}'", f"notes.txt: {where}", f"{kind}:FILE takes ")
 
 
 def test_documents_of_the_wrong_kind(tmp_path):

@@ -99,18 +99,12 @@ class Workers {
           const SweepSettings& settings)
       : points_(points), evaluate_(evaluate), make_row_(make_row), settings_(settings) {
     result_.rows.resize(points.size());
-    progress_.total = points.size();
-    if (!settings.journal.empty()) {
-      journal_ = std::make_unique<Journal>(settings.journal, settings.fingerprint, settings.resume);
-      for (const auto& [index, row] : journal_->rows()) {
-        if (index >= points.size()) continue;
-        result_.rows[index] = row;
-        ++progress_.resumed;
-      }
-      progress_.done = progress_.resumed;
-    }
+    result_.total = static_cast<std::size_t>(std::count_if(
+        points.begin(), points.end(), [](const SweepPoint& point) { return !point.repeats; }));
+    progress_.total = result_.total;
+    if (!settings.journal.empty()) take_over();
     for (const std::size_t index : evaluation_order(points)) {
-      if (!result_.rows[index]) waiting_.push_back(index);
+      if (!result_.rows[index] && !points[index].repeats) waiting_.push_back(index);
     }
     threads_ = std::min(static_cast<std::size_t>(std::max(1, settings.jobs)), waiting_.size());
     forecast_.expect(points, waiting_);
@@ -133,6 +127,19 @@ class Workers {
   }
 
  private:
+  // Earlier versions evaluated repeats too: their rows are those of the point they repeat.
+  void take_over() {
+    journal_ =
+        std::make_unique<Journal>(settings_.journal, settings_.fingerprint, settings_.resume);
+    for (const auto& [index, row] : journal_->rows()) {
+      if (index >= points_.size()) continue;
+      std::optional<Row>& place = result_.rows[points_[index].repeats.value_or(index)];
+      if (!place) ++progress_.resumed;
+      place = row;
+    }
+    progress_.done = progress_.resumed;
+  }
+
   void announce() {
     std::vector<routing::RoutingJob> routed;
     int replicas = 1;
@@ -212,7 +219,18 @@ void fill(SweepPoint& point, DocumentCache& documents) {
 }  // namespace
 
 bool SweepResult::complete() const {
-  return std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
+  const auto present =
+      std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
+  return static_cast<std::size_t>(present) == total;
+}
+
+void mark_repeats(std::vector<SweepPoint>& points,
+                  const std::function<Row(const SweepPoint&)>& options_of) {
+  std::map<Row, std::size_t> first;
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    const auto [known, is_new] = first.emplace(options_of(points[index]), index);
+    if (!is_new) points[index].repeats = known->second;
+  }
 }
 
 std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCache& documents) {
@@ -223,7 +241,7 @@ std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCach
     for (const auto& value : values) {
       if (checked.insert(value).second) check_value(value.first, value.second, documents);
     }
-    points.push_back({values, std::nullopt, ""});
+    points.push_back({values, std::nullopt, "", std::nullopt});
     fill(points.back(), documents);
   }
   return points;

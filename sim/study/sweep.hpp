@@ -16,7 +16,8 @@ namespace moesim::study {
 struct SweepPoint {
   OptionValues values;
   std::optional<step::Scenario> scenario;
-  std::string refusal;  // "": none
+  std::string refusal;                 // "": none
+  std::optional<std::size_t> repeats;  // the earlier point whose row this one's would be
 };
 
 // Fills in every point of a grid. Throws UsageError only for a value that makes no sense by
@@ -27,6 +28,12 @@ std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCach
 using Row = std::vector<std::string>;
 using MakeRow =
     std::function<Row(const SweepPoint& point, const Outcome* outcome, const std::string& reason)>;
+
+// Points of which `options_of` says the same are one scenario: a router without capacity at each
+// capacity factor, say. All but the first are marked.
+void mark_repeats(std::vector<SweepPoint>& points,
+                  const std::function<Row(const SweepPoint&)>& options_of);
+
 using Evaluate = std::function<Outcome(const step::Scenario&, routing::RoutingCache&)>;
 
 struct SweepProgress {
@@ -48,13 +55,14 @@ struct SweepSettings {
 };
 
 struct SweepResult {
-  std::vector<std::optional<Row>> rows;  // in grid order; absent only after `stop`
+  std::vector<std::optional<Row>> rows;  // in grid order; absent for repeats, and after `stop`
+  std::size_t total = 0;                 // rows of a whole sweep
   bool complete() const;
 };
 
-// Evaluates every scenario on `settings.jobs` threads. The rows depend on the points alone, not on
-// jobs, order or resumption. An Error of one scenario makes its row a refused one; anything else
-// ends the sweep.
+// Evaluates every scenario that repeats none on `settings.jobs` threads. The rows depend on the
+// points alone, not on jobs, order or resumption. An Error of one scenario makes its row a refused
+// one; anything else ends the sweep.
 SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
                   const MakeRow& make_row, const SweepSettings& settings);
 

@@ -157,6 +157,20 @@ def test_sweep_is_a_grid_in_order_for_any_jobs(tmp_path):
                if row["status"] == "ok" and row["router"].endswith("ir"))
 
 
+def test_a_sweep_has_one_row_for_what_has_no_capacity(tmp_path):
+    out = tmp_path / "sweep.csv"
+    # 130 tokens are no whole number for each of 8 experts: base is refused, at any factor.
+    result = moesim("sweep", *SMALL, "--router", "dropless,top2,group-limited:4:2,dense,base",
+                    "--sequence-length", "130", "--capacity-factor", "1,2", "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "3 of 10 combinations left out" in result.stderr
+    assert [(row["router"], row["capacity_factor"], row["status"])
+            for row in rows_of(out.read_text())] == [
+        ("dropless", "", "ok"), ("top2", "1", "ok"), ("top2", "2", "ok"),
+        ("group-limited:4:2", "1", "ok"), ("group-limited:4:2", "2", "ok"), ("dense", "", "ok"),
+        ("base", "", "refused")]
+
+
 def test_sweep_rows_are_those_of_simulate():
     rows = rows_of(succeed("sweep", *SMALL, "--router", "top1,top2+fr", "--capacity-factor", "1,2",
                            "--format", "csv"))

@@ -80,8 +80,10 @@ ExitCode run(const CommandLine& line) {
     throw UsageError("--resume: give the --out FILE of the interrupted sweep");
   }
   study::DocumentCache documents;
-  const std::vector<study::SweepPoint> points =
-      study::plan(study::grid(line.scenario()), documents);
+  std::vector<study::SweepPoint> points = study::plan(study::grid(line.scenario()), documents);
+  study::mark_repeats(points, [](const study::SweepPoint& point) {
+    return report::result_row(point, nullptr, point.refusal);
+  });
   const Output out(line.get("out"));
   settings.journal = journal_path(out.path());
   settings.fingerprint = study::fingerprint(points, MOESIM_VERSION);
@@ -105,10 +107,16 @@ ExitCode run(const CommandLine& line) {
   progress.finish();
 
   const std::vector<study::Row> rows = finished_rows(result);
-  if (!result.complete()) return stopped(out, rows, points.size(), settings.journal, format);
+  if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
   out.write(rendered(rows, format));
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
+  if (points.size() > rows.size()) {
+    note(fmt::format(
+        "{} of {} combinations left out: they differ from another only in what their router, "
+        "or mode, has no use for",
+        points.size() - rows.size(), points.size()));
+  }
   if (to_file) note(fmt::format("{} scenarios: {}", rows.size(), out.path()));
   // A row that cannot be is a row; a sweep of nothing else has failed.
   return refused == rows.size() ? ExitCode::failure : ExitCode::ok;

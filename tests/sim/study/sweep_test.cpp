@@ -149,6 +149,80 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
   CHECK(again == left);
 }
 
+TEST_CASE("scenarios that differ only in what does not apply to them are one row") {
+  // By router and factor, as result rows tell scenarios apart; dropless has no factor.
+  const auto options_of = [](const SweepPoint& point) {
+    const routing::RouterConfig& router = point.scenario->router;
+    return Row{router.name(), router.has_capacity() ? router.capacity_factor.text() : ""};
+  };
+  study::DocumentCache documents;
+  const auto all = study::plan(
+      study::grid({{"router", "dropless,top2"}, {"capacity-factor", "1,1.5,2"}}), documents);
+  std::vector<SweepPoint> once = all;
+  study::mark_repeats(once, options_of);
+  REQUIRE(once.size() == 6);
+  CHECK_FALSE(once[0].repeats.has_value());
+  CHECK(once[1].repeats == 0U);
+  CHECK(once[2].repeats == 0U);
+  for (const std::size_t index : {3U, 4U, 5U}) CHECK_FALSE(once[index].repeats.has_value());
+
+  std::atomic<int> evaluated{0};
+  const auto counting = [&](const step::Scenario& scenario, routing::RoutingCache&) {
+    ++evaluated;
+    Outcome outcome;
+    outcome.step_ms =
+        scenario.router.has_capacity() ? 100 * scenario.router.capacity_factor.to_double() : 7;
+    return outcome;
+  };
+  const auto check_rows = [](const study::SweepResult& result) {
+    CHECK(result.complete());
+    CHECK(result.total == 4);
+    REQUIRE(result.rows.size() == 6);
+    CHECK(result.rows[0] == Row{"dropless", "7.000000"});
+    CHECK_FALSE(result.rows[1].has_value());
+    CHECK_FALSE(result.rows[2].has_value());
+    CHECK(result.rows[3] == Row{"top2", "100.000000"});
+    CHECK(result.rows[5] == Row{"top2", "200.000000"});
+  };
+  SECTION("evaluated once, counted once") {
+    SweepSettings settings;
+    settings.jobs = 3;
+    settings.progress = [](const study::SweepProgress& progress) { CHECK(progress.total == 4); };
+    check_rows(study::sweep(once, counting, short_row, settings));
+    CHECK(evaluated == 4);
+  }
+  SECTION("a journal that has repeats, as earlier versions wrote it, is resumed") {
+    const Folder folder;
+    SweepSettings settings;
+    settings.journal = folder.file("rows.partial");
+    settings.fingerprint = study::fingerprint(all, "1");
+    CHECK(settings.fingerprint == study::fingerprint(once, "1"));
+    std::atomic<bool> stop{false};
+    settings.stop = &stop;
+    study::sweep(
+        all,
+        [&](const step::Scenario& scenario, routing::RoutingCache& cache) {
+          if (evaluated == 3) stop = true;
+          return counting(scenario, cache);
+        },
+        short_row, settings);
+    REQUIRE(evaluated == 4);  // dropless three times, top2 at 1
+    SECTION("with the row that the others repeat") {}
+    SECTION("with repeats of it alone") {  // several threads end in any order
+      std::string journal = read_file(settings.journal);
+      const std::size_t row = journal.find("[0,");
+      REQUIRE(row != std::string::npos);
+      write_file_atomically(settings.journal,
+                            journal.erase(row, journal.find('\n', row) + 1 - row));
+    }
+    evaluated = 0;
+    settings.stop = nullptr;
+    settings.resume = true;
+    check_rows(study::sweep(once, counting, short_row, settings));
+    CHECK(evaluated == 2);
+  }
+}
+
 TEST_CASE("the journal of another sweep is not resumed") {
   const Folder folder;
   SweepSettings settings;

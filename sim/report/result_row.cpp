@@ -216,6 +216,11 @@ Cells typed_cells(const study::OptionValues& values) {
   return cells;
 }
 
+Cells capacity_cells(const routing::RouterConfig& router, std::int64_t capacity) {
+  if (!router.has_capacity() && !router.pads_exchange()) return {};
+  return {{"capacity", fmt::format("{}", capacity)}};
+}
+
 Cells loss_cells(const routing::TokenLoss& loss) {
   Cells cells;
   cells["failed"] = figure(loss.failed);
@@ -244,9 +249,7 @@ Cells outcome_cells(const step::Scenario& scenario, const study::Outcome& outcom
   cells["fits_memory"] = outcome.fits_memory ? "true" : "false";
   cells["provenance"] = outcome.provenance;
   if (scenario.has_moe()) {
-    if (scenario.router.has_capacity() || scenario.router.pads_exchange()) {
-      cells["capacity"] = fmt::format("{}", outcome.capacity);
-    }
+    add(cells, capacity_cells(scenario.router, outcome.capacity));
     add(cells, loss_cells(outcome.loss));
   }
   return cells;

@@ -29,6 +29,8 @@ using Cells = std::map<std::string, std::string>;
 Cells option_cells(const step::Scenario& scenario);
 // The same of one that could not even be filled in: what was typed.
 Cells typed_cells(const study::OptionValues& values);
+// C, blank for a router without.
+Cells capacity_cells(const routing::RouterConfig& router, std::int64_t capacity);
 Cells loss_cells(const routing::TokenLoss& loss);
 Cells outcome_cells(const step::Scenario& scenario, const study::Outcome& outcome);
 

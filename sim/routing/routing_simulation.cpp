@@ -151,4 +151,9 @@ ReplicaRouting simulate_routing(const RoutingJob& job, int replica) {
   return std::move(simulate_routing(std::span<const RoutingJob>(&job, 1), replica).front());
 }
 
+std::int64_t slots_per_expert(const RoutingJob& job, const ReplicaRouting& routing) {
+  const LayerRouting& first = routing.layers.at(0);
+  return first.exchanged ? first.capacity : job.router.capacity(job.tokens_per_gpu, job.experts);
+}
+
 }  // namespace moesim::routing

@@ -153,6 +153,8 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
     const auto [routing, schedule] = simulate(index);
     if (routing) {
       losses.take(*routing);
+      if (index == 0)
+        outcome.capacity = routing::slots_per_expert(scenario.routing_job(), *routing);
       rows.take(*routing);
     }
     replicas.push_back(measure(model.program(), schedule));
@@ -168,9 +170,6 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   const std::int64_t micro_steps = scenario.mode == step::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_s_per_gpu =
       static_cast<double>(scenario.tokens_per_gpu * micro_steps) / (outcome.step_ms * 1e-3);
-  if (routed) {
-    outcome.capacity = scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
-  }
   outcome.rows = rows.rows();
   outcome.busiest_rows = rows.busiest_of_layer();
   fill_memory(scenario, outcome);

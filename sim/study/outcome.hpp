@@ -24,7 +24,7 @@ struct Outcome {
   double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
   double step_ms_p95 = 0;
   double tokens_per_s_per_gpu = 0;
-  std::int64_t capacity = 0;  // 0 for a dense router
+  std::int64_t capacity = 0;  // routing::slots_per_expert(), 0 for a dense router
   routing::TokenLoss loss;    // mean over replicas
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not

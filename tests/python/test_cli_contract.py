@@ -157,6 +157,35 @@ def test_sweep_is_a_grid_in_order_for_any_jobs(tmp_path):
                if row["status"] == "ok" and row["router"].endswith("ir"))
 
 
+def test_a_typed_option_without_effect_is_said_and_stdout_stays_clean():
+    def notes(*words):
+        result = moesim(*words, *SMALL)
+        assert result.returncode == 0, result.stderr
+        return [line for line in result.stderr.splitlines() if line.startswith("note: ")], \
+            result.stdout
+
+    idle = ("--fill-order", "priority")
+    said, out = notes("simulate", "--router", "top1", *idle, "--format", "json")
+    assert said == ["note: --fill-order has no effect: no router of this run fills in (+fr)"]
+    assert json.loads(out)["router"] == "top1"
+    assert notes("simulate", "--router", "top1+fr", *idle)[0] == []
+    assert notes("simulate", "--router", "top1")[0] == []  # a default was not typed
+
+    said, out = notes("route", "--router", "random", "--routing", "zipf:1", "--zero", "2",
+                      "--format", "csv")
+    assert said == ["note: --zero has no effect: routing alone times no step",
+                    "note: --routing has no effect: no router of this run chooses by score"]
+    assert len(rows_of(out)) == 1
+
+    grid = ("sweep", "--mode", "prefill", "--format", "csv", "--ir-compute", "separate,overlap")
+    said, out = notes(*grid, "--router", "dropless,top1")
+    assert said == ["note: --ir-compute has no effect: no router of this run rectifies inside a GPU "
+                    "or node (+ir)"]
+    assert len(rows_of(out)) == 2
+    said, out = notes(*grid, "--router", "dropless,top1+ir")
+    assert said == [] and len(rows_of(out)) == 3
+
+
 def test_a_sweep_has_one_row_for_what_has_no_capacity(tmp_path):
     out = tmp_path / "sweep.csv"
     # 130 tokens are no whole number for each of 8 experts: base is refused, at any factor.
@@ -306,6 +335,18 @@ def test_route_and_simulate_lose_the_same_tokens():
     route, simulate = (json.loads(succeed(command, *options)) for command in ("route", "simulate"))
     for name in COLUMNS[COLUMNS.index("failed"):COLUMNS.index("attention_ms")]:
         assert route[name] == simulate[name]
+
+
+@pytest.mark.parametrize(("router", "capacity"), [
+    # 512 tokens over 16 experts on 8 GPUs, k = 2. Pools of 204, 154 and 154 tokens, the first among
+    # the GPU's own 2 experts: 204 + ceil(2 * 154 / 16) + ceil(2 * 154 / 16) slots of one of those.
+    ("scomoe:0.4:0.3", 204 + 20 + 20),
+    ("gating-dropout:0.9", 64), ("expert-choice", 64), ("base", 32), ("base:greedy", None),
+    ("dropless", None)])
+def test_route_and_simulate_name_the_same_capacity(router, capacity):
+    options = [*SMALL, "--experts", "16", "--router", router, "--format", "json"]
+    for command in ("route", "simulate"):
+        assert json.loads(succeed(command, *options))["capacity"] == capacity
 
 
 def test_route_of_a_logits_file(tmp_path):

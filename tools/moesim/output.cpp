@@ -20,6 +20,13 @@ void note(const std::string& text) {
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
+void note_idle_options(const study::OptionValues& typed,
+                       std::span<const step::Scenario* const> scenarios, study::Asker asker) {
+  for (const study::IdleOption& idle : study::idle_options(typed, scenarios, asker)) {
+    note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
+  }
+}
+
 Output::Output(std::string path) : path_(std::move(path)) {
   if (!path_.empty()) check_writable(path_);
 }

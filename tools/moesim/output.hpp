@@ -1,14 +1,20 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "sim/report/formats.hpp"
+#include "sim/study/idle_options.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
 
 // One line to stderr: stdout is for results alone.
 void note(const std::string& text);
+
+// One such line for each typed option that no scenario of the run has a use for.
+void note_idle_options(const study::OptionValues& typed,
+                       std::span<const step::Scenario* const> scenarios, study::Asker asker);
 
 // Where a result goes: a file, written whole or not at all, or stdout.
 class Output {

@@ -54,15 +54,16 @@ void check_sizes(const CommandLine& line, const std::string& path) {
   }
 }
 
-// The options of the router alone: how many experts and tokens there are is for the file to say.
-routing::RouterConfig typed_router(const CommandLine& line) {
+// With the options of the router alone: how many experts and tokens there are is for the file to
+// say.
+step::Scenario typed_scenario(const CommandLine& line) {
   study::DocumentCache documents;
   study::OptionValues values = line.scenario();
   for (const auto& [option, text] : values) study::check_value(option, text, documents);
   for (const char* of_the_file : {"experts", "expert-parallel", "gpus", "tokens-per-gpu"}) {
     values.erase(of_the_file);
   }
-  return study::fill_in(values, documents, study::Use::routing).router;
+  return study::fill_in(values, documents, study::Use::routing);
 }
 
 ExitCode route_file(const CommandLine& line) {
@@ -72,8 +73,11 @@ ExitCode route_file(const CommandLine& line) {
   }
   const std::string logits = line.get("logits");
   check_sizes(line, logits);
-  const routing::RouterConfig router = typed_router(line);
+  const step::Scenario scenario = typed_scenario(line);
+  const routing::RouterConfig& router = scenario.router;
   if (router.is_dense()) throw UsageError("--router: dense routes nothing: choose top1, top2, ...");
+  const step::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, study::Asker::logits);
   routing::RouterContext context;
   context.seed = study::parse_seed(line.get("seed", "1"));
   const routing::RoutedGroup group =
@@ -103,26 +107,22 @@ ExitCode run(const CommandLine& line) {
                     "with experts",
                     scenario.router.name()));
   }
+  const step::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, study::Asker::routing);
   const Output out(line.get("out"));
   const Replicas replicas = route_all(scenario, jobs);
 
   report::Cells cells = report::option_cells(scenario);
   cells["status"] = "ok";
-  // A layer that skips the exchange has all its slots on the GPU's own experts.
-  const routing::LayerRouting& first = replicas[0]->layers.at(0);
-  const std::int64_t capacity =
-      first.exchanged ? first.capacity
-                      : scenario.router.capacity(scenario.tokens_per_gpu, scenario.experts);
-  if (capacity > 0 || scenario.router.has_capacity()) {
-    cells["capacity"] = fmt::format("{}", capacity);
-  }
+  const routing::RoutingJob job = scenario.routing_job();
+  cells.merge(
+      report::capacity_cells(scenario.router, routing::slots_per_expert(job, *replicas[0])));
   const report::Cells losses = report::loss_cells(mean_over(replicas));
   cells.insert(losses.begin(), losses.end());
   const std::vector<report::Column>& columns = report::route_columns();
   const std::vector<std::string> row = report::row_of(cells, columns);
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
-  const nlohmann::ordered_json detail =
-      report::routing_detail(scenario.routing_job(), replicas, row_bytes);
+  const nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
   if (format == report::Format::table) {
     cells["layers"] = fmt::format("{}", replicas[0]->layers.size());
     out.write(report::route_summary(cells, detail));

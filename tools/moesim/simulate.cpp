@@ -85,6 +85,8 @@ ExitCode run(const CommandLine& line) {
   const int jobs = chosen_jobs(line);
   study::DocumentCache documents;
   const step::Scenario scenario = study::resolve(line.scenario(), documents);
+  const step::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, study::Asker::step);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {
     note(

@@ -36,6 +36,15 @@ std::vector<study::Row> finished_rows(const study::SweepResult& result) {
   return rows;
 }
 
+// As far as they could be filled in.
+std::vector<const step::Scenario*> scenarios_of(const std::vector<study::SweepPoint>& points) {
+  std::vector<const step::Scenario*> scenarios;
+  for (const study::SweepPoint& point : points) {
+    if (point.scenario) scenarios.push_back(&*point.scenario);
+  }
+  return scenarios;
+}
+
 // A journal beside the output, so that a kill loses no finished scenario. Results that go to
 // stdout, or to a device, have no place for one.
 std::string journal_path(const std::string& out) {
@@ -84,6 +93,7 @@ ExitCode run(const CommandLine& line) {
   study::mark_repeats(points, [](const study::SweepPoint& point) {
     return report::result_row(point, nullptr, point.refusal);
   });
+  note_idle_options(line.scenario(), scenarios_of(points), study::Asker::step);
   const Output out(line.get("out"));
   settings.journal = journal_path(out.path());
   settings.fingerprint = study::fingerprint(points, MOESIM_VERSION);

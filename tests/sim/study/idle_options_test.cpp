@@ -1,0 +1,199 @@
+#include "sim/study/idle_options.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "sim/base/error.hpp"
+#include "sim/study/evaluate.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using study::Asker;
+using study::IdleOption;
+using study::OptionValues;
+
+namespace {
+
+study::DocumentCache& documents() {
+  static study::DocumentCache cache;
+  return cache;
+}
+
+OptionValues small(const std::string& router, const std::string& mode) {
+  return {{"router", router},
+          {"model", "switch-base-8"},
+          {"mode", mode},
+          {"gpus", "8"},
+          {"expert-parallel", "4"},
+          {"experts", "16"},
+          {"sequence-length", "128"},
+          {"micro-batch", "1"},
+          {"replicas", "1"},
+          {"overlap-slowdown", "1:1"},
+          {"capacity-factor", "1.25"}};
+}
+
+std::vector<IdleOption> idle_in(const OptionValues& typed, const step::Scenario& scenario,
+                                Asker asker) {
+  const step::Scenario* const only = &scenario;
+  return study::idle_options(typed, {&only, 1}, asker);
+}
+
+bool is_idle(const std::string& option, const OptionValues& typed, const step::Scenario& scenario,
+             Asker asker) {
+  const auto idle = idle_in(typed, scenario, asker);
+  return std::any_of(idle.begin(), idle.end(),
+                     [&](const IdleOption& each) { return each.option == option; });
+}
+
+std::vector<double> losses(const routing::TokenLoss& loss) {
+  return {loss.failed,
+          loss.partial,
+          loss.lost_mass,
+          loss.residual_loss,
+          loss.padded,
+          loss.unrouted,
+          loss.fill_failed.value_or(-1),
+          loss.failed_attempted.value_or(-1),
+          loss.duplicate_ir.value_or(-1)};
+}
+
+// All figures of a scenario's result, as far as they may depend on an option.
+std::vector<double> figures(const step::Scenario& scenario, Asker asker) {
+  static routing::RoutingCache cache;
+  if (asker == Asker::step) {
+    const study::Outcome outcome = study::evaluate(scenario, cache);
+    std::vector<double> all = losses(outcome.loss);
+    all.insert(all.end(), outcome.parts_ms.begin(), outcome.parts_ms.end());
+    for (const double figure :
+         {outcome.step_ms, outcome.memory_gib, outcome.tokens_per_s_per_gpu, outcome.exchange_ms}) {
+      all.push_back(figure);
+    }
+    return all;
+  }
+  const auto replica = cache.get(scenario.routing_job(), 0);
+  std::vector<double> all = losses(replica->loss);
+  for (const routing::LayerRouting& layer : replica->layers) {
+    all.insert(all.end(), layer.kept_rows.begin(), layer.kept_rows.end());
+    all.insert(all.end(), layer.ir_rows.begin(), layer.ir_rows.end());
+  }
+  return all;
+}
+
+struct Pair {
+  const char* option;
+  const char* one;
+  const char* other;
+};
+
+constexpr Pair pairs[] = {{"capacity-factor", "1", "1.5"},
+                          {"capacity-convention", "paper", "library"},
+                          {"capacity-scope", "source", "group"},
+                          {"min-capacity", "0", "100"},
+                          {"router-dialect", "paper", "megatron"},
+                          {"padding", "capacity", "none"},
+                          {"priority", "token-max", "random"},
+                          {"weights", "kept", "raw"},
+                          {"fill-order", "nominee-score", "priority"},
+                          {"ir-compute", "separate", "overlap"},
+                          {"ir-duplicates", "allow", "exclude"},
+                          {"dispatch", "index", "einsum"},
+                          {"global-batch", "8", "16"},
+                          {"checkpointing", "none", "full"},
+                          {"zero", "0", "3"},
+                          {"overlap", "none", "gradient"},
+                          {"network", "fast", "flows"},
+                          {"jitter", "0", "0.1"},
+                          {"slow-gpu", "none", "1:2"},
+                          {"slow-link", "none", "1:9"},
+                          {"mode", "train", "prefill"},
+                          {"routing", "gaussian:0.1", "zipf:1"}};
+
+constexpr const char* routers[] = {"dense",
+                                   "top1",
+                                   "top2+fr",
+                                   "top2+fr+ir",
+                                   "dropless",
+                                   "expert-choice",
+                                   "base",
+                                   "random",
+                                   "hash:1",
+                                   "soft",
+                                   "scomoe:0.3:0.3",
+                                   "gating-dropout:0.5+ir",
+                                   "group-limited:4:2",
+                                   "bias-balanced:0.01:5"};
+
+std::optional<step::Scenario> scenario_of(const OptionValues& values, Asker asker) {
+  try {
+    step::Scenario scenario = study::resolve(
+        values, documents(), asker == Asker::step ? study::Use::step : study::Use::routing);
+    if (asker == Asker::routing) routing::check(scenario.routing_job());
+    return scenario;
+  } catch (const UsageError&) {
+    return std::nullopt;  // refused with a reason: nobody takes it for an effect
+  }
+}
+
+void check_pairs(Asker asker, const std::string& mode, std::map<std::string, int>& effects) {
+  for (const char* router : routers) {
+    if (asker == Asker::routing && router == std::string("dense")) continue;
+    for (const Pair& pair : pairs) {
+      OptionValues values = small(router, mode);
+      if (pair.option == std::string("capacity-convention")) values.erase("router-dialect");
+      values[pair.option] = pair.one;
+      const auto one = scenario_of(values, asker);
+      const bool idle = one && is_idle(pair.option, values, *one, asker);
+      values[pair.option] = pair.other;
+      const auto other = scenario_of(values, asker);
+      if (!one || !other) continue;
+      CAPTURE(router, pair.option, mode);
+      CHECK(is_idle(pair.option, values, *other, asker) == idle);
+      const bool same = figures(*one, asker) == figures(*other, asker);
+      if (idle) CHECK(same);
+      if (!same) ++effects[pair.option];
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an option that is said to have no effect on a step has none") {
+  std::map<std::string, int> effects;
+  for (const char* mode : {"train", "prefill"}) check_pairs(Asker::step, mode, effects);
+  for (const Pair& pair : pairs) {
+    CAPTURE(pair.option);
+    // Every option is seen at work; but weights, which no figure of a step depends on.
+    CHECK((effects[pair.option] > 0) == (pair.option != std::string("weights")));
+  }
+}
+
+TEST_CASE("an option that is said to have no effect on routing has none") {
+  std::map<std::string, int> effects;
+  check_pairs(Asker::routing, "train", effects);
+  for (const char* option :
+       {"capacity-factor", "capacity-convention", "capacity-scope", "min-capacity",
+        "router-dialect", "priority", "fill-order", "ir-duplicates", "mode", "routing"}) {
+    CAPTURE(option);
+    CHECK(effects[option] > 0);
+  }
+}
+
+TEST_CASE("an option that one scenario of a run uses is not idle") {
+  OptionValues typed = small("top2", "train");
+  typed["fill-order"] = "priority";
+  const step::Scenario without = study::resolve(typed, documents());
+  const auto idle = idle_in(typed, without, Asker::step);
+  REQUIRE(idle.size() == 1);
+  CHECK(idle[0].option == "fill-order");
+  CHECK(idle[0].why == "no router of this run fills in (+fr)");
+
+  typed["router"] = "top2+fr";
+  const step::Scenario with = study::resolve(typed, documents());
+  const std::vector<const step::Scenario*> both{&without, &with};
+  CHECK(study::idle_options(typed, both, Asker::step).empty());
+  CHECK(study::idle_options(typed, {}, Asker::step).empty());
+  typed.erase("fill-order");  // a default is never called idle
+  CHECK(idle_in(typed, without, Asker::step).empty());
+}

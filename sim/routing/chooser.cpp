@@ -17,13 +17,25 @@ TileChooser::TileChooser(int experts, const TileKernels& kernels)
 }
 
 void TileChooser::find_softmax() {
-  kernels_.largest(tile_.data(), 0, experts_, 1, {expert_.data(), maximum_, tile_tokens});
+  kernels_.largest(tile_.data(), 0, experts_, 1,
+                   {expert_.data(), probability_.data(), tile_tokens});
+  find_softmax(probability_.data());
+}
+
+void TileChooser::find_softmax(const float* maximum) {
+  std::copy_n(maximum, tile_tokens, maximum_);
   kernels_.exp_sum(tile_.data(), experts_, maximum_, scratch_.data(), sum_);
+}
+
+void TileChooser::find_best(int choices, const ChoiceOutput& out) {
+  kernels_.largest(tile_.data(), 0, experts_, choices, out);
+  find_softmax(out.probability);
+  to_probabilities(choices, out);
 }
 
 void TileChooser::best(int first, int last, int choices, const ChoiceOutput& out) {
   kernels_.largest(tile_.data(), first, last, choices, out);
-  kernels_.probabilities(maximum_, sum_, choices, out);
+  to_probabilities(choices, out);
 }
 
 void TileChooser::best_mass(int choices, float* mass) {
@@ -40,7 +52,11 @@ void TileChooser::best_mass(int choices, float* mass) {
 }
 
 void TileChooser::to_probabilities() {
-  kernels_.probabilities(maximum_, sum_, experts_, {expert_.data(), tile_.data(), tile_tokens});
+  to_probabilities(experts_, {nullptr, tile_.data(), tile_tokens});
+}
+
+void TileChooser::to_probabilities(int choices, const ChoiceOutput& logits) const {
+  kernels_.probabilities(maximum_, sum_, choices, logits);
 }
 
 namespace {

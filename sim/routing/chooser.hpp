@@ -46,14 +46,19 @@ class TileChooser {
   TileChooser(int experts, const TileKernels& kernels);
 
   float* tile() { return tile_.data(); }
-  // Of the tile as it stands: what turns logits into g.
+  // Of the tile as it stands: what turns logits into g. `maximum`: each token's largest logit.
   void find_softmax();
+  void find_softmax(const float* maximum);
+  // The same, and the `choices` best of all experts, as g.
+  void find_best(int choices, const ChoiceOutput& out);
   // The `choices` best of experts [first, last), as g.
   void best(int first, int last, int choices, const ChoiceOutput& out);
   // Adds up the g of the `choices` best of all experts: 16 values.
   void best_mass(int choices, float* mass);
   // The whole tile becomes g.
   void to_probabilities();
+  // Logits of `choices` rows become g.
+  void to_probabilities(int choices, const ChoiceOutput& logits) const;
 
  private:
   int experts_;

@@ -33,6 +33,25 @@ void repair(float* tile, int experts, int rank, std::int64_t token, int place) {
   for (int expert = 0; expert < experts; ++expert) tile[expert * tile_tokens + place] = 0.0F;
 }
 
+// Of the first `valid` tokens of a tile. Most tiles need none, which is found for 16 tokens at
+// once.
+void repair_tile(float* tile, int experts, int valid, int rank, std::int64_t first_token) {
+  float largest[tile_tokens];
+  std::int32_t sound[tile_tokens];
+  std::fill_n(largest, tile_tokens, -infinity);
+  std::fill_n(sound, tile_tokens, -1);
+  for (const float* row = tile; row < tile + experts * tile_tokens; row += tile_tokens) {
+    for (int place = 0; place < tile_tokens; ++place) {
+      sound[place] &= row[place] < infinity ? -1 : 0;
+      largest[place] = row[place] > largest[place] ? row[place] : largest[place];
+    }
+  }
+  for (int place = 0; place < valid; ++place) {
+    if (sound[place] != 0 && largest[place] != -infinity) continue;
+    repair(tile, experts, rank, first_token, place);
+  }
+}
+
 }  // namespace
 
 std::int64_t GroupLogits::all_tokens() const {
@@ -45,9 +64,8 @@ void DrawnLogits::fill_tile(int rank, std::int64_t first_token, float* tile) con
   source_.fill_tile(static_cast<std::uint32_t>(first_gpu_ + rank),
                     static_cast<std::uint64_t>(first_token), kernels_, tile);
   if (job_.scores.trace == nullptr) return;
-  for (int place = 0; place < tile_tokens; ++place) {  // a recorded token may be all -inf
-    repair(tile, job_.experts, first_gpu_ + rank, first_token, place);
-  }
+  // A recorded token may be all -inf.
+  repair_tile(tile, job_.experts, tile_tokens, first_gpu_ + rank, first_token);
 }
 
 int DrawnLogits::fill_training_tile(std::int64_t index, float* tile) const {
@@ -55,9 +73,8 @@ int DrawnLogits::fill_training_tile(std::int64_t index, float* tile) const {
   source_.fill_tile(static_cast<std::uint32_t>(index % job_.gpus),
                     static_cast<std::uint64_t>(behind * tile_tokens), kernels_, tile);
   if (job_.scores.trace != nullptr) {
-    for (int place = 0; place < tile_tokens; ++place) {
-      repair(tile, job_.experts, static_cast<int>(index % job_.gpus), behind * tile_tokens, place);
-    }
+    repair_tile(tile, job_.experts, tile_tokens, static_cast<int>(index % job_.gpus),
+                behind * tile_tokens);
   }
   return tile_tokens;
 }
@@ -82,7 +99,7 @@ void GivenLogits::fill_tile(int rank, std::int64_t first_token, float* tile) con
     rows = last_rows.data();
   }
   kernels_.transpose(rows, width, experts_, tile);
-  for (int place = 0; place < valid; ++place) repair(tile, experts_, rank, first_token, place);
+  repair_tile(tile, experts_, valid, rank, first_token);
 }
 
 int GivenLogits::fill_training_tile(std::int64_t index, float* tile) const {

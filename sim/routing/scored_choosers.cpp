@@ -4,6 +4,7 @@
 
 #include "sim/base/random.hpp"
 #include "sim/routing/chooser.hpp"
+#include "sim/routing/kept_groups.hpp"
 
 namespace moesim::routing {
 
@@ -51,14 +52,14 @@ class DropoutChooser final : public ScoredChooser {
     for (int rank = 0; rank < logits.ranks(); ++rank) {
       const LocalExperts local =
           local_experts(kept.config, shape_.experts, shape_.ranks, rank, context.place);
-      const int first = skipped ? rank * own : 0;
-      const int last = skipped ? first + own : shape_.experts;
       out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
         logits.fill_tile(rank, token, tile_.tile());
-        tile_.find_softmax();
-        tile_.best(first, last, kept.config.choices(), to);
         if (skipped) {
+          tile_.find_softmax();
+          tile_.best(rank * own, (rank + 1) * own, kept.config.choices(), to);
           tile_.best_mass(shape_.config.top_k, out.reference_mass.data() + begin + token);
+        } else {
+          tile_.find_best(kept.config.choices(), to);
         }
         if (local.wanted > 0) {
           tile_.best(local.first, local.last, local.wanted, out.table.local_output(token));
@@ -81,103 +82,6 @@ class DropoutChooser final : public ScoredChooser {
   }
 };
 
-// Groups of neighbouring experts, usually a node's: the best by the sum of their two best g, lower
-// group first among equals, then the best experts of these (DeepSeek-V3, section 2.1.2).
-class GroupLimitedChooser final : public ScoredChooser {
- public:
-  explicit GroupLimitedChooser(const KindShape& shape)
-      : ScoredChooser(shape),
-        per_group_(shape.experts / shape.config.groups),
-        listed_(std::min(per_group_, std::max(shape.config.top_k, 2))) {
-    const auto groups = static_cast<std::size_t>(shape.config.groups);
-    const std::size_t rows = groups * static_cast<std::size_t>(listed_);
-    expert_.resize(rows * tile_tokens);
-    probability_.resize(rows * tile_tokens);
-    order_.resize(groups);
-    next_.resize(groups);
-    score_.resize(groups);
-  }
-
-  void choose(const GroupLogits& logits, const RouterContext& /*context*/, Choices& out) override {
-    out.reference_mass.resize(static_cast<std::size_t>(logits.all_tokens()) + tile_tokens);
-    std::int64_t begin = 0;
-    for (int rank = 0; rank < logits.ranks(); ++rank) {
-      out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
-        logits.fill_tile(rank, token, tile_.tile());
-        tile_.find_softmax();
-        tile_.best_mass(shape_.config.top_k, out.reference_mass.data() + begin + token);
-        for (int group = 0; group < shape_.config.groups; ++group) {
-          tile_.best(
-              group * per_group_, (group + 1) * per_group_, listed_,
-              {expert_.data() + row(group, 0), probability_.data() + row(group, 0), tile_tokens});
-        }
-        for (std::size_t place = 0; place < tile_tokens; ++place) merge(place, to);
-      });
-      begin += logits.tokens(rank);
-    }
-  }
-
- private:
-  std::size_t row(std::size_t group, int listed) const {
-    return (group * static_cast<std::size_t>(listed_) + static_cast<std::size_t>(listed)) *
-           tile_tokens;
-  }
-  std::size_t row(int group, int listed) const {
-    return row(static_cast<std::size_t>(group), listed);
-  }
-
-  // The best groups of the token at `place`, in order_, lowest group first.
-  void find_groups(std::size_t place) {
-    for (std::size_t group = 0; group < order_.size(); ++group) {
-      order_[group] = group;
-      score_[group] = probability_[row(group, 0) + place];
-      if (listed_ > 1) score_[group] += probability_[row(group, 1) + place];
-    }
-    const auto kept = order_.begin() + shape_.config.kept_groups;
-    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t one, std::size_t other) {
-      return score_[one] > score_[other];
-    });
-    std::sort(order_.begin(), kept);
-  }
-
-  // Each kept group's experts are sorted already: k times the best of the heads.
-  void merge(std::size_t place, const ChoiceOutput& to) {
-    find_groups(place);
-    std::fill(next_.begin(), next_.end(), 0);
-    const auto kept = static_cast<std::size_t>(shape_.config.kept_groups);
-    for (int choice = 0; choice < shape_.config.top_k; ++choice) {
-      std::size_t best = order_.size();
-      for (std::size_t at = 0; at < kept; ++at) {
-        const std::size_t group = order_[at];
-        if (next_[group] == listed_) continue;
-        if (best == order_.size() || ahead(group, best, place)) best = group;
-      }
-      const std::size_t from = row(best, next_[best]++) + place;
-      const std::size_t at = static_cast<std::size_t>(choice) * to.stride + place;
-      to.expert[at] = expert_[from];
-      to.probability[at] = probability_[from];
-    }
-  }
-
-  // By the logit, since different logits may have one g; groups come lowest first, so that among
-  // equals the lower expert wins.
-  bool ahead(std::size_t group, std::size_t best, std::size_t place) {
-    const auto logit = [&](std::size_t of) {
-      const std::size_t expert = expert_[row(of, next_[of]) + place];
-      return tile_.tile()[expert * tile_tokens + place];
-    };
-    return logit(group) > logit(best);
-  }
-
-  int per_group_;
-  int listed_;                         // best experts kept per group
-  std::vector<std::uint16_t> expert_;  // [group, listed, 16]
-  std::vector<float> probability_;
-  std::vector<std::size_t> order_;  // groups
-  std::vector<int> next_;           // [group]
-  std::vector<float> score_;        // [group]
-};
-
 // Loss-free balancing (Wang et al. 2024): the score is a sigmoid, as there and in DeepSeek-V3,
 // whose update speed 0.001 is relative to it. The bias is what `update_steps` steps of training
 // leave, each on a fresh batch of the same source (GroupLogits::fill_training_tile). Groups limit
@@ -186,7 +90,9 @@ class GroupLimitedChooser final : public ScoredChooser {
 class BiasChooser final : public ScoredChooser {
  public:
   explicit BiasChooser(const KindShape& shape)
-      : ScoredChooser(shape), per_group_(shape.experts / shape.config.groups) {
+      : ScoredChooser(shape),
+        per_group_(shape.experts / shape.config.groups),
+        kept_(shape.config.groups, shape.config.kept_groups, shape.kernels) {
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(choices * tile_tokens);
     key_.resize(choices * tile_tokens);
@@ -282,22 +188,21 @@ class BiasChooser final : public ScoredChooser {
   // sum of their two best, the lower group first among equals.
   void mask_groups() {
     const auto groups = static_cast<std::size_t>(shape_.config.groups);
-    const auto kept = static_cast<std::size_t>(shape_.config.kept_groups);
     const int listed = std::min(per_group_, 2);
-    group_score_.resize(groups * tile_tokens);
     for (std::size_t group = 0; group < groups; ++group) {
       const int first = static_cast<int>(group) * per_group_;
       shape_.kernels.largest(tile_.tile(), first, first + per_group_, listed,
                              {pair_expert_, pair_key_, tile_tokens});
       for (std::size_t place = 0; place < tile_tokens; ++place) {
-        float& sum = group_score_[group * tile_tokens + place];
+        float& sum = kept_.scores(group)[place];
         sum = pair_key(place);
         if (listed > 1) sum += pair_key(place + tile_tokens);
       }
     }
+    kept_.find();
     for (std::size_t group = 0; group < groups; ++group) {
       for (std::size_t place = 0; place < tile_tokens; ++place) {
-        if (groups_ahead(group, place) >= kept) mask(group, place);
+        if (!kept_.keeps(group, place)) mask(group, place);
       }
     }
   }
@@ -305,15 +210,6 @@ class BiasChooser final : public ScoredChooser {
   // An expert of logit -inf has score 0, as the published code has it.
   float pair_key(std::size_t at) const {
     return pair_key_[at] == hopeless ? bias_[pair_expert_[at]] : pair_key_[at];
-  }
-
-  std::size_t groups_ahead(std::size_t group, std::size_t place) const {
-    const float own = group_score_[group * tile_tokens + place];
-    std::size_t ahead = 0;
-    for (std::size_t at = place, other = 0; at < group_score_.size(); at += tile_tokens, ++other) {
-      if (group_score_[at] > own || (group_score_[at] == own && other < group)) ++ahead;
-    }
-    return ahead;
   }
 
   void mask(std::size_t group, std::size_t place) {
@@ -327,8 +223,8 @@ class BiasChooser final : public ScoredChooser {
   // Of an expert of logit -inf, below all that a finite one may have, above those of other groups.
   static constexpr float hopeless = std::numeric_limits<float>::lowest();
 
-  int per_group_;                                    // experts
-  std::vector<float> group_score_;                   // [group, 16]
+  int per_group_;  // experts
+  KeptGroups kept_;
   std::uint16_t pair_expert_[2 * tile_tokens] = {};  // a group's two best
   float pair_key_[2 * tile_tokens] = {};
   std::vector<float> bias_;            // [expert]
@@ -341,10 +237,6 @@ class BiasChooser final : public ScoredChooser {
 
 std::unique_ptr<Chooser> make_dropout_chooser(const KindShape& shape) {
   return std::make_unique<DropoutChooser>(shape);
-}
-
-std::unique_ptr<Chooser> make_group_limited_chooser(const KindShape& shape) {
-  return std::make_unique<GroupLimitedChooser>(shape);
 }
 
 std::unique_ptr<Chooser> make_bias_chooser(const KindShape& shape) {

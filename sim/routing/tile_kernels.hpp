@@ -72,6 +72,11 @@ struct TileKernels {
   // logits go to the lower expert. Writes the expert and its logit.
   void (*largest)(const float* tile, int first, int last, int choices, const ChoiceOutput& out);
 
+  // The places of the `wanted` <= count largest of `count` probabilities, lower places first among
+  // equals, in ascending order; behind the values, up to a whole tile, there are zeros.
+  void (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
+                         std::uint32_t* places);
+
   // sum[token] = sum of exp(a - maximum[token]) as softmax.hpp orders it; NaN where a logit is NaN
   // or +inf, or all are -inf. `scratch` holds as many floats as the tile.
   void (*exp_sum)(const float* tile, int experts, const float* maximum, float* scratch, float* sum);

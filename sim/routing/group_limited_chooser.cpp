@@ -27,7 +27,7 @@ class GroupLimitedChooser final : public Chooser {
     best_.resize(choices * tile_tokens);
     pair_.resize(groups * 2 * tile_tokens);
     offered_.resize((kept + 1) * listed_ * tile_tokens);
-    from_.resize((kept + 1) * tile_tokens);
+    offered_expert_.resize(offered_.size());
   }
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
@@ -94,24 +94,26 @@ class GroupLimitedChooser final : public Chooser {
   // The lists of a token's kept groups move together, the lowest group first: by logit, since
   // different logits may have one g, the earliest of equal ones is then the lower expert.
   void choose_offered(const ChoiceOutput& to) {
-    for (std::size_t place = 0; place < tile_tokens; ++place) {
-      std::size_t kept = 0;
-      for (std::size_t group = 0; group < groups(); ++group) {
-        from_[kept * tile_tokens + place] = static_cast<std::uint16_t>(group);
-        for (std::size_t listed = 0; listed < listed_; ++listed) {
-          offered_[row(kept, listed) + place] = logit_[row(group, listed) + place];
+    const auto width = static_cast<std::uint32_t>(listed_) * tile_tokens;
+    std::uint32_t next[tile_tokens] = {};
+    for (std::size_t group = 0; group < groups(); ++group) {
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        const std::size_t from = row(group, 0) + place;
+        const std::size_t to_row = next[place] + place;
+        for (std::size_t at = 0; at < width; at += tile_tokens) {
+          offered_[to_row + at] = logit_[from + at];
+          offered_expert_[to_row + at] = expert_[from + at];
         }
-        kept += kept_.keeps(group, place) ? 1 : 0;  // else the next one takes its place
+        next[place] += kept_.mask(group, place) & width;  // else the next group takes its place
       }
     }
-    const auto kept_groups = static_cast<std::size_t>(shape_.config.kept_groups);
-    shape_.kernels.largest(offered_.data(), 0, static_cast<int>(kept_groups * listed_),
+    shape_.kernels.largest(offered_.data(), 0,
+                           shape_.config.kept_groups * static_cast<int>(listed_),
                            shape_.config.top_k, to);
     for (std::size_t choice = 0; choice < best_.size() / tile_tokens; ++choice) {
       for (std::size_t place = 0; place < tile_tokens; ++place) {
         std::uint16_t& expert = to.expert[choice * to.stride + place];
-        const std::size_t group = from_[expert / listed_ * tile_tokens + place];
-        expert = expert_[row(group, expert % listed_) + place];
+        expert = offered_expert_[expert * std::size_t{tile_tokens} + place];
       }
     }
     tile_.to_probabilities(shape_.config.top_k, to);
@@ -128,7 +130,7 @@ class GroupLimitedChooser final : public Chooser {
   std::vector<float> pair_;  // [group, 2, 16]: the two best g
   KeptGroups kept_;
   std::vector<float> offered_;  // [kept group, listed, 16]: logits, and room for one group more
-  std::vector<std::uint16_t> from_;  // [kept group, 16]: which group it is
+  std::vector<std::uint16_t> offered_expert_;
 };
 
 }  // namespace

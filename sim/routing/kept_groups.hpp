@@ -17,19 +17,19 @@ class KeptGroups {
   // The scores of a group, to be set for all groups before find().
   float* scores(std::size_t group) { return scores_.data() + group * tile_tokens; }
   void find();
-  bool keeps(std::size_t group, std::size_t token) const {
-    const float score = scores_[group * tile_tokens + token];
-    return score > least_[token] || (score == least_[token] && group <= last_[token]);
+  bool keeps(std::size_t group, std::size_t token) const { return mask(group, token) != 0; }
+  // The same as all bits or none.
+  std::uint32_t mask(std::size_t group, std::size_t token) const {
+    return mask_[group * tile_tokens + token];
   }
 
  private:
   int groups_, kept_;
   const TileKernels& kernels_;
   std::vector<float> scores_;        // [group, 16]
+  std::vector<std::uint32_t> mask_;  // [group, 16]
   std::vector<std::uint16_t> best_;  // [kept, 16], and their scores
   std::vector<float> best_scores_;
-  const std::uint16_t* last_;  // the last row of these: who is behind is not kept
-  const float* least_;
 };
 
 }  // namespace moesim::routing

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <bit>
 #include <cstdint>
-#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "sim/routing/chooser.hpp"
@@ -37,9 +36,10 @@ class ExpertChoiceRouter final : public KindRouter {
 
   void route_domain(const GroupLogits& logits, const Domain& domain);
   void read(const GroupLogits& logits, const Domain& domain);
-  void take(const Domain& domain);
+  void take(const GroupLogits& logits, const Domain& domain);
+  void count_rows(const GroupLogits& logits, const Domain& domain, std::size_t expert);
   void add_losses(const Domain& domain);
-  void count_rows(const GroupLogits& logits, const Domain& domain);
+  void sort_by_token(std::size_t tokens);
   float weight_of(const Taken& one, float sum, float best_mass) const;
 
   KindShape shape_;
@@ -50,20 +50,19 @@ class ExpertChoiceRouter final : public KindRouter {
   std::vector<std::uint16_t> best_;
   std::vector<float> best_probability_;
   std::size_t stride_ = 0;
-  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> places_;  // the tokens that an expert takes
+  std::vector<float> mass_;            // [token]: of the experts that took it
+  std::vector<std::int32_t> takers_;   // [token]: how many these are
   // Of the group, with keep_routes.
-  std::vector<Taken> routes_;
+  std::vector<Taken> routes_, sorted_;
+  std::vector<std::size_t> begin_;  // [token + 1], in sorted_
   std::vector<float> best_mass_;
   std::vector<std::int64_t> capacity_;  // [rank]
   std::size_t group_tokens_ = 0;
 };
 
 void ExpertChoiceRouter::decide(const GroupLogits& logits, const RouterContext& /*context*/) {
-  const auto experts = static_cast<std::size_t>(shape_.experts);
-  outcome_ = GroupOutcome{};
-  outcome_.kept_rows.assign(static_cast<std::size_t>(shape_.ranks) * experts, 0);
-  outcome_.ir_rows.assign(static_cast<std::size_t>(shape_.ranks), 0);
-  outcome_.demand.assign(experts, 0);
+  outcome_ = empty_outcome(shape_);
   routes_.clear();
   best_mass_.clear();
   capacity_.clear();
@@ -86,9 +85,8 @@ void ExpertChoiceRouter::decide(const GroupLogits& logits, const RouterContext& 
 
 void ExpertChoiceRouter::route_domain(const GroupLogits& logits, const Domain& domain) {
   read(logits, domain);
-  take(domain);
+  take(logits, domain);
   add_losses(domain);
-  count_rows(logits, domain);
   group_tokens_ += domain.tokens;
 }
 
@@ -104,9 +102,8 @@ void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
     for (std::int64_t token = 0; token < logits.tokens(rank); token += tile_tokens) {
       const std::size_t at = begin + static_cast<std::size_t>(token);
       logits.fill_tile(rank, token, tile_.tile());
-      tile_.find_softmax();
-      tile_.best(0, shape_.experts, shape_.config.top_k,
-                 {best_.data() + at, best_probability_.data() + at, stride_});
+      tile_.find_best(shape_.config.top_k,
+                      {best_.data() + at, best_probability_.data() + at, stride_});
       tile_.to_probabilities();
       for (std::size_t expert = 0; expert < experts; ++expert) {
         std::copy_n(tile_.tile() + expert * tile_tokens, tile_tokens,
@@ -115,40 +112,51 @@ void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
     }
     begin += static_cast<std::size_t>(logits.tokens(rank));
   }
+  for (std::size_t expert = 0; expert < experts; ++expert) {  // as largest_places wants them
+    std::fill_n(probability_.data() + expert * stride_ + domain.tokens, tile_tokens, 0.0F);
+  }
 }
 
-void ExpertChoiceRouter::take(const Domain& domain) {
+void ExpertChoiceRouter::take(const GroupLogits& logits, const Domain& domain) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
-  const std::size_t slots = std::min(static_cast<std::size_t>(domain.slots), domain.tokens);
+  places_.resize(std::min(static_cast<std::size_t>(domain.slots), domain.tokens));
   taken_.assign(experts * stride_, 0);
-  keys_.resize(domain.tokens);
+  mass_.assign(domain.tokens, 0.0F);
+  takers_.assign(domain.tokens, 0);
   for (std::size_t expert = 0; expert < experts; ++expert) {
     const float* g = probability_.data() + expert * stride_;
     std::uint8_t* taken = taken_.data() + expert * stride_;
-    for (std::size_t token = 0; token < domain.tokens; ++token) {
-      // Bits of floats that are not negative are in the order of the floats.
-      keys_[token] = std::uint64_t{std::bit_cast<std::uint32_t>(g[token])} << 32 |
-                     (0xffffffffU - static_cast<std::uint32_t>(token));
+    shape_.kernels.largest_places(g, domain.tokens, places_.size(), places_.data());
+    for (const std::uint32_t token : places_) {
+      taken[token] = 1;
+      mass_[token] += g[token];
+      ++takers_[token];
     }
-    if (slots < domain.tokens) {
-      std::nth_element(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(slots),
-                       keys_.end(), std::greater<>());
-    }
-    for (std::size_t at = 0; at < slots; ++at) {
-      taken[0xffffffffU - static_cast<std::uint32_t>(keys_[at])] = 1;
-    }
+    count_rows(logits, domain, expert);
     if (!shape_.keep_routes) continue;
     std::int32_t slot = 0;
-    for (std::size_t token = 0; token < domain.tokens; ++token) {
-      if (taken[token] == 0) continue;
+    for (const std::uint32_t token : places_) {
       routes_.push_back({static_cast<std::uint32_t>(group_tokens_ + token),
                          static_cast<std::uint16_t>(expert), slot++, g[token]});
     }
   }
 }
 
-void ExpertChoiceRouter::add_losses(const Domain& domain) {
+void ExpertChoiceRouter::count_rows(const GroupLogits& logits, const Domain& domain,
+                                    std::size_t expert) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
+  std::size_t end = 0;
+  auto first = places_.begin();
+  for (int rank = domain.first; rank < domain.last; ++rank) {
+    end += static_cast<std::size_t>(logits.tokens(rank));
+    const auto last = std::lower_bound(first, places_.end(), end);
+    outcome_.kept_rows[static_cast<std::size_t>(rank) * experts + expert] =
+        static_cast<std::int32_t>(last - first);
+    first = last;
+  }
+}
+
+void ExpertChoiceRouter::add_losses(const Domain& domain) {
   const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
   LossSums sums;
   sums.tokens = static_cast<std::int64_t>(domain.tokens);
@@ -156,13 +164,7 @@ void ExpertChoiceRouter::add_losses(const Domain& domain) {
   sums.slots = domain.slots * shape_.experts;
   std::int64_t all_taken = 0;
   for (std::size_t token = 0; token < domain.tokens; ++token) {
-    float processed = 0;
-    int experts_of_token = 0;
-    for (std::size_t expert = 0; expert < experts; ++expert) {
-      if (taken_[expert * stride_ + token] == 0) continue;
-      processed += probability_[expert * stride_ + token];
-      ++experts_of_token;
-    }
+    const float processed = mass_[token];
     float whole = 0;
     float lost = 0;
     std::size_t kept = 0;
@@ -171,36 +173,21 @@ void ExpertChoiceRouter::add_losses(const Domain& domain) {
       const float g = best_probability_[choice * stride_ + token];
       const bool there = taken_[expert * stride_ + token] != 0;
       whole += g;
-      if (!there) lost += g;
+      lost += there ? 0.0F : g;
       kept += there ? 1 : 0;
       ++outcome_.demand[expert];
     }
-    all_taken += experts_of_token;
+    all_taken += takers_[token];
     sums.primary_kept += static_cast<std::int64_t>(kept);
     sums.totals.top_mass += whole;
     sums.totals.lost_mass += lost;
     sums.totals.partial += kept < top_k ? 1 : 0;
-    sums.totals.unrouted += experts_of_token == 0 ? 1 : 0;
+    sums.totals.unrouted += takers_[token] == 0 ? 1 : 0;
     if (processed < whole) sums.totals.residual += 1.0 - static_cast<double>(processed) / whole;
     if (shape_.keep_routes) best_mass_.push_back(whole);
   }
   sums.others = all_taken - sums.primary_kept;
   outcome_.sums += sums;
-}
-
-void ExpertChoiceRouter::count_rows(const GroupLogits& logits, const Domain& domain) {
-  const auto experts = static_cast<std::size_t>(shape_.experts);
-  std::size_t begin = 0;
-  for (int rank = domain.first; rank < domain.last; ++rank) {
-    const auto tokens = static_cast<std::size_t>(logits.tokens(rank));
-    for (std::size_t expert = 0; expert < experts; ++expert) {
-      const auto first = taken_.begin() + static_cast<std::ptrdiff_t>(expert * stride_ + begin);
-      outcome_.kept_rows[static_cast<std::size_t>(rank) * experts + expert] =
-          static_cast<std::int32_t>(
-              std::count(first, first + static_cast<std::ptrdiff_t>(tokens), std::uint8_t{1}));
-    }
-    begin += tokens;
-  }
 }
 
 // raw: g, as in the paper. kept: over the sum of what took the token; before-drop: over the mass of
@@ -211,35 +198,45 @@ float ExpertChoiceRouter::weight_of(const Taken& one, float sum, float best_mass
   return whole > 0 ? one.probability / whole : 0.0F;
 }
 
-void ExpertChoiceRouter::collect(RoutedGroup& group) {
-  // Best expert of a token first, lower expert among equals.
-  std::sort(routes_.begin(), routes_.end(), [](const Taken& one, const Taken& other) {
-    if (one.token != other.token) return one.token < other.token;
-    if (one.probability != other.probability) return one.probability > other.probability;
-    return one.expert < other.expert;
-  });
-  std::vector<int> count(group.tokens, 0);
-  std::vector<float> sum(group.tokens, 0.0F);
+// Into sorted_: a token's best expert first, the lower expert among equals. They come by expert, so
+// that an insertion that stops at an equal keeps that order.
+void ExpertChoiceRouter::sort_by_token(std::size_t tokens) {
+  begin_.assign(tokens + 1, 0);
+  for (const Taken& one : routes_) ++begin_[one.token + 1];
+  std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+  sorted_.resize(routes_.size());
+  std::vector<std::size_t> end(begin_.begin(), begin_.end() - 1);
   for (const Taken& one : routes_) {
-    ++count[one.token];
-    sum[one.token] += one.probability;
+    std::size_t at = end[one.token]++;
+    for (; at > begin_[one.token] && sorted_[at - 1].probability < one.probability; --at) {
+      sorted_[at] = sorted_[at - 1];
+    }
+    sorted_[at] = one;
   }
-  group.top_k = group.choices =
-      std::max(1, count.empty() ? 1 : *std::max_element(count.begin(), count.end()));
-  group.stride = group.tokens;
-  const std::size_t size = static_cast<std::size_t>(group.choices) * group.stride;
-  group.expert.assign(size, no_expert);
-  group.probability.assign(size, 0.0F);
-  group.slot.assign(size, slot_failed);
-  group.weight.assign(size, 0.0F);
+}
+
+void ExpertChoiceRouter::collect(RoutedGroup& group) {
+  sort_by_token(group.tokens);
+  std::size_t most = 1;
+  for (std::size_t token = 0; token < group.tokens; ++token) {
+    most = std::max(most, begin_[token + 1] - begin_[token]);
+  }
+  group.top_k = group.choices = static_cast<int>(most);
   group.capacity = capacity_;
-  std::fill(count.begin(), count.end(), 0);
-  for (const Taken& one : routes_) {
-    const std::size_t at = static_cast<std::size_t>(count[one.token]++) * group.stride + one.token;
-    group.expert[at] = one.expert;
-    group.probability[at] = one.probability;
-    group.slot[at] = one.slot;
-    group.weight[at] = weight_of(one, sum[one.token], best_mass_[one.token]);
+  clear_routes(group);
+  for (std::size_t token = 0; token < group.tokens; ++token) {
+    float sum = 0;
+    for (std::size_t at = begin_[token]; at < begin_[token + 1]; ++at) {
+      sum += sorted_[at].probability;
+    }
+    std::size_t to = token;
+    for (std::size_t at = begin_[token]; at < begin_[token + 1]; ++at, to += group.stride) {
+      const Taken& one = sorted_[at];
+      group.expert[to] = one.expert;
+      group.probability[to] = one.probability;
+      group.slot[to] = one.slot;
+      group.weight[to] = weight_of(one, sum, best_mass_[token]);
+    }
   }
 }
 

@@ -18,13 +18,11 @@ class SoftRouter final : public KindRouter {
 
   void decide(const GroupLogits& logits, const RouterContext& /*context*/) override {
     const auto experts = static_cast<std::size_t>(shape_.experts);
-    outcome_ = GroupOutcome{};
-    outcome_.ir_rows.assign(static_cast<std::size_t>(shape_.ranks), 0);
-    outcome_.demand.assign(experts, 0);
+    outcome_ = empty_outcome(shape_);
     for (int rank = 0; rank < shape_.ranks; ++rank) {
       const std::int64_t slots = shape_.config.capacity(logits.tokens(rank), shape_.experts);
-      outcome_.kept_rows.insert(outcome_.kept_rows.end(), experts,
-                                static_cast<std::int32_t>(slots));
+      std::fill_n(outcome_.kept_rows.data() + static_cast<std::size_t>(rank) * experts, experts,
+                  static_cast<std::int32_t>(slots));
       outcome_.capacity = std::max(outcome_.capacity, slots);
       outcome_.sums.tokens += logits.tokens(rank);
       outcome_.sums.slots += slots * shape_.experts;
@@ -83,6 +81,25 @@ void check_kind(const RouterConfig& config, int experts, std::int64_t tokens) {
 }  // namespace
 
 void KindRouter::start_layer(const GroupLogits& /*logits*/, const RouterContext& /*context*/) {}
+
+GroupOutcome empty_outcome(const KindShape& shape) {
+  const auto experts = static_cast<std::size_t>(shape.experts);
+  const auto ranks = static_cast<std::size_t>(shape.ranks);
+  GroupOutcome outcome;
+  outcome.kept_rows.assign(ranks * experts, 0);
+  outcome.ir_rows.assign(ranks, 0);
+  outcome.demand.assign(experts, 0);
+  return outcome;
+}
+
+void clear_routes(RoutedGroup& group) {
+  group.stride = group.tokens;
+  const std::size_t size = static_cast<std::size_t>(group.choices) * group.stride;
+  group.expert.assign(size, no_expert);
+  group.probability.assign(size, 0.0F);
+  group.slot.assign(size, slot_failed);
+  group.weight.assign(size, 0.0F);
+}
 
 std::unique_ptr<KindRouter> make_kind_router(const KindShape& shape) {
   switch (shape.config.kind) {

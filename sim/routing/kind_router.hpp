@@ -52,6 +52,11 @@ struct KindShape {
   bool keep_routes = false;
 };
 
+// What an outcome starts from: no rows anywhere.
+GroupOutcome empty_outcome(const KindShape& shape);
+// No routes yet for the tokens of `group`, and room for as many choices as it says.
+void clear_routes(RoutedGroup& group);
+
 // Null for the kinds that GroupRouter and LayerRouter route themselves: top_k and dropless. The
 // shape's references must outlive the router.
 std::unique_ptr<KindRouter> make_kind_router(const KindShape& shape);

@@ -151,9 +151,7 @@ void PooledRouter::decide_pool(const RouterContext& context, Pool& pool) {
 }
 
 void PooledRouter::decide(const GroupLogits& logits, const RouterContext& context) {
-  outcome_ = GroupOutcome{};
-  outcome_.demand.assign(static_cast<std::size_t>(shape_.experts), 0);
-  outcome_.ir_rows.assign(static_cast<std::size_t>(shape_.ranks), 0);
+  outcome_ = empty_outcome(shape_);
   lay_out(logits, context);
   for (Pool& pool : pools_) {
     pool.config = shape_.config;
@@ -167,14 +165,14 @@ void PooledRouter::decide(const GroupLogits& logits, const RouterContext& contex
 }
 
 void PooledRouter::count_blocks() {
-  outcome_.kept_rows.clear();
+  std::size_t block = 0;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(shape_.ranks); ++rank) {
-    for (int expert = 0; expert < shape_.experts; ++expert) {
+    for (int expert = 0; expert < shape_.experts; ++expert, ++block) {
       std::int64_t rows = 0;
       for (const Pool& pool : pools_) {
         if (reaches(pool, rank, expert)) rows += pool.capacity[rank];
       }
-      outcome_.kept_rows.push_back(static_cast<std::int32_t>(rows));
+      outcome_.kept_rows[block] = static_cast<std::int32_t>(rows);
     }
   }
   outcome_.exchanged_capacity = outcome_.capacity =
@@ -182,12 +180,7 @@ void PooledRouter::count_blocks() {
 }
 
 void PooledRouter::collect(RoutedGroup& group) {
-  group.stride = group.tokens;
-  const std::size_t size = static_cast<std::size_t>(group.choices) * group.stride;
-  group.expert.assign(size, no_expert);
-  group.probability.assign(size, 0.0F);
-  group.slot.assign(size, slot_failed);
-  group.weight.assign(size, 0.0F);
+  clear_routes(group);
   group.capacity.assign(static_cast<std::size_t>(shape_.ranks), 0);
   for (std::size_t index = 0; index < pool_count; ++index) {
     Pool& pool = pools_[index];

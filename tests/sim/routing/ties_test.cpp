@@ -1,0 +1,167 @@
+// Routers and kernels against plain sorts by the same g, where equal scores abound.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "sim/routing/router.hpp"
+#include "sim/routing/softmax.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_logits.hpp"
+
+using namespace moesim;
+using namespace moesim::routing;
+using test::Logits;
+using test::random_logits;
+using test::spans;
+
+namespace {
+
+using RouteSet = std::set<std::tuple<int, int, int>>;  // rank, token, expert
+
+RouteSet routes_of(const RouterConfig& config, int experts, const Logits& logits, SimdLevel level) {
+  GroupRouter router(config, experts, static_cast<int>(logits.size()), level);
+  RouteSet routes;
+  for (const Route& one : router.route(spans(logits, experts)).routes()) {
+    if (one.slot >= 0 || !config.has_capacity()) routes.emplace(one.rank, one.token, one.expert);
+  }
+  return routes;
+}
+
+std::vector<float> softmax_of(const float* logits, int experts) {
+  std::vector<float> g(static_cast<std::size_t>(experts)), scratch(g.size());
+  REQUIRE(softmax(logits, experts, g.data(), scratch.data()));
+  return g;
+}
+
+std::vector<int> numbers(int count) {
+  std::vector<int> list(static_cast<std::size_t>(count));
+  std::iota(list.begin(), list.end(), 0);
+  return list;
+}
+
+// The first `count` of `list`, largest value first, in the order given among equals.
+template <typename Value>
+std::vector<int> best_of(std::vector<int> list, int count, const Value& value) {
+  std::stable_sort(list.begin(), list.end(),
+                   [&](int one, int other) { return value(one) > value(other); });
+  list.resize(std::min(list.size(), static_cast<std::size_t>(count)));
+  return list;
+}
+
+std::vector<int> group_limited(const RouterConfig& config, const float* logits, int experts) {
+  const std::vector<float> g = softmax_of(logits, experts);
+  const int per_group = experts / config.groups;
+  std::vector<float> score;
+  for (int group = 0; group < config.groups; ++group) {
+    std::vector<float> own(g.begin() + group * per_group, g.begin() + (group + 1) * per_group);
+    std::sort(own.rbegin(), own.rend());
+    score.push_back(per_group > 1 ? own[0] + own[1] : own[0]);
+  }
+  std::vector<int> kept = best_of(numbers(config.groups), config.kept_groups, [&](int group) {
+    return score[static_cast<std::size_t>(group)];
+  });
+  std::sort(kept.begin(), kept.end());
+  std::vector<int> offered;
+  for (const int group : kept) {
+    for (int at = 0; at < per_group; ++at) offered.push_back(group * per_group + at);
+  }
+  return best_of(offered, config.top_k, [&](int expert) { return logits[expert]; });
+}
+
+}  // namespace
+
+TEST_CASE("the largest places of a column are those of a stable sort", "[routing]") {
+  std::mt19937 engine(1);
+  for (const std::size_t count : {1U, 15U, 16U, 17U, 100U, 1000U}) {
+    for (const int values : {1, 2, 5, 1000000}) {  // how many different ones
+      std::vector<float> column(count + tile_tokens, 0.0F);
+      for (std::size_t at = 0; at < count; ++at) {
+        column[at] = static_cast<float>(engine() % static_cast<unsigned>(values)) /
+                     static_cast<float>(std::max(1, values - 1));  // 0 and 1 among them
+      }
+      for (const std::size_t wanted : {std::size_t{0}, std::size_t{1}, count / 3, count}) {
+        std::vector<int> expected =
+            best_of(numbers(static_cast<int>(count)), static_cast<int>(wanted),
+                    [&](int at) { return column[static_cast<std::size_t>(at)]; });
+        std::sort(expected.begin(), expected.end());
+        for (const SimdLevel level : available_simd_levels()) {
+          std::vector<std::uint32_t> places(wanted);
+          tile_kernels(level).largest_places(column.data(), count, wanted, places.data());
+          CHECK(std::equal(places.begin(), places.end(), expected.begin(), expected.end(),
+                           [](std::uint32_t one, int other) {
+                             return one == static_cast<std::uint32_t>(other);
+                           }));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("expert-choice takes the lower of equal tokens at every instruction set", "[routing]") {
+  for (const char* factor : {"0.4", "1", "2.5"}) {
+    for (const int levels : {1, 2, 3, 0}) {
+      const int experts = 6;
+      const Logits logits = random_logits(experts, {71, 0, 130}, 7, levels);
+      RouterConfig config = parse_router("expert-choice", 2);
+      config.capacity_factor = Decimal::parse(factor, "factor");
+      RouteSet expected;
+      for (int rank = 0; rank < 3; ++rank) {
+        const auto& rows = logits[static_cast<std::size_t>(rank)];
+        const int tokens = static_cast<int>(rows.size()) / experts;
+        std::vector<std::vector<float>> g;
+        for (int token = 0; token < tokens; ++token) {
+          g.push_back(softmax_of(rows.data() + token * experts, experts));
+        }
+        const auto slots = static_cast<int>(config.capacity(tokens, experts));
+        for (int expert = 0; expert < experts; ++expert) {
+          for (const int token : best_of(numbers(tokens), slots, [&](int at) {
+                 return g[static_cast<std::size_t>(at)][static_cast<std::size_t>(expert)];
+               })) {
+            expected.emplace(rank, token, expert);
+          }
+        }
+      }
+      for (const SimdLevel level : available_simd_levels()) {
+        CHECK(routes_of(config, experts, logits, level) == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("group-limited: equal groups, equal experts and too few finite ones", "[routing]") {
+  // Experts, groups, kept groups, k: lists shorter than k, as long as the group, and longer than
+  // what is held in registers.
+  const int shapes[][4] = {
+      {12, 4, 2, 3}, {16, 8, 3, 5}, {8, 8, 4, 3}, {64, 4, 2, 12}, {6, 1, 1, 1}};
+  for (const auto& [experts, groups, kept, top_k] : shapes) {
+    for (const int levels : {1, 2, 3, 0}) {
+      Logits logits = random_logits(experts, {37, 64}, 3, levels);
+      for (std::size_t token = 0; token < 37; token += 3) {  // all but one to three are -inf
+        for (std::size_t expert = 1 + token % 3; expert < static_cast<std::size_t>(experts);
+             ++expert) {
+          logits[0][token * static_cast<std::size_t>(experts) +
+                    expert * 5 % static_cast<std::size_t>(experts)] =
+              -std::numeric_limits<float>::infinity();
+        }
+      }
+      RouterConfig config = parse_router("group-limited:1:1", top_k);
+      config.groups = groups;
+      config.kept_groups = kept;
+      RouteSet expected;
+      for (int rank = 0; rank < 2; ++rank) {
+        const auto& rows = logits[static_cast<std::size_t>(rank)];
+        for (int token = 0; token < static_cast<int>(rows.size()) / experts; ++token) {
+          for (const int expert : group_limited(config, rows.data() + token * experts, experts)) {
+            expected.emplace(rank, token, expert);
+          }
+        }
+      }
+      for (const SimdLevel level : available_simd_levels()) {
+        CHECK(routes_of(config, experts, logits, level) == expected);
+      }
+    }
+  }
+}

@@ -15,7 +15,8 @@ namespace moesim::profile {
 
 namespace {
 
-// How far beyond the measured sizes tile counts are trusted to carry.
+// How far beyond the measured sizes tile counts are trusted to carry. More rows are priced in equal
+// pieces, each its own launch: waves only repeat.
 constexpr double furthest_octaves = 4;
 
 std::vector<double> read_knots(const Node& node, const std::string& key) {
@@ -239,17 +240,19 @@ Estimate GemmCurve::estimate(std::int64_t m, std::int64_t n, std::int64_t k) con
   const double octaves = m_range_.octaves_outside(query.m) + n_range_.octaves_outside(query.n) +
                          k_range_.octaves_outside(query.k);
   const double furthest =
-      std::max({std::log2(query.m / m_range_.high), std::log2(query.n / n_range_.high),
-                std::log2(query.k / k_range_.high)});
+      std::max(std::log2(query.n / n_range_.high), std::log2(query.k / k_range_.high));
   if (furthest > furthest_octaves) {
     throw Error(fmt::format(
-        "gemm {} x {} x {}: more than {:g} times beyond the measured m {:g}..{:g}, n {:g}..{:g}, "
-        "k {:g}..{:g}; cut it into smaller products, or measure it",
-        m, n, k, std::exp2(furthest_octaves), m_range_.low, m_range_.high, n_range_.low,
-        n_range_.high, k_range_.low, k_range_.high));
+        "gemm {} x {} x {}: more than {:g} times beyond the measured n {:g}..{:g}, k {:g}..{:g}; "
+        "cut it into smaller products, or measure it",
+        m, n, k, std::exp2(furthest_octaves), n_range_.low, n_range_.high, k_range_.low,
+        k_range_.high));
   }
+  const double most_rows = m_range_.high * std::exp2(furthest_octaves);
+  const double pieces = std::ceil(query.m / most_rows);
+  query.m /= pieces;
   query.memory_powered = std::pow(memory_us(query), overlap_power_);
-  const double us = std::exp(throttled(chosen_log_us(query), query) + correction(query));
+  const double us = pieces * std::exp(throttled(chosen_log_us(query), query) + correction(query));
   Estimate estimate;
   residual_.apply(us, us, widening(octaves), estimate);
   estimate.origin = origin_;

@@ -28,9 +28,9 @@ class GemmCurve {
   // From a curve of model "tile-kernels"; errors name file and key.
   explicit GemmCurve(const Node& node);
 
-  // Throws UsageError for sizes below 1, Error beyond 16 times what was measured. Between there
-  // and the measured sizes tile counts carry: efficiency stays what it was, in whole waves, and the
-  // estimate is marked extrapolated.
+  // Throws UsageError for sizes below 1, Error for n or k beyond 16 times what was measured.
+  // Between there and the measured sizes tile counts carry: efficiency stays what it was, in whole
+  // waves, and the estimate is marked extrapolated. For m beyond that it stays too.
   Estimate estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
 
   const Residual& residual() const { return residual_; }

@@ -149,7 +149,12 @@ TEST_CASE("beyond the measured sizes a product is flagged, its bar widened, and 
   // Efficiency stays what it was, in whole waves: four times the rows, four times the waves.
   CHECK(beyond.time_us - 7 == Approx(4 * (inside.time_us - 7)));
   CHECK(curve.estimate(16384, 8, 4096).support == Support::extrapolated);
-  CHECK_THROWS_WITH(curve.estimate(1 << 20, 4096, 4096), ContainsSubstring("smaller products"));
+  CHECK_THROWS_WITH(curve.estimate(4096, 1 << 22, 4096), ContainsSubstring("smaller products"));
+  // Rows go on for ever: 2^20 are 8 times 2^17, 16 times the most measured; the bar grows on.
+  const auto most = curve.estimate(1 << 17, 4096, 4096);
+  const auto more = curve.estimate(1 << 20, 4096, 4096);
+  CHECK(more.time_us == Approx(8 * most.time_us));
+  CHECK(more.time_us_p95 / more.time_us > most.time_us_p95 / most.time_us);
   CHECK_THROWS_AS(curve.estimate(0, 4096, 4096), UsageError);
   CHECK_THROWS_WITH(curve.estimate(16, -1, 4096), ContainsSubstring("at least 1"));
 }

@@ -11,6 +11,8 @@ namespace {
 
 // From this variance on the expansion is within 1e-3 of a count, on average.
 constexpr double expanded_variance = 25;
+// Here for a single quantile, whose count may be off by one in a few per cent of the cases.
+constexpr double least_expanded = 9;
 constexpr double far = 5.5;  // standard normals beyond are cut: one in 2.6e7
 
 double normal_quantile(double below, double above) {
@@ -214,7 +216,7 @@ std::int32_t binomial_quantile(std::int32_t trials, double share, double z) {
   if (share >= 1) return trials;
   const double mean = trials * share;
   const double variance = mean * (1 - share);
-  if (variance >= 9) {
+  if (variance >= least_expanded) {
     const Expansion by = binomial_expansion(trials, share);
     const double value = ((by.c3 * z + by.c2) * z + by.c1) * z + by.c0;
     return static_cast<std::int32_t>(std::clamp(std::floor(value + 0.5), 0.0, trials * 1.0));
@@ -249,6 +251,38 @@ std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std:
   const Expansion by = cornish_fisher(mean, variance, std::clamp(skewness, -1.0, 1.0), 0);
   const double value = ((by.c3 * z + by.c2) * z + by.c1) * z + by.c0;
   return std::clamp(static_cast<std::int64_t>(std::floor(value + 0.5)), least, most);
+}
+
+std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
+                                     double z, std::span<const double> log_factorials) {
+  const std::int64_t least = std::max<std::int64_t>(0, drawn + marked - all);
+  const std::int64_t most = std::min(drawn, marked);
+  if (least >= most) return least;
+  const std::int64_t others = all - marked;
+  const double variance =
+      static_cast<double>(drawn) * static_cast<double>(marked) * static_cast<double>(others) *
+      static_cast<double>(all - drawn) /
+      (static_cast<double>(all) * static_cast<double>(all) * static_cast<double>(all - 1));
+  if (variance >= least_expanded) return hypergeometric_quantile(all, marked, drawn, z);
+  const auto log_choose = [&](std::int64_t from, std::int64_t taken) {
+    const auto log_factorial = [&](std::int64_t n) {
+      return log_factorials[static_cast<std::size_t>(n)];
+    };
+    return log_factorial(from) - log_factorial(taken) - log_factorial(from - taken);
+  };
+  // Up from the least: with so little variance the mean is near it, or near 0.
+  double weight = std::exp(log_choose(marked, least) + log_choose(others, drawn - least) -
+                           log_choose(all, drawn));
+  double sum = weight;
+  const double below = 0.5 * std::erfc(-z * M_SQRT1_2);
+  std::int64_t count = least;
+  while (sum < below && count < most) {
+    weight *= static_cast<double>((marked - count) * (drawn - count)) /
+              static_cast<double>((count + 1) * (others - drawn + count + 1));
+    sum += weight;
+    ++count;
+  }
+  return count;
 }
 
 }  // namespace moesim::routing

@@ -50,5 +50,8 @@ std::int32_t binomial_quantile(std::int32_t trials, double share, double z);
 // The same of the number of marked among `drawn` of `all`, of which `marked` are.
 std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
                                      double z);
+// And where few are expected, too: `log_factorials[n]` = log(n!) up to `all`.
+std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
+                                     double z, std::span<const double> log_factorials);
 
 }  // namespace moesim::routing

@@ -1,6 +1,7 @@
 #include "sim/routing/count_pilot.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -26,6 +27,7 @@ std::uint32_t bits_of(float probability) {
 class Places {
  public:
   explicit Places(std::size_t bands) : length_(bands, 0) {}
+  const std::vector<std::int32_t>& lengths() const { return length_; }
   float next(std::uint16_t band) { return static_cast<float>(length_[band]++) + 0.5F; }
   float share(float place, std::uint16_t band) const {
     return place / static_cast<float>(length_[band]);
@@ -50,6 +52,11 @@ void CountPilot::draw(std::span<const RoutingJob> jobs, const LogitSource& logit
   bands_.clear();
   draw_tables(jobs, logits);
   const auto choices = static_cast<std::size_t>(table_.choices());
+  while (log_factorials_.size() < choices * tokens_) {
+    const std::size_t number = log_factorials_.size();
+    log_factorials_.push_back(
+        number < 2 ? 0.0 : log_factorials_.back() + std::log(static_cast<double>(number)));
+  }
   chance_.resize(choices * tokens_);
   const float zero = 0;
   for (std::size_t choice = 0; choice < choices; ++choice) {
@@ -126,7 +133,7 @@ void CountPilot::set_popularity(int choices, std::span<const double> popularity)
   }
 }
 
-const std::vector<float>& CountPilot::quantiles(const RouterConfig& router, int choice) {
+const CountPilot::Quantiles& CountPilot::quantiles(const RouterConfig& router, int choice) {
   const bool fill = choice == router.top_k;
   // Shares of one choice are all 1, and equal keys go by index.
   const bool alike = router.priority == Priority::own_weight && router.top_k == 1;
@@ -150,8 +157,9 @@ const std::vector<float>& CountPilot::quantiles(const RouterConfig& router, int 
   return quantiles_[key];
 }
 
-void CountPilot::make_quantiles(const Key& key, std::vector<float>& quantile) {
+void CountPilot::make_quantiles(const Key& key, Quantiles& quantiles) {
   const auto [order, choices, top_k, choice] = key;
+  std::vector<float>& quantile = quantiles.of;
   quantile.resize(tokens_);
   if (order == Order::index) {  // every block has its tokens anywhere in the order
     for (std::size_t token = 0; token < tokens_; ++token) {
@@ -172,15 +180,16 @@ void CountPilot::make_quantiles(const Key& key, std::vector<float>& quantile) {
   for (std::size_t token = 0; token < tokens_; ++token) {
     quantile[token] = places.share(quantile[token], bands.of[expert[token]]);
   }
+  quantiles.routes = places.lengths();
 }
 
 void CountPilot::make_own(Order order, int choices, int top_k) {
   const auto width = static_cast<std::size_t>(top_k);
   std::vector<std::uint32_t> keys(tokens_ * width), sorted(tokens_ * width);
-  std::vector<std::vector<float>*> quantile;
+  std::vector<Quantiles*> quantile;
   for (int choice = 0; choice < top_k; ++choice) {
     quantile.push_back(&quantiles_[{order, choices, top_k, choice}]);
-    quantile.back()->resize(tokens_);
+    quantile.back()->of.resize(tokens_);
   }
   for (std::size_t token = 0; token < tokens_; ++token) {
     float whole = 0;
@@ -200,11 +209,12 @@ void CountPilot::make_own(Order order, int choices, int top_k) {
   for (const std::uint32_t route : sorted) {
     const std::size_t choice = route / tokens_;
     const std::size_t token = route % tokens_;
-    (*quantile[choice])[token] = places.next(band_of(choice, token));
+    quantile[choice]->of[token] = places.next(band_of(choice, token));
   }
   for (std::size_t choice = 0; choice < width; ++choice) {
+    quantile[choice]->routes = places.lengths();
     for (std::size_t token = 0; token < tokens_; ++token) {
-      float& place = (*quantile[choice])[token];
+      float& place = quantile[choice]->of[token];
       place = places.share(place, band_of(choice, token));
     }
   }
@@ -234,13 +244,24 @@ KeptTokens CountPilot::kept_tokens(const RouterConfig& router, int rank) const {
   return run;
 }
 
+// How many of `waiting` routes come before one of this quantile, which is among `routes` of the
+// sample (0: known for sure).
+std::int64_t CountPilot::draw_ahead(std::int32_t waiting, double quantile, std::int32_t routes,
+                                    double chance) const {
+  if (routes == 0) return binomial_quantile(waiting, quantile, chance);
+  if (waiting >= routes) return static_cast<std::int64_t>(waiting * quantile);
+  const auto place = static_cast<std::int64_t>(quantile * routes);
+  return hypergeometric_quantile(routes - 1, place, waiting, chance, log_factorials_);
+}
+
 // How many routes of a choice are kept.
 std::int64_t CountPilot::decide(const RouterConfig& router, int choice,
                                 std::span<const Queueing> queues) {
   const auto choices = static_cast<std::size_t>(router.choices());
   const auto experts = static_cast<std::size_t>(table_.experts());
   const auto row = static_cast<std::size_t>(choice);
-  const std::vector<float>& quantile = quantiles(router, choice);
+  const Quantiles& told = quantiles(router, choice);
+  const std::vector<std::uint16_t>& band = bands_.at(router.choices()).of;
   const std::uint16_t* expert = table_.expert(choice);
   const float* chance = chance_.data() + row * tokens_;
   std::uint8_t* keep = keep_.data() + row * keep_stride_;
@@ -251,8 +272,9 @@ std::int64_t CountPilot::decide(const RouterConfig& router, int choice,
       const Queueing found = queue[expert[token]];
       bool kept = found.left > found.waiting;
       if (!kept && found.left > 0) {
-        kept = binomial_quantile(found.waiting, static_cast<double>(quantile[token]),
-                                 static_cast<double>(chance[token])) < found.left;
+        const std::int32_t routes = told.routes.empty() ? 0 : told.routes[band[expert[token]]];
+        kept = draw_ahead(found.waiting, static_cast<double>(told.of[token]), routes,
+                          static_cast<double>(chance[token])) < found.left;
       }
       keep[token] = kept ? 1 : 0;
       count += keep[token];

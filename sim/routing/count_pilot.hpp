@@ -42,8 +42,12 @@ struct IrTargets {
 // they are alike, and what tells GPUs apart are their counts. Each route of the sample knows where
 // it stands, as a quantile Q, among the routes of its choice to experts of like popularity in the
 // order of the drop priority. It meets the counts of a GPU that it knows nothing of: of n routes
-// there of its choice, Binomial(n, Q) come before it, and it is kept if these leave a slot. Tokens
-// come in blocks of 64, each of which meets the counts of one GPU.
+// there of its choice, some come before it, and it is kept if these leave a slot. How many is
+// drawn as if the n were picked from the L - 1 others that its place was told from, without
+// replacement (all L - 1 of them, in proportion, where n is more): token and n routes are then a
+// sample of independent ones. Binomial(n, Q) would add the scatter of Q, about Q (1 - Q) / L, to
+// that of the count, and keep too little of the probability mass, up to 0.1 percentage points.
+// Tokens come in blocks of 64, each of which meets the counts of one GPU.
 class CountPilot {
  public:
   explicit CountPilot(const TileKernels& kernels) : kernels_(kernels) {}
@@ -77,11 +81,17 @@ class CountPilot {
     std::vector<std::uint16_t> of;  // [expert]
     std::size_t count = 0;
   };
+  struct Quantiles {
+    std::vector<float> of;             // [token]
+    std::vector<std::int32_t> routes;  // [band], L; empty: the quantiles are known for sure
+  };
 
   std::int64_t decide(const RouterConfig& router, int choice, std::span<const Queueing> queues);
+  std::int64_t draw_ahead(std::int32_t waiting, double quantile, std::int32_t routes,
+                          double chance) const;
   void draw_tables(std::span<const RoutingJob> jobs, const LogitSource& logits);
-  const std::vector<float>& quantiles(const RouterConfig& router, int choice);
-  void make_quantiles(const Key& key, std::vector<float>& quantile);
+  const Quantiles& quantiles(const RouterConfig& router, int choice);
+  void make_quantiles(const Key& key, Quantiles& quantiles);
   void make_own(Order order, int choices, int top_k);
   KeptTokens kept_tokens(const RouterConfig& router, int rank) const;
   int local_set(const RouterConfig& router) const;
@@ -90,11 +100,12 @@ class CountPilot {
   ChoiceTable table_;
   std::size_t blocks_ = 0;
   std::size_t tokens_ = 0;
-  std::vector<float> chance_;                    // [choice, token], standard normals
-  int local_set_[3] = {};                        // of each Rectification
-  std::map<int, Bands> bands_;                   // by k'
-  std::vector<LocalExperts> locals_;             // [set, rank of the table]
-  std::map<Key, std::vector<float>> quantiles_;  // [token]
+  std::vector<float> chance_;           // [choice, token], standard normals
+  std::vector<double> log_factorials_;  // up to the routes of the pilot
+  int local_set_[3] = {};               // of each Rectification
+  std::map<int, Bands> bands_;          // by k'
+  std::vector<LocalExperts> locals_;    // [set, rank of the table]
+  std::map<Key, Quantiles> quantiles_;
   SortScratch scratch_;
   std::vector<std::uint8_t> keep_, has_ir_;
   std::size_t keep_stride_ = 0;

@@ -1,6 +1,7 @@
 #include "sim/routing/count_law.hpp"
 
 #include <algorithm>
+#include <boost/math/special_functions/erf.hpp>
 #include <cmath>
 #include <numeric>
 
@@ -80,6 +81,28 @@ TEST_CASE("binomial quantiles invert the distribution function", "[routing]") {
   CHECK(binomial_quantile(5, 1, -9) == 5);
   CHECK(hypergeometric_quantile(10, 10, 4, -3) == 4);
   CHECK(hypergeometric_quantile(10, 3, 9, 5) == 3);
+}
+
+TEST_CASE("few marked among few drawn are counted exactly", "[routing]") {
+  std::vector<double> log_factorials{0.0};
+  for (int n = 1; n <= 60; ++n) log_factorials.push_back(log_factorials.back() + std::log(n));
+  const auto choose = [](int from, int taken) {
+    return std::tgamma(from + 1.0) / (std::tgamma(taken + 1.0) * std::tgamma(from - taken + 1.0));
+  };
+  const int cases[][3] = {{60, 3, 5}, {60, 57, 5}, {60, 30, 20}, {40, 38, 39}, {12, 6, 6}};
+  for (const auto& [all, marked, drawn] : cases) {
+    double below = 0;  // P(fewer than count), by the definition
+    for (int count = std::max(0, drawn + marked - all); count <= std::min(marked, drawn); ++count) {
+      const double here =
+          choose(marked, count) * choose(all - marked, drawn - count) / choose(all, drawn);
+      if (here > 1e-6) {
+        const double z = M_SQRT2 * boost::math::erf_inv(2 * (below + here / 2) - 1);
+        CHECK(hypergeometric_quantile(all, marked, drawn, z, log_factorials) == count);
+      }
+      below += here;
+    }
+    CHECK(below == Approx(1));
+  }
 }
 
 TEST_CASE("counts have binomial marginals and sum to all routes", "[routing]") {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sim/base/decimal.hpp"
 
@@ -141,7 +143,8 @@ struct RouterConfig {
 // defaults; the capacity factor is k. Throws UsageError with a suggestion for an unknown name,
 // suffix or parameter.
 RouterConfig parse_router(std::string_view name, int top_k, int usual_k = 0);
-// The names above, for help texts and messages.
+// The names above, each with its rule in short, for help texts; the names alone, for messages.
+std::vector<std::pair<std::string, std::string>> router_forms();
 std::string router_names();
 
 // The spellings of the command line and of the result columns; parse_* throw UsageError that names

@@ -282,12 +282,44 @@ std::string head_of(const RouterConfig& config) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> router_forms() {
+  return {
+      {"dense", "one FFN instead of experts"},
+      {"top1, ..., topk", "the k best experts of each token; topk: k is --top-k"},
+      {"dropless", "the same without capacity: every route kept"},
+      {"expert-choice", "each expert takes its C best tokens"},
+      {"base[:greedy]",
+       "as many tokens to each expert, for the largest sum of scores; greedy, and "
+       "in prefill: the best expert"},
+      {"random[:balanced]", "any expert; balanced: all experts equally often"},
+      {"hash[:EXPONENT]", "by the token's id; ids are Zipf-distributed [1]"},
+      {"soft", "experts compute mixes of all tokens"},
+      {"scomoe:LOCAL:NODE", "shares of the tokens that choose on their GPU, and in their node"},
+      {"gating-dropout:P", "topk; in training layers skip the exchange with probability P"},
+      {"group-limited:GROUPS:KEPT", "the k best experts of the KEPT best groups"},
+      {"bias-balanced[:SPEED[:STEPS]]",
+       "the k best by score + bias, after STEPS steps in which the bias moved by SPEED against the "
+       "load [0.001:1000]"},
+      {"+groups:GROUPS:KEPT", "behind bias-balanced: inside the best groups, as DeepSeek-V3"},
+      {"+fr",
+       "behind topK and gating-dropout: choice k + 1 fills free slots (Fill-in "
+       "Rectification)"},
+      {"+ir, +ir@node",
+       "the same: a token that lost a route goes to the best expert on its own "
+       "GPU, or in its node (Intra-GPU Rectification); top2+fr+ir has both"},
+  };
+}
+
 std::string router_names() {
-  return "dense, top1, top2, ... or topk with --top-k, dropless, expert-choice, base[:greedy], "
-         "random[:balanced], hash[:EXPONENT], soft, scomoe:LOCAL:NODE, gating-dropout:P, "
-         "group-limited:GROUPS:KEPT, bias-balanced[:SPEED[:STEPS]][+groups:GROUPS:KEPT]; behind "
-         "topK and gating-dropout "
-         "any of +fr and +ir or +ir@node, as in top2+fr+ir";
+  std::string names;
+  for (const auto& [form, rule] : router_forms()) {
+    if (form.starts_with("+")) continue;
+    names += (names.empty() ? "" : ", ") + form;
+  }
+  return names +
+         "; behind topK and gating-dropout any of +fr and +ir or +ir@node, as in top2+fr+ir; "
+         "behind "
+         "bias-balanced +groups:GROUPS:KEPT";
 }
 
 std::string RouterConfig::name() const {

@@ -35,21 +35,25 @@ constexpr double usual_heat = 4;
 constexpr double usual_burst_share = 0.25;
 
 constexpr Spelling spellings[] = {
-    {Kind::gaussian, "gaussian", "SIGMA", "a bias per expert"},
-    {Kind::zipf, "zipf", "A", "popularity of place^-A"},
-    {Kind::dirichlet, "dirichlet", "A", "drawn popularity", 0, false},
+    {Kind::gaussian, "gaussian", "SIGMA",
+     "a bias per expert and layer of that spread over scores of spread 1, the same on all GPUs"},
+    {Kind::zipf, "zipf", "A", "the n-th expert is wanted n^-A times as often as the first"},
+    {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even", 0, false},
     {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count"},
-    {Kind::balanced, "balanced", "", "all alike"},
-    {Kind::hot_expert, "hot-expert", "X", "one X times as popular", 1, true, usual_heat},
-    {Kind::hot_rank, "hot-rank", "X", "the experts of one GPU", 1, true, usual_heat},
-    {Kind::spread_heat, "spread-heat", "X", "as many, on different GPUs", 1, true, usual_heat},
-    {Kind::rotating, "rotating", "X", "the next one each replica", 1, true, usual_heat},
-    {Kind::burst, "burst", "X:SHARE", "in a share of the replicas", 1, true, usual_heat},
+    {Kind::balanced, "balanced", "", "all experts alike"},
+    {Kind::hot_expert, "hot-expert", "X", "one expert X times as popular", 1, true, usual_heat},
+    {Kind::hot_rank, "hot-rank", "X", "all experts of one GPU X times", 1, true, usual_heat},
+    {Kind::spread_heat, "spread-heat", "X", "as many experts, on different GPUs", 1, true,
+     usual_heat},
+    {Kind::rotating, "rotating", "X", "one expert, the next one each replica", 1, true, usual_heat},
+    {Kind::burst, "burst", "X:SHARE", "one expert, in a share of the replicas", 1, true,
+     usual_heat},
     {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
-    {Kind::empty_rank, "empty-rank", "", "one GPU of a group holds none"},
-    {Kind::scores, "scores", "FILE", "a model that --fit-scores made of a trace"},
+    {Kind::empty_rank, "empty-rank", "", "one GPU of each group holds no tokens"},
+    {Kind::scores, "scores", "FILE", "a model that 'moesim route --fit-scores' made of a trace"},
     {Kind::trace, "trace", "FILE", "recorded routing: a trace.json or its folder"},
-    {Kind::trace_repeat, "trace-repeat", "FILE", "for more tokens than recorded"},
+    {Kind::trace_repeat, "trace-repeat", "FILE",
+     "the same, repeated where it has fewer tokens than --tokens-per-gpu"},
 };
 
 const Spelling& spelling_of(Kind kind) {
@@ -147,12 +151,18 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
 
 }  // namespace
 
-std::string score_source_help() {
-  std::string text;
+std::vector<std::pair<std::string, std::string>> score_source_forms() {
+  std::vector<std::pair<std::string, std::string>> forms;
   for (const Spelling& spelling : spellings) {
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", spelling.form(), spelling.meaning);
+    std::string meaning(spelling.meaning);
+    if (spelling.kind == Kind::burst) {
+      meaning += fmt::format(" [{}:{}]", usual_heat, usual_burst_share);
+    } else if (spelling.fallback > 0) {
+      meaning += fmt::format(" [{}]", spelling.fallback);
+    }
+    forms.emplace_back(spelling.form(), meaning);
   }
-  return text;
+  return forms;
 }
 
 std::string ScoreSource::name() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/routing/trace.hpp"
@@ -83,8 +84,8 @@ struct ScoreSource {
   std::int64_t tokens_of(int rank, int ranks, std::int64_t tokens) const;
 };
 
-// What --routing takes, for help texts: "gaussian:SIGMA (a bias per expert), zipf:A (...".
-std::string score_source_help();
+// What --routing takes, each with its meaning and [default], for help texts.
+std::vector<std::pair<std::string, std::string>> score_source_forms();
 
 // Throws UsageError naming `what`, `text` and the kinds, or what its file has wrong and where.
 ScoreSource parse_score_source(std::string_view text, const std::string& what);

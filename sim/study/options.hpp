@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/step/scenario.hpp"
@@ -21,6 +22,7 @@ struct OptionSpec {
   std::string value;         // what stands for the value in a help text
   std::string default_text;  // as a help text says it
   std::string help;
+  std::vector<std::pair<std::string, std::string>> choices = {};  // what it may be: what that means
 };
 const std::vector<OptionSpec>& scenario_options();
 

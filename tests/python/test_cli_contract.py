@@ -51,6 +51,39 @@ def test_help_has_options_defaults_and_an_example_that_works(command, tmp_path):
         succeed(*example[1:], cwd=tmp_path)
 
 
+def on_a_terminal(columns, *words):
+    """What a run prints on a terminal so wide."""
+    pty = pytest.importorskip("pty", reason="no pseudo terminals here")
+    fcntl = pytest.importorskip("fcntl", reason="no terminal sizes here")
+    termios = pytest.importorskip("termios", reason="no terminal sizes here")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([BINARY, *words], stdout=follower, stderr=subprocess.DEVNULL)
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 1 << 16):
+            shown += chunk
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(leader)
+    assert process.wait() == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in
+                                                 (*COMMANDS, "profile"))], ids=" ".join)
+def test_help_fits_the_terminal(words):
+    if words[0] == "profile" and "  profile " not in succeed("--help"):
+        pytest.skip("this build has no profile command")
+    # Off a terminal, and on a wide one, 100 columns: longer lines are hard to read.
+    assert max(map(len, succeed(*words).splitlines())) <= 100
+    for columns, most in ((80, 80), (300, 100)):
+        shown = on_a_terminal(columns, *words)
+        assert max(map(len, shown.splitlines())) <= most
+        assert shown.split() == succeed(*words).split()  # broken between words alone
+
+
 def test_overview_and_version():
     text = succeed("--help")
     assert text == succeed("help")

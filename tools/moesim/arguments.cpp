@@ -1,7 +1,11 @@
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <boost/program_options.hpp>
+#include <sstream>
 
 #include "sim/base/shipped.hpp"
 #include "tools/moesim/command.hpp"
@@ -17,7 +21,8 @@ std::vector<Flag> all_flags(const Command& command) {
   std::vector<Flag> flags;
   if (command.takes_scenario) {
     for (const study::OptionSpec& option : study::scenario_options()) {
-      flags.push_back({option.name, option.value, option.default_text, option.help});
+      flags.push_back(
+          {option.name, option.value, option.default_text, option.help, option.choices});
     }
   }
   flags.insert(flags.end(), command.flags.begin(), command.flags.end());
@@ -78,13 +83,44 @@ void take(const Command& command, const po::option& option, CommandLine& line) {
   }
 }
 
-std::string flag_line(const Flag& flag) {
-  const std::string left =
-      fmt::format("  --{}{}{}", flag.name, flag.value.empty() ? "" : " ", flag.value);
-  const std::string right =
-      flag.help + (flag.default_text.empty() ? "" : fmt::format(" [{}]", flag.default_text));
-  return left.size() < 32 ? fmt::format("{:<32}{}\n", left, right)
-                          : fmt::format("{}\n{:<32}{}\n", left, "", right);
+// As wide as the terminal, but not so wide that lines are hard to read.
+unsigned help_columns() {
+  constexpr unsigned least = 80;
+  constexpr unsigned most = 100;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return most;
+  return std::clamp<unsigned>(size.ws_col, least, most);
+}
+
+// Boost lets the lines that follow hang below what stands behind a tab.
+std::string description(const Flag& flag) {
+  constexpr std::size_t indent = 22;
+  std::string text = flag.help;
+  if (!flag.default_text.empty()) text += fmt::format(" [{}]", flag.default_text);
+  for (const auto& [form, meaning] : flag.choices) {
+    if (form.size() + 4 <= indent) {
+      text += fmt::format("\n  {:<{}}\t{}", form, indent - 2, meaning);
+    } else {
+      text += fmt::format("\n  {}\n{:<{}}\t{}", form, "", indent, meaning);
+    }
+  }
+  return text;
+}
+
+std::string described(const std::string& caption, const std::vector<Flag>& flags) {
+  const unsigned columns = help_columns();
+  po::options_description options(caption, columns, columns - 30);
+  for (const Flag& flag : flags) {
+    if (flag.value.empty()) {
+      options.add_options()(flag.name.c_str(), description(flag).c_str());
+      continue;
+    }
+    auto* value = po::value<std::string>()->value_name(flag.value);
+    options.add_options()(flag.name.c_str(), value, description(flag).c_str());
+  }
+  std::ostringstream text;
+  text << options;
+  return boost::replace_all_copy(text.str(), " \n", "\n");
 }
 
 }  // namespace
@@ -136,34 +172,30 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
 }
 
 std::string help_text(const Command& command) {
-  std::string text =
-      fmt::format("Usage: moesim {} {}\n{}\n", command.name, command.usage, command.summary);
+  std::string text = fmt::format("Usage: moesim {} {}\n{}\n{}\n", command.name, command.usage,
+                                 command.summary, command.details);
+  std::vector<Flag> flags = all_flags(command);
+  const auto own = flags.end() - static_cast<std::ptrdiff_t>(command.flags.size() + 1);
   if (command.takes_scenario) {
-    text += "\nScenario options [default]:\n";
-    for (const study::OptionSpec& option : study::scenario_options()) {
-      text += flag_line({option.name, option.value, option.default_text, option.help});
-    }
+    text += described("Scenario options [default]", {flags.begin(), own}) + "\n";
   }
-  text += "\nOptions [default]:\n";
-  for (const Flag& flag : command.flags) text += flag_line(flag);
-  text += flag_line({"help", "", "", "this text"});
+  text += described("Options [default]", {own, flags.end()});
   return text + "\nExample:\n  " + command.example + "\n";
 }
 
 std::string overview() {
   std::string text =
-      "moesim predicts how long a step of a Mixture-of-Experts model takes on a GPU cluster, and\n"
-      "how many tokens its router loses.\n\n"
+      "moesim predicts how long a step of a Mixture-of-Experts model takes on a GPU\n"
+      "cluster, and how many tokens its router loses.\n\n"
       "Usage: moesim COMMAND [options]\n\nCommands:\n";
   for (const Command& command : all_commands()) {
     text += fmt::format("  {:<11}{}\n", command.name, command.summary);
   }
   return text +
-         "\n'moesim COMMAND --help' lists the options of a command; 'moesim --version' the "
-         "version.\n"
-         "Exit codes: 0 ok, 1 failure, 2 usage, 3 missing hardware or driver, 4 verification "
-         "failed,\n"
-         "5 quality bar not met, 124 timeout, 130 interrupted (partial results saved).\n";
+         "\n'moesim COMMAND --help' lists the options of a command; 'moesim --version' the\n"
+         "version. Exit codes: 0 ok, 1 failure, 2 usage, 3 missing hardware or driver,\n"
+         "4 verification failed, 5 quality bar not met, 124 timeout, 130 interrupted\n"
+         "(partial results saved).\n";
 }
 
 }  // namespace moesim::tool

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -15,6 +16,7 @@ struct Flag {
   std::string value;
   std::string default_text;
   std::string help;
+  std::vector<std::pair<std::string, std::string>> choices = {};  // what it may be: what that means
 };
 
 // What was typed after the subcommand: the last value of every flag, and the rest.
@@ -37,6 +39,7 @@ struct Command {
   bool takes_scenario = false;
   std::size_t max_positionals = 0;
   ExitCode (*run)(const CommandLine& line) = nullptr;
+  std::string details = "";  // lines below the summary
 };
 
 // Every subcommand there is, in the order of the help text.

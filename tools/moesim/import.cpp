@@ -228,7 +228,7 @@ ExitCode run(const CommandLine& line) {
 
 Command import_command() {
   return {"import",
-          "counts, profiler traces into a trace for --routing; nccl-tests into a profile",
+          "counts or profiler traces into a trace; nccl-tests into a profile",
           "FILE... --out FOLDER|PROFILE.json [options]",
           "moesim import counts.csv --experts 8 --top-k 2 --out counts",
           {{"out", "FOLDER", "none: needed",

@@ -146,7 +146,7 @@ ExitCode run(const CommandLine& line) {
 
 Command plot_command() {
   return {"plot",
-          "charts from a sweep, a routing or a profile (needs Python with matplotlib)",
+          "charts of a sweep, a routing or a profile (needs matplotlib)",
           "SWEEP.csv | ROUTE.json | PROFILE [options]",
           "moesim plot a100-sxm-80gb --out a100.png",
           {{"out", "FILE", "the input's name with .png", "the chart: .png, .pdf or .svg"},

@@ -356,6 +356,7 @@ ExitCode run(const CommandLine& line) {
 struct ParameterHelp {
   const char* value;
   const char* text;
+  std::vector<std::pair<std::string, std::string>> choices = {};
 };
 const std::map<std::string, ParameterHelp>& parameter_help() {
   static const std::map<std::string, ParameterHelp> all{
@@ -378,16 +379,16 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
        {"FILE", "with --matrix: when each rank begins, us: one CSV row or column, or .npy"}},
       {"schedule",
        {"NAME",
-        "of exchanges on a cluster; of equal blocks with a profile two-level, else of all-to-all"
-        "\n    burst, of others ring:"
-        "\n    two-level     the profile's curve inside a node, NICs between, both at once"
-        "\n    burst         all messages at once"
-        "\n    pairwise      rank r sends to r+1, r+2, ... and does not wait for what it receives"
-        "\n    nccl          grouped send/recv in NCCL's order of peers, a window of them at once"
-        "\n    hierarchical  inside the node to the GPU of the destination's rail, then across"
-        "\n    pxn           the same, each piece of a message as soon as it is there"
-        "\n    deepep        once to each node, to the GPU of one's own rail, then inside it"
-        "\n    ring, tree    of all-reduce; ring of all-gather and reduce-scatter"}},
+        "of exchanges on a cluster, in which order messages go; of equal blocks with a profile "
+        "two-level, else of all-to-all burst, of others ring:",
+        {{"two-level", "the profile's curve inside a node, NICs between, both at once"},
+         {"burst", "all messages at once"},
+         {"pairwise", "rank r sends to r+1, r+2, ... and does not wait for what it receives"},
+         {"nccl", "grouped send/recv in NCCL's order of peers, a window of them at once"},
+         {"hierarchical", "inside the node to the GPU of the destination's rail, then across"},
+         {"pxn", "the same, each piece of a message as soon as it is there"},
+         {"deepep", "once to each node, to the GPU of one's own rail, then inside it"},
+         {"ring, tree", "of all-reduce; ring of all-gather and reduce-scatter"}}}},
       {"distinct-share",
        {"SHARE",
         "of schedule deepep: rows that cross to a node over rows bound for it, 0 to 1 [1]"}},
@@ -420,7 +421,7 @@ std::vector<Flag> flags() {
     if (help == parameter_help().end()) {
       flags.push_back({name, "N", "", "of " + ops});
     } else {
-      flags.push_back({name, help->second.value, "", help->second.text});
+      flags.push_back({name, help->second.value, "", help->second.text, help->second.choices});
     }
   }
   flags.push_back({"in", "FILE", "", "CSV of queries: columns op and the parameters"});
@@ -433,7 +434,7 @@ std::vector<Flag> flags() {
 
 Command predict_command() {
   return {"predict",
-          "one operation from a profile, or an exchange on a cluster; CSV of queries in, CSV out",
+          "the time of one operation or exchange; CSV of queries in, CSV out",
           "--op NAME [parameters] | --in FILE",
           "moesim predict --profile h100-sxm --op all-to-all --gpus 8 --bytes 64MiB",
           flags(),

@@ -140,7 +140,7 @@ ExitCode run(const CommandLine& line) {
 
 Command route_command() {
   return {"route",
-          "run a router alone: token loss, or logits .npy in -> routes .npy out",
+          "run a router alone: token loss; or logits .npy in, routes .npy out",
           "[options]",
           "moesim route --router top2+fr+ir --capacity-factor 1 --replicas 4",
           {{"logits", "FILE", "none",

@@ -137,18 +137,16 @@ ExitCode run(const CommandLine& line) {
 Command sweep_command() {
   return {"sweep",
           "a grid of scenarios to a CSV, in parallel, resumable",
-          "[options]   (every scenario option also takes a list a,b,c; numbers also ranges "
-          "lo:hi:step)",
-          "moesim sweep --router top1,top1+fr+ir --capacity-factor 0.5:2:0.5 --mode prefill --out "
-          "sweep.csv",
-          {{"format", "NAME", "table; with --out csv, or json if its name says so",
-            "table, csv or json"},
+          "[options]",
+          "moesim sweep --router top1,top1+ir --capacity-factor 0.5:2:0.5 --out sweep.csv",
+          {{"format", "NAME", "table; with --out csv, or json by its name", "table, csv or json"},
            out_flag(),
            jobs_flag(),
            {"resume", "", "off", "continue the interrupted sweep that --out names"}},
           true,
           0,
-          run};
+          run,
+          "Every scenario option also takes a list a,b,c; numbers also take lo:hi:step.\n"};
 }
 
 }  // namespace moesim::tool

@@ -240,7 +240,7 @@ Command validate_command() {
             "and smartmoe_routing_trace.npz for routing"},
            {"measured", "FILE", "none",
             "for layer: what bench_layer_gpu measured, instead of the published layer"},
-           {"profile", "NAME or FILE", "none", "for --measured: the profile of the same machine"},
+           {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},
            format_flag(),
            out_flag(),
            jobs_flag()},

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <limits>
 
 #include "sim/base/random.hpp"
@@ -102,25 +102,11 @@ class BiasChooser final : public ScoredChooser {
   void start_layer(const GroupLogits& logits, const RouterContext& /*context*/) override {
     const auto experts = static_cast<std::size_t>(shape_.experts);
     bias_.assign(experts, 0.0F);
-    const auto speed = static_cast<float>(shape_.config.update_speed.to_double());
-    std::vector<std::int64_t> load(experts);
+    const int steps = shape_.config.update_steps;
     std::int64_t tile = 0;
-    for (int step = 0; step < shape_.config.update_steps; ++step) {
-      std::fill(load.begin(), load.end(), 0);
-      std::int64_t tokens = 0;
-      for (std::int64_t left = tiles_per_step(); left > 0; --left) {
-        const int valid = logits.fill_training_tile(tile++, tile_.tile());
-        select();
-        for (std::size_t at = 0; at < expert_.size(); ++at) {
-          if (static_cast<int>(at % tile_tokens) < valid) ++load[expert_[at]];
-        }
-        tokens += valid;
-      }
-      for (std::size_t expert = 0; expert < experts; ++expert) {
-        const std::int64_t above = load[expert] * shape_.experts - tokens * shape_.config.top_k;
-        if (above != 0) bias_[expert] += above > 0 ? -speed : speed;
-      }
-    }
+    int step = 0;
+    if (steps > 2 * last_steps && settle(logits, tile)) step = steps - last_steps;
+    for (; step < steps; ++step) train(logits, tile);
   }
 
   void choose(const GroupLogits& logits, const RouterContext& /*context*/, Choices& out) override {
@@ -151,6 +137,63 @@ class BiasChooser final : public ScoredChooser {
   }
 
  private:
+  // A step of training on the tiles from `tile` on, which it moves.
+  void train(const GroupLogits& logits, std::int64_t& tile) {
+    const auto speed = static_cast<float>(shape_.config.update_speed.to_double());
+    load_.assign(bias_.size(), 0);
+    std::int64_t tokens = 0;
+    for (std::int64_t left = tiles_per_step(); left > 0; --left) {
+      const int valid = logits.fill_training_tile(tile++, tile_.tile());
+      select();
+      for (std::size_t at = 0; at < expert_.size(); ++at) {
+        if (static_cast<int>(at % tile_tokens) < valid) ++load_[expert_[at]];
+      }
+      tokens += valid;
+    }
+    for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+      const std::int64_t above = load_[expert] * shape_.experts - tokens * shape_.config.top_k;
+      if (above != 0) bias_[expert] += above > 0 ? -speed : speed;
+    }
+  }
+
+  // Where a training settles, it forgets where it started: a bias that is off moves by a speed a
+  // step until its load scatters around the mean, which takes some 20 steps for 5 speeds. So long
+  // trainings start where score + bias exceeds one threshold for a share k / E of a sample's
+  // tokens, at every expert, and carry out the last steps alone. False, with the biases at 0, where
+  // the steps might not have sufficed to get there.
+  static constexpr int last_steps = 128;
+
+  bool settle(const GroupLogits& logits, std::int64_t& tile) {
+    constexpr std::int64_t sample_tiles = 256;
+    std::vector<std::vector<float>> scores(bias_.size());
+    for (std::int64_t left = sample_tiles; left > 0; --left) {
+      const auto valid =
+          static_cast<std::ptrdiff_t>(logits.fill_training_tile(tile++, tile_.tile()));
+      select();
+      for (std::size_t expert = 0; expert < scores.size(); ++expert) {
+        const float* row = score_.data() + expert * tile_tokens;
+        scores[expert].insert(scores[expert].end(), row, row + valid);
+      }
+    }
+    const std::size_t tokens = scores.front().size();
+    const std::size_t above =
+        tokens * static_cast<std::size_t>(shape_.config.top_k) / scores.size();
+    if (above == 0 || above == tokens) return false;
+    std::vector<float> thresholds;
+    for (std::vector<float>& of_expert : scores) {
+      const auto threshold = of_expert.begin() + static_cast<std::ptrdiff_t>(above);
+      std::nth_element(of_expert.begin(), threshold, of_expert.end(), std::greater<>());
+      thresholds.push_back(*threshold);
+    }
+    const auto [least, most] = std::minmax_element(thresholds.begin(), thresholds.end());
+    const double reach = shape_.config.update_speed.to_double() * shape_.config.update_steps;
+    if (*most - *least > reach / 2) return false;
+    for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
+      bias_[expert] = (*most + *least) / 2 - thresholds[expert];
+    }
+    return true;
+  }
+
   // So many that a step's mean load is 32 routes, and its sign seldom chance.
   std::int64_t tiles_per_step() const {
     constexpr std::int64_t least_tokens = 512;
@@ -160,25 +203,10 @@ class BiasChooser final : public ScoredChooser {
     return (tokens + tile_tokens - 1) / tile_tokens;
   }
 
-  // score_ from the tile's logits, then the choices by score + bias. As sigmoid() has it, but with
-  // exp from the vectorised kernel: exp(-|a| - 0) / 1.
+  // score_ from the tile's logits, then the choices by score + bias.
   void select() {
-    constexpr float never = -std::numeric_limits<float>::infinity();
-    alignas(64) static constexpr float zeros[tile_tokens] = {};
-    alignas(64) static constexpr float ones[tile_tokens] = {1, 1, 1, 1, 1, 1, 1, 1,
-                                                            1, 1, 1, 1, 1, 1, 1, 1};
     float* logit = tile_.tile();
-    for (std::size_t at = 0; at < score_.size(); ++at) score_[at] = -std::fabs(logit[at]);
-    shape_.kernels.probabilities(zeros, ones, shape_.experts,
-                                 {expert_.data(), score_.data(), tile_tokens});
-    for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
-      const float bias = bias_[expert];
-      for (std::size_t at = expert * tile_tokens; at < (expert + 1) * tile_tokens; ++at) {
-        const float small = score_[at];
-        score_[at] = (logit[at] < 0 ? small : 1.0F) / (1.0F + small);
-        logit[at] = logit[at] == never ? hopeless : score_[at] + bias;
-      }
-    }
+    shape_.kernels.biased_sigmoids(logit, shape_.experts, bias_.data(), score_.data());
     if (shape_.config.kept_groups < shape_.config.groups) mask_groups();
     shape_.kernels.largest(logit, 0, shape_.experts, shape_.config.top_k,
                            {expert_.data(), key_.data(), tile_tokens});
@@ -200,11 +228,7 @@ class BiasChooser final : public ScoredChooser {
       }
     }
     kept_.find();
-    for (std::size_t group = 0; group < groups; ++group) {
-      for (std::size_t place = 0; place < tile_tokens; ++place) {
-        if (!kept_.keeps(group, place)) mask(group, place);
-      }
-    }
+    for (std::size_t group = 0; group < groups; ++group) mask(group);
   }
 
   // An expert of logit -inf has score 0, as the published code has it.
@@ -212,11 +236,18 @@ class BiasChooser final : public ScoredChooser {
     return pair_key_[at] == hopeless ? bias_[pair_expert_[at]] : pair_key_[at];
   }
 
-  void mask(std::size_t group, std::size_t place) {
-    const auto per_group = static_cast<std::size_t>(per_group_);
-    float* cell = tile_.tile() + group * per_group * tile_tokens + place;
-    for (std::size_t left = per_group; left > 0; --left, cell += tile_tokens) {
-      *cell = -std::numeric_limits<float>::infinity();
+  void mask(std::size_t group) {
+    constexpr float infinite = std::numeric_limits<float>::infinity();
+    float most[tile_tokens];
+    for (std::size_t place = 0; place < tile_tokens; ++place) {
+      most[place] = kept_.keeps(group, place) ? infinite : -infinite;
+    }
+    const auto experts = static_cast<std::size_t>(per_group_);
+    float* row = tile_.tile() + group * experts * tile_tokens;
+    for (std::size_t left = experts; left > 0; --left, row += tile_tokens) {
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        row[place] = row[place] < most[place] ? row[place] : most[place];
+      }
     }
   }
 
@@ -228,6 +259,7 @@ class BiasChooser final : public ScoredChooser {
   std::uint16_t pair_expert_[2 * tile_tokens] = {};  // a group's two best
   float pair_key_[2 * tile_tokens] = {};
   std::vector<float> bias_;            // [expert]
+  std::vector<std::int64_t> load_;     // [expert]
   std::vector<float> score_;           // [expert, 16]
   std::vector<std::uint16_t> expert_;  // [choice, 16]
   std::vector<float> key_;             // [choice, 16]

@@ -1,6 +1,7 @@
 #include "sim/routing/tile_kernels.hpp"
 
 #include <cstring>
+#include <limits>
 
 #include "sim/routing/softmax.hpp"
 

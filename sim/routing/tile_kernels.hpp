@@ -85,6 +85,10 @@ struct TileKernels {
   void (*probabilities)(const float* maximum, const float* sum, int choices,
                         const ChoiceOutput& values);
 
+  // Of a tile of logits: score = sigmoid(a), exp(-|a|) as softmax.hpp has it; and in the logit's
+  // place score + bias[expert], the lowest finite float where the logit is -inf.
+  void (*biased_sigmoids)(float* tile, int experts, const float* bias, float* score);
+
   // Adds a run to `totals`; `has_ir`, if not null, receives 1 per token that gets an IR row.
   void (*add_losses)(const KeptTokens& tokens, std::uint8_t* has_ir, LossTotals& totals);
   // The weights of a run under each mode (router_config.hpp). A token that IR alone processes is

@@ -137,18 +137,4 @@ RoutedGroup route_group(const RouterConfig& config, int experts, std::span<const
   return router.route(ranks, context);
 }
 
-std::int64_t padded_exchange_rows(const RoutedGroup& group) {
-  for (int rank = 1; rank < group.ranks; ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    const std::int64_t tokens = group.rank_begin[at + 1] - group.rank_begin[at];
-    if (tokens == group.rank_begin[1]) continue;
-    throw UsageError(fmt::format(
-        "rank 0 has {} tokens and rank {} has {}: the blocks of a padded exchange would differ in "
-        "size, and each rank would wait for rows that the other never sends; pad the batch to one "
-        "length",
-        group.rank_begin[1], rank, tokens));
-  }
-  return group.exchanged_capacity;
-}
-
 }  // namespace moesim::routing

@@ -73,8 +73,10 @@ struct RoutedGroup {
   std::vector<float> ir_probability;     // [token], g_h
   std::vector<std::int32_t> kept_rows;   // [rank, expert]
   std::vector<std::int32_t> ir_rows;     // [rank that computes them]
-  std::int64_t exchanged_capacity = 0;   // rows per block of a padded exchange, largest rank
-  bool exchanged = true;                 // false: gating dropout skipped the all-to-all
+  // Rows that every rank must send per (source, expert) block of a padded exchange: those of the
+  // largest rank, or each would wait for rows that another never sends.
+  std::int64_t exchanged_capacity = 0;
+  bool exchanged = true;  // false: gating dropout skipped the all-to-all
   LossSums sums;
   TokenLoss loss;
 
@@ -121,10 +123,5 @@ void collect_routes(const DecisionInput& input, const Decision& decision, Routed
 // One call, nothing kept.
 RoutedGroup route_group(const RouterConfig& config, int experts, std::span<const RankLogits> ranks,
                         const RouterContext& context = {});
-
-// Rows per (source, expert) block that every rank of the group must send in a padded exchange.
-// Throws UsageError when ranks have different capacities because they hold different numbers of
-// tokens: each would wait for rows that another never sends.
-std::int64_t padded_exchange_rows(const RoutedGroup& group);
 
 }  // namespace moesim::routing

@@ -75,23 +75,25 @@ void check_ragged(const RoutingJob& job) {
         "each is alone: raise --expert-parallel",
         job.scores.name()));
   }
-  if (!job.router.counts_known()) return;
-  // Under `group` scope one all-reduce tells every rank the largest block.
-  if (job.router.capacity_scope == CapacityScope::group) return;
-  for (int rank = 1; rank < ranks; ++rank) {
-    if (job.tokens_of(rank) == job.tokens_of(0)) continue;
-    throw UsageError(fmt::format(
-        "--routing {}: rank 0 has {} tokens and rank {} has {}: the blocks of a padded exchange "
-        "would differ in size, and each rank would wait for rows that the other never sends (it "
-        "hangs): choose --router dropless{}",
-        job.scores.name(), job.tokens_of(0), rank, job.tokens_of(rank),
-        job.router.kind == RouterKind::scomoe
-            ? ""
-            : ", or --capacity-scope group, whose ranks agree on the largest block first"));
-  }
+  // Under the other routers with equal blocks a GPU's may have empty slots.
+  const bool assigned = job.router.kind == RouterKind::base && !job.router.greedy;
+  if (!assigned || !job.is_ragged()) return;
+  throw UsageError(fmt::format(
+      "--routing {}: --router base sends exactly S / E tokens from each GPU to each expert, in "
+      "blocks that are equal because all GPUs hold S tokens, but here rank 0 has {} and rank {} "
+      "has {}: choose --router base:greedy, which sends what comes",
+      job.scores.name(), job.tokens_of(0), ranks - 1, job.tokens_of(ranks - 1)));
 }
 
 }  // namespace
+
+bool RoutingJob::is_ragged() const {
+  if (!scores.is_ragged()) return false;
+  for (int rank = 1; rank < expert_parallel; ++rank) {
+    if (tokens_of(rank) != tokens_of(0)) return true;
+  }
+  return false;
+}
 
 std::string RoutingJob::logits_key() const {
   return fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores), experts,
@@ -114,10 +116,10 @@ void check(const RoutingJob& job) {
     throw UsageError("a dense model routes nothing: choose --router top1, top2, ...");
   }
   check_sizes(job);
+  check_ragged(job);
   for (int rank = 0; rank < job.expert_parallel; ++rank) {
     check_router(router, job.experts, job.expert_parallel, job.tokens_of(rank));
   }
-  check_ragged(job);
   if (job.scores.trace != nullptr) check_trace(job);
   if (job.fidelity != Fidelity::counts) return;
   const std::string refusal = counts_refusal(job);

@@ -27,7 +27,10 @@ namespace moesim::routing {
 //   soft                   capacity C slots, all full: kept_rows = C. loss is 0
 //   scomoe                 kept_rows are the blocks with their padding: the slots of the pools that
 //                          may go there. capacity, the largest of them, is that of an own expert
-// exchanged_capacity is the largest block that travels, whatever the kind. The routes of `loss` are
+// exchanged_capacity is the largest block that travels, whatever the kind. C goes by the tokens of
+// the source: of ragged sources each has its own, in a padded exchange all send blocks as large as
+// the largest, as ranks would wait for rows that others never send; loss.padded is of the slots
+// that the C of each source makes. The routes of `loss` are
 // those that the router chose (of expert_choice those of the token's k best experts), its masses
 // are relative to the k best of all experts; random and hash have no g: each expert counts 1.
 struct LayerRouting {
@@ -58,6 +61,8 @@ struct RoutingJob {
   std::int64_t tokens_of(int gpu) const {
     return scores.tokens_of(gpu % expert_parallel, expert_parallel, tokens_per_gpu);
   }
+  // Whether GPUs hold different numbers of tokens; those of every group hold the same ones.
+  bool is_ragged() const;
 
   // Equal texts route equally, whatever else differs: weights and the way IR is computed do not
   // count. The logits' part leaves the router out: jobs that agree in it share their logits.
@@ -109,7 +114,7 @@ std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, i
 std::int64_t slots_per_expert(const RoutingJob& job, const ReplicaRouting& routing);
 
 // Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;
-// ranks that hold different numbers of tokens under a padded exchange, which would hang;
+// ranks that hold different numbers of tokens under base, whose blocks have no empty slots;
 // Fidelity::counts where counts_refusal() has a reason.
 void check(const RoutingJob& job);
 

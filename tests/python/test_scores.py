@@ -125,8 +125,7 @@ def test_mistakes_are_named(tmp_path, words, part):
 
 
 @pytest.mark.parametrize("words, part", [
-    (["route", "--routing", "ragged-source"], "hangs"),
-    (["route", "--routing", "empty-rank"], "--router dropless"),
+    (["route", "--routing", "ragged-source", "--router", "base"], "--router base:greedy"),
     (["route", "--routing", "burst:4:2"], "no share from 0 to 1"),
     (["simulate", "--routing", "ragged-source", "--router", "dropless", "--top-k", "2"],
      "moesim route"),

@@ -291,12 +291,12 @@ TEST_CASE("tokens there are none of, slots there are none of") {
   CHECK(few.capacity.front() == 1);
 }
 
-TEST_CASE("a padded exchange needs equal numbers of tokens") {
+TEST_CASE("ranks with fewer tokens have fewer slots and send blocks as large as the largest") {
   const RoutedGroup equal = route(make("top1", "1"), 4, random_logits(4, {10, 10}, 1));
-  CHECK(padded_exchange_rows(equal) == 3);
-  const RoutedGroup unequal = route(make("top1", "1"), 4, random_logits(4, {10, 9}, 1));
-  CHECK(unequal.capacity == std::vector<std::int64_t>{3, 3});
-  CHECK_THROWS_WITH(padded_exchange_rows(unequal), ContainsSubstring("never sends"));
+  CHECK(equal.exchanged_capacity == 3);
+  const RoutedGroup unequal = route(make("top1", "1"), 4, random_logits(4, {8, 10, 0, 0}, 1));
+  CHECK(unequal.capacity == std::vector<std::int64_t>{2, 3, 0, 0});
+  CHECK(unequal.exchanged_capacity == 3);
 }
 
 TEST_CASE("routers that cannot be are refused with the flag to change") {

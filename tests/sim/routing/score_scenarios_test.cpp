@@ -55,7 +55,7 @@ std::vector<double> first_choices(const LogitSource& source, int tokens) {
 
 RoutingJob job_of(const std::string& scores, const std::string& router = "top2") {
   RoutingJob job;
-  job.router = parse_router(router, 0);
+  job.router = parse_router(router, 0, 2);
   job.router.capacity_factor = Decimal(experts);  // no drops
   job.router.capacity_scope = CapacityScope::group;
   job.scores = source_of(scores);
@@ -226,19 +226,75 @@ TEST_CASE("losses of ragged sources are shares of the tokens that are there") {
   }
 }
 
-TEST_CASE("a padded exchange over ragged sources is refused, and so is a group of one") {
-  RoutingJob job = job_of("ragged-source:2");
+TEST_CASE("padded blocks of ragged sources are the largest, their slots each source's own") {
+  RoutingJob job = job_of("ragged-source:2", "top1");
   job.router.capacity_scope = CapacityScope::source;
-  CHECK_THROWS_WITH(check(job), ContainsSubstring("rank 0 has 701 tokens and rank 1 has 651") &&
-                                    ContainsSubstring("hangs"));
-  job.scores = source_of("ragged-source:1");  // ragged in name only
-  CHECK_NOTHROW(check(job));
-  job.scores = source_of("ragged-source:2");
-  job.router = parse_router("dropless", 2);
-  const ReplicaRouting routed = simulate_routing(job, 0);
-  CHECK(routed.loss.failed == 0);
-  const auto& rows = routed.layers[0].kept_rows;  // rank 7 holds 701 - 351 (350.5, rounded)
-  CHECK(std::accumulate(rows.begin() + 7 * experts, rows.begin() + 8 * experts, 0) == 2 * 350);
+  job.router.capacity_factor = Decimal(1);
+  job.router.pad_to_capacity = true;
+  const ReplicaRouting padded = simulate_routing(job, 0);
+  job.router.pad_to_capacity = false;
+  const ReplicaRouting unpadded = simulate_routing(job, 0);
+  // Rank r holds 701 less 701 r / 14, rounded: 50.07 r. C = ceil(S_r / 16).
+  const std::int64_t slots[] = {44, 41, 38, 35, 32, 29, 26, 22};
+  const std::int64_t held[] = {701, 651, 601, 551, 501, 451, 401, 350};
+  const double all_slots = 267 * 16;
+  const double all_tokens = 4207;
+  for (std::size_t layer = 0; layer < padded.layers.size(); ++layer) {
+    const LayerRouting& routed = padded.layers[layer];
+    CHECK(routed.capacity == 44);
+    CHECK(routed.exchanged_capacity == 44);
+    for (int gpu = 0; gpu < job.gpus; ++gpu) {
+      const auto rank = static_cast<std::size_t>(gpu % ranks);
+      CHECK(job.tokens_of(gpu) == held[rank]);
+      const auto row = routed.kept_rows.begin() + gpu * experts;
+      CHECK(*std::max_element(row, row + experts) <= slots[rank]);
+    }
+    // Two groups.
+    const double kept = std::accumulate(routed.kept_rows.begin(), routed.kept_rows.end(), 0.0);
+    CHECK(routed.loss.failed == Approx(1 - kept / (2 * all_tokens)).epsilon(1e-12));
+    CHECK(routed.loss.padded == Approx(1 - kept / (2 * all_slots)).epsilon(1e-12));
+    CHECK(routed.kept_rows == unpadded.layers[layer].kept_rows);
+  }
+}
+
+TEST_CASE("every router takes ragged sources and empty ranks, but for base") {
+  for (const char* scores : {"ragged-source:4", "empty-rank"}) {
+    for (const char* router :
+         {"top2+fr+ir", "dropless", "expert-choice", "base:greedy", "random", "random:balanced",
+          "hash", "soft", "scomoe:0.2:0.3", "gating-dropout:0.5+ir", "group-limited:4:2",
+          "bias-balanced:0.001:10"}) {
+      RoutingJob job = job_of(scores, router);
+      job.router.capacity_scope = CapacityScope::source;
+      job.router.capacity_factor = Decimal(2);
+      CHECK(job.is_ragged());
+      const ReplicaRouting routed = simulate_routing(job, 0);
+      std::int64_t tokens = 0;
+      for (int gpu = 0; gpu < job.gpus; ++gpu) tokens += job.tokens_of(gpu);
+      for (const LayerRouting& layer : routed.layers) {
+        for (int gpu = 0; gpu < job.gpus; ++gpu) {
+          if (job.tokens_of(gpu) > 0) continue;
+          const auto row = layer.kept_rows.begin() + gpu * experts;
+          CHECK(std::count(row, row + experts, 0) == experts);  // it has nothing to send
+        }
+        // No more rows than routes; experts and soft slots take up to 2 S, rounded up by expert.
+        const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
+        const std::int64_t most = std::max(2, job.router.choices()) * tokens + job.gpus * experts;
+        CHECK(kept > 0);
+        if (job.router.kind != RouterKind::scomoe) CHECK(kept <= static_cast<double>(most));
+        CHECK((layer.loss.failed >= 0 && layer.loss.failed <= 1));
+      }
+    }
+  }
+  RoutingJob base = job_of("ragged-source:2", "base");
+  CHECK_THROWS_WITH(check(base), ContainsSubstring("rank 0 has 701 and rank 7 has 350") &&
+                                     ContainsSubstring("base:greedy"));
+  // 704 = 44 x 16 tokens divide, and none do.
+  base.scores = source_of("empty-rank");
+  base.tokens_per_gpu = 704;
+  CHECK_THROWS_WITH(check(base), ContainsSubstring("base:greedy"));
+  base.scores = source_of("ragged-source:1");  // ragged in name only
+  CHECK_FALSE(base.is_ragged());
+  CHECK_NOTHROW(check(base));
   RoutingJob alone = job_of("empty-rank");
   alone.expert_parallel = 1;
   CHECK_THROWS_WITH(check(alone), ContainsSubstring("--expert-parallel"));

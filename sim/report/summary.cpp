@@ -56,8 +56,13 @@ std::string what_it_is(const step::Scenario& scenario) {
                         scenario.expert_parallel, capacity, step::name_of(scenario.dispatch),
                         scenario.scores.name());
   }
-  return text + fmt::format("\n{} sequences of {} tokens per GPU and micro-step, {} micro-step{}\n",
-                            scenario.micro_batch, scenario.sequence_length, scenario.micro_steps,
+  text += fmt::format("\n{} sequences of {} tokens per GPU and micro-step", scenario.micro_batch,
+                      scenario.sequence_length);
+  if (scenario.is_ragged()) {
+    text +=
+        fmt::format(" on the fullest GPU, {} tokens in the mean", grouped(scenario.mean_tokens()));
+  }
+  return text + fmt::format(", {} micro-step{}\n", scenario.micro_steps,
                             scenario.micro_steps == 1 ? "" : "s");
 }
 
@@ -174,13 +179,17 @@ std::string row_line(const step::Scenario& scenario, const study::Outcome& outco
   if (scenario.router.has_capacity() || scenario.router.pads_exchange()) {
     text = fmt::format("capacity {} slots per expert and source GPU\n", outcome.capacity);
   }
-  if (scenario.router.pads_exchange()) return text;
+  if (scenario.router.pads_exchange()) {
+    if (outcome.empty_rows_sent == 0) return text;
+    return text + fmt::format("{} of the rows that travel are padding to the largest block\n",
+                              percent(outcome.empty_rows_sent));
+  }
   const auto rows = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
   text += fmt::format("the busiest GPU of a layer computes {} rows in the mean, {} at most",
                       grouped(outcome.busiest_rows), rows(outcome.rows.most));
   if (scenario.router.has_capacity()) return text + "\n";
   return text + fmt::format(", where an even load is {}\n",
-                            rows(scenario.tokens_per_gpu * scenario.router.top_k));
+                            grouped(scenario.mean_tokens() * scenario.router.top_k));
 }
 
 }  // namespace
@@ -273,6 +282,9 @@ nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {
           {"ir_rows_spread", one(outcome.ir_rows_spread)},
           {"busiest_rows_mean", one(outcome.busiest_rows)},
           {"busiest_rows_most", rows(outcome.rows.most)},
+          {"tokens_per_gpu_mean", one(outcome.tokens_per_gpu_mean)},
+          {"empty_rows_sent",
+           outcome.empty_rows_sent > 0 ? one(outcome.empty_rows_sent) : nlohmann::ordered_json()},
           {"memory_parts_gib", memory}};
 }
 

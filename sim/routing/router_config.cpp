@@ -92,6 +92,14 @@ std::int64_t RouterConfig::capacity(std::int64_t tokens, std::int64_t experts) c
   return std::max(slots, min_capacity);
 }
 
+RouterConfig RouterConfig::among_own(int own_experts) const {
+  RouterConfig own = *this;
+  own.top_k = std::min(top_k, own_experts);
+  own.fill_in = fill_in && own_experts > own.top_k;
+  own.capacity_scope = CapacityScope::source;  // nobody shares a GPU's experts with it
+  return own;
+}
+
 std::string name_of(Priority value) { return find_name(priorities, value); }
 std::string name_of(Weights value) { return find_name(weights, value); }
 std::string name_of(FillOrder value) { return find_name(fill_orders, value); }

@@ -128,6 +128,12 @@ struct RouterConfig {
   // Tokens of one source GPU, also under `group` scope, where an expert has this many slots times
   // the ranks of the group. base: tokens / experts. 0 for a router without capacity.
   std::int64_t capacity(std::int64_t tokens, std::int64_t experts) const;
+  // gating_dropout in a layer that skips the exchange: as it routes there, among the `own_experts`
+  // of the GPU, and the slots of each of them.
+  RouterConfig among_own(int own_experts) const;
+  std::int64_t own_capacity(std::int64_t tokens, int own_experts) const {
+    return among_own(own_experts).capacity(tokens, own_experts);
+  }
   // "dense", "top2+fr+ir", "gating-dropout:0.3+ir": fill-in before rectification, whatever order
   // was typed. With top_k it says all that parse_router() sets.
   std::string name() const;

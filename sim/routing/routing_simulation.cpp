@@ -87,14 +87,6 @@ void check_ragged(const RoutingJob& job) {
 
 }  // namespace
 
-bool RoutingJob::is_ragged() const {
-  if (!scores.is_ragged()) return false;
-  for (int rank = 1; rank < expert_parallel; ++rank) {
-    if (tokens_of(rank) != tokens_of(0)) return true;
-  }
-  return false;
-}
-
 std::string RoutingJob::logits_key() const {
   return fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores), experts,
                      gpus, expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed,

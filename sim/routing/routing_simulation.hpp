@@ -62,7 +62,7 @@ struct RoutingJob {
     return scores.tokens_of(gpu % expert_parallel, expert_parallel, tokens_per_gpu);
   }
   // Whether GPUs hold different numbers of tokens; those of every group hold the same ones.
-  bool is_ragged() const;
+  bool is_ragged() const { return scores.is_ragged(expert_parallel, tokens_per_gpu); }
 
   // Equal texts route equally, whatever else differs: weights and the way IR is computed do not
   // count. The logits' part leaves the router out: jobs that agree in it share their logits.

@@ -181,6 +181,14 @@ std::int64_t ScoreSource::tokens_of(int rank, int ranks, std::int64_t tokens) co
   return tokens - std::llround(static_cast<double>(tokens) * missing);
 }
 
+bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
+  if (!is_ragged()) return false;
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (tokens_of(rank, ranks, tokens) != tokens_of(0, ranks, tokens)) return true;
+  }
+  return false;
+}
+
 ScoreSource parse_score_source(std::string_view text, const std::string& what) {
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);

@@ -82,6 +82,8 @@ struct ScoreSource {
   // holds where the fullest holds `tokens`.
   bool is_ragged() const { return kind == Kind::ragged_source || kind == Kind::empty_rank; }
   std::int64_t tokens_of(int rank, int ranks, std::int64_t tokens) const;
+  // Whether they then really differ.
+  bool is_ragged(int ranks, std::int64_t tokens) const;
 };
 
 // What --routing takes, each with its meaning and [default], for help texts.

@@ -34,9 +34,7 @@ class DropoutChooser final : public ScoredChooser {
     KeepingRules rules{shape_.config, shape_.experts};
     if (!skips(context)) return rules;
     const int own = shape_.experts / shape_.ranks;
-    rules.config.top_k = std::min(rules.config.top_k, own);
-    rules.config.fill_in = rules.config.fill_in && own > rules.config.top_k;
-    rules.config.capacity_scope = CapacityScope::source;  // nobody shares a GPU's experts with it
+    rules.config = shape_.config.among_own(own);
     rules.capacity_experts = own;
     rules.exchanged = false;
     rules.own_experts_only = true;

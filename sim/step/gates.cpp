@@ -88,7 +88,7 @@ double small_kernels(const RouterConfig& router, bool train) {
 // GEMM each by input and by weight.
 Kernels KernelPricer::fused_gate(Pass pass) const {
   List list(profile_, pass);
-  const auto logits = wide * static_cast<double>(scenario_.tokens_per_gpu * scenario_.experts);
+  const auto logits = wide * static_cast<double>(tokens_ * scenario_.experts);
   list.memory(pass == Pass::forward ? "fused gate" : "fused gate backward",
               pass == Pass::forward ? token_bytes() + logits : 3 * token_bytes() + 2 * logits,
               profile::MemoryKernel::streaming, 1, KernelClass::gating);
@@ -98,7 +98,7 @@ Kernels KernelPricer::fused_gate(Pass pass) const {
 // fp32 copy of the input and fp32 GEMM: whichever is slower, its bytes or its FLOPs on the CUDA
 // cores.
 void KernelPricer::gate_product(List& list, Pass pass) const {
-  const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
+  const auto tokens = static_cast<double>(tokens_);
   const auto hidden = static_cast<double>(model_.hidden);
   const double experts = scenario_.experts;
   list.memory_pass("gate input in fp32", (element + wide) * tokens * hidden,
@@ -115,11 +115,9 @@ void KernelPricer::gate_product(List& list, Pass pass) const {
 
 // Each expert's C best of S tokens: scores transposed, selected, sorted.
 void KernelPricer::column_selection(List& list) const {
-  const double cells =
-      static_cast<double>(scenario_.tokens_per_gpu) * static_cast<double>(scenario_.experts);
-  const double chosen =
-      static_cast<double>(scenario_.router.capacity(scenario_.tokens_per_gpu, scenario_.experts)) *
-      scenario_.experts;
+  const double cells = static_cast<double>(tokens_) * static_cast<double>(scenario_.experts);
+  const double chosen = static_cast<double>(scenario_.router.capacity(tokens_, scenario_.experts)) *
+                        scenario_.experts;
   const auto streaming = profile::MemoryKernel::streaming;
   list.memory("column transpose", 2 * wide * cells, streaming, 1, KernelClass::gating);
   list.memory("column select", wide * cells, streaming, radix_passes, KernelClass::gating);
@@ -128,7 +126,7 @@ void KernelPricer::column_selection(List& list) const {
 }
 
 void KernelPricer::auction(List& list) const {
-  const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
+  const auto tokens = static_cast<double>(tokens_);
   const double cells = tokens * scenario_.experts;
   const auto streaming = profile::MemoryKernel::streaming;
   const auto pass_over = [&](const char* label, double bytes, double count) {
@@ -149,13 +147,14 @@ void KernelPricer::auction(List& list) const {
 Kernels KernelPricer::slot_weights(Pass pass) const {
   List list(profile_, pass);
   const std::int64_t slots = scenario_.mixed_slots();
-  list.gemm("slot logits", scenario_.tokens_per_gpu, slots, model_.hidden);
-  const double cells = static_cast<double>(scenario_.tokens_per_gpu) * static_cast<double>(slots);
+  list.gemm("slot logits", tokens_, slots, model_.hidden);
+  const double cells = static_cast<double>(tokens_) * static_cast<double>(slots);
   list.memory_pass("slot softmaxes", softmax_bytes * cells, softmax_bytes_backward * cells);
   return list.take();
 }
 
 Kernels KernelPricer::router(Pass pass) const {
+  if (tokens_ == 0) return {};
   const RouterConfig& router = scenario_.router;
   if (router.kind == RouterKind::soft) return slot_weights(pass);
   if (router.has_gate() && scenario_.fusion == Fusion::fused) return fused_gate(pass);
@@ -163,7 +162,7 @@ Kernels KernelPricer::router(Pass pass) const {
   const bool learns = router.has_gate() && router.kind != RouterKind::base;
   if (pass == Pass::backward && !learns) return {};
   List list(profile_, pass);
-  const auto tokens = static_cast<double>(scenario_.tokens_per_gpu);
+  const auto tokens = static_cast<double>(tokens_);
   if (router.has_gate()) gate_product(list, pass);
   const double small = small_kernels(router, scenario_.mode == Mode::train);
   list.memory("gate kernels", 2 * wide * tokens * scenario_.experts,
@@ -200,13 +199,18 @@ double KernelPricer::counts_bytes() const {
   return 8.0 * scenario_.experts * scenario_.expert_parallel;
 }
 
+// Of a sequence whose tokens are mixed; a GPU may hold a part of one.
+std::int64_t KernelPricer::mixed_length() const {
+  return scenario_.tokens_per_gpu / scenario_.mixed_sequences();
+}
+
 // One way between the tokens of a sequence and its slots, sequence by sequence: the product that
 // makes `made` rows of `used` rows; backward by both of its factors.
 Kernels KernelPricer::mix(Pass pass, const std::string& name, std::int64_t made,
                           std::int64_t used) const {
   List list(profile_, Pass::forward);
-  const auto sequences = static_cast<double>(scenario_.mixed_sequences());
-  const std::int64_t length = scenario_.tokens_per_gpu / scenario_.mixed_sequences();
+  const std::int64_t length = mixed_length();
+  const double sequences = static_cast<double>(tokens_) / static_cast<double>(length);
   if (pass == Pass::forward) {
     list.gemm(name, made, model_.hidden, used, sequences);
   } else {
@@ -218,13 +222,11 @@ Kernels KernelPricer::mix(Pass pass, const std::string& name, std::int64_t made,
 
 // Slots as mixes of the tokens of a sequence, and tokens as mixes of what came of the slots.
 Kernels KernelPricer::mix_slots(Pass pass) const {
-  const std::int64_t length = scenario_.tokens_per_gpu / scenario_.mixed_sequences();
-  return mix(pass, "slot dispatch", scenario_.mixed_slots(), length);
+  return mix(pass, "slot dispatch", scenario_.mixed_slots(), mixed_length());
 }
 
 Kernels KernelPricer::unmix_slots(Pass pass) const {
-  const std::int64_t length = scenario_.tokens_per_gpu / scenario_.mixed_sequences();
-  return mix(pass, "slot combine", length, scenario_.mixed_slots());
+  return mix(pass, "slot combine", mixed_length(), scenario_.mixed_slots());
 }
 
 // y = s E(x) + (1 - s) x of BASE, s one sigmoid per row: reads both, writes one; backward reads the

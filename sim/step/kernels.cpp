@@ -55,10 +55,11 @@ KernelClass parse_kernel_class(const std::string& name) {
   throw std::out_of_range(name);
 }
 
-KernelPricer::KernelPricer(const Scenario& scenario)
+KernelPricer::KernelPricer(const Scenario& scenario, std::int64_t tokens)
     : scenario_(scenario),
       profile_(*scenario.profile),
       model_(*scenario.model),
+      tokens_(tokens),
       network_(scenario.profile, scenario.cluster) {}
 
 std::int64_t KernelPricer::experts_per_rank() const {
@@ -84,27 +85,29 @@ Kernels KernelPricer::residual(Pass pass) const {
 
 Kernels KernelPricer::attention(Pass pass, bool causal) const {
   List list(profile_, pass);
-  const std::int64_t tokens = scenario_.tokens_per_gpu;
   for (const model::Projection& projection : model_.attention_projections()) {
-    list.gemm("attention " + projection.name, tokens, projection.n, projection.k);
+    list.gemm("attention " + projection.name, tokens_, projection.n, projection.k);
   }
   // Latent attention turns a part of each query head and one key that all heads share.
   const std::int64_t turned = model_.latent ? (model_.heads + 1) * model_.latent->rope_dim
                                             : (model_.heads + model_.kv_heads) * model_.head_dim;
-  const double rotated = element * static_cast<double>(tokens) * static_cast<double>(turned);
+  const double rotated = element * static_cast<double>(tokens_) * static_cast<double>(turned);
   list.memory_pass("rotary", 2 * rotated, 2 * rotated);
-  const std::int64_t batch = std::max<std::int64_t>(1, tokens / scenario_.sequence_length);
-  profile::Estimate estimate =
-      profile_.attention(batch, std::min(scenario_.sequence_length, tokens), model_.heads,
-                         model_.kv_heads, model_.head_dim, pass == Pass::backward);
   // The curves are causal, with queries, keys and values of one width: other shapes by their FLOPs,
   // twice as many where every key is seen, and in proportion to the widths.
   const double widths = static_cast<double>(model_.query_key_dim() + model_.value_dim()) /
                         static_cast<double>(2 * model_.head_dim);
   const double calls = (causal ? 1 : 2) * widths;
-  if (calls != 1) estimate.origin = std::max(estimate.origin, profile::Origin::derived);
-  list.add(pass == Pass::forward ? "attention" : "attention backward", KernelClass::attention,
-           estimate, calls);
+  const auto attend = [&](std::int64_t batch, std::int64_t length) {
+    if (batch == 0 || length == 0) return;
+    profile::Estimate estimate = profile_.attention(batch, length, model_.heads, model_.kv_heads,
+                                                    model_.head_dim, pass == Pass::backward);
+    if (calls != 1) estimate.origin = std::max(estimate.origin, profile::Origin::derived);
+    list.add(pass == Pass::forward ? "attention" : "attention backward", KernelClass::attention,
+             estimate, calls);
+  };
+  attend(tokens_ / scenario_.sequence_length, scenario_.sequence_length);
+  attend(1, tokens_ % scenario_.sequence_length);
   return list.take();
 }
 
@@ -127,7 +130,7 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
 
 Kernels KernelPricer::dense_ffn(Pass pass) const {
   List list(profile_, pass);
-  gated_ffn(list, pass, scenario_.tokens_per_gpu, model_.ffn, 1);
+  gated_ffn(list, pass, tokens_, model_.ffn, 1);
   return list.take();
 }
 
@@ -144,7 +147,7 @@ double KernelPricer::mask_choices() const {
 Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
   List list(profile_, pass);
   const std::int64_t slots = scenario_.experts * capacity;
-  const double mask = static_cast<double>(scenario_.tokens_per_gpu) * static_cast<double>(slots);
+  const double mask = static_cast<double>(tokens_) * static_cast<double>(slots);
   if (pass == Pass::forward) {
     const double choices = mask_choices();
     const double one_hot = one_hot_bytes / scenario_.experts;
@@ -152,18 +155,27 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
                 mask * (choices * (mask_bytes_product + one_hot) + (choices - 1) * mask_bytes_sum +
                         mask_bytes_dispatch),
                 profile::MemoryKernel::streaming, 1, KernelClass::mask);
-    list.add("einsum dispatch", KernelClass::einsum,
-             profile_.gemm(slots, model_.hidden, scenario_.tokens_per_gpu));
+    list.add("einsum dispatch", KernelClass::einsum, profile_.gemm(slots, model_.hidden, tokens_));
   } else {
     // Only towards the tokens: the mask itself has no gradient.
     list.add("einsum dispatch by input", KernelClass::einsum,
-             profile_.gemm(scenario_.tokens_per_gpu, model_.hidden, slots));
+             profile_.gemm(tokens_, model_.hidden, slots));
   }
+  return list.take();
+}
+
+// What a GPU without tokens fills the blocks of a padded exchange with.
+Kernels KernelPricer::zero_rows(std::int64_t rows) const {
+  List list(profile_, Pass::forward);
+  list.memory("empty rows", row_bytes(rows));
   return list.take();
 }
 
 Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
+  if (tokens_ == 0) {
+    return pass == Pass::forward ? zero_rows(scenario_.experts * capacity) : Kernels{};
+  }
   if (scenario_.router.kind == routing::RouterKind::soft) return mix_slots(pass);
   if (scenario_.dispatch == Dispatch::einsum) return dispatch_einsum(pass, capacity);
   return dispatch_rows(scenario_.experts * capacity);
@@ -173,8 +185,7 @@ Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
 Kernels KernelPricer::dispatch_rows(std::int64_t rows) const {
   List list(profile_, Pass::forward);
   if (rows > 0) {
-    list.add("permute", KernelClass::memory,
-             profile_.permute_rows(scenario_.tokens_per_gpu, rows, model_.hidden));
+    list.add("permute", KernelClass::memory, profile_.permute_rows(tokens_, rows, model_.hidden));
   }
   return list.take();
 }
@@ -182,17 +193,16 @@ Kernels KernelPricer::dispatch_rows(std::int64_t rows) const {
 Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
   List list(profile_, Pass::forward);
   const std::int64_t slots = scenario_.experts * capacity;
-  const std::int64_t tokens = scenario_.tokens_per_gpu;
-  const double mask = static_cast<double>(tokens) * static_cast<double>(slots);
+  const double mask = static_cast<double>(tokens_) * static_cast<double>(slots);
   if (pass == Pass::forward) {
     list.memory("einsum weights", mask * mask_bytes_combine, profile::MemoryKernel::streaming, 1,
                 KernelClass::mask);
-    list.add("einsum combine", KernelClass::einsum, profile_.gemm(tokens, model_.hidden, slots));
+    list.add("einsum combine", KernelClass::einsum, profile_.gemm(tokens_, model_.hidden, slots));
   } else {
     list.add("einsum combine by weight", KernelClass::einsum,
-             profile_.gemm(tokens, slots, model_.hidden));
+             profile_.gemm(tokens_, slots, model_.hidden));
     list.add("einsum combine by input", KernelClass::einsum,
-             profile_.gemm(slots, model_.hidden, tokens));
+             profile_.gemm(slots, model_.hidden, tokens_));
     list.memory(
         "einsum weights backward",
         mask * (mask_bytes_combine_backward + mask_bytes_backward_per_choice * mask_choices()),
@@ -203,6 +213,9 @@ Kernels KernelPricer::combine_einsum(Pass pass, std::int64_t capacity) const {
 
 Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
   if (capacity == 0) return {};
+  if (tokens_ == 0) {
+    return pass == Pass::backward ? zero_rows(scenario_.experts * capacity) : Kernels{};
+  }
   if (scenario_.router.kind == routing::RouterKind::soft) return unmix_slots(pass);
   if (scenario_.dispatch == Dispatch::einsum) return combine_einsum(pass, capacity);
   return combine_rows(pass, scenario_.experts * capacity);
@@ -215,9 +228,8 @@ Kernels KernelPricer::combine_rows(Pass pass, std::int64_t rows) const {
   // writes that of the rows; where the experts apply the weights themselves, as fused libraries do,
   // it is a gather.
   const bool weighs = pass == Pass::backward && scenario_.fusion == Fusion::eager;
-  list.add(
-      pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
-      profile_.combine_rows(scenario_.tokens_per_gpu, weighs ? 2 * rows : rows, model_.hidden));
+  list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
+           profile_.combine_rows(tokens_, weighs ? 2 * rows : rows, model_.hidden));
   return list.take();
 }
 
@@ -236,8 +248,7 @@ Kernels KernelPricer::experts(Pass pass, std::int64_t capacity, std::int64_t app
 
 Kernels KernelPricer::shared_expert(Pass pass) const {
   List list(profile_, pass);
-  gated_ffn(list, pass, model_.moe->shared_ffn > 0 ? scenario_.tokens_per_gpu : 0,
-            model_.moe->shared_ffn, 1);
+  gated_ffn(list, pass, model_.moe->shared_ffn > 0 ? tokens_ : 0, model_.moe->shared_ffn, 1);
   return list.take();
 }
 
@@ -270,9 +281,8 @@ Kernels KernelPricer::embedding(Pass pass) const {
 
 Kernels KernelPricer::head(Pass pass) const {
   List list(profile_, pass);
-  const std::int64_t tokens = scenario_.tokens_per_gpu;
-  const double logits = static_cast<double>(tokens * model_.vocabulary);
-  list.gemm("head", tokens, model_.vocabulary, model_.hidden);
+  const double logits = static_cast<double>(tokens_ * model_.vocabulary);
+  list.gemm("head", tokens_, model_.vocabulary, model_.hidden);
   if (scenario_.mode == Mode::train) {
     // Logits in fp32 (2 + 4), log-softmax (4 + 4); backward the same in reverse.
     list.memory_pass("loss", (element + 3 * wide) * logits, (element + 3 * wide) * logits);

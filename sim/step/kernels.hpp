@@ -41,13 +41,17 @@ enum class Pass { forward, backward };
 // between.
 constexpr double host_read_us = 20;
 
-// Prices the kernels of the blocks of a step: one GPU, one micro-step. Which kernels a block runs,
+// Prices the kernels of the blocks of a step: one GPU, one micro-step. The tokens of the GPU are S,
+// or as given: of S tokens' sequences so many whole ones and the rest in one shorter sequence; 0
+// tokens run no kernel but what makes an empty block of an exchange. Which kernels a block runs,
 // with their FLOPs and bytes, is the operation list of README.md's "What a step is made of"; every
 // time is the profile's. Backward: each GEMM twice (by input and by weight), memory-bound kernels
 // with the bytes of their gradients.
 class KernelPricer {
  public:
-  explicit KernelPricer(const Scenario& scenario);
+  explicit KernelPricer(const Scenario& scenario)
+      : KernelPricer(scenario, scenario.tokens_per_gpu) {}
+  KernelPricer(const Scenario& scenario, std::int64_t tokens);
 
   Kernels norm(Pass pass) const;
   Kernels residual(Pass pass) const;
@@ -86,7 +90,7 @@ class KernelPricer {
   class List;
   std::int64_t experts_per_rank() const;
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
-  double token_bytes() const { return row_bytes(scenario_.tokens_per_gpu); }
+  double token_bytes() const { return row_bytes(tokens_); }
   Kernels fused_gate(Pass pass) const;
   void gate_product(List& list, Pass pass) const;
   void column_selection(List& list) const;
@@ -96,12 +100,15 @@ class KernelPricer {
   Kernels mix_slots(Pass pass) const;
   Kernels unmix_slots(Pass pass) const;
   double mask_choices() const;
+  std::int64_t mixed_length() const;
+  Kernels zero_rows(std::int64_t rows) const;
   Kernels dispatch_einsum(Pass pass, std::int64_t capacity) const;
   Kernels combine_einsum(Pass pass, std::int64_t capacity) const;
 
   const Scenario& scenario_;
   const profile::Profile& profile_;
   const model::Model& model_;
+  std::int64_t tokens_ = 0;
   network::ExchangeModel network_;
 };
 

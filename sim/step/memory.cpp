@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 namespace moesim::step {
@@ -10,14 +11,25 @@ RowPeak::RowPeak(const Scenario& scenario)
     : experts_(scenario.experts),
       members_(scenario.expert_parallel),
       pads_(scenario.router.pads_exchange()),
-      by_group_(scenario.router.capacity_scope == routing::CapacityScope::group) {}
+      by_group_(scenario.router.capacity_scope == routing::CapacityScope::group),
+      ragged_(scenario.is_ragged()) {}
 
 void RowPeak::take(const routing::ReplicaRouting& routing) {
   if (!pads_) return take_rows(routing);
-  if (!by_group_) return;
+  if (!by_group_ && !ragged_) return;
   for (const routing::LayerRouting& layer : routing.layers) {
-    if (layer.exchanged) rows_.block = std::max(rows_.block, layer.exchanged_capacity);
+    if (layer.exchanged) take_blocks(layer);
   }
+}
+
+void RowPeak::take_blocks(const routing::LayerRouting& layer) {
+  if (by_group_) rows_.block = std::max(rows_.block, layer.exchanged_capacity);
+  if (layer.exchanged_capacity == 0) return;
+  const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
+  const double sent =
+      static_cast<double>(layer.exchanged_capacity) * static_cast<double>(layer.kept_rows.size());
+  empty_sum_ += 1 - kept / sent;
+  padded_layers_ += 1;
 }
 
 void RowPeak::take_rows(const routing::ReplicaRouting& routing) {

@@ -16,16 +16,23 @@ class RowPeak {
   // Rows of the GPU that computes most in a layer, another one in each, in the mean over layers and
   // replicas: all GPUs wait for it. 0 before the first take().
   double busiest_of_layer() const { return layers_ > 0 ? busiest_sum_ / layers_ : 0; }
+  // Share of the rows of padded blocks that hold no token, where these are larger than a source's C
+  // (ragged sources) or may be (CapacityScope::group), in the mean over layers that exchange and
+  // replicas; 0 for other scenarios, where it is TokenLoss::padded.
+  double empty_share() const { return padded_layers_ > 0 ? empty_sum_ / padded_layers_ : 0; }
 
  private:
   void take_rows(const routing::ReplicaRouting& routing);
+  void take_blocks(const routing::LayerRouting& layer);
 
   int experts_ = 0;
   int members_ = 0;
   bool pads_ = false;
   bool by_group_ = false;
+  bool ragged_ = false;
   model::ExchangeRows rows_;
   double busiest_sum_ = 0, layers_ = 0;
+  double empty_sum_ = 0, padded_layers_ = 0;
 };
 
 // The memory of one GPU at the peak of the step; `ir_rows` is the mean number of rectified rows

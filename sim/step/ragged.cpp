@@ -87,8 +87,9 @@ int StepModel::moe_layer(int operation) const {
   return specs_[static_cast<std::size_t>(operation)].moe_layer;
 }
 
-Picoseconds StepModel::price_of_rows(Role role, Pass pass, std::int64_t rows, int replica) {
-  std::vector<Picoseconds>& prices = row_prices_[{role, pass}];
+Picoseconds StepModel::price_of_rows(Role role, Pass pass, std::int64_t rows, Load load,
+                                     int replica) {
+  std::vector<Picoseconds>& prices = row_prices_[{role, pass, load}];
   const auto at = static_cast<std::size_t>(rows);
   if (prices.size() <= at) prices.resize(at + at / 2 + 1, Picoseconds(-1));
   if (prices[at] >= Picoseconds(0)) return prices[at];
@@ -99,12 +100,12 @@ Picoseconds StepModel::price_of_rows(Role role, Pass pass, std::int64_t rows, in
   const std::int64_t low = (rows - 1) / tile * tile + 1;
   const std::int64_t high = low + tile - 1;
   if (role != Role::expert_rows || rows <= few || rows == low || rows == high) {
-    return prices[at] = price(recipe(role, pass, 0, rows), replica);
+    return prices[at] = price(recipe(role, pass, 0, rows, load), replica);
   }
-  const Picoseconds least = price_of_rows(role, pass, low, replica);
-  const Picoseconds most = price_of_rows(role, pass, high, replica);
+  const Picoseconds least = price_of_rows(role, pass, low, load, replica);
+  const Picoseconds most = price_of_rows(role, pass, high, load, replica);
   const std::int64_t part = (most - least).count * (rows - low) / (tile - 1);
-  return row_prices_[{role, pass}][at] = least + Picoseconds(part);
+  return row_prices_[{role, pass, load}][at] = least + Picoseconds(part);
 }
 
 // What the GPUs of a layer send and their experts receive, in one pass over the counts.
@@ -139,14 +140,15 @@ void StepModel::price_loads(const Spec& spec, const RowLoads& loads, int replica
       Picoseconds sum;
       for (std::size_t expert = first; expert < first + local; ++expert) {
         if (loads.received[expert] == 0) continue;
-        sum += price_of_rows(Role::expert_rows, spec.pass, loads.received[expert], replica);
+        sum += price_of_rows(Role::expert_rows, spec.pass, loads.received[expert], 0, replica);
       }
       per_rank.push_back(sum);
     }
   } else {
     const Role role = spec.role == Role::dispatch ? Role::dispatch_rows : Role::combine_rows;
-    for (const std::int32_t rows : loads.sent) {
-      per_rank.push_back(price_of_rows(role, spec.pass, rows, replica));
+    for (std::size_t gpu = 0; gpu < loads.sent.size(); ++gpu) {
+      const Load load = load_of(static_cast<int>(gpu));
+      per_rank.push_back(price_of_rows(role, spec.pass, loads.sent[gpu], load, replica));
     }
   }
   // Where one group stands for all.
@@ -190,7 +192,11 @@ engine::Durations StepModel::ragged_durations(const routing::ReplicaRouting& rou
   for (std::size_t op = 0; op < specs_.size(); ++op) {
     const Spec& spec = specs_[op];
     if (spec.role == Role::fixed) {
-      durations.uniform[op] = price(recipe_of(spec, &routing), replica);
+      if (goes_by_tokens(spec)) {
+        price_tokens(op, &routing, replica, durations);
+      } else {
+        durations.uniform[op] = price(recipe_of(spec, &routing), replica);
+      }
       continue;
     }
     if (spec.role == Role::exchange) continue;

@@ -32,6 +32,22 @@ routing::RoutingJob Scenario::routing_job() const {
   return job;
 }
 
+std::int64_t Scenario::tokens_of(int gpu) const {
+  if (!has_moe()) return tokens_per_gpu;
+  return scores.tokens_of(gpu % expert_parallel, expert_parallel, tokens_per_gpu);
+}
+
+bool Scenario::is_ragged() const {
+  return has_moe() && scores.is_ragged(expert_parallel, tokens_per_gpu);
+}
+
+double Scenario::mean_tokens() const {
+  if (!is_ragged()) return static_cast<double>(tokens_per_gpu);
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < expert_parallel; ++rank) sum += tokens_of(rank);
+  return static_cast<double>(sum) / expert_parallel;
+}
+
 std::int64_t Scenario::gate_outputs() const {
   if (!has_moe() || !router.has_gate()) return 0;
   return router.kind == routing::RouterKind::soft ? mixed_slots() : experts;
@@ -144,12 +160,6 @@ void check(const Scenario& scenario) {
   if (!scenario.has_moe()) return;
   check_router(scenario);
   routing::check(scenario.routing_job());
-  if (scenario.scores.is_ragged()) {
-    throw UsageError(fmt::format(
-        "--routing {}: a step is priced for GPUs that hold the same number of tokens: 'moesim "
-        "route' says what such a router loses",
-        scenario.scores.name()));
-  }
 }
 
 }  // namespace moesim::step

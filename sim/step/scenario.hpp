@@ -53,12 +53,17 @@ struct Scenario {
   std::uint64_t seed = 1;
 
   bool has_moe() const { return !router.is_dense() && model->moe.has_value(); }
+  // What a GPU holds in a micro-step: S, fewer where the scores are ragged, alike in every
+  // expert-parallel group. Without MoE layers the scores mean nothing, and all hold S.
+  std::int64_t tokens_of(int gpu) const;
+  bool is_ragged() const;
+  double mean_tokens() const;  // of a GPU
   routing::RoutingJob routing_job() const;
   // Columns of the gate's matrix: experts, slots of soft routing, none without a gate.
   std::int64_t gate_outputs() const;
   // Soft routing mixes the tokens of one sequence into slots (Puigcerver et al. 2023,
-  // arXiv:2308.00951, section 2.1): so many sequences per GPU, and E p slots for each, so that a
-  // GPU has C for each expert.
+  // arXiv:2308.00951, section 2.1): so many sequences on a GPU of S tokens, and E p slots for each,
+  // so that it has C for each expert.
   std::int64_t mixed_sequences() const;
   std::int64_t mixed_slots() const;
 };

@@ -69,7 +69,22 @@ StepModel::StepModel(const Scenario& scenario, const Calibration& calibration)
   replica_group_ = 1;
   world_ = 2;
   domain_ = 3;
+  find_loads();
   build();
+}
+
+void StepModel::find_loads() {
+  load_tokens_ = {scenario_.tokens_per_gpu};
+  if (!scenario_.is_ragged()) return;
+  for (int gpu = 0; gpu < scenario_.gpus; ++gpu) {
+    const std::int64_t tokens = scenario_.tokens_of(gpu);
+    const auto found = std::find(load_tokens_.begin(), load_tokens_.end(), tokens);
+    load_of_.push_back(static_cast<Load>(found - load_tokens_.begin()));
+    if (found == load_tokens_.end()) load_tokens_.push_back(tokens);
+  }
+  for (std::size_t load = 1; load < load_tokens_.size(); ++load) {
+    smaller_.emplace_back(scenario_, load_tokens_[load]);
+  }
 }
 
 Recipe StepModel::intern(const Kernels& kernels) {
@@ -131,94 +146,129 @@ Picoseconds StepModel::price(const Recipe& recipe, int replica) const {
 }
 
 // What follows the combination of `rows` rows.
-Kernels StepModel::ending(Kernels combination, Pass pass, std::int64_t rows) const {
+Kernels StepModel::ending(Kernels combination, Pass pass, std::int64_t rows, Load load) const {
   const auto append = [&](Kernels more) {
     for (Kernel& kernel : more) combination.push_back(std::move(kernel));
   };
   if (scenario_.router.kind == routing::RouterKind::base) {
     append(pricer_.gated_residual(pass, rows));
   }
-  append(pricer_.residual(pass));
+  append(pricer_of(load).residual(pass));
   return combination;
 }
 
-Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const {
+Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows,
+                           Load load) const {
+  const KernelPricer& pricer = pricer_of(load);
   switch (role) {
     case Role::dispatch:
-      return pricer_.dispatch(pass, capacity);
+      return pricer.dispatch(pass, capacity);
     case Role::combine: {
-      return ending(pricer_.combine(pass, capacity), pass, scenario_.experts * capacity);
+      return ending(pricer.combine(pass, capacity), pass, scenario_.experts * capacity, load);
     }
     case Role::experts:
-      return pricer_.experts(pass, capacity, 0);
+      return pricer.experts(pass, capacity, 0);
     case Role::rectify:
-      return pricer_.rectify(pass, rows);
+      return pricer.rectify(pass, rows);
     case Role::exchange: {
       if (capacity == 0) return {};
-      return {pricer_.exchange(profile::Collective::all_to_all, members(expert_group_),
-                               pricer_.dispatch_bytes(capacity), "all-to-all")};
+      return {pricer.exchange(profile::Collective::all_to_all, members(expert_group_),
+                              pricer.dispatch_bytes(capacity), "all-to-all")};
     }
     case Role::node_exchange:
       if (rows == 0) return {};
-      return {pricer_.exchange(profile::Collective::all_to_all, members(domain_),
-                               pricer_.row_bytes(rows), "all-to-all of rectified rows")};
+      return {pricer.exchange(profile::Collective::all_to_all, members(domain_),
+                              pricer.row_bytes(rows), "all-to-all of rectified rows")};
     case Role::grouped: {
       // The same calls with the IR rows appended, less the calls without them.
       if (rows == 0) return {};
       const std::int64_t local = scenario_.experts / scenario_.expert_parallel;
-      Kernels with = pricer_.experts(pass, capacity, (rows + local - 1) / local);
-      for (Kernel kernel : pricer_.experts(pass, capacity, 0)) {
+      Kernels with = pricer.experts(pass, capacity, (rows + local - 1) / local);
+      for (Kernel kernel : pricer.experts(pass, capacity, 0)) {
         kernel.count = -kernel.count;
         with.push_back(std::move(kernel));
       }
-      for (Kernel& kernel : pricer_.rectify_moves(pass, rows)) with.push_back(std::move(kernel));
+      for (Kernel& kernel : pricer.rectify_moves(pass, rows)) with.push_back(std::move(kernel));
       return with;
     }
     case Role::dispatch_rows:
-      return pricer_.dispatch_rows(rows);
+      return pricer.dispatch_rows(rows);
     case Role::combine_rows: {
-      return ending(pricer_.combine_rows(pass, rows), pass, rows);
+      return ending(pricer.combine_rows(pass, rows), pass, rows, load);
     }
     case Role::expert_rows:
-      return pricer_.expert_rows(pass, rows);
+      return pricer.expert_rows(pass, rows);
     case Role::fixed:
       break;
   }
   return {};
 }
 
-const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) {
+const Recipe& StepModel::recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows,
+                                Load load) {
   Table& table = tables_[{role, pass}];
   const bool by_rows_alone = role == Role::rectify || role == Role::node_exchange;
-  const Key key{by_rows_alone ? 0 : capacity, rows};
+  const Key key{by_rows_alone ? 0 : capacity, rows, load};
   const auto found = table.find(key);
   if (found != table.end()) return found->second;
-  return table.emplace(key, intern(kernels(role, pass, capacity, rows))).first->second;
+  return table.emplace(key, intern(kernels(role, pass, capacity, rows, load))).first->second;
 }
 
 // C, rows per source GPU and expert. In a layer without exchange a GPU's own experts have all the
 // slots that it would fill on those of its group.
-std::int64_t StepModel::block_rows(const routing::LayerRouting& layer) const {
-  const std::int64_t sources = layer.exchanged ? 1 : scenario_.expert_parallel;
-  return (layer.exchanged_capacity + sources - 1) / sources;
+std::int64_t StepModel::block_rows(const routing::LayerRouting& layer, Load load) const {
+  if (layer.exchanged) return layer.exchanged_capacity;
+  const std::int64_t sources = scenario_.expert_parallel;
+  const int own = scenario_.experts / scenario_.expert_parallel;
+  const std::int64_t slots =
+      load == 0 ? layer.exchanged_capacity : scenario_.router.own_capacity(load_tokens_[load], own);
+  return (slots + sources - 1) / sources;
 }
 
 void StepModel::price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                            std::vector<Picoseconds>& per_rank) {
-  std::map<std::int64_t, Picoseconds> priced;
+  std::map<std::pair<Load, std::int64_t>, Picoseconds> priced;
   per_rank.reserve(layer.ir_rows.size());
-  for (const std::int64_t rows : layer.ir_rows) {
-    const auto [found, added] = priced.try_emplace(rows);
+  for (std::size_t gpu = 0; gpu < layer.ir_rows.size(); ++gpu) {
+    const std::int64_t rows = layer.ir_rows[gpu];
+    const Load load = load_of(static_cast<int>(gpu));
+    const auto [found, added] = priced.try_emplace({load, rows});
     if (added) {
-      found->second = price(recipe(spec.role, spec.pass, block_rows(layer), rows), replica);
+      const std::int64_t capacity = block_rows(layer, load);
+      found->second = price(recipe(spec.role, spec.pass, capacity, rows, load), replica);
     }
     per_rank.push_back(found->second);
   }
 }
 
-// The recipe of an operation that takes equally long on all ranks.
-const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouting* routing) {
-  if (spec.role == Role::fixed && !spec.announces) return spec.recipe;
+// Whether an operation takes longer on GPUs with more tokens, whatever rows are routed.
+bool StepModel::goes_by_tokens(const Spec& spec) const {
+  if (load_of_.empty()) return false;
+  return !spec.smaller.empty() || spec.role == Role::dispatch || spec.role == Role::combine ||
+         spec.role == Role::experts;  // of those in layers without exchange
+}
+
+void StepModel::price_tokens(std::size_t operation, const routing::ReplicaRouting* routing,
+                             int replica, engine::Durations& durations) {
+  std::vector<Picoseconds> prices;
+  for (Load load = 0; load < load_tokens_.size(); ++load) {
+    prices.push_back(price(recipe_of(specs_[operation], routing, load), replica));
+  }
+  if (std::all_of(prices.begin(), prices.end(), [&](Picoseconds p) { return p == prices[0]; })) {
+    durations.uniform[operation] = prices[0];
+    return;
+  }
+  std::vector<Picoseconds>& per_rank = durations.per_rank[operation];
+  per_rank.reserve(load_of_.size());
+  for (const Load load : load_of_) per_rank.push_back(prices[load]);
+}
+
+// The recipe of an operation that takes equally long on all ranks of one load.
+const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouting* routing,
+                                   Load load) {
+  if (spec.role == Role::fixed && !spec.announces) {
+    return load == 0 || spec.smaller.empty() ? spec.recipe : spec.smaller[load - 1];
+  }
   assert(routing != nullptr);
   const routing::LayerRouting& layer = routing->layers[static_cast<std::size_t>(spec.moe_layer)];
   static const Recipe nothing;
@@ -229,7 +279,7 @@ const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouti
     const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
     return recipe(spec.role, spec.pass, 0, rows);
   }
-  return recipe(spec.role, spec.pass, block_rows(layer), 0);
+  return recipe(spec.role, spec.pass, block_rows(layer, load), 0, load);
 }
 
 std::vector<double> StepModel::latency_shares(const routing::ReplicaRouting* routing) {
@@ -288,6 +338,8 @@ engine::Durations StepModel::durations(const routing::ReplicaRouting* routing, i
       assert(routing != nullptr);
       price_rows(spec, routing->layers[static_cast<std::size_t>(spec.moe_layer)], replica,
                  durations.per_rank[op]);
+    } else if (goes_by_tokens(spec)) {
+      price_tokens(op, routing, replica, durations);
     } else {
       durations.uniform[op] = price(recipe_of(spec, routing), replica);
     }
@@ -317,7 +369,15 @@ std::string StepModel::assumptions() const {
   if (!scenario_.has_moe()) return "";
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
-  if (!router.counts_known() && members(expert_group_).size() > 1) {
+  const bool ragged = scenario_.is_ragged();
+  const bool counts = std::any_of(
+      program_.operations.begin(), program_.operations.end(),
+      [](const engine::Operation& operation) { return operation.name == "counts_to_host"; });
+  if (ragged) add("GPUs with fewer tokens hold fewer sequences, as long");
+  if (ragged && router.pads_exchange()) {
+    add("blocks padded to the group's largest after an all-reduce");
+  }
+  if (counts) {
     add(fmt::format("{:g} us for the host to read counts", host_read_us));
   }
   if (router.kind == routing::RouterKind::base && !router.greedy) {
@@ -343,7 +403,10 @@ std::string StepModel::provenance() const {
       seen[kind] = true;
     }
   };
-  for (const Spec& spec : specs_) look_at(spec.recipe);
+  for (const Spec& spec : specs_) {
+    look_at(spec.recipe);
+    for (const Recipe& recipe : spec.smaller) look_at(recipe);
+  }
   for (const auto& [role, table] : tables_) {
     for (const auto& [key, recipe] : table) look_at(recipe);
   }

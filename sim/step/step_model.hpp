@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -92,29 +93,45 @@ class StepModel {
   struct Spec {
     Role role = Role::fixed;
     Pass pass = Pass::forward;
-    int moe_layer = -1;      // ordinal among MoE layers
-    Recipe recipe;           // fixed
-    bool to_tokens = false;  // exchange: rows go home to their tokens
-    bool announces = false;  // fixed: what an exchange needs first, none where there is none
+    int moe_layer = -1;             // ordinal among MoE layers
+    Recipe recipe;                  // fixed
+    bool to_tokens = false;         // exchange: rows go home to their tokens
+    bool announces = false;         // fixed: what an exchange needs first, none where there is none
+    std::vector<Recipe> smaller{};  // fixed, of GPUs with fewer tokens: [load - 1], empty: as S
   };
-  using Key = std::pair<std::int64_t, std::int64_t>;  // capacity, rows
+  // GPUs that hold the same number of tokens, 0: those of S.
+  using Load = std::size_t;
+  using Key = std::tuple<std::int64_t, std::int64_t, Load>;  // capacity, rows
   using Table = std::map<Key, Recipe>;
 
   int add_compute(const std::string& name, Part part, int layer, const Spec& spec);
   int add_exchange(const std::string& name, Part part, int layer, int partition, const Spec& spec);
   Spec fixed(const Kernels& kernels);
+  // Of kernels that go by a GPU's tokens: price(pricer) for each number of them.
+  template <class Price>
+  Spec by_tokens(const Price& price) {
+    Spec spec = fixed(price(pricer_));
+    for (const KernelPricer& pricer : smaller_) spec.smaller.push_back(intern(price(pricer)));
+    return spec;
+  }
   Spec announcing(Kernels kernels, int layer);
   Spec fixed(Kernel kernel) { return fixed(Kernels{std::move(kernel)}); }
 
   void build();
-  Kernels block(const Kernels& inside, Pass pass) const;
-  Kernels attention(Pass pass, int layer) const;
+  static Kernels block(const KernelPricer& pricer, const Kernels& inside, Pass pass);
+  Spec attention(Pass pass, int layer);
+  Spec dense_ffn(Pass pass);
+  Spec shared_expert(Pass pass);
+  Spec router(Pass pass);
+  Spec head(Pass pass);
+  Spec embedding(Pass pass);
   void layer_forward(int layer);
   void layer_backward(int layer);
   void moe_forward(int layer);
   void moe_backward(int layer);
   void rectify(const std::string& name, int layer, const Spec& spec);
   void shuffle(const std::string& name, int layer);
+  void announce_exchange(int layer);
   void exchange_counts(int layer);
   void gather_layer(int layer);
   void gather_embedding();
@@ -142,14 +159,25 @@ class StepModel {
   Recipe intern(const Kernels& kernels);
   std::vector<double> draw_errors(const std::string& label) const;
   Picoseconds price(const Recipe& recipe, int replica) const;
-  const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows);
-  const Recipe& recipe_of(const Spec& spec, const routing::ReplicaRouting* routing);
+  void find_loads();
+  Load load_of(int gpu) const {
+    return load_of_.empty() ? 0 : load_of_[static_cast<std::size_t>(gpu)];
+  }
+  const KernelPricer& pricer_of(Load load) const {
+    return load == 0 ? pricer_ : smaller_[load - 1];
+  }
+  const Recipe& recipe(Role role, Pass pass, std::int64_t capacity, std::int64_t rows,
+                       Load load = 0);
+  const Recipe& recipe_of(const Spec& spec, const routing::ReplicaRouting* routing, Load load = 0);
+  bool goes_by_tokens(const Spec& spec) const;
+  void price_tokens(std::size_t operation, const routing::ReplicaRouting* routing, int replica,
+                    engine::Durations& durations);
   std::vector<bool> skipped(const routing::ReplicaRouting& routing) const;
-  Kernels ending(Kernels combination, Pass pass, std::int64_t rows) const;
+  Kernels ending(Kernels combination, Pass pass, std::int64_t rows, Load load) const;
   std::string assumptions() const;
-  Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows) const;
-  Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, int replica);
-  std::int64_t block_rows(const routing::LayerRouting& layer) const;
+  Kernels kernels(Role role, Pass pass, std::int64_t capacity, std::int64_t rows, Load load) const;
+  Picoseconds price_of_rows(Role role, Pass pass, std::int64_t rows, Load load, int replica);
+  std::int64_t block_rows(const routing::LayerRouting& layer, Load load) const;
   struct RowLoads {
     std::vector<std::int32_t> sent;      // [gpu]
     std::vector<std::int32_t> received;  // [group, expert]
@@ -164,6 +192,9 @@ class StepModel {
   Scenario scenario_;
   Calibration calibration_;
   KernelPricer pricer_;
+  std::vector<KernelPricer> smaller_;      // [load - 1]
+  std::vector<std::int64_t> load_tokens_;  // [load]
+  std::vector<Load> load_of_;              // [gpu], empty: all hold S tokens
   engine::Program program_;
   std::vector<Spec> specs_;  // [operation]
   int last_compute_ = -1;
@@ -172,7 +203,7 @@ class StepModel {
   std::map<std::string, int> label_of_;
   std::map<std::pair<Role, Pass>, Table> tables_;
   // Prices of one replica by rows, -1 where not asked for yet.
-  std::map<std::pair<Role, Pass>, std::vector<Picoseconds>> row_prices_;
+  std::map<std::tuple<Role, Pass, Load>, std::vector<Picoseconds>> row_prices_;
   int priced_replica_ = no_errors;
   std::vector<std::vector<int>> priced_groups_;  // [partition]
   int expert_group_ = -1;                        // partitions

@@ -23,17 +23,48 @@ Kernels operator+(Kernels first, const Kernels& second) {
 }  // namespace
 
 // A pre-norm residual block around `inside`.
-Kernels StepModel::block(const Kernels& inside, Pass pass) const {
-  return pricer_.norm(pass) + inside + pricer_.residual(pass);
+Kernels StepModel::block(const KernelPricer& pricer, const Kernels& inside, Pass pass) {
+  return pricer.norm(pass) + inside + pricer.residual(pass);
 }
 
 // The attention blocks of a layer, each with its norm: self-attention, and in a decoder above an
 // encoder also attention to all of the encoder's output, which is as long as the decoder's input.
-Kernels StepModel::attention(Pass pass, int layer) const {
+StepModel::Spec StepModel::attention(Pass pass, int layer) {
   const model::Model& model = *scenario_.model;
-  Kernels kernels = block(pricer_.attention(pass, model.is_causal(layer)), pass);
-  if (!model.cross_attends(layer)) return kernels;
-  return std::move(kernels) + block(pricer_.attention(pass, false), pass);
+  return by_tokens([&](const KernelPricer& pricer) {
+    Kernels kernels = block(pricer, pricer.attention(pass, model.is_causal(layer)), pass);
+    if (!model.cross_attends(layer)) return kernels;
+    return std::move(kernels) + block(pricer, pricer.attention(pass, false), pass);
+  });
+}
+
+StepModel::Spec StepModel::dense_ffn(Pass pass) {
+  return by_tokens(
+      [&](const KernelPricer& pricer) { return block(pricer, pricer.dense_ffn(pass), pass); });
+}
+
+StepModel::Spec StepModel::shared_expert(Pass pass) {
+  return by_tokens([&](const KernelPricer& pricer) { return pricer.shared_expert(pass); });
+}
+
+// With the norm before it.
+StepModel::Spec StepModel::router(Pass pass) {
+  return by_tokens([&](const KernelPricer& pricer) {
+    return pass == Pass::forward ? pricer.norm(pass) + pricer.router(pass)
+                                 : pricer.router(pass) + pricer.norm(pass);
+  });
+}
+
+// With the norm before it.
+StepModel::Spec StepModel::head(Pass pass) {
+  return by_tokens([&](const KernelPricer& pricer) {
+    return pass == Pass::forward ? pricer.norm(pass) + pricer.head(pass)
+                                 : pricer.head(pass) + pricer.norm(pass);
+  });
+}
+
+StepModel::Spec StepModel::embedding(Pass pass) {
+  return by_tokens([&](const KernelPricer& pricer) { return pricer.embedding(pass); });
 }
 
 double StepModel::layer_dense_parameters(int layer) const {
@@ -116,6 +147,28 @@ void StepModel::exchange_counts(int layer) {
   add_compute("counts_to_host", Part::router, layer, announcing(pricer_.host_read(), layer));
 }
 
+// What ranks have to agree on first: the rows of every pair where these differ, or the size of
+// padded blocks. 32-bit integers: the largest kept count of the group for each expert, or the
+// largest C of ragged sources.
+void StepModel::announce_exchange(int layer) {
+  const routing::RouterConfig& router = scenario_.router;
+  const bool ragged = scenario_.is_ragged();
+  const auto agree = [&](double bytes, const std::string& label) {
+    add_exchange(
+        "nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
+        announcing({pricer_.exchange(Collective::all_reduce, members(expert_group_), bytes, label)},
+                   layer));
+  };
+  if (!router.pads_exchange()) {
+    const bool travels = router.kind != RouterKind::scomoe || router.local_share < Decimal(1);
+    if (!router.counts_known() || (ragged && travels)) exchange_counts(layer);
+  } else if (router.has_capacity() && router.capacity_scope == CapacityScope::group) {
+    agree(4.0 * scenario_.experts, "all-reduce of counts");
+  } else if (ragged) {
+    agree(4.0, "all-reduce of capacities");
+  }
+}
+
 void StepModel::moe_forward(int layer) {
   const int ordinal = moe_ordinal(layer);
   const auto moe = [&](Role role, bool to_tokens = false) {
@@ -128,18 +181,8 @@ void StepModel::moe_forward(int layer) {
   const bool shuffled =
       exchange && scenario_.router.kind == RouterKind::base && !scenario_.router.greedy;
   if (shuffled) shuffle("shuffle", layer);
-  add_compute("router", Part::router, layer,
-              fixed(pricer_.norm(Pass::forward) + pricer_.router(Pass::forward)));
-  if (exchange && !scenario_.router.counts_known()) exchange_counts(layer);
-  const bool pads_by_group = scenario_.router.has_capacity() && scenario_.router.pads_exchange() &&
-                             scenario_.router.capacity_scope == CapacityScope::group;
-  if (exchange && pads_by_group) {
-    // The largest kept count of the group, one 32-bit integer per expert.
-    add_exchange("nccl:all_reduce", Part::exposed_exchange, layer, expert_group_,
-                 announcing({pricer_.exchange(Collective::all_reduce, members(expert_group_),
-                                              4.0 * scenario_.experts, "all-reduce of counts")},
-                            layer));
-  }
+  add_compute("router", Part::router, layer, router(Pass::forward));
+  if (exchange) announce_exchange(layer);
   add_compute("dispatch", Part::dispatch_combine, layer, moe(Role::dispatch));
   std::vector<int> arrived;
   if (exchange) {
@@ -153,7 +196,7 @@ void StepModel::moe_forward(int layer) {
   }
   pending_.insert(pending_.end(), arrived.begin(), arrived.end());
   if (scenario_.model->moe->shared_ffn > 0) {
-    add_compute("shared_expert", Part::expert, layer, fixed(pricer_.shared_expert(Pass::forward)));
+    add_compute("shared_expert", Part::expert, layer, shared_expert(Pass::forward));
   }
   add_compute("expert_ffn", Part::expert, layer, moe(Role::experts));
   if (rectified && when == IrCompute::grouped) {
@@ -198,8 +241,7 @@ void StepModel::moe_backward(int layer) {
     rectify("rectify_backward", layer, moe(Role::grouped));
   }
   if (scenario_.model->moe->shared_ffn > 0) {
-    add_compute("shared_expert_backward", Part::expert, layer,
-                fixed(pricer_.shared_expert(Pass::backward)));
+    add_compute("shared_expert_backward", Part::expert, layer, shared_expert(Pass::backward));
   }
   if (exchange) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
@@ -209,19 +251,17 @@ void StepModel::moe_backward(int layer) {
     rectify("rectify_backward", layer, moe(Role::rectify));
   }
   add_compute("dispatch_backward", Part::dispatch_combine, layer, moe(Role::dispatch));
-  add_compute("router_backward", Part::router, layer,
-              fixed(pricer_.router(Pass::backward) + pricer_.norm(Pass::backward)));
+  add_compute("router_backward", Part::router, layer, router(Pass::backward));
   if (shuffled) shuffle("shuffle_backward", layer);
 }
 
 void StepModel::layer_forward(int layer) {
   gather_layer(layer);
-  add_compute("attention", Part::attention, layer, fixed(attention(Pass::forward, layer)));
+  add_compute("attention", Part::attention, layer, attention(Pass::forward, layer));
   if (is_moe(layer)) {
     moe_forward(layer);
   } else {
-    add_compute("dense_ffn", Part::dense_ffn, layer,
-                fixed(block(pricer_.dense_ffn(Pass::forward), Pass::forward)));
+    add_compute("dense_ffn", Part::dense_ffn, layer, dense_ffn(Pass::forward));
   }
 }
 
@@ -234,11 +274,9 @@ void StepModel::layer_backward(int layer) {
   if (is_moe(layer)) {
     moe_backward(layer);
   } else {
-    add_compute("dense_ffn_backward", Part::dense_ffn, layer,
-                fixed(block(pricer_.dense_ffn(Pass::backward), Pass::backward)));
+    add_compute("dense_ffn_backward", Part::dense_ffn, layer, dense_ffn(Pass::backward));
   }
-  add_compute("attention_backward", Part::attention, layer,
-              fixed(attention(Pass::backward, layer)));
+  add_compute("attention_backward", Part::attention, layer, attention(Pass::backward, layer));
 }
 
 // Dense gradients go over all GPUs, each expert's over its replicas: reduced whole under ZeRO-0,
@@ -296,14 +334,12 @@ void StepModel::build() {
   for (std::int64_t micro_step = 0; micro_step < (train ? scenario_.micro_steps : 1);
        ++micro_step) {
     gather_embedding();
-    add_compute("embedding", Part::other, -1, fixed(pricer_.embedding(Pass::forward)));
+    add_compute("embedding", Part::other, -1, embedding(Pass::forward));
     for (int layer = 0; layer < layers; ++layer) layer_forward(layer);
     gather_embedding();
-    add_compute("head", Part::other, -1,
-                fixed(pricer_.norm(Pass::forward) + pricer_.head(Pass::forward)));
+    add_compute("head", Part::other, -1, head(Pass::forward));
     if (!train) return;
-    add_compute("head_backward", Part::other, -1,
-                fixed(pricer_.head(Pass::backward) + pricer_.norm(Pass::backward)));
+    add_compute("head_backward", Part::other, -1, head(Pass::backward));
     backward(micro_step);
   }
   update();
@@ -323,7 +359,7 @@ void StepModel::backward(std::int64_t micro_step) {
     if (!pending_.empty()) last_reduction = {pending_.back()};
     pending_.clear();
   }
-  add_compute("embedding_backward", Part::other, -1, fixed(pricer_.embedding(Pass::backward)));
+  add_compute("embedding_backward", Part::other, -1, embedding(Pass::backward));
   if (overlapped) {
     settle_gradients(outer_parameters(), 0, -1, micro_step);
     if (pending_.empty()) pending_ = last_reduction;

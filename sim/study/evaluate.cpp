@@ -168,10 +168,12 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   outcome.step_ms_p05 = std::min(outcome.step_ms, quantile(outcome.replica_step_ms, 0.05));
   outcome.step_ms_p95 = std::max(outcome.step_ms, quantile(outcome.replica_step_ms, 0.95));
   const std::int64_t micro_steps = scenario.mode == step::Mode::train ? scenario.micro_steps : 1;
+  outcome.tokens_per_gpu_mean = scenario.mean_tokens();
   outcome.tokens_per_s_per_gpu =
-      static_cast<double>(scenario.tokens_per_gpu * micro_steps) / (outcome.step_ms * 1e-3);
+      outcome.tokens_per_gpu_mean * static_cast<double>(micro_steps) / (outcome.step_ms * 1e-3);
   outcome.rows = rows.rows();
   outcome.busiest_rows = rows.busiest_of_layer();
+  outcome.empty_rows_sent = rows.empty_share();
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   const step::NetworkChoice& network = runner.choice();

@@ -23,9 +23,10 @@ struct Outcome {
   double step_ms = 0;      // median over replicas
   double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
   double step_ms_p95 = 0;
-  double tokens_per_s_per_gpu = 0;
-  std::int64_t capacity = 0;  // routing::slots_per_expert(), 0 for a dense router
-  routing::TokenLoss loss;    // mean over replicas
+  double tokens_per_gpu_mean = 0;   // of a micro-step, over GPUs
+  double tokens_per_s_per_gpu = 0;  // mean over GPUs
+  std::int64_t capacity = 0;        // routing::slots_per_expert(), 0 for a dense router
+  routing::TokenLoss loss;          // mean over replicas
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
   double memory_gib = 0;   // per GPU
@@ -33,6 +34,8 @@ struct Outcome {
   model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded
   double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise
   std::string provenance;    // what the prediction rests on, and its weakest parts
+  // RowPeak::empty_share(): of blocks padded to the largest, where these are not C alone.
+  double empty_rows_sent = 0;
   // Detail for JSON.
   std::string network_used;  // fast or flows
   std::string network_why;   // why, and how sure that is; empty without all-to-alls

@@ -26,17 +26,26 @@ Outcome outcome_of(const OptionValues& values, engine::Timeline* timeline = null
 
 TEST_CASE("the ten parts sum to the step") {
   for (const OptionValues& more :
-       {OptionValues{}, OptionValues{{"mode", "train"}, {"checkpointing", "full"}},
+       {OptionValues{},
+        OptionValues{{"mode", "train"}, {"checkpointing", "full"}},
         OptionValues{{"mode", "train"}, {"overlap", "gradient"}, {"zero", "2"}},
-        OptionValues{{"ir-compute", "overlap"}}, OptionValues{{"router", "dense"}},
+        OptionValues{{"ir-compute", "overlap"}},
+        OptionValues{{"router", "dense"}},
         OptionValues{{"dispatch", "einsum"}, {"router", "top1+fr+ir"}},
         OptionValues{{"router", "dropless"}, {"mode", "train"}},
-        OptionValues{{"router", "expert-choice"}}, OptionValues{{"router", "random"}},
-        OptionValues{{"router", "base"}, {"mode", "train"}}, OptionValues{{"router", "hash:1"}},
+        OptionValues{{"router", "expert-choice"}},
+        OptionValues{{"router", "random"}},
+        OptionValues{{"router", "base"}, {"mode", "train"}},
+        OptionValues{{"router", "hash:1"}},
         OptionValues{{"router", "soft"}, {"mode", "train"}},
-        OptionValues{{"router", "scomoe:0.2:0.3"}}, OptionValues{{"router", "group-limited:4:2"}},
+        OptionValues{{"router", "scomoe:0.2:0.3"}},
+        OptionValues{{"router", "group-limited:4:2"}},
         OptionValues{{"router", "gating-dropout:0.5+ir"}, {"mode", "train"}},
-        OptionValues{{"router", "bias-balanced"}, {"network", "fast"}}}) {
+        OptionValues{{"router", "bias-balanced"}, {"network", "fast"}},
+        OptionValues{{"routing", "ragged-source:4"}, {"mode", "train"}},
+        OptionValues{{"routing", "ragged-source:4"}, {"network", "flows"}},
+        OptionValues{{"routing", "empty-rank"}, {"dispatch", "einsum"}},
+        OptionValues{{"routing", "empty-rank"}, {"router", "dropless"}, {"mode", "train"}}}) {
     OptionValues values = small(more);
     const std::string& router = values["router"];
     const bool unlimited = router == "dense" || router == "dropless" || router == "base" ||
@@ -93,6 +102,30 @@ TEST_CASE("speed is the tokens of the step over its time") {
   const Outcome train =
       outcome_of(small({{"mode", "train"}, {"global-batch", "64"}}));  // two micro-steps
   CHECK(train.tokens_per_s_per_gpu == Approx(2048 / (train.step_ms * 1e-3)));
+}
+
+TEST_CASE("ragged sources: speed of the tokens there are, padding to the largest block") {
+  // 1,024 - 109.71 r tokens on rank r of 8: 1024, 914, 805, 695, 585, 475, 366 and 256, 640 in the
+  // mean.
+  const OptionValues values = small({{"routing", "ragged-source:4"}, {"router", "top2"}});
+  const Outcome ragged = outcome_of(values);
+  CHECK(ragged.tokens_per_gpu_mean == 640);
+  CHECK(ragged.tokens_per_s_per_gpu == Approx(640 / (ragged.step_ms * 1e-3)));
+  // Of 8 x 128 rows that each GPU sends, those of its 2 x 640 routes that were kept hold a token.
+  CHECK(ragged.empty_rows_sent ==
+        Approx(1 - (1 - ragged.loss.failed) * 2 * 640 / (8 * 128)).epsilon(1e-9));
+  // The fullest GPU decides on the memory and, as all wait for it, on the step.
+  const Outcome plain = outcome_of(small({{"routing", "balanced"}, {"router", "top2"}}));
+  CHECK(plain.empty_rows_sent == 0);
+  CHECK(ragged.memory_gib == plain.memory_gib);
+  CHECK(ragged.capacity == plain.capacity);
+  CHECK(ragged.step_ms == Approx(plain.step_ms).epsilon(0.02));
+  CHECK(ragged.step_ms > plain.step_ms);  // by the all-reduces
+  // Sources that are ragged in name only are balanced, to the bit.
+  const Outcome equal =
+      outcome_of(small({{"routing", "ragged-source:1.0001"}, {"router", "top2"}}));
+  CHECK(equal.replica_step_ms == plain.replica_step_ms);
+  CHECK(equal.loss.failed == plain.loss.failed);
 }
 
 TEST_CASE("without curve errors replicas differ by their rectified rows alone") {

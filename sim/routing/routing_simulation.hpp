@@ -108,9 +108,9 @@ ReplicaRouting simulate_routing(const RoutingJob& job, int replica);
 // alone, to the bit.
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica);
 
-// C of a result: slots that an expert has for one source GPU, of the fullest GPU; 0 where the router
-// has no capacity. Of scomoe those of a GPU's own expert, all pools together; of gating dropout
-// those of a layer that exchanges.
+// C of a result: slots that an expert has for one source GPU, of the fullest GPU; 0 where the
+// router has no capacity. Of scomoe those of a GPU's own expert, all pools together; of gating
+// dropout those of a layer that exchanges.
 std::int64_t slots_per_expert(const RoutingJob& job, const ReplicaRouting& routing);
 
 // Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;

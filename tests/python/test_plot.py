@@ -234,6 +234,22 @@ def test_a_routing_is_drawn_by_layer_and_over_time(tmp_path, replicas):
         assert heats[1].tolist() == [[0.5] * 3, [1.5] * 3]
 
 
+def test_the_legends_of_a_routing_lie_on_no_line(tmp_path):
+    path = tmp_path / "route.json"
+    path.write_text(json.dumps(routing_result(3)))
+    figure = routing_chart.draw(str(path), "")
+    figure.canvas.draw()
+    panels = [axes for axes in figure.axes if axes.get_legend()]
+    assert len(panels) == 4
+    for axes in panels:
+        legend = axes.get_legend().get_window_extent()
+        assert legend.y0 >= axes.bbox.y1  # above, and left of its neighbour
+        assert legend.x1 <= min(axes.bbox.x1 + 0.2 * figure.dpi, figure.bbox.x1)
+        others = [other for other in figure.axes if other is not axes]
+        assert not any(legend.overlaps(other.get_tightbbox()) for other in others)
+        assert not any(legend.overlaps(text.get_window_extent()) for text in figure.texts)
+
+
 def test_a_routing_without_shares_is_refused(tmp_path):
     result = routing_result(1)
     result["detail"]["layers"][0]["expert_demand_share"] = [1]

@@ -42,6 +42,12 @@ def _heat(axes, figure, values, xlabel, title):
     bar.outline.set_visible(False)
 
 
+def _legend_above(axes, columns):
+    """Above the panel: inside it some routing's line would pass behind."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2,
+                columnspacing=1.0, handlelength=2.0, handletextpad=0.5)
+
+
 def _draw_peaks(axes, lines, positions, xlabel):
     for index, (key, label) in enumerate(PEAKS):
         how = {**look.style_by_index(index), "markersize": 4}
@@ -53,11 +59,13 @@ def _draw_peaks(axes, lines, positions, xlabel):
             values = [value["median"] for value in values]
         axes.plot(positions, values, label=label, linewidth=1.6, **how)
     axes.axhline(1, color=look.GREY, linewidth=1, linestyle=":")
-    axes.set_ylabel("busiest over mean")
+    banded = isinstance(lines[0][PEAKS[0][0]], dict)
+    axes.set_ylabel("busiest over mean" +
+                    (":\nmedian and p05 to p95 of the layers" if banded else ""))
     axes.set_xlabel(xlabel)
     _whole(axes.xaxis)
     axes.set_ylim(bottom=0.9)
-    axes.legend(loc="best")
+    _legend_above(axes, 1)
 
 
 def _draw_losses(axes, lines, positions, xlabel):
@@ -72,7 +80,7 @@ def _draw_losses(axes, lines, positions, xlabel):
     axes.set_ylim(bottom=0)
     axes.set_xlabel(xlabel)
     _whole(axes.xaxis)
-    axes.legend(loc="best")
+    _legend_above(axes, 3)
 
 
 def _titles(result):
@@ -94,11 +102,11 @@ def draw(path, title):
     replicas = detail["replicas"]
     over_time = len(replicas) > 1
     with matplotlib.rc_context(look.RC):
-        height = 8.6 if over_time else 5.0
+        height = 8.9 if over_time else 5.2
         figure, grid = pyplot.subplots(2 if over_time else 1, 3, figsize=(14.5, height),
                                        squeeze=False, width_ratios=(1.25, 1, 1))
-        figure.subplots_adjust(left=0.045, right=0.985, wspace=0.24, hspace=0.38,
-                               top=1 - 1.15 / height, bottom=0.6 / height)
+        figure.subplots_adjust(left=0.045, right=0.985, wspace=0.27, hspace=0.42,
+                               top=1 - 1.3 / height, bottom=0.6 / height)
         own_title, subtitle = _titles(result)
         figure.text(0.015, 1 - 0.2 / height, title or own_title, fontsize=13, fontweight="bold",
                     va="top")
@@ -114,6 +122,5 @@ def draw(path, title):
             _heat(grid[1][0], figure, _matrix(path, replicas), name,
                   f"Over time: layer {detail['most_uneven_layer']}, the most uneven")
             _draw_peaks(grid[1][1], replicas, positions, name)
-            grid[1][1].set_title("median and p05 to p95 of the layers", fontsize=9, loc="left")
             _draw_losses(grid[1][2], replicas, positions, name)
     return figure

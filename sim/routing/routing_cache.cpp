@@ -48,7 +48,7 @@ struct Batch {
   std::vector<Result> finished;  // [job], once layers_left is 0
 
   // True for the thread that finished the last layer.
-  bool help() {
+  bool help(const std::function<void()>& on_layer) {
     LayerRouter router;
     std::vector<LayerRouting> results(jobs.size());
     const int layers = jobs.front().layers;
@@ -59,6 +59,7 @@ struct Batch {
         for (std::size_t job = 0; job < jobs.size(); ++job) {
           working[job].layers[static_cast<std::size_t>(layer)] = std::move(results[job]);
         }
+        if (on_layer) on_layer();
       } catch (...) {
         failure = std::current_exception();
       }
@@ -91,6 +92,7 @@ struct RoutingCache::State {
   std::unordered_map<std::string, std::shared_ptr<Batch>> in_flight;
   std::unordered_map<std::string, Announced> announced;  // by logits_key
   int replicas = 1;
+  std::function<void()> on_layer;
 
   // All with the mutex held.
   Result find(const std::string& key) {
@@ -175,6 +177,10 @@ void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas) {
   }
 }
 
+void RoutingCache::on_layer(std::function<void()> watcher) {
+  state_->on_layer = std::move(watcher);
+}
+
 std::shared_ptr<const ReplicaRouting> RoutingCache::get(const RoutingJob& job, int replica) {
   check(job);
   const std::string key = entry_key(job, replica);
@@ -185,7 +191,7 @@ std::shared_ptr<const ReplicaRouting> RoutingCache::get(const RoutingJob& job, i
     const auto running = state_->in_flight.find(key);
     batch = running != state_->in_flight.end() ? running->second : state_->start(job, replica);
   }
-  if (batch->help()) {
+  if (batch->help(state_->on_layer)) {
     {
       const std::lock_guard<std::mutex> lock(batch->mutex);
       if (batch->error == nullptr) {

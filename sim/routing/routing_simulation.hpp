@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,6 +92,10 @@ class RoutingCache {
   // the memory bound allows. Changes the time taken, never a result. Jobs that cannot be are passed
   // over.
   void announce(std::span<const RoutingJob> jobs, int replicas);
+
+  // Called by any thread whenever a layer of a pass has been routed: for progress. Not to be
+  // changed while another thread is in get().
+  void on_layer(std::function<void()> watcher);
 
   // Throws what check() throws.
   std::shared_ptr<const ReplicaRouting> get(const RoutingJob& job, int replica);

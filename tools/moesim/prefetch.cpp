@@ -20,9 +20,12 @@ void prefetch_routing(std::span<const routing::RoutingJob> jobs, int replicas, i
   std::atomic<int> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
-  ProgressLine line("replicas routed");
+  // A job alone may take minutes a replica; jobs together share layers, as many as memory allows.
+  const bool by_layer = jobs.size() == 1;
+  ProgressLine line(by_layer ? "layers routed" : "replicas routed");
   study::SweepProgress progress;
   progress.total = static_cast<std::size_t>(total);
+  if (by_layer) progress.total *= static_cast<std::size_t>(jobs.front().layers);
   const auto start = std::chrono::steady_clock::now();
   const auto show = [&] {
     const std::lock_guard lock(mutex);
@@ -32,12 +35,13 @@ void prefetch_routing(std::span<const routing::RoutingJob> jobs, int replicas, i
                             static_cast<double>(progress.total - progress.done);
     line.show(progress);
   };
+  if (by_layer) cache.on_layer(show);
   const auto work = [&] {
     for (int index = next++; index < total; index = next++) {
       try {
         const auto job = static_cast<std::size_t>(index) % jobs.size();
         cache.get(jobs[job], index / static_cast<int>(jobs.size()));
-        show();
+        if (!by_layer) show();
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();
@@ -49,6 +53,7 @@ void prefetch_routing(std::span<const routing::RoutingJob> jobs, int replicas, i
   for (int thread = 1; thread < std::min(threads, total); ++thread) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
+  cache.on_layer(nullptr);
   line.finish();
   if (failure) std::rethrow_exception(failure);
 }

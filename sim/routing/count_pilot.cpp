@@ -138,15 +138,18 @@ const CountPilot::Quantiles& CountPilot::quantiles(const RouterConfig& router, i
   // Shares of one choice are all 1, and equal keys go by index.
   const bool alike = router.priority == Priority::own_weight && router.top_k == 1;
   const bool own = router.has_one_queue();
-  Order order = Order::index;
+  const bool by_rank =
+      router.capacity_scope == CapacityScope::group && router.priority != Priority::random;
+  Order order = by_rank ? Order::group_index : Order::index;
   if (router.priority == Priority::token_max) order = Order::token_max;
   if (own && !alike) {
     order = router.priority == Priority::own_weight ? Order::own_weight : Order::own_score;
   }
   const bool one_queue = own && !fill && !alike;
   if (fill && (own || router.fill_order == FillOrder::nominee_score)) order = Order::nominee;
-  const Key key{order, order == Order::index ? 0 : router.choices(), one_queue ? router.top_k : 0,
-                order == Order::index ? 0 : choice};
+  const bool by_score = order != Order::index && order != Order::group_index;
+  const Key key{order, by_score ? router.choices() : 0, one_queue ? router.top_k : 0,
+                by_score ? choice : 0};
   const auto found = quantiles_.find(key);
   if (found != quantiles_.end()) return found->second;
   if (one_queue) {
@@ -161,10 +164,12 @@ void CountPilot::make_quantiles(const Key& key, Quantiles& quantiles) {
   const auto [order, choices, top_k, choice] = key;
   std::vector<float>& quantile = quantiles.of;
   quantile.resize(tokens_);
-  if (order == Order::index) {  // every block has its tokens anywhere in the order
+  if (order == Order::index || order == Order::group_index) {
+    // Every block has its tokens anywhere in the order, or, rank by rank as they are, its own
+    // place.
+    const std::size_t all = order == Order::index ? block_tokens : tokens_;
     for (std::size_t token = 0; token < tokens_; ++token) {
-      quantile[token] =
-          (static_cast<float>(token % block_tokens) + 0.5F) / static_cast<float>(block_tokens);
+      quantile[token] = (static_cast<float>(token % all) + 0.5F) / static_cast<float>(all);
     }
     return;
   }
@@ -339,7 +344,7 @@ std::vector<PilotLoss> CountPilot::judge_parts(const RouterConfig& router, int p
     for (std::size_t choice = 0; choice < top_k; ++choice) {
       kept += keep_[choice * keep_stride_ + token];
     }
-    PilotLoss& loss = losses[token % block_tokens * count / block_tokens];
+    PilotLoss& loss = losses[token * count / tokens_];
     loss.failed += static_cast<double>(top_k - kept) / (tokens * static_cast<double>(top_k));
     loss.partial += kept < top_k ? 1 / tokens : 0;
   }

@@ -68,12 +68,14 @@ class CountPilot {
   // Of the last judge() under IR, by the experts [first, last) of the tokens' domain.
   std::map<std::pair<int, int>, IrTargets> ir_targets(const RouterConfig& router) const;
 
-  // Of the last judge(), with quantiles that are the tokens' own (position, random): `failed` and
-  // `partial` alone, for `parts` equal parts of the order.
+  // Of the last judge(), by position under `group` scope: `failed` and `partial` alone, for `parts`
+  // equal parts of the order.
   std::vector<PilotLoss> judge_parts(const RouterConfig& router, int parts) const;
 
  private:
-  enum class Order { token_max, index, own_score, own_weight, nominee };
+  // index: of a GPU's tokens, or of a group's by a random key; group_index: of a group's, the first
+  // rank's before the next one's.
+  enum class Order { token_max, index, group_index, own_score, own_weight, nominee };
   using Key = std::tuple<Order, int, int, int>;  // k', top_k (own only), choice
   // The key of a route depends on its expert by that expert's popularity alone, smoothly: experts
   // in the order of their popularity fall into bands with enough routes to tell quantiles from.

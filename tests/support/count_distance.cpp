@@ -49,6 +49,11 @@ Figures figures_of(const RoutingJob& job, const LayerRouting& layer) {
           static_cast<double>(*std::max_element(rows.begin(), rows.end()))};
 }
 
+bool has_metric(const RouterConfig& router, const std::string& name) {
+  if (name == "fill_failed" || name == "failed_attempted") return router.fill_in;
+  return name != "duplicate_ir" || router.rectification != Rectification::none;
+}
+
 using JobFigures = std::vector<Figures>;  // [layer]
 
 // Every layer is of a replica of its own: hashed tokens keep their ids through a replica's layers.
@@ -211,6 +216,7 @@ std::vector<Distance> count_distances(const DistanceShape& shape,
     Distance& distance = distances.emplace_back();
     distance.router = title(jobs[job].router);
     for (std::size_t at = 0; at < metrics; ++at) {
+      if (!has_metric(jobs[job].router, names[at])) continue;
       const bool rows = at + 1 == metrics;
       Mean tokens, off;
       for (std::size_t layer = 0; layer < exact[job].size(); ++layer) {

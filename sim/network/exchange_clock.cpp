@@ -28,23 +28,10 @@ int entry(const std::vector<int>& table, std::size_t row) {
   return row < table.size() ? table[row] : -1;
 }
 
-// Whether each switch of a tier passes on all that the ports below it can send; the ports of ranks
-// with one switch are summed up. Ranks without a port send nothing.
 bool is_full(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
              const std::vector<int>& trunks) {
-  std::vector<double> below(trunks.size());
-  for (std::size_t rank = 0; rank < ports.size(); ++rank) {
-    const int number = entry(tier.switch_of, rank);
-    if (ports[rank] < 0 || number < 0) continue;
-    below[static_cast<std::size_t>(number)] +=
-        link_of(topology, ports[rank]).bandwidth.bytes_per_second;
-  }
-  for (std::size_t at = 0; at < trunks.size(); ++at) {
-    if (trunks[at] < 0) continue;
-    const double above = link_of(topology, trunks[at]).bandwidth.bytes_per_second;
-    if (above < below[at] * (1 - 1e-9)) return false;
-  }
-  return true;
+  const std::vector<bool> spare = spare_trunks(topology, tier, ports, trunks);
+  return std::find(spare.begin(), spare.end(), false) == spare.end();
 }
 
 // The same as a cast for 0 <= value < 2^52, but a vector instruction everywhere: the value becomes

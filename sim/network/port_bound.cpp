@@ -8,7 +8,6 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -113,19 +112,10 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
 
 void PortBounder::plan_spare(const Plane& plane) {
   const auto plan = [&](const Tier& tier, const std::vector<int>& ports,
-                        const std::vector<int>& links) {
-    std::vector<double> below(links.size());
-    std::set<std::pair<int, int>> counted;  // switch and port, which several ranks may share
-    for (std::size_t rank = 0; rank < std::min(ports.size(), tier.switch_of.size()); ++rank) {
-      const int number = tier.switch_of[rank];
-      if (!is_link(ports[rank]) || number < 0 || at(number) >= below.size()) continue;
-      if (!counted.insert({number, ports[rank]}).second) continue;
-      below[at(number)] += bytes_per_ps(topology_.links[at(ports[rank])]);
-    }
-    for (std::size_t number = 0; number < links.size(); ++number) {
-      const int link = links[number];
-      if (!is_link(link)) continue;
-      spare_[at(link)] = below[number] <= bytes_per_ps(topology_.links[at(link)]) * (1 + 1e-12);
+                        const std::vector<int>& trunks) {
+    const std::vector<bool> spare = spare_trunks(topology_, tier, ports, trunks);
+    for (std::size_t number = 0; number < trunks.size(); ++number) {
+      if (is_link(trunks[number])) spare_[at(trunks[number])] = spare[number];
     }
   };
   for (const Tier& tier : plane.tiers) {

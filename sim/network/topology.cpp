@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -119,6 +122,28 @@ void check(const Topology& topology) {
   PlaneCheck(topology, topology.outer, "towards other domains")
       .run(std::vector<bool>(ranks, size_of_domain.size() > 1));
   for (const Link& link : topology.links) check_link(link);
+}
+
+std::vector<bool> spare_trunks(const Topology& topology, const Tier& tier,
+                               const std::vector<int>& ports, const std::vector<int>& trunks) {
+  const auto rate_of = [&](int link) {
+    return topology.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second;
+  };
+  std::vector<double> below(trunks.size());
+  std::set<std::pair<int, int>> counted;  // switch and port
+  for (std::size_t rank = 0; rank < std::min(ports.size(), tier.switch_of.size()); ++rank) {
+    const int number = tier.switch_of[rank];
+    if (ports[rank] < 0 || number < 0 || !counted.insert({number, ports[rank]}).second) continue;
+    if (static_cast<std::size_t>(number) >= below.size()) continue;
+    below[static_cast<std::size_t>(number)] += rate_of(ports[rank]);
+  }
+  std::vector<bool> spare;
+  for (std::size_t number = 0; number < trunks.size(); ++number) {
+    constexpr double rounding = 1e-12;  // of the sum
+    spare.push_back(trunks[number] < 0 ||
+                    below[number] <= rate_of(trunks[number]) * (1 + rounding));
+  }
+  return spare;
 }
 
 Topology crossbar(int ranks, Bandwidth port, Picoseconds latency) {

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from command_line import BINARY, SMALL, moesim, needs_binary, succeed
@@ -217,6 +218,16 @@ def test_a_typed_option_without_effect_is_said_and_stdout_stays_clean():
     assert len(rows_of(out)) == 2
     said, out = notes(*grid, "--router", "dropless,top1+ir")
     assert said == [] and len(rows_of(out)) == 3
+
+
+def test_a_trace_that_repeats_is_said():
+    trace = Path(__file__).resolve().parents[2] / "traces" / "synthetic-drift"
+    options = ("route", "--routing", f"trace:{trace}", "--gpus", "8", "--tokens-per-gpu", "512")
+    steps, layers = 4, 4  # axes 0 and 2 of its counts.npy
+    again = moesim(*options, "--replicas", steps + 1)
+    assert f"{steps + 1} replicas go through its {steps} steps again, 16 MoE layers of " \
+        f"llama2-7b-moe8 through its {layers}\n" in again.stderr
+    assert "replicas go through" not in moesim(*options, "--replicas", steps).stderr
 
 
 def test_a_sweep_has_one_row_for_what_has_no_capacity(tmp_path):

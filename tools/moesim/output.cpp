@@ -27,6 +27,22 @@ void note_idle_options(const study::OptionValues& typed,
   }
 }
 
+void note_repeated_trace(const step::Scenario& scenario) {
+  if (scenario.scores.trace == nullptr || !scenario.has_moe()) return;
+  const routing::TraceShape& shape = scenario.scores.trace->shape();
+  std::string repeats;
+  if (scenario.replicas > shape.steps) {
+    repeats =
+        fmt::format("{} replicas go through its {} steps again", scenario.replicas, shape.steps);
+  }
+  const int layers = scenario.model->moe_layers();
+  if (layers > shape.layers) {
+    repeats += fmt::format("{}{} MoE layers of {} through its {}", repeats.empty() ? "" : ", ",
+                           layers, scenario.model_name, shape.layers);
+  }
+  if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
+}
+
 Output::Output(std::string path) : path_(std::move(path)) {
   if (!path_.empty()) check_writable(path_);
 }

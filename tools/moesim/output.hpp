@@ -16,6 +16,10 @@ void note(const std::string& text);
 void note_idle_options(const study::OptionValues& typed,
                        std::span<const step::Scenario* const> scenarios, study::Asker asker);
 
+// One such line where a trace has fewer steps than the run replicas, or fewer layers than the
+// model.
+void note_repeated_trace(const step::Scenario& scenario);
+
 // Where a result goes: a file, written whole or not at all, or stdout.
 class Output {
  public:

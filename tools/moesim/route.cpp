@@ -109,6 +109,7 @@ ExitCode run(const CommandLine& line) {
   }
   const step::Scenario* const only = &scenario;
   note_idle_options(line.scenario(), {&only, 1}, study::Asker::routing);
+  note_repeated_trace(scenario);
   const Output out(line.get("out"));
   const Replicas replicas = route_all(scenario, jobs);
 

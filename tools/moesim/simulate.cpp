@@ -87,6 +87,7 @@ ExitCode run(const CommandLine& line) {
   const step::Scenario scenario = study::resolve(line.scenario(), documents);
   const step::Scenario* const only = &scenario;
   note_idle_options(line.scenario(), {&only, 1}, study::Asker::step);
+  note_repeated_trace(scenario);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {
     note(

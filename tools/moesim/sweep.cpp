@@ -93,7 +93,9 @@ ExitCode run(const CommandLine& line) {
   study::mark_repeats(points, [](const study::SweepPoint& point) {
     return report::result_row(point, nullptr, point.refusal);
   });
-  note_idle_options(line.scenario(), scenarios_of(points), study::Asker::step);
+  const std::vector<const step::Scenario*> scenarios = scenarios_of(points);
+  note_idle_options(line.scenario(), scenarios, study::Asker::step);
+  if (!scenarios.empty()) note_repeated_trace(*scenarios.front());
   const Output out(line.get("out"));
   settings.journal = journal_path(out.path());
   settings.fingerprint = study::fingerprint(points, MOESIM_VERSION);
@@ -127,7 +129,8 @@ ExitCode run(const CommandLine& line) {
         "or mode, has no use for",
         points.size() - rows.size(), points.size()));
   }
-  if (to_file) note(fmt::format("{} scenarios: {}", rows.size(), out.path()));
+  if (to_file)
+    note(fmt::format("{} scenario{}: {}", rows.size(), rows.size() == 1 ? "" : "s", out.path()));
   // A row that cannot be is a row; a sweep of nothing else has failed.
   return refused == rows.size() ? ExitCode::failure : ExitCode::ok;
 }

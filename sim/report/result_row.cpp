@@ -90,7 +90,7 @@ std::vector<Column> late_columns() {
       {"min_capacity", number}, {"ir_duplicates", text},    {"global_batch", number},
       {"overlap", text},        {"slow_gpu", text},         {"slow_link", text},
       {"jitter", number},       {"overlap_slowdown", text}, {"router_dialect", text},
-      {"padding", text},        {"fidelity", text},
+      {"padding", text},        {"fidelity", text},         {"dedup", text},
   };
 }
 
@@ -105,14 +105,14 @@ std::vector<Column> all_columns() {
 // What routing alone has no say in.
 bool is_of_the_step(const std::string& name) {
   static const std::vector<std::string> names{
-      "dispatch",        "mode",          "sequence_length",
-      "micro_batch",     "checkpointing", "zero",
-      "network",         "step_ms",       "step_ms_p05",
-      "step_ms_p95",     "overlap",       "global_batch",
-      "ir_compute",      "exchange_ms",   "memory_gib",
-      "provenance",      "fits_memory",   "tokens_per_s_per_gpu",
-      "slow_gpu",        "slow_link",     "jitter",
-      "overlap_slowdown"};
+      "dispatch",         "mode",          "sequence_length",
+      "micro_batch",      "checkpointing", "zero",
+      "network",          "step_ms",       "step_ms_p05",
+      "step_ms_p95",      "overlap",       "global_batch",
+      "ir_compute",       "exchange_ms",   "memory_gib",
+      "provenance",       "fits_memory",   "tokens_per_s_per_gpu",
+      "slow_gpu",         "slow_link",     "jitter",
+      "overlap_slowdown", "dedup"};
   return std::find(names.begin(), names.end(), name) != names.end() ||
          std::find(part_columns.begin(), part_columns.end(), name) != part_columns.end();
 }
@@ -135,6 +135,7 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   cells["routing"] = scenario.scores.name();
   cells["fidelity"] = routing::name_of(scenario.routing_job().fidelity);
   cells["dispatch"] = step::name_of(scenario.dispatch);
+  if (!router.counts_known()) cells["dedup"] = step::name_of(scenario.dedup);
   if (router.fill_in) cells["fill_order"] = routing::name_of(router.fill_order);
   if (router.rectification != routing::Rectification::none) {
     cells["ir_compute"] = routing::name_of(router.ir_compute);

@@ -82,17 +82,36 @@ double padded_bytes(const routing::RoutingJob& job, Replicas replicas, double ro
   return static_cast<double>(rows * (job.experts / job.expert_parallel)) * row_bytes;
 }
 
+double token_pair_mean(const routing::LayerLoad& load) { return load.pair_tokens.mean; }
+double node_row_mean(const routing::LayerLoad& load) { return load.node_rows.mean; }
+double node_token_mean(const routing::LayerLoad& load) { return load.node_tokens.mean; }
+
+double largest(const Loads& loads, routing::Imbalance routing::LayerLoad::*what) {
+  const std::vector<double> most = over_all(loads, [&](const routing::LayerLoad& load) {
+    return (load.*what).mean * (load.*what).busiest_over_mean;
+  });
+  return *std::max_element(most.begin(), most.end());
+}
+
+// What it would be if no token were sent twice to one GPU, or to one node.
+void add_distinct(const routing::RoutingJob& job, const Loads& loads, double row_bytes,
+                  Json& result) {
+  result["distinct_mean"] = number(mean(over_all(loads, token_pair_mean)) * row_bytes);
+  result["distinct_max"] = number(largest(loads, &routing::LayerLoad::pair_tokens) * row_bytes);
+  if (routing::group_nodes(job) == 1) return;
+  result["to_other_node"] = {
+      {"kept_mean", number(mean(over_all(loads, node_row_mean)) * row_bytes)},
+      {"kept_max", number(largest(loads, &routing::LayerLoad::node_rows) * row_bytes)},
+      {"distinct_mean", number(mean(over_all(loads, node_token_mean)) * row_bytes)},
+      {"distinct_max", number(largest(loads, &routing::LayerLoad::node_tokens) * row_bytes)}};
+}
+
 Json pair_bytes(const routing::RoutingJob& job, Replicas replicas, const Loads& loads,
                 double row_bytes) {
-  std::vector<double> largest;
-  for (const auto& replica : loads) {
-    for (const routing::LayerLoad& load : replica) {
-      largest.push_back(load.pairs.mean * load.pairs.busiest_over_mean * row_bytes);
-    }
-  }
   Json result{{"row_bytes", number(row_bytes)},
               {"kept_mean", number(mean(over_all(loads, pair_mean)) * row_bytes)},
-              {"kept_max", number(*std::max_element(largest.begin(), largest.end()))}};
+              {"kept_max", number(largest(loads, &routing::LayerLoad::pairs) * row_bytes)}};
+  if (!replicas[0]->layers[0].copies.to_gpu.empty()) add_distinct(job, loads, row_bytes, result);
   if (job.router.pads_exchange()) {
     result["padded"] = number(padded_bytes(job, replicas, row_bytes));
   }

@@ -124,6 +124,8 @@ void ChosenRouter::decide(const GroupLogits& logits, const RouterContext& contex
   outcome_.kept_rows = decision_.kept_rows();
   outcome_.ir_rows = decision_.ir_rows();
   outcome_.demand = decision_.demand();
+  if (shape_.nodes == 0) return;
+  count_copies(table_, decision_, config.choices(), context.place, shape_.nodes, outcome_.copies);
 }
 
 void ChosenRouter::collect(RoutedGroup& group) {

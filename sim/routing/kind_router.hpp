@@ -8,6 +8,7 @@
 #include "sim/routing/group_logits.hpp"
 #include "sim/routing/router.hpp"
 #include "sim/routing/tile_kernels.hpp"
+#include "sim/routing/token_copies.hpp"
 
 namespace moesim::routing {
 
@@ -20,6 +21,7 @@ struct GroupOutcome {
   std::vector<std::int32_t> kept_rows;  // [rank, expert]
   std::vector<std::int32_t> ir_rows;    // [rank]
   std::vector<std::int64_t> demand;     // [expert]
+  TokenCopies copies;
 };
 
 // A router of a kind that does not just take each token's k best experts (RouterKind says the
@@ -50,6 +52,7 @@ struct KindShape {
   int ranks = 0;
   const TileKernels& kernels;
   bool keep_routes = false;
+  int nodes = 0;  // of a group, where copies are counted; 0: they are not
 };
 
 // What an outcome starts from: no rows anywhere.

@@ -68,8 +68,8 @@ void LayerRouter::start(std::span<const RoutingJob> jobs, std::span<LayerRouting
     results[job].kept_rows.resize(static_cast<std::size_t>(first.gpus) * experts);
     results[job].ir_rows.resize(static_cast<std::size_t>(first.gpus));
     results[job].demand.resize(experts);
-    auto other =
-        make_kind_router({jobs[job].router, first.experts, first.expert_parallel, kernels_});
+    auto other = make_kind_router({jobs[job].router, first.experts, first.expert_parallel, kernels_,
+                                   false, jobs[job].count_copies ? group_nodes(first) : 0});
     if (other == nullptr) {
       sharing_.push_back(job);
     } else {
@@ -89,6 +89,11 @@ void LayerRouter::add_group(const GroupView& part, int group, const RoutingJob& 
     result.demand[expert] += part.demand[expert];
   }
   result.exchanged_capacity = std::max(result.exchanged_capacity, part.exchanged_capacity);
+  const auto append = [](std::vector<std::int32_t>& all, const std::vector<std::int32_t>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  append(result.copies.to_gpu, part.copies.to_gpu);
+  append(result.copies.to_node, part.copies.to_node);
 }
 
 void LayerRouter::route_sharing(std::span<const RoutingJob> jobs, const LogitSource& logits,
@@ -111,8 +116,11 @@ void LayerRouter::route_sharing(std::span<const RoutingJob> jobs, const LogitSou
     }
     const int set = local_set_[static_cast<int>(router.rectification)];
     decision_.decide({router, table_, orders_, kernels_, set, capacity});
+    if (jobs[job].count_copies) {
+      count_copies(table_, decision_, router.choices(), context.place, group_nodes(first), copies_);
+    }
     add_group({decision_.sums(), decision_.kept_rows(), decision_.ir_rows(), decision_.demand(),
-               decision_.exchanged_capacity()},
+               decision_.exchanged_capacity(), jobs[job].count_copies ? copies_ : no_copies_},
               group, jobs[job], sums_[job], results[job]);
   }
 }
@@ -126,7 +134,7 @@ void LayerRouter::route_others(std::span<const RoutingJob> jobs, const LogitSour
     router->decide(drawn, context);
     const GroupOutcome& outcome = router->outcome();
     add_group({outcome.sums, outcome.kept_rows, outcome.ir_rows, outcome.demand,
-               outcome.exchanged_capacity},
+               outcome.exchanged_capacity, outcome.copies},
               group, jobs[job], sums_[job], results[job]);
     results[job].capacity =
         group == 0 ? outcome.capacity : std::max(results[job].capacity, outcome.capacity);
@@ -152,7 +160,9 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
   }
   for (std::size_t job = 0; job < jobs.size(); ++job) {
     results[job].loss = sums_[job].loss(jobs[job].router);
-    if (has_exact_counts(jobs[job])) take_exact_counts(jobs[job], replica, layer, results[job]);
+    if (!has_exact_counts(jobs[job])) continue;
+    take_exact_counts(jobs[job], replica, layer, results[job]);
+    results[job].copies = {};  // the counts do not say which routes are of one token
   }
 }
 

@@ -34,6 +34,7 @@ class LayerRouter {
     const std::vector<std::int32_t>& ir_rows;
     const std::vector<std::int64_t>& demand;
     std::int64_t exchanged_capacity;
+    const TokenCopies& copies;
   };
 
   void start(std::span<const RoutingJob> jobs, std::span<LayerRouting> results);
@@ -50,6 +51,7 @@ class LayerRouter {
   RouteOrders orders_;
   Decision decision_;
   std::vector<LossSums> sums_;
+  TokenCopies copies_, no_copies_;
   CountRouter by_counts_;
   int local_set_[3] = {};  // of each Rectification
   // Which jobs share the table, and which route by themselves.

@@ -65,10 +65,47 @@ std::vector<std::int64_t> pair_rows(const RoutingJob& job, const LayerRouting& l
   return rows;
 }
 
+std::vector<std::int64_t> pair_tokens(const RoutingJob& job, const LayerRouting& layer) {
+  const auto ranks = static_cast<std::size_t>(job.expert_parallel);
+  const std::vector<std::int32_t>& to_gpu = layer.copies.to_gpu;
+  std::vector<std::int64_t> tokens;
+  for (std::size_t cell = 0; cell < to_gpu.size(); ++cell) {
+    if (cell / ranks % ranks != cell % ranks) tokens.push_back(to_gpu[cell]);
+  }
+  return tokens;
+}
+
+NodeLoads node_loads(const RoutingJob& job, const LayerRouting& layer) {
+  NodeLoads loads;
+  if (layer.copies.to_node.empty()) return loads;
+  const auto experts = static_cast<std::size_t>(job.experts);
+  const auto nodes = static_cast<std::size_t>(group_nodes(job));
+  const std::size_t per_rank = experts / static_cast<std::size_t>(job.expert_parallel);
+  for (int gpu = 0; gpu < job.gpus; ++gpu) {
+    const auto source = static_cast<std::size_t>(gpu);
+    const int first = gpu / job.expert_parallel * job.expert_parallel;
+    std::vector<std::int64_t> rows(nodes, 0);
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      const int owner = first + static_cast<int>(expert / per_rank);
+      rows[node_in_group(job, owner)] += layer.kept_rows[source * experts + expert];
+    }
+    const std::size_t last = node_in_group(job, first + job.expert_parallel - 1);
+    for (std::size_t node = 0; node <= last; ++node) {
+      if (node == node_in_group(job, gpu)) continue;
+      loads.rows.push_back(rows[node]);
+      loads.tokens.push_back(layer.copies.to_node[source * nodes + node]);
+    }
+  }
+  return loads;
+}
+
 LayerLoad layer_load(const RoutingJob& job, const LayerRouting& layer) {
   const std::vector<std::int64_t> ir(layer.ir_rows.begin(), layer.ir_rows.end());
-  return {imbalance(layer.demand), imbalance(computed_rows(job, layer)), imbalance(ir),
-          imbalance(pair_rows(job, layer))};
+  const NodeLoads nodes = node_loads(job, layer);
+  return {
+      imbalance(layer.demand),          imbalance(computed_rows(job, layer)), imbalance(ir),
+      imbalance(pair_rows(job, layer)), imbalance(pair_tokens(job, layer)),   imbalance(nodes.rows),
+      imbalance(nodes.tokens)};
 }
 
 }  // namespace moesim::routing

@@ -95,8 +95,8 @@ std::string RoutingJob::logits_key() const {
 
 std::string RoutingJob::key() const {
   return fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), router.name(), router.top_k,
-      router.has_capacity(), name_of(router.dialect), router.capacity_factor.text(),
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), count_copies, router.name(),
+      router.top_k, router.has_capacity(), name_of(router.dialect), router.capacity_factor.text(),
       name_of(router.capacity_convention), name_of(router.capacity_scope), router.min_capacity,
       name_of(router.priority), router.fill_in ? name_of(router.fill_order) : "",
       router.rectification == Rectification::none ? "" : name_of(router.ir_duplicates));

@@ -11,6 +11,7 @@
 #include "sim/routing/fidelity.hpp"
 #include "sim/routing/router_config.hpp"
 #include "sim/routing/score_source.hpp"
+#include "sim/routing/token_copies.hpp"
 #include "sim/routing/token_loss.hpp"
 
 namespace moesim::routing {
@@ -43,6 +44,8 @@ struct LayerRouting {
   std::vector<std::int64_t> demand;     // [expert]: primary routes of all GPUs that asked for it,
                                         // kept or not
   bool exchanged = true;                // false: no all-to-all in this layer, on any GPU
+  TokenCopies copies;  // with RoutingJob::count_copies; empty for kinds whose blocks are no choices
+                       // of tokens (expert_choice, soft, scomoe) and where counts stand for tokens
 };
 
 // What decides the routing of a job; everything in here, and nothing else, is the cache key.
@@ -57,6 +60,7 @@ struct RoutingJob {
   int layers = 0;                   // MoE layers, each with its own logits
   std::uint64_t seed = 1;
   Fidelity fidelity = Fidelity::tokens;  // not automatic
+  bool count_copies = false;             // LayerRouting::copies are wanted
 
   // What a GPU holds: S, fewer where the scores are ragged.
   std::int64_t tokens_of(int gpu) const {

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
+#include "sim/cluster/expert_placement.hpp"
 
 namespace moesim::step {
 
@@ -33,9 +35,43 @@ const std::int32_t* RaggedTraffic::rows_of(int layer, int gpu) const {
   return routed.kept_rows.data() + cell % routed.kept_rows.size();
 }
 
+// To each GPU what its experts keep of a source's tokens: straight from the source, or inside
+// another node from the GPU there in the source's place, which has it once over the NIC.
+void RaggedTraffic::fill_copies(int layer, int group, ByteMatrix& bytes) const {
+  const routing::TokenCopies& copies = routing_.layers[static_cast<std::size_t>(layer)].copies;
+  const int in_domain = model_.scenario().cluster->gpus_per_domain;
+  const bool forwarded = model_.scenario().dedup == Deduplication::node && members_ > in_domain;
+  const int node = forwarded ? in_domain : members_;
+  const int nodes = members_ / node;
+  const auto cell = [](std::size_t size, int gpu, int columns) {
+    return static_cast<std::size_t>(gpu) * static_cast<std::size_t>(columns) % size;
+  };
+  for (int source = 0; source < members_; ++source) std::fill_n(bytes.row(source), members_, 0);
+  for (int source = 0; source < members_; ++source) {
+    const int gpu = group * members_ + source;
+    const std::int32_t* to_gpu = copies.to_gpu.data() + cell(copies.to_gpu.size(), gpu, members_);
+    for (int to_node = 0; to_node < nodes; ++to_node) {
+      const int gate = to_node * node + source % node;
+      for (int member = to_node * node; member < (to_node + 1) * node; ++member) {
+        if (gate != source && gate == member) continue;  // there already
+        bytes.at(gate, member) += std::int64_t{to_gpu[member]} * row_bytes_;
+      }
+      if (gate == source) continue;
+      const std::size_t across = cell(copies.to_node.size(), gpu, nodes);
+      bytes.at(source, gate) +=
+          std::int64_t{copies.to_node[across + static_cast<std::size_t>(to_node)]} * row_bytes_;
+    }
+  }
+}
+
 void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   const int layer = model_.moe_layer(operation);
   const bool to_tokens = model_.direction(operation) == Direction::to_tokens;
+  if (model_.scenario().dedup != Deduplication::none) {
+    fill_copies(layer, group, bytes);
+    if (to_tokens) bytes = cluster::transposed(bytes);
+    return;
+  }
   const int local = experts_ / members_;
   for (int source = 0; source < members_; ++source) {
     const std::int32_t* rows = rows_of(layer, group * members_ + source);
@@ -59,6 +95,20 @@ void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   }
 }
 
+// Those of a group, as bytes to compare.
+std::string RaggedTraffic::copies_of(int layer, int first_gpu) const {
+  const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
+  const std::size_t gpus = routed.kept_rows.size() / static_cast<std::size_t>(experts_);
+  std::string bytes;
+  for (const std::vector<std::int32_t>* all : {&routed.copies.to_gpu, &routed.copies.to_node}) {
+    const std::size_t columns = all->size() / gpus;
+    const std::size_t begin = static_cast<std::size_t>(first_gpu) * columns;
+    const std::size_t size = static_cast<std::size_t>(members_) * columns * sizeof(std::int32_t);
+    bytes.append(reinterpret_cast<const char*>(all->data() + begin), size);
+  }
+  return bytes;
+}
+
 int RaggedTraffic::pattern(int operation, int group) const {
   const int layer = model_.moe_layer(operation);
   std::vector<int>& pattern = patterns_[static_cast<std::size_t>(layer)];
@@ -67,9 +117,17 @@ int RaggedTraffic::pattern(int operation, int group) const {
   if (pattern.empty()) {
     const std::size_t bytes = sizeof(std::int32_t) * cells;
     std::unordered_map<std::string_view, int> known;
+    std::map<std::pair<int, std::string>, int> known_with_copies;
     for (int first = 0; first < model_.scenario().gpus; first += members_) {
       const std::string_view rows(reinterpret_cast<const char*>(rows_of(layer, first)), bytes);
-      pattern.push_back(known.try_emplace(rows, static_cast<int>(known.size())).first->second);
+      const int same_rows = known.try_emplace(rows, static_cast<int>(known.size())).first->second;
+      if (model_.scenario().dedup == Deduplication::none) {
+        pattern.push_back(same_rows);
+        continue;
+      }
+      const auto next = static_cast<int>(known_with_copies.size());
+      const std::pair key(same_rows, copies_of(layer, first));
+      pattern.push_back(known_with_copies.try_emplace(key, next).first->second);
     }
   }
   return pattern[static_cast<std::size_t>(group)];
@@ -158,6 +216,17 @@ void StepModel::price_loads(const Spec& spec, const RowLoads& loads, int replica
   }
 }
 
+void StepModel::check_copies(const routing::ReplicaRouting& routing) const {
+  const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
+  const auto nodes = static_cast<std::size_t>(routing::group_nodes(scenario_.routing_job()));
+  for (const routing::LayerRouting& layer : routing.layers) {
+    const std::size_t gpus = layer.kept_rows.size() / static_cast<std::size_t>(scenario_.experts);
+    const routing::TokenCopies& copies = layer.copies;
+    if (copies.to_gpu.size() == gpus * members && copies.to_node.size() == gpus * nodes) continue;
+    throw Error("an exchange without duplicates needs the copies of tokens that routing counts");
+  }
+}
+
 void StepModel::check_ragged(const routing::ReplicaRouting& routing) const {
   if (scenario_.dispatch == Dispatch::einsum) {
     throw UsageError("--dispatch einsum: one-hot products need blocks of equal size; use index");
@@ -166,6 +235,7 @@ void StepModel::check_ragged(const routing::ReplicaRouting& routing) const {
       scenario_.router.ir_compute == routing::IrCompute::grouped) {
     throw UsageError("--ir-compute grouped: needs blocks of equal size; use separate or overlap");
   }
+  if (scenario_.dedup != Deduplication::none) check_copies(routing);
   const auto experts = static_cast<std::size_t>(scenario_.experts);
   for (const routing::LayerRouting& layer : routing.layers) {
     const std::size_t cells = layer.kept_rows.size();

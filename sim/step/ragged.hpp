@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/engine/program.hpp"
@@ -11,11 +12,13 @@ namespace moesim::step {
 
 // What the GPUs of each expert-parallel group send each other in the all-to-alls of a step without
 // padding: the rows that routing keeps, of `row_bytes` each, to the GPUs of their experts (expert e
-// on rank e / (E / P) of the group), and back. Refers to both arguments.
+// on rank e / (E / P) of the group), and back. Where the scenario deduplicates, one row of a token
+// for each GPU, or one for each node and the rows forwarded there; all travel at once, which is a
+// forwarding without any delay. Refers to both arguments.
 class RaggedTraffic final : public engine::Traffic {
  public:
   // `routing` has kept_rows [gpu, expert] for every MoE layer of the model, of all GPUs or of one
-  // group that stands for all.
+  // group that stands for all, and copies of the same GPUs where the scenario deduplicates.
   RaggedTraffic(const StepModel& model, const routing::ReplicaRouting& routing);
 
   bool is_uneven(int operation) const override;
@@ -26,6 +29,8 @@ class RaggedTraffic final : public engine::Traffic {
 
  private:
   const std::int32_t* rows_of(int layer, int gpu) const;
+  void fill_copies(int layer, int group, ByteMatrix& bytes) const;
+  std::string copies_of(int layer, int first_gpu) const;
 
   const StepModel& model_;
   const routing::ReplicaRouting& routing_;

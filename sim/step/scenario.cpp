@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/trace_routing.hpp"
 
 namespace moesim::step {
 
@@ -15,6 +16,11 @@ std::string name_of(Overlap value) { return value == Overlap::none ? "none" : "g
 std::string name_of(Network value) {
   if (value == Network::automatic) return "auto";
   return value == Network::fast ? "fast" : "flows";
+}
+
+std::string name_of(Deduplication value) {
+  if (value == Deduplication::none) return "none";
+  return value == Deduplication::gpu ? "gpu" : "node";
 }
 
 routing::RoutingJob Scenario::routing_job() const {
@@ -28,7 +34,11 @@ routing::RoutingJob Scenario::routing_job() const {
   job.tokens_per_gpu = tokens_per_gpu;
   job.layers = model->moe_layers();
   job.seed = seed;
-  job.fidelity = routing::choose_fidelity(fidelity, job);
+  job.count_copies = dedup != Deduplication::none;
+  // Counts do not say which routes are of one token.
+  job.fidelity = job.count_copies && fidelity == routing::Fidelity::automatic
+                     ? routing::Fidelity::tokens
+                     : routing::choose_fidelity(fidelity, job);
   return job;
 }
 
@@ -114,6 +124,37 @@ void check_router(const Scenario& scenario) {
   }
 }
 
+void check_deduplication(const Scenario& scenario) {
+  if (scenario.dedup == Deduplication::none) return;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("--dedup {}: {}", name_of(scenario.dedup), why));
+  };
+  const routing::RouterConfig& router = scenario.router;
+  if (router.counts_known()) {
+    refuse(
+        fmt::format("router {} sends every expert a block of its own, full or not: choose "
+                    "--padding none or --router dropless, or leave it out",
+                    router.name()));
+  }
+  if (scenario.fidelity == routing::Fidelity::counts) {
+    refuse("counts do not say which routes are of one token: use --fidelity tokens or auto");
+  }
+  if (scenario.scores.trace != nullptr && routing::has_exact_counts(scenario.routing_job())) {
+    refuse(
+        fmt::format("{} holds counts, which do not say which routes are of one token: use "
+                    "--routing trace-repeat:FILE, which draws tokens from their popularity",
+                    scenario.scores.name()));
+  }
+  if (scenario.dedup == Deduplication::node && !scenario.has_aligned_groups()) {
+    refuse(
+        fmt::format("expert-parallel groups of {} GPUs have parts of nodes of {}, so that a GPU "
+                    "need not have its counterpart in each: choose --expert-parallel as a "
+                    "multiple or a divisor of {}, or --dedup gpu",
+                    scenario.expert_parallel, scenario.cluster->gpus_per_domain,
+                    scenario.cluster->gpus_per_domain));
+  }
+}
+
 void check_conditions(const Scenario& scenario) {
   const auto look = [&](const char* flag, const GpuFactors& factors) {
     for (const GpuFactor& slow : factors) {
@@ -159,6 +200,7 @@ void check(const Scenario& scenario) {
   }
   if (!scenario.has_moe()) return;
   check_router(scenario);
+  check_deduplication(scenario);
   routing::check(scenario.routing_job());
 }
 

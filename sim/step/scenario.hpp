@@ -21,6 +21,12 @@ enum class Overlap { none, gradient };  // gradient: reduce while the backward p
 // input, and an activation that streams at the memory bandwidth (Megatron-Core's).
 enum class Fusion { eager, fused };
 enum class Network { automatic, fast, flows };
+// What an exchange without padding sends of a token that several of its GPUs' experts keep: a row
+// for each expert (libraries on NCCL's all-to-all); one for each GPU; or one for each node (NVLink
+// domain), to the GPU there of the sender's place in its own node, which forwards it to the others
+// (DeepEP's kernels for training; DeepSeek-V3, arXiv:2412.19437, section 3.2.2). Rows go home the
+// same way, added up where they were copied.
+enum class Deduplication { none, gpu, node };
 
 // One step to be simulated, complete and checked: everything a result depends on.
 struct Scenario {
@@ -38,6 +44,7 @@ struct Scenario {
   routing::ScoreSource scores;
   routing::Fidelity fidelity = routing::Fidelity::automatic;  // as typed
   Dispatch dispatch = Dispatch::index;
+  Deduplication dedup = Deduplication::none;
   Fusion fusion = Fusion::eager;
   Mode mode = Mode::train;
   std::int64_t sequence_length = 2048;
@@ -61,6 +68,11 @@ struct Scenario {
   routing::RoutingJob routing_job() const;
   // Columns of the gate's matrix: experts, slots of soft routing, none without a gate.
   std::int64_t gate_outputs() const;
+  // Whether every expert-parallel group has whole nodes (NVLink domains), or lies inside one.
+  bool has_aligned_groups() const {
+    return expert_parallel % cluster->gpus_per_domain == 0 ||
+           cluster->gpus_per_domain % expert_parallel == 0;
+  }
   // Soft routing mixes the tokens of one sequence into slots (Puigcerver et al. 2023,
   // arXiv:2308.00951, section 2.1): so many sequences on a GPU of S tokens, and E p slots for each,
   // so that it has C for each expert.
@@ -73,6 +85,7 @@ std::string name_of(Mode value);
 std::string name_of(Checkpointing value);
 std::string name_of(Overlap value);
 std::string name_of(Network value);
+std::string name_of(Deduplication value);
 
 // Throws UsageError for a scenario that cannot be, naming the flags to change.
 void check(const Scenario& scenario);

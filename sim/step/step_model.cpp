@@ -380,6 +380,10 @@ std::string StepModel::assumptions() const {
   if (counts) {
     add(fmt::format("{:g} us for the host to read counts", host_read_us));
   }
+  if (scenario_.dedup == Deduplication::node &&
+      scenario_.expert_parallel > scenario_.cluster->gpus_per_domain) {
+    add("tokens forwarded inside a node without delay");
+  }
   if (router.kind == routing::RouterKind::base && !router.greedy) {
     add("assignment by fairseq's auction, 13 rounds");
   }

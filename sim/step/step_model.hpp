@@ -55,7 +55,8 @@ class StepModel {
   // What durations() gives where nothing is padded: each GPU dispatches the rows it keeps, each
   // expert computes the rows that come, and the all-to-alls take the time of their matrices
   // (RaggedTraffic); their durations are left 0. `routing` needs kept_rows, of all GPUs or of one
-  // expert-parallel group that stands for all, and ir_rows under rectification. Throws UsageError
+  // expert-parallel group that stands for all, copies where the scenario deduplicates, and ir_rows
+  // under rectification. Permutation is of a row per expert even then. Throws UsageError
   // for what needs equal blocks (--dispatch einsum, --ir-compute grouped), Error for counts of
   // another shape.
   engine::Durations ragged_durations(const routing::ReplicaRouting& routing, int replica);
@@ -186,6 +187,7 @@ class StepModel {
   void price_loads(const Spec& spec, const RowLoads& loads, int replica,
                    std::vector<Picoseconds>& per_rank);
   void check_ragged(const routing::ReplicaRouting& routing) const;
+  void check_copies(const routing::ReplicaRouting& routing) const;
   void price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                   std::vector<Picoseconds>& per_rank);
 

@@ -140,6 +140,14 @@ std::vector<OptionSpec> all_options() {
        "index",
        "how tokens get into the blocks of experts:",
        {{"index", "gathered"}, {"einsum", "by products with one-hot masks"}}},
+      {"dedup",
+       text,
+       "NAME",
+       "none",
+       "without padding, a token whose experts share a place is sent once to each:",
+       {{"none", "expert"},
+        {"gpu", "GPU"},
+        {"node", "node, and on over NVLink, as DeepEP does"}}},
       {"mode", text, "NAME", "train", "train, or prefill: forward only"},
       {"sequence-length", whole, "N", "the model's", "tokens per sequence"},
       {"micro-batch", whole, "N", "8", "sequences per GPU and micro-step"},
@@ -261,6 +269,13 @@ step::Network parse_network(const std::string& text) {
                                 {"flows", step::Network::flows}});
 }
 
+step::Deduplication parse_deduplication(const std::string& text) {
+  return choose<step::Deduplication>("--dedup", text,
+                                     {{"none", step::Deduplication::none},
+                                      {"gpu", step::Deduplication::gpu},
+                                      {"node", step::Deduplication::node}});
+}
+
 namespace {
 
 // "A:B" at its colon; both parts as they are.
@@ -343,6 +358,7 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "ir-compute") routing::parse_ir_compute(text, flag);
   if (option == "ir-duplicates") routing::parse_ir_duplicates(text, flag);
   if (option == "dispatch") parse_dispatch(text);
+  if (option == "dedup") parse_deduplication(text);
   if (option == "mode") parse_mode(text);
   if (option == "checkpointing") parse_checkpointing(text);
   if (option == "overlap") parse_overlap(text);

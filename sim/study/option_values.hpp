@@ -29,6 +29,7 @@ step::Dispatch parse_dispatch(const std::string& text);
 step::Checkpointing parse_checkpointing(const std::string& text);
 step::Overlap parse_overlap(const std::string& text);
 step::Network parse_network(const std::string& text);
+step::Deduplication parse_deduplication(const std::string& text);
 // "3:1.5+7:2": factors of at least 1, each GPU once.
 step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text);
 Decimal parse_jitter(const std::string& text);                      // 0 to 1

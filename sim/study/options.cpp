@@ -180,6 +180,7 @@ bool slows_exchanges(const step::Scenario& scenario) {
 void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.mode = parse_mode(typed.text_or("mode", "train"));
   scenario.dispatch = parse_dispatch(typed.text_or("dispatch", "index"));
+  scenario.dedup = parse_deduplication(typed.text_or("dedup", "none"));
   scenario.checkpointing = parse_checkpointing(typed.text_or("checkpointing", "none"));
   scenario.zero = static_cast<int>(typed.whole_or("zero", 1));
   scenario.overlap = parse_overlap(typed.text_or("overlap", "none"));

@@ -25,7 +25,7 @@ other_ms exchange_ms memory_gib fits_memory provenance""".split()
 PARTS = COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")]
 OPTIONS = """profile model cluster gpus expert-parallel experts top-k router capacity-factor
 capacity-convention capacity-scope min-capacity priority weights fill-order ir-compute ir-duplicates
-dispatch mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
+dispatch dedup mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
 routing fidelity network slow-gpu slow-link jitter overlap-slowdown replicas seed""".split()
 
 

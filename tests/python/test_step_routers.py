@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import needs_binary, succeed
+from command_line import moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -40,6 +40,51 @@ def test_a_router_is_simulated_under_its_name(router):
     assert len(parts) == 10
     # Nine significant digits each.
     assert sum(parts) == pytest.approx(result["step_ms"], rel=1e-7)
+
+
+def test_exchanges_without_duplicates_are_shorter_and_refused_where_nothing_repeats():
+    words = ["--gpus", "16", "--expert-parallel", "16", "--experts", "32", "--top-k", "4",
+             "--tokens-per-gpu", "2048", "--mode", "prefill", "--replicas", "1", "--format", "csv"]
+    text = succeed("sweep", "--router", "dropless,group-limited:4:1", "--dedup", "none,gpu,node",
+                   *words)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["dedup"] for row in rows] == ["none", "gpu", "node"] * 2
+    for first in (0, 3):
+        none, gpu, node = (float(row["exchange_ms"]) for row in rows[first:first + 3])
+        assert none > gpu > node  # several experts of a token on a GPU, more of them on a node
+    assert "forwarded inside a node" in rows[2]["provenance"]
+    assert "forwarded" not in rows[1]["provenance"]
+    refused = list(csv.DictReader(io.StringIO(succeed(
+        "sweep", "--router", "top4,scomoe:0.5:0.2,dropless", "--dedup", "node", "--fidelity",
+        "counts,auto", *words))))
+    assert [row["status"] for row in refused] == ["refused"] * 5 + ["ok"]
+    assert all("a block of its own" in row["reason"] for row in refused[:4])
+    assert "which routes are of one token" in refused[4]["reason"]
+    crooked = moesim("simulate", "--router", "dropless", "--dedup", "node", "--gpus", "12",
+                     "--expert-parallel", "12", "--experts", "12", "--tokens-per-gpu", "2048")
+    assert crooked.returncode == 2 and "--dedup gpu" in crooked.stderr
+
+
+def test_route_says_how_many_bytes_deduplication_saves():
+    words = ["--gpus", "16", "--expert-parallel", "16", "--experts", "32", "--top-k", "4",
+             "--tokens-per-gpu", "1024", "--replicas", "1", "--format", "json", "--routing",
+             "gaussian:0"]
+    def pair_bytes(router, *more):
+        result = json.loads(succeed("route", "--router", router, *words, *more))
+        return result["detail"]["pair_bytes"]
+    free = pair_bytes("dropless")
+    # k = 4 of 32, two experts a GPU, 16 a node: C(30, 4) / C(32, 4) = 27,405 / 35,960 of the tokens
+    # miss a GPU and C(16, 4) / 35,960 = 1,820 / 35,960 a node; rows of 4,096 in bf16.
+    assert free["kept_mean"] == pytest.approx(1024 * 4 / 16 * 8192, rel=0.01)
+    assert free["distinct_mean"] == pytest.approx(1024 * (1 - 27405 / 35960) * 8192, rel=0.01)
+    other = free["to_other_node"]
+    assert other["kept_mean"] == pytest.approx(1024 * 2 * 8192, rel=0.02)
+    assert other["distinct_mean"] == pytest.approx(1024 * (1 - 1820 / 35960) * 8192, rel=0.01)
+    # One group of two is kept, which is a node: half of the tokens go to the other one, whole.
+    limited = pair_bytes("group-limited:2:1")["to_other_node"]
+    assert limited["kept_mean"] == pytest.approx(4 * limited["distinct_mean"], rel=1e-8)
+    assert limited["distinct_mean"] == pytest.approx(512 * 8192, rel=0.05)
+    assert "distinct_mean" not in pair_bytes("dropless", "--fidelity", "counts")
 
 
 def test_base_in_training_shuffles_and_says_what_it_assumes():

@@ -25,14 +25,13 @@ routing::TokenLoss mean_over(const Replicas& replicas) {
   return routing::mean_loss(losses);
 }
 
-Replicas route_all(const step::Scenario& scenario, int jobs) {
-  const routing::RoutingJob job = scenario.routing_job();
+Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) {
   routing::check(job);
   // Every replica is kept below, so the cache must not drop one before it is read.
   routing::RoutingCache cache(std::size_t{4} << 30);
-  prefetch_routing({&job, 1}, scenario.replicas, jobs, cache);
+  prefetch_routing({&job, 1}, replica_count, jobs, cache);
   Replicas replicas;
-  for (int replica = 0; replica < scenario.replicas; ++replica) {
+  for (int replica = 0; replica < replica_count; ++replica) {
     replicas.push_back(cache.get(job, replica));
   }
   return replicas;
@@ -111,7 +110,9 @@ ExitCode run(const CommandLine& line) {
   note_idle_options(line.scenario(), {&only, 1}, study::Asker::routing);
   note_repeated_trace(scenario);
   const Output out(line.get("out"));
-  const Replicas replicas = route_all(scenario, jobs);
+  routing::RoutingJob job = scenario.routing_job();
+  job.count_copies = job.fidelity == routing::Fidelity::tokens;
+  const Replicas replicas = route_all(job, scenario.replicas, jobs);
 
   report::Cells cells = report::option_cells(scenario);
   cells["status"] = "ok";

@@ -51,4 +51,22 @@ TEST_CASE("rows of GPUs and of pairs follow from the rows kept") {
   CHECK(load.ir.busiest_over_mean == Approx(1000 / 275.0));
   CHECK(load.pairs.mean == 8.5);
   CHECK(load.gpus.busiest_over_mean == Approx(1001 / 285.75));
+  CHECK(load.pair_tokens.mean == 0);  // not counted
+}
+
+TEST_CASE("distinct tokens of pairs and of nodes leave a GPU's own out") {
+  // One group of three GPUs with one expert each, nodes of two: GPUs 0 and 1, and GPU 2.
+  RoutingJob job;
+  job.experts = 3;
+  job.gpus = 3;
+  job.expert_parallel = 3;
+  job.gpus_per_domain = 2;
+  LayerRouting layer;
+  layer.kept_rows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  layer.copies.to_gpu = {10, 11, 12, 20, 21, 22, 30, 31, 32};
+  layer.copies.to_node = {1, 2, 3, 4, 5, 6};
+  CHECK(pair_tokens(job, layer) == std::vector<std::int64_t>{11, 12, 20, 22, 30, 31});
+  const NodeLoads loads = node_loads(job, layer);
+  CHECK(loads.rows == std::vector<std::int64_t>{4, 32, 64 + 128});
+  CHECK(loads.tokens == std::vector<std::int64_t>{2, 4, 5});
 }

@@ -99,6 +99,72 @@ TEST_CASE("traffic carries the rows of each GPU to the GPUs of their experts, an
   CHECK(exchanges == 4 * 3);  // there and back, forward and backward, in 3 layers
 }
 
+TEST_CASE("without duplicates, a token travels once to each GPU, or once to each node and on") {
+  // Two nodes of two GPUs. GPU s sends to_gpu[s][d] tokens' rows to GPU d, of to_node[s][n] tokens
+  // for node n.
+  Scenario scenario = ragged_scenario(4, 4, 4);
+  auto cluster = cluster::Cluster::load("hgx-h100");
+  cluster.gpus_per_node = cluster.gpus_per_domain = cluster.nics_per_node = 2;
+  scenario.cluster = std::make_shared<cluster::Cluster>(cluster);
+  routing::ReplicaRouting routing = equal_counts(scenario, 100);
+  for (routing::LayerRouting& layer : routing.layers) {
+    layer.copies.to_gpu = {1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 50, 60, 70, 80};
+    layer.copies.to_node = {2, 5, 25, 55, 9, 11, 90, 99};
+  }
+  const auto matrix = [&](Deduplication dedup, StepModel::Direction direction) {
+    scenario.dedup = dedup;
+    StepModel model(scenario);
+    CHECK_NOTHROW(model.ragged_durations(routing, StepModel::no_errors));
+    const RaggedTraffic traffic(model, routing);
+    ByteMatrix bytes(4);
+    for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+      if (model.direction(op) == direction) traffic.fill(op, 0, bytes);
+    }
+    std::vector<std::int64_t> rows;
+    for (int source = 0; source < 4; ++source) {
+      for (int to = 0; to < 4; ++to) rows.push_back(bytes.at(source, to) / 8192);
+    }
+    return rows;
+  };
+  using Rows = std::vector<std::int64_t>;
+  const auto to_experts = StepModel::Direction::to_experts;
+  CHECK(matrix(Deduplication::gpu, to_experts) ==
+        Rows{1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 50, 60, 70, 80});
+  // GPU 0's 5 tokens for node 1 go to GPU 2, which has its 3 then and forwards 4 to GPU 3; GPU 1's
+  // 55 go to GPU 3, which forwards 30 to GPU 2. Back over: GPU 2's 9 go to GPU 0, 6 on to GPU 1;
+  // GPU 3's 90 to GPU 1, 50 on to GPU 0.
+  const Rows by_node{1, 2 + 6, 5, 0, 10 + 50, 20, 0, 55, 9, 0, 7, 8 + 4, 0, 90, 70 + 30, 80};
+  CHECK(matrix(Deduplication::node, to_experts) == by_node);
+  Rows home;
+  for (std::size_t source = 0; source < 4; ++source) {
+    for (std::size_t to = 0; to < 4; ++to) home.push_back(by_node[to * 4 + source]);
+  }
+  CHECK(matrix(Deduplication::node, StepModel::Direction::to_tokens) == home);
+  scenario.dedup = Deduplication::node;
+  StepModel model(scenario);
+  routing.layers[0].copies.to_node.pop_back();
+  CHECK_THROWS_WITH(model.ragged_durations(routing, StepModel::no_errors),
+                    ContainsSubstring("copies of tokens"));
+}
+
+TEST_CASE("groups that keep the same rows of different tokens are not taken for one") {
+  Scenario scenario = ragged_scenario(8, 4, 4);
+  scenario.dedup = Deduplication::gpu;
+  const StepModel model(scenario);
+  routing::ReplicaRouting routing = equal_counts(scenario, 10);
+  for (routing::LayerRouting& layer : routing.layers) {
+    layer.copies.to_gpu.assign(32, 7);
+    layer.copies.to_node.assign(8, 7);
+  }
+  routing.layers[1].copies.to_gpu[20] = 6;
+  const RaggedTraffic traffic(model, routing);
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+    if (!traffic.is_uneven(op)) continue;
+    const bool same = traffic.pattern(op, 0) == traffic.pattern(op, 1);
+    CHECK(same == (model.moe_layer(op) != 1));
+  }
+}
+
 TEST_CASE("interpolated expert prices are those of the curve") {
   // One expert per GPU of 2: rows 513 .. 4,000 exactly as sent by one GPU.
   Scenario scenario = ragged_scenario(2, 2, 2);

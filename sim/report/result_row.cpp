@@ -127,9 +127,12 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
     cells["capacity_convention"] = routing::name_of(router.capacity_convention);
     cells["capacity_scope"] = routing::name_of(router.capacity_scope);
     cells["min_capacity"] = fmt::format("{}", router.min_capacity);
-    cells["router_dialect"] = routing::name_of(router.dialect);
     cells["padding"] = routing::name_of_padding(router.pad_to_capacity);
     cells["priority"] = routing::name_of(router.priority);
+  }
+  // Of a router without capacity it still says what travels beside the tokens.
+  if (router.has_capacity() || router.chooses_top_k()) {
+    cells["router_dialect"] = routing::name_of(router.dialect);
   }
   cells["weights"] = routing::name_of(router.weights);
   cells["routing"] = scenario.scores.name();

@@ -10,6 +10,9 @@
 
 namespace moesim::step {
 
+// A route's probability where it travels by itself, in fp32.
+inline constexpr double probability_bytes = 4;
+
 // What a kernel is limited by. Calibration multiplies by class.
 enum class KernelClass { gemm, attention, memory, gating, einsum, mask, exchange };
 constexpr std::size_t kernel_class_count = 7;

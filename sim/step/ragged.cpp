@@ -20,7 +20,6 @@ RaggedTraffic::RaggedTraffic(const StepModel& model, const routing::ReplicaRouti
       routing_(routing),
       experts_(model.scenario().experts),
       members_(model.scenario().expert_parallel),
-      row_bytes_(static_cast<std::uint32_t>(std::llround(model.row_bytes()))),
       sent_(static_cast<std::size_t>(members_)),
       patterns_(routing.layers.size()) {}
 
@@ -37,7 +36,8 @@ const std::int32_t* RaggedTraffic::rows_of(int layer, int gpu) const {
 
 // To each GPU what its experts keep of a source's tokens: straight from the source, or inside
 // another node from the GPU there in the source's place, which has it once over the NIC.
-void RaggedTraffic::fill_copies(int layer, int group, ByteMatrix& bytes) const {
+void RaggedTraffic::fill_copies(int layer, int group, std::uint32_t row_bytes,
+                                ByteMatrix& bytes) const {
   const routing::TokenCopies& copies = routing_.layers[static_cast<std::size_t>(layer)].copies;
   const int in_domain = model_.scenario().cluster->gpus_per_domain;
   const bool forwarded = model_.scenario().dedup == Deduplication::node && members_ > in_domain;
@@ -54,12 +54,12 @@ void RaggedTraffic::fill_copies(int layer, int group, ByteMatrix& bytes) const {
       const int gate = to_node * node + source % node;
       for (int member = to_node * node; member < (to_node + 1) * node; ++member) {
         if (gate != source && gate == member) continue;  // there already
-        bytes.at(gate, member) += std::int64_t{to_gpu[member]} * row_bytes_;
+        bytes.at(gate, member) += std::int64_t{to_gpu[member]} * row_bytes;
       }
       if (gate == source) continue;
       const std::size_t across = cell(copies.to_node.size(), gpu, nodes);
       bytes.at(source, gate) +=
-          std::int64_t{copies.to_node[across + static_cast<std::size_t>(to_node)]} * row_bytes_;
+          std::int64_t{copies.to_node[across + static_cast<std::size_t>(to_node)]} * row_bytes;
     }
   }
 }
@@ -67,8 +67,9 @@ void RaggedTraffic::fill_copies(int layer, int group, ByteMatrix& bytes) const {
 void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   const int layer = model_.moe_layer(operation);
   const bool to_tokens = model_.direction(operation) == Direction::to_tokens;
+  const auto row_bytes = static_cast<std::uint32_t>(std::llround(model_.row_bytes(operation)));
   if (model_.scenario().dedup != Deduplication::none) {
-    fill_copies(layer, group, bytes);
+    fill_copies(layer, group, row_bytes, bytes);
     if (to_tokens) bytes = cluster::transposed(bytes);
     return;
   }
@@ -80,13 +81,13 @@ void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
       // 32 x 32 to 64 bits, which every vector unit can.
       for (int owner = 0; owner < members_; ++owner) {
         sent[owner] = static_cast<std::int64_t>(
-            std::uint64_t{static_cast<std::uint32_t>(rows[owner])} * row_bytes_);
+            std::uint64_t{static_cast<std::uint32_t>(rows[owner])} * row_bytes);
       }
     } else {
       for (int owner = 0; owner < members_; ++owner) {
         std::uint64_t sum = 0;
         for (int expert = 0; expert < local; ++expert) sum += static_cast<std::uint32_t>(*rows++);
-        sent[owner] = static_cast<std::int64_t>(sum * row_bytes_);
+        sent[owner] = static_cast<std::int64_t>(sum * row_bytes);
       }
     }
     if (!to_tokens) continue;

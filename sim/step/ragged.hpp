@@ -29,14 +29,13 @@ class RaggedTraffic final : public engine::Traffic {
 
  private:
   const std::int32_t* rows_of(int layer, int gpu) const;
-  void fill_copies(int layer, int group, ByteMatrix& bytes) const;
+  void fill_copies(int layer, int group, std::uint32_t row_bytes, ByteMatrix& bytes) const;
   std::string copies_of(int layer, int first_gpu) const;
 
   const StepModel& model_;
   const routing::ReplicaRouting& routing_;
   int experts_ = 0;
   int members_ = 0;
-  std::uint32_t row_bytes_ = 0;
   mutable std::vector<std::int64_t> sent_;          // [owner], of one source
   mutable std::vector<std::vector<int>> patterns_;  // [layer][group], empty: not looked for yet
 };

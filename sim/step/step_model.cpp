@@ -175,6 +175,13 @@ Kernels StepModel::kernels(Role role, Pass pass, std::int64_t capacity, std::int
       return {pricer.exchange(profile::Collective::all_to_all, members(expert_group_),
                               pricer.dispatch_bytes(capacity), "all-to-all")};
     }
+    case Role::probability_exchange: {
+      if (capacity == 0) return {};
+      const double share = probability_bytes / row_bytes();
+      return {pricer.exchange(profile::Collective::all_to_all, members(expert_group_),
+                              pricer.dispatch_bytes(capacity) * share,
+                              "all-to-all of probabilities")};
+    }
     case Role::node_exchange:
       if (rows == 0) return {};
       return {pricer.exchange(profile::Collective::all_to_all, members(domain_),
@@ -279,7 +286,8 @@ const Recipe& StepModel::recipe_of(const Spec& spec, const routing::ReplicaRouti
     const std::int64_t rows = *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
     return recipe(spec.role, spec.pass, 0, rows);
   }
-  return recipe(spec.role, spec.pass, block_rows(layer, load), 0, load);
+  const Role role = spec.probabilities ? Role::probability_exchange : spec.role;
+  return recipe(role, spec.pass, block_rows(layer, load), 0, load);
 }
 
 std::vector<double> StepModel::latency_shares(const routing::ReplicaRouting* routing) {
@@ -296,6 +304,11 @@ std::vector<double> StepModel::latency_shares(const routing::ReplicaRouting* rou
     if (time_us > 0) shares[op] = latency_us / time_us;
   }
   return shares;
+}
+
+double StepModel::row_bytes(int operation) const {
+  return specs_[static_cast<std::size_t>(operation)].probabilities ? probability_bytes
+                                                                   : row_bytes();
 }
 
 double StepModel::exchange_error(int replica) {

@@ -66,6 +66,8 @@ class StepModel {
   Direction direction(int operation) const;
   int moe_layer(int operation) const;  // ordinal among MoE layers, -1: of none
   double row_bytes() const { return pricer_.row_bytes(1); }
+  // Of a row in that all-to-all: a token, or its probability alone.
+  double row_bytes(int operation) const;
   // How many times longer the curves' errors of a replica make the all-to-alls.
   double exchange_error(int replica);
   // How much longer exchanges take in the software of the profile than its curves say.
@@ -84,6 +86,7 @@ class StepModel {
     experts,
     exchange,
     node_exchange,
+    probability_exchange,
     rectify,
     grouped,
     // By rows of one GPU, or of one expert.
@@ -99,6 +102,7 @@ class StepModel {
     bool to_tokens = false;         // exchange: rows go home to their tokens
     bool announces = false;         // fixed: what an exchange needs first, none where there is none
     std::vector<Recipe> smaller{};  // fixed, of GPUs with fewer tokens: [load - 1], empty: as S
+    bool probabilities = false;     // exchange: of a row's probability in place of the row
   };
   // GPUs that hold the same number of tokens, 0: those of S.
   using Load = std::size_t;
@@ -134,6 +138,7 @@ class StepModel {
   void shuffle(const std::string& name, int layer);
   void announce_exchange(int layer);
   void exchange_counts(int layer);
+  void exchange_probabilities(int layer, Spec spec);
   void gather_layer(int layer);
   void gather_embedding();
   void gather_dense(double parameters, int layer);

@@ -169,6 +169,18 @@ void StepModel::announce_exchange(int layer) {
   }
 }
 
+// Megatron-Core sends the probability of every row in an all-to-all of its own, with the same
+// counts, as its experts weigh what they return (MoEAlltoAllTokenDispatcher.token_dispatch in
+// megatron/core/transformer/moe/token_dispatcher.py, v0.12 and later; in fp32 with
+// --moe-router-dtype fp32). Backward their gradients go home. Kernels that send tokens without
+// duplicates take the probabilities along.
+void StepModel::exchange_probabilities(int layer, Spec spec) {
+  if (scenario_.router.dialect != routing::Dialect::megatron) return;
+  if (scenario_.dedup != Deduplication::none) return;
+  spec.probabilities = true;
+  add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_, spec);
+}
+
 void StepModel::moe_forward(int layer) {
   const int ordinal = moe_ordinal(layer);
   const auto moe = [&](Role role, bool to_tokens = false) {
@@ -188,6 +200,7 @@ void StepModel::moe_forward(int layer) {
   if (exchange) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
                  moe(Role::exchange));
+    exchange_probabilities(layer, moe(Role::exchange));
     arrived = std::exchange(pending_, {});
   }
   // IR needs local data only: under `overlap` it runs while tokens travel.
@@ -246,6 +259,7 @@ void StepModel::moe_backward(int layer) {
   if (exchange) {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_,
                  moe(Role::exchange, true));
+    exchange_probabilities(layer, moe(Role::exchange, true));
   }
   if (rectified && when == IrCompute::separate) {
     rectify("rectify_backward", layer, moe(Role::rectify));

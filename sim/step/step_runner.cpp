@@ -29,8 +29,8 @@ class PaddedTraffic final : public engine::Traffic {
   void fill(int operation, int /*group*/, ByteMatrix& bytes) const override {
     const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
     const std::int64_t experts = model_.scenario().experts / model_.scenario().expert_parallel;
-    const std::int64_t block =
-        routing_.layers[layer].exchanged_capacity * experts * std::llround(model_.row_bytes());
+    const std::int64_t block = routing_.layers[layer].exchanged_capacity * experts *
+                               std::llround(model_.row_bytes(operation));
     for (int source = 0; source < bytes.ranks(); ++source) {
       std::fill_n(bytes.row(source), bytes.ranks(), block);
     }

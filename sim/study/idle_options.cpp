@@ -28,6 +28,12 @@ Answer needs_capacity(const Question& ask) {
   return ask.router().has_capacity() ? useful : "no router of this run has a capacity";
 }
 
+// Without a capacity a dialect still says what is sent beside the tokens.
+Answer needs_dialect(const Question& ask) {
+  const bool sends = ask.asker == Asker::step && ask.router().chooses_top_k();
+  return sends ? useful : needs_capacity(ask);
+}
+
 Answer needs_overflow(const Question& ask) {
   const bool fills = ask.router().kind == RouterKind::expert_choice ||  // takes what is best
                      ask.router().kind == RouterKind::soft;
@@ -76,6 +82,12 @@ Answer needs_moe_step(const Question& ask) {
   return ask.router().is_dense() ? needs_experts(ask) : needs_step(ask);
 }
 
+Answer needs_several_experts(const Question& ask) {
+  const Answer unused = needs_moe_step(ask);
+  if (!unused.empty()) return unused;
+  return ask.router().top_k > 1 ? useful : "a token of this run has one expert alone";
+}
+
 Answer needs_rectified_step(const Question& ask) {
   const Answer unused = needs_rectification(ask);
   return unused.empty() ? needs_step(ask) : unused;
@@ -119,7 +131,7 @@ constexpr Rule rules[] = {{"gpus", needs_draws},
                           {"capacity-convention", needs_capacity},
                           {"capacity-scope", needs_capacity},
                           {"min-capacity", needs_capacity},
-                          {"router-dialect", needs_capacity},
+                          {"router-dialect", needs_dialect},
                           {"padding", needs_blocks},
                           {"priority", needs_overflow},
                           {"weights", needs_weights},
@@ -127,7 +139,7 @@ constexpr Rule rules[] = {{"gpus", needs_draws},
                           {"ir-compute", needs_rectified_step},
                           {"ir-duplicates", needs_rectification},
                           {"dispatch", needs_moe_step},
-                          {"dedup", needs_moe_step},
+                          {"dedup", needs_several_experts},
                           {"mode", needs_phase},
                           {"sequence-length", needs_sequences},
                           {"micro-batch", needs_sequences},

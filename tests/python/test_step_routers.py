@@ -87,6 +87,18 @@ def test_route_says_how_many_bytes_deduplication_saves():
     assert "distinct_mean" not in pair_bytes("dropless", "--fidelity", "counts")
 
 
+def test_megatron_exchanges_probabilities_beside_tokens():
+    paper, megatron = (json.loads(succeed("simulate", "--router", "dropless", "--top-k", "2",
+                                          "--router-dialect", dialect, "--format", "json", *SMALL))
+                       for dialect in ("paper", "megatron"))
+    assert (paper["router_dialect"], megatron["router_dialect"]) == ("paper", "megatron")
+    # One small all-to-all more in each of 16 layers: 512 rows of 4 bytes a pair of GPUs, latency
+    # for the most part.
+    more = (megatron["exchange_ms"] - paper["exchange_ms"]) / 16
+    assert 0.005 < more < 0.1
+    assert megatron["failed"] == paper["failed"] == 0
+
+
 def test_base_in_training_shuffles_and_says_what_it_assumes():
     train = ["train" if value == "prefill" else value for value in SMALL]
     base = json.loads(succeed("simulate", "--router", "base", "--format", "json", *train))

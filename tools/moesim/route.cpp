@@ -116,7 +116,6 @@ ExitCode run(const CommandLine& line) {
 
   report::Cells cells = report::option_cells(scenario);
   cells["status"] = "ok";
-  const routing::RoutingJob job = scenario.routing_job();
   cells.merge(
       report::capacity_cells(scenario.router, routing::slots_per_expert(job, *replicas[0])));
   const report::Cells losses = report::loss_cells(mean_over(replicas));

@@ -147,6 +147,68 @@ TEST_CASE("without duplicates, a token travels once to each GPU, or once to each
                     ContainsSubstring("copies of tokens"));
 }
 
+TEST_CASE("Megatron sends a row's probability, 4 bytes, beside it, and its gradient home") {
+  Scenario scenario = ragged_scenario(4, 4, 8);
+  scenario.router = routing::parse_router("dropless", 2);
+  scenario.router.dialect = routing::Dialect::megatron;
+  const StepModel model(scenario);
+  const routing::ReplicaRouting routing = counts_of(scenario, 4);
+  const RaggedTraffic traffic(model, routing);
+  ByteMatrix tokens(4), bytes(4);
+  int there = 0;
+  int home = 0;
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+    if (!traffic.is_uneven(op)) continue;
+    if (model.row_bytes(op) != 4) {
+      traffic.fill(op, 0, tokens);
+      CHECK(model.row_bytes(op) == 8192);
+      continue;
+    }
+    // It follows the all-to-all of its own rows: the dispatch, backward the one that ends it.
+    traffic.fill(op, 0, bytes);
+    for (int source = 0; source < 4; ++source) {
+      for (int to = 0; to < 4; ++to) CHECK(bytes.at(source, to) * 2048 == tokens.at(source, to));
+    }
+    ++(model.direction(op) == StepModel::Direction::to_experts ? there : home);
+  }
+  CHECK(there == 3);  // one a layer
+  CHECK(home == 3);
+  const auto exchanges = [&] {
+    const StepModel other(scenario);
+    int count = 0;
+    for (int op = 0; op < static_cast<int>(other.program().operations.size()); ++op) {
+      count += other.direction(op) != StepModel::Direction::none ? 1 : 0;
+    }
+    return count;
+  };
+  CHECK(exchanges() == 6 * 3);
+  scenario.dedup = Deduplication::gpu;  // along with the tokens
+  CHECK(exchanges() == 4 * 3);
+  scenario.dedup = Deduplication::none;
+  scenario.router.dialect = routing::Dialect::paper;
+  CHECK(exchanges() == 4 * 3);
+}
+
+TEST_CASE("probabilities of padded blocks take what 4 bytes a row take") {
+  Scenario scenario = ragged_scenario(8, 8, 8);
+  scenario.mode = Mode::prefill;
+  scenario.router.dialect = routing::Dialect::megatron;
+  StepModel model(scenario);
+  const routing::ReplicaRouting routing = equal_counts(scenario, 512);
+  const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
+  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7};
+  const Kernel alone = KernelPricer(scenario).exchange(profile::Collective::all_to_all, all,
+                                                       8 * 512 * probability_bytes, "");
+  int count = 0;
+  for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
+    if (model.direction(op) == StepModel::Direction::none || model.row_bytes(op) != 4) continue;
+    CHECK(durations.uniform[static_cast<std::size_t>(op)].us() ==
+          Approx(alone.count * alone.estimate.time_us).epsilon(1e-6));
+    ++count;
+  }
+  CHECK(count == 3);
+}
+
 TEST_CASE("groups that keep the same rows of different tokens are not taken for one") {
   Scenario scenario = ragged_scenario(8, 4, 4);
   scenario.dedup = Deduplication::gpu;

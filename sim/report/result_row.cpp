@@ -87,10 +87,11 @@ std::vector<Column> answer_columns() {
 std::vector<Column> late_columns() {
   using enum ColumnKind;
   return {
-      {"min_capacity", number}, {"ir_duplicates", text},    {"global_batch", number},
-      {"overlap", text},        {"slow_gpu", text},         {"slow_link", text},
-      {"jitter", number},       {"overlap_slowdown", text}, {"router_dialect", text},
-      {"padding", text},        {"fidelity", text},         {"dedup", text},
+      {"min_capacity", number},   {"ir_duplicates", text},    {"global_batch", number},
+      {"overlap", text},          {"slow_gpu", text},         {"slow_link", text},
+      {"jitter", number},         {"overlap_slowdown", text}, {"router_dialect", text},
+      {"padding", text},          {"fidelity", text},         {"dedup", text},
+      {"expert_placement", text},
   };
 }
 
@@ -122,6 +123,7 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   cells["experts"] = fmt::format("{}", scenario.experts);
   cells["expert_parallel"] = fmt::format("{}", scenario.expert_parallel);
   cells["top_k"] = fmt::format("{}", router.top_k);
+  cells["expert_placement"] = scenario.expert_placement;
   if (router.has_capacity()) {
     cells["capacity_factor"] = router.capacity_factor.text();
     cells["capacity_convention"] = routing::name_of(router.capacity_convention);

@@ -16,6 +16,7 @@ namespace moesim::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using routing::ReplicaRouting;
 using Replicas = std::span<const std::shared_ptr<const routing::ReplicaRouting>>;
 
 // As many digits as everywhere in results.
@@ -119,9 +120,14 @@ Json pair_bytes(const routing::RoutingJob& job, Replicas replicas, const Loads& 
   return result;
 }
 
-// Shares of the experts in the demand of a layer; all 0 where nobody asks.
-std::vector<double> shares(const routing::LayerRouting& layer) {
-  std::vector<double> result(layer.demand.begin(), layer.demand.end());
+// Shares of the experts in the demand of a layer, by their number; all 0 where nobody asks.
+std::vector<double> shares(const routing::RoutingJob& job, const ReplicaRouting& replica,
+                           std::size_t layer) {
+  const std::vector<std::int64_t>& demand = replica.layers[layer].demand;
+  std::vector<double> result(demand.begin(), demand.end());
+  if (job.order != nullptr) {
+    routing::put_in_places(job.order->place_of(static_cast<int>(layer)), result);
+  }
   double sum = 0;
   for (const double routes : result) sum += routes;
   for (double& share : result) share = sum > 0 ? share / sum : 0;
@@ -144,7 +150,8 @@ void add_losses(Json& object, const routing::TokenLoss& loss) {
   }
 }
 
-Json layer_lines(Replicas replicas, const Loads& loads, bool rectified) {
+Json layer_lines(const routing::RoutingJob& job, Replicas replicas, const Loads& loads,
+                 bool rectified) {
   Json lines = Json::array();
   for (std::size_t layer = 0; layer < replicas[0]->layers.size(); ++layer) {
     Json line{{"layer", layer}};
@@ -152,7 +159,7 @@ Json layer_lines(Replicas replicas, const Loads& loads, bool rectified) {
     std::vector<double> share;
     for (const auto& replica : replicas) {
       losses.push_back(replica->layers[layer].loss);
-      const std::vector<double> own = shares(replica->layers[layer]);
+      const std::vector<double> own = shares(job, *replica, layer);
       share.resize(own.size(), 0);
       for (std::size_t expert = 0; expert < own.size(); ++expert) {
         share[expert] += own[expert] / static_cast<double>(replicas.size());
@@ -181,7 +188,8 @@ std::size_t most_uneven_layer(const Loads& loads) {
   return worst;
 }
 
-Json replica_lines(Replicas replicas, const Loads& loads, std::size_t watched) {
+Json replica_lines(const routing::RoutingJob& job, Replicas replicas, const Loads& loads,
+                   std::size_t watched) {
   Json lines = Json::array();
   for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
     Json line{{"replica", replica}};
@@ -189,7 +197,7 @@ Json replica_lines(Replicas replicas, const Loads& loads, std::size_t watched) {
     const Loads own{loads[replica]};
     line["expert_demand_busiest_over_mean"] = distribution(over_all(own, expert_peak));
     line["gpu_rows_busiest_over_mean"] = distribution(over_all(own, gpu_peak));
-    line["expert_demand_share"] = to_numbers(shares(replicas[replica]->layers[watched]));
+    line["expert_demand_share"] = to_numbers(shares(job, *replicas[replica], watched));
     lines.push_back(std::move(line));
   }
   return lines;
@@ -223,10 +231,10 @@ Json routing_detail(const routing::RoutingJob& job, Replicas replicas, double ro
   detail["ir_rows_spread"] = number(spreads.empty() ? 0 : mean(spreads));
   detail["imbalance"] = imbalance(loads, rectified);
   detail["pair_bytes"] = pair_bytes(job, replicas, loads, row_bytes);
-  detail["layers"] = layer_lines(replicas, loads, rectified);
+  detail["layers"] = layer_lines(job, replicas, loads, rectified);
   const std::size_t watched = most_uneven_layer(loads);
   detail["most_uneven_layer"] = watched;
-  detail["replicas"] = replica_lines(replicas, loads, watched);
+  detail["replicas"] = replica_lines(job, replicas, loads, watched);
   return detail;
 }
 

@@ -46,8 +46,9 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
                    [](const RoutingJob& job) { return job.router.has_gate(); })) {
     return;
   }
-  const LogitSource logits(job_.scores, {job_.experts, job_.expert_parallel, job_.gpus}, job_.seed,
-                           key_.replica, key_.layer);
+  const LogitSource logits(job_.scores,
+                           {job_.experts, job_.expert_parallel, job_.gpus, job_.order.get()},
+                           job_.seed, key_.replica, key_.layer);
   noise_ = logits.noise();
   offsets_ = logits.offsets();
   StreamKey chance = key_;

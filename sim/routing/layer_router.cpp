@@ -43,8 +43,8 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
     const auto gpu = static_cast<std::uint32_t>(place.first_gpu + rank);
     if (!logits.has_logits()) {
       const LogitSource::Choices recorded = logits.choices(gpu);
-      table_.append_choices(recorded.expert, recorded.probability, recorded.held,
-                            first.tokens_per_gpu);
+      table_.append_choices(logits.places(recorded.expert, places_), recorded.probability,
+                            recorded.held, first.tokens_per_gpu);
       continue;
     }
     const std::span<const LocalExperts> sets_of_rank(
@@ -150,7 +150,8 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
                         first.seed,
                         static_cast<std::uint32_t>(replica),
                         static_cast<std::uint32_t>(layer)};
-  const LogitSource logits(first.scores, {first.experts, first.expert_parallel, first.gpus},
+  const LogitSource logits(first.scores,
+                           {first.experts, first.expert_parallel, first.gpus, first.order.get()},
                            first.seed, context.replica, context.layer);
   start(jobs, results);
   for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {

@@ -167,6 +167,23 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
     for (double& offset : offsets) offset -= largest;
   }
   offsets_.assign(offsets.begin(), offsets.end());
+  if (shape.order != nullptr) place(*shape.order, static_cast<int>(layer));
+}
+
+void LogitSource::place(const ExpertOrder& order, int layer) {
+  expert_at_ = order.expert_at(layer);
+  place_of_ = order.place_of(layer);
+  for (std::vector<float>* rows : {&offsets_, &rank_offsets_, &kind_offsets_}) {
+    put_in_places(expert_at_, *rows);
+  }
+}
+
+std::span<const std::uint16_t> LogitSource::places(std::span<const std::uint16_t> experts,
+                                                   std::vector<std::uint16_t>& scratch) const {
+  if (place_of_.empty()) return experts;
+  scratch.clear();
+  for (const std::uint16_t expert : experts) scratch.push_back(place_of_[expert]);
+  return scratch;
 }
 
 std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const LogitShape& shape,
@@ -272,6 +289,12 @@ void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
                             const TileKernels& kernels, float* tile) const {
   if (trace_ != nullptr && trace_->kind() == Trace::Kind::logits) {
     recorded_tile(rank, first_token, kernels, tile);
+    if (expert_at_.empty()) return;
+    const std::vector<float> by_number(tile, tile + expert_at_.size() * tile_tokens);
+    for (std::size_t place = 0; place < expert_at_.size(); ++place) {
+      std::copy_n(by_number.data() + expert_at_[place] * tile_tokens, tile_tokens,
+                  tile + place * tile_tokens);
+    }
     return;
   }
   StreamKey key = key_;

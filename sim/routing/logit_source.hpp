@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/routing/choice_shares.hpp"
+#include "sim/routing/expert_order.hpp"
 #include "sim/routing/score_source.hpp"
 #include "sim/routing/tile_kernels.hpp"
 
@@ -16,12 +17,14 @@ class ScoreDraw;
 // The experts of a job and the GPUs that hold them: what a score source may depend on.
 struct LogitShape {
   int experts = 0;
-  int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
-  int gpus = 1;             // ranks are numbered over all of them
+  int expert_parallel = 1;             // P, a divisor of experts: expert e is on rank e / (E / P)
+  int gpus = 1;                        // ranks are numbered over all of them
+  const ExpertOrder* order = nullptr;  // of the experts' places; null: that of their numbers
 };
 
-// Draws the logits of one layer of one replica. Every (rank, token) has random numbers of its own,
-// so any part can be drawn by itself, in any order, by any thread.
+// Draws the logits of one layer of one replica. Experts come in the order of their places. Every
+// (rank, token) has random numbers of its own, so any part can be drawn by itself, in any order, by
+// any thread.
 class LogitSource {
  public:
   // `experts` as in the job: a counts file of fewer experts leaves the others unpopular, one of
@@ -37,13 +40,16 @@ class LogitSource {
   bool has_logits() const { return trace_ == nullptr || trace_->kind() != Trace::Kind::choices; }
 
   // Recorded choices of a rank's tokens: expert and probability of each, [token, held]. Empty
-  // probabilities: none were recorded.
+  // probabilities: none were recorded. Experts by their number: places() has their places.
   struct Choices {
     std::span<const std::uint16_t> expert;
     std::span<const float> probability;
     int held = 0;
   };
   Choices choices(std::uint32_t rank) const;
+  // `experts` themselves, or their places in `scratch`.
+  std::span<const std::uint16_t> places(std::span<const std::uint16_t> experts,
+                                        std::vector<std::uint16_t>& scratch) const;
 
   // The logits of 16 tokens from `first_token` on (a multiple of 16) of a rank: [expert][16].
   void fill_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
@@ -71,7 +77,10 @@ class LogitSource {
   void draw_kinds(const ScoreDraw& draw, int gpus);
   void add_kinds(std::uint32_t rank, std::uint64_t first_token, float* tile) const;
 
+  void place(const ExpertOrder& order, int layer);
+
   bool normal_ = true;
+  std::vector<std::uint16_t> expert_at_, place_of_;  // empty: each expert at its number
   StreamKey key_;
   std::vector<float> offsets_;
   std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all

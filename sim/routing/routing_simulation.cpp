@@ -88,9 +88,9 @@ void check_ragged(const RoutingJob& job) {
 }  // namespace
 
 std::string RoutingJob::logits_key() const {
-  return fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores), experts,
-                     gpus, expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed,
-                     name_of(fidelity));
+  return fmt::format("{}|{:x}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores),
+                     order == nullptr ? 0 : order->digest(), experts, gpus, expert_parallel,
+                     gpus_per_domain, tokens_per_gpu, layers, seed, name_of(fidelity));
 }
 
 std::string RoutingJob::key() const {
@@ -102,6 +102,32 @@ std::string RoutingJob::key() const {
       router.rectification == Rectification::none ? "" : name_of(router.ir_duplicates));
 }
 
+namespace {
+
+void check_order(const RoutingJob& job) {
+  if (job.order == nullptr) return;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("--expert-placement: {}: leave it out, or contiguous", why));
+  };
+  const RouterConfig& router = job.router;
+  if (job.order->experts() != static_cast<std::size_t>(job.experts)) {
+    refuse(fmt::format("it places {} experts, the job has {}", job.order->experts(), job.experts));
+  }
+  if (!router.has_gate() || router.kind == RouterKind::soft) {
+    refuse(fmt::format("router {} scores no experts, so that one place is like another",
+                       router.name()));
+  }
+  if (router.groups > 1) {
+    refuse(fmt::format("the groups of router {} are of neighbouring experts, which it would part",
+                       router.name()));
+  }
+  if (job.scores.trace != nullptr && job.scores.trace->per() == Trace::Per::rank) {
+    refuse(fmt::format("{} counts rows per GPU, not per expert", job.scores.name()));
+  }
+}
+
+}  // namespace
+
 void check(const RoutingJob& job) {
   const RouterConfig& router = job.router;
   if (router.is_dense()) {
@@ -112,6 +138,7 @@ void check(const RoutingJob& job) {
   for (int rank = 0; rank < job.expert_parallel; ++rank) {
     check_router(router, job.experts, job.expert_parallel, job.tokens_of(rank));
   }
+  check_order(job);
   if (job.scores.trace != nullptr) check_trace(job);
   if (job.fidelity != Fidelity::counts) return;
   const std::string refusal = counts_refusal(job);

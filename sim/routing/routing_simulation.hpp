@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/routing/expert_order.hpp"
 #include "sim/routing/fidelity.hpp"
 #include "sim/routing/router_config.hpp"
 #include "sim/routing/score_source.hpp"
@@ -54,7 +55,10 @@ struct RoutingJob {
   ScoreSource scores;
   int experts = 0;
   int gpus = 0;
-  int expert_parallel = 0;          // P; experts are contiguous: expert e on rank e / (E / P)
+  int expert_parallel = 0;  // P
+  // Null: experts are contiguous, expert e on rank e / (E / P). Otherwise what LayerRouting calls
+  // an expert is a place of this order.
+  std::shared_ptr<const ExpertOrder> order;
   int gpus_per_domain = 0;          // NVLink domain, for +ir@node; 0: the whole group
   std::int64_t tokens_per_gpu = 0;  // S, of the fullest GPU
   int layers = 0;                   // MoE layers, each with its own logits

@@ -41,6 +41,8 @@ struct Scenario {
   int expert_parallel = 8;  // P
   int experts = 8;          // E
   routing::RouterConfig router;
+  std::string expert_placement = "contiguous";        // as typed
+  std::shared_ptr<const routing::ExpertOrder> order;  // null: contiguous
   routing::ScoreSource scores;
   routing::Fidelity fidelity = routing::Fidelity::automatic;  // as typed
   Dispatch dispatch = Dispatch::index;

@@ -126,6 +126,7 @@ struct Rule {
 constexpr Rule rules[] = {{"gpus", needs_draws},
                           {"expert-parallel", needs_experts},
                           {"experts", needs_experts},
+                          {"expert-placement", needs_drawn_experts},
                           {"top-k", needs_experts},
                           {"capacity-factor", needs_capacity},
                           {"capacity-convention", needs_capacity},

@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/study/expert_placements.hpp"
 #include "sim/study/options.hpp"
 
 namespace moesim::study {
@@ -66,6 +67,15 @@ std::vector<OptionSpec> all_options() {
       {"expert-parallel", whole, "P", "as many as divide both, in one node",
        "GPUs that share one set of experts: a group; divides GPUs and experts"},
       {"experts", whole, "E", "the model's", "experts per MoE layer"},
+      {"expert-placement",
+       text,
+       "NAME|FILE",
+       "contiguous",
+       "which of a group's GPUs has expert e; its own ones (+ir) and exchanges follow:",
+       {{"contiguous", "GPU e / (E / P)"},
+        {"round-robin", "GPU e modulo P"},
+        {"balanced:FILE", "by load: a CSV of layer, expert, count"},
+        {"FILE", "a CSV of expert, rank, and layer if these differ"}}},
       {"top-k", whole, "K", "the router's, else the model's",
        "experts per token, for routers whose name does not say"},
       {"router", text, "NAME", "the model's",
@@ -356,6 +366,7 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "ir-compute") routing::parse_ir_compute(text, flag);
   if (option == "ir-duplicates") routing::parse_ir_duplicates(text, flag);
   if (option == "dispatch") parse_dispatch(text);
+  if (option == "expert-placement") check_expert_placement(text);
   if (option == "dedup") parse_deduplication(text);
   if (option == "mode") parse_mode(text);
   if (option == "checkpointing") parse_checkpointing(text);

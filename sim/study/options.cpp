@@ -7,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/dialect.hpp"
+#include "sim/study/expert_placements.hpp"
 #include "sim/study/option_values.hpp"
 
 namespace moesim::study {
@@ -277,6 +278,12 @@ step::Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use
   load_documents(typed, documents, scenario);
   scenario.router = router_options(typed, scenario);
   layout_options(typed, scenario);
+  if (const std::string* text = typed.find("expert-placement")) {
+    scenario.expert_placement = *text;
+    scenario.order = scenario.router.is_dense() ? nullptr
+                                                : parse_expert_placement(*text, scenario.experts,
+                                                                         scenario.expert_parallel);
+  }
   token_options(typed, use, scenario);
   training_options(typed, use, scenario);
   scenario.scores = documents.scores(typed.text_or("routing", default_routing));

@@ -23,7 +23,7 @@ fill_failed failed_attempted unrouted residual_loss padded duplicate_ir attentio
 router_ms dispatch_combine_ms expert_ms rectify_ms exposed_exchange_ms gradient_ms optimizer_ms
 other_ms exchange_ms memory_gib fits_memory provenance""".split()
 PARTS = COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")]
-OPTIONS = """profile model cluster gpus expert-parallel experts top-k router capacity-factor
+OPTIONS = """profile model cluster gpus expert-parallel experts expert-placement top-k router capacity-factor
 capacity-convention capacity-scope min-capacity priority weights fill-order ir-compute ir-duplicates
 dispatch dedup mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
 routing fidelity network slow-gpu slow-link jitter overlap-slowdown replicas seed""".split()
@@ -368,7 +368,7 @@ def test_route_prints_what_applies():
     assert result["unrouted"] == 0 and 0 < result["failed"] < 1
     assert result["failed_attempted"] >= 0.5  # by construction at CF = k
     assert set(result) - {"detail"} <= set(COLUMNS) | {"min_capacity", "ir_duplicates", "router_dialect",
-                                                     "padding", "fidelity"}
+                                                     "padding", "fidelity", "expert_placement"}
     for name in ("step_ms", "mode", "dispatch", "memory_gib"):
         assert name not in result
     assert len(result["detail"]["layer_failed"]) == 16

@@ -99,6 +99,42 @@ def test_megatron_exchanges_probabilities_beside_tokens():
     assert megatron["failed"] == paper["failed"] == 0
 
 
+def test_experts_lie_where_they_are_placed(tmp_path):
+    words = ["--router", "dropless", "--top-k", "2", "--experts", "16", "--gpus", "8",
+             "--tokens-per-gpu", "2048", "--replicas", "2", "--routing", "hot-rank:6"]
+    table = tmp_path / "placement.csv"
+    table.write_text("expert,rank\n" + "".join(f"{expert},{expert % 8}\n" for expert in range(16)))
+    counts = tmp_path / "counts.csv"
+    counts.write_text("layer,expert,count\n" +
+                      "".join(f"0,{expert},{100 if expert < 2 else 10}\n" for expert in range(16)))
+    text = succeed("sweep", *words, "--mode", "prefill", "--format", "csv", "--expert-placement",
+                   f"contiguous,round-robin,{table}")
+    contiguous, dealt, listed = csv.DictReader(io.StringIO(text))
+    assert dealt["expert_placement"] == "round-robin"
+    # The two hot experts of one GPU come to lie on two: the others wait less at exchanges.
+    for part in ("exchange_ms", "exposed_exchange_ms", "step_ms"):
+        assert float(dealt[part]) < 0.95 * float(contiguous[part]), part
+        assert listed[part] == dealt[part]
+
+    def route(*more):
+        return json.loads(succeed("route", *words[:-1], f"counts:{counts}", *more, "--format",
+                                  "json"))["detail"]
+    plain, balanced = route(), route("--expert-placement", f"balanced:{counts}")
+    for detail in (plain, balanced):
+        # By the number of the expert, wherever it is: 0 and 1 have 100 each of the 340 counted.
+        share = detail["layers"][0]["expert_demand_share"]
+        assert sorted(range(16), key=share.__getitem__)[-2:] in ([0, 1], [1, 0])
+        # Two of 16 drawn without replacement: a hot expert is among them with probability 0.541, a
+        # cool one with 0.066. Two hot ones on one GPU of eight have 0.541 of the routes, 4.33 times
+        # the mean; one of them with a cool one 0.304, 2.43 times.
+        busiest = detail["imbalance"]["gpu_rows_busiest_over_mean"]["mean"]
+        assert busiest == pytest.approx(4.33 if detail is plain else 2.43, rel=0.03)
+    refused = moesim("simulate", "--router", "group-limited:4:2", "--expert-placement",
+                     "round-robin", *SMALL)
+    assert refused.returncode == 2 and "neighbouring experts" in refused.stderr
+    assert "round-robin" in moesim("simulate", "--expert-placement", "scattered").stderr
+
+
 def test_base_in_training_shuffles_and_says_what_it_assumes():
     train = ["train" if value == "prefill" else value for value in SMALL]
     base = json.loads(succeed("simulate", "--router", "base", "--format", "json", *train))

@@ -59,7 +59,8 @@ step::Scenario typed_scenario(const CommandLine& line) {
   study::DocumentCache documents;
   study::OptionValues values = line.scenario();
   for (const auto& [option, text] : values) study::check_value(option, text, documents);
-  for (const char* of_the_file : {"experts", "expert-parallel", "gpus", "tokens-per-gpu"}) {
+  for (const char* of_the_file :
+       {"experts", "expert-parallel", "expert-placement", "gpus", "tokens-per-gpu"}) {
     values.erase(of_the_file);
   }
   return study::fill_in(values, documents, study::Use::routing);

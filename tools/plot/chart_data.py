@@ -42,7 +42,8 @@ OPTIONS = ("model", "profile", "cluster", "priority", "weights", "fill_order", "
            "capacity_convention", "capacity_scope", "sequence_length", "micro_batch",
            "tokens_per_gpu", "checkpointing", "zero", "network", "replicas", "seed",
            "min_capacity", "ir_duplicates", "global_batch", "overlap", "slow_gpu", "slow_link",
-           "jitter", "overlap_slowdown", "router_dialect", "padding", "dedup")
+           "jitter", "overlap_slowdown", "router_dialect", "padding", "dedup",
+           "expert_placement")
 # Some routers fix these themselves: rows that differ in them by their router alone need no label.
 FIXED_BY_ROUTERS = ("priority", "weights", "fill_order", "padding")
 MOST_LINES = 30

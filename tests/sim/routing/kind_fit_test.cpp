@@ -1,6 +1,7 @@
 #include "sim/routing/kind_fit.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
@@ -67,7 +68,8 @@ std::shared_ptr<const Trace> recorded(const ScoreModel& model, const Size& size,
       }
     }
   }
-  const std::string folder = "kind_fit_trace";
+  // Test programs run side by side in one folder.
+  const std::string folder = fmt::format("kind_fit_trace_{}", ::getpid());
   std::filesystem::create_directory(folder);
   write_npy_float32(folder + "/logits.npy",
                     {size.steps, size.ranks, size.layers, size.tokens, model.experts}, logits);
@@ -173,7 +175,7 @@ TEST_CASE("tokens without kinds are fitted none") {
 
 TEST_CASE("kinds fitted, written, read, generated and fitted again are the same") {
   const ScoreModel first = fit_score_model(*recorded(known(24, 3, 0.6), Size{}, 31), "first");
-  const std::string path = "kind_fit_test.json";
+  const std::string path = fmt::format("kind_fit_test_{}.json", ::getpid());
   write_file_atomically(path, first.text());
   const std::shared_ptr<const ScoreModel> read = ScoreModel::load(path);
   std::remove(path.c_str());

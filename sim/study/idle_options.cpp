@@ -85,7 +85,7 @@ Answer needs_moe_step(const Question& ask) {
 Answer needs_several_experts(const Question& ask) {
   const Answer unused = needs_moe_step(ask);
   if (!unused.empty()) return unused;
-  return ask.router().top_k > 1 ? useful : "a token of this run has one expert alone";
+  return ask.router().choices() > 1 ? useful : "a token of this run has one expert alone";
 }
 
 Answer needs_rectified_step(const Question& ask) {

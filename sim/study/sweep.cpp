@@ -266,6 +266,7 @@ std::string fingerprint(const std::vector<SweepPoint>& points, const std::string
     files.insert({"hardware", point.scenario->profile_name});
     files.insert({"models", point.scenario->model_name});
     files.insert({"clusters", point.scenario->cluster_name});
+    if (const auto& order = point.scenario->order) digest.add(fmt::format("{:x}", order->digest()));
     const routing::ScoreSource& scores = point.scenario->scores;
     if (scores.trace != nullptr) {  // several files
       digest.add(fmt::format("{:x}", scores.trace->digest()));

@@ -185,6 +185,15 @@ TEST_CASE("an option that is said to have no effect on routing has none") {
   }
 }
 
+// Fill-in gives tokens of a top-1 router a second expert, which may be on the same GPU.
+TEST_CASE("a top-1 router that fills in has tokens of two experts") {
+  OptionValues typed = small("top1+fr", "train");
+  typed.insert({{"padding", "none"}, {"dedup", "gpu"}});
+  CHECK(!is_idle("dedup", typed, study::resolve(typed, documents()), Asker::step));
+  typed["router"] = "top1";
+  CHECK(is_idle("dedup", typed, study::resolve(typed, documents()), Asker::step));
+}
+
 TEST_CASE("an option that one scenario of a run uses is not idle") {
   OptionValues typed = small("top2", "train");
   typed["fill-order"] = "priority";

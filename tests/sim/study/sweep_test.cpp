@@ -243,6 +243,25 @@ TEST_CASE("the fingerprint knows options, order and version") {
   CHECK(one != study::fingerprint(points("0.5,1.5,1,2"), "1"));
 }
 
+// The file has the same name in both sweeps, but another expert on rank 0.
+TEST_CASE("the fingerprint knows what a table of expert placement holds") {
+  const Folder folder;
+  const std::string table = folder.file("placement.csv");
+  const auto fingerprint_of = [&](const std::string& rows) {
+    write_file_atomically(table, "expert,rank\n" + rows);
+    study::DocumentCache documents;
+    return study::fingerprint(study::plan(study::grid({{"experts", "2"},
+                                                       {"expert-parallel", "2"},
+                                                       {"gpus", "2"},
+                                                       {"expert-placement", table}}),
+                                          documents),
+                              "1");
+  };
+  const std::string first = fingerprint_of("0,0\n1,1\n");
+  CHECK(first == fingerprint_of("0,0\n1,1\n"));
+  CHECK(first != fingerprint_of("0,1\n1,0\n"));
+}
+
 TEST_CASE("progress counts every row once") {
   std::mutex mutex;
   std::vector<std::size_t> counts;

@@ -18,19 +18,11 @@ namespace {
 // Links of switches that cannot hold back what the ports below them send.
 std::vector<bool> ample_links(const network::Topology& topology) {
   std::vector<bool> ample(topology.links.size());
-  const auto rate = [&](int link) {
-    return topology.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second;
-  };
   const auto look = [&](const network::Tier& tier, const std::vector<int>& ports,
                         const std::vector<int>& trunks) {
-    std::vector<std::set<int>> below(trunks.size());
-    for (std::size_t rank = 0; rank < ports.size(); ++rank) {
-      below[static_cast<std::size_t>(tier.switch_of[rank])].insert(ports[rank]);
-    }
+    const std::vector<bool> spare = network::spare_trunks(topology, tier, ports, trunks);
     for (std::size_t number = 0; number < trunks.size(); ++number) {
-      double sum = 0;
-      for (const int port : below[number]) sum += rate(port);
-      ample[static_cast<std::size_t>(trunks[number])] = rate(trunks[number]) >= sum * (1 - 1e-9);
+      if (trunks[number] >= 0) ample[static_cast<std::size_t>(trunks[number])] = spare[number];
     }
   };
   for (const network::Plane* plane : {&topology.inner, &topology.outer}) {

@@ -50,6 +50,14 @@ TEST_CASE("expert groups share links where these can hold them back") {
   topology.outer.port_up[3] = topology.outer.port_up[2];
   CHECK(shared_links(topology, engine::blocks(12, 3)) == "expert groups share links: rank 2 up");
   CHECK(shared_links(topology, engine::blocks(12, 4)).empty());
+  // A plane that rank 0 has no port in, under switches without a way up, holds nobody back.
+  topology = leaves_of_three(12, 3);
+  network::Tier dead_end;
+  dead_end.switch_of = std::vector<int>(12, 0);
+  dead_end.up = dead_end.down = {-1};
+  topology.inner = {topology.outer.port_up, topology.outer.port_down, {dead_end}};
+  topology.inner.port_up[0] = topology.inner.port_down[0] = -1;
+  CHECK(shared_links(topology, engine::blocks(12, 4)).empty());
 }
 
 TEST_CASE("auto takes flows where fast is not certified, and says why") {

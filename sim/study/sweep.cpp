@@ -127,15 +127,13 @@ class Workers {
   }
 
  private:
-  // Earlier versions evaluated repeats too: their rows are those of the point they repeat.
   void take_over() {
     journal_ =
         std::make_unique<Journal>(settings_.journal, settings_.fingerprint, settings_.resume);
     for (const auto& [index, row] : journal_->rows()) {
       if (index >= points_.size()) continue;
-      std::optional<Row>& place = result_.rows[points_[index].repeats.value_or(index)];
-      if (!place) ++progress_.resumed;
-      place = row;
+      result_.rows[index] = row;
+      ++progress_.resumed;
     }
     progress_.done = progress_.resumed;
   }

@@ -9,6 +9,7 @@
 #include "sim/report/summary.hpp"
 #include "sim/study/grid.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
@@ -78,6 +79,13 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::si
   return ExitCode::interrupted;
 }
 
+// Rows of another build may have other columns, or other figures.
+std::string build_of_rows() {
+  std::string build = fmt::format("{} {}", MOESIM_VERSION, source_commit());
+  for (const report::Column& column : report::result_columns()) build += " " + column.name;
+  return build;
+}
+
 ExitCode run(const CommandLine& line) {
   const bool to_file = line.has("out");
   const report::Format format =
@@ -98,7 +106,7 @@ ExitCode run(const CommandLine& line) {
   if (!scenarios.empty()) note_repeated_trace(*scenarios.front());
   const Output out(line.get("out"));
   settings.journal = journal_path(out.path());
-  settings.fingerprint = study::fingerprint(points, MOESIM_VERSION);
+  settings.fingerprint = study::fingerprint(points, build_of_rows());
   if (settings.resume && ::access(settings.journal.c_str(), F_OK) != 0) {
     note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
                      out.path()));

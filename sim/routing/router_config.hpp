@@ -55,11 +55,10 @@ enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
 //   group_limited   the k best experts of the `kept_groups` groups of experts whose two best g sum
 //                   highest (DeepSeek-V3); dropless unless `drops`
 //   bias_balanced   the k best by score + bias, weighed by score, which is a sigmoid; dropless
-//   (Wang
-//                   et al. 2024). With fewer `kept_groups` than `groups` only among the experts of
-//                   those groups whose two best score + bias sum highest: DeepSeek-V3's router
-//                   (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor on all weights routes
-//                   nothing)
+//                   (Wang et al. 2024). With fewer `kept_groups` than `groups` only among the
+//                   experts of those groups whose two best score + bias sum highest: DeepSeek-V3's
+//                   router (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor on all weights
+//                   routes nothing)
 struct RouterConfig {
   RouterKind kind = RouterKind::top_k;
   // k, experts per token before fill-in. expert_choice: the k whose mass the token loss is relative

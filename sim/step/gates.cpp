@@ -65,6 +65,7 @@ double pools(const RouterConfig& router) {
 
 double small_kernels(const RouterConfig& router, bool train) {
   const double choices = gate_kernels_per_choice * router.choices();
+  const double grouping = router.groups > 1 ? group_kernels : 0;
   switch (router.kind) {
     case RouterKind::expert_choice:
       return gate_kernels;
@@ -74,9 +75,9 @@ double small_kernels(const RouterConfig& router, bool train) {
     case RouterKind::hash:
       return choices;
     case RouterKind::group_limited:
-      return gate_kernels + choices + group_kernels;
+      return gate_kernels + choices + grouping;
     case RouterKind::bias_balanced:
-      return gate_kernels + choices + bias_kernels + (train ? bias_update_kernels : 0);
+      return gate_kernels + choices + grouping + bias_kernels + (train ? bias_update_kernels : 0);
     default:
       return pools(router) * (gate_kernels + choices);
   }

@@ -4,12 +4,11 @@
 //                                      "zipf:0.5," "E 64," "S 1024,"): for every shape the figures
 //                                      beyond their bars; the largest of each over all shapes.
 //                                      FOLDER keeps what routing tokens gave, which takes hours
-//   bench_counts cost [THREADS]        seconds of one replica of 1,024 GPUs, 256 experts, 60
-//   layers,
-//                                      top-8, by counts, router by router: CPU and wall time of one
-//                                      thread, and of THREADS (2), which share the layers: the wall
-//                                      time, and the CPU time of the busiest thread, which it comes
-//                                      to where nothing else runs
+//   bench_counts cost [THREADS]        seconds of one replica of 1,024 GPUs, 256 experts,
+//                                      60 layers, top-8, by counts, router by router: CPU and wall
+//                                      time of one thread, and of THREADS (2), which share the
+//                                      layers: the wall time, and the CPU time of the busiest
+//                                      thread, which it comes to where nothing else runs
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -356,6 +356,12 @@ TEST_CASE("gates by kind: none for hash and random, an auction for base, columns
   CHECK(us_of(gate("dropless", Pass::forward)) == us_of(gate("top2", Pass::forward)));
   CHECK(us_of(gate("group-limited:4:2", Pass::forward)) > us_of(gate("top2", Pass::forward)));
   CHECK(us_of(gate("bias-balanced", Pass::forward)) > us_of(gate("top2", Pass::forward)));
+  // What limits groups costs the same whatever scores them.
+  const auto more = [&](const char* router, const char* than) {
+    return us_of(gate(router, Pass::forward)) - us_of(gate(than, Pass::forward));
+  };
+  CHECK(more("bias-balanced+groups:4:2", "bias-balanced") ==
+        Approx(more("group-limited:4:2", "top2")));
 }
 
 TEST_CASE("what the host waits for is there once per layer and pass, and named in provenance") {

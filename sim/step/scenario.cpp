@@ -132,10 +132,12 @@ void check_deduplication(const Scenario& scenario) {
   };
   const routing::RouterConfig& router = scenario.router;
   if (router.counts_known()) {
+    routing::RouterConfig unpadded = router;
+    unpadded.pad_to_capacity = false;
     refuse(
         fmt::format("router {} sends every expert a block of its own, full or not: choose "
-                    "--padding none or --router dropless, or leave it out",
-                    router.name()));
+                    "{}--router dropless, or leave it out",
+                    router.name(), unpadded.counts_known() ? "" : "--padding none or "));
   }
   if (scenario.fidelity == routing::Fidelity::counts) {
     refuse("counts do not say which routes are of one token: use --fidelity tokens or auto");

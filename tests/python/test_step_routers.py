@@ -59,6 +59,8 @@ def test_exchanges_without_duplicates_are_shorter_and_refused_where_nothing_repe
         "counts,auto", *words))))
     assert [row["status"] for row in refused] == ["refused"] * 5 + ["ok"]
     assert all("a block of its own" in row["reason"] for row in refused[:4])
+    assert ["--padding none" in row["reason"] for row in refused[:4]] == [
+        row["router"] == "top4" for row in refused[:4]]  # scomoe pads whatever is asked for
     assert "which routes are of one token" in refused[4]["reason"]
     crooked = moesim("simulate", "--router", "dropless", "--dedup", "node", "--gpus", "12",
                      "--expert-parallel", "12", "--experts", "12", "--tokens-per-gpu", "2048")

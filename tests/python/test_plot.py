@@ -157,6 +157,57 @@ def test_labels_of_many_options_stay_inside_the_figure(tmp_path):
     assert notes == ["top2\nfailed"]
 
 
+def many_lines(folder, routers, factors):
+    """A sweep of routers under names of routing as long as the ones that ship."""
+    path = folder / "many.csv"
+    text = [HEADER.strip() + ",routing"]
+    for router in routers:
+        for number in range(3):
+            for at, factor in enumerate(factors):
+                failed = max(0.0, 0.5 - 0.2 * at - 0.01 * number)
+                text.append(row(router, factor, 100 + number, failed, failed / 2).strip() +
+                            f",ragged-source:{number}")
+    path.write_text("\n".join(text) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("factors", [(1, 1.5, 2), (2,)])
+def test_notes_of_what_fails_lie_inside_the_panel(tmp_path, factors):
+    # The first note begins at the upper end, the second near the lower one: at 0.5 and 0.01.
+    path = tmp_path / "two.csv"
+    rows = [row("expert-choice", factor, 100, 0.5, 0.4) for factor in factors]
+    rows += [row("random", factor, 100, 0.01 / factor, 0.01) for factor in factors]
+    path.write_text(HEADER + "".join(rows))
+    for name in (str(path), many_lines(tmp_path, ["top2", "random"], factors)):
+        figure = sweep_chart.draw(name, None, "")
+        figure.canvas.draw()
+        panel = figure.axes[1].get_window_extent()
+        notes = figure.axes[1].texts
+        assert notes
+        for note in notes:
+            box = note.get_window_extent()
+            assert panel.x0 <= box.x0 and box.x1 <= panel.x1, note.get_text()
+            assert panel.y0 <= box.y0 and box.y1 <= panel.y1, note.get_text()
+
+
+def test_the_legends_of_thirty_lines_do_not_overlap(tmp_path):
+    path = many_lines(tmp_path, [f"scomoe:0.{digit}:0.25" for digit in range(10)], (1, 2))
+    figure = sweep_chart.draw(path, None, "")
+    figure.canvas.draw()
+    first, second = (axes.get_legend().get_window_extent() for axes in figure.axes)
+    assert not first.overlaps(second)
+    assert second.y0 >= 0
+
+
+def test_labels_of_losses_stay_inside_the_figure(tmp_path):
+    path = many_lines(tmp_path, ["random", "top2"], (1, 2))
+    # "random, routing empty-rank" is a label of 26 letters.
+    Path(path).write_text(Path(path).read_text().replace("ragged-source:0", "empty-rank"))
+    figure = loss_chart.draw(path, "")
+    figure.canvas.draw()
+    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
 BAD_FILES = [
     ("", "line 1: column status is missing"),
     ("status,router\nok,top1\n", "column capacity_factor is missing"),

@@ -75,7 +75,7 @@ def _draw_panel(axes, lines, styles, value, size=1.0):
                       xerr=[[point.speed - point.speed_low for point in points],
                             [point.speed_high - point.speed for point in points]],
                       linewidth=1.3, elinewidth=0.9, ecolor=how["color"], **how)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(5 if size == 1.0 else 3))
     look.thousands(axes.xaxis)
 
 

@@ -16,7 +16,8 @@ def draw(path, title):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path)
     if not any(with_factor(entry.points) for entry in series):
-        raise BadInput(f"{path}: no row has a capacity factor to draw losses against")
+        raise BadInput(f"{path}: no row has a capacity factor to draw losses against: "
+                       "sweep a router with capacity too, top2 say")
     only_routers = len({entry.router for entry in series}) == len(series)
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
@@ -47,7 +48,7 @@ def draw(path, title):
         labels = [entry.label.removeprefix(f"{same}, ") if same else entry.label
                   for entry in series]
         handles = [Line2D([], [], linewidth=1.6, **how) for how in styles]
-        figure.legend(handles, [wrapped(label, 26) for label in labels], loc="upper left",
+        figure.legend(handles, [wrapped(label, 24) for label in labels], loc="upper left",
                       bbox_to_anchor=(0.838, 1 - 1.05 / height), handlelength=3.4)
         what = f"{same}: l" if same else "L"
         figure.text(0.015, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",

@@ -81,11 +81,30 @@ def _draw_loss(axes, series, styles):
                       va="center", path_effects=[withStroke(linewidth=3, foreground="white")],
                       zorder=6)
     factors = [point.capacity_factor for entry in series for point in with_factor(entry.points)]
-    room = 0.09 * (max(factors) - min(factors)) or 0.5  # at the left the labels need it
-    axes.set_xlim(min(factors) - room, max(factors) + room / 2)
+    room = 0.045 * (max(factors) - min(factors)) or 0.25
+    axes.set_xlim(min(factors) - 2 * room, max(factors) + room)
     axes.set_ylim(bottom=0)
+    _make_room(axes, min(factors), max(factors) + room)
     axes.set_ylabel("token loss, %")
     axes.set_xlabel("capacity factor")
+
+
+def _make_room(axes, first, right):
+    """Moves the left end until the notes beside the first point lie inside the panel, and the notes
+    themselves off its lower and upper ends."""
+    axes.figure.canvas.draw()
+    panel = axes.get_window_extent()
+    boxes = [note.get_window_extent() for note in axes.texts]
+    if not boxes:
+        return
+    pad = 4.0  # pixels
+    # The note's right end stays where it is, 7 points off the first point.
+    need = max(box.width for box in boxes) + pad + 7 * axes.figure.dpi / 72
+    share = min(0.5, need / panel.width)  # of the panel, left of the first point
+    axes.set_xlim(min(axes.get_xlim()[0], first - share / (1 - share) * (right - first)), right)
+    for note, box in zip(axes.texts, boxes):
+        up = max(0.0, panel.y0 + pad - box.y0) - max(0.0, box.y1 - panel.y1 + pad)
+        note.set_position((-7, up * 72 / axes.figure.dpi))
 
 
 def _failed_lines(series):
@@ -116,8 +135,11 @@ def _apart(lines):
         if near:
             near[0][0].append(label)
         result.append(([] if near else [label], points))
-    return [(", ".join(labels) if len(labels) < 3 else f"{len(labels)} routers", points)
-            for labels, points in result]
+    def joined(labels):
+        short = len(labels) < 3 and not any("\n" in label for label in labels)
+        return ", ".join(labels) if short or len(labels) < 2 else f"{len(labels)} lines"
+
+    return [(joined(labels), points) for labels, points in result]
 
 
 def wrapped(label, width):
@@ -175,7 +197,12 @@ def _legends(speed, loss, series, styles, measured):
                     "p05 to p95: routing and\ncurve residuals"))
     entries += _measured_entries(measured)
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
-    speed.legend(*zip(*entries), title="router", handlelength=3.4, **place)
+    above = speed.legend(*zip(*entries), title="router", handlelength=3.4, **place)
+    speed.figure.canvas.draw()
+    # Many routers reach down beside the lower panel: its legend then follows theirs.
+    panel = loss.get_window_extent()
+    reached = (above.get_window_extent().y0 - panel.y0) / panel.height - 0.03
+    place["bbox_to_anchor"] = (1.01, min(1.0, reached))
     loss.legend(handlelength=3.4, **place, handles=[
         Line2D([], [], color=look.GREY, linewidth=1.6,
                label="lines as above: share of the\nchosen experts' weight that\nno expert "
@@ -188,7 +215,8 @@ def draw(path, measured_path, title):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
     series, shared, refused = read_sweep(path)
     if not any(with_factor(entry.points) for entry in series):
-        raise BadInput(f"{path}: no row has a capacity factor to draw speeds against")
+        raise BadInput(f"{path}: no row has a capacity factor to draw speeds against: "
+                       "sweep a router with capacity too, top2 say")
     measured = read_measured(measured_path, shared.get("mode")) if measured_path else []
     only_routers = len({entry.router for entry in series}) == len(series)
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \

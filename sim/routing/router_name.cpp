@@ -76,14 +76,13 @@ struct Reading {
   }
 };
 
-// "top2" is 2, "topk" what --top-k says.
+// "top2" is 2, "topk" what --top-k or else the model says.
 void read_top(const Reading& in, RouterConfig& config) {
   in.expect(0, 0, "top1, top2, ... or topk with --top-k");
   const std::string_view digits = in.parts[0].substr(3);
   config.kind = RouterKind::top_k;
   if (digits == "k") {
-    if (in.top_k < 1) refuse(in.name, "topk needs --top-k, the number of experts per token");
-    config.top_k = in.top_k;
+    config.top_k = in.k_beside();
     return;
   }
   if (digits.empty() || digits.size() > 4 ||

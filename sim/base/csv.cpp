@@ -96,8 +96,15 @@ std::size_t CsvTable::find(const std::string& column) const {
 std::size_t CsvTable::column(const std::string& name_of_column) const {
   const std::size_t found = find(name_of_column);
   if (found != npos) return found;
-  throw UsageError(fmt::format("{}: line 1: no column '{}'; the columns are {}", name,
-                               name_of_column, fmt::join(columns, ", ")));
+  constexpr std::size_t shown = 12;
+  std::string those = fmt::format(
+      "{}",
+      fmt::join(columns.begin(),
+                columns.begin() + static_cast<std::ptrdiff_t>(std::min(shown, columns.size())),
+                ", "));
+  if (columns.size() > shown) those += fmt::format(" and {} more", columns.size() - shown);
+  throw UsageError(
+      fmt::format("{}: line 1: no column '{}'; the columns are {}", name, name_of_column, those));
 }
 
 std::int64_t CsvTable::whole(std::size_t row, std::size_t column, std::int64_t most) const {

@@ -55,6 +55,12 @@ std::string what_it_is(const step::Scenario& scenario) {
     text += fmt::format("\n{} experts over {} GPUs, {}, {} dispatch, routing {}", scenario.experts,
                         scenario.expert_parallel, capacity, step::name_of(scenario.dispatch),
                         scenario.scores.name());
+    if (scenario.dedup != step::Deduplication::none) {
+      text += fmt::format("\na token is sent once to each {}", step::name_of(scenario.dedup));
+    }
+    if (scenario.expert_placement != "contiguous") {
+      text += fmt::format("\nexperts placed {}", scenario.expert_placement);
+    }
   }
   text += fmt::format("\n{} sequences of {} tokens per GPU and micro-step", scenario.micro_batch,
                       scenario.sequence_length);

@@ -32,9 +32,27 @@ Order order_of(const cluster::ExpertPlacement& placement) {
   return order;
 }
 
+// The counts of "balanced:FILE"; errors name what was typed.
+routing::ScoreSource counts_of(const std::string& text) {
+  const std::string file = text.substr(balanced.size());
+  if (file.empty()) {
+    throw UsageError(
+        fmt::format("{}: name a CSV of layer, expert, count behind the colon", flagged(text)));
+  }
+  try {
+    return routing::parse_score_source("counts:" + file, flag);
+  } catch (const UsageError& error) {
+    std::string why = error.what();
+    const std::string parsed = flagged("counts:" + file) + ": ";
+    if (why.starts_with(parsed)) why = why.substr(parsed.size());
+    why = why.substr(0, why.find("; counts:FILE takes"));
+    throw UsageError(fmt::format("{}: {}; balanced:FILE takes a CSV of layer, expert, count",
+                                 flagged(text), why));
+  }
+}
+
 std::vector<Order> balance(const std::string& text, int experts, int ranks) {
-  const std::string counts = "counts:" + text.substr(balanced.size());
-  const routing::ScoreSource source = routing::parse_score_source(counts, flag);
+  const routing::ScoreSource source = counts_of(text);
   std::vector<Order> layers;
   for (std::vector<double> loads : *source.popularity) {
     if (loads.size() > static_cast<std::size_t>(experts)) {
@@ -112,8 +130,12 @@ std::shared_ptr<const routing::ExpertOrder> parse_expert_placement(const std::st
 void check_expert_placement(const std::string& text) {
   if (text == "contiguous" || text == "round-robin") return;
   if (text.starts_with(balanced)) {
-    routing::parse_score_source("counts:" + text.substr(balanced.size()), flag);
+    counts_of(text);
     return;
+  }
+  if (text == "balanced") {
+    throw UsageError(fmt::format("{}: name a CSV of layer, expert, count behind it: balanced:FILE",
+                                 flagged(text)));
   }
   try {
     CsvTable::load(text).column("rank");

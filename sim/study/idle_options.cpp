@@ -43,7 +43,7 @@ Answer needs_overflow(const Question& ask) {
 
 Answer needs_blocks(const Question& ask) {
   if (ask.router().kind == RouterKind::scomoe) return "scomoe exchanges the blocks of its pools";
-  if (!needs_overflow(ask).empty()) return "no router of this run may pad its exchange or not";
+  if (!needs_overflow(ask).empty()) return "no router of this run can do either";
   // Blocks of unequal GPUs are a question of the routing too.
   return ask.asker == Asker::step || ask.scenario.scores.is_ragged()
              ? useful

@@ -59,7 +59,9 @@ def on_a_terminal(columns, *words):
     termios = pytest.importorskip("termios", reason="no terminal sizes here")
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    process = subprocess.Popen([BINARY, *words], stdout=follower, stderr=subprocess.DEVNULL)
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen([BINARY, *words], stdout=follower, stderr=subprocess.DEVNULL,
+                               env=environment)
     os.close(follower)
     shown = b""
     try:
@@ -83,6 +85,12 @@ def test_help_fits_the_terminal(words):
         shown = on_a_terminal(columns, *words)
         assert max(map(len, shown.splitlines())) <= most
         assert shown.split() == succeed(*words).split()  # broken between words alone
+
+
+def test_help_is_as_wide_as_columns_says():
+    for columns, most in (("80", 80), ("90", 90), ("500", 100), ("x", 100)):
+        lines = succeed("simulate", "--help", env={"COLUMNS": columns}).splitlines()
+        assert most - 5 <= max(map(len, lines)) <= most, columns
 
 
 def test_overview_and_version():
@@ -152,7 +160,20 @@ def test_a_row_reproduces_itself():
 def test_an_option_given_twice_has_its_last_value():
     result = moesim("simulate", *SMALL, "--seed", "1", "--seed", "2", "--format", "json")
     assert json.loads(result.stdout)["seed"] == 2
-    assert "--seed is given twice" in result.stderr
+    assert "note: --seed is given twice" in result.stderr
+
+
+def test_topk_without_a_number_has_the_models():
+    (row,) = rows_of(succeed("simulate", *SMALL, "--router", "topk+ir", "--format", "csv"))
+    assert (row["router"], row["top_k"]) == ("top2+ir", "2")  # llama2-7b-moe8 is top-2
+
+
+def test_the_summary_says_how_tokens_travel_and_where_experts_are():
+    text = succeed("simulate", *SMALL, "--router", "dropless", "--dedup", "node",
+                   "--expert-placement", "round-robin")
+    assert "a token is sent once to each node" in text and "experts placed round-robin" in text
+    plain = succeed("simulate", *SMALL, "--router", "dropless")
+    assert "sent once" not in plain and "placed" not in plain
 
 
 def test_output_goes_where_it_is_sent(tmp_path):

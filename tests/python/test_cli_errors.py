@@ -51,7 +51,11 @@ BAD_OPTIONS = [
     (["--router", "top8+fr"], ["fill-in"]),
     (["--router", "top3+zz"], ["top3+zz"]),
     (["--router", "top2", "--top-k", "4"], ["--top-k"]),
-    (["--router", "topk"], ["--top-k"]),
+    (["--router", "topk", "--top-k", "9"], ["9 experts per token, but there are 8"]),
+    (["--expert-placement", "balanced"], ["--expert-placement 'balanced'", "balanced:FILE"]),
+    (["--expert-placement", "balanced:"], ["--expert-placement 'balanced:'", "name a CSV"]),
+    (["--expert-placement", "balanced:/nonexistent"],
+     ["--expert-placement 'balanced:/nonexistent': /nonexistent: cannot read", "balanced:FILE takes"]),
     (["--mode", "prefil"], ["--mode", "did you mean 'prefill'?"]),
     (["--dispatch", "scatter"], ["--dispatch", "index, einsum"]),
     (["--priority", "fifo"], ["--priority"]),
@@ -120,6 +124,21 @@ def test_a_file_of_scores_that_is_another_thing(kind, where, tmp_path):
     file.write_text("no numbers here\n")
     expect_error(moesim("route", "--routing", f"{kind}:{file}"), 2,
                  f"--routing '{kind}:{file}'", f"notes.txt: {where}", f"{kind}:FILE takes ")
+
+
+@pytest.mark.parametrize("words", [["--fit-scores", "/nonexistent", "--out", "m.json"],
+                                   ["--fit-scores", "notes.txt", "--out", "m.json"]])
+def test_a_trace_that_is_none_cannot_be_fitted(words, tmp_path):
+    (tmp_path / "notes.txt").write_text("no numbers here\n")
+    expect_error(moesim("route", *words, cwd=tmp_path), 2, f"--fit-scores '{words[1]}'",
+                 "it takes recorded routing")
+
+
+def test_a_model_of_scores_is_no_csv(tmp_path):
+    trace = PROFILES.parent / "traces" / "tiny-moe-top1"
+    expect_error(moesim("route", "--fit-scores", trace, "--out", "m.csv", cwd=tmp_path), 2,
+                 "--out: m.csv", ".json")
+    assert not list(tmp_path.iterdir())
 
 
 def test_documents_of_the_wrong_kind(tmp_path):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/algorithm/string/replace.hpp>
 #include <boost/program_options.hpp>
+#include <cstdlib>
 #include <sstream>
 
 #include "sim/base/shipped.hpp"
@@ -78,7 +79,7 @@ void take(const Command& command, const po::option& option, CommandLine& line) {
                     option.string_key, value, command.name));
   }
   if (!line.values.emplace(option.string_key, value).second) {
-    note(fmt::format("--{} is given twice: the last one counts", option.string_key));
+    note(fmt::format("note: --{} is given twice: the last one counts", option.string_key));
     line.values[option.string_key] = value;
   }
 }
@@ -88,6 +89,11 @@ unsigned help_columns() {
   constexpr unsigned least = 80;
   constexpr unsigned most = 100;
   winsize size{};
+  // COLUMNS, where a user has exported it, says more than the terminal, and holds for a pipe too.
+  const char* const wanted = std::getenv("COLUMNS");
+  if (wanted != nullptr && std::atoi(wanted) > 0) {
+    return std::clamp<unsigned>(static_cast<unsigned>(std::atoi(wanted)), least, most);
+  }
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return most;
   return std::clamp<unsigned>(size.ws_col, least, most);
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "sim/base/error.hpp"
 #include "sim/routing/score_fit.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -18,6 +19,16 @@ std::string deviation(const std::string& what, const std::optional<routing::Esti
   return fmt::format("{} {:.3f} +- {:.3f}", what, value, variance->error / (2 * value));
 }
 
+routing::ScoreModel fitted(const std::string& trace) {
+  try {
+    return routing::fit_score_model(*routing::Trace::load(trace), trace);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        fmt::format("--fit-scores '{}': {}; it takes recorded routing: a trace.json or its folder",
+                    trace, error.what()));
+  }
+}
+
 }  // namespace
 
 Flag fit_scores_flag() {
@@ -28,8 +39,12 @@ Flag fit_scores_flag() {
 ExitCode fit_scores(const CommandLine& line) {
   const std::string trace = line.get("fit-scores");
   if (!line.has("out")) throw UsageError("--fit-scores: give the file of the model: --out FILE");
+  if (line.get("out").ends_with(".csv")) {
+    throw UsageError(fmt::format("--out: {}: the model is a JSON document: choose a name in .json",
+                                 line.get("out")));
+  }
   const Output out(line.get("out"));
-  const routing::ScoreModel model = routing::fit_score_model(*routing::Trace::load(trace), trace);
+  const routing::ScoreModel model = fitted(trace);
   out.write(model.text());
   note(fmt::format("{}: {} experts, top-{}, {} layers, from {} steps of {} ranks of {} tokens",
                    out.path(), model.experts, model.top_k, model.popularity.size(), model.steps,

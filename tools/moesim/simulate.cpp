@@ -90,10 +90,10 @@ ExitCode run(const CommandLine& line) {
   note_repeated_trace(scenario);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {
-    note(
-        fmt::format("every GPU holds all {} experts: no larger --expert-parallel divides both {} "
-                    "experts and {} GPUs",
-                    scenario.experts, scenario.experts, scenario.gpus));
+    note(fmt::format(
+        "note: every GPU holds all {} experts: no larger --expert-parallel divides both {} "
+        "experts and {} GPUs",
+        scenario.experts, scenario.experts, scenario.gpus));
   }
   const Output out(line.get("out"));
   const std::string timeline_path = line.get("timeline");

@@ -33,6 +33,11 @@ TEST_CASE("columns are found by name") {
   CHECK(table.column("m") == 1);
   CHECK(table.find("n") == CsvTable::npos);
   CHECK_THROWS_WITH(table.column("n"), "t.csv: line 1: no column 'n'; the columns are op, m");
+  const auto wide = CsvTable::parse("a,b,c,d,e,f,g,h,i,j,k,l,m,o\n", "w.csv");  // 14 columns
+  CHECK_THROWS_WITH(
+      wide.column("n"),
+      "w.csv: line 1: no column 'n'; the columns are a, b, c, d, e, f, g, h, i, j, k, l "
+      "and 2 more");
 }
 
 TEST_CASE("a malformed table names file and line") {

@@ -108,15 +108,15 @@ TEST_CASE("a row reproduces itself") {
 
 TEST_CASE("a refused scenario keeps its options and has no figures") {
   study::DocumentCache documents;
-  const auto points =
-      study::plan({{{"router", "top9"}}, {{"router", "top0"}, {"gpus", "8"}}}, documents);
+  const auto points = study::plan(
+      {{{"router", "top9"}}, {{"router", "top2"}, {"top-k", "4"}, {"gpus", "8"}}}, documents);
   const study::Row known = report::result_row(points[0], nullptr, points[0].refusal);
   CHECK(cell(known, "status") == "refused");
   CHECK(cell(known, "experts") == "8");
   CHECK(cell(known, "step_ms").empty());
   CHECK_FALSE(cell(known, "reason").empty());
   const study::Row typed = report::result_row(points[1], nullptr, points[1].refusal);
-  CHECK(cell(typed, "router") == "top0");
+  CHECK(cell(typed, "router") == "top2");
   CHECK(cell(typed, "gpus") == "8");
   CHECK(cell(typed, "experts").empty());
 }

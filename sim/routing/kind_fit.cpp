@@ -201,9 +201,10 @@ class ExcessCurve {
 std::vector<double> pair_excess(const Trace& trace) {
   const TraceShape& shape = trace.shape();
   const int cells = shape.steps * shape.ranks;
-  const int used = std::min(cells, std::max(64, (1 << 25) / (shape.experts * shape.experts)));
+  const double pairs = static_cast<double>(shape.experts) * shape.experts;
+  const int used = std::min(cells, std::max(64, static_cast<int>((1 << 25) / pairs)));
   return of_layers(shape.layers, [&](int layer) {
-    PairCounts pairs(shape.experts);
+    PairCounts counted(shape.experts);
     ChoiceTable table;
     for (int place = 0; place < used; ++place) {
       const int cell = static_cast<int>(std::int64_t{place} * cells / used);
@@ -216,9 +217,9 @@ std::vector<double> pair_excess(const Trace& trace) {
         table.append_logits(trace.logits(step, rank, layer), shape.tokens, rank, {},
                             tile_kernels(best_simd_level()));
       }
-      pairs.add(table);
+      counted.add(table);
     }
-    return pairs.excess();
+    return counted.excess();
   });
 }
 

@@ -26,3 +26,23 @@ def succeed(*words, **how):
     result = moesim(*words, **how)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def open_terminal():
+    try:
+        return os.openpty()
+    except OSError as error:
+        pytest.skip(f"no pseudo-terminal to be had here: {error}")
+
+
+def read_terminal(master):
+    """All that was written to it, once nobody holds the other end: a read gives a part at a time."""
+    parts = []
+    while True:
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # how Linux says that the other end is closed
+            part = b""
+        if not part:
+            return b"".join(parts).decode()
+        parts.append(part)

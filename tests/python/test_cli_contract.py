@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import BINARY, SMALL, moesim, needs_binary, succeed
+from command_line import (BINARY, SMALL, moesim, needs_binary, open_terminal, read_terminal,
+                          succeed)
 
 pytestmark = needs_binary
 COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "validate", "import", "doctor")
@@ -50,47 +51,6 @@ def test_help_has_options_defaults_and_an_example_that_works(command, tmp_path):
         example += ["--replicas", "1", "--gpus", "8"]  # the same command, quicker
     if command != "validate":  # its studies have tests of their own
         succeed(*example[1:], cwd=tmp_path)
-
-
-def on_a_terminal(columns, *words):
-    """What a run prints on a terminal so wide."""
-    pty = pytest.importorskip("pty", reason="no pseudo terminals here")
-    fcntl = pytest.importorskip("fcntl", reason="no terminal sizes here")
-    termios = pytest.importorskip("termios", reason="no terminal sizes here")
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    process = subprocess.Popen([BINARY, *words], stdout=follower, stderr=subprocess.DEVNULL,
-                               env=environment)
-    os.close(follower)
-    shown = b""
-    try:
-        while chunk := os.read(leader, 1 << 16):
-            shown += chunk
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(leader)
-    assert process.wait() == 0
-    return shown.decode().replace("\r\n", "\n")
-
-
-@pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in
-                                                 (*COMMANDS, "profile"))], ids=" ".join)
-def test_help_fits_the_terminal(words):
-    if words[0] == "profile" and "  profile " not in succeed("--help"):
-        pytest.skip("this build has no profile command")
-    # Off a terminal, and on a wide one, 100 columns: longer lines are hard to read.
-    assert max(map(len, succeed(*words).splitlines())) <= 100
-    for columns, most in ((80, 80), (300, 100)):
-        shown = on_a_terminal(columns, *words)
-        assert max(map(len, shown.splitlines())) <= most
-        assert shown.split() == succeed(*words).split()  # broken between words alone
-
-
-def test_help_is_as_wide_as_columns_says():
-    for columns, most in (("80", 80), ("90", 90), ("500", 100), ("x", 100)):
-        lines = succeed("simulate", "--help", env={"COLUMNS": columns}).splitlines()
-        assert most - 5 <= max(map(len, lines)) <= most, columns
 
 
 def test_overview_and_version():
@@ -345,24 +305,8 @@ def test_progress_is_plain_lines_off_a_terminal(tmp_path):
     assert "\r" not in result.stderr and "\033" not in result.stderr
 
 
-def read_terminal(master):
-    """All that was written to it, once nobody holds the other end: a read gives a part at a time."""
-    parts = []
-    while True:
-        try:
-            part = os.read(master, 1 << 16)
-        except OSError:  # how Linux says that the other end is closed
-            part = b""
-        if not part:
-            return b"".join(parts).decode()
-        parts.append(part)
-
-
 def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
-    try:
-        master, slave = os.openpty()
-    except OSError as error:
-        pytest.skip(f"no pseudo-terminal to be had here: {error}")
+    master, slave = open_terminal()
     process = subprocess.Popen([BINARY, *LONG, "--out", str(tmp_path / "rows.csv")],
                                stdout=subprocess.PIPE, stderr=slave)
     os.close(slave)

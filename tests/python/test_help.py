@@ -1,0 +1,46 @@
+"""Help texts: as wide as the terminal, and never too wide to read."""
+
+import fcntl
+import os
+import struct
+import subprocess
+import termios
+
+import pytest
+from command_line import BINARY, needs_binary, open_terminal, read_terminal, succeed
+from test_cli_contract import COMMANDS
+
+pytestmark = needs_binary
+
+
+def on_a_terminal(columns, *words):
+    """What a run prints on a terminal so wide."""
+    master, slave = open_terminal()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen([BINARY, *words], stdout=slave, stderr=subprocess.DEVNULL,
+                               env=environment)
+    os.close(slave)
+    text = read_terminal(master)
+    os.close(master)
+    assert process.wait() == 0
+    return text.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in
+                                                 (*COMMANDS, "profile"))], ids=" ".join)
+def test_help_fits_the_terminal(words):
+    if words[0] == "profile" and "  profile " not in succeed("--help"):
+        pytest.skip("this build has no profile command")
+    # Off a terminal, and on a wide one, 100 columns: longer lines are hard to read.
+    assert max(map(len, succeed(*words).splitlines())) <= 100
+    for columns, most in ((80, 80), (300, 100)):
+        shown = on_a_terminal(columns, *words)
+        assert max(map(len, shown.splitlines())) <= most
+        assert shown.split() == succeed(*words).split()  # broken between words alone
+
+
+def test_help_is_as_wide_as_columns_says():
+    for columns, most in (("80", 80), ("90", 90), ("500", 100), ("x", 100)):
+        lines = succeed("simulate", "--help", env={"COLUMNS": columns}).splitlines()
+        assert most - 5 <= max(map(len, lines)) <= most, columns

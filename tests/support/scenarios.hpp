@@ -31,4 +31,16 @@ inline step::Scenario small_prefill() {
   return scenario;
 }
 
+// `rows` from every GPU to every expert, in every layer.
+inline routing::ReplicaRouting equal_rows(const step::Scenario& scenario, std::int32_t rows) {
+  routing::ReplicaRouting routing;
+  routing::LayerRouting layer;
+  layer.capacity = rows;
+  layer.exchanged_capacity = rows;
+  layer.kept_rows.assign(static_cast<std::size_t>(scenario.gpus * scenario.experts), rows);
+  layer.ir_rows.assign(static_cast<std::size_t>(scenario.gpus), 0);
+  routing.layers.assign(static_cast<std::size_t>(scenario.model->moe_layers()), layer);
+  return routing;
+}
+
 }  // namespace moesim::support

@@ -32,18 +32,6 @@ Scenario plain_of(const std::string& router, std::int64_t tokens) {
   return scenario;
 }
 
-// Blocks of `rows` in every layer.
-routing::ReplicaRouting blocks_of(const Scenario& scenario, std::int32_t rows) {
-  routing::ReplicaRouting routing;
-  routing::LayerRouting layer;
-  layer.capacity = rows;
-  layer.exchanged_capacity = rows;
-  layer.kept_rows.assign(static_cast<std::size_t>(scenario.gpus * scenario.experts), rows);
-  layer.ir_rows.assign(static_cast<std::size_t>(scenario.gpus), 0);
-  routing.layers.assign(static_cast<std::size_t>(scenario.model->moe_layers()), layer);
-  return routing;
-}
-
 // Names of operations and their durations on a GPU, but for those of the all-reduce that ragged
 // sources add.
 std::vector<std::pair<std::string, Picoseconds>> prices_on(StepModel& model, int gpu, int errors,
@@ -87,7 +75,7 @@ TEST_CASE("each GPU of a ragged step costs what one of as many tokens costs, to 
     StepModel model(ragged);
     StepModel most(plain_of(router, 4096));
     StepModel least(plain_of(router, 1024));
-    const routing::ReplicaRouting routing = blocks_of(ragged, 1024);
+    const routing::ReplicaRouting routing = support::equal_rows(ragged, 1024);
     for (const int errors : {StepModel::no_errors, 1}) {
       const auto first = prices_on(model, 8, errors, routing);
       // The pools of ragged sources are announced.
@@ -144,7 +132,7 @@ TEST_CASE("an empty rank has nothing to do but its experts, its part of the exch
     Scenario scenario = scenario_of("top2+ir", "empty-rank");
     scenario.dispatch = dispatch;
     StepModel model(scenario);
-    const routing::ReplicaRouting routing = blocks_of(scenario, 1024);
+    const routing::ReplicaRouting routing = support::equal_rows(scenario, 1024);
     const auto empty = sums_on(model, 7, routing);
     const auto full = sums_on(model, 6, routing);
     // It writes zeros into E C rows, forward; backward into their gradients; in two layers.
@@ -279,7 +267,7 @@ TEST_CASE("GPUs with different numbers of tokens are not folded onto each other"
   for (const auto& [scores, expected] : columns) {
     const Scenario scenario = scenario_of("top2", scores);
     StepModel model(scenario);
-    const routing::ReplicaRouting routing = blocks_of(scenario, 1024);
+    const routing::ReplicaRouting routing = support::equal_rows(scenario, 1024);
     const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
     const engine::Schedule all =
         engine::run_alone(model.program(), durations, {}, engine::Folding::off);
@@ -309,7 +297,7 @@ TEST_CASE("in a layer without exchange a GPU pads its own experts to its own cap
     }
   }
   CHECK(skipped > 0);
-  routing::ReplicaRouting routing = blocks_of(scenario, 1024);
+  routing::ReplicaRouting routing = support::equal_rows(scenario, 1024);
   routing::ReplicaRouting fewer = routing;
   for (std::size_t layer = 0; layer < routing.layers.size(); ++layer) {
     routing.layers[layer].exchanged = fewer.layers[layer].exchanged = false;

@@ -22,17 +22,7 @@ Scenario scenario_of(const std::string& router) {
   return scenario;
 }
 
-// `rows` from every GPU to every expert, in every layer.
-routing::ReplicaRouting equal_rows(const Scenario& scenario, std::int32_t rows) {
-  routing::ReplicaRouting routing;
-  routing::LayerRouting layer;
-  layer.capacity = rows;
-  layer.exchanged_capacity = rows;
-  layer.kept_rows.assign(static_cast<std::size_t>(scenario.gpus * scenario.experts), rows);
-  layer.ir_rows.assign(static_cast<std::size_t>(scenario.gpus), 0);
-  routing.layers.assign(static_cast<std::size_t>(scenario.model->moe_layers()), layer);
-  return routing;
-}
+using support::equal_rows;
 
 engine::Schedule schedule_of(StepModel& model, const routing::ReplicaRouting& routing) {
   return StepRunner(model).run(&routing, 0, StepModel::no_errors);

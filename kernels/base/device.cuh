@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "sim/routing/softmax.hpp"  // MOESIM_HOST_DEVICE, memcpy
+#include "sim/routing/tokens/softmax.hpp"  // MOESIM_HOST_DEVICE, memcpy
 
 // What a kernel is written against. nvcc maps it to CUDA; any other compiler to an interface that
 // an executor of the tests implements (simt_thread.hpp), so that the very same kernel sources run,

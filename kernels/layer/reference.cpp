@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/routing/gradient.hpp"
+#include "sim/routing/tokens/gradient.hpp"
 
 namespace moesim::kernels::layer {
 namespace {

@@ -4,8 +4,8 @@
 
 // What the routing kernels read and write: plain pointers into device memory. Arrays of
 // [choice, token] have rows `stride` apart (`stride` >= tokens). Terms and rules as in
-// sim/routing/router.hpp; choices [0, top_k) are primary, choice top_k, if there, is the fill-in
-// nomination.
+// sim/routing/routers/router.hpp; choices [0, top_k) are primary, choice top_k, if there, is the
+// fill-in nomination.
 namespace moesim::kernels::routing {
 
 inline constexpr int most_experts = 512;
@@ -114,8 +114,8 @@ struct CollectArguments {
 
 enum class NormaliserRule : std::int32_t { differentiated, straight_through };
 
-// dL/da from u_j = <dL/do, E_j(x)> of the rows that processed a token (sim/routing/gradient.hpp);
-// weights as WeightRule::kept makes them.
+// dL/da from u_j = <dL/do, E_j(x)> of the rows that processed a token
+// (sim/routing/tokens/gradient.hpp); weights as WeightRule::kept makes them.
 struct BackwardArguments {
   const float* logits = nullptr;  // [tokens, experts]
   int tokens = 0;

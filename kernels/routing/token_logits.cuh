@@ -2,7 +2,7 @@
 
 #include "kernels/base/device.cuh"
 #include "kernels/routing/arguments.hpp"
-#include "sim/routing/softmax.hpp"
+#include "sim/routing/tokens/softmax.hpp"
 
 // One token's logits in the registers of `lanes` lanes (8, 16 or 32; a warp holds 32 / lanes
 // tokens): lane l has experts l, l + lanes, ... This is the layout in which softmax.hpp's folded

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/engine/engine.hpp"
-#include "sim/network/exchange_clock.hpp"
+#include "sim/network/exchange/exchange_clock.hpp"
 
 namespace moesim::engine {
 

@@ -4,7 +4,7 @@
 
 #include "sim/engine/program.hpp"
 #include "sim/engine/timeline.hpp"
-#include "sim/network/fabric.hpp"
+#include "sim/network/topology/fabric.hpp"
 
 namespace moesim::engine {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "sim/engine/program.hpp"
-#include "sim/network/exchange_clock.hpp"
+#include "sim/network/exchange/exchange_clock.hpp"
 
 namespace moesim::engine {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/study/outcome.hpp"
-#include "sim/study/sweep.hpp"
+#include "sim/study/sweep/outcome.hpp"
+#include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::report {
 

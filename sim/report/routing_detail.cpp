@@ -9,8 +9,8 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/report/result_row.hpp"
-#include "sim/routing/load.hpp"
-#include "sim/routing/mean_loss.hpp"
+#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/mean_loss.hpp"
 
 namespace moesim::report {
 namespace {

@@ -4,7 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
 
 namespace moesim::report {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "sim/cluster/placement.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/port_bound.hpp"
+#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
 
 namespace moesim::step {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "sim/engine/program.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/topology/topology.hpp"
 #include "sim/step/step_model.hpp"
 
 namespace moesim::step {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/network/exchange_model.hpp"
+#include "sim/network/exchange/exchange_model.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/step/scenario.hpp"
+#include "sim/scenario/scenario.hpp"
 
 namespace moesim::step {
 

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "sim/model/memory.hpp"
-#include "sim/step/scenario.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/scenario/scenario.hpp"
 
 namespace moesim::step {
 

@@ -9,8 +9,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cluster/placement.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/exchange_clock.hpp"
+#include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
 
 namespace moesim::step {
 namespace {

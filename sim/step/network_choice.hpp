@@ -4,8 +4,8 @@
 #include <string>
 
 #include "sim/engine/program.hpp"
-#include "sim/network/topology.hpp"
-#include "sim/step/scenario.hpp"
+#include "sim/network/topology/topology.hpp"
+#include "sim/scenario/scenario.hpp"
 
 namespace moesim::step {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/engine/program.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/step/step_model.hpp"
 
 namespace moesim::step {

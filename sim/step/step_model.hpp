@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "sim/engine/program.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/scenario/scenario.hpp"
 #include "sim/step/kernels.hpp"
 #include "sim/step/part.hpp"
-#include "sim/step/scenario.hpp"
 
 namespace moesim::step {
 

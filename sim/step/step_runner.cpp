@@ -5,7 +5,7 @@
 
 #include "sim/engine/contended.hpp"
 #include "sim/engine/dataflow.hpp"
-#include "sim/network/flow_fabric.hpp"
+#include "sim/network/flows/flow_fabric.hpp"
 #include "sim/step/ragged.hpp"
 
 namespace moesim::step {

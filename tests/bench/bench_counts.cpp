@@ -23,8 +23,9 @@
 #include <thread>
 #include <vector>
 
-#include "sim/routing/load.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/routing_cache.hpp"
 #include "tests/support/count_distance.hpp"
 
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/network/flow_times.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "tests/support/topologies.hpp"
 
 namespace {

@@ -7,12 +7,12 @@
 #include <map>
 #include <string>
 
-#include "kernels/measure/layer_session.hpp"
+#include "kernels/measure/sessions/layer_session.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/model.hpp"
-#include "sim/study/validation.hpp"
+#include "sim/study/validation/validation.hpp"
 #include "tests/support/utc.hpp"
 
 namespace measure = moesim::kernels::measure;

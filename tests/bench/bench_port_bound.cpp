@@ -1,8 +1,8 @@
 // The fast path of an exchange: bounds of every rank's finish, beside the exact flows.
 #include <benchmark/benchmark.h>
 
-#include "sim/network/flow_times.hpp"
-#include "sim/network/port_bound.hpp"
+#include "sim/network/flows/flow_times.hpp"
+#include "sim/network/ports/port_bound.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 
 namespace {

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/router.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 
 namespace {
 

@@ -19,10 +19,10 @@
 
 #include "sim/cluster/placement.hpp"
 #include "sim/engine/dataflow.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/flow_fabric.hpp"
+#include "sim/network/flows/flow_fabric.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
+#include "sim/scenario/options.hpp"
 #include "sim/step/ragged.hpp"
-#include "sim/study/options.hpp"
 #include "tests/support/skewed_counts.hpp"
 
 namespace moesim {

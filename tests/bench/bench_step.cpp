@@ -2,9 +2,9 @@
 // itself. Run with --benchmark_repetitions=5 --benchmark_report_aggregates_only=true.
 #include <benchmark/benchmark.h>
 
+#include "sim/scenario/options.hpp"
 #include "sim/step/step_model.hpp"
-#include "sim/study/evaluate.hpp"
-#include "sim/study/options.hpp"
+#include "sim/study/sweep/evaluate.hpp"
 
 namespace moesim::study {
 namespace {

@@ -1,10 +1,10 @@
 
 #include <map>
 
-#include "kernels/measure/benchmark.hpp"
-#include "kernels/measure/machine.hpp"
-#include "kernels/measure/plan.hpp"
-#include "kernels/measure/trial.hpp"
+#include "kernels/measure/sessions/benchmark.hpp"
+#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/sessions/plan.hpp"
+#include "kernels/measure/sessions/trial.hpp"
 #include "tests/gpu/device.hpp"
 #include "tests/support/catch.hpp"
 

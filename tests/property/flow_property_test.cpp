@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/network/flow_solver.hpp"
-#include "sim/network/flow_times.hpp"
+#include "sim/network/flows/flow_solver.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/naive_max_min.hpp"
 #include "tests/support/topologies.hpp"

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/routing/router.hpp"
+#include "sim/routing/routers/router.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -13,10 +13,19 @@ FLOORS = [
     ["profile", "cluster", "model"],
     ["routing", "network"],
     ["engine"],
+    ["scenario"],
     ["step"],
     ["study"],
     ["report"],
 ]
+# The floors inside the large rooms, lowest first; a folder may use those before it. A file that lies
+# in the room itself, in no folder, is above all of them.
+INNER_FLOORS = {
+    "sim/routing": ["rules", "tokens", "traces", "scores", "jobs", "routers", "counts", "simulation"],
+    "sim/network": ["topology", "flows", "ports", "schedules", "exchange"],
+    "sim/study": ["sweep", "validation"],
+    "kernels/measure": ["timing", "points", "ranks", "fit", "documents", "sessions", "cuda"],
+}
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 KERNELS_MAY_USE = {"base", "profile", "routing"}
 
@@ -74,6 +83,20 @@ def kernels_violation(path, target):
     return None
 
 
+def inner_violation(path, target):
+    """What is wrong with one include between folders of one large room, or None."""
+    room = next((room for room in INNER_FLOORS if path.startswith(room + "/")), None)
+    if room is None or not target.startswith(room + "/"):
+        return None
+    floors = INNER_FLOORS[room]
+
+    def floor(file):
+        parts = file[len(room) + 1 :].split("/")
+        return floors.index(parts[0]) if len(parts) > 1 else len(floors)
+
+    return f"{target} is above {path}" if floor(target) > floor(path) else None
+
+
 def violations(root):
     """Every include under root/sim and root/kernels that breaks a floor, as readable lines."""
     linked = linked_rooms((root / "CMakeLists.txt").read_text())
@@ -87,6 +110,7 @@ def violations(root):
                 wrong = sim_violation(parts[1], target, bracket, linked)
             else:
                 wrong = kernels_violation(path, target)
+            wrong = wrong or inner_violation("/".join(parts), target)
             if wrong:
                 found.append(f"{'/'.join(parts)}: {target}: {wrong}")
     return found
@@ -97,6 +121,12 @@ def test_every_room_has_a_floor_and_a_target():
     linked = linked_rooms((ROOT / "CMakeLists.txt").read_text())
     assert rooms <= set(FLOOR_OF)
     assert set(linked) == set(FLOOR_OF)
+
+
+def test_every_folder_of_a_large_room_has_a_floor():
+    for room, floors in INNER_FLOORS.items():
+        folders = {path.name for path in (ROOT / room).iterdir() if path.is_dir()}
+        assert folders == set(floors), room
 
 
 def test_cmake_links_only_downwards_or_sideways():
@@ -138,11 +168,17 @@ def small_house(tmp_path):
         ("sim/report/b.cpp", '#include "tools/moesim/a.hpp"', "does not know its users"),
         ("sim/base/b.cpp", '#include "a.hpp"', "from the project root"),
         ("sim/base/b.cpp", '#include "sim/bace/a.hpp"', "there is no room sim/bace"),
+        (
+            "sim/routing/rules/b.hpp",
+            '#include "sim/routing/tokens/a.hpp"',
+            "sim/routing/tokens/a.hpp is above",
+        ),
         ("kernels/b.cuh", '#include "sim/step/a.hpp"', "kernels use sim/base"),
         ("kernels/b.cu", "#include <fmt/format.h>", "no fmt, Boost or JSON"),
     ],
 )
 def test_a_planted_violation_is_caught(small_house, file, line, reason):
+    (small_house / file).parent.mkdir(parents=True, exist_ok=True)
     (small_house / file).write_text(f"{line}\n")
     found = violations(small_house)
     assert len(found) == 1

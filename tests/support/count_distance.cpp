@@ -7,9 +7,9 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/file.hpp"
-#include "sim/routing/count_router.hpp"
-#include "sim/routing/layer_router.hpp"
-#include "sim/routing/load.hpp"
+#include "sim/routing/counts/count_router.hpp"
+#include "sim/routing/simulation/layer_router.hpp"
+#include "sim/routing/simulation/load.hpp"
 
 namespace moesim::routing {
 

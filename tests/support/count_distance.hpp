@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 
 namespace moesim::routing {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/network/flow.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/flows/flow.hpp"
+#include "sim/network/topology/topology.hpp"
 
 // Max-min flows from the definition, a flow and a link at a time: progressive filling anew at every
 // event. Slow, and shares no code with the solver.

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "sim/step/scenario.hpp"
+#include "sim/scenario/scenario.hpp"
 
 namespace moesim::support {
 

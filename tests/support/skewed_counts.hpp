@@ -6,7 +6,7 @@
 
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
 
 namespace moesim::support {
 

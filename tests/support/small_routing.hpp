@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/routing/router.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router.hpp"
 #include "tests/support/random_logits.hpp"
 
 namespace moesim::test {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sim/base/byte_matrix.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/topology/topology.hpp"
 
 // Shapes and byte matrices of the known answers.
 namespace moesim::support {

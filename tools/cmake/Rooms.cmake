@@ -1,8 +1,8 @@
-# moesim_room(NAME USES libraries...): the static library moesim_NAME from sim/NAME/*.cpp, or an
+# moesim_room(NAME USES libraries...): the static library moesim_NAME from all .cpp below sim/NAME, or an
 # interface library while the room holds headers only.
 function(moesim_room name)
   cmake_parse_arguments(ROOM "" "" "USES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/sim/${name}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/sim/${name}/*.cpp)
   if(NOT sources)
     add_library(moesim_${name} INTERFACE)
     target_include_directories(moesim_${name} INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/study/options.hpp"
+#include "sim/scenario/options.hpp"
 
 namespace moesim::tool {
 

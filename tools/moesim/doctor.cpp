@@ -14,7 +14,7 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/routing/simd.hpp"
+#include "sim/routing/tokens/simd.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"

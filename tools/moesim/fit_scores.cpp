@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/score_fit.hpp"
+#include "sim/routing/scores/score_fit.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "kernels/measure/nccl_tests.hpp"
+#include "kernels/measure/documents/nccl_tests.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/routing/trace_import.hpp"
-#include "sim/study/option_values.hpp"
+#include "sim/routing/traces/trace_import.hpp"
+#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "sim/base/file.hpp"
-#include "sim/study/option_values.hpp"
+#include "sim/scenario/option_values.hpp"
 
 namespace moesim::tool {
 

@@ -12,7 +12,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/units.hpp"
-#include "sim/study/option_values.hpp"
+#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/predict_exchange.hpp"

@@ -16,11 +16,11 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cluster/placement.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/exchange.hpp"
-#include "sim/network/exchange_files.hpp"
-#include "sim/network/exchange_model.hpp"
-#include "sim/study/option_values.hpp"
+#include "sim/network/exchange/exchange.hpp"
+#include "sim/network/exchange/exchange_files.hpp"
+#include "sim/network/exchange/exchange_model.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
+#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {

@@ -2,7 +2,8 @@
 
 #include <span>
 
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/routing_cache.hpp"
 
 namespace moesim::tool {
 

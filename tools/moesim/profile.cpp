@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdio>
 
-#include "kernels/measure/profile_document.hpp"
-#include "kernels/measure/session.hpp"
+#include "kernels/measure/documents/profile_document.hpp"
+#include "kernels/measure/sessions/session.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/study/option_values.hpp"
+#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"

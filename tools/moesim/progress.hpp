@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "sim/study/sweep.hpp"
+#include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::tool {
 

@@ -10,7 +10,7 @@
 #include "sim/report/summary.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_model.hpp"
-#include "sim/study/outcome.hpp"
+#include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"

@@ -1,4 +1,4 @@
-#include "sim/study/sweep.hpp"
+#include "sim/study/sweep/sweep.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "sim/report/summary.hpp"
-#include "sim/study/grid.hpp"
+#include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"

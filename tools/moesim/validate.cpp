@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/report/formats.hpp"
-#include "sim/study/validate_routing.hpp"
-#include "sim/study/validation.hpp"
+#include "sim/study/validation/validate_routing.hpp"
+#include "sim/study/validation/validation.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"

@@ -1,14 +1,14 @@
 """The token-level router of moesim in PyTorch: top-k, token-max priority, capacity per source GPU,
 Fill-in (FR) and Intra-GPU Rectification (IR) of Zeng et al. 2024. Decisions are those of
 `moesim route --logits` to the bit, because both take the same operations to the softmax
-(sim/routing/softmax.hpp); tests/python/test_quality_router.py holds them together."""
+(sim/routing/tokens/softmax.hpp); tests/python/test_quality_router.py holds them together."""
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 
-# exp(x) = 2^n p(r), x <= 0: the constants of sim/routing/softmax.hpp.
+# exp(x) = 2^n p(r), x <= 0: the constants of sim/routing/tokens/softmax.hpp.
 _LOG2_E = 1.44269504
 _MAGIC = 12583039.0
 _C1, _C2, _C3, _C4, _C5 = 0.693147004, 0.240222409, 0.0555073433, 0.00967156608, 0.00132646586
@@ -76,7 +76,7 @@ class Routing:
 
 
 def softmax(logits):
-    """Softmax over the last axis, bit for bit that of sim/routing/softmax.hpp. float32."""
+    """Softmax over the last axis, bit for bit that of sim/routing/tokens/softmax.hpp. float32."""
     experts = logits.shape[-1]
     x = logits - logits.max(-1, keepdim=True).values
     t = (x * _LOG2_E).clamp(min=-127.0)

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "kernels/measure/attention.hpp"
 #include "kernels/measure/cuda/cudnn.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/measure/points/attention.hpp"
 #include "sim/base/random.hpp"
 
 namespace moesim::kernels::measure::cuda {

@@ -5,7 +5,7 @@
 
 #include "kernels/measure/cuda/nccl.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/suites.hpp"
+#include "kernels/measure/points/suites.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

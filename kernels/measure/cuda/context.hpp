@@ -5,7 +5,7 @@
 #include "kernels/base/cublas.hpp"
 #include "kernels/measure/cuda/cupti_tracer.hpp"
 #include "kernels/measure/cuda/stream_timer.hpp"
-#include "kernels/measure/group.hpp"
+#include "kernels/measure/ranks/group.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/machine.hpp"
+#include "kernels/measure/sessions/machine.hpp"
 #include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/measure/cuda/shared_library.hpp"
-#include "kernels/measure/device.hpp"
+#include "kernels/measure/points/device.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

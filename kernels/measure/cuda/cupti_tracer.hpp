@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/measure/activity.hpp"
+#include "kernels/measure/timing/activity.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

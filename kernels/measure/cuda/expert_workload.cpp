@@ -4,7 +4,7 @@
 
 #include "kernels/experts/device_ffn.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/suites.hpp"
+#include "kernels/measure/points/suites.hpp"
 #include "sim/base/random.hpp"
 
 namespace moesim::kernels::measure::cuda {

@@ -9,7 +9,7 @@
 #include "kernels/layer/reference.hpp"
 #include "kernels/measure/cuda/nccl.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/layer_points.hpp"
+#include "kernels/measure/points/layer_points.hpp"
 #include "kernels/routing/compare.hpp"
 #include "sim/base/statistics.hpp"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/overlap.hpp"
+#include "kernels/measure/points/overlap.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/measure/cuda/device_kernels.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/routing/compare.hpp"
-#include "sim/routing/router.hpp"
+#include "sim/routing/routers/router.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

@@ -5,7 +5,7 @@
 #include "kernels/measure/cuda/routed_tokens.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "sim/base/random.hpp"
-#include "sim/routing/gradient.hpp"
+#include "sim/routing/tokens/gradient.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "kernels/measure/cuda/context.hpp"
-#include "kernels/measure/device.hpp"
+#include "kernels/measure/points/device.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

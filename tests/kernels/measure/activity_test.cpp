@@ -1,4 +1,4 @@
-#include "kernels/measure/activity.hpp"
+#include "kernels/measure/timing/activity.hpp"
 
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"

@@ -1,8 +1,8 @@
-#include "kernels/measure/attention.hpp"
+#include "kernels/measure/points/attention.hpp"
 
 #include <cmath>
 
-#include "kernels/measure/plan.hpp"
+#include "kernels/measure/sessions/plan.hpp"
 #include "tests/support/catch.hpp"
 
 namespace measure = moesim::kernels::measure;

@@ -1,4 +1,4 @@
-#include "kernels/measure/benchmark.hpp"
+#include "kernels/measure/sessions/benchmark.hpp"
 
 #include <algorithm>
 #include <filesystem>

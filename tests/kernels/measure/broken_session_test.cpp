@@ -1,4 +1,4 @@
-#include "kernels/measure/session.hpp"
+#include "kernels/measure/sessions/session.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/measure/session.hpp"
+#include "kernels/measure/sessions/session.hpp"
 #include "tests/kernels/measure/fake_device.hpp"
 
 namespace moesim::kernels::measure::testing {

@@ -1,14 +1,14 @@
-#include "kernels/measure/fit.hpp"
+#include "kernels/measure/fit/fit.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
-#include "kernels/measure/attention.hpp"
-#include "kernels/measure/residual_figures.hpp"
-#include "kernels/measure/smooth_grid.hpp"
-#include "kernels/measure/suites.hpp"
+#include "kernels/measure/fit/smooth_grid.hpp"
+#include "kernels/measure/points/attention.hpp"
+#include "kernels/measure/points/residual_figures.hpp"
+#include "kernels/measure/points/suites.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/random.hpp"
 #include "sim/profile/attention_curve.hpp"

@@ -1,4 +1,4 @@
-#include "kernels/measure/launch.hpp"
+#include "kernels/measure/ranks/launch.hpp"
 
 #include <map>
 

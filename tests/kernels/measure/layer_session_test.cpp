@@ -1,4 +1,4 @@
-#include "kernels/measure/layer_session.hpp"
+#include "kernels/measure/sessions/layer_session.hpp"
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"

@@ -1,10 +1,10 @@
-#include "kernels/measure/overlap.hpp"
+#include "kernels/measure/points/overlap.hpp"
 
-#include "kernels/measure/profile_document.hpp"
-#include "kernels/measure/trial.hpp"
+#include "kernels/measure/documents/profile_document.hpp"
+#include "kernels/measure/sessions/trial.hpp"
 #include "sim/base/file.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/study/options.hpp"
+#include "sim/scenario/options.hpp"
 #include "tests/kernels/measure/fake_machine.hpp"
 #include "tests/support/catch.hpp"
 

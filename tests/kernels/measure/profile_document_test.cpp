@@ -1,17 +1,17 @@
-#include "kernels/measure/profile_document.hpp"
+#include "kernels/measure/documents/profile_document.hpp"
 
 #include <unistd.h>
 
 #include <filesystem>
 
-#include "kernels/measure/plan.hpp"
-#include "kernels/measure/trial.hpp"
+#include "kernels/measure/sessions/plan.hpp"
+#include "kernels/measure/sessions/trial.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/study/options.hpp"
-#include "sim/study/outcome.hpp"
+#include "sim/scenario/options.hpp"
+#include "sim/study/sweep/outcome.hpp"
 #include "tests/kernels/measure/fake_device.hpp"
 #include "tests/support/catch.hpp"
 

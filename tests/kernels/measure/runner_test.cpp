@@ -1,4 +1,4 @@
-#include "kernels/measure/runner.hpp"
+#include "kernels/measure/sessions/runner.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "kernels/measure/samples.hpp"
+#include "kernels/measure/timing/samples.hpp"
 
 #include <cmath>
 #include <vector>

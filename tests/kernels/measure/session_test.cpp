@@ -1,4 +1,4 @@
-#include "kernels/measure/session.hpp"
+#include "kernels/measure/sessions/session.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "kernels/measure/socket.hpp"
+#include "kernels/measure/ranks/socket.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"

@@ -1,4 +1,4 @@
-#include "kernels/measure/stopping.hpp"
+#include "kernels/measure/timing/stopping.hpp"
 
 #include <algorithm>
 #include <cmath>

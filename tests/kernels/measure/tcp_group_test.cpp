@@ -1,4 +1,4 @@
-#include "kernels/measure/tcp_group.hpp"
+#include "kernels/measure/ranks/tcp_group.hpp"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include <functional>
 #include <thread>
 
-#include "kernels/measure/socket.hpp"
+#include "kernels/measure/ranks/socket.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "tests/support/catch.hpp"

@@ -1,8 +1,8 @@
-#include "kernels/measure/trial.hpp"
+#include "kernels/measure/sessions/trial.hpp"
 
 #include <thread>
 
-#include "kernels/measure/suites.hpp"
+#include "kernels/measure/points/suites.hpp"
 #include "tests/kernels/measure/fake_device.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,11 +1,11 @@
-#include "kernels/measure/watchdog.hpp"
+#include "kernels/measure/timing/watchdog.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 
-#include "kernels/measure/group.hpp"
-#include "kernels/measure/runner.hpp"
+#include "kernels/measure/ranks/group.hpp"
+#include "kernels/measure/sessions/runner.hpp"
 #include "tests/support/catch.hpp"
 
 namespace measure = moesim::kernels::measure;

@@ -1,10 +1,10 @@
-#include "sim/network/flow_fabric.hpp"
+#include "sim/network/flows/flow_fabric.hpp"
 
 #include <algorithm>
 
 #include "sim/base/random.hpp"
 #include "sim/engine/dataflow.hpp"
-#include "sim/network/flow_times.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::engine {

@@ -1,4 +1,4 @@
-#include "sim/network/cluster_topology.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
 
 #include <numeric>
 #include <random>

@@ -1,12 +1,12 @@
-#include "sim/network/exchange_clock.hpp"
+#include "sim/network/exchange/exchange_clock.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 #include "sim/base/random.hpp"
 #include "sim/cluster/placement.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/flow_times.hpp"
+#include "sim/network/flows/flow_times.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::network {

@@ -1,4 +1,4 @@
-#include "sim/network/exchange_files.hpp"
+#include "sim/network/exchange/exchange_files.hpp"
 
 #include <unistd.h>
 

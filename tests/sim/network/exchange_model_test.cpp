@@ -1,4 +1,4 @@
-#include "sim/network/exchange_model.hpp"
+#include "sim/network/exchange/exchange_model.hpp"
 
 #include <numeric>
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "sim/base/byte_matrix.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/topology/topology.hpp"
 
 namespace moesim::network {
 

@@ -1,11 +1,11 @@
-#include "sim/network/exchange.hpp"
+#include "sim/network/exchange/exchange.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
-#include "sim/network/port_bound.hpp"
+#include "sim/network/ports/port_bound.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/support/catch.hpp"
 

@@ -2,7 +2,7 @@
 #include <random>
 #include <vector>
 
-#include "sim/network/dense_kernels.hpp"
+#include "sim/network/flows/dense_kernels.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim::network;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/network/flow_times.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/topologies.hpp"
 

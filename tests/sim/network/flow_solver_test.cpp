@@ -1,4 +1,4 @@
-#include "sim/network/flow_solver.hpp"
+#include "sim/network/flows/flow_solver.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/network/flow_times.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/topologies.hpp"
 

@@ -1,7 +1,7 @@
-#include "sim/network/lean_topology.hpp"
+#include "sim/network/topology/lean_topology.hpp"
 
-#include "sim/network/exchange.hpp"
-#include "sim/network/flow_times.hpp"
+#include "sim/network/exchange/exchange.hpp"
+#include "sim/network/flows/flow_times.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/support/catch.hpp"
 

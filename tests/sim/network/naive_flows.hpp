@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "sim/network/flow.hpp"
-#include "sim/network/topology.hpp"
+#include "sim/network/flows/flow.hpp"
+#include "sim/network/topology/topology.hpp"
 
 namespace moesim::network {
 

@@ -1,13 +1,13 @@
-#include "sim/network/port_bound.hpp"
+#include "sim/network/ports/port_bound.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/exchange.hpp"
-#include "sim/network/flow_times.hpp"
+#include "sim/network/exchange/exchange.hpp"
+#include "sim/network/flows/flow_times.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/sim/network/naive_flows.hpp"
 #include "tests/support/catch.hpp"

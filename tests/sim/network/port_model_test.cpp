@@ -1,4 +1,4 @@
-#include "sim/network/port_model.hpp"
+#include "sim/network/ports/port_model.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
-#include "sim/network/fabric.hpp"
+#include "sim/network/topology/fabric.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::network {

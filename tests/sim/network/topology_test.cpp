@@ -1,4 +1,4 @@
-#include "sim/network/topology.hpp"
+#include "sim/network/topology/topology.hpp"
 
 #include <limits>
 

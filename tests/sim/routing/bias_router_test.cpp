@@ -4,9 +4,9 @@
 #include <limits>
 #include <numeric>
 
-#include "sim/routing/load.hpp"
-#include "sim/routing/softmax.hpp"
-#include "sim/routing/tile_kernels.hpp"
+#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/tokens/softmax.hpp"
+#include "sim/routing/tokens/tile_kernels.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/small_routing.hpp"
 

@@ -1,11 +1,11 @@
-#include "sim/routing/count_law.hpp"
+#include "sim/routing/counts/count_law.hpp"
 
 #include <algorithm>
 #include <boost/math/special_functions/erf.hpp>
 #include <cmath>
 #include <numeric>
 
-#include "sim/routing/choice_shares.hpp"
+#include "sim/routing/tokens/choice_shares.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

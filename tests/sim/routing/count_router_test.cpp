@@ -1,11 +1,11 @@
-#include "sim/routing/count_router.hpp"
+#include "sim/routing/counts/count_router.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/layer_router.hpp"
+#include "sim/routing/simulation/layer_router.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/count_distance.hpp"
 

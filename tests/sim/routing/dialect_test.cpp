@@ -1,11 +1,11 @@
-#include "sim/routing/dialect.hpp"
+#include "sim/routing/rules/dialect.hpp"
 
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/router.hpp"
+#include "sim/routing/routers/router.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

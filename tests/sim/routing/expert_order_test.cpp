@@ -1,11 +1,13 @@
-#include "sim/routing/expert_order.hpp"
+#include "sim/routing/rules/expert_order.hpp"
 
 #include <memory>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/load.hpp"
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

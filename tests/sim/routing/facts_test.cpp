@@ -6,7 +6,9 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/random.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

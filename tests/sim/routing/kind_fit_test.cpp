@@ -1,4 +1,4 @@
-#include "sim/routing/kind_fit.hpp"
+#include "sim/routing/scores/kind_fit.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,9 +12,9 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/pair_counts.hpp"
-#include "sim/routing/score_fit.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/scores/score_fit.hpp"
+#include "sim/routing/tokens/pair_counts.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -5,10 +5,12 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/kind_router.hpp"
-#include "sim/routing/router.hpp"
-#include "sim/routing/routing_simulation.hpp"
-#include "sim/routing/softmax.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/kind_router.hpp"
+#include "sim/routing/routers/router.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/routing/tokens/softmax.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/small_routing.hpp"
 

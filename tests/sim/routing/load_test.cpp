@@ -1,4 +1,4 @@
-#include "sim/routing/load.hpp"
+#include "sim/routing/simulation/load.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "sim/routing/logits_file.hpp"
+#include "sim/routing/routers/logits_file.hpp"
 
 #include <unistd.h>
 

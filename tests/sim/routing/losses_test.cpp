@@ -1,4 +1,4 @@
-#include "sim/routing/losses.hpp"
+#include "sim/routing/tokens/losses.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/gradient.hpp"
-#include "sim/routing/softmax.hpp"
+#include "sim/routing/tokens/gradient.hpp"
+#include "sim/routing/tokens/softmax.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

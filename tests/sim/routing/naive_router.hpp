@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "sim/base/random.hpp"
-#include "sim/routing/router.hpp"
-#include "sim/routing/softmax.hpp"
+#include "sim/routing/routers/router.hpp"
+#include "sim/routing/tokens/softmax.hpp"
 
 // The router once more, as plainly as its rules are written: full sorts, no queues, no tiles.
 namespace moesim::routing::naive {

@@ -1,4 +1,4 @@
-#include "sim/routing/race.hpp"
+#include "sim/routing/scores/race.hpp"
 
 #include <algorithm>
 #include <cmath>

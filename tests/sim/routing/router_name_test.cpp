@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/kind_router.hpp"
+#include "sim/routing/routers/kind_router.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

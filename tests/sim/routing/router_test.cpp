@@ -1,4 +1,4 @@
-#include "sim/routing/router.hpp"
+#include "sim/routing/routers/router.hpp"
 
 #include <cmath>
 #include <limits>

@@ -1,13 +1,16 @@
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/routing_cache.hpp"
 
 #include <cmath>
 #include <numeric>
 #include <thread>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/mean_loss.hpp"
-#include "sim/routing/router.hpp"
+#include "sim/routing/routers/router.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/simulation/mean_loss.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,4 +1,4 @@
-#include "sim/routing/score_fit.hpp"
+#include "sim/routing/scores/score_fit.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,9 @@
 #include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
 #include "sim/base/random.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -7,8 +7,10 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,4 +1,4 @@
-#include "sim/routing/score_source.hpp"
+#include "sim/routing/scores/score_source.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/router_config.hpp"
+#include "sim/routing/rules/router_config.hpp"
+#include "sim/routing/scores/logit_source.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -6,8 +6,8 @@
 #include <set>
 #include <tuple>
 
-#include "sim/routing/router.hpp"
-#include "sim/routing/softmax.hpp"
+#include "sim/routing/routers/router.hpp"
+#include "sim/routing/tokens/softmax.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_logits.hpp"
 

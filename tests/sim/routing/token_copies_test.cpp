@@ -1,14 +1,16 @@
-#include "sim/routing/token_copies.hpp"
+#include "sim/routing/jobs/token_copies.hpp"
 
 #include <cmath>
 #include <numeric>
 #include <set>
 #include <tuple>
 
-#include "sim/routing/decision.hpp"
-#include "sim/routing/logit_source.hpp"
-#include "sim/routing/router.hpp"
-#include "sim/routing/routing_simulation.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/routing/tokens/decision.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

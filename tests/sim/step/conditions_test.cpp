@@ -1,4 +1,4 @@
-#include "sim/step/conditions.hpp"
+#include "sim/scenario/conditions.hpp"
 
 #include <algorithm>
 #include <cmath>

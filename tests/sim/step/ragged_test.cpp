@@ -7,8 +7,8 @@
 #include "sim/base/error.hpp"
 #include "sim/cluster/placement.hpp"
 #include "sim/engine/dataflow.hpp"
-#include "sim/network/cluster_topology.hpp"
-#include "sim/network/flow_fabric.hpp"
+#include "sim/network/flows/flow_fabric.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skewed_counts.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
-#include "sim/network/exchange_clock.hpp"
+#include "sim/network/exchange/exchange_clock.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/ragged.hpp"
 #include "sim/step/step_runner.hpp"

@@ -1,10 +1,10 @@
-#include "sim/study/calibrate.hpp"
+#include "sim/study/validation/calibrate.hpp"
 
 #include <fstream>
 
 #include "sim/base/error.hpp"
-#include "sim/study/evaluate.hpp"
-#include "sim/study/validation.hpp"
+#include "sim/study/sweep/evaluate.hpp"
+#include "sim/study/validation/validation.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::study {

@@ -1,7 +1,7 @@
 #include "sim/base/error.hpp"
-#include "sim/study/evaluate.hpp"
-#include "sim/study/option_values.hpp"
-#include "sim/study/options.hpp"
+#include "sim/scenario/option_values.hpp"
+#include "sim/scenario/options.hpp"
+#include "sim/study/sweep/evaluate.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::study {

@@ -1,8 +1,8 @@
-#include "sim/study/evaluate.hpp"
+#include "sim/study/sweep/evaluate.hpp"
 
 #include <numeric>
 
-#include "sim/study/options.hpp"
+#include "sim/scenario/options.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::study {

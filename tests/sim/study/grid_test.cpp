@@ -1,4 +1,4 @@
-#include "sim/study/grid.hpp"
+#include "sim/study/sweep/grid.hpp"
 
 #include <algorithm>
 

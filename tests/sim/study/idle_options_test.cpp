@@ -1,11 +1,11 @@
-#include "sim/study/idle_options.hpp"
+#include "sim/scenario/idle_options.hpp"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
 #include "sim/base/error.hpp"
-#include "sim/study/evaluate.hpp"
+#include "sim/study/sweep/evaluate.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

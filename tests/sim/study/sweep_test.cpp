@@ -1,4 +1,4 @@
-#include "sim/study/sweep.hpp"
+#include "sim/study/sweep/sweep.hpp"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/study/grid.hpp"
+#include "sim/study/sweep/grid.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,0 +1,280 @@
+#include "kernels/measure/documents/profile_document.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cctype>
+#include <optional>
+
+#include "kernels/measure/fit/fit.hpp"
+#include "kernels/measure/points/overlap.hpp"
+#include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::kernels::measure {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json load_profile(const std::string& name) {
+  const Document document = Document::load(find_document("hardware", name));
+  if (document.root().text_or("format", "") != "moesim-profile") {
+    throw UsageError(fmt::format("--base {}: expected a profile of hardware", name));
+  }
+  return ordered_json::parse(document.root().json().dump());
+}
+
+std::string device_name(const ordered_json& profile) {
+  return profile.at("devices").at(0).at("name");
+}
+
+bool has_curve(const ordered_json& profile, const std::string& op) {
+  for (const auto& curve : profile.at("curves")) {
+    if (curve.at("op") == op) return true;
+  }
+  return false;
+}
+
+// The shipped profile with kernel curves whose architecture is nearest.
+std::string kernel_donor(const DeviceFacts& device) {
+  return device.compute_major <= 8 ? "a100-sxm-80gb"
+         : device.compute_major == 9 && device.name.find("H200") == std::string::npos ? "h100-sxm"
+                                                                                      : "h200-sxm";
+}
+
+ordered_json figure(const ordered_json& value, const char* unit, const char* origin,
+                    const std::string& source) {
+  return {{"value", value}, {"unit", unit}, {"origin", origin}, {"source", source}};
+}
+
+class Writer {
+ public:
+  Writer(const RunFacts& facts, const std::vector<Point>& points, const std::vector<Gap>& missing)
+      : facts_(facts), points_(points), missing_(missing) {
+    base_name_ = facts.base.empty() ? usual_base(facts.device) : facts.base;
+    base_ = load_profile(base_name_);
+    same_device_ = device_name(base_) == facts.device.name;
+    donor_name_ = has_curve(base_, "gemm") ? base_name_ : kernel_donor(facts.device);
+    donor_ = donor_name_ == base_name_ ? base_ : load_profile(donor_name_);
+    // A profile is one node: exchanges that left it are points, no curve.
+    for (const Point& point : points) {
+      const bool across = point.params.contains("gpus") &&
+                          point.params.at("gpus").get<int>() > facts.device.gpus_in_node;
+      if (!across) fitted_.push_back(point);
+    }
+    source_ = fmt::format("moesim profile {} on {}", facts.tool_version, facts.device.name);
+  }
+
+  ordered_json write() {
+    ordered_json document;
+    document["format"] = "moesim-profile";
+    document["version"] = 1;
+    document["name"] = facts_.name;
+    document["tool"] = {{"name", "moesim profile"},
+                        {"version", facts_.tool_version},
+                        {"commit", nullptr},
+                        {"seed", facts_.seed}};
+    if (!facts_.commit.empty()) document["tool"]["commit"] = facts_.commit;
+    document["conditions"] = conditions();
+    document["devices"] = ordered_json::array({device()});
+    document["topology"] = topology();
+    document["curves"] = curves();
+    if (std::optional<ordered_json> overlap = fit_overlap(fitted_, source_)) {
+      document["overlap"] = std::move(*overlap);
+    }
+    document["points"] = ordered_json::array();
+    for (const Point& point : points_) document["points"].push_back(to_json(point));
+    document["missing"] = ordered_json::array();
+    for (const Gap& gap : missing_) {
+      document["missing"].push_back(
+          {{"suite", gap.suite}, {"reason", gap.reason}, {"hint", gap.hint}});
+    }
+    if (fitted_.size() < points_.size()) {
+      document["missing"].push_back({{"suite", "collectives across nodes"},
+                                     {"reason", "a profile is one node: they are points, no curve"},
+                                     {"hint", "describe the network in a cluster"}});
+    }
+    return document;
+  }
+
+ private:
+  ordered_json conditions() const {
+    const auto version = [](const std::string& text) {
+      return text.empty() ? ordered_json() : ordered_json(text);
+    };
+    const Versions& versions = facts_.versions;
+    return {{"measured_by", "moesim profile"},
+            {"arguments", facts_.arguments},
+            {"environment", listed_environment(environ)},
+            {"driver", version(versions.driver)},
+            {"cuda_runtime", version(versions.cuda_runtime)},
+            {"cublas", version(versions.cublas)},
+            {"nccl", version(versions.nccl)},
+            {"cupti", version(versions.cupti)},
+            {"base", base_name_},
+            {"reason", "a version that is null was not loaded"}};
+  }
+
+  // The device's own word, else the base's datasheet, which is a guess if it is another device.
+  ordered_json told_or_base(const char* key, double told, const char* unit,
+                            const std::string& source) const {
+    const ordered_json& base = base_.at("devices").at(0).at(key);
+    if (same_device_) return base;
+    if (told > 0) return figure(told, unit, "derived", source);
+    return figure(base.at("value"), unit, "assumed",
+                  fmt::format("taken from {}: this device does not tell", base_name_));
+  }
+
+  ordered_json device() const {
+    const DeviceFacts& device = facts_.device;
+    const std::string driver = "told by the CUDA driver";
+    ordered_json out;
+    out["name"] = device.name;
+    out["uuid"] = device.uuid.empty() ? ordered_json() : ordered_json(device.uuid);
+    if (base_.at("devices").at(0).contains("usual_cluster")) {
+      out["usual_cluster"] = base_.at("devices").at(0).at("usual_cluster");
+    }
+    out["sms"] = figure(device.sms, "streaming multiprocessors", "measured", driver);
+    out["hbm_bytes"] = figure(device.memory_bytes, "bytes", "measured", driver);
+    out["hbm_bytes_per_second"] =
+        told_or_base("hbm_bytes_per_second", device.memory_bytes_per_second, "bytes/s",
+                     "memory clock and bus width, told by the CUDA driver");
+    out["l2_bytes"] = figure(device.l2_bytes, "bytes", "measured", driver);
+    out["peak_bf16_flops"] = told_or_base("peak_bf16_flops", device.peak_bf16_flops, "FLOP/s",
+                                          "SMs, clock and the FLOPs per cycle of its architecture");
+    out["nvlink_bytes_per_second"] =
+        told_or_base("nvlink_bytes_per_second", 0, "bytes/s per direction", "");
+    out["gpus_per_node"] = told_or_base("gpus_per_node", 0, "GPUs in one NVLink domain", "");
+    return out;
+  }
+
+  ordered_json topology() const {
+    ordered_json out = base_.at("topology");
+    if (!same_device_) {
+      out["source"] = fmt::format("assumed to be that of {}", base_name_);
+    }
+    return out;
+  }
+
+  // A curve of the base, said to be assumed if it is another device's.
+  static ordered_json carried(ordered_json curve, const std::string& from, bool same_device) {
+    if (same_device) return curve;
+    curve["origin"] = "assumed";
+    if (curve.contains("branches")) {
+      for (auto& branch : curve["branches"]) branch["origin"] = "assumed";
+    }
+    curve["note"] = fmt::format("Carried over from {}, another device. {}", from,
+                                curve.value("note", std::string()));
+    return curve;
+  }
+
+  std::optional<ordered_json> measured(const ordered_json& prior) {
+    const std::string op = prior.at("op");
+    if (op == "gemm") return fit_gemm(fitted_, prior, facts_.device.sms, source_);
+    if (op == "attention") return fit_attention(fitted_, prior, facts_.device.sms, source_);
+    if (op == "memory") return fit_memory(fitted_, prior.at("params").at("kernel"), source_);
+    if (op == "permute" || op == "combine") {
+      return streaming_.is_null() ? std::nullopt : fit_row_moves(fitted_, op, streaming_, source_);
+    }
+    if (prior.value("default", false) && !facts_.versions.nccl.empty()) {
+      return fit_collective(fitted_, op, facts_.versions.nccl, prior, source_);
+    }
+    return std::nullopt;
+  }
+
+  // All measured curves, and the base's for the rest. A measured exchange stands beside the
+  // published ones of other NCCL versions and is the default.
+  ordered_json curves() {
+    ordered_json list = ordered_json::array();
+    ordered_json priors = base_.at("curves");
+    if (donor_name_ != base_name_) {
+      for (const auto& curve : donor_.at("curves")) {
+        if (!has_curve(base_, curve.at("op"))) priors.push_back(curve);
+      }
+    }
+    for (const auto& prior : priors) {
+      if (prior.at("op") == "memory" && prior.at("params").at("kernel") == "streaming") {
+        streaming_ = fit_memory(fitted_, "streaming", source_).value_or(prior);
+      }
+    }
+    for (const auto& prior : priors) {
+      const bool from_base = has_curve(base_, prior.at("op"));
+      ordered_json kept =
+          carried(prior, from_base ? base_name_ : donor_name_, from_base && same_device_);
+      if (std::optional<ordered_json> curve = measured(kept)) {
+        const bool exchange = curve->contains("branches");
+        const bool same_version = exchange && kept["params"]["nccl"] == (*curve)["params"]["nccl"];
+        list.push_back(std::move(*curve));
+        if (!exchange || same_version) continue;
+        kept["default"] = false;
+      }
+      list.push_back(std::move(kept));
+    }
+    return list;
+  }
+
+  const RunFacts& facts_;
+  const std::vector<Point>& points_;
+  const std::vector<Gap>& missing_;
+  std::vector<Point> fitted_;
+  std::string base_name_;
+  ordered_json base_;
+  bool same_device_ = false;
+  std::string donor_name_;
+  ordered_json donor_;
+  std::string source_;
+  ordered_json streaming_;
+};
+
+}  // namespace
+
+std::string usual_base(const DeviceFacts& device) {
+  for (const std::string& name : shipped_names("hardware")) {
+    const Document document = Document::load(find_document("hardware", name));
+    if (document.root().text_or("format", "") != "moesim-profile") continue;
+    if (document.root().items("devices").front().text("name") == device.name) return name;
+  }
+  return kernel_donor(device);
+}
+
+ordered_json listed_environment(char** environment) {
+  ordered_json listed = ordered_json::object();
+  for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos) continue;
+    if (text.starts_with("NCCL_") || text.starts_with("CUDA_")) {
+      listed[text.substr(0, equals)] = text.substr(equals + 1);
+    }
+  }
+  return listed;
+}
+
+std::string as_name(const std::string& device) {
+  std::string name;
+  for (const char letter : device) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0 && byte < 128) {
+      name += static_cast<char>(std::tolower(byte));
+    } else if (letter == '.') {
+      name += letter;
+    } else if (!name.empty() && name.back() != '-') {
+      name += '-';
+    }
+  }
+  while (!name.empty() && (name.back() == '-' || name.back() == '.')) name.pop_back();
+  while (!name.empty() && (name.front() == '.' || name.front() == '-')) name.erase(0, 1);
+  return name.empty() ? "node" : name;
+}
+
+ordered_json profile_document(const RunFacts& facts, const std::vector<Point>& points,
+                              const std::vector<Gap>& missing) {
+  ordered_json document = Writer(facts, points, missing).write();
+  Document::parse(document.dump(), "the new profile")
+      .validate(Document::load(find_document("schema", "profile.schema")));
+  return document;
+}
+
+}  // namespace moesim::kernels::measure

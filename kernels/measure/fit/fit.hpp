@@ -1,0 +1,56 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/measure/points/point.hpp"
+
+namespace moesim::kernels::measure {
+
+// Curves of a profile document, fitted to measured points. Each takes the points of its op out of
+// `points` (void and synthetic ones never count) and returns nothing where they are too few.
+// `source` is what the curve says of its origin.
+
+// The prior's tile kernels, corrected in log time on the prior's own grid over (m, n, k): its
+// physics carries where nothing was measured. The residual is from 5 seeded folds by shape.
+// `prior` is a gemm curve of model "tile-kernels"; `sms` those of the measured device.
+std::optional<nlohmann::ordered_json> fit_gemm(const std::vector<Point>& points,
+                                               const nlohmann::ordered_json& prior,
+                                               std::int64_t sms, const std::string& source);
+
+// Attention of the prior's head size: the prior's tiles (a curve of model "flash-tiles") and one
+// more smooth correction in log time over length and footprint. The residual is from 5 seeded
+// folds.
+std::optional<nlohmann::ordered_json> fit_attention(const std::vector<Point>& points,
+                                                    const nlohmann::ordered_json& prior,
+                                                    std::int64_t sms, const std::string& source);
+
+// Straight pieces through the measured sizes of one family of memory-bound kernels ("streaming",
+// "activation", "normalization"), made to never fall; the residual leaves out each size in turn.
+std::optional<nlohmann::ordered_json> fit_memory(const std::vector<Point>& points,
+                                                 const std::string& kernel,
+                                                 const std::string& source);
+
+// The same for one kind of exchange among the GPUs of one node, equal counts, one branch per GPU
+// count; GPU counts of `prior` (a curve of the same op, or null) that were not measured keep its
+// branches. `nccl` is the version measured.
+std::optional<nlohmann::ordered_json> fit_collective(const std::vector<Point>& points,
+                                                     const std::string& op, const std::string& nccl,
+                                                     const nlohmann::ordered_json& prior,
+                                                     const std::string& source);
+
+// permute or combine as a share of the bandwidth of `streaming` (a memory curve): the median share
+// over the points.
+std::optional<nlohmann::ordered_json> fit_row_moves(const std::vector<Point>& points,
+                                                    const std::string& op,
+                                                    const nlohmann::ordered_json& streaming,
+                                                    const std::string& source);
+
+// Fewer points than this make no curve.
+constexpr std::size_t fewest_gemm_points = 20;
+constexpr std::size_t fewest_attention_points = 15;
+constexpr std::size_t fewest_sizes = 5;
+
+}  // namespace moesim::kernels::measure

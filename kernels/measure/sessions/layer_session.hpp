@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/measure/points/layer_points.hpp"
+#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/sessions/trial.hpp"
+
+namespace moesim::kernels::measure {
+
+struct LayerSessionOptions {
+  std::string out;    // written whole after each layer; "": nowhere
+  std::string model;  // where the size is from
+  LayerSize size;
+  std::vector<LayerCase> cases = layer_cases();
+  std::uint64_t seed = 1;
+  double timeout_s = 0;  // no layer is begun after that; 0: no limit
+  TrialOptions trial;
+  std::function<std::string()> now;                 // ISO 8601, UTC
+  std::function<void(const std::string&)> on_note;  // "layer router=top2 ...", and what went wrong
+};
+
+struct LayerSessionReport {
+  nlohmann::ordered_json document;  // profiles/schema/measured-layer.schema.json
+  std::size_t voided = 0;           // layers whose results were wrong
+  std::size_t missing = 0;          // that did not fit, or for which there was no time
+};
+
+// Measures each case forward and backward on size.gpus GPUs of this process, one thread each, all
+// of them one expert-parallel group. Throws UsageError if there are fewer GPUs or a case cannot be,
+// and what a lost device throws; layers measured before are in `out`.
+LayerSessionReport measure_layers(Machine& machine, const LayerSessionOptions& options);
+
+}  // namespace moesim::kernels::measure

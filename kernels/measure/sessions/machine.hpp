@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/ranks/group.hpp"
+
+namespace moesim::kernels::measure {
+
+// The GPUs that this process can reach.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  virtual int gpus() const = 0;
+  // Device `index` as a member of the group: with more than one rank it joins their communicator,
+  // so all ranks open theirs at the same time. The device keeps a reference to the group.
+  virtual std::unique_ptr<Device> open(int index, Group& group) = 0;
+};
+
+// The CUDA devices of this process. Throws Error with the exit code for missing hardware, in words
+// that say what is missing and what to do: this build has no CUDA, no driver, a driver older than
+// the runtime, no device.
+std::unique_ptr<Machine> open_machine();
+
+}  // namespace moesim::kernels::measure

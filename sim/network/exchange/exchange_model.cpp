@@ -1,0 +1,310 @@
+#include "sim/network/exchange/exchange_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/schedules/schedule.hpp"
+
+namespace moesim::network {
+namespace {
+
+using profile::Collective;
+using profile::Estimate;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The links of a topology without latencies, and so much slower that the bytes of a small message
+// are not lost in the rounding to picoseconds.
+constexpr double slower = 1 << 20;
+Topology bare_links(const Topology& topology) {
+  Topology bare = topology;
+  for (Link& link : bare.links) {
+    link.latency = Picoseconds(0);
+    link.bandwidth.bytes_per_second /= slower;
+  }
+  return bare;
+}
+
+// What stays inside domains; all of an exchange is no more than that for the ranks of one domain.
+ByteMatrix inside_part(const Topology& topology, const ByteMatrix& bytes) {
+  ByteMatrix inside(bytes.ranks());
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      if (source == destination || !topology.same_domain(source, destination)) continue;
+      inside.at(source, destination) = bytes.at(source, destination);
+    }
+  }
+  return inside;
+}
+
+bool crosses_domains(const Topology& topology, const ByteMatrix& bytes) {
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      if (bytes.at(source, destination) > 0 && !topology.same_domain(source, destination)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+double quantile(const Estimate& estimate, LinkRate rate) {
+  return rate == LinkRate::high  ? estimate.time_us_p05
+         : rate == LinkRate::low ? estimate.time_us_p95
+                                 : estimate.time_us;
+}
+
+bool same_links(const Topology& one, const Topology& other) {
+  return std::equal(one.links.begin(), one.links.end(), other.links.begin(), other.links.end(),
+                    [](const Link& left, const Link& right) {
+                      return left.bandwidth == right.bandwidth && left.latency == right.latency;
+                    });
+}
+
+bool is_nccl(Schedule schedule) {
+  return schedule == Schedule::nccl || schedule == Schedule::hierarchical ||
+         schedule == Schedule::pxn;
+}
+
+// The time that the busiest link needs at least.
+double port_bound_us(const Topology& topology, const ByteMatrix& bytes,
+                     std::span<const Picoseconds> start, Schedule schedule,
+                     const ExchangeSettings& settings) {
+  const std::vector<Picoseconds> zeros(start.empty() ? static_cast<std::size_t>(topology.ranks())
+                                                     : 0);
+  const ExchangeRequest request{topology, bytes, start.empty() ? zeros : start, settings};
+  PortBounder bounder(topology);
+  bounder.starts_are(PortBounder::Starts::at_least);
+  return bounder.bound(bytes_on_links(schedule, request), request.start).lower.us();
+}
+
+std::string schedule_note(Schedule schedule, const ExchangeSettings& settings) {
+  std::string text = fmt::format("schedule {}", name_of(schedule));
+  if (schedule == Schedule::nccl) {
+    text += fmt::format(" (assumed: {} channels)", settings.nccl.channels);
+  }
+  if (schedule == Schedule::deepep) {
+    text += fmt::format(" (rows cross once per domain: {:.3g} of all)", settings.distinct_share);
+  }
+  if (schedule == Schedule::pxn || schedule == Schedule::deepep) {
+    text += fmt::format(" (assumed: {} slices)", settings.slices);
+  }
+  return text;
+}
+
+}  // namespace
+
+// What the profile says of the part that stays inside.
+struct ExchangeModel::Inside {
+  int gpus = 0;            // of the largest domain
+  double link_us = 0;      // of the busiest link on the document's links, without latency
+  Estimate time;           // of a uniform exchange that loads that link as much
+  double smallest_us = 0;  // of the smallest exchange
+};
+
+// The links that an exchange runs on.
+struct ExchangeModel::Links {
+  Topology topology;
+  std::optional<Estimate> inside;  // calibrated by it
+  std::string not_measured;        // why not
+  int gpus = 0;
+};
+
+ExchangeModel::ExchangeModel(std::shared_ptr<const profile::Profile> profile,
+                             std::shared_ptr<const cluster::Cluster> cluster,
+                             ExchangeSettings settings)
+    : profile_(std::move(profile)),
+      cluster_(std::move(cluster)),
+      settings_(settings),
+      ports_(profile_, cluster_) {}
+
+ExchangeModel::Inside ExchangeModel::measured_inside(const Topology& topology,
+                                                     const ByteMatrix& bytes) const {
+  Inside inside;
+  for (const auto& members : Domains(topology).ranks) {
+    inside.gpus = std::max(inside.gpus, static_cast<int>(members.size()));
+  }
+  const Topology bare = bare_links(topology);
+  PortBounder bounder(bare);
+  ByteMatrix uniform(topology.ranks());
+  constexpr std::int64_t block = 1 << 20;
+  for (int source = 0; source < topology.ranks(); ++source) {
+    std::fill(uniform.row(source), uniform.row(source) + topology.ranks(), block);
+  }
+  const double uniform_us = bounder.bound(inside_part(topology, uniform)).lower.us() / slower;
+  inside.link_us = bounder.bound(inside_part(topology, bytes)).lower.us() / slower;
+  if (inside.gpus < 2 || inside.link_us == 0) return inside;
+  const double buffer = static_cast<double>(block) * inside.gpus * inside.link_us / uniform_us;
+  inside.time = profile_->collective(Collective::all_to_all, inside.gpus, buffer);
+  inside.smallest_us = profile_->collective(Collective::all_to_all, inside.gpus, 1).time_us;
+  return inside;
+}
+
+ExchangeModel::Links ExchangeModel::links(std::span<const int> members, const ByteMatrix& bytes,
+                                          Schedule schedule, LinkRate rate) const {
+  Links links;
+  links.topology = topology_of(*cluster_, members, rate);
+  if (bytes.ranks() != links.topology.ranks()) {
+    throw UsageError(fmt::format("byte matrix of {} ranks for {} GPUs: expected the same number",
+                                 bytes.ranks(), links.topology.ranks()));
+  }
+  if (!is_nccl(schedule) || profile_ == nullptr) return links;
+  const bool gathers = schedule != Schedule::nccl;
+  const ByteMatrix inner_bytes =
+      gathers ? two_levels(Domains(links.topology), bytes).inside : bytes;
+  Inside inside;
+  try {
+    inside = measured_inside(links.topology, inner_bytes);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    links.not_measured = error.what();
+    return links;
+  }
+  links.gpus = inside.gpus;
+  if (inside.gpus < 2 || inside.link_us == 0) return links;
+  links.inside = inside.time;
+  // The latency of the smallest exchange, in the same proportion at every quantile, and the rest of
+  // the time on the busiest link.
+  const double time_us = quantile(inside.time, rate);
+  const double latency_us =
+      std::min(inside.smallest_us * time_us / inside.time.time_us, 0.99 * time_us);
+  const double faster = inside.link_us / (time_us - latency_us);
+  const Picoseconds latency = Picoseconds::from_us(latency_us);
+  const auto calibrate = [&](const std::vector<int>& of, Picoseconds each) {
+    for (const int index : of) {
+      Link& link = links.topology.links[at(index)];
+      link.bandwidth.bytes_per_second *= faster;
+      link.latency = each;
+    }
+  };
+  const Plane& plane = links.topology.inner;
+  const Picoseconds up(latency.count / 2);
+  calibrate(plane.port_up, up);
+  calibrate(plane.port_down, latency - up);
+  for (const Tier& tier : plane.tiers) {
+    calibrate(tier.up, Picoseconds(0));
+    calibrate(tier.down, Picoseconds(0));
+  }
+  return links;
+}
+
+std::string ExchangeModel::provenance(const Links& links, bool crosses, Schedule schedule,
+                                      Method used) const {
+  std::string text;
+  if (links.inside) {
+    text = fmt::format("inside a domain {} ({} GPUs)", describe(*links.inside), links.gpus);
+  } else if (!links.topology.inner.port_up.empty()) {
+    text = fmt::format("inside a domain {}", cluster_->domain.efficiency.origin);
+    if (!links.not_measured.empty()) text += fmt::format(" (profile: {})", links.not_measured);
+  }
+  if (crosses) {
+    if (!text.empty()) text += "; ";
+    text += fmt::format("NICs at {:.3g} of line rate ({:.3g} to {:.3g}), {}",
+                        cluster_->nic_efficiency, cluster_->nic_efficiency_low,
+                        cluster_->nic_efficiency_high, cluster_->efficiency_origin);
+  }
+  if (text.empty()) text = "nothing to send";
+  return fmt::format("{}; {}; network {}", text, schedule_note(schedule, settings_), name_of(used));
+}
+
+ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteMatrix& bytes,
+                                       std::span<const Picoseconds> start,
+                                       Schedule schedule) const {
+  const Links on = links(members, bytes, schedule, LinkRate::median);
+  ExchangeSettings settings = settings_;
+  if (on.inside) settings.nccl.low_latency_bytes = 0;
+  const ExchangeTimes times = simulate_exchange(on.topology, bytes, start, schedule, settings);
+  // Of flows, the error bar is that of the ports, in proportion: a simulation for each end of it
+  // would cost as much again. Links without an error bar, as of ideal clusters, need neither.
+  bool scaled = false;
+  double median_bound_us = 0;
+  const auto makespan_us = [&](LinkRate rate) {
+    const Links other = links(members, bytes, schedule, rate);
+    if (same_links(on.topology, other.topology)) return times.makespan.us();
+    if (times.used == Method::fast) {
+      ExchangeSettings bounded = settings;
+      bounded.method = Method::fast;
+      return simulate_exchange(other.topology, bytes, start, schedule, bounded).makespan.us();
+    }
+    if (!scaled) {
+      median_bound_us = port_bound_us(on.topology, bytes, start, schedule, settings);
+      scaled = true;
+    }
+    if (median_bound_us == 0) return times.makespan.us();
+    return times.makespan.us() / median_bound_us *
+           port_bound_us(other.topology, bytes, start, schedule, settings);
+  };
+  ExchangeAnswer answer;
+  const bool crosses = crosses_domains(on.topology, bytes);
+  Estimate& estimate = answer.estimate;
+  estimate.time_us = times.makespan.us();
+  estimate.time_us_p05 = std::min(estimate.time_us, makespan_us(LinkRate::high));
+  estimate.time_us_p95 = std::max(estimate.time_us, makespan_us(LinkRate::low));
+  estimate.origin = crosses     ? profile::Origin::assumed
+                    : on.inside ? on.inside->origin
+                                : profile::Origin::datasheet;
+  estimate.support = on.inside ? on.inside->support : profile::Support::interpolated;
+  for (const Picoseconds finish : times.rank_finish) answer.rank_finish_us.push_back(finish.us());
+  answer.used = times.used;
+  answer.lower_us = times.lower.us();
+  answer.upper_us = times.upper.us();
+  answer.provenance = provenance(on, crosses, schedule, times.used);
+  if (times.tolerance > Picoseconds(1)) {
+    answer.provenance += fmt::format(" to some {:.0f} ns", times.tolerance.us() * 1e3);
+  }
+  if (scaled) answer.provenance += ", p05 and p95 in proportion to the busiest link's";
+  return answer;
+}
+
+// The time that the busiest switch above the NICs needs for each byte of the buffer, us: of the
+// blocks that its members send, those bound neither for its own members nor for their domains pass
+// it. Equal blocks of buffer / P.
+double ExchangeModel::us_per_byte_above(std::span<const int> members) const {
+  const Topology topology = topology_of(*cluster_, members);
+  const Domains domains(topology);
+  const auto ranks = static_cast<double>(topology.ranks());
+  double worst = 0;
+  for (const Tier& tier : topology.outer.tiers) {
+    std::vector<double> below(tier.up.size()), passing(tier.up.size());
+    for (const int number : tier.switch_of) ++below[at(number)];
+    std::map<std::pair<int, int>, double> shared;  // ranks of one switch and one domain
+    for (int rank = 0; rank < topology.ranks(); ++rank) {
+      ++shared[{tier.switch_of[at(rank)], domains.domain_of[at(rank)]}];
+    }
+    for (const auto& [place, count] : shared) {
+      const auto domain = static_cast<double>(domains.ranks[at(place.second)].size());
+      passing[at(place.first)] += count * (ranks - below[at(place.first)] - (domain - count));
+    }
+    for (std::size_t number = 0; number < tier.up.size(); ++number) {
+      for (const int link : {tier.up[number], tier.down[number]}) {
+        const double rate = topology.links[at(link)].bandwidth.bytes_per_second;
+        worst = std::max(worst, passing[number] / ranks / rate * 1e6);
+      }
+    }
+  }
+  return worst;
+}
+
+Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes) const {
+  Estimate estimate = ports_.price(kind, members, bytes);
+  if (kind != Collective::all_to_all || cluster_->levels.empty()) return estimate;
+  if (span_of(members, *cluster_).domains == 1) return estimate;
+  const double above_us = us_per_byte_above(members) * bytes;
+  const auto no_faster = [&](double time_us, double efficiency) {
+    return std::max(time_us,
+                    cluster_->nic_latency_us + above_us * cluster_->nic_efficiency / efficiency);
+  };
+  estimate.time_us = no_faster(estimate.time_us, cluster_->nic_efficiency);
+  estimate.time_us_p05 = no_faster(estimate.time_us_p05, cluster_->nic_efficiency_high);
+  estimate.time_us_p95 = no_faster(estimate.time_us_p95, cluster_->nic_efficiency_low);
+  return estimate;
+}
+
+}  // namespace moesim::network

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/byte_matrix.hpp"
+#include "sim/cluster/cluster.hpp"
+#include "sim/network/exchange/exchange.hpp"
+#include "sim/network/ports/port_model.hpp"
+#include "sim/network/topology/cluster_topology.hpp"
+#include "sim/profile/profile.hpp"
+
+namespace moesim::network {
+
+// The time of one exchange of a byte matrix, with what it rests on.
+struct ExchangeAnswer {
+  profile::Estimate estimate;          // of the makespan, from the origin of the start times
+  std::vector<double> rank_finish_us;  // of the median
+  Method used = Method::flows;
+  double lower_us = 0;  // the median is certain to lie here if the links are as described; both are
+  double upper_us = 0;  // the median under flows
+  std::string provenance;
+};
+
+// Prices exchanges on a cluster, with the profile's measurements where there are some.
+//
+// Inside a domain, the schedules that NCCL runs (nccl, hierarchical, pxn) are calibrated: the links
+// of the cluster document are scaled so that the busiest one takes as long as the profile's size
+// curve says of a uniform exchange that loads a link as much (W bytes out of a port of n ranks: a
+// buffer of W n / (n - 1)); a uniform matrix takes the curve's time, an uneven one that of its
+// busiest port, shaped by how flows share links. The curve's time of the smallest size is latency,
+// and LL's flags are in the curve already. Between domains, and under the other schedules,
+// links are as the document has them: line rate times efficiency, whose range is the error bar.
+class ExchangeModel {
+ public:
+  // Without a profile nothing is calibrated.
+  ExchangeModel(std::shared_ptr<const profile::Profile> profile,
+                std::shared_ptr<const cluster::Cluster> cluster, ExchangeSettings settings = {});
+
+  // A collective of equal blocks among `members` (GPUs of the cluster), as PortModel::price; an
+  // all-to-all also no faster than the tiers of switches between them let it.
+  profile::Estimate price(profile::Collective kind, std::span<const int> members,
+                          double bytes) const;
+
+  // Rank r of the matrix sits on members[r]. Throws as topology_of and simulate_exchange.
+  ExchangeAnswer exchange(std::span<const int> members, const ByteMatrix& bytes,
+                          std::span<const Picoseconds> start, Schedule schedule) const;
+
+  const ExchangeSettings& settings() const { return settings_; }
+
+ private:
+  struct Inside;
+  struct Links;
+  Inside measured_inside(const Topology& topology, const ByteMatrix& bytes) const;
+  Links links(std::span<const int> members, const ByteMatrix& bytes, Schedule schedule,
+              LinkRate rate) const;
+  double us_per_byte_above(std::span<const int> members) const;
+  std::string provenance(const Links& links, bool crosses, Schedule schedule, Method used) const;
+
+  std::shared_ptr<const profile::Profile> profile_;
+  std::shared_ptr<const cluster::Cluster> cluster_;
+  ExchangeSettings settings_;
+  PortModel ports_;
+};
+
+}  // namespace moesim::network

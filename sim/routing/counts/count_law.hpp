@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/routing/tokens/tile_kernels.hpp"
+
+namespace moesim::routing {
+
+// How many of `tokens` independent tokens have each expert among their `per_token` different
+// experts: the counts of one GPU. Marginals are binomial; the correlation is that of sampling
+// without replacement of fixed size, cov = -d_e d_f / sum d with d such that the variances are
+// s (1 - s) (Hajek 1964; exact for per_token = 1 and for experts that are alike), carried over by a
+// Gaussian copula. Every draw sums to tokens * per_token.
+class CountLaw {
+ public:
+  // `shares[e]` = P(a token has e), summing to `per_token`.
+  CountLaw(std::span<const double> shares, std::int64_t tokens, int per_token);
+
+  // The counts of 16 GPUs from independent standard normals z [expert][16]. Leaves in z the normal
+  // that each count is the quantile of. `counts[gpu * experts + expert]` for `gpus` <= 16 of them.
+  void draw(float* z, int gpus, std::int32_t* counts) const;
+
+ private:
+  void correlate(std::span<const double> variance);
+  void add_marginal(double share);
+  void add_edges(double share, double mean, double deviation);
+  void restore_total(const float* z, std::int32_t (*counts)[tile_tokens]) const;
+
+  // One expert's quantile function. Where the variance is large: Cornish and Fisher's expansion of
+  // count plus uniform noise, whose rounding is the count; else the normals at which the count
+  // grows by one.
+  struct Marginal {
+    float slope = 0, scale = 1;  // of the copula: w = (z - slope T) scale, T = sum root z
+    float root = 0;              // sqrt(d)
+    float c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+    std::int32_t first = 0;  // the count below the first edge
+    std::uint32_t edge_begin = 0, edge_end = 0;
+  };
+  std::int64_t tokens_;
+  int per_token_;
+  std::vector<Marginal> experts_;
+  std::vector<float> edges_;
+  std::vector<std::uint32_t> adjustable_;  // experts that make up what rounding left of the total
+};
+
+// The `z`-quantile, z a standard normal, of Binomial(trials, share).
+std::int32_t binomial_quantile(std::int32_t trials, double share, double z);
+// The same of the number of marked among `drawn` of `all`, of which `marked` are.
+std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
+                                     double z);
+// And where few are expected, too: `log_factorials[n]` = log(n!) up to `all`.
+std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
+                                     double z, std::span<const double> log_factorials);
+
+}  // namespace moesim::routing

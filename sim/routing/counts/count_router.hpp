@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "sim/routing/counts/count_pilot.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+
+namespace moesim::routing {
+
+// Routes one layer of one replica from counts: how many tokens of each GPU choose each expert is
+// drawn, and no token of its own but those of a pilot sample (count_pilot.hpp). Rows and the shares
+// of failed and padded are exact functions of the counts; what needs to know which routes belong to
+// one token (partial, lost_mass, unrouted, residual_loss, IR) is estimated from the pilot. `random`
+// and `hash` score nothing and need no pilot: all follows from the counts, those of random:balanced
+// being the very ones of its tokens. Keeps its working memory; one per thread.
+class CountRouter {
+ public:
+  explicit CountRouter(SimdLevel level = best_simd_level())
+      : kernels_(tile_kernels(level)), pilot_(kernels_) {}
+
+  // As LayerRouter::route. All jobs are of Fidelity::counts.
+  void route(std::span<const RoutingJob> jobs, int replica, int layer,
+             std::span<LayerRouting> results);
+
+  // The same with the counts given: `primary[gpu, expert]` routes of each GPU that ask for each
+  // expert, each row summing to S k. All jobs have one k. The job's scores say what the counts
+  // leave open: which experts a token combines, and how surely.
+  void route_counts(std::span<const RoutingJob> jobs, int replica, int layer,
+                    std::span<const std::int32_t> primary, std::span<LayerRouting> results);
+
+ private:
+  // What a plane of normals is for; planes per choice come last, max_choices of them each.
+  enum Plane : std::uint32_t {
+    primary_plane,
+    nominee_plane,
+    deal_plane,
+    deal_fill_plane,
+    ir_plane,
+    unfilled_plane,
+    split_plane = 64,
+    rank_split_plane = 128,
+    chance_plane = 192
+  };
+  // The counts of jobs that count alike (by k and fill-in, or the router that draws), [gpu,
+  // expert], and what they split into for the GPU, or group, that each block of the pilot meets:
+  // [block, choice, expert], k' choices.
+  struct Counts {
+    RouterConfig router;  // of one of the jobs
+    int top_k = 0;
+    bool fill_in = false;
+    const double* shares = nullptr;  // [choice, expert], k' choices
+    std::vector<double> drawn;       // which these are where the router draws
+    std::vector<std::int32_t> primary, nominees;
+    std::vector<std::int32_t> split[2];  // of each CapacityScope, made when asked for
+  };
+  struct Kept {
+    std::vector<std::int64_t> primary, filled;  // [gpu] routes
+  };
+
+  void prepare(std::span<const RoutingJob> jobs, int replica, int layer);
+  void normals(std::uint32_t plane, std::uint64_t first, float* tile) const;
+  const std::vector<double>& shares_of(int choices);
+  Counts& add_counts(const RouterConfig& router);
+  Counts& counts_of(const RouterConfig& router);
+  void draw_counts(Counts& counts, bool primary_given) const;
+  void deal_counts(Counts& counts) const;
+  const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
+  void fill_queues(const RouterConfig& router, std::int64_t slots,
+                   const std::vector<std::int32_t>& split);
+  void settle(const RoutingJob& job, LayerRouting& result);
+  void keep_by_source(const Counts& counts, std::int64_t capacity, LayerRouting& result);
+  void keep_by_group(const RouterConfig& router, const Counts& counts, std::int64_t capacity,
+                     LayerRouting& result);
+  void deal_by_chance(const std::vector<std::int32_t>& routes, std::uint32_t plane,
+                      std::size_t first_gpu, std::vector<std::int64_t> kept,
+                      std::vector<std::int64_t>& of_gpu, LayerRouting& result) const;
+  void deal_by_rank(const Counts& counts, std::size_t first_gpu, std::int64_t slots,
+                    LayerRouting& result);
+  void set_losses(const RoutingJob& job, LayerRouting& result);
+  void set_ir_rows(const RoutingJob& job, const PilotLoss& pilot, LayerRouting& result);
+  std::vector<double> partial_tokens(const RoutingJob& job, const PilotLoss& pilot,
+                                     const LayerRouting& result);
+  double growth_at_less_capacity(const RoutingJob& job, const PilotLoss& pilot,
+                                 const LayerRouting& result);
+  using DomainTargets = std::map<std::pair<int, int>, IrTargets>;
+  void send_ir_rows(const RoutingJob& job, const DomainTargets& targets, LayerRouting& result);
+  std::vector<double> failed_routes(const RoutingJob& job, int first_gpu,
+                                    const LayerRouting& result);
+  std::vector<double> missing_locals(const RoutingJob& job, const LayerRouting& result) const;
+  std::vector<double> target_shares(int first, int last, int per_rank,
+                                    const std::vector<double>& rate) const;
+
+  const TileKernels& kernels_;
+  CountPilot pilot_;
+  RoutingJob job_;  // the first: sizes and seed
+  StreamKey key_;
+  Noise noise_ = Noise::normal;
+  std::vector<float> offsets_;
+  std::vector<float> no_offsets_;
+  std::map<int, std::vector<double>> shares_;  // by k': [choice, expert]
+  std::vector<Counts> counts_;
+  std::vector<Queueing> queues_;
+  Kept kept_;
+};
+
+}  // namespace moesim::routing

@@ -1,0 +1,114 @@
+#include "sim/routing/jobs/fidelity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/scores/score_model.hpp"
+#include "sim/routing/tokens/tile_kernels.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// Below, a token of the pilot is no small part of what it meets.
+constexpr std::int64_t least_tokens = 256;
+
+std::string refuse_scores(const RoutingJob& job) {
+  const ScoreSource& scores = job.scores;
+  if (scores.is_ragged())
+    return fmt::format("{} gives GPUs different numbers of tokens", scores.name());
+  if (!job.router.has_gate()) return "";
+  if (scores.model != nullptr && scores.model->differs_between_ranks()) {
+    return fmt::format("{} gives every GPU a popularity of its own", scores.name());
+  }
+  if (scores.model != nullptr && value_of(scores.model->kind) > 0) {
+    return fmt::format("{} has kinds of tokens", scores.name());
+  }
+  if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
+  if (scores.popularity == nullptr) return "";
+  for (const std::vector<double>& layer : *scores.popularity) {
+    const auto chosen =
+        std::count_if(layer.begin(), layer.end(), [](double share) { return share > 0; });
+    if (chosen < job.router.choices()) {
+      return fmt::format("{} has a layer of {} experts with tokens, fewer than the {} choices",
+                         scores.name(), chosen, job.router.choices());
+    }
+  }
+  return "";
+}
+
+// Whether a rectified token has the one expert of its GPU to go to, or nothing. It then matters
+// which tokens kept that expert: the pilot knows their share in the mean, not on the fullest GPU
+// (2 % of its rows off under zipf:1.2).
+bool may_lack_its_only_local(const RoutingJob& job) {
+  const RouterConfig& router = job.router;
+  if (router.rectification == Rectification::none || job.experts != job.expert_parallel) {
+    return false;
+  }
+  const bool alone = router.rectification == Rectification::gpu || job.gpus_per_domain == 1;
+  return alone && router.ir_duplicates == IrDuplicates::exclude && router.choices() > 1;
+}
+
+}  // namespace
+
+std::string name_of(Fidelity value) {
+  if (value == Fidelity::automatic) return "auto";
+  return value == Fidelity::tokens ? "tokens" : "counts";
+}
+
+Fidelity parse_fidelity(std::string_view text, const std::string& what) {
+  for (const Fidelity value : {Fidelity::automatic, Fidelity::tokens, Fidelity::counts}) {
+    if (text == name_of(value)) return value;
+  }
+  throw UsageError(fmt::format("{}: '{}' is none of auto, tokens, counts", what, text));
+}
+
+double token_logits(const RoutingJob& job) {
+  return static_cast<double>(job.tokens_per_gpu) * job.gpus * job.experts * job.layers;
+}
+
+std::int64_t most_tokens(Fidelity fidelity) {
+  if (fidelity == Fidelity::counts) return std::int64_t{1} << 30;
+  return std::numeric_limits<std::int32_t>::max() / max_choices;
+}
+
+std::string counts_refusal(const RoutingJob& job) {
+  const RouterKind kind = job.router.kind;
+  if (kind != RouterKind::top_k && kind != RouterKind::dropless && job.router.has_gate()) {
+    return fmt::format(
+        "shares of experts are worked out for top-k, dropless, random and hash, not for {}",
+        job.router.name());
+  }
+  if (job.tokens_per_gpu < least_tokens && job.router.has_gate()) {
+    return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
+                       least_tokens);
+  }
+  const int domain = job.gpus_per_domain;
+  if (job.router.rectification == Rectification::node && domain > 0 &&
+      job.expert_parallel % domain != 0 && domain % job.expert_parallel != 0) {
+    return fmt::format(
+        "expert-parallel groups of {} GPUs lie across NVLink domains of {}, each in its own way",
+        job.expert_parallel, domain);
+  }
+  if (may_lack_its_only_local(job)) {
+    return fmt::format(
+        "with --ir-duplicates exclude and one expert per GPU, {} rectifies only tokens that did "
+        "not keep that expert, and counts do not tell which these are",
+        job.router.name());
+  }
+  return refuse_scores(job);
+}
+
+Fidelity choose_fidelity(Fidelity wanted, const RoutingJob& job) {
+  if (wanted != Fidelity::automatic) return wanted;
+  const bool possible =
+      job.tokens_per_gpu <= most_tokens(Fidelity::tokens) / std::max(1, job.expert_parallel);
+  const bool affordable = possible && token_logits(job) <= affordable_logits;
+  return affordable || !counts_refusal(job).empty() ? Fidelity::tokens : Fidelity::counts;
+}
+
+}  // namespace moesim::routing

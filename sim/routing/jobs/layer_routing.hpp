@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/routing/jobs/token_copies.hpp"
+#include "sim/routing/rules/token_loss.hpp"
+
+namespace moesim::routing {
+
+// The routing of one MoE layer over all GPUs of a job. What the numbers mean, kind by kind:
+//   top_k, random, hash    capacity C; kept_rows the routes kept, fill-in included. With
+//                          RouterConfig::pads_exchange() each block travels as exchanged_capacity
+//                          rows: C, under `group` scope the largest kept count of any group
+//   gating_dropout         the same; where the layer skips the exchange (`exchanged` false), rows
+//                          go to their GPU's own experts, of ceil(CF S / (E / P)) slots each
+//   dropless, base:greedy, bias_balanced
+//                          capacity 0; all routes kept, and kept_rows travel
+//   group_limited          as dropless; with `drops` as top_k
+//   expert_choice, base    blocks of exactly C rows, all kept (expert_choice: of S where C is more)
+//   soft                   capacity C slots, all full: kept_rows = C. loss is 0
+//   scomoe                 kept_rows are the blocks with their padding: the slots of the pools that
+//                          may go there. capacity, the largest of them, is that of an own expert
+// exchanged_capacity is the largest block that travels, whatever the kind. C goes by the tokens of
+// the source: of ragged sources each has its own, in a padded exchange all send blocks as large as
+// the largest, as ranks would wait for rows that others never send; loss.padded is of the slots
+// that the C of each source makes. The routes of `loss` are
+// those that the router chose (of expert_choice those of the token's k best experts), its masses
+// are relative to the k best of all experts; random and hash have no g: each expert counts 1.
+struct LayerRouting {
+  TokenLoss loss;                       // over all GPUs
+  std::int64_t capacity = 0;            // C, slots per expert and source GPU (the fullest)
+  std::int64_t exchanged_capacity = 0;  // rows of the largest (source, expert) block
+  std::vector<std::int32_t> kept_rows;  // [gpu, expert]
+  std::vector<std::int32_t> ir_rows;    // [gpu]: rows that gpu computes for IR
+  std::vector<std::int64_t> demand;     // [expert]: primary routes of all GPUs that asked for it,
+                                        // kept or not
+  bool exchanged = true;                // false: no all-to-all in this layer, on any GPU
+  TokenCopies copies;  // with RoutingJob::count_copies; empty for kinds whose blocks are no choices
+                       // of tokens (expert_choice, soft, scomoe) and where counts stand for tokens
+};
+
+// One replica: every layer and every GPU routed by itself.
+struct ReplicaRouting {
+  TokenLoss loss;  // mean over layers
+  std::vector<LayerRouting> layers;
+};
+
+}  // namespace moesim::routing

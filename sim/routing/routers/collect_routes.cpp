@@ -1,0 +1,75 @@
+#include <algorithm>
+
+#include "sim/routing/routers/router.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// Kept routes get their slots in (choice, token) order, so one sweep per choice does it.
+void assign_slots(const DecisionInput& input, const Decision& decision, RoutedGroup& group) {
+  const CapacityScope scope = input.config.capacity_scope;
+  const auto experts = static_cast<std::size_t>(group.experts);
+  const int domains = input.orders.domains(scope);
+  group.slot.resize(static_cast<std::size_t>(group.choices) * group.stride);
+  std::vector<std::int32_t> next_slot(static_cast<std::size_t>(domains) * experts, 0);
+  for (int choice = 0; choice < group.choices; ++choice) {
+    const std::uint16_t* expert = input.table.expert(choice);
+    const std::uint8_t* keep = decision.keep(choice);
+    std::int32_t* slot = group.slot.data() + static_cast<std::size_t>(choice) * group.stride;
+    for (int domain = 0; domain < domains; ++domain) {
+      std::int32_t* next = next_slot.data() + static_cast<std::size_t>(domain) * experts;
+      const auto end = static_cast<std::size_t>(input.orders.domain_end(scope, domain));
+      for (auto token = static_cast<std::size_t>(input.orders.domain_begin(scope, domain));
+           token < end; ++token) {
+        const std::int32_t kept = keep[token];
+        const std::int32_t at = next[expert[token]];
+        slot[token] = at | (kept - 1);  // -1 where the route failed
+        next[expert[token]] = at + kept;
+      }
+    }
+  }
+}
+
+void collect_ir(const DecisionInput& input, const Decision& decision, RoutedGroup& group) {
+  if (input.config.rectification == Rectification::none) return;
+  group.ir_expert.assign(group.tokens, -1);
+  group.ir_probability.assign(group.tokens, 0.0F);
+  for (int rank = 0; rank < group.ranks; ++rank) {
+    const auto begin = static_cast<std::size_t>(input.table.rank_begin(rank));
+    const KeptTokens run = decision.kept_tokens(input, rank);
+    for (std::size_t token = 0; token < run.tokens; ++token) {
+      if (decision.has_ir()[begin + token] == 0) continue;
+      group.ir_expert[begin + token] = run.ir_expert[token];
+      group.ir_probability[begin + token] = run.ir_probability[token];
+    }
+  }
+}
+
+void assign_weights(const DecisionInput& input, const Decision& decision, RoutedGroup& group) {
+  const bool rectified = input.config.rectification != Rectification::none;
+  group.weight.resize(static_cast<std::size_t>(group.choices) * group.stride);
+  if (rectified) group.ir_weight.resize(group.tokens);
+  for (int rank = 0; rank < group.ranks; ++rank) {
+    const auto begin = static_cast<std::size_t>(input.table.rank_begin(rank));
+    input.kernels.weigh(decision.kept_tokens(input, rank), input.config.weights,
+                        {group.weight.data() + begin, group.stride,
+                         rectified ? group.ir_weight.data() + begin : nullptr});
+  }
+}
+
+}  // namespace
+
+void collect_routes(const DecisionInput& input, const Decision& decision, RoutedGroup& group) {
+  group.stride = input.table.stride();
+  group.kept_rows = decision.kept_rows();
+  group.ir_rows = decision.ir_rows();
+  group.exchanged_capacity = decision.exchanged_capacity();
+  group.sums = decision.sums();
+  group.loss = decision.sums().loss(input.config);
+  assign_slots(input, decision, group);
+  collect_ir(input, decision, group);
+  assign_weights(input, decision, group);
+}
+
+}  // namespace moesim::routing

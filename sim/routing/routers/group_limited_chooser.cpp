@@ -1,0 +1,142 @@
+#include <algorithm>
+
+#include "sim/routing/routers/chooser.hpp"
+#include "sim/routing/tokens/kept_groups.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// Groups of neighbouring experts, usually a node's: the best by the sum of their two best g, lower
+// group first among equals, then the best experts of these (DeepSeek-V3, section 2.1.2). No token
+// needs more of a group than a short list of its best experts: what follows looks at these alone.
+class GroupLimitedChooser final : public Chooser {
+ public:
+  explicit GroupLimitedChooser(const KindShape& shape)
+      : shape_(shape),
+        tile_(shape.experts, shape.kernels),
+        per_group_(shape.experts / shape.config.groups),
+        listed_(static_cast<std::size_t>(std::min(per_group_, std::max(shape.config.top_k, 2)))),
+        kept_(shape.config.groups, shape.config.kept_groups, shape.kernels) {
+    const auto groups = static_cast<std::size_t>(shape.config.groups);
+    const auto kept = static_cast<std::size_t>(shape.config.kept_groups);
+    const auto choices = static_cast<std::size_t>(shape.config.top_k);
+    expert_.resize(groups * listed_ * tile_tokens);
+    logit_.resize(expert_.size());
+    best_expert_.resize(choices * tile_tokens);
+    best_.resize(choices * tile_tokens);
+    pair_.resize(groups * 2 * tile_tokens);
+    offered_.resize((kept + 1) * listed_ * tile_tokens);
+    offered_expert_.resize(offered_.size());
+  }
+
+  KeepingRules rules(const RouterContext& /*context*/) const override {
+    return {shape_.config, shape_.experts};
+  }
+
+  void choose(const GroupLogits& logits, const RouterContext& /*context*/, Choices& out) override {
+    out.reference_mass.resize(static_cast<std::size_t>(logits.all_tokens()) + tile_tokens);
+    float* mass = out.reference_mass.data();
+    for (int rank = 0; rank < logits.ranks(); ++rank) {
+      out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
+        logits.fill_tile(rank, token, tile_.tile());
+        list_experts();
+        find_softmax(mass + token);
+        find_groups();
+        choose_offered(to);
+      });
+      mass += logits.tokens(rank);
+    }
+  }
+
+ private:
+  std::size_t row(std::size_t group, std::size_t listed) const {
+    return (group * listed_ + listed) * tile_tokens;
+  }
+  std::size_t groups() const { return static_cast<std::size_t>(shape_.config.groups); }
+
+  void list_experts() {
+    for (std::size_t group = 0; group < groups(); ++group) {
+      const int first = static_cast<int>(group) * per_group_;
+      shape_.kernels.largest(
+          tile_.tile(), first, first + per_group_, static_cast<int>(listed_),
+          {expert_.data() + row(group, 0), logit_.data() + row(group, 0), tile_tokens});
+    }
+  }
+
+  // And the mass of the k best of all experts, which the lists hold.
+  void find_softmax(float* mass) {
+    shape_.kernels.largest(logit_.data(), 0, static_cast<int>(groups() * listed_),
+                           shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
+    tile_.find_softmax(best_.data());
+    tile_.to_probabilities(shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
+    std::copy_n(best_.data(), tile_tokens, mass);
+    for (std::size_t at = tile_tokens; at < best_.size(); ++at) mass[at % tile_tokens] += best_[at];
+  }
+
+  void find_groups() {
+    const std::size_t width = std::min<std::size_t>(listed_, 2) * tile_tokens;
+    for (std::size_t group = 0; group < groups(); ++group) {
+      std::copy_n(logit_.data() + row(group, 0), width, pair_.data() + group * width);
+    }
+    tile_.to_probabilities(static_cast<int>(groups() * width / tile_tokens),
+                           {expert_.data(), pair_.data(), tile_tokens});
+    for (std::size_t group = 0; group < groups(); ++group) {
+      const float* best = pair_.data() + group * width;
+      float* score = kept_.scores(group);
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        score[place] = width > tile_tokens ? best[place] + best[place + tile_tokens] : best[place];
+      }
+    }
+    kept_.find();
+  }
+
+  // The lists of a token's kept groups move together, the lowest group first: by logit, since
+  // different logits may have one g, the earliest of equal ones is then the lower expert.
+  void choose_offered(const ChoiceOutput& to) {
+    const auto width = static_cast<std::uint32_t>(listed_) * tile_tokens;
+    std::uint32_t next[tile_tokens] = {};
+    for (std::size_t group = 0; group < groups(); ++group) {
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        const std::size_t from = row(group, 0) + place;
+        const std::size_t to_row = next[place] + place;
+        for (std::size_t at = 0; at < width; at += tile_tokens) {
+          offered_[to_row + at] = logit_[from + at];
+          offered_expert_[to_row + at] = expert_[from + at];
+        }
+        next[place] += kept_.mask(group, place) & width;  // else the next group takes its place
+      }
+    }
+    shape_.kernels.largest(offered_.data(), 0,
+                           shape_.config.kept_groups * static_cast<int>(listed_),
+                           shape_.config.top_k, to);
+    for (std::size_t choice = 0; choice < best_.size() / tile_tokens; ++choice) {
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        std::uint16_t& expert = to.expert[choice * to.stride + place];
+        expert = offered_expert_[expert * std::size_t{tile_tokens} + place];
+      }
+    }
+    tile_.to_probabilities(shape_.config.top_k, to);
+  }
+
+  KindShape shape_;
+  TileChooser tile_;
+  int per_group_;                      // experts
+  std::size_t listed_;                 // best experts listed per group
+  std::vector<std::uint16_t> expert_;  // [group, listed, 16], and their logits
+  std::vector<float> logit_;
+  std::vector<std::uint16_t> best_expert_;  // [choice, 16]: the best of all
+  std::vector<float> best_;
+  std::vector<float> pair_;  // [group, 2, 16]: the two best g
+  KeptGroups kept_;
+  std::vector<float> offered_;  // [kept group, listed, 16]: logits, and room for one group more
+  std::vector<std::uint16_t> offered_expert_;
+};
+
+}  // namespace
+
+std::unique_ptr<Chooser> make_group_limited_chooser(const KindShape& shape) {
+  return std::make_unique<GroupLimitedChooser>(shape);
+}
+
+}  // namespace moesim::routing

@@ -1,0 +1,97 @@
+#include "sim/routing/routers/logits_file.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/npy.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+constexpr std::size_t kind_letters = 7;
+
+// NumPy's <U7: seven UTF-32 code points, zeros behind the text.
+std::array<std::uint32_t, kind_letters> kind_text(RouteKind kind) {
+  const std::string_view text = kind == RouteKind::primary ? "primary"
+                                : kind == RouteKind::fill  ? "fill"
+                                                           : "ir";
+  std::array<std::uint32_t, kind_letters> letters{};
+  for (std::size_t index = 0; index < text.size(); ++index) {
+    letters[index] = static_cast<unsigned char>(text[index]);
+  }
+  return letters;
+}
+
+template <typename Value>
+void append(std::string& bytes, const Value& value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+void write_routes(const std::string& path, const RoutedGroup& group) {
+  const std::vector<Route> routes = group.routes();
+  std::string records;
+  records.reserve(routes.size() * (6 + kind_letters) * 4);
+  for (const Route& route : routes) {
+    append(records, route.rank);
+    append(records, route.token);
+    append(records, route.choice);
+    append(records, route.expert);
+    append(records, route.slot);
+    append(records, route.weight);
+    append(records, kind_text(route.kind));
+  }
+  write_npy_records(path,
+                    {{"rank", "<i4"},
+                     {"token", "<i4"},
+                     {"choice", "<i4"},
+                     {"expert", "<i4"},
+                     {"slot", "<i4"},
+                     {"weight", "<f4"},
+                     {"kind", fmt::format("<U{}", kind_letters)}},
+                    static_cast<std::int64_t>(routes.size()), records);
+}
+
+RoutedGroup route_logits_file(const RouterConfig& config, const std::string& logits_path,
+                              const std::string& out_path, const RouterContext& context) {
+  const NpyArray array = NpyArray::load(logits_path);
+  if (array.shape.size() != 3) {
+    throw UsageError(
+        fmt::format("{}: shape {} instead of [P, S, E] (ranks, tokens per rank, experts)",
+                    logits_path, array.shape_text()));
+  }
+  const std::vector<float> logits = array.float32();
+  const std::int64_t ranks = array.shape[0];
+  const std::int64_t tokens = array.shape[1];
+  const std::int64_t experts = array.shape[2];
+  if (ranks < 1 || experts < 1 || ranks > experts || experts > max_experts) {
+    throw UsageError(fmt::format(
+        "{}: shape {}: there has to be at least one rank and an expert on each, and at most {} "
+        "experts",
+        logits_path, array.shape_text(), max_experts));
+  }
+  check_writable(out_path);
+  std::vector<RankLogits> sources;
+  const auto size = static_cast<std::size_t>(tokens * experts);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+    sources.push_back({std::span<const float>(logits).subspan(rank * size, size), tokens});
+  }
+  RoutedGroup group;
+  try {
+    group = route_group(config, static_cast<int>(experts), sources, context);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", logits_path, error.what()));
+  }
+  write_routes(out_path, group);
+  return group;
+}
+
+}  // namespace moesim::routing

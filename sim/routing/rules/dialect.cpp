@@ -1,0 +1,92 @@
+#include "sim/routing/rules/dialect.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::routing {
+namespace {
+
+void apply_deepspeed(RouterConfig& config) {
+  config.min_capacity = 4;
+  config.priority = config.top_k == 1   ? Priority::random
+                    : config.top_k == 2 ? Priority::position
+                                        : Priority::own_score;
+  config.weights = config.top_k == 1 ? Weights::raw : Weights::kept;
+}
+
+void apply_megatron(RouterConfig& config) {
+  // Of one expert alone the softmax over the chosen is 1 for every token: Megatron asks for the
+  // softmax before the choice there, which makes the weight g.
+  config.priority = config.top_k == 1 ? Priority::own_score : Priority::own_weight;
+  config.weights = config.top_k == 1 ? Weights::raw : Weights::before_drop;
+  config.pad_to_capacity = false;
+}
+
+void apply_tutel(RouterConfig& config) {
+  config.priority = Priority::position;
+  config.weights = config.top_k == 1 ? Weights::raw : Weights::before_drop;
+}
+
+void apply_switch(RouterConfig& config) {
+  config.capacity_convention = CapacityConvention::paper;
+  config.min_capacity = 4;
+  config.priority = Priority::position;
+  config.weights = Weights::raw;
+}
+
+}  // namespace
+
+void apply_dialect(Dialect dialect, RouterConfig& config) {
+  config.dialect = dialect;
+  if (dialect == Dialect::paper) return;
+  config.capacity_convention = CapacityConvention::library;
+  switch (dialect) {
+    case Dialect::deepspeed:
+      return apply_deepspeed(config);
+    case Dialect::megatron:
+      return apply_megatron(config);
+    case Dialect::tutel:
+      return apply_tutel(config);
+    default:
+      return apply_switch(config);
+  }
+}
+
+std::int64_t dialect_capacity(const RouterConfig& config, std::int64_t tokens,
+                              std::int64_t experts) {
+  const bool by_switch = config.dialect == Dialect::switch_transformer;
+  if ((config.capacity_convention == CapacityConvention::paper) != by_switch) {
+    throw UsageError(fmt::format(
+        "--capacity-convention: {} has its own convention of capacity factors, {}: leave the "
+        "option out",
+        name_of(config.dialect), by_switch ? "paper (not multiplied by k)" : "library (times k)"));
+  }
+  const double factor = config.capacity_factor.to_double();
+  const auto share = static_cast<double>(tokens) / static_cast<double>(experts);
+  double slots = 0;
+  switch (config.dialect) {
+    case Dialect::deepspeed:  // the factor is a float32 tensor, and so is the product
+      slots = std::ceil(static_cast<float>(share) * static_cast<float>(factor * config.top_k));
+      break;
+    case Dialect::megatron:
+      slots = std::ceil(static_cast<double>(tokens * config.top_k) / static_cast<double>(experts) *
+                        factor);
+      break;
+    case Dialect::tutel:
+      slots =
+          std::floor(factor * static_cast<double>((tokens + experts - 1) / experts)) * config.top_k;
+      break;
+    default:
+      slots =
+          std::min(static_cast<double>(tokens),
+                   std::floor(static_cast<double>(tokens) * factor / static_cast<double>(experts)));
+  }
+  constexpr double most = 4e15;  // far beyond any number of tokens, and exact in a double
+  return static_cast<std::int64_t>(std::min(slots, most));
+}
+
+}  // namespace moesim::routing

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/routing/rules/router_config.hpp"
+
+namespace moesim::routing {
+
+// Sets what a library does where it is not told otherwise: convention, least capacity, priority,
+// weights, padding, and the arithmetic of C. `config.top_k` counts and is kept. From the code of
+//   deepspeed  deepspeed/moe/sharded_moe.py: C = ceil(S / E * (k CF)) in fp32, at least 4; k = 1
+//              keeps random tokens and weighs by g, k = 2 goes by position, more by own score,
+//              both weighed over what is kept. Its sampling of the second expert is not simulated.
+//   megatron   megatron/core/transformer/moe/moe_utils.py: C = ceil(k S / E * CF) in fp64; softmax
+//              over the k chosen logits, so the best weights are kept and stay as they were before
+//              drops; k = 1: softmax before the choice. Nothing is padded.
+//   tutel      tutel/impls/fast_dispatch.py: C = k int(CF * ceil(S / E)); position; weights
+//              before drops, of k = 1 plain g.
+//   switch     mesh_tensorflow/transformer/moe.py: C = min(S, int(S CF / E)), at least 4, CF not
+//              multiplied by k; position; plain g.
+//   paper      exact decimals, token-max, weights over what is kept.
+// Slots are numbered alike under all: by choice, then token.
+void apply_dialect(Dialect dialect, RouterConfig& config);
+
+// C before the least capacity, in the arithmetic of the dialect's library, binary rounding
+// included: S = 3,000, E = 8, CF = 2.2, k = 1 is 825 in fp32 and 826 in fp64. Not for
+// Dialect::paper. Throws UsageError where the library does not define it (the other capacity
+// convention).
+std::int64_t dialect_capacity(const RouterConfig& config, std::int64_t tokens,
+                              std::int64_t experts);
+
+}  // namespace moesim::routing

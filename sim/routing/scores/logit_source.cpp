@@ -1,0 +1,332 @@
+#include "sim/routing/scores/logit_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/scores/race.hpp"
+#include "sim/routing/scores/score_model.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+// log of a Gamma(shape, 1) draw, in log space so that a small shape does not underflow:
+// G(a) = G(a + 1) * u^(1 / a).
+double log_gamma_draw(Stream& stream, double shape) {
+  if (shape >= 1) return std::log(stream.gamma(shape));
+  const double above = std::log(stream.gamma(shape + 1));
+  return above + std::log(stream.uniform()) / shape;
+}
+
+std::vector<double> zipf_offsets(double exponent, int experts, Stream& stream) {
+  std::vector<double> offsets(static_cast<std::size_t>(experts));
+  for (std::size_t place = 0; place < offsets.size(); ++place) {
+    offsets[place] = -exponent * std::log(static_cast<double>(place + 1));
+  }
+  for (std::size_t left = offsets.size(); left > 1; --left) {  // Fisher and Yates
+    const auto pick = static_cast<std::size_t>(stream.uniform() * static_cast<double>(left));
+    std::swap(offsets[left - 1], offsets[std::min(pick, left - 1)]);
+  }
+  return offsets;
+}
+
+// The expert that a draw from a stream picks, each alike.
+std::size_t pick(Stream& stream, std::size_t among) {
+  const auto drawn = static_cast<std::size_t>(stream.uniform() * static_cast<double>(among));
+  return std::min(drawn, among - 1);
+}
+
+// Whether a replica has a burst: one coin for all its layers. Its stream is told from those of the
+// layers' popularities by the rank, which they do not use.
+bool has_burst(const ScoreSource& source, std::uint64_t seed, std::uint32_t replica) {
+  Stream coin(StreamKey{seed, Purpose::expert_bias, replica, 0, 1});
+  return coin.uniform() < source.share;
+}
+
+std::vector<double> scenario_offsets(const ScoreSource& source, const LogitShape& shape,
+                                     const StreamKey& key) {
+  using Kind = ScoreSource::Kind;
+  const auto experts = static_cast<std::size_t>(shape.experts);
+  const auto ranks = static_cast<std::size_t>(shape.expert_parallel);
+  const std::size_t local = experts / ranks;
+  const double heat = std::log(source.parameter);
+  std::vector<double> offsets(experts, 0.0);
+  Stream stream(key);
+  switch (source.kind) {
+    case Kind::hot_expert:
+      offsets[pick(stream, experts)] = heat;
+      break;
+    case Kind::hot_rank:
+      std::fill_n(offsets.begin() + static_cast<std::ptrdiff_t>(pick(stream, ranks) * local), local,
+                  heat);
+      break;
+    case Kind::spread_heat: {
+      const std::size_t first = pick(stream, ranks);
+      for (std::size_t hot = 0; hot < local; ++hot) {
+        offsets[(first + hot) % ranks * local + hot / ranks] = heat;
+      }
+      break;
+    }
+    case Kind::rotating: {
+      StreamKey at_start = key;
+      at_start.replica = 0;
+      Stream start(at_start);
+      offsets[(pick(start, experts) + key.replica) % experts] = heat;
+      break;
+    }
+    case Kind::burst:
+      if (has_burst(source, key.seed, key.replica)) offsets[pick(stream, experts)] = heat;
+      break;
+    default:
+      break;  // balanced
+  }
+  return offsets;
+}
+
+std::vector<double> count_offsets(const ScoreSource& source, int experts, std::uint32_t layer) {
+  const auto& popularity = *source.popularity;
+  const std::vector<double>& shares = popularity[layer % popularity.size()];
+  if (shares.size() > static_cast<std::size_t>(experts)) {
+    throw UsageError(fmt::format("{} counts {} experts, the job has {}: choose --experts {}",
+                                 source.file, shares.size(), experts, shares.size()));
+  }
+  std::vector<double> offsets(static_cast<std::size_t>(experts),
+                              -std::numeric_limits<double>::infinity());
+  std::transform(shares.begin(), shares.end(), offsets.begin(),
+                 [](double share) { return std::log(share); });
+  return offsets;
+}
+
+// Log-weights of draws that load the experts as `counts` says: exact for k = 1, else to 1e-4
+// (race.hpp). Experts without a route have -inf.
+std::vector<float> recorded_weights(std::span<const std::int64_t> counts, int top_k) {
+  std::vector<double> shares;
+  for (const std::int64_t count : counts) {
+    if (count > 0) shares.push_back(static_cast<double>(count));
+  }
+  // As many as are chosen: each is, whatever its weight.
+  const std::vector<double> weights = static_cast<std::size_t>(top_k) < shares.size()
+                                          ? race_log_weights(shares, top_k)
+                                          : std::vector<double>(shares.size(), 0.0);
+  std::vector<float> result;
+  std::size_t next = 0;
+  for (const std::int64_t count : counts) {
+    result.push_back(count > 0 ? static_cast<float>(weights[next++])
+                               : -std::numeric_limits<float>::infinity());
+  }
+  return result;
+}
+
+}  // namespace
+
+LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
+                         std::uint32_t replica, std::uint32_t layer)
+    : normal_(source.kind == ScoreSource::Kind::gaussian),
+      key_{seed, Purpose::logits, replica, layer, 0} {
+  const int experts = shape.experts;
+  const StreamKey bias_key{seed, Purpose::expert_bias, replica, layer, 0};
+  Stream stream(bias_key);
+  std::vector<double> offsets(static_cast<std::size_t>(experts), 0.0);
+  switch (source.kind) {
+    case ScoreSource::Kind::gaussian:
+      for (double& offset : offsets) offset = source.parameter * stream.normal();
+      break;
+    case ScoreSource::Kind::zipf:
+      offsets = zipf_offsets(source.parameter, experts, stream);
+      break;
+    case ScoreSource::Kind::dirichlet:
+      for (double& offset : offsets) offset = log_gamma_draw(stream, source.parameter);
+      break;
+    case ScoreSource::Kind::counts:
+      offsets = count_offsets(source, experts, layer);
+      break;
+    case ScoreSource::Kind::scores:
+      offsets = model_offsets(*source.model, shape, seed, replica, layer);
+      break;
+    case ScoreSource::Kind::trace:
+    case ScoreSource::Kind::trace_repeat:
+      trace_ = source.trace;
+      step_ = static_cast<int>(replica % static_cast<std::uint32_t>(trace_->shape().steps));
+      layer_ = static_cast<int>(layer % static_cast<std::uint32_t>(trace_->shape().layers));
+      offsets_.resize(static_cast<std::size_t>(experts));
+      if (trace_->kind() == Trace::Kind::counts) trace_offsets(shape.gpus);
+      break;
+    default:
+      offsets = scenario_offsets(source, shape, bias_key);
+  }
+  if (!normal_) {  // popularities are shares: the most popular expert sets the level
+    const double largest = *std::max_element(offsets.begin(), offsets.end());
+    for (double& offset : offsets) offset -= largest;
+  }
+  offsets_.assign(offsets.begin(), offsets.end());
+  if (shape.order != nullptr) place(*shape.order, static_cast<int>(layer));
+}
+
+void LogitSource::place(const ExpertOrder& order, int layer) {
+  expert_at_ = order.expert_at(layer);
+  place_of_ = order.place_of(layer);
+  for (std::vector<float>* rows : {&offsets_, &rank_offsets_, &kind_offsets_}) {
+    put_in_places(expert_at_, *rows);
+  }
+}
+
+std::span<const std::uint16_t> LogitSource::places(std::span<const std::uint16_t> experts,
+                                                   std::vector<std::uint16_t>& scratch) const {
+  if (place_of_.empty()) return experts;
+  scratch.clear();
+  for (const std::uint16_t expert : experts) scratch.push_back(place_of_[expert]);
+  return scratch;
+}
+
+std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const LogitShape& shape,
+                                               std::uint64_t seed, std::uint32_t replica,
+                                               std::uint32_t layer) {
+  const ScoreDraw draw(model, shape.experts, seed, replica, layer);
+  const Race race = draw.race();
+  if (model.differs_between_ranks()) {
+    for (int gpu = 0; gpu < shape.gpus; ++gpu) {
+      const std::vector<double> own =
+          race.moved_to(draw.gpu_inclusions(static_cast<std::uint32_t>(gpu)));
+      rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
+    }
+  }
+  if (draw.has_kinds()) draw_kinds(draw, model.differs_between_ranks() ? shape.gpus : 0);
+  return race.log_weights;
+}
+
+// Of a typical rank where `gpus` is 0.
+void LogitSource::draw_kinds(const ScoreDraw& draw, int gpus) {
+  const MixedRace race = draw.mixed_race();
+  const auto append = [&](const MixedRace::Kinds& weights) {
+    for (const std::vector<double>& kind : weights) {
+      kind_offsets_.insert(kind_offsets_.end(), kind.begin(), kind.end());
+    }
+  };
+  if (gpus == 0) append(race.log_weights());
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    append(race.moved_to(draw.gpu_inclusions(static_cast<std::uint32_t>(gpu))));
+  }
+}
+
+// Gives each of 16 tokens of noise the offsets of its kind.
+void LogitSource::add_kinds(std::uint32_t rank, std::uint64_t first_token, float* tile) const {
+  static_assert(token_kinds == 4, "a kind is drawn from two bits");
+  const std::size_t experts = offsets_.size();
+  const std::size_t row = rank_offsets_.empty() ? 0 : rank;
+  const float* const offsets = kind_offsets_.data() + row * token_kinds * experts;
+  StreamKey key = key_;
+  key.purpose = Purpose::token_kind;
+  key.rank = rank;
+  std::array<const float*, tile_tokens> of_token{};
+  for (std::size_t token = 0; token < tile_tokens; ++token) {
+    const std::uint64_t place = first_token + token;
+    const std::size_t kind = philox_block(key, place / 4)[place % 4] >> 30;
+    of_token[token] = offsets + kind * experts;
+  }
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    for (std::size_t token = 0; token < tile_tokens; ++token) {
+      tile[expert * tile_tokens + token] += of_token[token][expert];
+    }
+  }
+}
+
+std::span<const float> LogitSource::offsets_of(std::uint32_t rank) const {
+  if (rank_offsets_.empty()) return offsets_;
+  const std::size_t experts = offsets_.size();
+  assert((rank + 1) * experts <= rank_offsets_.size());
+  return std::span(rank_offsets_).subspan(rank * experts, experts);
+}
+
+void LogitSource::trace_offsets(int gpus) {
+  const int ranks = std::min(gpus, trace_->shape().ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<float> own =
+        recorded_weights(trace_->counts(step_, rank, layer_), trace_->shape().top_k);
+    rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
+  }
+  for (int gpu = ranks; gpu < gpus; ++gpu) {
+    const std::size_t from = static_cast<std::size_t>(gpu % ranks) * offsets_.size();
+    for (std::size_t expert = 0; expert < offsets_.size(); ++expert) {
+      rank_offsets_.push_back(rank_offsets_[from + expert]);
+    }
+  }
+}
+
+LogitSource::Choices LogitSource::choices(std::uint32_t rank) const {
+  const int row = trace_rank(rank);
+  return {trace_->choices(step_, row, layer_), trace_->probabilities(step_, row, layer_),
+          trace_->shape().top_k};
+}
+
+// Tokens beyond the recorded ones start again from the first.
+void LogitSource::recorded_tile(std::uint32_t rank, std::uint64_t first_token,
+                                const TileKernels& kernels, float* tile) const {
+  const std::size_t experts = offsets_.size();
+  const auto tokens = static_cast<std::size_t>(trace_->shape().tokens);
+  const std::span<const float> recorded = trace_->logits(step_, trace_rank(rank), layer_);
+  const std::size_t first = first_token % tokens;
+  if (first + tile_tokens <= tokens) {
+    kernels.transpose(recorded.data() + first * experts, experts, static_cast<int>(experts), tile);
+    return;
+  }
+  std::vector<float> rows;
+  for (std::size_t token = 0; token < tile_tokens; ++token) {
+    const auto row = recorded.subspan((first + token) % tokens * experts, experts);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  kernels.transpose(rows.data(), experts, static_cast<int>(experts), tile);
+}
+
+void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
+                            const TileKernels& kernels, float* tile) const {
+  if (trace_ != nullptr && trace_->kind() == Trace::Kind::logits) {
+    recorded_tile(rank, first_token, kernels, tile);
+    if (expert_at_.empty()) return;
+    const std::vector<float> by_number(tile, tile + expert_at_.size() * tile_tokens);
+    for (std::size_t place = 0; place < expert_at_.size(); ++place) {
+      std::copy_n(by_number.data() + expert_at_[place] * tile_tokens, tile_tokens,
+                  tile + place * tile_tokens);
+    }
+    return;
+  }
+  StreamKey key = key_;
+  key.rank = rank;
+  const NoiseKey noise{philox_words(key), first_token};
+  const int experts = static_cast<int>(offsets_.size());
+  if (has_kinds()) {
+    const std::vector<float> none(offsets_.size(), 0.0F);
+    kernels.gumbel(noise, experts, none.data(), tile);
+    add_kinds(rank, first_token, tile);
+    return;
+  }
+  (normal_ ? kernels.gaussian : kernels.gumbel)(noise, experts, offsets_of(rank).data(), tile);
+}
+
+std::vector<float> LogitSource::rank_logits(std::uint32_t rank, std::int64_t tokens,
+                                            const TileKernels& kernels) const {
+  const std::size_t experts = offsets_.size();
+  std::vector<float> logits(static_cast<std::size_t>(tokens) * experts);
+  std::vector<float> tile(experts * tile_tokens);
+  for (std::int64_t first = 0; first < tokens; first += tile_tokens) {
+    fill_tile(rank, static_cast<std::uint64_t>(first), kernels, tile.data());
+    const auto count =
+        static_cast<std::size_t>(std::min<std::int64_t>(tile_tokens, tokens - first));
+    for (std::size_t token = 0; token < count; ++token) {
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        logits[(static_cast<std::size_t>(first) + token) * experts + expert] =
+            tile[expert * tile_tokens + token];
+      }
+    }
+  }
+  return logits;
+}
+
+}  // namespace moesim::routing

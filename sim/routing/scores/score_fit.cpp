@@ -1,0 +1,300 @@
+#include "sim/routing/scores/score_fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/scores/kind_fit.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+using Part = double ScoreComponents::*;
+constexpr Part variances[] = {&ScoreComponents::spread, &ScoreComponents::drift,
+                              &ScoreComponents::step, &ScoreComponents::rank,
+                              &ScoreComponents::rank_step};
+
+constexpr double least_variance = 1e-9;  // below it there is rounding alone
+
+void check_table(const CountTable& table, const std::string& source) {
+  const auto rows = static_cast<std::size_t>(table.steps) * static_cast<std::size_t>(table.ranks) *
+                    static_cast<std::size_t>(table.layers);
+  const auto experts = static_cast<std::size_t>(table.experts);
+  if (table.counts.size() != rows * experts) {
+    throw UsageError(fmt::format("{}: {} counts for {} rows of {} experts", source,
+                                 table.counts.size(), rows, experts));
+  }
+  if (table.top_k < 1 || table.top_k > table.experts) {
+    throw UsageError(
+        fmt::format("{}: {} of {} experts cannot be chosen", source, table.top_k, table.experts));
+  }
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto begin = table.counts.begin() + static_cast<std::ptrdiff_t>(row * experts);
+    const std::int64_t sum =
+        std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(experts), std::int64_t{0});
+    if (sum == table.tokens * table.top_k) continue;
+    const auto layers = static_cast<std::size_t>(table.layers);
+    const auto ranks = static_cast<std::size_t>(table.ranks);
+    throw UsageError(fmt::format(
+        "{}: the counts of step {}, rank {}, layer {} sum to {}, not to {} tokens times {}", source,
+        row / layers / ranks, row / layers % ranks, row % layers, sum, table.tokens, table.top_k));
+  }
+}
+
+// p^exponent, normalised.
+std::vector<double> flattened(const std::vector<double>& shares, double exponent) {
+  std::vector<double> result;
+  for (const double share : shares) result.push_back(std::pow(share, exponent));
+  const double whole = std::accumulate(result.begin(), result.end(), 0.0);
+  for (double& share : result) share /= whole;
+  return result;
+}
+
+// The power of the shares whose E sum p^2 is `wanted`; it rises with the exponent. An exponent of 3
+// is more than any correction asks for.
+std::vector<double> with_squares(const std::vector<double>& shares, double wanted) {
+  double low = 0;
+  double high = 3;
+  for (int halving = 0; halving < 50; ++halving) {
+    const double middle = (low + high) / 2;
+    const std::vector<double> tried = flattened(shares, middle);
+    const double squares = std::inner_product(tried.begin(), tried.end(), tried.begin(), 0.0);
+    (squares * static_cast<double>(shares.size()) < wanted ? low : high) = middle;
+  }
+  return flattened(shares, low);
+}
+
+// The figures of the model that is being looked for. The spread of each layer is its own first
+// estimate's, times what the mean of all has moved.
+class Candidate {
+ public:
+  Candidate(const CountTable& table, const MomentFit& fit)
+      : seen_(fit.components()), parts_(seen_), shares_(fit.shares()) {
+    for (Part part : variances) {
+      if (parts_.*part < least_variance) parts_.*part = 0;
+    }
+    squares_ = fit.lasting_squares(parts_);
+    for (std::vector<double>& layer : shares_) {
+      for (double& share : layer) share = std::max(share, 0.5 / fit.routes());
+    }
+    model_.steps = table.steps;
+    model_.ranks = table.ranks;
+    model_.tokens = table.tokens;
+    model_.experts = table.experts;
+    model_.top_k = table.top_k;
+    update();
+  }
+
+  // `generated`: what tables of this model give on average, in the place of what was seen.
+  void move(const ScoreComponents& generated) {
+    for (Part part : variances) {
+      double& figure = parts_.*part;
+      if (figure <= 0 || generated.*part <= 0) continue;
+      const double wanted = std::max(0.0, seen_.*part);
+      const double most = most_correction * wanted;
+      figure = std::min(most, figure * std::clamp(wanted / generated.*part, 0.5, 2.0));
+    }
+    if (parts_.drift > 0) {
+      parts_.autocorrelation =
+          std::clamp(parts_.autocorrelation + seen_.autocorrelation - generated.autocorrelation,
+                     least_autocorrelation, most_autocorrelation(model_.steps));
+    }
+    update();
+  }
+
+  const ScoreModel& model() const { return model_; }
+  const ScoreComponents& seen() const { return seen_; }
+  const ScoreComponents& parts() const { return parts_; }
+
+ private:
+  // What has to move further is no small correction: a short trace that never comes to rest.
+  static constexpr double most_correction = 1.3;
+
+  void update() {
+    model_.drift = Estimate{parts_.drift, 0};
+    model_.autocorrelation = Estimate{parts_.autocorrelation, 0};
+    model_.step = Estimate{parts_.step, 0};
+    model_.rank = Estimate{parts_.rank, 0};
+    model_.rank_step = Estimate{parts_.rank_step, 0};
+    const double moved = seen_.spread > 0 ? parts_.spread / seen_.spread : 1.0;
+    model_.popularity.clear();
+    for (std::size_t layer = 0; layer < shares_.size(); ++layer) {
+      model_.popularity.push_back(with_squares(shares_[layer], std::pow(squares_[layer], moved)));
+    }
+  }
+
+  ScoreComponents seen_, parts_;
+  std::vector<std::vector<double>> shares_;
+  std::vector<double> squares_;
+  ScoreModel model_;
+};
+
+// What a model generates, as counts of so many tokens that they are free of noise.
+CountTable expected_table(const ScoreModel& model, int ranks, std::uint64_t seed) {
+  CountTable table;
+  table.steps = model.steps;
+  table.ranks = ranks;
+  table.layers = static_cast<int>(model.popularity.size());
+  table.experts = model.experts;
+  table.top_k = model.top_k;
+  table.tokens = std::int64_t{1} << 40;
+  const auto layers = static_cast<std::size_t>(table.layers);
+  const auto experts = static_cast<std::size_t>(table.experts);
+  table.counts.resize(static_cast<std::size_t>(table.steps) * static_cast<std::size_t>(ranks) *
+                      layers * experts);
+  for (int step = 0; step < table.steps; ++step) {
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      const ScoreDraw draw(model, model.experts, seed, static_cast<std::uint32_t>(step),
+                           static_cast<std::uint32_t>(layer));
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<double> inclusions =
+            draw.gpu_inclusions(static_cast<std::uint32_t>(rank));
+        const std::size_t row = (static_cast<std::size_t>(step) * static_cast<std::size_t>(ranks) +
+                                 static_cast<std::size_t>(rank)) *
+                                    layers +
+                                layer;
+        for (std::size_t expert = 0; expert < experts; ++expert) {
+          table.counts[row * experts + expert] =
+              std::llround(inclusions[expert] * static_cast<double>(table.tokens));
+        }
+      }
+    }
+  }
+  return table;
+}
+
+constexpr int most_simulations = 8;
+constexpr int rounds = 3;
+constexpr double most_cells = 1e6;  // of one round
+constexpr int most_simulated_ranks = 16;
+
+// Moves the candidate until what it generates looks like the counts. All rounds use the same random
+// numbers, so that it comes to rest.
+void calibrate(Candidate& candidate) {
+  const ScoreModel& model = candidate.model();
+  const int ranks = std::min(model.ranks, most_simulated_ranks);
+  const double cells = static_cast<double>(model.steps) * ranks *
+                       static_cast<double>(model.popularity.size()) * model.experts;
+  const int simulations = std::clamp(static_cast<int>(most_cells / cells), 1, most_simulations);
+  for (int round = 0; round < rounds; ++round) {
+    ScoreComponents mean;
+    for (int simulation = 1; simulation <= simulations; ++simulation) {
+      const ScoreComponents generated =
+          MomentFit(expected_table(model, ranks, static_cast<std::uint64_t>(simulation)))
+              .components();
+      for (Part part : variances) mean.*part += generated.*part / simulations;
+      mean.autocorrelation += generated.autocorrelation / simulations;
+    }
+    candidate.move(mean);
+  }
+}
+
+double jackknife(const std::vector<ScoreComponents>& without, Part part) {
+  const auto count = static_cast<double>(without.size());
+  double centre = 0;
+  for (const ScoreComponents& parts : without) centre += parts.*part / count;
+  double squares = 0;
+  for (const ScoreComponents& parts : without) squares += std::pow(parts.*part - centre, 2);
+  return std::sqrt((count - 1) / count * squares);
+}
+
+// Counts the top_k largest logits of each token.
+void count_logits(std::span<const float> logits, int top_k, std::span<std::int64_t> counts) {
+  const std::size_t experts = counts.size();
+  std::vector<std::size_t> order(experts);
+  for (std::size_t first = 0; first < logits.size(); first += experts) {
+    const std::span<const float> row = logits.subspan(first, experts);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::partial_sort(order.begin(), order.begin() + top_k, order.end(),
+                      [&](std::size_t one, std::size_t other) {
+                        return row[one] != row[other] ? row[one] > row[other] : one < other;
+                      });
+    for (int choice = 0; choice < top_k; ++choice) {
+      ++counts[order[static_cast<std::size_t>(choice)]];
+    }
+  }
+}
+
+}  // namespace
+
+CountTable count_table(const Trace& trace) {
+  if (trace.per() == Trace::Per::rank) {
+    throw UsageError(
+        fmt::format("{}: it counts rows per receiving GPU: scores are fitted to counts per expert",
+                    trace.file()));
+  }
+  const TraceShape& shape = trace.shape();
+  CountTable table{shape.steps,  shape.ranks, shape.layers, shape.experts, shape.top_k,
+                   shape.tokens, {}};
+  std::vector<std::int64_t> row;
+  for (int step = 0; step < shape.steps; ++step) {
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      for (int layer = 0; layer < shape.layers; ++layer) {
+        const std::span<const std::int64_t> counts = trace.counts(step, rank, layer);
+        row.assign(static_cast<std::size_t>(shape.experts), 0);
+        std::copy(counts.begin(), counts.end(), row.begin());
+        for (const std::uint16_t expert : trace.choices(step, rank, layer)) ++row[expert];
+        count_logits(trace.logits(step, rank, layer), shape.top_k, row);
+        table.counts.insert(table.counts.end(), row.begin(), row.end());
+      }
+    }
+  }
+  return table;
+}
+
+ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
+  check_table(table, source);
+  const MomentFit fit(table);
+  Candidate candidate(table, fit);
+  if (table.steps > 1 || table.ranks > 1) calibrate(candidate);
+  std::vector<ScoreComponents> without;
+  for (std::size_t group = 0; group < fit.groups(); ++group) {
+    without.push_back(fit.without(static_cast<std::ptrdiff_t>(group)));
+  }
+  // An error moves with its figure.
+  const auto estimate = [&](Part part) {
+    const double seen = candidate.seen().*part;
+    const double value = candidate.parts().*part;
+    return Estimate{value, jackknife(without, part) * (seen > 0 && value > 0 ? value / seen : 1)};
+  };
+  // Held at 0 in all groups, a figure has no error to be seen; that of what would show it has.
+  const double unbound = jackknife(without, &ScoreComponents::first_lag);
+  ScoreModel model = candidate.model();
+  model.name = source;
+  model.source = source;
+  model.spread = estimate(&ScoreComponents::spread);
+  model.drift = model.autocorrelation = model.step = model.rank = model.rank_step = std::nullopt;
+  if (table.steps >= least_steps_of_drift) {
+    model.drift = estimate(&ScoreComponents::drift);
+    if (model.drift->value == 0) model.drift->error = unbound;
+    model.autocorrelation = estimate(&ScoreComponents::autocorrelation);
+    // At a bound the groups agree and say nothing: the error is that of any place between.
+    const double least = least_autocorrelation;
+    const double most = most_autocorrelation(table.steps);
+    const double seen = candidate.seen().autocorrelation;
+    if (seen <= least || seen >= most) {
+      model.autocorrelation->error =
+          std::max(model.autocorrelation->error, (most - least) / std::sqrt(12.0));
+    }
+  }
+  if (table.ranks > 1) model.rank = estimate(&ScoreComponents::rank);
+  if (table.steps > 1) model.rank_step = estimate(&ScoreComponents::rank_step);
+  if (table.steps > 1 && table.ranks > 1) {
+    model.step = estimate(&ScoreComponents::step);
+    if (model.step->value == 0) model.step->error = unbound;
+  }
+  return model;
+}
+
+ScoreModel fit_score_model(const Trace& trace, const std::string& source) {
+  ScoreModel model = fit_score_model(count_table(trace), source);
+  model.kind = fit_kinds(model, trace);
+  return model;
+}
+
+}  // namespace moesim::routing

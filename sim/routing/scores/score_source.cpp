@@ -1,0 +1,232 @@
+#include "sim/routing/scores/score_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
+#include "sim/routing/scores/score_model.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+using Kind = ScoreSource::Kind;
+
+// How a kind is written. `fallback` 0: the value has to be given.
+struct Spelling {
+  Kind kind;
+  std::string_view name;
+  std::string_view value;    // "" where there is none
+  std::string_view meaning;  // for help texts
+  double least = 0;
+  bool least_allowed = true;
+  double fallback = 0;
+
+  std::string form() const { return fmt::format("{}{}{}", name, value.empty() ? "" : ":", value); }
+};
+
+constexpr double usual_heat = 4;
+constexpr double usual_burst_share = 0.25;
+
+constexpr Spelling spellings[] = {
+    {Kind::gaussian, "gaussian", "SIGMA",
+     "a bias per expert and layer of that spread over scores of spread 1, the same on all GPUs"},
+    {Kind::zipf, "zipf", "A", "the n-th expert is wanted n^-A times as often as the first"},
+    {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even", 0, false},
+    {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count"},
+    {Kind::balanced, "balanced", "", "all experts alike"},
+    {Kind::hot_expert, "hot-expert", "X", "one expert X times as popular", 1, true, usual_heat},
+    {Kind::hot_rank, "hot-rank", "X", "all experts of one GPU, where they lie in order, X times", 1,
+     true, usual_heat},
+    {Kind::spread_heat, "spread-heat", "X", "as many experts, on different GPUs", 1, true,
+     usual_heat},
+    {Kind::rotating, "rotating", "X", "one expert, the next one each replica", 1, true, usual_heat},
+    {Kind::burst, "burst", "X:SHARE", "one expert, in a share of the replicas", 1, true,
+     usual_heat},
+    {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
+    {Kind::empty_rank, "empty-rank", "", "one GPU of each group holds no tokens"},
+    {Kind::scores, "scores", "FILE", "a model that 'moesim route --fit-scores' made of a trace"},
+    {Kind::trace, "trace", "FILE", "recorded routing: a trace.json or its folder"},
+    {Kind::trace_repeat, "trace-repeat", "FILE",
+     "the same, repeated where it has fewer tokens than --tokens-per-gpu"},
+};
+
+const Spelling& spelling_of(Kind kind) {
+  return *std::find_if(std::begin(spellings), std::end(spellings),
+                       [&](const Spelling& spelling) { return spelling.kind == kind; });
+}
+
+[[noreturn]] void refuse(const std::string& what, std::string_view text,
+                         const std::string& reason) {
+  std::string forms;
+  for (const Spelling& spelling : spellings) {
+    forms += fmt::format("{}{}", forms.empty() ? "" : ", ", spelling.form());
+  }
+  throw UsageError(fmt::format("{} '{}': {}; choose one of {} (gaussian:0.1, hot-expert:4, say)",
+                               what, text, reason, forms));
+}
+
+double parse_parameter(const std::string& what, std::string_view text, std::string_view value,
+                       double least, bool least_allowed) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool whole = error == std::errc() && end == value.data() + value.size();
+  if (!whole || !std::isfinite(number)) {
+    refuse(what, text, fmt::format("'{}' is not a number", value));
+  }
+  if (number < least || (number == least && !least_allowed)) {
+    refuse(
+        what, text,
+        fmt::format("the parameter has to be {} {}", least_allowed ? "at least" : "above", least));
+  }
+  if (number > 1e6) refuse(what, text, "the parameter has to be at most 1e6");
+  return number;
+}
+
+double parse_share(const std::string& what, std::string_view text, std::string_view value) {
+  const double share = parse_parameter(what, text, value, 0, true);
+  if (share > 1) refuse(what, text, fmt::format("'{}' is no share from 0 to 1", value));
+  return share;
+}
+
+// Layers in the order of their numbers, experts 0 .. the largest of the file.
+std::vector<std::vector<double>> load_counts(const std::string& file) {
+  const CsvTable table = CsvTable::load(file);
+  const std::size_t layer_at = table.column("layer");
+  const std::size_t expert_at = table.column("expert");
+  const std::size_t count_at = table.column("count");
+  constexpr std::int64_t most_count = std::int64_t{1} << 52;
+  std::map<std::int64_t, std::map<std::int64_t, double>> counts;
+  std::int64_t experts = 0;
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    const std::int64_t layer = table.whole(row, layer_at, 65535);
+    const std::int64_t expert = table.whole(row, expert_at, 65534);
+    const auto count = static_cast<double>(table.whole(row, count_at, most_count));
+    experts = std::max(experts, expert + 1);
+    if (!counts[layer].emplace(expert, count).second) {
+      throw UsageError(fmt::format(
+          "{}, line {}: layer {}, expert {} is there twice; keep the rows of one model and domain",
+          table.name, table.lines[row], layer, expert));
+    }
+  }
+  if (counts.empty()) throw UsageError(fmt::format("{}: no rows of counts", table.name));
+  std::vector<std::vector<double>> popularity;
+  for (const auto& [layer, row] : counts) {
+    std::vector<double> shares(static_cast<std::size_t>(experts), 0.0);
+    double total = 0;
+    for (const auto& [expert, count] : row) total += count;
+    if (total <= 0) {
+      throw UsageError(fmt::format("{}: all counts of layer {} are 0", table.name, layer));
+    }
+    for (const auto& [expert, count] : row) {
+      shares[static_cast<std::size_t>(expert)] = count / total;
+    }
+    popularity.push_back(std::move(shares));
+  }
+  return popularity;
+}
+
+// What the source's file holds. A file that will not do is refused with the value that named it.
+void load_file(const Spelling& spelling, std::string_view text, const std::string& what,
+               ScoreSource& source) {
+  try {
+    if (source.kind == Kind::counts) {
+      source.popularity =
+          std::make_shared<const std::vector<std::vector<double>>>(load_counts(source.file));
+    } else if (source.kind == Kind::scores) {
+      source.model = ScoreModel::load(source.file);
+    } else {
+      source.trace = Trace::load(source.file);
+    }
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{} '{}': {}; {} takes {}", what, text, error.what(),
+                                 spelling.form(), spelling.meaning));
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> score_source_forms() {
+  std::vector<std::pair<std::string, std::string>> forms;
+  for (const Spelling& spelling : spellings) {
+    std::string meaning(spelling.meaning);
+    if (spelling.kind == Kind::burst) {
+      meaning += fmt::format(" [{}:{}]", usual_heat, usual_burst_share);
+    } else if (spelling.fallback > 0) {
+      meaning += fmt::format(" [{}]", spelling.fallback);
+    }
+    forms.emplace_back(spelling.form(), meaning);
+  }
+  return forms;
+}
+
+std::string ScoreSource::name() const {
+  const Spelling& spelling = spelling_of(kind);
+  if (spelling.value.empty()) return std::string(spelling.name);
+  if (!file.empty()) return fmt::format("{}:{}", spelling.name, file);
+  if (kind == Kind::burst) return fmt::format("{}:{}:{}", spelling.name, parameter, share);
+  return fmt::format("{}:{}", spelling.name, parameter);
+}
+
+std::int64_t ScoreSource::tokens_of(int rank, int ranks, std::int64_t tokens) const {
+  if (ranks < 2) return tokens;
+  if (kind == Kind::empty_rank) return rank + 1 == ranks ? 0 : tokens;
+  if (kind != Kind::ragged_source) return tokens;
+  const double missing = (1 - 1 / parameter) * rank / (ranks - 1);
+  return tokens - std::llround(static_cast<double>(tokens) * missing);
+}
+
+bool ScoreSource::is_ragged(int ranks, std::int64_t tokens) const {
+  if (!is_ragged()) return false;
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (tokens_of(rank, ranks, tokens) != tokens_of(0, ranks, tokens)) return true;
+  }
+  return false;
+}
+
+ScoreSource parse_score_source(std::string_view text, const std::string& what) {
+  const std::size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  const bool has_value = colon != std::string_view::npos && colon + 1 < text.size();
+  std::string_view value = has_value ? text.substr(colon + 1) : std::string_view{};
+  const auto* const spelling =
+      std::find_if(std::begin(spellings), std::end(spellings),
+                   [&](const Spelling& candidate) { return candidate.name == name; });
+  if (spelling == std::end(spellings)) {
+    refuse(what, text, fmt::format("'{}' is no source of scores", name));
+  }
+  ScoreSource source;
+  source.kind = spelling->kind;
+  source.parameter = spelling->fallback;
+  if (source.kind == Kind::burst) source.share = usual_burst_share;
+  if (spelling->value.empty()) {
+    if (colon != std::string_view::npos) {
+      refuse(what, text, fmt::format("{} takes no value", name));
+    }
+    return source;
+  }
+  if (!has_value) {
+    if (spelling->fallback > 0 && colon == std::string_view::npos) return source;
+    refuse(what, text, fmt::format("{} needs a value after a colon", name));
+  }
+  if (spelling->value == "FILE") {
+    source.file = std::string(value);
+    load_file(*spelling, text, what, source);
+    return source;
+  }
+  if (const std::size_t second = value.find(':');
+      source.kind == Kind::burst && second != std::string_view::npos) {
+    source.share = parse_share(what, text, value.substr(second + 1));
+    value = value.substr(0, second);
+  }
+  source.parameter = parse_parameter(what, text, value, spelling->least, spelling->least_allowed);
+  return source;
+}
+
+}  // namespace moesim::routing

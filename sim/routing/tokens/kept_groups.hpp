@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sim/routing/tokens/tile_kernels.hpp"
+
+namespace moesim::routing {
+
+// The groups of experts that each of 16 tokens may go to: the `kept` best by their scores, the
+// lower group first among equals.
+class KeptGroups {
+ public:
+  KeptGroups(int groups, int kept, const TileKernels& kernels);
+
+  // The scores of a group, to be set for all groups before find().
+  float* scores(std::size_t group) { return scores_.data() + group * tile_tokens; }
+  void find();
+  bool keeps(std::size_t group, std::size_t token) const { return mask(group, token) != 0; }
+  // The same as all bits or none.
+  std::uint32_t mask(std::size_t group, std::size_t token) const {
+    return mask_[group * tile_tokens + token];
+  }
+
+ private:
+  int groups_, kept_;
+  const TileKernels& kernels_;
+  std::vector<float> scores_;        // [group, 16]
+  std::vector<std::uint32_t> mask_;  // [group, 16]
+  std::vector<std::uint16_t> best_;  // [kept, 16], and their scores
+  std::vector<float> best_scores_;
+};
+
+}  // namespace moesim::routing

@@ -1,0 +1,241 @@
+// Kineto's record_param_comms events: torch/csrc/distributed/c10d/ParamCommsUtils.hpp names the
+// parameters, torch/csrc/profiler/util.cpp writes them ("In split size" as a JSON text of up to 30
+// numbers; as an array before pytorch/pytorch#113392).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/gzip.hpp"
+#include "sim/routing/traces/trace_import.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+using Json = nlohmann::json;
+using Rows = std::vector<std::int64_t>;
+
+struct Exchange {
+  double start_us = 0;
+  Rows sent, received;  // per rank of the group
+};
+
+struct RankFile {
+  std::string name;
+  std::vector<Exchange> exchanges;
+};
+
+[[noreturn]] void refuse(const std::string& file, const std::string& reason) {
+  throw UsageError(fmt::format("{}: {}", file, reason));
+}
+
+std::string text_of(const Json& arguments, const char* key) {
+  const auto found = arguments.find(key);
+  if (found == arguments.end()) return {};
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+Rows split_sizes(const std::string& file, const Json& arguments, const char* key,
+                 std::int64_t row_values) {
+  const std::string text = text_of(arguments, key);
+  if (text.find("...") != std::string::npos) {
+    refuse(file, fmt::format("\"{}\" is cut short (\"...\"): the profiler writes the sizes of at "
+                             "most 30 ranks",
+                             key));
+  }
+  const Json sizes = Json::parse(text, nullptr, false);
+  if (!sizes.is_array() || sizes.empty()) {
+    refuse(file, fmt::format("an all_to_allv without \"{}\": its blocks are equal (padded), which "
+                             "says nothing of the routing",
+                             key));
+  }
+  Rows rows;
+  for (const Json& size : sizes) {
+    if (!size.is_number_integer() || size.get<std::int64_t>() < 0 ||
+        size.get<std::int64_t>() / row_values > Trace::most_tokens ||
+        size.get<std::int64_t>() % row_values != 0) {
+      refuse(file, fmt::format("\"{}\": {} is no whole number of rows of --row-values {}", key,
+                               size.dump(), row_values));
+    }
+    rows.push_back(size.get<std::int64_t>() / row_values);
+  }
+  return rows;
+}
+
+Json parsed(const std::string& file) {
+  const std::string text = file.ends_with(".gz") ? read_gzip(file) : read_file(file);
+  Json document = Json::parse(text, nullptr, false);
+  if (document.is_discarded()) refuse(file, "not valid JSON");
+  if (document.is_object() && document.contains("traceEvents")) return document["traceEvents"];
+  if (!document.is_array()) refuse(file, "no \"traceEvents\": this is no Chrome trace");
+  return document;
+}
+
+// The all_to_allv of one file in order of time, and the group rank they were recorded on.
+std::pair<int, RankFile> read_rank(const std::string& file, const ProfilerQuery& query) {
+  RankFile result{file, {}};
+  std::set<std::string> groups;
+  std::set<int> ranks;
+  for (const Json& event : parsed(file)) {
+    if (!event.is_object() || event.value("name", Json()) != "record_param_comms") continue;
+    const Json arguments = event.value("args", Json::object());
+    if (!text_of(arguments, "Collective name").starts_with("all_to_all")) continue;
+    const std::string group = text_of(arguments, "Process Group Name");
+    const std::string meaning = text_of(arguments, "Process Group Description");
+    const std::string& wanted = query.process_group;
+    if (!wanted.empty() && wanted != group && wanted != meaning) continue;
+    groups.insert(meaning.empty() ? group : group + " (" + meaning + ")");
+    const auto rank = arguments.find("Rank");
+    if (rank == arguments.end() || !rank->is_number_integer()) {
+      refuse(file, "an all_to_allv without \"Rank\": record with a PyTorch that writes it");
+    }
+    ranks.insert(rank->get<int>());
+    const Json start = event.value("ts", Json());
+    if (!start.is_number()) refuse(file, "an all_to_allv without \"ts\", the time of its start");
+    result.exchanges.push_back({start.get<double>(),
+                                split_sizes(file, arguments, "In split size", query.row_values),
+                                split_sizes(file, arguments, "Out split size", query.row_values)});
+  }
+  if (result.exchanges.empty()) {
+    refuse(
+        file,
+        fmt::format("no all_to_allv{}: record with activities=[CPU, CUDA] and a process "
+                    "group per expert-parallel group",
+                    query.process_group.empty() ? "" : " in process group " + query.process_group));
+  }
+  if (groups.size() > 1) {
+    refuse(file, fmt::format("all_to_allv in several process groups: choose one by "
+                             "--process-group: {}",
+                             fmt::join(groups, ", ")));
+  }
+  if (ranks.size() > 1) refuse(file, fmt::format("of ranks {} at once", fmt::join(ranks, ", ")));
+  std::stable_sort(result.exchanges.begin(), result.exchanges.end(),
+                   [](const Exchange& a, const Exchange& b) { return a.start_us < b.start_us; });
+  return {*ranks.begin(), std::move(result)};
+}
+
+std::vector<RankFile> read_ranks(const ProfilerQuery& query) {
+  std::map<int, RankFile> files;
+  for (const std::string& file : query.files) {
+    auto [rank, content] = read_rank(file, query);
+    const auto [there, is_new] = files.emplace(rank, std::move(content));
+    if (!is_new) refuse(file, fmt::format("rank {} again, after {}", rank, there->second.name));
+  }
+  const std::size_t ranks = files.begin()->second.exchanges.front().sent.size();
+  std::vector<RankFile> ordered;
+  for (auto& [rank, content] : files) {
+    if (rank != static_cast<int>(ordered.size())) break;
+    ordered.push_back(std::move(content));
+  }
+  if (ordered.size() != ranks || files.size() != ranks) {
+    refuse(query.files.front(),
+           fmt::format("a group of {} ranks: give the traces of ranks 0 to {}, one each; rank {} "
+                       "is missing",
+                       ranks, ranks - 1, ordered.size()));
+  }
+  for (const RankFile& file : ordered) {
+    if (file.exchanges.size() == ordered[0].exchanges.size()) continue;
+    refuse(file.name, fmt::format("{} all_to_allv, but {} in {}", file.exchanges.size(),
+                                  ordered[0].exchanges.size(), ordered[0].name));
+  }
+  return ordered;
+}
+
+// What one rank says it sends, the other has to say it receives.
+void check_pairs(const std::vector<RankFile>& ranks, std::size_t index) {
+  for (std::size_t source = 0; source < ranks.size(); ++source) {
+    const Exchange& exchange = ranks[source].exchanges[index];
+    if (exchange.sent.size() != ranks.size() || exchange.received.size() != ranks.size()) {
+      refuse(ranks[source].name, fmt::format("all_to_allv {} is of {} ranks, not {}", index,
+                                             exchange.sent.size(), ranks.size()));
+    }
+    for (std::size_t target = 0; target < ranks.size(); ++target) {
+      const std::int64_t sent = exchange.sent[target];
+      const std::int64_t received = ranks[target].exchanges[index].received[source];
+      if (sent == received) continue;
+      refuse(ranks[source].name,
+             fmt::format("all_to_allv {} sends {} rows to rank {}, which receives {} of it: the "
+                         "files are not of one run, or not in step",
+                         index, sent, target, received));
+    }
+  }
+}
+
+void check_turn(const RankFile& file, std::size_t dispatch, std::size_t last, bool returns,
+                const ProfilerQuery& query) {
+  const Exchange& first = file.exchanges[dispatch];
+  const Exchange& second = file.exchanges[last];
+  const bool fits = returns ? second.sent == first.received && second.received == first.sent
+                            : second.sent == first.sent && second.received == first.received;
+  if (fits) return;
+  refuse(file.name,
+         fmt::format("all_to_allv {} does not {} what {} sent: a step is not --layers {} of "
+                     "--exchanges-per-layer {}{}",
+                     last, returns ? "return" : "send again", dispatch, query.layers,
+                     query.exchanges, query.backward ? " with --backward" : ""));
+}
+
+}  // namespace
+
+ImportedCounts import_profiler_traces(const ProfilerQuery& query) {
+  const std::vector<RankFile> ranks = read_ranks(query);
+  const auto layers = static_cast<std::size_t>(query.layers);
+  const auto each = static_cast<std::size_t>(query.exchanges);
+  const std::size_t forward = layers * each;
+  const std::size_t step = forward * (query.backward ? 2 : 1);
+  const std::size_t all = ranks[0].exchanges.size();
+  if (all % step != 0) {
+    refuse(ranks[0].name,
+           fmt::format("{} all_to_allv are no whole number of steps of {}: --layers {}, "
+                       "--exchanges-per-layer {}{}",
+                       all, step, query.layers, query.exchanges,
+                       query.backward ? ", --backward" : ""));
+  }
+  for (std::size_t index = 0; index < all; ++index) check_pairs(ranks, index);
+  std::vector<std::int64_t> counts;
+  for (std::size_t start = 0; start < all; start += step) {
+    for (const RankFile& rank : ranks) {
+      for (std::size_t layer = 0; layer < layers; ++layer) {
+        const std::size_t dispatch = start + layer * each;
+        check_turn(rank, dispatch, dispatch + each - 1, true, query);
+        if (query.backward) {
+          const std::size_t mirrored = start + forward + (layers - 1 - layer) * each;
+          check_turn(rank, dispatch, mirrored, false, query);
+        }
+        const Rows& sent = rank.exchanges[dispatch].sent;
+        counts.insert(counts.end(), sent.begin(), sent.end());
+      }
+    }
+  }
+  TraceShape shape;
+  shape.steps = static_cast<int>(all / step);
+  shape.ranks = shape.experts = static_cast<int>(ranks.size());
+  shape.layers = query.layers;
+  shape.top_k = query.top_k;
+  if (query.top_k > shape.ranks) {
+    refuse(ranks[0].name, fmt::format("--top-k: {} experts per token on {} ranks: counts per rank "
+                                      "drive one expert on each, so at most {}",
+                                      query.top_k, shape.ranks, shape.ranks));
+  }
+  std::int64_t routes = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) routes += counts[rank];
+  if (query.top_k < 1 || routes % query.top_k != 0 || routes == 0) {
+    refuse(ranks[0].name, fmt::format("the first dispatch sends {} rows, which is no number of "
+                                      "tokens of --top-k {} each",
+                                      routes, query.top_k));
+  }
+  shape.tokens = routes / query.top_k;
+  return {
+      Trace::of_counts(query.files.front(), shape, std::move(counts), Trace::Per::rank),
+      {},
+      {},
+      fmt::format("split sizes of all_to_allv of {} ranks, {} steps", ranks.size(), shape.steps)};
+}
+
+}  // namespace moesim::routing

@@ -1,0 +1,97 @@
+#include "sim/scenario/conditions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "sim/base/random.hpp"
+
+namespace moesim::step {
+namespace {
+
+Picoseconds scaled(Picoseconds time, double factor) {
+  return Picoseconds(std::llround(static_cast<double>(time.count) * factor));
+}
+
+std::vector<double> by_gpu(const GpuFactors& factors, int gpus) {
+  std::vector<double> all(static_cast<std::size_t>(gpus), 1.0);
+  for (const GpuFactor& slow : factors) all[static_cast<std::size_t>(slow.gpu)] = slow.factor;
+  return all;
+}
+
+// A standard normal from one block, Box-Muller.
+double normal(const PhiloxBlock& block) {
+  constexpr double unit = 1.0 / 4294967296.0;  // 2^-32
+  const double radius = std::sqrt(-2 * std::log((block[0] + 0.5) * unit));
+  return radius * std::cos(2 * std::numbers::pi * (block[1] + 0.5) * unit);
+}
+
+void disturb_compute(const Conditions& conditions, int operation, std::uint64_t seed, int replica,
+                     const std::vector<double>& slow, engine::Durations& durations) {
+  std::vector<Picoseconds>& each = durations.per_rank[static_cast<std::size_t>(operation)];
+  if (each.empty()) {
+    each.assign(slow.size(), durations.uniform[static_cast<std::size_t>(operation)]);
+  }
+  for (std::size_t rank = 0; rank < each.size(); ++rank) {
+    double factor = slow[rank];
+    if (conditions.jitter > 0) {
+      const StreamKey key{seed, Purpose::jitter, static_cast<std::uint32_t>(replica), 0,
+                          static_cast<std::uint32_t>(rank)};
+      const PhiloxBlock block = philox_block(key, static_cast<std::uint64_t>(operation));
+      factor *= std::exp(conditions.jitter * normal(block));
+    }
+    each[rank] = scaled(each[rank], factor);
+  }
+}
+
+void disturb_exchange(const engine::Partition& partition, std::size_t operation,
+                      const std::vector<double>& slow, double latency,
+                      engine::Durations& durations) {
+  std::vector<Picoseconds> each(slow.size());
+  bool changed = false;
+  for (const std::vector<int>& group : partition.groups) {
+    double factor = 1;
+    for (const int rank : group) factor = std::max(factor, slow[static_cast<std::size_t>(rank)]);
+    const Picoseconds alone = durations.of(static_cast<int>(operation), group.front());
+    const Picoseconds slowed = scaled(alone, latency + (1 - latency) * factor);
+    for (const int rank : group) each[static_cast<std::size_t>(rank)] = slowed;
+    changed = changed || factor != 1;
+  }
+  if (changed) durations.per_rank[operation] = std::move(each);
+}
+
+}  // namespace
+
+std::string text_of(const GpuFactors& factors) {
+  if (factors.empty()) return "none";
+  std::string text;
+  for (const GpuFactor& slow : factors) {
+    text += fmt::format("{}{}:{}", text.empty() ? "" : "+", slow.gpu, slow.factor);
+  }
+  return text;
+}
+
+std::string text_of(const engine::Slowdowns& slowdowns) {
+  return fmt::format("{}:{}", slowdowns.compute, slowdowns.exchange);
+}
+
+void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,
+             int replica, engine::Durations& durations, std::span<const double> latency) {
+  const bool compute = !conditions.slow_gpus.empty() || conditions.jitter > 0;
+  const bool links = !conditions.slow_links.empty();
+  const std::vector<double> slow_gpus = by_gpu(conditions.slow_gpus, program.ranks);
+  const std::vector<double> slow_links = by_gpu(conditions.slow_links, program.ranks);
+  for (std::size_t op = 0; op < program.operations.size(); ++op) {
+    const int groups = program.operations[op].groups;
+    if (groups < 0 && compute) {
+      disturb_compute(conditions, static_cast<int>(op), seed, replica, slow_gpus, durations);
+    } else if (groups >= 0 && links) {
+      disturb_exchange(program.partitions[static_cast<std::size_t>(groups)], op, slow_links,
+                       latency.empty() ? 0 : latency[op], durations);
+    }
+  }
+}
+
+}  // namespace moesim::step

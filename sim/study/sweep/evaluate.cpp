@@ -1,0 +1,192 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/statistics.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/step/memory.hpp"
+#include "sim/step/step_runner.hpp"
+#include "sim/study/sweep/evaluate.hpp"
+#include "sim/study/sweep/outcome.hpp"
+
+namespace moesim::study {
+namespace {
+
+struct Replica {
+  Picoseconds step;
+  std::array<double, part_count> parts_ms{};
+  double exchange_ms = 0;
+};
+
+// How long an exchange keeps `rank` busy: from its last member's arrival, before which the rank
+// waits, or from its own where it is done earlier.
+Picoseconds busy(const engine::Program& program, const engine::Schedule& schedule, std::size_t op,
+                 int rank) {
+  const auto index = static_cast<int>(op);
+  const engine::Partition& partition =
+      program.partitions[static_cast<std::size_t>(program.operations[op].groups)];
+  const int group = partition.group_of[static_cast<std::size_t>(rank)];
+  const Picoseconds finish = schedule.finish[schedule.at(index, rank)];
+  Picoseconds last;
+  for (const int member : partition.groups[static_cast<std::size_t>(group)]) {
+    last = std::max(last, schedule.start[schedule.at(index, member)]);
+  }
+  return finish - (last <= finish ? last : schedule.began[schedule.at(index, rank)]);
+}
+
+Replica measure(const engine::Program& program, const engine::Schedule& schedule) {
+  Replica replica;
+  const int rank = schedule.slowest_rank();
+  replica.step = schedule.end_of(rank);
+  std::array<Picoseconds, part_count> parts{};
+  for (const engine::PathStep& stretch : engine::critical_path(program, schedule, rank)) {
+    const int part = program.operations[static_cast<std::size_t>(stretch.operation)].category;
+    parts[static_cast<std::size_t>(part)] += stretch.duration;
+  }
+  for (std::size_t part = 0; part < part_count; ++part) replica.parts_ms[part] = parts[part].ms();
+  for (std::size_t op = 0; op < program.operations.size(); ++op) {
+    if (program.operations[op].category != static_cast<int>(Part::exposed_exchange)) continue;
+    replica.exchange_ms += busy(program, schedule, op, rank).ms();
+  }
+  return replica;
+}
+
+void add(std::optional<double>& sum, const std::optional<double>& value, double weight) {
+  if (value) sum = sum.value_or(0) + weight * *value;
+}
+
+// Means over replicas of the losses, layer by layer and in all.
+class LossMean {
+ public:
+  LossMean(Outcome& outcome, int replicas) : outcome_(outcome), weight_(1.0 / replicas) {}
+
+  void take(const routing::ReplicaRouting& routing) {
+    const routing::TokenLoss& loss = routing.loss;
+    routing::TokenLoss& sum = outcome_.loss;
+    sum.failed += weight_ * loss.failed;
+    sum.partial += weight_ * loss.partial;
+    sum.lost_mass += weight_ * loss.lost_mass;
+    add(sum.fill_failed, loss.fill_failed, weight_);
+    add(sum.failed_attempted, loss.failed_attempted, weight_);
+    sum.unrouted += weight_ * loss.unrouted;
+    sum.residual_loss += weight_ * loss.residual_loss;
+    sum.padded += weight_ * loss.padded;
+    add(sum.duplicate_ir, loss.duplicate_ir, weight_);
+    outcome_.layer_failed.resize(routing.layers.size());
+    for (std::size_t layer = 0; layer < routing.layers.size(); ++layer) {
+      outcome_.layer_failed[layer] += weight_ * routing.layers[layer].loss.failed;
+      take_rows(routing.layers[layer].ir_rows, static_cast<double>(routing.layers.size()));
+    }
+  }
+
+ private:
+  void take_rows(const std::vector<std::int32_t>& rows, double layers) {
+    if (rows.empty()) return;
+    const double count = static_cast<double>(rows.size());
+    double sum = 0;
+    double squares = 0;
+    for (const double value : rows) {
+      sum += value;
+      squares += value * value;
+    }
+    if (sum == 0) return;
+    const double average = sum / count;
+    const double variance = std::max(0.0, squares / count - average * average);
+    outcome_.ir_rows_mean += weight_ * average / layers;
+    outcome_.ir_rows_spread += weight_ * std::sqrt(variance) / average / layers;
+  }
+
+  Outcome& outcome_;
+  double weight_;
+};
+
+// The index of the lower median: a replica that really was, so that its parts sum to its step.
+std::size_t median_replica(const std::vector<Replica>& replicas) {
+  std::vector<std::size_t> order(replicas.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return replicas[a].step < replicas[b].step;
+  });
+  return order[(order.size() - 1) / 2];
+}
+
+void fill_memory(const step::Scenario& scenario, Outcome& outcome) {
+  const model::MemoryFootprint memory =
+      step::memory_footprint(scenario, outcome.ir_rows_mean, outcome.rows);
+  outcome.memory_gib = memory.total().gib();
+  outcome.fits_memory = memory.total() <= scenario.profile->device().hbm_bytes;
+  outcome.memory_parts_gib = {{"parameters", memory.parameters.gib()},
+                              {"gradients", memory.gradients.gib()},
+                              {"optimizer", memory.optimizer.gib()},
+                              {"activations", memory.activations.gib()},
+                              {"exchange_buffers", memory.exchange_buffers.gib()},
+                              {"einsum_masks", memory.einsum_masks.gib()},
+                              {"workspace", memory.workspace.gib()}};
+}
+
+}  // namespace
+
+Outcome evaluate(const step::Scenario& scenario, routing::RoutingCache& cache,
+                 engine::Timeline* timeline) {
+  return evaluate(scenario, EvaluateSettings{{}, true, timeline}, cache);
+}
+
+Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& settings,
+                 routing::RoutingCache& cache) {
+  Outcome outcome;
+  step::StepModel model(scenario, settings.calibration);
+  LossMean losses(outcome, scenario.replicas);
+  step::RowPeak rows(scenario);
+  const bool routed = scenario.has_moe();
+  std::vector<Replica> replicas;
+  step::StepRunner runner(model);
+  const auto simulate = [&](int index) {
+    std::shared_ptr<const routing::ReplicaRouting> routing;
+    if (routed) routing = cache.get(scenario.routing_job(), index);
+    const int errors = settings.curve_errors ? index : step::StepModel::no_errors;
+    engine::Schedule schedule = runner.run(routing.get(), index, errors);
+    return std::pair(std::move(routing), std::move(schedule));
+  };
+  for (int index = 0; index < scenario.replicas; ++index) {
+    const auto [routing, schedule] = simulate(index);
+    if (routing) {
+      losses.take(*routing);
+      if (index == 0)
+        outcome.capacity = routing::slots_per_expert(scenario.routing_job(), *routing);
+      rows.take(*routing);
+    }
+    replicas.push_back(measure(model.program(), schedule));
+    outcome.replica_step_ms.push_back(replicas.back().step.ms());
+  }
+  const std::size_t middle = median_replica(replicas);
+  outcome.step_ms = replicas[middle].step.ms();
+  outcome.parts_ms = replicas[middle].parts_ms;
+  outcome.exchange_ms = replicas[middle].exchange_ms;
+  // The lower median of two replicas is the lesser one: the bar must hold it all the same.
+  outcome.step_ms_p05 = std::min(outcome.step_ms, quantile(outcome.replica_step_ms, 0.05));
+  outcome.step_ms_p95 = std::max(outcome.step_ms, quantile(outcome.replica_step_ms, 0.95));
+  const std::int64_t micro_steps = scenario.mode == step::Mode::train ? scenario.micro_steps : 1;
+  outcome.tokens_per_gpu_mean = scenario.mean_tokens();
+  outcome.tokens_per_s_per_gpu =
+      outcome.tokens_per_gpu_mean * static_cast<double>(micro_steps) / (outcome.step_ms * 1e-3);
+  outcome.rows = rows.rows();
+  outcome.busiest_rows = rows.busiest_of_layer();
+  outcome.empty_rows_sent = rows.empty_share();
+  fill_memory(scenario, outcome);
+  outcome.provenance = model.provenance();
+  const step::NetworkChoice& network = runner.choice();
+  outcome.network_used = step::name_of(network.used);
+  outcome.network_why = network.reason;
+  if (network.used == step::Network::flows || !network.certified) {
+    outcome.provenance += fmt::format("; network {}: {}", outcome.network_used, network.reason);
+  }
+  if (settings.timeline != nullptr) {
+    *settings.timeline = engine::timeline(
+        model.program(), simulate(static_cast<int>(middle)).second, step::part_names());
+  }
+  return outcome;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,67 @@
+#include "sim/study/sweep/grid.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/decimal.hpp"
+#include "sim/base/error.hpp"
+
+namespace moesim::study {
+namespace {
+
+std::vector<std::string> items(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char character : text) {
+    if (character == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back().push_back(character);
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<std::string> expand(const OptionSpec& option, const std::string& text) {
+  const std::string flag = "--" + option.name;
+  std::vector<std::string> values;
+  for (const std::string& item : items(text)) {
+    if (item.empty()) {
+      throw UsageError(
+          fmt::format("{}: '{}' has an empty item: write values separated by single "
+                      "commas",
+                      flag, text));
+    }
+    if (option.kind == OptionKind::text || item.find(':') == std::string::npos) {
+      values.push_back(item);
+      continue;
+    }
+    for (const Decimal& value : parse_decimal_list(item, flag)) values.push_back(value.text());
+  }
+  return values;
+}
+
+std::vector<OptionValues> grid(const OptionValues& lists) {
+  std::vector<OptionValues> points(1);
+  for (const OptionSpec& option : scenario_options()) {
+    const auto typed = lists.find(option.name);
+    if (typed == lists.end()) continue;
+    const std::vector<std::string> values = expand(option, typed->second);
+    if (values.size() > max_scenarios / points.size()) {
+      throw UsageError(
+          fmt::format("the grid has more than {} scenarios: use fewer values", max_scenarios));
+    }
+    std::vector<OptionValues> longer;
+    longer.reserve(points.size() * values.size());
+    for (const OptionValues& point : points) {
+      for (const std::string& value : values) {
+        longer.push_back(point);
+        longer.back()[option.name] = value;
+      }
+    }
+    points = std::move(longer);
+  }
+  return points;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,79 @@
+#include "sim/study/sweep/journal.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+
+namespace moesim::study {
+namespace {
+
+constexpr const char* heading = "moesim sweep journal 1 ";
+
+std::string row_line(std::size_t index, const std::vector<std::string>& row) {
+  return nlohmann::json({index, row}).dump() + "\n";
+}
+
+}  // namespace
+
+Journal::Journal(const std::string& path, const std::string& fingerprint, bool resume)
+    : path_(path) {
+  const std::string first_line = heading + fingerprint + "\n";
+  if (resume && ::access(path.c_str(), F_OK) == 0) take_over(first_line);
+  // Written anew from the rows that read back whole: a line cut short by a kill is dropped.
+  std::string content = first_line;
+  for (const auto& [index, row] : rows_) content += row_line(index, row);
+  write_file_atomically(path, content);
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (descriptor_ < 0) {
+    throw Error(fmt::format("{}: cannot write: {}", path, std::strerror(errno)));
+  }
+}
+
+Journal::~Journal() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void Journal::take_over(const std::string& first_line) {
+  const std::string content = read_file(path_);
+  if (!content.starts_with(first_line)) {
+    throw UsageError(fmt::format(
+        "--resume: {} holds rows of a sweep with other options, documents or program version: give "
+        "the options of that sweep, or leave --resume out to start anew",
+        path_));
+  }
+  std::istringstream lines(content.substr(first_line.size()));
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+    const bool whole = entry.is_array() && entry.size() == 2 && entry[0].is_number_unsigned() &&
+                       entry[1].is_array();
+    if (!whole || lines.eof()) return;  // cut short: nothing that follows can be whole
+    rows_[entry[0].get<std::size_t>()] = entry[1].get<std::vector<std::string>>();
+  }
+}
+
+void Journal::add(std::size_t index, const std::vector<std::string>& row) {
+  append(row_line(index, row));
+}
+
+void Journal::append(const std::string& line) {
+  std::size_t at = 0;
+  while (at < line.size()) {
+    const ssize_t written = ::write(descriptor_, line.data() + at, line.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      throw Error(
+          fmt::format("{}: cannot save a finished scenario: {}", path_, std::strerror(errno)));
+    }
+    at += static_cast<std::size_t>(written);
+  }
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engine/timeline.hpp"
+#include "sim/model/memory.hpp"
+#include "sim/routing/simulation/routing_cache.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/scenario/scenario.hpp"
+#include "sim/step/part.hpp"
+
+namespace moesim::study {
+
+// The ten parts of a step sum to it: the critical path of the median replica on its slowest rank.
+using step::Part;
+using step::part_count;
+
+// What one scenario comes to. Times in milliseconds.
+struct Outcome {
+  double step_ms = 0;      // median over replicas
+  double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
+  double step_ms_p95 = 0;
+  double tokens_per_gpu_mean = 0;   // of a micro-step, over GPUs
+  double tokens_per_s_per_gpu = 0;  // mean over GPUs
+  std::int64_t capacity = 0;        // routing::slots_per_expert(), 0 for a dense router
+  routing::TokenLoss loss;          // mean over replicas
+  std::array<double, part_count> parts_ms{};
+  double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
+  double memory_gib = 0;   // per GPU
+  bool fits_memory = true;
+  model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded
+  double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise
+  std::string provenance;    // what the prediction rests on, and its weakest parts
+  // RowPeak::empty_share(): of blocks padded to the largest, where these are not C alone.
+  double empty_rows_sent = 0;
+  // Detail for JSON.
+  std::string network_used;  // fast or flows
+  std::string network_why;   // why, and how sure that is; empty without all-to-alls
+  std::vector<double> replica_step_ms;
+  std::vector<double> layer_failed;  // mean over replicas, per MoE layer
+  double ir_rows_mean = 0;           // per GPU and layer
+  double ir_rows_spread = 0;         // standard deviation over GPUs / mean, mean over layers
+  std::vector<std::pair<std::string, double>> memory_parts_gib;
+};
+
+// Simulates the scenario. The same scenario gives the same bits, whatever is in the cache. If
+// `timeline` is given, it receives the bars of the median replica, all ranks.
+Outcome evaluate(const step::Scenario& scenario, routing::RoutingCache& cache,
+                 engine::Timeline* timeline = nullptr);
+
+}  // namespace moesim::study

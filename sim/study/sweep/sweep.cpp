@@ -1,0 +1,281 @@
+#include "sim/study/sweep/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "sim/base/digest.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/study/sweep/journal.hpp"
+
+namespace moesim::study {
+namespace {
+
+bool routes(const SweepPoint& point) {
+  return point.refusal.empty() && point.scenario && point.scenario->has_moe();
+}
+
+// Scenarios of equal key route the same logits, so the cache serves them best one after another.
+std::string logits_key(const SweepPoint& point) {
+  return routes(point) ? point.scenario->routing_job().logits_key() : "";
+}
+
+// Grid order, except that scenarios of equal key follow the first of them.
+std::vector<std::size_t> evaluation_order(const std::vector<SweepPoint>& points) {
+  std::map<std::string, std::size_t> first_of_key;
+  std::vector<std::size_t> group;
+  std::vector<std::size_t> order;
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    const std::string key = logits_key(points[index]);
+    group.push_back(key.empty() ? index : first_of_key.emplace(key, index).first->second);
+    order.push_back(index);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return group[a] < group[b]; });
+  return order;
+}
+
+// How long the scenarios of one kind take.
+struct Pace {
+  std::size_t left = 0;
+  std::size_t done = 0;
+  double seconds = 0;
+
+  void add(double duration) {
+    --left;
+    ++done;
+    seconds += duration;
+  }
+};
+
+// Time left from the pace so far. The first scenario of some logits pays for their routing, those
+// that follow find it in the cache: two paces, or the first row would promise hours.
+class Forecast {
+ public:
+  // Scenarios in the order in which they will be begun.
+  void expect(const std::vector<SweepPoint>& points, const std::vector<std::size_t>& waiting) {
+    std::set<std::string> known;
+    opens_.assign(points.size(), false);
+    for (const std::size_t index : waiting) {
+      const std::string key = logits_key(points[index]);
+      opens_[index] = !key.empty() && known.insert(key).second;
+      pace(index).left += 1;
+    }
+  }
+
+  void add(std::size_t index, double seconds) { pace(index).add(seconds); }
+
+  std::optional<double> seconds_left(std::size_t threads) const {
+    double seconds = 0;
+    for (const Pace* kind : {&opening_, &following_}) {
+      if (kind->left == 0) continue;
+      if (kind->done == 0) return std::nullopt;
+      seconds += kind->seconds / static_cast<double>(kind->done) * static_cast<double>(kind->left);
+    }
+    return seconds / static_cast<double>(threads);
+  }
+
+ private:
+  Pace& pace(std::size_t index) { return opens_[index] ? opening_ : following_; }
+
+  std::vector<bool> opens_;
+  Pace opening_;
+  Pace following_;
+};
+
+// The threads of one sweep: each takes the next scenario and puts its row in place.
+class Workers {
+ public:
+  Workers(const std::vector<SweepPoint>& points, const Evaluate& evaluate, const MakeRow& make_row,
+          const SweepSettings& settings)
+      : points_(points), evaluate_(evaluate), make_row_(make_row), settings_(settings) {
+    result_.rows.resize(points.size());
+    result_.total = static_cast<std::size_t>(std::count_if(
+        points.begin(), points.end(), [](const SweepPoint& point) { return !point.repeats; }));
+    progress_.total = result_.total;
+    if (!settings.journal.empty()) take_over();
+    for (const std::size_t index : evaluation_order(points)) {
+      if (!result_.rows[index] && !points[index].repeats) waiting_.push_back(index);
+    }
+    threads_ = std::min(static_cast<std::size_t>(std::max(1, settings.jobs)), waiting_.size());
+    forecast_.expect(points, waiting_);
+    announce();
+  }
+
+  SweepResult run() {
+    if (settings_.progress) settings_.progress(progress_);
+    const std::size_t wanted = static_cast<std::size_t>(std::max(1, settings_.jobs));
+    {
+      std::vector<std::thread> threads;
+      const std::size_t count = std::min(wanted, waiting_.size());
+      for (std::size_t thread = 1; thread < count; ++thread)
+        threads.emplace_back([this] { work(); });
+      work();
+      for (std::thread& thread : threads) thread.join();
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(result_);
+  }
+
+ private:
+  void take_over() {
+    journal_ =
+        std::make_unique<Journal>(settings_.journal, settings_.fingerprint, settings_.resume);
+    for (const auto& [index, row] : journal_->rows()) {
+      if (index >= points_.size()) continue;
+      result_.rows[index] = row;
+      ++progress_.resumed;
+    }
+    progress_.done = progress_.resumed;
+  }
+
+  void announce() {
+    std::vector<routing::RoutingJob> routed;
+    int replicas = 1;
+    for (const std::size_t index : waiting_) {
+      if (!routes(points_[index])) continue;
+      routed.push_back(points_[index].scenario->routing_job());
+      replicas = std::max(replicas, points_[index].scenario->replicas);
+    }
+    cache_.announce(routed, replicas);
+  }
+
+  bool stopped() const { return failed_ || (settings_.stop != nullptr && settings_.stop->load()); }
+
+  void work() {
+    while (!stopped()) {
+      const std::size_t turn = next_.fetch_add(1);
+      if (turn >= waiting_.size()) return;
+      try {
+        const auto start = std::chrono::steady_clock::now();
+        Row row = make_row(points_[waiting_[turn]]);
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        finish(waiting_[turn], std::move(row), taken.count());
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::current_exception();
+        failed_ = true;
+      }
+    }
+  }
+
+  Row make_row(const SweepPoint& point) {
+    if (!point.refusal.empty()) return make_row_(point, nullptr, point.refusal);
+    try {
+      const Outcome outcome = evaluate_(*point.scenario, cache_);
+      return make_row_(point, &outcome, "");
+    } catch (const Error& error) {
+      return make_row_(point, nullptr, error.what());
+    }
+  }
+
+  void finish(std::size_t index, Row row, double seconds) {
+    const std::lock_guard lock(mutex_);
+    if (journal_) journal_->add(index, row);
+    result_.rows[index] = std::move(row);
+    ++progress_.done;
+    forecast_.add(index, seconds);
+    progress_.seconds_left = forecast_.seconds_left(threads_);
+    if (settings_.progress) settings_.progress(progress_);
+  }
+
+  const std::vector<SweepPoint>& points_;
+  const Evaluate& evaluate_;
+  const MakeRow& make_row_;
+  const SweepSettings& settings_;
+  routing::RoutingCache cache_;
+  std::unique_ptr<Journal> journal_;
+  std::vector<std::size_t> waiting_;
+  std::size_t threads_ = 1;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;  // guards what follows and the journal
+  SweepResult result_;
+  SweepProgress progress_;
+  Forecast forecast_;
+  std::exception_ptr failure_;
+};
+
+void fill(SweepPoint& point, DocumentCache& documents) {
+  try {
+    point.scenario = fill_in(point.values, documents, Use::step);
+    check_together(*point.scenario, Use::step);
+  } catch (const Error& error) {
+    point.refusal = error.what();
+  }
+}
+
+}  // namespace
+
+bool SweepResult::complete() const {
+  const auto present =
+      std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
+  return static_cast<std::size_t>(present) == total;
+}
+
+void mark_repeats(std::vector<SweepPoint>& points,
+                  const std::function<Row(const SweepPoint&)>& options_of) {
+  std::map<Row, std::size_t> first;
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    const auto [known, is_new] = first.emplace(options_of(points[index]), index);
+    if (!is_new) points[index].repeats = known->second;
+  }
+}
+
+std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCache& documents) {
+  std::set<std::pair<std::string, std::string>> checked;
+  std::vector<SweepPoint> points;
+  points.reserve(grid.size());
+  for (const OptionValues& values : grid) {
+    for (const auto& value : values) {
+      if (checked.insert(value).second) check_value(value.first, value.second, documents);
+    }
+    points.push_back({values, std::nullopt, "", std::nullopt});
+    fill(points.back(), documents);
+  }
+  return points;
+}
+
+SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
+                  const MakeRow& make_row, const SweepSettings& settings) {
+  return Workers(points, evaluate, make_row, settings).run();
+}
+
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& version) {
+  Digest digest;
+  digest.add(version);
+  std::set<std::pair<std::string, std::string>> files;
+  for (const SweepPoint& point : points) {
+    for (const auto& [option, text] : point.values) {
+      digest.add(option);
+      digest.add(text);
+    }
+    digest.add("");
+    if (!point.scenario) continue;
+    files.insert({"hardware", point.scenario->profile_name});
+    files.insert({"models", point.scenario->model_name});
+    files.insert({"clusters", point.scenario->cluster_name});
+    if (const auto& order = point.scenario->order) digest.add(fmt::format("{:x}", order->digest()));
+    const routing::ScoreSource& scores = point.scenario->scores;
+    if (scores.trace != nullptr) {  // several files
+      digest.add(fmt::format("{:x}", scores.trace->digest()));
+    } else if (!scores.file.empty()) {
+      files.insert({"", scores.file});
+    }
+  }
+  for (const auto& [kind, name] : files) {
+    digest.add(read_file(kind.empty() ? name : find_document(kind, name)));
+  }
+  return fmt::format("{:016x}", digest.value());
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/scenario/options.hpp"
+#include "sim/study/sweep/outcome.hpp"
+
+namespace moesim::study {
+
+// One scenario of a sweep: complete, or refused with a reason. A scenario whose options make sense
+// one by one but not together is kept as far as it could be filled in.
+struct SweepPoint {
+  OptionValues values;
+  std::optional<step::Scenario> scenario;
+  std::string refusal;                 // "": none
+  std::optional<std::size_t> repeats;  // the earlier point whose row this one's would be
+};
+
+// Fills in every point of a grid. Throws UsageError only for a value that makes no sense by
+// itself; a combination that cannot be is a refused point.
+std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCache& documents);
+
+// One row of text cells per scenario. `outcome` is null for a refused scenario, `reason` says why.
+using Row = std::vector<std::string>;
+using MakeRow =
+    std::function<Row(const SweepPoint& point, const Outcome* outcome, const std::string& reason)>;
+
+// Points of which `options_of` says the same are one scenario: a router without capacity at each
+// capacity factor, say. All but the first are marked.
+void mark_repeats(std::vector<SweepPoint>& points,
+                  const std::function<Row(const SweepPoint&)>& options_of);
+
+using Evaluate = std::function<Outcome(const step::Scenario&, routing::RoutingCache&)>;
+
+struct SweepProgress {
+  std::size_t done = 0;     // rows there are, resumed ones included
+  std::size_t resumed = 0;  // of them, taken from the journal
+  std::size_t total = 0;
+  std::optional<double> seconds_left;  // once there is something to go by
+};
+
+struct SweepSettings {
+  int jobs = 1;
+  // Where finished rows are kept until the sweep ends, "" for nowhere; with `resume`, the rows it
+  // holds are taken over. `fingerprint` tells whether they are rows of this sweep.
+  std::string journal;
+  bool resume = false;
+  std::string fingerprint;
+  const std::atomic<bool>* stop = nullptr;  // set from outside: finish what runs, then return
+  std::function<void(const SweepProgress&)> progress;  // called by one thread at a time
+};
+
+struct SweepResult {
+  std::vector<std::optional<Row>> rows;  // in grid order; absent for repeats, and after `stop`
+  std::size_t total = 0;                 // rows of a whole sweep
+  bool complete() const;
+};
+
+// Evaluates every scenario that repeats none on `settings.jobs` threads. The rows depend on the
+// points alone, not on jobs, order or resumption. An Error of one scenario makes its row a refused
+// one; anything else ends the sweep.
+SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
+                  const MakeRow& make_row, const SweepSettings& settings);
+
+// A text that differs whenever the points, the documents behind them or `version` do.
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& version);
+
+}  // namespace moesim::study

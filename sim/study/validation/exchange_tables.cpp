@@ -1,0 +1,178 @@
+#include "sim/study/validation/exchange_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+
+#include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/gzip.hpp"
+
+namespace moesim::study {
+namespace {
+
+class Table {
+ public:
+  Table(const std::string& folder, const std::string& name)
+      : csv_(CsvTable::parse(read_plain_or_packed(folder + "/" + name), folder + "/" + name)) {}
+
+  std::size_t size() const { return csv_.rows.size(); }
+  const std::string& text(std::size_t row, const std::string& column) const {
+    return csv_.rows[row][csv_.column(column)];
+  }
+  double positive(std::size_t row, const std::string& column) const {
+    const std::string& cell = text(row, column);
+    double value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    if (error != std::errc() || end != cell.data() + cell.size() || !(value > 0) ||
+        !std::isfinite(value)) {
+      throw UsageError(fmt::format("{}:{}: {} is '{}', expected a positive number", csv_.name,
+                                   csv_.lines[row], column, cell));
+    }
+    return value;
+  }
+  std::int64_t whole(std::size_t row, const std::string& column) const {
+    const double value = positive(row, column);
+    if (value != std::floor(value) || value > 1e15) {
+      throw UsageError(fmt::format("{}:{}: {} is '{}', expected a whole number", csv_.name,
+                                   csv_.lines[row], column, text(row, column)));
+    }
+    return static_cast<std::int64_t>(value);
+  }
+
+ private:
+  CsvTable csv_;
+};
+
+std::optional<profile::Collective> collective(const std::string& name) {
+  if (name == "alltoall") return profile::Collective::all_to_all;
+  if (name == "all_reduce") return profile::Collective::all_reduce;
+  if (name == "all_gather") return profile::Collective::all_gather;
+  if (name == "reduce_scatter") return profile::Collective::reduce_scatter;
+  return std::nullopt;
+}
+
+bool reduces(profile::Collective kind) {
+  return kind == profile::Collective::all_reduce || kind == profile::Collective::reduce_scatter;
+}
+
+MoeExchangeRow shape(const Table& table, std::size_t row) {
+  MoeExchangeRow entry;
+  entry.version = table.text(row, "version");
+  entry.hidden = table.whole(row, "hidden_size");
+  entry.experts = table.whole(row, "num_experts");
+  return entry;
+}
+
+MoeExchangeRow deepep_shape(const Table& table, std::size_t row) {
+  MoeExchangeRow entry = shape(table, row);
+  entry.gpus = static_cast<int>(8 * table.whole(row, "node_num"));
+  entry.top_k = table.whole(row, "num_topk");
+  entry.tokens = table.positive(row, "num_token");
+  entry.variant = fmt::format("hidden {}, top-{} of {}", entry.hidden, entry.top_k, entry.experts);
+  return entry;
+}
+
+}  // namespace
+
+std::vector<CollectiveRow> load_collectives(const std::string& folder) {
+  const Table table(folder, "nccl_intranode.csv");
+  std::vector<CollectiveRow> rows;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const auto kind = collective(table.text(row, "op_name"));
+    if (!kind) continue;
+    const std::string& source = table.text(row, "source_dir");
+    CollectiveRow entry;
+    entry.system = table.text(row, "system");
+    entry.device = table.text(row, "device");
+    entry.version = source.substr(source.rfind('/') + 1);
+    entry.kind = *kind;
+    entry.reduces_bytes = reduces(*kind) && table.text(row, "nccl_dtype") == "int8";
+    entry.gpus = static_cast<int>(table.whole(row, "num_gpus"));
+    entry.bytes = table.positive(row, "size_bytes");
+    entry.time_us = table.positive(row, "time_us");
+    rows.push_back(entry);
+  }
+  return rows;
+}
+
+std::vector<CollectiveRow> load_vidur(const std::string& folder) {
+  const std::string name = "vidur_network_allreduce_sendrecv.csv";
+  const std::string path = folder + "/" + name;
+  if (!std::filesystem::exists(path) && !std::filesystem::exists(path + ".gz")) return {};
+  const std::map<std::string, std::string> devices = {{"a100_dgx", "NVIDIA A100-SXM4-80GB"},
+                                                      {"h100_dgx", "NVIDIA H100 80GB HBM3"}};
+  const Table table(folder, name);
+  std::vector<CollectiveRow> rows;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const auto device = devices.find(table.text(row, "system"));
+    if (table.text(row, "op") != "all_reduce" || device == devices.end()) continue;
+    const std::int64_t gpus = table.whole(row, "num_workers");
+    if (table.whole(row, "devices_per_node") != gpus) continue;  // across nodes
+    CollectiveRow entry;
+    entry.system = device->first;
+    entry.device = device->second;
+    entry.version = "vidur";
+    entry.kind = profile::Collective::all_reduce;
+    entry.gpus = static_cast<int>(gpus);
+    entry.bytes = table.positive(row, "size");
+    entry.time_us = table.positive(row, "median") * 1e3;  // given in milliseconds
+    rows.push_back(entry);
+  }
+  return rows;
+}
+
+std::vector<MoeExchangeRow> load_deepep_normal(const std::string& folder) {
+  const Table table(folder, "deepep_normal.csv");
+  std::vector<MoeExchangeRow> rows;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    for (const std::string stage : {"dispatch", "combine"}) {
+      MoeExchangeRow entry = deepep_shape(table, row);
+      entry.kernel = table.text(row, "system") + " DeepEP normal " + stage;
+      entry.variant += fmt::format(", {} SMs", table.whole(row, stage + "_sms"));
+      entry.time_us = table.positive(row, stage + "_transmit_us");
+      rows.push_back(entry);
+    }
+  }
+  return rows;
+}
+
+std::vector<MoeExchangeRow> load_deepep_low_latency(const std::string& folder) {
+  const Table table(folder, "deepep_lowlatency.csv");
+  std::vector<MoeExchangeRow> rows;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    for (const std::string stage : {"dispatch", "combine"}) {
+      MoeExchangeRow entry = deepep_shape(table, row);
+      entry.kernel = table.text(row, "system") + " DeepEP low-latency " + stage;
+      entry.time_us = table.positive(row, stage + "_avg_t_us");
+      rows.push_back(entry);
+    }
+  }
+  return rows;
+}
+
+std::vector<MoeExchangeRow> load_tensorrt_llm(const std::string& folder) {
+  const Table table(folder, "trtllm_moe_alltoall_gb200.csv");
+  std::vector<MoeExchangeRow> rows;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    std::string stage = table.text(row, "op_name");
+    if (stage.rfind("alltoall_", 0) == 0) stage.erase(0, 9);
+    MoeExchangeRow entry = shape(table, row);
+    entry.kernel = fmt::format("{} TensorRT-LLM {}", table.text(row, "system"), stage);
+    entry.variant =
+        fmt::format("{} {}", table.text(row, "kernel_source"), table.text(row, "moe_dtype"));
+    entry.gpus = static_cast<int>(table.whole(row, "moe_ep_size"));
+    entry.top_k = table.whole(row, "topk");
+    entry.tokens = table.positive(row, "num_tokens");
+    entry.time_us = table.positive(row, "latency_us");
+    rows.push_back(entry);
+  }
+  return rows;
+}
+
+}  // namespace moesim::study

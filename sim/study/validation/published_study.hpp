@@ -1,0 +1,59 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/scenario/options.hpp"
+#include "sim/step/kernels.hpp"
+
+namespace moesim::study {
+
+// What a published figure is for.
+enum class RowRole {
+  fit,       // the calibration is fitted to it
+  check,     // predicted with the fitted calibration, not used by it
+  excluded,  // left out of fit and bars a priori, for the reason in `note`; error shown apart
+  predict,   // nothing published here: a prediction alone
+};
+
+struct PublishedRow {
+  RowRole role = RowRole::predict;
+  OptionValues options;  // of this row, over those of the study
+  std::optional<double> tokens_per_s_per_gpu;
+  std::string note;
+};
+
+// One unknown of a study: a multiplier on the predictions of some kernel classes.
+struct Unknown {
+  std::string name;
+  std::vector<step::KernelClass> classes;
+  std::string why;
+};
+
+// Mean and worst absolute relative error in 0..1, at most.
+struct Bar {
+  double mean = 1;
+  double worst = 1;
+};
+
+// A table of published speeds and what to hold against it (profiles/studies, schema
+// profiles/schema/study.schema.json).
+struct PublishedStudy {
+  std::string name;
+  std::string title;
+  std::string source;
+  OptionValues options;  // of all rows
+  std::vector<Unknown> unknowns;
+  std::vector<PublishedRow> rows;
+  Bar in_sample;
+  Bar leave_one_out;
+  Bar unfitted;  // of the `check` rows
+
+  // Shipped name or path. Throws UsageError naming file and key.
+  static PublishedStudy load(const std::string& name_or_path);
+};
+
+const char* name_of(RowRole role);
+
+}  // namespace moesim::study

@@ -1,0 +1,216 @@
+#include "sim/study/validation/validate_moe_exchanges.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <map>
+
+#include "sim/profile/moe_exchange_law.hpp"
+#include "sim/study/validation/exchange_errors.hpp"
+#include "sim/study/validation/exchange_tables.hpp"
+
+namespace moesim::study {
+namespace {
+
+using profile::MoeStage;
+using profile::MoeTraffic;
+using profile::NodeStep;
+using profile::SizeCurve;
+
+constexpr const char* study_name = "exchanges";
+constexpr int node_gpus = 8;
+// 400 Gb/s per GPU, of which a stream of large RDMA writes reaches 90 %, and 3 us each for a write
+// and its notice: assumed, the same for both kernels and stages.
+constexpr double line_rate = 50e3;  // bytes per microsecond
+constexpr NodeStep two_nodes = {node_gpus, 2, 0.9 * line_rate, 6};
+constexpr double many_tokens = 512;
+
+// DeepEP sends 8-bit floats with a 4-byte scale per 128 on dispatch, 16-bit floats on combine.
+double token_bytes(MoeStage stage, std::int64_t hidden) {
+  const auto columns = static_cast<double>(hidden);
+  return stage == MoeStage::dispatch ? columns + columns / 128 * 4 : 2 * columns;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+struct Curves {
+  MoeExchangeRow shape;
+  std::map<int, std::map<std::string, Samples>> by_gpus;  // GPU count -> version -> samples
+};
+using Groups = std::map<std::string, std::map<std::string, Curves>>;  // kernel -> variant
+
+Groups grouped(const std::vector<MoeExchangeRow>& rows) {
+  Groups groups;
+  for (const MoeExchangeRow& row : rows) {
+    Curves& curves = groups[row.kernel][row.variant];
+    curves.shape = row;
+    curves.by_gpus[row.gpus][row.version].emplace_back(row.tokens, row.time_us);
+  }
+  return groups;
+}
+
+using Law = std::function<double(const SizeCurve&, const MoeTraffic&, MoeStage, double tokens)>;
+
+std::string at_tokens(double tokens, const std::string& variant) {
+  return fmt::format("{} tokens ({})", tokens, variant);
+}
+
+// Two nodes from one of the same variant: of the same kernel version where it was measured, else
+// of any other.
+void add_two_nodes(const std::string& kernel, const std::string& variant, const Curves& curves,
+                   const Law& law, Comparison& few, Comparison& many) {
+  const auto one = curves.by_gpus.find(node_gpus);
+  const auto two = curves.by_gpus.find(2 * node_gpus);
+  if (one == curves.by_gpus.end() || two == curves.by_gpus.end()) return;
+  const MoeStage stage = ends_with(kernel, "dispatch") ? MoeStage::dispatch : MoeStage::combine;
+  const MoeTraffic traffic = {curves.shape.experts, curves.shape.top_k,
+                              token_bytes(stage, curves.shape.hidden)};
+  for (const auto& [version, samples] : two->second) {
+    const auto same = one->second.find(version);
+    const Samples& known = same != one->second.end() ? same->second : one->second.begin()->second;
+    const auto curve = curve_through(known, 0);
+    if (!curve) continue;
+    const double nodes_met = profile::distinct_groups(traffic, 2);
+    for (const auto& [tokens, time] : samples) {
+      Comparison& region = tokens < many_tokens ? few : many;
+      const std::string where = at_tokens(tokens, variant);
+      region.law.add(time, law(*curve, traffic, stage, tokens), where);
+      const double nic = tokens * traffic.token_bytes * nodes_met / 2 / line_rate;
+      region.alpha_beta.add(time, curve->time_us(0) + nic, where);
+      region.nearest_row.add(time, curve->time_us(tokens), where);
+    }
+  }
+}
+
+void report(const Comparison& few, const Comparison& many, const std::string& subject,
+            Validation& validation) {
+  if (!many.law.empty()) {
+    validation.rows.push_back(report_row(many, subject + ", from 512 tokens"));
+  }
+  if (!few.law.empty()) {
+    validation.rows.push_back(report_row(few, subject + ", below 512 tokens"));
+  }
+}
+
+void compare_deepep(const std::vector<MoeExchangeRow>& rows, const Law& law,
+                    Validation& validation) {
+  for (const auto& [kernel, variants] : grouped(rows)) {
+    Comparison few;
+    Comparison many;
+    for (const auto& [variant, curves] : variants) {
+      add_two_nodes(kernel, variant, curves, law, few, many);
+    }
+    report(few, many, kernel + ", 2 nodes from 1", validation);
+  }
+}
+
+// Samples of one kernel version where they are, else of any other.
+const Samples& of_version(const std::map<std::string, Samples>& versions,
+                          const std::string& version) {
+  const auto same = versions.find(version);
+  return same != versions.end() ? same->second : versions.begin()->second;
+}
+
+struct Regions {
+  Comparison few;
+  Comparison many;
+};
+
+// The largest count from the two before. `moves_tokens`: else ranks only count and agree, which
+// takes as long among any number of them. Precondition: three counts.
+void add_ranks(const std::string& variant, const Curves& curves, bool moves_tokens,
+               Regions& regions) {
+  const auto last = std::prev(curves.by_gpus.end());
+  const auto& [ranks, targets] = *last;
+  const auto& [more, more_versions] = *std::prev(last);
+  const auto& [fewest, fewest_versions] = *std::prev(last, 2);
+  for (const auto& [version, target] : targets) {
+    const Samples& more_samples = of_version(more_versions, version);
+    const Samples& fewest_samples = of_version(fewest_versions, version);
+    const auto at_more = curve_through(more_samples, 0);
+    const auto at_fewest = curve_through(fewest_samples, 0);
+    if (!at_more || !at_fewest) continue;
+    const SizeCurve law = moves_tokens ? profile::among_more_ranks(*at_fewest, fewest, *at_more,
+                                                                   more, ranks, curves.shape.top_k)
+                                       : *at_more;
+    // What leaves a rank, of copies to all ranks.
+    const double ratio = static_cast<double>(ranks - 1) / (more - 1);
+    Samples as_sent;
+    for (const auto& [tokens, time] : fewest_samples)
+      as_sent.emplace_back(tokens * (fewest - 1), time);
+    for (const auto& [tokens, time] : more_samples) as_sent.emplace_back(tokens * (more - 1), time);
+    const auto line = alpha_beta(as_sent);
+    for (const auto& [tokens, time] : target) {
+      Comparison& region = tokens < many_tokens ? regions.few : regions.many;
+      const std::string where = at_tokens(tokens, variant);
+      region.law.add(time, law.time_us(tokens), where);
+      region.equal_bytes.add(time, at_more->time_us(tokens * ratio), where);
+      region.alpha_beta.add(time, line(tokens * (ranks - 1)), where);
+      region.nearest_row.add(time, at_more->time_us(tokens), where);
+    }
+  }
+}
+
+void compare_ranks(const std::vector<MoeExchangeRow>& rows, Validation& validation) {
+  for (const auto& [kernel, variants] : grouped(rows)) {
+    std::map<std::string, Regions> by_counts;  // "EP 8 from 2 and 4"
+    const bool moves_tokens = !ends_with(kernel, "prepare");
+    for (const auto& [variant, curves] : variants) {
+      if (curves.by_gpus.size() < 3) {
+        std::vector<int> counts;
+        for (const auto& entry : curves.by_gpus) counts.push_back(entry.first);
+        validation.verdicts.push_back({study_name,
+                                       fmt::format("{}: {} left out: measured among {} ranks only",
+                                                   kernel, variant, fmt::join(counts, " and ")),
+                                       std::nullopt});
+        continue;
+      }
+      const auto last = std::prev(curves.by_gpus.end());
+      const std::string counts = fmt::format("EP {} from {} and {}", last->first,
+                                             std::prev(last, 2)->first, std::prev(last)->first);
+      add_ranks(variant, curves, moves_tokens, by_counts[counts]);
+    }
+    for (const auto& [counts, regions] : by_counts) {
+      report(regions.few, regions.many, kernel + ", " + counts, validation);
+    }
+  }
+}
+
+// Runs `work` where the table is in the folder, and says so where it is not.
+void with_table(const std::string& folder, const std::string& name, Validation& validation,
+                const std::function<void()>& work) {
+  const std::string path = folder + "/" + name;
+  if (std::filesystem::exists(path) || std::filesystem::exists(path + ".gz")) return work();
+  validation.verdicts.push_back(
+      {study_name, fmt::format("{} left out: it is not in {}", name, folder), std::nullopt});
+}
+
+}  // namespace
+
+void compare_moe_exchanges(const std::string& folder, Validation& validation) {
+  with_table(folder, "deepep_normal.csv", validation, [&] {
+    compare_deepep(
+        load_deepep_normal(folder),
+        [](const SizeCurve& curve, const MoeTraffic& traffic, MoeStage stage, double tokens) {
+          return profile::deepep_normal_us(curve, traffic, two_nodes, stage, tokens);
+        },
+        validation);
+  });
+  with_table(folder, "deepep_lowlatency.csv", validation, [&] {
+    compare_deepep(
+        load_deepep_low_latency(folder),
+        [](const SizeCurve& curve, const MoeTraffic& traffic, MoeStage, double tokens) {
+          return profile::deepep_low_latency_us(curve, traffic, two_nodes, tokens);
+        },
+        validation);
+  });
+  with_table(folder, "trtllm_moe_alltoall_gb200.csv", validation,
+             [&] { compare_ranks(load_tensorrt_llm(folder), validation); });
+}
+
+}  // namespace moesim::study

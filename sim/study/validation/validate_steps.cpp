@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
+#include "sim/study/validation/validation.hpp"
+
+namespace moesim::study {
+namespace {
+
+constexpr const char* study_name = "smartmoe-steps";
+
+struct Ratios {
+  double lowest = 1e9;
+  double highest = 0;
+  void add(double ratio) {
+    lowest = std::min(lowest, ratio);
+    highest = std::max(highest, ratio);
+  }
+  bool any() const { return highest > 0; }
+};
+
+// What a row of the logs asks of the simulator; nothing if it cannot be simulated, with why.
+struct Mapped {
+  OptionValues options;
+  std::string refusal;
+};
+
+class Table {
+ public:
+  explicit Table(const std::string& path) : csv_(CsvTable::load(path)) {}
+  std::size_t size() const { return csv_.rows.size(); }
+  const std::string& text(std::size_t row, const std::string& column) const {
+    return csv_.rows[row][csv_.column(column)];
+  }
+  // Throws Error naming file, line and column for anything but a positive number.
+  double positive(std::size_t row, const std::string& column) const {
+    const std::string& cell = text(row, column);
+    double value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    if (error != std::errc() || end != cell.data() + cell.size() || !(value > 0)) {
+      throw Error(fmt::format("{}:{}: {} is '{}', expected a positive number", csv_.name,
+                              csv_.lines[row], column, cell));
+    }
+    return value;
+  }
+
+ private:
+  CsvTable csv_;
+};
+
+Mapped map_row(const Table& table, std::size_t row) {
+  const std::string system = table.text(row, "system");
+  const std::string factor = table.text(row, "capacity_factor");
+  if (table.text(row, "pp") != "1") return {{}, "pipeline parallelism is not simulated"};
+  if (factor == "inf") return {{}, "no capacity: the load of each expert is not in the logs"};
+  if (table.text(row, "smart_sched") == "ON") {
+    return {{}, "its scheduler overlaps exchanges with expert compute"};
+  }
+  const bool deepspeed = system == "deepspeed";
+  OptionValues options = {
+      {"profile", "a100-sxm-80gb"},
+      {"cluster", "dgx-a100"},
+      {"model", deepspeed ? "gpt-l16-h2560-moe16-alternate" : "gpt-l16-h2560-moe16"},
+      {"gpus", "16"},
+      {"expert-parallel", "16"},
+      {"router", "top" + table.text(row, "topk")},
+      {"capacity-factor", factor},
+      {"capacity-convention", "library"},
+      {"priority", "position"},
+      {"dispatch", deepspeed ? "einsum" : "index"},
+      {"sequence-length", table.text(row, "seq")},
+      {"micro-batch", table.text(row, "mbs")},
+      {"global-batch", table.text(row, "gbs")},
+      {"zero", deepspeed ? "1" : "0"},
+      {"replicas", "4"},
+  };
+  return {options, ""};
+}
+
+// What the predicted steps come to, and what explains their errors.
+class Summary {
+ public:
+  void add(const std::string& system, double measured_ms, double predicted_ms) {
+    (system == "deepspeed" ? deepspeed_ : fastmoe_).add(measured_ms / predicted_ms);
+    const double error = std::abs(predicted_ms / measured_ms - 1);
+    sum_ += error;
+    worst_ = std::max(worst_, error);
+    ++count_;
+  }
+  int count() const { return count_; }
+  std::vector<std::string> lines() const;
+
+ private:
+  Ratios deepspeed_;
+  Ratios fastmoe_;
+  double sum_ = 0;
+  double worst_ = 0;
+  int count_ = 0;
+};
+
+std::vector<std::string> Summary::lines() const {
+  std::vector<std::string> lines = {
+      fmt::format("{} steps: mean {:.0f} %, worst {:.0f} %, nothing fitted", count_,
+                  sum_ / count_ * 100, worst_ * 100)};
+  if (deepspeed_.any()) {
+    lines.push_back(fmt::format(
+        "DeepSpeed: measured / predicted is {:.2f} to {:.2f} over the capacity factors; as far as "
+        "these agree the growth with capacity is right and the level is not. The profile's kernels "
+        "are of 2025; the logs are of 2022, fp16, without flash attention, on NICs unknown to us "
+        "(taken as DGX A100's)",
+        deepspeed_.lowest, deepspeed_.highest));
+  }
+  if (fastmoe_.any()) {
+    lines.push_back(fmt::format(
+        "FastMoE: measured / predicted is between {:.2f} and {:.2f}: it sends and computes the "
+        "routes it kept, so its time levels off once nothing is dropped; the simulated exchange is "
+        "padded to capacity and goes on growing",
+        fastmoe_.highest, fastmoe_.lowest));
+  }
+  return lines;
+}
+
+}  // namespace
+
+Validation validate_steps(const std::string& folder, DocumentCache& documents,
+                          routing::RoutingCache& cache) {
+  const Table table(folder + "/smartmoe_gpt_step_times.csv");
+  Validation validation{"Training steps of a GPT-MoE on 16 A100 by capacity factor",
+                        "logs of thu-pacman/SmartMoE-AE (medians of 200 iterations)",
+                        {},
+                        {}};
+  Summary summary;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const std::string subject =
+        fmt::format("{}, {}, library CF {}", table.text(row, "system"), table.text(row, "gate"),
+                    table.text(row, "capacity_factor"));
+    const double measured = table.positive(row, "median_ms");
+    const Mapped mapped = map_row(table, row);
+    if (!mapped.refusal.empty()) {
+      validation.verdicts.push_back(
+          {study_name,
+           fmt::format("{} ({:.0f} ms) left out: {}", subject, measured, mapped.refusal),
+           std::nullopt});
+      continue;
+    }
+    const Outcome outcome = evaluate(resolve(mapped.options, documents), cache);
+    const double error = outcome.step_ms / measured - 1;
+    const auto part = [&](Part name) { return outcome.parts_ms[static_cast<std::size_t>(name)]; };
+    validation.rows.push_back(
+        {study_name, subject, "check", "ms", measured, outcome.step_ms, error, std::nullopt,
+         fmt::format("exposed exchange {:.0f}, experts {:.0f}, dispatch and combine {:.0f}, "
+                     "gradients {:.0f} ms",
+                     part(Part::exposed_exchange), part(Part::expert), part(Part::dispatch_combine),
+                     part(Part::gradient))});
+    summary.add(table.text(row, "system"), measured, outcome.step_ms);
+  }
+  if (summary.count() == 0) {
+    throw Error(fmt::format("{}/smartmoe_gpt_step_times.csv: no row can be simulated", folder));
+  }
+  for (const std::string& line : summary.lines()) {
+    validation.verdicts.push_back({study_name, line, std::nullopt});
+  }
+  return validation;
+}
+
+}  // namespace moesim::study

@@ -41,4 +41,11 @@ class Digest {
   std::uint64_t value_ = 0xcbf29ce484222325U;
 };
 
+// FNV-1a of 32 bits: for the streams of random numbers that a label names.
+constexpr std::uint32_t fnv1a_32(std::string_view text) {
+  std::uint32_t hash = 2166136261U;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619U;
+  return hash;
+}
+
 }  // namespace moesim

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
 
@@ -15,10 +16,9 @@ namespace {
 
 constexpr double quantile_95 = 1.6448536269514722;  // of the standard normal
 
-// FNV-1a, folded to the 24 bits a stream's rank has.
+// Folded to the 24 bits a stream's rank has.
 std::uint32_t stream_of(const std::string& label) {
-  std::uint32_t hash = 2166136261u;
-  for (const char letter : label) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619u;
+  const std::uint32_t hash = fnv1a_32(label);
   return (hash >> 24 ^ hash) & 0xffffffu;
 }
 

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim {
+
+// A value of an enumeration as users write it, and what it means in a help text.
+template <class Value>
+struct EnumName {
+  Value value;
+  const char* name;
+  const char* meaning = "";
+};
+
+// All values of an enumeration, in the order of help texts and messages:
+//   constexpr EnumNames<Mode, 2> mode_names{{{Mode::train, "train"}, {Mode::prefill, "prefill"}}};
+template <class Value, std::size_t count>
+using EnumNames = std::array<EnumName<Value>, count>;
+
+// Throws UsageError "WHERE: unknown value 'TEXT' ...; choose from NAMES" with the nearest name as a
+// suggestion. `where` is a flag such as "--mode", or a file and key.
+[[noreturn]] void refuse_name(const std::string& where, std::string_view text,
+                              const std::vector<std::string>& names);
+
+// The name of a value. Precondition: the table has it; "" otherwise.
+template <class Value, std::size_t count>
+constexpr const char* name_in(const EnumNames<Value, count>& names, Value value) {
+  for (const EnumName<Value>& known : names) {
+    if (known.value == value) return known.name;
+  }
+  return "";
+}
+
+// The value of a name; throws as refuse_name() does where the table has no such name.
+template <class Value, std::size_t count>
+Value value_in(const EnumNames<Value, count>& names, std::string_view text,
+               const std::string& where) {
+  std::vector<std::string> all;
+  for (const EnumName<Value>& known : names) {
+    if (text == known.name) return known.value;
+    all.emplace_back(known.name);
+  }
+  refuse_name(where, text, all);
+}
+
+}  // namespace moesim

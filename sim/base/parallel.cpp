@@ -1,0 +1,37 @@
+#include "sim/base/parallel.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace moesim {
+
+int core_count() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
+void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;  // guarded by mutex
+  const auto take = [&] {
+    for (std::size_t index = next++; index < count; index = next++) {
+      try {
+        work(index);
+      } catch (...) {
+        next = count;
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
+  for (std::size_t thread = 1; thread < wanted; ++thread) others.emplace_back(take);
+  take();
+  for (std::thread& other : others) other.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace moesim

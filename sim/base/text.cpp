@@ -1,0 +1,44 @@
+#include "sim/base/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace moesim {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+bool is_whole_number(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && std::all_of(text.begin(), text.end(),
+                                      [](char sign) { return sign >= '0' && sign <= '9'; });
+}
+
+std::int64_t parse_whole(const std::string& where, std::string_view text, std::int64_t low,
+                         std::int64_t high) {
+  if (!is_whole_number(text)) {
+    throw UsageError(fmt::format("{}: '{}' is not a whole number: give one from {} to {}", where,
+                                 text, low, high));
+  }
+  const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
+  const bool too_small = value ? *value < low : text.front() == '-';
+  if (too_small) {
+    throw UsageError(fmt::format("{}: {} is too small: at least {}", where, text, low));
+  }
+  if (!value || *value > high) {
+    throw UsageError(fmt::format("{}: {} is too large: at most {}", where, text, high));
+  }
+  return *value;
+}
+
+}  // namespace moesim

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace moesim {
+
+// The parts of `text` between separators: "a,,b" has three, "" has one, which is empty. They point
+// into `text`.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// The number that is all of `text`: no spaces, no sign '+', nothing behind it. Nothing where the
+// text is no number or the number does not fit the type. Decimal, in the C locale.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+// Whether all of `text` is a whole number in digits, of any size: 2e30 is none, 20 digits are one.
+bool is_whole_number(std::string_view text);
+
+// A whole number from `low` to `high`. Throws UsageError "WHERE: ..." that says whether it is none,
+// too small or too large; `where` is a flag, or a file with line and column.
+std::int64_t parse_whole(const std::string& where, std::string_view text, std::int64_t low,
+                         std::int64_t high);
+
+}  // namespace moesim

@@ -1,0 +1,29 @@
+#include "sim/base/parallel.hpp"
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+
+TEST_CASE("every index is worked on once, by any number of threads") {
+  for (const int threads : {-1, 1, 2, 7}) {
+    std::vector<std::atomic<int>> calls(100);
+    parallel_for(calls.size(), threads, [&](std::size_t index) { ++calls[index]; });
+    for (const std::atomic<int>& count : calls) CHECK(count == 1);
+  }
+  parallel_for(0, 4, [](std::size_t) { throw std::runtime_error("called"); });
+}
+
+TEST_CASE("a failure ends the work and comes back to the caller") {
+  std::atomic<int> calls{0};
+  const auto work = [&](std::size_t index) {
+    ++calls;
+    if (index == 3) throw std::runtime_error("index 3");
+  };
+  CHECK_THROWS_WITH(parallel_for(1000000, 1, work), "index 3");
+  CHECK(calls == 4);
+  CHECK_THROWS_WITH(parallel_for(1000000, 4, work), "index 3");
+}

@@ -1,0 +1,49 @@
+#include "sim/base/text.hpp"
+
+#include "sim/base/enum_names.hpp"
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+
+TEST_CASE("split keeps empty parts") {
+  CHECK(split("a,,b", ',') == std::vector<std::string_view>{"a", "", "b"});
+  CHECK(split("", ',') == std::vector<std::string_view>{""});
+  CHECK(split("x:", ':') == std::vector<std::string_view>{"x", ""});
+}
+
+TEST_CASE("a number is all of its text or none") {
+  CHECK(parse_number<int>("-7") == -7);
+  CHECK(parse_number<double>("1.5e3") == 1500.0);
+  for (const char* text : {"", " 1", "1 ", "+1", "1x", "0x10", "2147483648"}) {
+    CHECK_FALSE(parse_number<int>(text).has_value());
+  }
+  CHECK(is_whole_number("123456789012345678901234567890"));
+  CHECK_FALSE(is_whole_number("1e3"));
+  CHECK_FALSE(is_whole_number("-"));
+}
+
+TEST_CASE("a whole number out of bounds says on which side, however long it is") {
+  CHECK(parse_whole("--gpus", "8", 1, 16) == 8);
+  CHECK_THROWS_WITH(parse_whole("--gpus", "17", 1, 16), "--gpus: 17 is too large: at most 16");
+  CHECK_THROWS_WITH(parse_whole("--gpus", "99999999999999999999", 1, 16),
+                    "--gpus: 99999999999999999999 is too large: at most 16");
+  CHECK_THROWS_WITH(parse_whole("--gpus", "-99999999999999999999", 1, 16),
+                    "--gpus: -99999999999999999999 is too small: at least 1");
+  CHECK_THROWS_WITH(parse_whole("--gpus", "0", 1, 16), "--gpus: 0 is too small: at least 1");
+  CHECK_THROWS_WITH(parse_whole("--gpus", "1.5", 1, 16),
+                    "--gpus: '1.5' is not a whole number: give one from 1 to 16");
+}
+
+namespace {
+enum class Colour { red, green };
+constexpr EnumNames<Colour, 2> colours{{{Colour::red, "red"}, {Colour::green, "green"}}};
+}  // namespace
+
+TEST_CASE("names of an enumeration are read and written by one table") {
+  CHECK(std::string(name_in(colours, Colour::green)) == "green");
+  CHECK(value_in(colours, "red", "--colour") == Colour::red);
+  CHECK_THROWS_WITH(
+      value_in(colours, "gren", "--colour"),
+      "--colour: unknown value 'gren' (did you mean 'green'?); choose from red, green");
+}

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/routers/router.hpp"
 #include "tests/support/random_logits.hpp"
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/engine/dataflow.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/step/ragged.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"

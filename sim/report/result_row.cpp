@@ -118,7 +118,7 @@ bool is_of_the_step(const std::string& name) {
          std::find(part_columns.begin(), part_columns.end(), name) != part_columns.end();
 }
 
-void router_cells(const step::Scenario& scenario, Cells& cells) {
+void router_cells(const scenario::Scenario& scenario, Cells& cells) {
   const routing::RouterConfig& router = scenario.router;
   cells["experts"] = fmt::format("{}", scenario.experts);
   cells["expert_parallel"] = fmt::format("{}", scenario.expert_parallel);
@@ -139,8 +139,8 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   cells["weights"] = routing::name_of(router.weights);
   cells["routing"] = scenario.scores.name();
   cells["fidelity"] = routing::name_of(scenario.routing_job().fidelity);
-  cells["dispatch"] = step::name_of(scenario.dispatch);
-  if (!router.counts_known()) cells["dedup"] = step::name_of(scenario.dedup);
+  cells["dispatch"] = scenario::name_of(scenario.dispatch);
+  if (!router.counts_known()) cells["dedup"] = scenario::name_of(scenario.dedup);
   if (router.fill_in) cells["fill_order"] = routing::name_of(router.fill_order);
   if (router.rectification != routing::Rectification::none) {
     cells["ir_compute"] = routing::name_of(router.ir_compute);
@@ -148,11 +148,11 @@ void router_cells(const step::Scenario& scenario, Cells& cells) {
   }
 }
 
-void condition_cells(const step::Conditions& conditions, Cells& cells) {
-  cells["slow_gpu"] = step::text_of(conditions.slow_gpus);
-  cells["slow_link"] = step::text_of(conditions.slow_links);
+void condition_cells(const scenario::Conditions& conditions, Cells& cells) {
+  cells["slow_gpu"] = scenario::text_of(conditions.slow_gpus);
+  cells["slow_link"] = scenario::text_of(conditions.slow_links);
   cells["jitter"] = fmt::format("{}", conditions.jitter);
-  cells["overlap_slowdown"] = step::text_of(conditions.overlap);
+  cells["overlap_slowdown"] = scenario::text_of(conditions.overlap);
 }
 
 void set_if(Cells& cells, const std::string& name, const std::optional<double>& value) {
@@ -190,24 +190,24 @@ const std::vector<Column>& route_columns() {
   return columns;
 }
 
-Cells option_cells(const step::Scenario& scenario) {
+Cells option_cells(const scenario::Scenario& scenario) {
   Cells cells;
   cells["model"] = scenario.model_name;
   cells["profile"] = scenario.profile_name;
   cells["cluster"] = scenario.cluster_name;
   cells["router"] = scenario.router.name();
-  cells["mode"] = step::name_of(scenario.mode);
+  cells["mode"] = scenario::name_of(scenario.mode);
   cells["gpus"] = fmt::format("{}", scenario.gpus);
   cells["sequence_length"] = fmt::format("{}", scenario.sequence_length);
   cells["micro_batch"] = fmt::format("{}", scenario.micro_batch);
   cells["tokens_per_gpu"] = fmt::format("{}", scenario.tokens_per_gpu);
-  cells["network"] = step::name_of(scenario.network);
+  cells["network"] = scenario::name_of(scenario.network);
   cells["replicas"] = fmt::format("{}", scenario.replicas);
   cells["seed"] = fmt::format("{}", scenario.seed);
-  if (scenario.mode == step::Mode::train) {
-    cells["checkpointing"] = step::name_of(scenario.checkpointing);
+  if (scenario.mode == scenario::Mode::train) {
+    cells["checkpointing"] = scenario::name_of(scenario.checkpointing);
     cells["zero"] = fmt::format("{}", scenario.zero);
-    cells["overlap"] = step::name_of(scenario.overlap);
+    cells["overlap"] = scenario::name_of(scenario.overlap);
     cells["global_batch"] =
         fmt::format("{}", scenario.micro_batch * scenario.gpus * scenario.micro_steps);
   }
@@ -216,7 +216,7 @@ Cells option_cells(const step::Scenario& scenario) {
   return cells;
 }
 
-Cells typed_cells(const study::OptionValues& values) {
+Cells typed_cells(const scenario::OptionValues& values) {
   Cells cells;
   for (const auto& [option, text] : values) cells[column_of(option)] = text;
   return cells;
@@ -241,7 +241,7 @@ Cells loss_cells(const routing::TokenLoss& loss) {
   return cells;
 }
 
-Cells outcome_cells(const step::Scenario& scenario, const study::Outcome& outcome) {
+Cells outcome_cells(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   Cells cells;
   cells["step_ms"] = figure(outcome.step_ms);
   cells["step_ms_p05"] = figure(outcome.step_ms_p05);
@@ -281,7 +281,7 @@ study::Row result_row(const study::SweepPoint& point, const study::Outcome* outc
   return row_of(cells, result_columns());
 }
 
-study::Row result_row(const step::Scenario& scenario, const study::Outcome& outcome) {
+study::Row result_row(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   Cells cells = option_cells(scenario);
   add(cells, outcome_cells(scenario, outcome));
   cells["status"] = "ok";

@@ -26,13 +26,13 @@ const std::vector<Column>& route_columns();
 using Cells = std::map<std::string, std::string>;
 
 // The options of a scenario as the columns print them: typed back, they give the same scenario.
-Cells option_cells(const step::Scenario& scenario);
+Cells option_cells(const scenario::Scenario& scenario);
 // The same of one that could not even be filled in: what was typed.
-Cells typed_cells(const study::OptionValues& values);
+Cells typed_cells(const scenario::OptionValues& values);
 // C, blank for a router without.
 Cells capacity_cells(const routing::RouterConfig& router, std::int64_t capacity);
 Cells loss_cells(const routing::TokenLoss& loss);
-Cells outcome_cells(const step::Scenario& scenario, const study::Outcome& outcome);
+Cells outcome_cells(const scenario::Scenario& scenario, const study::Outcome& outcome);
 
 // The cells of `columns` in order.
 std::vector<std::string> row_of(const Cells& cells, const std::vector<Column>& columns);
@@ -40,7 +40,7 @@ std::vector<std::string> row_of(const Cells& cells, const std::vector<Column>& c
 // A row of result_columns(): `outcome` null for a refused scenario.
 study::Row result_row(const study::SweepPoint& point, const study::Outcome* outcome,
                       const std::string& reason);
-study::Row result_row(const step::Scenario& scenario, const study::Outcome& outcome);
+study::Row result_row(const scenario::Scenario& scenario, const study::Outcome& outcome);
 
 // Nine significant digits, the shortest form of them: the same figure gives the same text
 // everywhere.

@@ -41,11 +41,11 @@ std::string milliseconds(double value) {
   return fmt::format("{:.{}f}", value, value >= 100 ? 1 : value >= 10 ? 2 : 3);
 }
 
-std::string what_it_is(const step::Scenario& scenario) {
+std::string what_it_is(const scenario::Scenario& scenario) {
   const routing::RouterConfig& router = scenario.router;
   std::string text = fmt::format("{} on {} x {} ({}), {}, router {}", scenario.model_name,
                                  scenario.gpus, scenario.profile_name, scenario.cluster_name,
-                                 step::name_of(scenario.mode), router.name());
+                                 scenario::name_of(scenario.mode), router.name());
   if (!router.is_dense()) {
     const std::string capacity =
         router.has_capacity()
@@ -53,10 +53,10 @@ std::string what_it_is(const step::Scenario& scenario) {
                           routing::name_of(router.capacity_convention))
             : "no capacity";
     text += fmt::format("\n{} experts over {} GPUs, {}, {} dispatch, routing {}", scenario.experts,
-                        scenario.expert_parallel, capacity, step::name_of(scenario.dispatch),
+                        scenario.expert_parallel, capacity, scenario::name_of(scenario.dispatch),
                         scenario.scores.name());
-    if (scenario.dedup != step::Deduplication::none) {
-      text += fmt::format("\na token is sent once to each {}", step::name_of(scenario.dedup));
+    if (scenario.dedup != scenario::Deduplication::none) {
+      text += fmt::format("\na token is sent once to each {}", scenario::name_of(scenario.dedup));
     }
     if (scenario.expert_placement != "contiguous") {
       text += fmt::format("\nexperts placed {}", scenario.expert_placement);
@@ -180,7 +180,7 @@ std::vector<std::string> figure_cells(const study::Row& row) {
           fits ? "" : "does not fit"};
 }
 
-std::string row_line(const step::Scenario& scenario, const study::Outcome& outcome) {
+std::string row_line(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   std::string text;
   if (scenario.router.has_capacity() || scenario.router.pads_exchange()) {
     text = fmt::format("capacity {} slots per expert and source GPU\n", outcome.capacity);
@@ -200,7 +200,7 @@ std::string row_line(const step::Scenario& scenario, const study::Outcome& outco
 
 }  // namespace
 
-std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome) {
+std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   std::string text = what_it_is(scenario) + "\n";
   text += align(
       {{"step", milliseconds(outcome.step_ms) + " ms",

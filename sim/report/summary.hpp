@@ -10,7 +10,7 @@ namespace moesim::report {
 
 // One scenario for a reader: what it is, its speed with error bars, where the time goes, what the
 // router loses, memory.
-std::string simulate_summary(const step::Scenario& scenario, const study::Outcome& outcome);
+std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome);
 
 // The losses of a router run alone and how unevenly its work lies; `cells` by the names of
 // route_columns(), `detail` of routing_detail().

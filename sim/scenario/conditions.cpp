@@ -8,7 +8,7 @@
 
 #include "sim/base/random.hpp"
 
-namespace moesim::step {
+namespace moesim::scenario {
 namespace {
 
 Picoseconds scaled(Picoseconds time, double factor) {
@@ -94,4 +94,4 @@ void disturb(const Conditions& conditions, const engine::Program& program, std::
   }
 }
 
-}  // namespace moesim::step
+}  // namespace moesim::scenario

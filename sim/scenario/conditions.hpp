@@ -8,7 +8,7 @@
 #include "sim/engine/contended.hpp"
 #include "sim/engine/program.hpp"
 
-namespace moesim::step {
+namespace moesim::scenario {
 
 // One GPU and how many times longer something takes on it.
 struct GpuFactor {
@@ -37,4 +37,4 @@ std::string text_of(const engine::Slowdowns& slowdowns);  // "1.1:1.2"
 void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,
              int replica, engine::Durations& durations, std::span<const double> latency = {});
 
-}  // namespace moesim::step
+}  // namespace moesim::scenario

@@ -10,7 +10,7 @@
 #include "sim/cluster/expert_placement.hpp"
 #include "sim/routing/scores/score_source.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 namespace {
 
 using Order = std::vector<std::uint16_t>;
@@ -147,4 +147,4 @@ void check_expert_placement(const std::string& text) {
   }
 }
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

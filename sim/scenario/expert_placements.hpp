@@ -5,7 +5,7 @@
 
 #include "sim/routing/rules/expert_order.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 
 // What --expert-placement means for `experts` over `ranks`: null for contiguous (expert e on rank
 // e / (experts / ranks)).
@@ -21,4 +21,4 @@ std::shared_ptr<const routing::ExpertOrder> parse_expert_placement(const std::st
 // Whether its files can be read, whatever they hold.
 void check_expert_placement(const std::string& text);
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

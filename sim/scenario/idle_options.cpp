@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <string_view>
 
-namespace moesim::study {
+namespace moesim::scenario {
 namespace {
 
 using routing::RouterKind;
 
 // Why one scenario has no use for an option; "" where it has.
 struct Question {
-  const step::Scenario& scenario;
+  const Scenario& scenario;
   const OptionValues& typed;
   Asker asker;
 
@@ -95,7 +95,7 @@ Answer needs_rectified_step(const Question& ask) {
 
 Answer needs_training(const Question& ask) {
   if (ask.asker != Asker::step) return needs_step(ask);
-  return ask.scenario.mode == step::Mode::train ? useful : "--mode prefill is a forward pass alone";
+  return ask.scenario.mode == Mode::train ? useful : "--mode prefill is a forward pass alone";
 }
 
 Answer needs_phase(const Question& ask) {
@@ -160,13 +160,12 @@ constexpr Rule rules[] = {{"gpus", needs_draws},
 }  // namespace
 
 std::vector<IdleOption> idle_options(const OptionValues& typed,
-                                     std::span<const step::Scenario* const> scenarios,
-                                     Asker asker) {
+                                     std::span<const Scenario* const> scenarios, Asker asker) {
   std::vector<IdleOption> idle;
   if (scenarios.empty()) return idle;
   for (const Rule& rule : rules) {
     if (typed.count(rule.option) == 0) continue;
-    const auto uses = [&](const step::Scenario* scenario) {
+    const auto uses = [&](const Scenario* scenario) {
       return rule.unused({*scenario, typed, asker}).empty();
     };
     if (std::any_of(scenarios.begin(), scenarios.end(), uses)) continue;
@@ -175,4 +174,4 @@ std::vector<IdleOption> idle_options(const OptionValues& typed,
   return idle;
 }
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

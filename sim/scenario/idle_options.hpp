@@ -6,7 +6,7 @@
 
 #include "sim/scenario/options.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 
 // What asks: a step, the routing of a scenario, or the routing of given logits.
 enum class Asker { step, routing, logits };
@@ -20,6 +20,6 @@ struct IdleOption {
 // The options of `typed` that none of the scenarios has a use for: `--fill-order` where no router
 // fills in, say. In the order of the documentation.
 std::vector<IdleOption> idle_options(const OptionValues& typed,
-                                     std::span<const step::Scenario* const> scenarios, Asker asker);
+                                     std::span<const Scenario* const> scenarios, Asker asker);
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

@@ -13,7 +13,7 @@
 #include "sim/scenario/expert_placements.hpp"
 #include "sim/scenario/options.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 namespace {
 
 struct Bounds {
@@ -249,39 +249,35 @@ Decimal parse_capacity_factor(const std::string& text) {
   return value;
 }
 
-step::Mode parse_mode(const std::string& text) {
-  return choose<step::Mode>("--mode", text,
-                            {{"train", step::Mode::train}, {"prefill", step::Mode::prefill}});
+Mode parse_mode(const std::string& text) {
+  return choose<Mode>("--mode", text, {{"train", Mode::train}, {"prefill", Mode::prefill}});
 }
 
-step::Dispatch parse_dispatch(const std::string& text) {
-  return choose<step::Dispatch>(
-      "--dispatch", text, {{"index", step::Dispatch::index}, {"einsum", step::Dispatch::einsum}});
+Dispatch parse_dispatch(const std::string& text) {
+  return choose<Dispatch>("--dispatch", text,
+                          {{"index", Dispatch::index}, {"einsum", Dispatch::einsum}});
 }
 
-step::Checkpointing parse_checkpointing(const std::string& text) {
-  return choose<step::Checkpointing>(
-      "--checkpointing", text,
-      {{"none", step::Checkpointing::none}, {"full", step::Checkpointing::full}});
+Checkpointing parse_checkpointing(const std::string& text) {
+  return choose<Checkpointing>("--checkpointing", text,
+                               {{"none", Checkpointing::none}, {"full", Checkpointing::full}});
 }
 
-step::Overlap parse_overlap(const std::string& text) {
-  return choose<step::Overlap>(
-      "--overlap", text, {{"none", step::Overlap::none}, {"gradient", step::Overlap::gradient}});
+Overlap parse_overlap(const std::string& text) {
+  return choose<Overlap>("--overlap", text,
+                         {{"none", Overlap::none}, {"gradient", Overlap::gradient}});
 }
 
-step::Network parse_network(const std::string& text) {
-  return choose<step::Network>("--network", text,
-                               {{"auto", step::Network::automatic},
-                                {"fast", step::Network::fast},
-                                {"flows", step::Network::flows}});
+Network parse_network(const std::string& text) {
+  return choose<Network>(
+      "--network", text,
+      {{"auto", Network::automatic}, {"fast", Network::fast}, {"flows", Network::flows}});
 }
 
-step::Deduplication parse_deduplication(const std::string& text) {
-  return choose<step::Deduplication>("--dedup", text,
-                                     {{"none", step::Deduplication::none},
-                                      {"gpu", step::Deduplication::gpu},
-                                      {"node", step::Deduplication::node}});
+Deduplication parse_deduplication(const std::string& text) {
+  return choose<Deduplication>(
+      "--dedup", text,
+      {{"none", Deduplication::none}, {"gpu", Deduplication::gpu}, {"node", Deduplication::node}});
 }
 
 namespace {
@@ -306,8 +302,8 @@ double parse_slowdown(const std::string& flag, const std::string& text) {
 
 }  // namespace
 
-step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text) {
-  step::GpuFactors factors;
+GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text) {
+  GpuFactors factors;
   if (text == "none") return factors;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('+', begin), text.size());
@@ -379,4 +375,4 @@ void check_value(const std::string& option, const std::string& text, DocumentCac
   if (option == "seed") parse_seed(text);
 }
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

@@ -6,7 +6,7 @@
 #include "sim/base/decimal.hpp"
 #include "sim/scenario/scenario.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 
 // Defaults that do not depend on other options.
 constexpr const char* default_profile = "a100-sxm-80gb";
@@ -24,15 +24,15 @@ std::int64_t parse_whole(const std::string& flag, const std::string& text, std::
                          std::int64_t high);
 std::uint64_t parse_seed(const std::string& text);
 Decimal parse_capacity_factor(const std::string& text);  // > 0
-step::Mode parse_mode(const std::string& text);
-step::Dispatch parse_dispatch(const std::string& text);
-step::Checkpointing parse_checkpointing(const std::string& text);
-step::Overlap parse_overlap(const std::string& text);
-step::Network parse_network(const std::string& text);
-step::Deduplication parse_deduplication(const std::string& text);
+Mode parse_mode(const std::string& text);
+Dispatch parse_dispatch(const std::string& text);
+Checkpointing parse_checkpointing(const std::string& text);
+Overlap parse_overlap(const std::string& text);
+Network parse_network(const std::string& text);
+Deduplication parse_deduplication(const std::string& text);
 // "3:1.5+7:2": factors of at least 1, each GPU once.
-step::GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text);
+GpuFactors parse_gpu_factors(const std::string& flag, const std::string& text);
 Decimal parse_jitter(const std::string& text);                      // 0 to 1
 engine::Slowdowns parse_overlap_slowdown(const std::string& text);  // "1.1:1.3", at least 1 each
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

@@ -10,7 +10,7 @@
 #include "sim/scenario/expert_placements.hpp"
 #include "sim/scenario/option_values.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 namespace {
 
 using routing::RouterConfig;
@@ -42,7 +42,7 @@ int usual_expert_parallel(int experts, int gpus, int gpus_per_node) {
   return best;
 }
 
-void load_documents(const Typed& typed, DocumentCache& documents, step::Scenario& scenario) {
+void load_documents(const Typed& typed, DocumentCache& documents, Scenario& scenario) {
   scenario.profile_name = typed.text_or("profile", default_profile);
   scenario.profile = documents.profile(scenario.profile_name);
   scenario.model_name = typed.text_or("model", default_model);
@@ -57,14 +57,14 @@ void load_documents(const Typed& typed, DocumentCache& documents, step::Scenario
 }
 
 // The model's own router; with another k if one is typed.
-std::string usual_router(const step::Scenario& scenario, bool other_k) {
+std::string usual_router(const Scenario& scenario, bool other_k) {
   if (!scenario.model->moe) return "dense";
   const std::string& name = scenario.model->moe->router;
   if (!other_k) return name;
   return "topk" + (name.find('+') == std::string::npos ? "" : name.substr(name.find('+')));
 }
 
-RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) {
+RouterConfig router_options(const Typed& typed, const Scenario& scenario) {
   const std::string* typed_k = typed.find("top-k");
   int top_k = static_cast<int>(typed.whole_or("top-k", 0));
   std::string name = typed.text_or("router", "");
@@ -124,7 +124,7 @@ RouterConfig router_options(const Typed& typed, const step::Scenario& scenario) 
   return router;
 }
 
-void layout_options(const Typed& typed, step::Scenario& scenario) {
+void layout_options(const Typed& typed, Scenario& scenario) {
   scenario.gpus = static_cast<int>(typed.whole_or("gpus", default_gpus));
   if (scenario.router.is_dense()) {
     scenario.experts = 1;
@@ -145,7 +145,7 @@ void layout_options(const Typed& typed, step::Scenario& scenario) {
 
 // Tokens of one micro-step: sequence length times micro-batch, or as given. Given tokens stand for
 // the micro-batch that makes them.
-void token_options(const Typed& typed, Use use, step::Scenario& scenario) {
+void token_options(const Typed& typed, Use use, Scenario& scenario) {
   scenario.sequence_length = typed.whole_or("sequence-length", scenario.model->sequence_length);
   scenario.micro_batch = typed.whole_or("micro-batch", default_micro_batch);
   scenario.tokens_per_gpu = scenario.sequence_length * scenario.micro_batch;
@@ -173,12 +173,12 @@ void token_options(const Typed& typed, Use use, step::Scenario& scenario) {
 
 // Whether exchanges beside compute can be slowed down: what is only the profile's default must not
 // refuse a step that has them uneven or as flows.
-bool slows_exchanges(const step::Scenario& scenario) {
+bool slows_exchanges(const Scenario& scenario) {
   const bool uneven = scenario.has_moe() && !scenario.router.pads_exchange();
-  return !uneven && scenario.network != step::Network::flows;
+  return !uneven && scenario.network != Network::flows;
 }
 
-void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
+void training_options(const Typed& typed, Use use, Scenario& scenario) {
   scenario.mode = parse_mode(typed.text_or("mode", "train"));
   scenario.dispatch = parse_dispatch(typed.text_or("dispatch", "index"));
   scenario.dedup = parse_deduplication(typed.text_or("dedup", "none"));
@@ -203,7 +203,7 @@ void training_options(const Typed& typed, Use use, step::Scenario& scenario) {
   scenario.seed = parse_seed(typed.text_or("seed", "1"));
   const std::string* global = typed.find("global-batch");
   // A forward pass accumulates nothing: its global batch is what one pass gives.
-  if (global == nullptr || scenario.mode == step::Mode::prefill || use == Use::routing) return;
+  if (global == nullptr || scenario.mode == Mode::prefill || use == Use::routing) return;
   const std::int64_t one_step = scenario.micro_batch * scenario.gpus;
   const std::int64_t wanted = parse_whole_option("global-batch", *global);
   if (wanted % one_step != 0) {
@@ -272,9 +272,9 @@ routing::ScoreSource DocumentCache::scores(const std::string& text) {
                     [&] { return routing::parse_score_source(text, "--routing"); });
 }
 
-step::Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use) {
+Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use) {
   const Typed typed{values};
-  step::Scenario scenario;
+  Scenario scenario;
   load_documents(typed, documents, scenario);
   scenario.router = router_options(typed, scenario);
   layout_options(typed, scenario);
@@ -291,7 +291,7 @@ step::Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use
   return scenario;
 }
 
-void check_together(const step::Scenario& scenario, Use use) {
+void check_together(const Scenario& scenario, Use use) {
   if (!scenario.router.is_dense()) {
     const int experts = scenario.experts;
     const int ranks = scenario.expert_parallel;
@@ -314,17 +314,17 @@ void check_together(const step::Scenario& scenario, Use use) {
           scenario.gpus, ranks, ranks, divisors(std::gcd(experts, scenario.gpus), scenario.gpus)));
     }
   }
-  if (use == Use::step) step::check(scenario);
+  if (use == Use::step) check(scenario);
 }
 
-step::Scenario resolve(const OptionValues& values, DocumentCache& documents, Use use) {
+Scenario resolve(const OptionValues& values, DocumentCache& documents, Use use) {
   for (const auto& [option, text] : values) {
     refuse_list(option, text);
     check_value(option, text, documents);
   }
-  step::Scenario scenario = fill_in(values, documents, use);
+  Scenario scenario = fill_in(values, documents, use);
   check_together(scenario, use);
   return scenario;
 }
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

@@ -9,7 +9,7 @@
 
 #include "sim/scenario/scenario.hpp"
 
-namespace moesim::study {
+namespace moesim::scenario {
 
 // How the values of a scenario option are written: what a list of them may hold.
 enum class OptionKind { text, whole, decimal };  // ranges lo:hi:step for whole and decimal only
@@ -54,11 +54,11 @@ enum class Use { step, routing };
 void check_value(const std::string& option, const std::string& text, DocumentCache& documents);
 
 // The scenario with every default filled in. Throws UsageError for one that cannot be.
-step::Scenario resolve(const OptionValues& values, DocumentCache& documents, Use use = Use::step);
+Scenario resolve(const OptionValues& values, DocumentCache& documents, Use use = Use::step);
 
 // The same in two stages: the options in their own right, then whether they go together, so that
 // a refused scenario can still be shown in full.
-step::Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use);
-void check_together(const step::Scenario& scenario, Use use);
+Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use);
+void check_together(const Scenario& scenario, Use use);
 
-}  // namespace moesim::study
+}  // namespace moesim::scenario

@@ -8,7 +8,7 @@
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 
-namespace moesim::step {
+namespace moesim::scenario {
 
 std::string name_of(Dispatch value) { return value == Dispatch::index ? "index" : "einsum"; }
 std::string name_of(Mode value) { return value == Mode::train ? "train" : "prefill"; }
@@ -208,4 +208,4 @@ void check(const Scenario& scenario) {
   routing::check(scenario.routing_job());
 }
 
-}  // namespace moesim::step
+}  // namespace moesim::scenario

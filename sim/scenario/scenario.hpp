@@ -10,7 +10,7 @@
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/scenario/conditions.hpp"
 
-namespace moesim::step {
+namespace moesim::scenario {
 
 enum class Dispatch { index, einsum };
 enum class Mode { train, prefill };
@@ -92,4 +92,4 @@ std::string name_of(Deduplication value);
 // Throws UsageError for a scenario that cannot be, naming the flags to change.
 void check(const Scenario& scenario);
 
-}  // namespace moesim::step
+}  // namespace moesim::scenario

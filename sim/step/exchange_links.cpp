@@ -57,12 +57,12 @@ double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
 }  // namespace
 
 ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(model), block_(block) {
-  const Scenario& scenario = model.scenario();
+  const scenario::Scenario& scenario = model.scenario();
   inside_ = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
   topology_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
   slow_down(topology_, links_of(topology_.outer), model_.exchange_multiplier());
   calibrate_inside();
-  for (const GpuFactor& slow : scenario.conditions.slow_links) {
+  for (const scenario::GpuFactor& slow : scenario.conditions.slow_links) {
     const auto gpu = static_cast<std::size_t>(slow.gpu);
     for (const network::Plane* plane : {&topology_.inner, &topology_.outer}) {
       if (plane->port_up.empty()) continue;

@@ -158,14 +158,14 @@ Kernels KernelPricer::router(Pass pass) const {
   if (tokens_ == 0) return {};
   const RouterConfig& router = scenario_.router;
   if (router.kind == RouterKind::soft) return slot_weights(pass);
-  if (router.has_gate() && scenario_.fusion == Fusion::fused) return fused_gate(pass);
+  if (router.has_gate() && scenario_.fusion == scenario::Fusion::fused) return fused_gate(pass);
   // BASE trains its centroids through the weight of the expert's output alone.
   const bool learns = router.has_gate() && router.kind != RouterKind::base;
   if (pass == Pass::backward && !learns) return {};
   List list(profile_, pass);
   const auto tokens = static_cast<double>(tokens_);
   if (router.has_gate()) gate_product(list, pass);
-  const double small = small_kernels(router, scenario_.mode == Mode::train);
+  const double small = small_kernels(router, scenario_.mode == scenario::Mode::train);
   list.memory("gate kernels", 2 * wide * tokens * scenario_.experts,
               profile::MemoryKernel::streaming, pass == Pass::forward ? small : small / 2,
               KernelClass::gating);
@@ -174,7 +174,7 @@ Kernels KernelPricer::router(Pass pass) const {
     column_selection(list);
   } else if (router.kind == RouterKind::base) {
     if (!router.greedy) auction(list);
-  } else if (scenario_.dispatch == Dispatch::einsum) {
+  } else if (scenario_.dispatch == scenario::Dispatch::einsum) {
     const double scan_us = scan_step_us * tokens;
     list.add("gate cumsum", KernelClass::gating,
              {scan_us, 0.8 * scan_us, 1.5 * scan_us, profile::Origin::assumed,

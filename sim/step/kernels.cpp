@@ -55,7 +55,7 @@ KernelClass parse_kernel_class(const std::string& name) {
   throw std::out_of_range(name);
 }
 
-KernelPricer::KernelPricer(const Scenario& scenario, std::int64_t tokens)
+KernelPricer::KernelPricer(const scenario::Scenario& scenario, std::int64_t tokens)
     : scenario_(scenario),
       profile_(*scenario.profile),
       model_(*scenario.model),
@@ -122,8 +122,8 @@ void KernelPricer::gated_ffn(List& list, Pass pass, std::int64_t rows, std::int6
   const double forward = static_cast<double>(matrices_up) + 1;
   list.memory(pass == Pass::forward ? "activation" : "activation backward",
               cells * (pass == Pass::forward ? forward : 2 * forward - 1),
-              scenario_.fusion == Fusion::fused ? profile::MemoryKernel::streaming
-                                                : profile::MemoryKernel::activation,
+              scenario_.fusion == scenario::Fusion::fused ? profile::MemoryKernel::streaming
+                                                          : profile::MemoryKernel::activation,
               count);
   list.gemm("ffn down", rows, model_.hidden, inner, count);
 }
@@ -177,7 +177,7 @@ Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
     return pass == Pass::forward ? zero_rows(scenario_.experts * capacity) : Kernels{};
   }
   if (scenario_.router.kind == routing::RouterKind::soft) return mix_slots(pass);
-  if (scenario_.dispatch == Dispatch::einsum) return dispatch_einsum(pass, capacity);
+  if (scenario_.dispatch == scenario::Dispatch::einsum) return dispatch_einsum(pass, capacity);
   return dispatch_rows(scenario_.experts * capacity);
 }
 
@@ -217,7 +217,7 @@ Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
     return pass == Pass::backward ? zero_rows(scenario_.experts * capacity) : Kernels{};
   }
   if (scenario_.router.kind == routing::RouterKind::soft) return unmix_slots(pass);
-  if (scenario_.dispatch == Dispatch::einsum) return combine_einsum(pass, capacity);
+  if (scenario_.dispatch == scenario::Dispatch::einsum) return combine_einsum(pass, capacity);
   return combine_rows(pass, scenario_.experts * capacity);
 }
 
@@ -227,7 +227,7 @@ Kernels KernelPricer::combine_rows(Pass pass, std::int64_t rows) const {
   // Backward reads the gradient of the tokens and the rows (for the gradient of their weights) and
   // writes that of the rows; where the experts apply the weights themselves, as fused libraries do,
   // it is a gather.
-  const bool weighs = pass == Pass::backward && scenario_.fusion == Fusion::eager;
+  const bool weighs = pass == Pass::backward && scenario_.fusion == scenario::Fusion::eager;
   list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
            profile_.combine_rows(tokens_, weighs ? 2 * rows : rows, model_.hidden));
   return list.take();
@@ -265,7 +265,7 @@ Kernels KernelPricer::rectify(Pass pass, std::int64_t rows) const {
 Kernels KernelPricer::rectify_moves(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
   if (rows == 0) return list.take();
-  const bool eager = scenario_.dispatch == Dispatch::einsum;
+  const bool eager = scenario_.dispatch == scenario::Dispatch::einsum;
   const double moved = 2 * row_bytes(rows);
   const double blend = eager ? eager_blend_bytes * token_bytes() / element : moved;
   list.memory_pass("rectify gather", moved, moved);
@@ -283,7 +283,7 @@ Kernels KernelPricer::head(Pass pass) const {
   List list(profile_, pass);
   const double logits = static_cast<double>(tokens_ * model_.vocabulary);
   list.gemm("head", tokens_, model_.vocabulary, model_.hidden);
-  if (scenario_.mode == Mode::train) {
+  if (scenario_.mode == scenario::Mode::train) {
     // Logits in fp32 (2 + 4), log-softmax (4 + 4); backward the same in reverse.
     list.memory_pass("loss", (element + 3 * wide) * logits, (element + 3 * wide) * logits);
   }

@@ -52,9 +52,9 @@ constexpr double host_read_us = 20;
 // with the bytes of their gradients.
 class KernelPricer {
  public:
-  explicit KernelPricer(const Scenario& scenario)
+  explicit KernelPricer(const scenario::Scenario& scenario)
       : KernelPricer(scenario, scenario.tokens_per_gpu) {}
-  KernelPricer(const Scenario& scenario, std::int64_t tokens);
+  KernelPricer(const scenario::Scenario& scenario, std::int64_t tokens);
 
   Kernels norm(Pass pass) const;
   Kernels residual(Pass pass) const;
@@ -108,7 +108,7 @@ class KernelPricer {
   Kernels dispatch_einsum(Pass pass, std::int64_t capacity) const;
   Kernels combine_einsum(Pass pass, std::int64_t capacity) const;
 
-  const Scenario& scenario_;
+  const scenario::Scenario& scenario_;
   const profile::Profile& profile_;
   const model::Model& model_;
   std::int64_t tokens_ = 0;

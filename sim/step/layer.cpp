@@ -25,7 +25,7 @@ Estimate sum(const Kernels& kernels) {
 
 }  // namespace
 
-std::vector<LayerStage> moe_layer_stages(const Scenario& scenario, Pass pass,
+std::vector<LayerStage> moe_layer_stages(const scenario::Scenario& scenario, Pass pass,
                                          bool exchange_counts) {
   const KernelPricer pricer(scenario);
   const std::int64_t rows = scenario.tokens_per_gpu * scenario.router.top_k;
@@ -70,10 +70,10 @@ namespace {
 // blend of IR rows.
 class PaddedLayer {
  public:
-  PaddedLayer(const Scenario& scenario, std::int64_t capacity, std::int64_t ir_rows)
+  PaddedLayer(const scenario::Scenario& scenario, std::int64_t capacity, std::int64_t ir_rows)
       : scenario_(scenario),
-        fused_(with(scenario, Fusion::fused, scenario.dispatch)),
-        moved_(with(scenario, Fusion::eager, Dispatch::index)),
+        fused_(with(scenario, scenario::Fusion::fused, scenario.dispatch)),
+        moved_(with(scenario, scenario::Fusion::eager, scenario::Dispatch::index)),
         pricer_(scenario_),
         fused_pricer_(fused_),
         moved_pricer_(moved_),
@@ -147,7 +147,8 @@ class PaddedLayer {
   }
 
  private:
-  static Scenario with(Scenario scenario, Fusion fusion, Dispatch dispatch) {
+  static scenario::Scenario with(scenario::Scenario scenario, scenario::Fusion fusion,
+                                 scenario::Dispatch dispatch) {
     scenario.fusion = fusion;
     scenario.dispatch = dispatch;
     return scenario;
@@ -158,7 +159,7 @@ class PaddedLayer {
     return kernels;
   }
 
-  bool einsum() const { return scenario_.dispatch == Dispatch::einsum; }
+  bool einsum() const { return scenario_.dispatch == scenario::Dispatch::einsum; }
   bool rectified() const { return scenario_.router.rectification != routing::Rectification::none; }
   double tokens() const { return static_cast<double>(scenario_.tokens_per_gpu); }
   double token_bytes() const { return pricer_.row_bytes(scenario_.tokens_per_gpu); }
@@ -195,8 +196,8 @@ class PaddedLayer {
                                 name)});
   }
 
-  const Scenario& scenario_;
-  Scenario fused_, moved_;
+  const scenario::Scenario& scenario_;
+  scenario::Scenario fused_, moved_;
   KernelPricer pricer_, fused_pricer_, moved_pricer_;
   std::int64_t capacity_, ir_rows_;
   std::vector<int> members_;
@@ -205,7 +206,7 @@ class PaddedLayer {
 
 }  // namespace
 
-std::vector<LayerStage> padded_layer_stages(const Scenario& scenario, Pass pass,
+std::vector<LayerStage> padded_layer_stages(const scenario::Scenario& scenario, Pass pass,
                                             std::int64_t capacity, std::int64_t ir_rows) {
   PaddedLayer layer(scenario, capacity, ir_rows);
   return pass == Pass::forward ? layer.forward() : layer.backward();

@@ -16,12 +16,13 @@ struct LayerStage {
 // One MoE layer alone, balanced, dropless: k S / E rows per (source, expert), every stage after the
 // one before. `exchange_counts` adds what libraries without padding do first: an all-gather of the
 // counts, and (with the tokens) an all-to-all of one fp32 probability per row.
-std::vector<LayerStage> moe_layer_stages(const Scenario& scenario, Pass pass, bool exchange_counts);
+std::vector<LayerStage> moe_layer_stages(const scenario::Scenario& scenario, Pass pass,
+                                         bool exchange_counts);
 
 // One MoE layer as kernels/layer runs it: rows padded to `capacity` per (source, expert), a fused
 // gate, capacity and weights one launch each, one-hot masks written once, IR rows after the others
 // and one wait of the host for their number. Stages by the names that kernels/layer gives them.
-std::vector<LayerStage> padded_layer_stages(const Scenario& scenario, Pass pass,
+std::vector<LayerStage> padded_layer_stages(const scenario::Scenario& scenario, Pass pass,
                                             std::int64_t capacity, std::int64_t ir_rows);
 
 double total_us(const std::vector<LayerStage>& stages);

@@ -7,7 +7,7 @@
 
 namespace moesim::step {
 
-RowPeak::RowPeak(const Scenario& scenario)
+RowPeak::RowPeak(const scenario::Scenario& scenario)
     : experts_(scenario.experts),
       members_(scenario.expert_parallel),
       pads_(scenario.router.pads_exchange()),
@@ -62,7 +62,7 @@ void RowPeak::take_rows(const routing::ReplicaRouting& routing) {
   }
 }
 
-model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows,
+model::MemoryFootprint memory_footprint(const scenario::Scenario& scenario, double ir_rows,
                                         const model::ExchangeRows& rows) {
   model::MemoryQuery query;
   query.model = scenario.model.get();
@@ -83,9 +83,9 @@ model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows
   }
   query.ir_rows = static_cast<std::int64_t>(std::ceil(ir_rows));
   query.zero = scenario.zero;
-  query.checkpointing = scenario.checkpointing == Checkpointing::full;
-  query.einsum = scenario.dispatch == Dispatch::einsum;
-  query.train = scenario.mode == Mode::train;
+  query.checkpointing = scenario.checkpointing == scenario::Checkpointing::full;
+  query.einsum = scenario.dispatch == scenario::Dispatch::einsum;
+  query.train = scenario.mode == scenario::Mode::train;
   return model::memory_footprint(query);
 }
 

@@ -10,7 +10,7 @@ namespace moesim::step {
 // replica. Where blocks are padded to what a group keeps (CapacityScope::group): the largest block.
 class RowPeak {
  public:
-  explicit RowPeak(const Scenario& scenario);
+  explicit RowPeak(const scenario::Scenario& scenario);
   // `routing` has kept_rows of all GPUs.
   void take(const routing::ReplicaRouting& routing);
   const model::ExchangeRows& rows() const { return rows_; }
@@ -38,7 +38,7 @@ class RowPeak {
 
 // The memory of one GPU at the peak of the step; `ir_rows` is the mean number of rectified rows
 // per GPU and layer, `rows` those of RowPeak.
-model::MemoryFootprint memory_footprint(const Scenario& scenario, double ir_rows,
+model::MemoryFootprint memory_footprint(const scenario::Scenario& scenario, double ir_rows,
                                         const model::ExchangeRows& rows);
 
 }  // namespace moesim::step

@@ -58,7 +58,7 @@ bool cross_domains(const engine::Partition& groups, const cluster::Cluster& clus
 }
 
 // Why fast may be off, empty where it is certified.
-std::string doubt(const Scenario& scenario, const engine::Partition& groups) {
+std::string doubt(const scenario::Scenario& scenario, const engine::Partition& groups) {
   const cluster::Cluster& cluster = *scenario.cluster;
   if (!lie_alike(groups, cluster)) return "expert groups lie differently on the nodes";
   if (!scenario.conditions.slow_links.empty() && cross_domains(groups, cluster)) {
@@ -97,7 +97,7 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
 namespace {
 
 // Whether the fast network has ports for the cluster's shape.
-bool ports_suffice(const Scenario& scenario) {
+bool ports_suffice(const scenario::Scenario& scenario) {
   try {
     const network::PortClock clock(
         network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus)));
@@ -107,44 +107,50 @@ bool ports_suffice(const Scenario& scenario) {
   }
 }
 
-NetworkChoice choose_for_uneven(const Scenario& scenario, const engine::Partition& groups,
+NetworkChoice choose_for_uneven(const scenario::Scenario& scenario, const engine::Partition& groups,
                                 std::int64_t messages) {
   std::string why = "blocks of different sizes";
   const std::string more = doubt(scenario, groups);
   if (!more.empty()) why += ", " + more;
-  if (scenario.network == Network::fast) return {Network::fast, false, "not certified: " + why};
+  if (scenario.network == scenario::Network::fast)
+    return {scenario::Network::fast, false, "not certified: " + why};
   if (messages <= affordable_messages) {
-    return {Network::flows, true, "all-to-alls by exact flows over the cluster's links: " + why};
+    return {scenario::Network::flows, true,
+            "all-to-alls by exact flows over the cluster's links: " + why};
   }
   if (!ports_suffice(scenario)) {
-    return {Network::flows, true,
+    return {scenario::Network::flows, true,
             fmt::format("all-to-alls by exact flows, {} messages, as GPUs share ports: {}",
                         messages, why)};
   }
-  return {Network::fast, false, fmt::format("not certified, but {} messages: {}", messages, why)};
+  return {scenario::Network::fast, false,
+          fmt::format("not certified, but {} messages: {}", messages, why)};
 }
 
 }  // namespace
 
-NetworkChoice choose_network(const Scenario& scenario, const engine::Partition& groups,
+NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::Partition& groups,
                              int exchanges) {
   if (exchanges == 0) return {};
-  if (scenario.network == Network::flows) {
-    return {Network::flows, true, "all-to-alls by exact flows over the cluster's links"};
+  if (scenario.network == scenario::Network::flows) {
+    return {scenario::Network::flows, true, "all-to-alls by exact flows over the cluster's links"};
   }
   const std::int64_t peers = scenario.expert_parallel - 1;
   const std::int64_t messages = scenario.gpus * peers * exchanges;
   if (!scenario.router.pads_exchange()) return choose_for_uneven(scenario, groups, messages);
   const std::string why = doubt(scenario, groups);
-  if (why.empty()) return {Network::fast, true, "equal blocks, exact alone"};
-  if (scenario.network == Network::fast) return {Network::fast, false, "not certified: " + why};
+  if (why.empty()) return {scenario::Network::fast, true, "equal blocks, exact alone"};
+  if (scenario.network == scenario::Network::fast)
+    return {scenario::Network::fast, false, "not certified: " + why};
   if (!scenario.conditions.overlap.none()) {
-    return {Network::fast, false, "not certified, but with overlap slowdowns: " + why};
+    return {scenario::Network::fast, false, "not certified, but with overlap slowdowns: " + why};
   }
   if (messages > affordable_messages) {
-    return {Network::fast, false, fmt::format("not certified, but {} messages: {}", messages, why)};
+    return {scenario::Network::fast, false,
+            fmt::format("not certified, but {} messages: {}", messages, why)};
   }
-  return {Network::flows, true, "all-to-alls by exact flows over the cluster's links: " + why};
+  return {scenario::Network::flows, true,
+          "all-to-alls by exact flows over the cluster's links: " + why};
 }
 
 }  // namespace moesim::step

@@ -11,9 +11,9 @@ namespace moesim::step {
 
 // Which network simulates the all-to-alls of a step, and why.
 struct NetworkChoice {
-  Network used = Network::fast;  // or flows
-  bool certified = true;         // flows, or fast where it is as good
-  std::string reason;            // "equal blocks, exact alone"; empty without all-to-alls
+  scenario::Network used = scenario::Network::fast;  // or flows
+  bool certified = true;                             // flows, or fast where it is as good
+  std::string reason;  // "equal blocks, exact alone"; empty without all-to-alls
 };
 
 // Why exchanges of equal blocks within `groups` may delay each other; empty if they cannot: no link
@@ -34,7 +34,7 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
 // messages at least the n-th part: it ends that link's time after its last member came, whoever
 // came before.
 constexpr std::int64_t affordable_messages = 100'000;
-NetworkChoice choose_network(const Scenario& scenario, const engine::Partition& groups,
+NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::Partition& groups,
                              int exchanges);
 
 }  // namespace moesim::step

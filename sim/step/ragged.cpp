@@ -40,7 +40,8 @@ void RaggedTraffic::fill_copies(int layer, int group, std::uint32_t row_bytes,
                                 ByteMatrix& bytes) const {
   const routing::TokenCopies& copies = routing_.layers[static_cast<std::size_t>(layer)].copies;
   const int in_domain = model_.scenario().cluster->gpus_per_domain;
-  const bool forwarded = model_.scenario().dedup == Deduplication::node && members_ > in_domain;
+  const bool forwarded =
+      model_.scenario().dedup == scenario::Deduplication::node && members_ > in_domain;
   const int node = forwarded ? in_domain : members_;
   const int nodes = members_ / node;
   const auto cell = [](std::size_t size, int gpu, int columns) {
@@ -68,7 +69,7 @@ void RaggedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   const int layer = model_.moe_layer(operation);
   const bool to_tokens = model_.direction(operation) == Direction::to_tokens;
   const auto row_bytes = static_cast<std::uint32_t>(std::llround(model_.row_bytes(operation)));
-  if (model_.scenario().dedup != Deduplication::none) {
+  if (model_.scenario().dedup != scenario::Deduplication::none) {
     fill_copies(layer, group, row_bytes, bytes);
     if (to_tokens) bytes = cluster::transposed(bytes);
     return;
@@ -122,7 +123,7 @@ int RaggedTraffic::pattern(int operation, int group) const {
     for (int first = 0; first < model_.scenario().gpus; first += members_) {
       const std::string_view rows(reinterpret_cast<const char*>(rows_of(layer, first)), bytes);
       const int same_rows = known.try_emplace(rows, static_cast<int>(known.size())).first->second;
-      if (model_.scenario().dedup == Deduplication::none) {
+      if (model_.scenario().dedup == scenario::Deduplication::none) {
         pattern.push_back(same_rows);
         continue;
       }
@@ -229,14 +230,14 @@ void StepModel::check_copies(const routing::ReplicaRouting& routing) const {
 }
 
 void StepModel::check_ragged(const routing::ReplicaRouting& routing) const {
-  if (scenario_.dispatch == Dispatch::einsum) {
+  if (scenario_.dispatch == scenario::Dispatch::einsum) {
     throw UsageError("--dispatch einsum: one-hot products need blocks of equal size; use index");
   }
   if (scenario_.router.rectification != routing::Rectification::none &&
       scenario_.router.ir_compute == routing::IrCompute::grouped) {
     throw UsageError("--ir-compute grouped: needs blocks of equal size; use separate or overlap");
   }
-  if (scenario_.dedup != Deduplication::none) check_copies(routing);
+  if (scenario_.dedup != scenario::Deduplication::none) check_copies(routing);
   const auto experts = static_cast<std::size_t>(scenario_.experts);
   for (const routing::LayerRouting& layer : routing.layers) {
     const std::size_t cells = layer.kept_rows.size();

@@ -48,7 +48,7 @@ std::vector<int> farthest_group(const engine::Partition& partition,
 
 }  // namespace
 
-StepModel::StepModel(const Scenario& scenario, const Calibration& calibration)
+StepModel::StepModel(const scenario::Scenario& scenario, const Calibration& calibration)
     : scenario_(scenario), calibration_(calibration), pricer_(scenario_) {
   for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
     calibration_.multiplier[kind] *=
@@ -393,7 +393,7 @@ std::string StepModel::assumptions() const {
   if (counts) {
     add(fmt::format("{:g} us for the host to read counts", host_read_us));
   }
-  if (scenario_.dedup == Deduplication::node &&
+  if (scenario_.dedup == scenario::Deduplication::node &&
       scenario_.expert_parallel > scenario_.cluster->gpus_per_domain) {
     add("tokens forwarded inside a node without delay");
   }

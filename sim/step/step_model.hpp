@@ -31,11 +31,11 @@ using Recipe = std::vector<PricedKernel>;
 // Intra-GPU Rectification by the rows of each GPU.
 class StepModel {
  public:
-  explicit StepModel(const Scenario& scenario, const Calibration& calibration = {});
+  explicit StepModel(const scenario::Scenario& scenario, const Calibration& calibration = {});
   StepModel(const StepModel&) = delete;  // the pricer refers to the scenario inside
   StepModel& operator=(const StepModel&) = delete;
 
-  const Scenario& scenario() const { return scenario_; }
+  const scenario::Scenario& scenario() const { return scenario_; }
   const engine::Program& program() const { return program_; }
 
   // Durations of one replica: with equal blocks where the router pads them, else by rows. In a
@@ -196,7 +196,7 @@ class StepModel {
   void price_rows(const Spec& spec, const routing::LayerRouting& layer, int replica,
                   std::vector<Picoseconds>& per_rank);
 
-  Scenario scenario_;
+  scenario::Scenario scenario_;
   Calibration calibration_;
   KernelPricer pricer_;
   std::vector<KernelPricer> smaller_;      // [load - 1]

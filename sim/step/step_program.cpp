@@ -98,14 +98,14 @@ void StepModel::gather_experts(double parameters, int layer) {
 // ZeRO-3: parameters are gathered before each pass that uses them; nothing is prefetched. A
 // checkpointed layer keeps them from its second forward pass to its backward pass.
 void StepModel::gather_layer(int layer) {
-  if (scenario_.zero < 3 || scenario_.mode != Mode::train) return;
+  if (scenario_.zero < 3 || scenario_.mode != scenario::Mode::train) return;
   gather_dense(layer_dense_parameters(layer), layer);
   gather_experts(layer_expert_parameters(layer), layer);
 }
 
 // The table of the embedding, or the matrix of the head.
 void StepModel::gather_embedding() {
-  if (scenario_.zero < 3 || scenario_.mode != Mode::train) return;
+  if (scenario_.zero < 3 || scenario_.mode != scenario::Mode::train) return;
   gather_dense(static_cast<double>(scenario_.model->vocabulary * scenario_.model->hidden), -1);
 }
 
@@ -176,7 +176,7 @@ void StepModel::announce_exchange(int layer) {
 // duplicates take the probabilities along.
 void StepModel::exchange_probabilities(int layer, Spec spec) {
   if (scenario_.router.dialect != routing::Dialect::megatron) return;
-  if (scenario_.dedup != Deduplication::none) return;
+  if (scenario_.dedup != scenario::Deduplication::none) return;
   spec.probabilities = true;
   add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, expert_group_, spec);
 }
@@ -280,7 +280,7 @@ void StepModel::layer_forward(int layer) {
 }
 
 void StepModel::layer_backward(int layer) {
-  if (scenario_.checkpointing == Checkpointing::full) {
+  if (scenario_.checkpointing == scenario::Checkpointing::full) {
     layer_forward(layer);
   } else {
     gather_layer(layer);
@@ -344,7 +344,7 @@ int StepModel::moe_ordinal(int layer) const {
 
 void StepModel::build() {
   const int layers = scenario_.model->layers;
-  const bool train = scenario_.mode == Mode::train;
+  const bool train = scenario_.mode == scenario::Mode::train;
   for (std::int64_t micro_step = 0; micro_step < (train ? scenario_.micro_steps : 1);
        ++micro_step) {
     gather_embedding();
@@ -363,7 +363,7 @@ void StepModel::build() {
 // layer under `overlap`, where a reduction is under way while the next layer's backward pass runs.
 // Only later exchanges, which share its stream, and what comes after the pass wait for it.
 void StepModel::backward(std::int64_t micro_step) {
-  const bool overlapped = scenario_.overlap == Overlap::gradient;
+  const bool overlapped = scenario_.overlap == scenario::Overlap::gradient;
   std::vector<int> last_reduction;
   for (int layer = scenario_.model->layers - 1; layer >= 0; --layer) {
     layer_backward(layer);

@@ -80,14 +80,14 @@ StepRunner::StepRunner(StepModel& model) : model_(model) {
 }
 
 engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int replica, int errors) {
-  const Scenario& scenario = model_.scenario();
+  const scenario::Scenario& scenario = model_.scenario();
   engine::Durations durations = model_.durations(routing, errors);
   disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
           model_.latency_shares(routing));
   if (exchanges_ && !scenario.router.pads_exchange()) {
     return run_uneven(*routing, durations, errors);
   }
-  if (used() == Network::flows) return run_equal_flows(*routing, durations, errors);
+  if (used() == scenario::Network::flows) return run_equal_flows(*routing, durations, errors);
   if (!scenario.conditions.overlap.none()) {
     return engine::run_contended(model_.program(), durations, scenario.conditions.overlap);
   }
@@ -103,14 +103,14 @@ ExchangeLinks& StepRunner::links_at(double block) {
 // lie evenly.
 engine::Schedule StepRunner::run_uneven(const routing::ReplicaRouting& routing,
                                         const engine::Durations& durations, int errors) {
-  const Scenario& scenario = model_.scenario();
+  const scenario::Scenario& scenario = model_.scenario();
   const std::int64_t rows = scenario.tokens_per_gpu * scenario.router.top_k;
   ExchangeLinks& links =
       links_at(static_cast<double>(rows) / scenario.expert_parallel * model_.row_bytes());
   const network::Topology topology = links.topology(model_.exchange_error(errors));
   const RaggedTraffic rows_of(model_, routing);
   const AdjustedTraffic traffic(rows_of, links, scenario.expert_parallel);
-  if (used() == Network::flows) {
+  if (used() == scenario::Network::flows) {
     network::FlowFabric fabric(topology);
     return engine::run(model_.program(), durations, fabric, &traffic);
   }
@@ -138,7 +138,7 @@ double StepRunner::error_of_equal(const routing::ReplicaRouting& routing,
 
 engine::Schedule StepRunner::run_equal_flows(const routing::ReplicaRouting& routing,
                                              const engine::Durations& durations, int errors) {
-  const Scenario& scenario = model_.scenario();
+  const scenario::Scenario& scenario = model_.scenario();
   const int exchange = first_exchange(routing);
   double block = 0;
   double slower = 1;

@@ -27,7 +27,7 @@ class StepRunner {
   engine::Schedule run(const routing::ReplicaRouting* routing, int replica, int errors);
 
   // Which network was used: fast or flows.
-  Network used() const { return choice_.used; }
+  scenario::Network used() const { return choice_.used; }
   const NetworkChoice& choice() const { return choice_; }
 
  private:

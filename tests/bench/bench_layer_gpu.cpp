@@ -87,7 +87,7 @@ measure::LayerSessionOptions options_of(const std::map<std::string, std::string>
 }
 
 moesim::ExitCode compare(const std::string& measured, const std::string& profile) {
-  moesim::study::DocumentCache documents;
+  moesim::scenario::DocumentCache documents;
   const auto validation = moesim::study::validate_measured_layers(measured, profile, documents);
   for (const auto& row : validation.rows) {
     if (row.role != "check") continue;

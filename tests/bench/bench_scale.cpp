@@ -31,18 +31,18 @@ namespace {
 constexpr int experts = 64;
 constexpr double skew = 0.5;
 
-step::Scenario scenario_of(int gpus) {
-  study::DocumentCache documents;
-  return study::resolve({{"model", "mixtral-8x7b"},
-                         {"profile", "h100-sxm"},
-                         {"cluster", "hgx-h100"},
-                         {"gpus", std::to_string(gpus)},
-                         {"experts", std::to_string(experts)},
-                         {"expert-parallel", std::to_string(experts)},
-                         {"router", "top2"},
-                         {"micro-batch", "1"},
-                         {"replicas", "1"}},
-                        documents);
+scenario::Scenario scenario_of(int gpus) {
+  scenario::DocumentCache documents;
+  return scenario::resolve({{"model", "mixtral-8x7b"},
+                            {"profile", "h100-sxm"},
+                            {"cluster", "hgx-h100"},
+                            {"gpus", std::to_string(gpus)},
+                            {"experts", std::to_string(experts)},
+                            {"expert-parallel", std::to_string(experts)},
+                            {"router", "top2"},
+                            {"micro-batch", "1"},
+                            {"replicas", "1"}},
+                           documents);
 }
 
 // One job, ready to be simulated with any counts.
@@ -62,7 +62,7 @@ struct Job {
   }
   std::int64_t rows() const { return scenario.tokens_per_gpu * scenario.router.top_k; }
 
-  step::Scenario scenario;
+  scenario::Scenario scenario;
   step::StepModel model;
   network::Topology topology;
   network::PortClock clock;

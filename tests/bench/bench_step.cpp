@@ -9,24 +9,25 @@
 namespace moesim::study {
 namespace {
 
-step::Scenario paper_scenario(DocumentCache& documents, const std::string& mode, int replicas) {
-  return resolve({{"model", "llama2-7b-moe8"},
-                  {"profile", "a100-sxm-80gb"},
-                  {"gpus", "32"},
-                  {"expert-parallel", "8"},
-                  {"router", "top2+fr+ir"},
-                  {"capacity-factor", "1.5"},
-                  {"dispatch", "einsum"},
-                  {"checkpointing", "full"},
-                  {"mode", mode},
-                  {"replicas", std::to_string(replicas)}},
-                 documents);
+scenario::Scenario paper_scenario(scenario::DocumentCache& documents, const std::string& mode,
+                                  int replicas) {
+  return scenario::resolve({{"model", "llama2-7b-moe8"},
+                            {"profile", "a100-sxm-80gb"},
+                            {"gpus", "32"},
+                            {"expert-parallel", "8"},
+                            {"router", "top2+fr+ir"},
+                            {"capacity-factor", "1.5"},
+                            {"dispatch", "einsum"},
+                            {"checkpointing", "full"},
+                            {"mode", mode},
+                            {"replicas", std::to_string(replicas)}},
+                           documents);
 }
 
 // Sixteen replicas of a scenario whose routing nobody asked for before.
 void scenario_routing_not_cached(benchmark::State& state) {
-  DocumentCache documents;
-  const step::Scenario scenario = paper_scenario(documents, "prefill", 16);
+  scenario::DocumentCache documents;
+  const scenario::Scenario scenario = paper_scenario(documents, "prefill", 16);
   for ([[maybe_unused]] auto iteration : state) {
     routing::RoutingCache cache;
     benchmark::DoNotOptimize(evaluate(scenario, cache).step_ms);
@@ -42,8 +43,8 @@ BENCHMARK(scenario_routing_not_cached)->Unit(benchmark::kMillisecond);
 // The same with the routing in the cache: what a sweep over dispatch, checkpointing, clusters or
 // profiles pays per scenario.
 void scenario_routing_cached(benchmark::State& state, const std::string& mode) {
-  DocumentCache documents;
-  const step::Scenario scenario = paper_scenario(documents, mode, 16);
+  scenario::DocumentCache documents;
+  const scenario::Scenario scenario = paper_scenario(documents, mode, 16);
   routing::RoutingCache cache;
   benchmark::DoNotOptimize(evaluate(scenario, cache).step_ms);
   for ([[maybe_unused]] auto iteration : state) {

@@ -8,8 +8,8 @@
 namespace moesim::support {
 
 // 16 A100s in groups of 8, top-2, 4,096 tokens per GPU; `layers` of the model's, or all for 0.
-inline step::Scenario scenario_of(const std::string& model_name, int layers) {
-  step::Scenario scenario;
+inline scenario::Scenario scenario_of(const std::string& model_name, int layers) {
+  scenario::Scenario scenario;
   scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
   auto model = model::Model::load(model_name);
   if (layers > 0) model.layers = layers;
@@ -24,15 +24,15 @@ inline step::Scenario scenario_of(const std::string& model_name, int layers) {
 }
 
 // A forward pass small enough to follow by hand: four layers, every second one MoE with 8 experts.
-inline step::Scenario small_prefill() {
-  step::Scenario scenario = scenario_of("llama2-7b-moe8", 4);
+inline scenario::Scenario small_prefill() {
+  scenario::Scenario scenario = scenario_of("llama2-7b-moe8", 4);
   scenario.replicas = 3;
-  scenario.mode = step::Mode::prefill;
+  scenario.mode = scenario::Mode::prefill;
   return scenario;
 }
 
 // `rows` from every GPU to every expert, in every layer.
-inline routing::ReplicaRouting equal_rows(const step::Scenario& scenario, std::int32_t rows) {
+inline routing::ReplicaRouting equal_rows(const scenario::Scenario& scenario, std::int32_t rows) {
   routing::ReplicaRouting routing;
   routing::LayerRouting layer;
   layer.capacity = rows;

@@ -21,7 +21,7 @@ namespace po = boost::program_options;
 std::vector<Flag> all_flags(const Command& command) {
   std::vector<Flag> flags;
   if (command.takes_scenario) {
-    for (const study::OptionSpec& option : study::scenario_options()) {
+    for (const scenario::OptionSpec& option : scenario::scenario_options()) {
       flags.push_back(
           {option.name, option.value, option.default_text, option.help, option.choices});
     }
@@ -136,9 +136,9 @@ std::string CommandLine::get(const std::string& flag, const std::string& fallbac
   return found == values.end() ? fallback : found->second;
 }
 
-study::OptionValues CommandLine::scenario() const {
-  study::OptionValues options;
-  for (const study::OptionSpec& option : study::scenario_options()) {
+scenario::OptionValues CommandLine::scenario() const {
+  scenario::OptionValues options;
+  for (const scenario::OptionSpec& option : scenario::scenario_options()) {
     const auto found = values.find(option.name);
     if (found != values.end()) options.insert(*found);
   }

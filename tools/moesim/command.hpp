@@ -27,7 +27,7 @@ struct CommandLine {
   bool has(const std::string& flag) const { return values.count(flag) != 0; }
   std::string get(const std::string& flag, const std::string& fallback = "") const;
   // The scenario options among the values.
-  study::OptionValues scenario() const;
+  scenario::OptionValues scenario() const;
 };
 
 struct Command {

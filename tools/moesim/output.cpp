@@ -20,14 +20,15 @@ void note(const std::string& text) {
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
-void note_idle_options(const study::OptionValues& typed,
-                       std::span<const step::Scenario* const> scenarios, study::Asker asker) {
-  for (const study::IdleOption& idle : study::idle_options(typed, scenarios, asker)) {
+void note_idle_options(const scenario::OptionValues& typed,
+                       std::span<const scenario::Scenario* const> scenarios,
+                       scenario::Asker asker) {
+  for (const scenario::IdleOption& idle : scenario::idle_options(typed, scenarios, asker)) {
     note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
   }
 }
 
-void note_repeated_trace(const step::Scenario& scenario) {
+void note_repeated_trace(const scenario::Scenario& scenario) {
   if (scenario.scores.trace == nullptr || !scenario.has_moe()) return;
   const routing::TraceShape& shape = scenario.scores.trace->shape();
   std::string repeats;
@@ -77,7 +78,7 @@ Flag jobs_flag() { return {"jobs", "N", "all cores", "threads; the result does n
 
 int chosen_jobs(const CommandLine& line) {
   if (line.has("jobs")) {
-    return static_cast<int>(study::parse_whole("--jobs", line.get("jobs"), 1, 4096));
+    return static_cast<int>(scenario::parse_whole("--jobs", line.get("jobs"), 1, 4096));
   }
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }

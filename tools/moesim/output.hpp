@@ -13,12 +13,12 @@ namespace moesim::tool {
 void note(const std::string& text);
 
 // One such line for each typed option that no scenario of the run has a use for.
-void note_idle_options(const study::OptionValues& typed,
-                       std::span<const step::Scenario* const> scenarios, study::Asker asker);
+void note_idle_options(const scenario::OptionValues& typed,
+                       std::span<const scenario::Scenario* const> scenarios, scenario::Asker asker);
 
 // One such line where a trace has fewer steps than the run replicas, or fewer layers than the
 // model.
-void note_repeated_trace(const step::Scenario& scenario);
+void note_repeated_trace(const scenario::Scenario& scenario);
 
 // Where a result goes: a file, written whole or not at all, or stdout.
 class Output {

@@ -49,7 +49,7 @@ void check_parameter(const std::string& name, const std::string& text, const std
   if (name == "bytes") {
     parse_bytes(text, what);
   } else if (!is_text(name)) {
-    study::parse_whole(what, text, 1, std::numeric_limits<std::int32_t>::max());
+    scenario::parse_whole(what, text, 1, std::numeric_limits<std::int32_t>::max());
   }
 }
 
@@ -58,7 +58,7 @@ class Source {
  public:
   explicit Source(const CommandLine& line)
       : profile_(std::make_shared<const profile::Profile>(
-            profile::Profile::load(line.get("profile", study::default_profile)))),
+            profile::Profile::load(line.get("profile", scenario::default_profile)))),
         exchanges_(profile_, line.has("profile")) {}
 
   Answer ask(const std::string& op, const Params& params) {
@@ -406,7 +406,7 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
 
 std::vector<Flag> flags() {
   std::vector<Flag> flags{
-      {"profile", "NAME|FILE", study::default_profile, "measured GPU and node"}};
+      {"profile", "NAME|FILE", scenario::default_profile, "measured GPU and node"}};
   std::string names;
   std::map<std::string, std::string> users;
   for (const profile::Operation& op : profile::operations()) {

@@ -74,8 +74,8 @@ int ranks_of(const std::string& op, const Params& params) {
     throw UsageError(
         fmt::format("{}: gpus is missing; it needs gpus and bytes, or a matrix on a cluster", op));
   }
-  return static_cast<int>(study::parse_whole(op + ": gpus", found->second, 1,
-                                             std::numeric_limits<std::int32_t>::max()));
+  return static_cast<int>(scenario::parse_whole(op + ": gpus", found->second, 1,
+                                                std::numeric_limits<std::int32_t>::max()));
 }
 
 double bytes_of(const std::string& op, const Params& params) {

@@ -46,7 +46,7 @@ std::string duration(double seconds) {
 int whole(const CommandLine& line, const char* flag, int lowest, int fallback) {
   if (!line.has(flag)) return fallback;
   return static_cast<int>(
-      study::parse_whole(std::string("--") + flag, line.get(flag), lowest, most_gpus));
+      scenario::parse_whole(std::string("--") + flag, line.get(flag), lowest, most_gpus));
 }
 
 std::optional<int> optional_whole(const CommandLine& line, const char* flag, int lowest) {
@@ -56,12 +56,12 @@ std::optional<int> optional_whole(const CommandLine& line, const char* flag, int
 
 double chosen_seconds(const CommandLine& line, const char* flag, double fallback) {
   if (!line.has(flag)) return fallback;
-  return static_cast<double>(
-      study::parse_whole(std::string("--") + flag, line.get(flag), 1, std::int64_t{7} * 24 * 3600));
+  return static_cast<double>(scenario::parse_whole(std::string("--") + flag, line.get(flag), 1,
+                                                   std::int64_t{7} * 24 * 3600));
 }
 
 std::uint64_t chosen_seed(const CommandLine& line) {
-  return line.has("seed") ? study::parse_seed(line.get("seed")) : 1;
+  return line.has("seed") ? scenario::parse_seed(line.get("seed")) : 1;
 }
 
 measure::Selection selection(const CommandLine& line) {

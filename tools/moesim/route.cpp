@@ -45,7 +45,7 @@ void check_sizes(const CommandLine& line, const std::string& path) {
                                                                 {"tokens-per-gpu", array.shape[1]},
                                                                 {"experts", array.shape[2]}};
   for (const auto& [flag, size] : sizes) {
-    if (!line.has(flag) || study::parse_whole_option(flag, line.get(flag)) == size) continue;
+    if (!line.has(flag) || scenario::parse_whole_option(flag, line.get(flag)) == size) continue;
     throw UsageError(
         fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
                     "option out",
@@ -55,15 +55,15 @@ void check_sizes(const CommandLine& line, const std::string& path) {
 
 // With the options of the router alone: how many experts and tokens there are is for the file to
 // say.
-step::Scenario typed_scenario(const CommandLine& line) {
-  study::DocumentCache documents;
-  study::OptionValues values = line.scenario();
-  for (const auto& [option, text] : values) study::check_value(option, text, documents);
+scenario::Scenario typed_scenario(const CommandLine& line) {
+  scenario::DocumentCache documents;
+  scenario::OptionValues values = line.scenario();
+  for (const auto& [option, text] : values) scenario::check_value(option, text, documents);
   for (const char* of_the_file :
        {"experts", "expert-parallel", "expert-placement", "gpus", "tokens-per-gpu"}) {
     values.erase(of_the_file);
   }
-  return study::fill_in(values, documents, study::Use::routing);
+  return scenario::fill_in(values, documents, scenario::Use::routing);
 }
 
 ExitCode route_file(const CommandLine& line) {
@@ -73,13 +73,13 @@ ExitCode route_file(const CommandLine& line) {
   }
   const std::string logits = line.get("logits");
   check_sizes(line, logits);
-  const step::Scenario scenario = typed_scenario(line);
+  const scenario::Scenario scenario = typed_scenario(line);
   const routing::RouterConfig& router = scenario.router;
   if (router.is_dense()) throw UsageError("--router: dense routes nothing: choose top1, top2, ...");
-  const step::Scenario* const only = &scenario;
-  note_idle_options(line.scenario(), {&only, 1}, study::Asker::logits);
+  const scenario::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::logits);
   routing::RouterContext context;
-  context.seed = study::parse_seed(line.get("seed", "1"));
+  context.seed = scenario::parse_seed(line.get("seed", "1"));
   const routing::RoutedGroup group =
       routing::route_logits_file(router, logits, line.get("out"), context);
   note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
@@ -99,16 +99,17 @@ ExitCode run(const CommandLine& line) {
   if (line.has("logits")) return route_file(line);
   const report::Format format = chosen_format(line, report::Format::table);
   const int jobs = chosen_jobs(line);
-  study::DocumentCache documents;
-  const step::Scenario scenario = study::resolve(line.scenario(), documents, study::Use::routing);
+  scenario::DocumentCache documents;
+  const scenario::Scenario scenario =
+      scenario::resolve(line.scenario(), documents, scenario::Use::routing);
   if (!scenario.has_moe()) {
     throw UsageError(
         fmt::format("--router: {} routes nothing: choose top1, top2, ... and a model "
                     "with experts",
                     scenario.router.name()));
   }
-  const step::Scenario* const only = &scenario;
-  note_idle_options(line.scenario(), {&only, 1}, study::Asker::routing);
+  const scenario::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::routing);
   note_repeated_trace(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();

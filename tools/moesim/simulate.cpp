@@ -18,7 +18,7 @@
 namespace moesim::tool {
 namespace {
 
-std::string rendered(const step::Scenario& scenario, const study::Outcome& outcome,
+std::string rendered(const scenario::Scenario& scenario, const study::Outcome& outcome,
                      report::Format format) {
   if (format == report::Format::table) return report::simulate_summary(scenario, outcome);
   const study::Row row = report::result_row(scenario, outcome);
@@ -29,32 +29,32 @@ std::string rendered(const step::Scenario& scenario, const study::Outcome& outco
 }
 
 // What would make the step need less memory, and how much it would then need.
-std::string memory_hints(const step::Scenario& scenario, const study::Outcome& outcome) {
+std::string memory_hints(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   struct Change {
     std::string flag;
-    step::Scenario scenario;
+    scenario::Scenario scenario;
   };
   std::vector<Change> changes;
   const auto propose = [&](const std::string& flag, const auto& edit) {
     changes.push_back({flag, scenario});
     edit(changes.back().scenario);
   };
-  const bool train = scenario.mode == step::Mode::train;
-  if (train && scenario.checkpointing == step::Checkpointing::none) {
+  const bool train = scenario.mode == scenario::Mode::train;
+  if (train && scenario.checkpointing == scenario::Checkpointing::none) {
     propose("--checkpointing full",
-            [](step::Scenario& each) { each.checkpointing = step::Checkpointing::full; });
+            [](scenario::Scenario& each) { each.checkpointing = scenario::Checkpointing::full; });
   }
   for (int zero = scenario.zero + 1; train && zero <= 3; ++zero) {
-    propose(fmt::format("--zero {}", zero), [&](step::Scenario& each) { each.zero = zero; });
+    propose(fmt::format("--zero {}", zero), [&](scenario::Scenario& each) { each.zero = zero; });
   }
   for (int size = 2 * scenario.expert_parallel;
        scenario.has_moe() && size <= std::min(scenario.gpus, scenario.experts); size *= 2) {
     if (scenario.gpus % size != 0 || scenario.experts % size != 0) continue;
     propose(fmt::format("--expert-parallel {}", size),
-            [&](step::Scenario& each) { each.expert_parallel = size; });
+            [&](scenario::Scenario& each) { each.expert_parallel = size; });
   }
   for (std::int64_t batch = scenario.micro_batch / 2; batch > 0; batch /= 2) {
-    propose(fmt::format("--micro-batch {}", batch), [&](step::Scenario& each) {
+    propose(fmt::format("--micro-batch {}", batch), [&](scenario::Scenario& each) {
       each.micro_batch = batch;
       each.tokens_per_gpu = batch * each.sequence_length;
     });
@@ -83,10 +83,10 @@ std::string memory_hints(const step::Scenario& scenario, const study::Outcome& o
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const int jobs = chosen_jobs(line);
-  study::DocumentCache documents;
-  const step::Scenario scenario = study::resolve(line.scenario(), documents);
-  const step::Scenario* const only = &scenario;
-  note_idle_options(line.scenario(), {&only, 1}, study::Asker::step);
+  scenario::DocumentCache documents;
+  const scenario::Scenario scenario = scenario::resolve(line.scenario(), documents);
+  const scenario::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
   note_repeated_trace(scenario);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {

@@ -38,8 +38,8 @@ std::vector<study::Row> finished_rows(const study::SweepResult& result) {
 }
 
 // As far as they could be filled in.
-std::vector<const step::Scenario*> scenarios_of(const std::vector<study::SweepPoint>& points) {
-  std::vector<const step::Scenario*> scenarios;
+std::vector<const scenario::Scenario*> scenarios_of(const std::vector<study::SweepPoint>& points) {
+  std::vector<const scenario::Scenario*> scenarios;
   for (const study::SweepPoint& point : points) {
     if (point.scenario) scenarios.push_back(&*point.scenario);
   }
@@ -96,13 +96,13 @@ ExitCode run(const CommandLine& line) {
   if (settings.resume && !to_file) {
     throw UsageError("--resume: give the --out FILE of the interrupted sweep");
   }
-  study::DocumentCache documents;
+  scenario::DocumentCache documents;
   std::vector<study::SweepPoint> points = study::plan(study::grid(line.scenario()), documents);
   study::mark_repeats(points, [](const study::SweepPoint& point) {
     return report::result_row(point, nullptr, point.refusal);
   });
-  const std::vector<const step::Scenario*> scenarios = scenarios_of(points);
-  note_idle_options(line.scenario(), scenarios, study::Asker::step);
+  const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
+  note_idle_options(line.scenario(), scenarios, scenario::Asker::step);
   if (!scenarios.empty()) note_repeated_trace(*scenarios.front());
   const Output out(line.get("out"));
   settings.journal = journal_path(out.path());
@@ -116,7 +116,7 @@ ExitCode run(const CommandLine& line) {
   settings.stop = &watch.flag();
   ProgressLine progress("scenarios");
   settings.progress = [&](const study::SweepProgress& state) { progress.show(state); };
-  const auto evaluate = [](const step::Scenario& scenario, routing::RoutingCache& cache) {
+  const auto evaluate = [](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     return study::evaluate(scenario, cache);
   };
   const auto make_row = [](const study::SweepPoint& point, const study::Outcome* outcome,

@@ -144,7 +144,7 @@ std::string rendered(const std::vector<study::Validation>& validations, report::
   return text;
 }
 
-study::Validation validate_layer(const CommandLine& line, study::DocumentCache& documents) {
+study::Validation validate_layer(const CommandLine& line, scenario::DocumentCache& documents) {
   if (!line.has("measured")) {
     if (line.has("profile")) {
       throw UsageError(
@@ -166,7 +166,7 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
     throw UsageError(
         "validate: --measured FILE goes with layer: moesim validate layer --measured FILE");
   }
-  study::DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   std::vector<study::Validation> validations;
   const bool all = wanted.empty();

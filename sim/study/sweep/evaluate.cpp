@@ -112,7 +112,7 @@ std::size_t median_replica(const std::vector<Replica>& replicas) {
   return order[(order.size() - 1) / 2];
 }
 
-void fill_memory(const step::Scenario& scenario, Outcome& outcome) {
+void fill_memory(const scenario::Scenario& scenario, Outcome& outcome) {
   const model::MemoryFootprint memory =
       step::memory_footprint(scenario, outcome.ir_rows_mean, outcome.rows);
   outcome.memory_gib = memory.total().gib();
@@ -128,12 +128,12 @@ void fill_memory(const step::Scenario& scenario, Outcome& outcome) {
 
 }  // namespace
 
-Outcome evaluate(const step::Scenario& scenario, routing::RoutingCache& cache,
+Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cache,
                  engine::Timeline* timeline) {
   return evaluate(scenario, EvaluateSettings{{}, true, timeline}, cache);
 }
 
-Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& settings,
+Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& settings,
                  routing::RoutingCache& cache) {
   Outcome outcome;
   step::StepModel model(scenario, settings.calibration);
@@ -167,7 +167,8 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   // The lower median of two replicas is the lesser one: the bar must hold it all the same.
   outcome.step_ms_p05 = std::min(outcome.step_ms, quantile(outcome.replica_step_ms, 0.05));
   outcome.step_ms_p95 = std::max(outcome.step_ms, quantile(outcome.replica_step_ms, 0.95));
-  const std::int64_t micro_steps = scenario.mode == step::Mode::train ? scenario.micro_steps : 1;
+  const std::int64_t micro_steps =
+      scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();
   outcome.tokens_per_s_per_gpu =
       outcome.tokens_per_gpu_mean * static_cast<double>(micro_steps) / (outcome.step_ms * 1e-3);
@@ -177,9 +178,9 @@ Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& setting
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   const step::NetworkChoice& network = runner.choice();
-  outcome.network_used = step::name_of(network.used);
+  outcome.network_used = scenario::name_of(network.used);
   outcome.network_why = network.reason;
-  if (network.used == step::Network::flows || !network.certified) {
+  if (network.used == scenario::Network::flows || !network.certified) {
     outcome.provenance += fmt::format("; network {}: {}", outcome.network_used, network.reason);
   }
   if (settings.timeline != nullptr) {

@@ -14,7 +14,7 @@ struct EvaluateSettings {
 };
 
 // As evaluate() of outcome.hpp, with more to set.
-Outcome evaluate(const step::Scenario& scenario, const EvaluateSettings& settings,
+Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& settings,
                  routing::RoutingCache& cache);
 
 }  // namespace moesim::study

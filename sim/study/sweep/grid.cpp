@@ -22,7 +22,7 @@ std::vector<std::string> items(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> expand(const OptionSpec& option, const std::string& text) {
+std::vector<std::string> expand(const scenario::OptionSpec& option, const std::string& text) {
   const std::string flag = "--" + option.name;
   std::vector<std::string> values;
   for (const std::string& item : items(text)) {
@@ -32,7 +32,7 @@ std::vector<std::string> expand(const OptionSpec& option, const std::string& tex
                       "commas",
                       flag, text));
     }
-    if (option.kind == OptionKind::text || item.find(':') == std::string::npos) {
+    if (option.kind == scenario::OptionKind::text || item.find(':') == std::string::npos) {
       values.push_back(item);
       continue;
     }
@@ -41,9 +41,9 @@ std::vector<std::string> expand(const OptionSpec& option, const std::string& tex
   return values;
 }
 
-std::vector<OptionValues> grid(const OptionValues& lists) {
-  std::vector<OptionValues> points(1);
-  for (const OptionSpec& option : scenario_options()) {
+std::vector<scenario::OptionValues> grid(const scenario::OptionValues& lists) {
+  std::vector<scenario::OptionValues> points(1);
+  for (const scenario::OptionSpec& option : scenario::scenario_options()) {
     const auto typed = lists.find(option.name);
     if (typed == lists.end()) continue;
     const std::vector<std::string> values = expand(option, typed->second);
@@ -51,9 +51,9 @@ std::vector<OptionValues> grid(const OptionValues& lists) {
       throw UsageError(
           fmt::format("the grid has more than {} scenarios: use fewer values", max_scenarios));
     }
-    std::vector<OptionValues> longer;
+    std::vector<scenario::OptionValues> longer;
     longer.reserve(points.size() * values.size());
-    for (const OptionValues& point : points) {
+    for (const scenario::OptionValues& point : points) {
       for (const std::string& value : values) {
         longer.push_back(point);
         longer.back()[option.name] = value;

@@ -49,7 +49,7 @@ struct Outcome {
 
 // Simulates the scenario. The same scenario gives the same bits, whatever is in the cache. If
 // `timeline` is given, it receives the bars of the median replica, all ranks.
-Outcome evaluate(const step::Scenario& scenario, routing::RoutingCache& cache,
+Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cache,
                  engine::Timeline* timeline = nullptr);
 
 }  // namespace moesim::study

@@ -205,10 +205,10 @@ class Workers {
   std::exception_ptr failure_;
 };
 
-void fill(SweepPoint& point, DocumentCache& documents) {
+void fill(SweepPoint& point, scenario::DocumentCache& documents) {
   try {
-    point.scenario = fill_in(point.values, documents, Use::step);
-    check_together(*point.scenario, Use::step);
+    point.scenario = scenario::fill_in(point.values, documents, scenario::Use::step);
+    scenario::check_together(*point.scenario, scenario::Use::step);
   } catch (const Error& error) {
     point.refusal = error.what();
   }
@@ -231,13 +231,14 @@ void mark_repeats(std::vector<SweepPoint>& points,
   }
 }
 
-std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCache& documents) {
+std::vector<SweepPoint> plan(const std::vector<scenario::OptionValues>& grid,
+                             scenario::DocumentCache& documents) {
   std::set<std::pair<std::string, std::string>> checked;
   std::vector<SweepPoint> points;
   points.reserve(grid.size());
-  for (const OptionValues& values : grid) {
+  for (const scenario::OptionValues& values : grid) {
     for (const auto& value : values) {
-      if (checked.insert(value).second) check_value(value.first, value.second, documents);
+      if (checked.insert(value).second) scenario::check_value(value.first, value.second, documents);
     }
     points.push_back({values, std::nullopt, "", std::nullopt});
     fill(points.back(), documents);

@@ -14,15 +14,16 @@ namespace moesim::study {
 // One scenario of a sweep: complete, or refused with a reason. A scenario whose options make sense
 // one by one but not together is kept as far as it could be filled in.
 struct SweepPoint {
-  OptionValues values;
-  std::optional<step::Scenario> scenario;
+  scenario::OptionValues values;
+  std::optional<scenario::Scenario> scenario;
   std::string refusal;                 // "": none
   std::optional<std::size_t> repeats;  // the earlier point whose row this one's would be
 };
 
 // Fills in every point of a grid. Throws UsageError only for a value that makes no sense by
 // itself; a combination that cannot be is a refused point.
-std::vector<SweepPoint> plan(const std::vector<OptionValues>& grid, DocumentCache& documents);
+std::vector<SweepPoint> plan(const std::vector<scenario::OptionValues>& grid,
+                             scenario::DocumentCache& documents);
 
 // One row of text cells per scenario. `outcome` is null for a refused scenario, `reason` says why.
 using Row = std::vector<std::string>;
@@ -34,7 +35,7 @@ using MakeRow =
 void mark_repeats(std::vector<SweepPoint>& points,
                   const std::function<Row(const SweepPoint&)>& options_of);
 
-using Evaluate = std::function<Outcome(const step::Scenario&, routing::RoutingCache&)>;
+using Evaluate = std::function<Outcome(const scenario::Scenario&, routing::RoutingCache&)>;
 
 struct SweepProgress {
   std::size_t done = 0;     // rows there are, resumed ones included

@@ -67,7 +67,7 @@ class Fit {
  public:
   Fit(const PublishedStudy& study, routing::RoutingCache& cache) : study_(study), cache_(cache) {}
 
-  Outcome predict(const step::Scenario& scenario, const Vector& multipliers) const {
+  Outcome predict(const scenario::Scenario& scenario, const Vector& multipliers) const {
     EvaluateSettings settings;
     settings.calibration = calibration_of(study_.unknowns, multipliers);
     return evaluate(scenario, settings, cache_);
@@ -136,14 +136,15 @@ void leave_one_out(const Fit& fit, const std::vector<const StudyRow*>& fitted,
   }
 }
 
-std::vector<StudyRow> resolve_rows(const PublishedStudy& study, DocumentCache& documents) {
+std::vector<StudyRow> resolve_rows(const PublishedStudy& study,
+                                   scenario::DocumentCache& documents) {
   std::vector<StudyRow> rows;
   for (const PublishedRow& published : study.rows) {
-    OptionValues values = study.options;
+    scenario::OptionValues values = study.options;
     for (const auto& [name, text] : published.options) values[name] = text;
     StudyRow row;
     row.published = published;
-    row.scenario = resolve(values, documents);
+    row.scenario = scenario::resolve(values, documents);
     rows.push_back(std::move(row));
   }
   return rows;
@@ -161,11 +162,11 @@ StudyRouting routing_of(const std::vector<StudyRow>& rows) {
 
 }  // namespace
 
-StudyRouting routing_of(const PublishedStudy& study, DocumentCache& documents) {
+StudyRouting routing_of(const PublishedStudy& study, scenario::DocumentCache& documents) {
   return routing_of(resolve_rows(study, documents));
 }
 
-StudyResult calibrate(const PublishedStudy& study, DocumentCache& documents,
+StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& documents,
                       routing::RoutingCache& cache) {
   StudyResult result;
   result.rows = resolve_rows(study, documents);

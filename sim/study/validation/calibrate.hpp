@@ -11,7 +11,7 @@ namespace moesim::study {
 // One row of a study, predicted.
 struct StudyRow {
   PublishedRow published;
-  step::Scenario scenario;
+  scenario::Scenario scenario;
   double uncalibrated_tokens_per_s = 0;  // every multiplier 1
   Outcome outcome;                       // calibrated, as a sweep of the scenario predicts it
   std::optional<double> error;           // predicted speed / published speed - 1
@@ -38,11 +38,11 @@ struct StudyRouting {
   std::vector<routing::RoutingJob> jobs;
   int replicas = 1;
 };
-StudyRouting routing_of(const PublishedStudy& study, DocumentCache& documents);
+StudyRouting routing_of(const PublishedStudy& study, scenario::DocumentCache& documents);
 
 // Fits the study's multipliers to its `fit` rows by least squares of relative step times
 // (Gauss-Newton on the simulator itself), predicts every row, and leaves each fitted row out once.
-StudyResult calibrate(const PublishedStudy& study, DocumentCache& documents,
+StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& documents,
                       routing::RoutingCache& cache);
 
 }  // namespace moesim::study

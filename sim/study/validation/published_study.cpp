@@ -10,8 +10,8 @@
 namespace moesim::study {
 namespace {
 
-OptionValues read_options(const Node& node) {
-  OptionValues values;
+scenario::OptionValues read_options(const Node& node) {
+  scenario::OptionValues values;
   for (const std::string& name : node.keys()) values[name] = node.text(name);
   return values;
 }

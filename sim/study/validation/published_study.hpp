@@ -19,7 +19,7 @@ enum class RowRole {
 
 struct PublishedRow {
   RowRole role = RowRole::predict;
-  OptionValues options;  // of this row, over those of the study
+  scenario::OptionValues options;  // of this row, over those of the study
   std::optional<double> tokens_per_s_per_gpu;
   std::string note;
 };
@@ -43,7 +43,7 @@ struct PublishedStudy {
   std::string name;
   std::string title;
   std::string source;
-  OptionValues options;  // of all rows
+  scenario::OptionValues options;  // of all rows
   std::vector<Unknown> unknowns;
   std::vector<PublishedRow> rows;
   Bar in_sample;

@@ -10,7 +10,7 @@
 namespace moesim::study {
 namespace {
 
-void add_pass(const Node& root, step::Pass pass, const step::Scenario& scenario,
+void add_pass(const Node& root, step::Pass pass, const scenario::Scenario& scenario,
               Validation& validation) {
   const std::string name = pass == step::Pass::forward ? "forward" : "backward";
   const std::string study = root.text("name");
@@ -35,16 +35,16 @@ void add_pass(const Node& root, step::Pass pass, const step::Scenario& scenario,
 
 }  // namespace
 
-Validation validate_layer(DocumentCache& documents) {
+Validation validate_layer(scenario::DocumentCache& documents) {
   const Document document = Document::load(find_document("layers", "megatron-mixtral-h100"));
   document.validate(Document::load(find_document("schema", "layer.schema")));
   const Node root = document.root();
-  OptionValues values;
+  scenario::OptionValues values;
   for (const std::string& option : root.at("options").keys()) {
     values[option] = root.at("options").text(option);
   }
-  step::Scenario scenario = resolve(values, documents);
-  scenario.fusion = step::Fusion::fused;
+  scenario::Scenario scenario = scenario::resolve(values, documents);
+  scenario.fusion = scenario::Fusion::fused;
   Validation validation{root.text("title"), root.text("source"), {}, {}};
   add_pass(root, step::Pass::forward, scenario, validation);
   add_pass(root, step::Pass::backward, scenario, validation);

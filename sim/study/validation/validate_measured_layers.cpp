@@ -16,24 +16,24 @@ namespace {
 constexpr double median_bar = 0.03;
 constexpr double worst_bar = 0.08;
 
-step::Scenario scenario_of(const Node& root, const Node& params, const std::string& profile,
-                           DocumentCache& documents) {
+scenario::Scenario scenario_of(const Node& root, const Node& params, const std::string& profile,
+                               scenario::DocumentCache& documents) {
   const std::string gpus = std::to_string(root.integer("gpus"));
-  return resolve({{"profile", profile},
-                  {"model", root.text("model")},
-                  {"gpus", gpus},
-                  {"expert-parallel", gpus},
-                  {"experts", std::to_string(params.integer("experts"))},
-                  {"router", params.text("router")},
-                  {"capacity-factor", params.text("capacity_factor")},
-                  {"dispatch", params.text("dispatch")},
-                  {"sequence-length", std::to_string(params.integer("tokens"))},
-                  {"micro-batch", "1"}},
-                 documents);
+  return scenario::resolve({{"profile", profile},
+                            {"model", root.text("model")},
+                            {"gpus", gpus},
+                            {"expert-parallel", gpus},
+                            {"experts", std::to_string(params.integer("experts"))},
+                            {"router", params.text("router")},
+                            {"capacity-factor", params.text("capacity_factor")},
+                            {"dispatch", params.text("dispatch")},
+                            {"sequence-length", std::to_string(params.integer("tokens"))},
+                            {"micro-batch", "1"}},
+                           documents);
 }
 
 // The model gives the prediction its sizes: it must be the one that was measured.
-void check_sizes(const Node& params, const step::Scenario& scenario) {
+void check_sizes(const Node& params, const scenario::Scenario& scenario) {
   const auto same = [&](const char* key, std::int64_t of_model) {
     if (params.integer(key) == of_model) return;
     params.fail(fmt::format("the model {} has {}", scenario.model_name, of_model), key);
@@ -67,7 +67,7 @@ double add_stages(const Node& details, const std::vector<step::LayerStage>& stag
 
 // The error of one measured layer; nothing if it does not count.
 std::optional<double> add_point(const Node& root, const Node& point, const std::string& profile,
-                                DocumentCache& documents, Validation& validation) {
+                                scenario::DocumentCache& documents, Validation& validation) {
   const Node params = point.at("params");
   const std::string subject =
       fmt::format("{}, CF {}, {}, {}", params.text("router"), params.text("capacity_factor"),
@@ -79,7 +79,7 @@ std::optional<double> add_point(const Node& root, const Node& point, const std::
                                synthetic ? "ranks shared a GPU" : point.text("verify")});
     return std::nullopt;
   }
-  const step::Scenario scenario = scenario_of(root, params, profile, documents);
+  const scenario::Scenario scenario = scenario_of(root, params, profile, documents);
   check_sizes(params, scenario);
   const Node details = point.at("details");
   const step::Pass pass =
@@ -101,7 +101,7 @@ std::optional<double> add_point(const Node& root, const Node& point, const std::
 }  // namespace
 
 Validation validate_measured_layers(const std::string& measured, const std::string& profile,
-                                    DocumentCache& documents) {
+                                    scenario::DocumentCache& documents) {
   const Document document = Document::load(measured);
   document.validate(Document::load(find_document("schema", "measured-layer.schema")));
   const Node root = document.root();

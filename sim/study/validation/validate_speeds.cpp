@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* study_name = "zeng2024-speeds";
 
-std::string subject_of(const step::Scenario& scenario) {
+std::string subject_of(const scenario::Scenario& scenario) {
   std::string text = scenario.router.name();
   if (!scenario.router.is_dense()) {
     text += fmt::format(", CF {}", scenario.router.capacity_factor.text());
@@ -105,8 +105,8 @@ void add_einsum_finding(const PublishedStudy& study, const StudyResult& result,
       settings.calibration.multiplier[static_cast<std::size_t>(kind)] = result.multipliers[index];
     }
   }
-  step::Scenario index_dispatch = row.scenario;
-  index_dispatch.dispatch = step::Dispatch::index;
+  scenario::Scenario index_dispatch = row.scenario;
+  index_dispatch.dispatch = scenario::Dispatch::index;
   const Outcome without = evaluate(index_dispatch, settings, cache);
   validation.verdicts.push_back(
       {study_name,
@@ -126,11 +126,11 @@ bool Validation::passed() const {
   return true;
 }
 
-StudyRouting speeds_routing(DocumentCache& documents) {
+StudyRouting speeds_routing(scenario::DocumentCache& documents) {
   return routing_of(PublishedStudy::load(study_name), documents);
 }
 
-Validation validate_speeds(DocumentCache& documents, routing::RoutingCache& cache) {
+Validation validate_speeds(scenario::DocumentCache& documents, routing::RoutingCache& cache) {
   const PublishedStudy study = PublishedStudy::load(study_name);
   const StudyResult result = calibrate(study, documents, cache);
   Validation validation{study.title, study.source, {}, {}};

@@ -28,7 +28,7 @@ struct Ratios {
 
 // What a row of the logs asks of the simulator; nothing if it cannot be simulated, with why.
 struct Mapped {
-  OptionValues options;
+  scenario::OptionValues options;
   std::string refusal;
 };
 
@@ -64,7 +64,7 @@ Mapped map_row(const Table& table, std::size_t row) {
     return {{}, "its scheduler overlaps exchanges with expert compute"};
   }
   const bool deepspeed = system == "deepspeed";
-  OptionValues options = {
+  scenario::OptionValues options = {
       {"profile", "a100-sxm-80gb"},
       {"cluster", "dgx-a100"},
       {"model", deepspeed ? "gpt-l16-h2560-moe16-alternate" : "gpt-l16-h2560-moe16"},
@@ -129,7 +129,7 @@ std::vector<std::string> Summary::lines() const {
 
 }  // namespace
 
-Validation validate_steps(const std::string& folder, DocumentCache& documents,
+Validation validate_steps(const std::string& folder, scenario::DocumentCache& documents,
                           routing::RoutingCache& cache) {
   const Table table(folder + "/smartmoe_gpt_step_times.csv");
   Validation validation{"Training steps of a GPT-MoE on 16 A100 by capacity factor",
@@ -150,7 +150,7 @@ Validation validate_steps(const std::string& folder, DocumentCache& documents,
            std::nullopt});
       continue;
     }
-    const Outcome outcome = evaluate(resolve(mapped.options, documents), cache);
+    const Outcome outcome = evaluate(scenario::resolve(mapped.options, documents), cache);
     const double error = outcome.step_ms / measured - 1;
     const auto part = [&](Part name) { return outcome.parts_ms[static_cast<std::size_t>(name)]; };
     validation.rows.push_back(

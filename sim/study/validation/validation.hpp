@@ -48,23 +48,23 @@ struct Validation {
 
 // The published speeds of the paper, its claims by name, and what einsum dispatch has to do with
 // them (profiles/studies/zeng2024-speeds.json).
-Validation validate_speeds(DocumentCache& documents, routing::RoutingCache& cache);
+Validation validate_speeds(scenario::DocumentCache& documents, routing::RoutingCache& cache);
 // Its routing, which is most of the work: a caller may have it done on many threads beforehand.
-StudyRouting speeds_routing(DocumentCache& documents);
+StudyRouting speeds_routing(scenario::DocumentCache& documents);
 
 // One published MoE layer, composed stage by stage (profiles/layers): no fitted constant.
-Validation validate_layer(DocumentCache& documents);
+Validation validate_layer(scenario::DocumentCache& documents);
 
 // Layers that bench_layer_gpu measured (profiles/schema/measured-layer.schema.json), against what
 // `profile`, measured on the same machine, makes of them: the median error at most 3 %, the worst 8
 // %. Void and synthetic measurements are listed and do not count. Throws UsageError for a document
 // of another device, or without a measurement that counts.
 Validation validate_measured_layers(const std::string& measured, const std::string& profile,
-                                    DocumentCache& documents);
+                                    scenario::DocumentCache& documents);
 
 // Training steps of SmartMoE's logs on 16 A100 (data/smartmoe_gpt_step_times.csv under `folder`):
 // the error and what explains it; no bar.
-Validation validate_steps(const std::string& folder, DocumentCache& documents,
+Validation validate_steps(const std::string& folder, scenario::DocumentCache& documents,
                           routing::RoutingCache& cache);
 
 // Exchanges among more GPUs or nodes than were measured, by the laws of sim/profile, against public

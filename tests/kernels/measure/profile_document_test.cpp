@@ -109,12 +109,13 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
         moesim::profile::Origin::published);
 
   // And a whole step: faster exchanges than the shipped profile's show in it.
-  moesim::study::DocumentCache documents;
+  moesim::scenario::DocumentCache documents;
   moesim::routing::RoutingCache cache;
-  const moesim::study::OptionValues options{{"profile", file.path()}, {"gpus", "8"},
-                                            {"replicas", "3"},        {"micro-batch", "1"},
-                                            {"mode", "prefill"},      {"sequence-length", "1024"}};
-  const auto outcome = moesim::study::evaluate(moesim::study::resolve(options, documents), cache);
+  const moesim::scenario::OptionValues options{
+      {"profile", file.path()}, {"gpus", "8"},       {"replicas", "3"},
+      {"micro-batch", "1"},     {"mode", "prefill"}, {"sequence-length", "1024"}};
+  const auto outcome =
+      moesim::study::evaluate(moesim::scenario::resolve(options, documents), cache);
   CHECK(outcome.step_ms > 1);
   CHECK_THAT(outcome.provenance, ContainsSubstring("measured"));
 }

@@ -12,9 +12,9 @@ using report::Cells;
 
 namespace {
 
-step::Scenario scenario(const study::OptionValues& values) {
-  static study::DocumentCache documents;
-  return study::resolve(values, documents);
+scenario::Scenario resolved(const scenario::OptionValues& values) {
+  static scenario::DocumentCache documents;
+  return scenario::resolve(values, documents);
 }
 
 study::Outcome outcome() {
@@ -56,7 +56,7 @@ TEST_CASE("the columns are those of the contract, in its order") {
 }
 
 TEST_CASE("figures have nine digits and blanks stay blank") {
-  const study::Row row = report::result_row(scenario({{"router", "top2"}}), outcome());
+  const study::Row row = report::result_row(resolved({{"router", "top2"}}), outcome());
   CHECK(cell(row, "status") == "ok");
   CHECK(cell(row, "reason").empty());
   CHECK(cell(row, "step_ms") == "1234.56789");
@@ -70,7 +70,7 @@ TEST_CASE("figures have nine digits and blanks stay blank") {
 }
 
 TEST_CASE("a dense row says nothing of experts") {
-  const study::Row row = report::result_row(scenario({{"router", "dense"}}), outcome());
+  const study::Row row = report::result_row(resolved({{"router", "dense"}}), outcome());
   for (const char* name : {"experts", "expert_parallel", "top_k", "capacity_factor", "capacity",
                            "priority", "weights", "dispatch", "routing", "failed", "padded"}) {
     CAPTURE(name);
@@ -80,34 +80,34 @@ TEST_CASE("a dense row says nothing of experts") {
 }
 
 TEST_CASE("a row reproduces itself") {
-  const step::Scenario first = scenario({{"router", "top2+ir+fr"},
-                                         {"capacity-factor", "1.250"},
-                                         {"experts", "16"},
-                                         {"expert-parallel", "4"},
-                                         {"min-capacity", "3"},
-                                         {"ir-duplicates", "exclude"},
-                                         {"ir-compute", "grouped"},
-                                         {"global-batch", "512"},
-                                         {"dispatch", "einsum"},
-                                         {"routing", "zipf:1.2"},
-                                         {"overlap", "gradient"},
-                                         {"zero", "2"},
-                                         {"seed", "77"}});
+  const scenario::Scenario first = resolved({{"router", "top2+ir+fr"},
+                                             {"capacity-factor", "1.250"},
+                                             {"experts", "16"},
+                                             {"expert-parallel", "4"},
+                                             {"min-capacity", "3"},
+                                             {"ir-duplicates", "exclude"},
+                                             {"ir-compute", "grouped"},
+                                             {"global-batch", "512"},
+                                             {"dispatch", "einsum"},
+                                             {"routing", "zipf:1.2"},
+                                             {"overlap", "gradient"},
+                                             {"zero", "2"},
+                                             {"seed", "77"}});
   const study::Row row = report::result_row(first, outcome());
-  study::OptionValues typed;
-  for (const study::OptionSpec& option : study::scenario_options()) {
+  scenario::OptionValues typed;
+  for (const scenario::OptionSpec& option : scenario::scenario_options()) {
     std::string column = option.name;
     for (char& character : column) character = character == '-' ? '_' : character;
     const std::string text = cell(row, column);  // every option has its column
     if (!text.empty()) typed[option.name] = text;
   }
-  CHECK(report::result_row(scenario(typed), outcome()) == row);
+  CHECK(report::result_row(resolved(typed), outcome()) == row);
   CHECK(typed.at("capacity-factor") == "1.25");
   CHECK(typed.at("router") == "top2+fr+ir");
 }
 
 TEST_CASE("a refused scenario keeps its options and has no figures") {
-  study::DocumentCache documents;
+  scenario::DocumentCache documents;
   const auto points = study::plan(
       {{{"router", "top9"}}, {{"router", "top2"}, {"top-k", "4"}, {"gpus", "8"}}}, documents);
   const study::Row known = report::result_row(points[0], nullptr, points[0].refusal);
@@ -122,7 +122,7 @@ TEST_CASE("a refused scenario keeps its options and has no figures") {
 }
 
 TEST_CASE("CSV and JSON hold the same cells") {
-  const study::Row row = report::result_row(scenario({{"router", "top1"}}), outcome());
+  const study::Row row = report::result_row(resolved({{"router", "top1"}}), outcome());
   const CsvTable table = CsvTable::parse(report::to_csv(report::result_columns(), {row}), "t.csv");
   REQUIRE(table.rows.size() == 1);
   CHECK(table.rows[0] == row);

@@ -9,7 +9,7 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using moesim::study::parse_expert_placement;
+using moesim::scenario::parse_expert_placement;
 
 namespace {
 
@@ -56,7 +56,7 @@ TEST_CASE("a table of experts and ranks is read, or refused with what is wrong")
   refused("expert,rank\n0,1\n0,0\n1,0\n2,1\n3,1\n", "line 3: layer 0, expert 0 is there twice");
   refused("expert,rank\n0,2\n", "line 2");
   refused("expert,gpu\n0,1\n", "rank");
-  CHECK_THROWS_WITH(study::check_expert_placement("scattered"),
+  CHECK_THROWS_WITH(scenario::check_expert_placement("scattered"),
                     ContainsSubstring("choose contiguous, round-robin"));
-  CHECK_NOTHROW(study::check_expert_placement("round-robin"));
+  CHECK_NOTHROW(scenario::check_expert_placement("round-robin"));
 }

@@ -5,9 +5,9 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using moesim::study::DocumentCache;
-using moesim::study::OptionValues;
-using moesim::study::Use;
+using moesim::scenario::DocumentCache;
+using moesim::scenario::OptionValues;
+using moesim::scenario::Use;
 
 namespace {
 
@@ -16,8 +16,8 @@ DocumentCache& documents() {
   return cache;
 }
 
-step::Scenario resolved(const OptionValues& values, Use use = Use::step) {
-  return study::resolve(values, documents(), use);
+scenario::Scenario resolved(const OptionValues& values, Use use = Use::step) {
+  return scenario::resolve(values, documents(), use);
 }
 
 std::string refusal(const OptionValues& values, Use use = Use::step) {
@@ -36,7 +36,7 @@ bool has(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("options left out have the documented defaults") {
-  const step::Scenario scenario = resolved({});
+  const scenario::Scenario scenario = resolved({});
   CHECK(scenario.profile_name == "a100-sxm-80gb");
   CHECK(scenario.model_name == "llama2-7b-moe8");
   CHECK(scenario.cluster_name == "dgx-a100");
@@ -53,17 +53,17 @@ TEST_CASE("options left out have the documented defaults") {
   CHECK(scenario.router.fill_order == routing::FillOrder::nominee_score);
   CHECK(scenario.router.ir_compute == routing::IrCompute::separate);
   CHECK(scenario.router.ir_duplicates == routing::IrDuplicates::allow);
-  CHECK(scenario.dispatch == step::Dispatch::index);
-  CHECK(scenario.mode == step::Mode::train);
+  CHECK(scenario.dispatch == scenario::Dispatch::index);
+  CHECK(scenario.mode == scenario::Mode::train);
   CHECK(scenario.sequence_length == 2048);
   CHECK(scenario.micro_batch == 8);
   CHECK(scenario.tokens_per_gpu == 16384);
   CHECK(scenario.micro_steps == 1);
-  CHECK(scenario.checkpointing == step::Checkpointing::none);
+  CHECK(scenario.checkpointing == scenario::Checkpointing::none);
   CHECK(scenario.zero == 1);
-  CHECK(scenario.overlap == step::Overlap::none);
+  CHECK(scenario.overlap == scenario::Overlap::none);
   CHECK(scenario.scores.name() == "gaussian:0.1");
-  CHECK(scenario.network == step::Network::automatic);
+  CHECK(scenario.network == scenario::Network::automatic);
   CHECK(scenario.replicas == 16);
   CHECK(scenario.seed == 1);
 }
@@ -71,7 +71,7 @@ TEST_CASE("options left out have the documented defaults") {
 TEST_CASE("the capacity factor defaults to the balanced load in either convention") {
   CHECK(resolved({{"router", "top1"}}).router.capacity_factor.text() == "1");
   CHECK(resolved({{"router", "top2+fr"}}).router.capacity_factor.text() == "2");
-  const step::Scenario library = resolved({{"capacity-convention", "library"}});
+  const scenario::Scenario library = resolved({{"capacity-convention", "library"}});
   CHECK(library.router.capacity_factor.text() == "1");
   CHECK(library.router.capacity(16384, 8) == resolved({}).router.capacity(16384, 8));
 }
@@ -85,7 +85,7 @@ TEST_CASE("expert parallelism defaults to the largest size inside a node that di
 }
 
 TEST_CASE("given tokens stand for the micro-batch that makes them") {
-  const step::Scenario scenario = resolved({{"tokens-per-gpu", "4096"}});
+  const scenario::Scenario scenario = resolved({{"tokens-per-gpu", "4096"}});
   CHECK(scenario.micro_batch == 2);
   CHECK(scenario.tokens_per_gpu == 4096);
   CHECK(resolved({{"sequence-length", "512"}, {"tokens-per-gpu", "1024"}}).micro_batch == 2);
@@ -106,7 +106,7 @@ TEST_CASE("the global batch is a whole number of micro-steps") {
 }
 
 TEST_CASE("a dense router has neither experts nor an expert-parallel group") {
-  const step::Scenario scenario = resolved({{"router", "dense"}, {"gpus", "7"}});
+  const scenario::Scenario scenario = resolved({{"router", "dense"}, {"gpus", "7"}});
   CHECK_FALSE(scenario.has_moe());
   CHECK(scenario.expert_parallel == 1);
   CHECK(resolved({{"model", "llama2-7b"}}).router.is_dense());

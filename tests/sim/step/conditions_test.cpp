@@ -13,9 +13,9 @@
 namespace moesim::step {
 namespace {
 
-Scenario small_scenario() { return support::small_prefill(); }
+scenario::Scenario small_scenario() { return support::small_prefill(); }
 
-routing::ReplicaRouting padded_routing(const Scenario& scenario) {
+routing::ReplicaRouting padded_routing(const scenario::Scenario& scenario) {
   routing::ReplicaRouting routing;
   for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
     routing::LayerRouting one;
@@ -26,7 +26,7 @@ routing::ReplicaRouting padded_routing(const Scenario& scenario) {
   return routing;
 }
 
-engine::Schedule simulate(const Scenario& scenario, int replica = 0) {
+engine::Schedule simulate(const scenario::Scenario& scenario, int replica = 0) {
   StepModel model(scenario);
   StepRunner runner(model);
   const routing::ReplicaRouting routing = padded_routing(scenario);
@@ -37,7 +37,7 @@ engine::Schedule simulate(const Scenario& scenario, int replica = 0) {
 struct Sums {
   Picoseconds compute, exchange;
 };
-Sums sums_of(const Scenario& scenario) {
+Sums sums_of(const scenario::Scenario& scenario) {
   StepModel model(scenario);
   const routing::ReplicaRouting routing = padded_routing(scenario);
   const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
@@ -52,7 +52,7 @@ Sums sums_of(const Scenario& scenario) {
 }  // namespace
 
 TEST_CASE("a slow GPU delays its group by exactly what it computes longer") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const Sums sums = sums_of(scenario);
   scenario.conditions.slow_gpus = {{5, 1.5}};
   const engine::Schedule schedule = simulate(scenario);
@@ -70,7 +70,7 @@ TEST_CASE("a slow GPU delays its group by exactly what it computes longer") {
 }
 
 TEST_CASE("a slow link delays the exchanges of its group by its factor") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const Sums sums = sums_of(scenario);
   scenario.conditions.slow_links = {{9, 3}};
   const engine::Schedule schedule = simulate(scenario);
@@ -83,28 +83,28 @@ TEST_CASE("a slow link delays the exchanges of its group by its factor") {
       schedule.end_of(12).us() ==
       Approx(sums.compute.us() + latency_us + 3 * (sums.exchange.us() - latency_us)).epsilon(1e-9));
   // Exact flows, of which the measured time is a part latency: the slow port sets the pace too.
-  scenario.network = Network::flows;
+  scenario.network = scenario::Network::flows;
   const engine::Schedule flows = simulate(scenario);
   CHECK(flows.end_of(0).us() == Approx((sums.compute + sums.exchange).us()).epsilon(1e-9));
   CHECK(flows.end_of(9).us() == Approx(schedule.end_of(9).us()).epsilon(1e-9));
 }
 
 TEST_CASE("on one node exact flows of equal blocks take the measured time") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.gpus = 8;
   const engine::Schedule fast = simulate(scenario);
-  scenario.network = Network::flows;
+  scenario.network = scenario::Network::flows;
   const engine::Schedule flows = simulate(scenario);
   CHECK(flows.end_of(0).us() == Approx(fast.end_of(0).us()).epsilon(1e-9));
 }
 
 TEST_CASE("exact flows take the measured time through switches too") {
   // PCIe: every two GPUs share a host bridge, which holds them back.
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("pcie-l40s"));
   scenario.gpus = 8;
   const engine::Schedule fast = simulate(scenario);
-  scenario.network = Network::flows;
+  scenario.network = scenario::Network::flows;
   CHECK(simulate(scenario).end_of(0).us() == Approx(fast.end_of(0).us()).epsilon(1e-9));
   // A slow port that is not the bottleneck changes nothing yet: the busiest link is a switch.
   scenario.conditions.slow_links = {{3, 1.01}};
@@ -120,7 +120,7 @@ TEST_CASE("jitter spreads kernels around their median and repeats with its seed"
     engine::Durations durations;
     durations.uniform = {Picoseconds(1'000'000'000), Picoseconds(1'000'000'000)};
     durations.per_rank.resize(2);
-    Conditions conditions;
+    scenario::Conditions conditions;
     conditions.jitter = 0.1;
     disturb(conditions, program, seed, replica, durations);
     return durations.per_rank;
@@ -141,7 +141,7 @@ TEST_CASE("jitter spreads kernels around their median and repeats with its seed"
 }
 
 TEST_CASE("a step with jitter waits for the slowest and is slower than without") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const Picoseconds calm = simulate(scenario).end_of(0);
   scenario.conditions.jitter = 0.05;
   for (int replica = 0; replica < 3; ++replica) {
@@ -151,19 +151,19 @@ TEST_CASE("a step with jitter waits for the slowest and is slower than without")
 }
 
 TEST_CASE("conditions that cannot be are refused") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.conditions.slow_gpus = {{16, 2}};
   CHECK_THROWS_AS(check(scenario), UsageError);
   scenario.conditions.slow_gpus = {{15, 2}};
   CHECK_NOTHROW(check(scenario));
   scenario.conditions.overlap = {1.1, 1};
-  scenario.network = Network::flows;
+  scenario.network = scenario::Network::flows;
   CHECK_THROWS_AS(check(scenario), UsageError);
 }
 
 TEST_CASE("conditions are written as they are typed") {
-  CHECK(text_of(GpuFactors{{3, 1.5}, {7, 2}}) == "3:1.5+7:2");
-  CHECK(text_of(GpuFactors{}) == "none");
+  CHECK(text_of(scenario::GpuFactors{{3, 1.5}, {7, 2}}) == "3:1.5+7:2");
+  CHECK(text_of(scenario::GpuFactors{}) == "none");
   CHECK(text_of(engine::Slowdowns{1.1, 1.25}) == "1.1:1.25");
 }
 

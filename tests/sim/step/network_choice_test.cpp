@@ -22,15 +22,15 @@ network::Topology leaves_of_three(int ranks, double up) {
   return topology;
 }
 
-Scenario on(const char* cluster, int gpus, int expert_parallel) {
-  Scenario scenario;
+scenario::Scenario on(const char* cluster, int gpus, int expert_parallel) {
+  scenario::Scenario scenario;
   scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load(cluster));
   scenario.gpus = gpus;
   scenario.expert_parallel = expert_parallel;
   return scenario;
 }
 
-NetworkChoice chosen(const Scenario& scenario, int exchanges = 8) {
+NetworkChoice chosen(const scenario::Scenario& scenario, int exchanges = 8) {
   return choose_network(scenario, engine::blocks(scenario.gpus, scenario.expert_parallel),
                         exchanges);
 }
@@ -62,25 +62,25 @@ TEST_CASE("expert groups share links where these can hold them back") {
 
 TEST_CASE("auto takes flows where fast is not certified, and says why") {
   CHECK(chosen(on("hgx-h100", 32, 8)).reason == "equal blocks, exact alone");
-  CHECK(chosen(on("hgx-h100", 32, 16)).used == Network::fast);
+  CHECK(chosen(on("hgx-h100", 32, 16)).used == scenario::Network::fast);
   CHECK(chosen(on("hgx-h100", 32, 8), 0).reason.empty());
-  Scenario scenario = on("hgx-h100", 24, 6);
-  CHECK(chosen(scenario).used == Network::flows);
+  scenario::Scenario scenario = on("hgx-h100", 24, 6);
+  CHECK(chosen(scenario).used == scenario::Network::flows);
   CHECK(chosen(scenario).certified);
   // Too many messages: 24 x 5 x 1000.
-  CHECK(chosen(scenario, 1000).used == Network::fast);
+  CHECK(chosen(scenario, 1000).used == scenario::Network::fast);
   CHECK_FALSE(chosen(scenario, 1000).certified);
-  scenario.network = Network::flows;
-  CHECK(chosen(scenario, 1000).used == Network::flows);
-  scenario.network = Network::fast;
-  CHECK(chosen(scenario).used == Network::fast);
+  scenario.network = scenario::Network::flows;
+  CHECK(chosen(scenario, 1000).used == scenario::Network::flows);
+  scenario.network = scenario::Network::fast;
+  CHECK(chosen(scenario).used == scenario::Network::fast);
   CHECK_FALSE(chosen(scenario).certified);
   // A slow port inside a node is the busiest of its group; between nodes it need not be.
   scenario = on("hgx-h100", 32, 8);
   scenario.conditions.slow_links = {{3, 2}};
-  CHECK(chosen(scenario).used == Network::fast);
+  CHECK(chosen(scenario).used == scenario::Network::fast);
   scenario.expert_parallel = 16;
-  CHECK(chosen(scenario).used == Network::flows);
+  CHECK(chosen(scenario).used == scenario::Network::flows);
 }
 
 }  // namespace moesim::step

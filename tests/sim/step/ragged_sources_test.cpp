@@ -17,9 +17,9 @@ namespace {
 
 // 16 A100s in two nodes, groups of 8, 8 experts, 4 sequences of 1,024 tokens on the fullest GPU,
 // four layers of which two are MoE.
-Scenario scenario_of(const std::string& router, const std::string& scores,
-                     Mode mode = Mode::train) {
-  Scenario scenario = support::small_prefill();
+scenario::Scenario scenario_of(const std::string& router, const std::string& scores,
+                               scenario::Mode mode = scenario::Mode::train) {
+  scenario::Scenario scenario = support::small_prefill();
   scenario.mode = mode;
   scenario.router = routing::parse_router(router, 0, 2);
   scenario.router.capacity_factor = Decimal(2);
@@ -27,8 +27,8 @@ Scenario scenario_of(const std::string& router, const std::string& scores,
   return scenario;
 }
 
-Scenario plain_of(const std::string& router, std::int64_t tokens) {
-  Scenario scenario = scenario_of(router, "balanced");
+scenario::Scenario plain_of(const std::string& router, std::int64_t tokens) {
+  scenario::Scenario scenario = scenario_of(router, "balanced");
   scenario.tokens_per_gpu = tokens;
   return scenario;
 }
@@ -70,7 +70,7 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
 TEST_CASE("each GPU of a ragged step costs what one of as many tokens costs, to the bit") {
   // ragged-source:4 on 8 ranks: 4,096 - 438.86 r tokens, 1,024 on the last.
   for (const char* router : {"top2", "expert-choice", "soft", "scomoe:0.25:0.25", "random"}) {
-    const Scenario ragged = scenario_of(router, "ragged-source:4");
+    const scenario::Scenario ragged = scenario_of(router, "ragged-source:4");
     REQUIRE(ragged.is_ragged());
     REQUIRE(ragged.tokens_of(15) == 1024);
     StepModel model(ragged);
@@ -102,7 +102,7 @@ TEST_CASE("each GPU of a ragged step costs what one of as many tokens costs, to 
 }
 
 TEST_CASE("GPUs with fewer tokens hold fewer sequences, the last one cut short") {
-  const Scenario scenario = scenario_of("top2", "ragged-source:4");
+  const scenario::Scenario scenario = scenario_of("top2", "ragged-source:4");
   // Rank 1: 3,657 tokens are three sequences of 1,024 and one of 585.
   REQUIRE(scenario.tokens_of(1) == 3657);
   std::map<std::string, std::vector<double>> times;
@@ -119,7 +119,7 @@ TEST_CASE("GPUs with fewer tokens hold fewer sequences, the last one cut short")
   CHECK(times.at("attention out")[0] ==
         scenario.profile->gemm(3657, model.hidden, model.hidden).time_us);
   // 1,024 tokens of soft routing are one sequence of the four: a quarter of the products.
-  const Scenario soft = scenario_of("soft", "ragged-source:4");
+  const scenario::Scenario soft = scenario_of("soft", "ragged-source:4");
   const Kernels quarter = KernelPricer(soft, 1024).dispatch(Pass::forward, 1024);
   const Kernels whole = KernelPricer(soft).dispatch(Pass::forward, 1024);
   REQUIRE(quarter.size() == 1);
@@ -129,8 +129,9 @@ TEST_CASE("GPUs with fewer tokens hold fewer sequences, the last one cut short")
 }
 
 TEST_CASE("an empty rank has nothing to do but its experts, its part of the exchange and Adam") {
-  for (const Dispatch dispatch : {Dispatch::index, Dispatch::einsum}) {
-    Scenario scenario = scenario_of("top2+ir", "empty-rank");
+  for (const scenario::Dispatch dispatch :
+       {scenario::Dispatch::index, scenario::Dispatch::einsum}) {
+    scenario::Scenario scenario = scenario_of("top2+ir", "empty-rank");
     scenario.dispatch = dispatch;
     StepModel model(scenario);
     const routing::ReplicaRouting routing = support::equal_rows(scenario, 1024);
@@ -165,7 +166,7 @@ TEST_CASE("two GPUs, one without tokens, by hand") {
   // equal blocks takes x from then on, the experts of both e, and x again the way home. GPU 1 has
   // no token to combine; GPU 0 needs c and the head h:
   //   t + r + d + 2 x + e on GPU 1, and c + h more on GPU 0.
-  Scenario scenario = scenario_of("top1", "empty-rank", Mode::prefill);
+  scenario::Scenario scenario = scenario_of("top1", "empty-rank", scenario::Mode::prefill);
   auto small = *scenario.model;
   small.layers = 2;
   scenario.model = std::make_shared<model::Model>(small);
@@ -207,7 +208,7 @@ TEST_CASE("two GPUs, one without tokens, by hand") {
 
 TEST_CASE("ragged sources agree on their blocks once a layer, and pools say what they send") {
   const auto counts = [](const std::string& router, const std::string& scores, bool by_group) {
-    Scenario scenario = scenario_of(router, scores, Mode::prefill);
+    scenario::Scenario scenario = scenario_of(router, scores, scenario::Mode::prefill);
     if (by_group) scenario.router.capacity_scope = routing::CapacityScope::group;
     const StepModel model(scenario);
     const auto count = [&](const char* name) {
@@ -235,7 +236,7 @@ TEST_CASE("ragged sources agree on their blocks once a layer, and pools say what
 TEST_CASE("every row of ragged sources travels there and back, once") {
   for (const char* router : {"dropless", "scomoe:0.2:0.3", "base:greedy"}) {
     for (const char* scores : {"ragged-source:4", "empty-rank"}) {
-      const Scenario scenario = scenario_of(router, scores, Mode::prefill);
+      const scenario::Scenario scenario = scenario_of(router, scores, scenario::Mode::prefill);
       const StepModel model(scenario);
       const routing::ReplicaRouting routing = routing::simulate_routing(scenario.routing_job(), 0);
       const RaggedTraffic traffic(model, routing);
@@ -266,7 +267,7 @@ TEST_CASE("every row of ragged sources travels there and back, once") {
 TEST_CASE("GPUs with different numbers of tokens are not folded onto each other") {
   const std::map<std::string, int> columns{{"ragged-source:4", 8}, {"empty-rank", 2}};
   for (const auto& [scores, expected] : columns) {
-    const Scenario scenario = scenario_of("top2", scores);
+    const scenario::Scenario scenario = scenario_of("top2", scores);
     StepModel model(scenario);
     const routing::ReplicaRouting routing = support::equal_rows(scenario, 1024);
     const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
@@ -287,7 +288,7 @@ TEST_CASE("GPUs with different numbers of tokens are not folded onto each other"
 }
 
 TEST_CASE("in a layer without exchange a GPU pads its own experts to its own capacity") {
-  const Scenario scenario = scenario_of("gating-dropout:0.5", "ragged-source:4");
+  const scenario::Scenario scenario = scenario_of("gating-dropout:0.5", "ragged-source:4");
   // Layers of ten replicas that skip: C = ceil(2 x 4,096 / 1) of the fullest.
   int skipped = 0;
   for (int replica = 0; replica < 10; ++replica) {

@@ -15,8 +15,8 @@
 namespace moesim::step {
 namespace {
 
-Scenario ragged_scenario(int gpus, int expert_parallel, int experts) {
-  Scenario scenario;
+scenario::Scenario ragged_scenario(int gpus, int expert_parallel, int experts) {
+  scenario::Scenario scenario;
   scenario.profile = std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm"));
   auto model = model::Model::load("mixtral-8x7b");
   model.layers = 3;
@@ -33,13 +33,13 @@ Scenario ragged_scenario(int gpus, int expert_parallel, int experts) {
   return scenario;
 }
 
-routing::ReplicaRouting counts_of(const Scenario& scenario, int gpus, int period = 0) {
+routing::ReplicaRouting counts_of(const scenario::Scenario& scenario, int gpus, int period = 0) {
   const support::SkewedCounts source(scenario.experts, scenario.tokens_per_gpu * 2, 0.5, 1);
   return source.draw(scenario.model->moe_layers(), gpus, 0, period);
 }
 
 // Every GPU sends `rows` to every expert.
-routing::ReplicaRouting equal_counts(const Scenario& scenario, std::int32_t rows) {
+routing::ReplicaRouting equal_counts(const scenario::Scenario& scenario, std::int32_t rows) {
   routing::ReplicaRouting routing;
   for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
     routing::LayerRouting one;
@@ -51,14 +51,14 @@ routing::ReplicaRouting equal_counts(const Scenario& scenario, std::int32_t rows
   return routing;
 }
 
-network::Topology links_of(const Scenario& scenario) {
+network::Topology links_of(const scenario::Scenario& scenario) {
   return network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
 }
 
 }  // namespace
 
 TEST_CASE("without padding, equal counts cost what equal blocks cost") {
-  const Scenario scenario = ragged_scenario(8, 4, 4);
+  const scenario::Scenario scenario = ragged_scenario(8, 4, 4);
   StepModel model(scenario);
   // 2,048 tokens x 2 over 4 experts; 4 GPUs send 1,024 rows to each expert.
   const routing::ReplicaRouting routing = equal_counts(scenario, 1024);
@@ -73,7 +73,7 @@ TEST_CASE("without padding, equal counts cost what equal blocks cost") {
 }
 
 TEST_CASE("traffic carries the rows of each GPU to the GPUs of their experts, and home") {
-  const Scenario scenario = ragged_scenario(8, 4, 8);  // two experts per GPU
+  const scenario::Scenario scenario = ragged_scenario(8, 4, 8);  // two experts per GPU
   const StepModel model(scenario);
   const routing::ReplicaRouting routing = counts_of(scenario, 8);
   const RaggedTraffic traffic(model, routing);
@@ -102,7 +102,7 @@ TEST_CASE("traffic carries the rows of each GPU to the GPUs of their experts, an
 TEST_CASE("without duplicates, a token travels once to each GPU, or once to each node and on") {
   // Two nodes of two GPUs. GPU s sends to_gpu[s][d] tokens' rows to GPU d, of to_node[s][n] tokens
   // for node n.
-  Scenario scenario = ragged_scenario(4, 4, 4);
+  scenario::Scenario scenario = ragged_scenario(4, 4, 4);
   auto cluster = cluster::Cluster::load("hgx-h100");
   cluster.gpus_per_node = cluster.gpus_per_domain = cluster.nics_per_node = 2;
   scenario.cluster = std::make_shared<cluster::Cluster>(cluster);
@@ -111,7 +111,7 @@ TEST_CASE("without duplicates, a token travels once to each GPU, or once to each
     layer.copies.to_gpu = {1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 50, 60, 70, 80};
     layer.copies.to_node = {2, 5, 25, 55, 9, 11, 90, 99};
   }
-  const auto matrix = [&](Deduplication dedup, StepModel::Direction direction) {
+  const auto matrix = [&](scenario::Deduplication dedup, StepModel::Direction direction) {
     scenario.dedup = dedup;
     StepModel model(scenario);
     CHECK_NOTHROW(model.ragged_durations(routing, StepModel::no_errors));
@@ -128,19 +128,19 @@ TEST_CASE("without duplicates, a token travels once to each GPU, or once to each
   };
   using Rows = std::vector<std::int64_t>;
   const auto to_experts = StepModel::Direction::to_experts;
-  CHECK(matrix(Deduplication::gpu, to_experts) ==
+  CHECK(matrix(scenario::Deduplication::gpu, to_experts) ==
         Rows{1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 50, 60, 70, 80});
   // GPU 0's 5 tokens for node 1 go to GPU 2, which has its 3 then and forwards 4 to GPU 3; GPU 1's
   // 55 go to GPU 3, which forwards 30 to GPU 2. Back over: GPU 2's 9 go to GPU 0, 6 on to GPU 1;
   // GPU 3's 90 to GPU 1, 50 on to GPU 0.
   const Rows by_node{1, 2 + 6, 5, 0, 10 + 50, 20, 0, 55, 9, 0, 7, 8 + 4, 0, 90, 70 + 30, 80};
-  CHECK(matrix(Deduplication::node, to_experts) == by_node);
+  CHECK(matrix(scenario::Deduplication::node, to_experts) == by_node);
   Rows home;
   for (std::size_t source = 0; source < 4; ++source) {
     for (std::size_t to = 0; to < 4; ++to) home.push_back(by_node[to * 4 + source]);
   }
-  CHECK(matrix(Deduplication::node, StepModel::Direction::to_tokens) == home);
-  scenario.dedup = Deduplication::node;
+  CHECK(matrix(scenario::Deduplication::node, StepModel::Direction::to_tokens) == home);
+  scenario.dedup = scenario::Deduplication::node;
   StepModel model(scenario);
   routing.layers[0].copies.to_node.pop_back();
   CHECK_THROWS_WITH(model.ragged_durations(routing, StepModel::no_errors),
@@ -148,7 +148,7 @@ TEST_CASE("without duplicates, a token travels once to each GPU, or once to each
 }
 
 TEST_CASE("Megatron sends a row's probability, 4 bytes, beside it, and its gradient home") {
-  Scenario scenario = ragged_scenario(4, 4, 8);
+  scenario::Scenario scenario = ragged_scenario(4, 4, 8);
   scenario.router = routing::parse_router("dropless", 2);
   scenario.router.dialect = routing::Dialect::megatron;
   const StepModel model(scenario);
@@ -182,16 +182,16 @@ TEST_CASE("Megatron sends a row's probability, 4 bytes, beside it, and its gradi
     return count;
   };
   CHECK(exchanges() == 6 * 3);
-  scenario.dedup = Deduplication::gpu;  // along with the tokens
+  scenario.dedup = scenario::Deduplication::gpu;  // along with the tokens
   CHECK(exchanges() == 4 * 3);
-  scenario.dedup = Deduplication::none;
+  scenario.dedup = scenario::Deduplication::none;
   scenario.router.dialect = routing::Dialect::paper;
   CHECK(exchanges() == 4 * 3);
 }
 
 TEST_CASE("probabilities of padded blocks take what 4 bytes a row take") {
-  Scenario scenario = ragged_scenario(8, 8, 8);
-  scenario.mode = Mode::prefill;
+  scenario::Scenario scenario = ragged_scenario(8, 8, 8);
+  scenario.mode = scenario::Mode::prefill;
   scenario.router.dialect = routing::Dialect::megatron;
   StepModel model(scenario);
   const routing::ReplicaRouting routing = equal_counts(scenario, 512);
@@ -210,8 +210,8 @@ TEST_CASE("probabilities of padded blocks take what 4 bytes a row take") {
 }
 
 TEST_CASE("groups that keep the same rows of different tokens are not taken for one") {
-  Scenario scenario = ragged_scenario(8, 4, 4);
-  scenario.dedup = Deduplication::gpu;
+  scenario::Scenario scenario = ragged_scenario(8, 4, 4);
+  scenario.dedup = scenario::Deduplication::gpu;
   const StepModel model(scenario);
   routing::ReplicaRouting routing = equal_counts(scenario, 10);
   for (routing::LayerRouting& layer : routing.layers) {
@@ -229,8 +229,8 @@ TEST_CASE("groups that keep the same rows of different tokens are not taken for 
 
 TEST_CASE("interpolated expert prices are those of the curve") {
   // One expert per GPU of 2: rows 513 .. 4,000 exactly as sent by one GPU.
-  Scenario scenario = ragged_scenario(2, 2, 2);
-  scenario.mode = Mode::prefill;
+  scenario::Scenario scenario = ragged_scenario(2, 2, 2);
+  scenario.mode = scenario::Mode::prefill;
   StepModel model(scenario);
   const KernelPricer pricer(scenario);
   double worst = 0;
@@ -252,7 +252,7 @@ TEST_CASE("interpolated expert prices are those of the curve") {
 }
 
 TEST_CASE("one group that stands for all gives the times of all, folded or not") {
-  const Scenario scenario = ragged_scenario(32, 8, 8);
+  const scenario::Scenario scenario = ragged_scenario(32, 8, 8);
   StepModel model(scenario);
   const network::Topology topology = links_of(scenario);
   network::PortClock clock(topology);
@@ -280,7 +280,7 @@ TEST_CASE("one group that stands for all gives the times of all, folded or not")
 
 TEST_CASE("a step through ports is a little faster than through exact flows") {
   // Ports are full all the time in the fast network; exact flows leave gaps where one end is busy.
-  const Scenario scenario = ragged_scenario(16, 16, 16);
+  const scenario::Scenario scenario = ragged_scenario(16, 16, 16);
   StepModel model(scenario);
   const routing::ReplicaRouting routing = counts_of(scenario, 16);
   const RaggedTraffic traffic(model, routing);
@@ -298,7 +298,7 @@ TEST_CASE("a step through ports is a little faster than through exact flows") {
 }
 
 TEST_CASE("scenarios give the same bits on any number of threads") {
-  const Scenario scenario = ragged_scenario(16, 8, 8);
+  const scenario::Scenario scenario = ragged_scenario(16, 8, 8);
   constexpr int count = 24;
   const support::SkewedCounts source(scenario.experts, scenario.tokens_per_gpu * 2, 0.5, 1);
   const auto steps_on = [&](int threads) {
@@ -330,12 +330,12 @@ TEST_CASE("scenarios give the same bits on any number of threads") {
 }
 
 TEST_CASE("what needs equal blocks is refused without padding") {
-  Scenario scenario = ragged_scenario(8, 4, 4);
+  scenario::Scenario scenario = ragged_scenario(8, 4, 4);
   const routing::ReplicaRouting routing = equal_counts(scenario, 10);
-  scenario.dispatch = Dispatch::einsum;
+  scenario.dispatch = scenario::Dispatch::einsum;
   StepModel einsum(scenario);
   CHECK_THROWS_AS(einsum.ragged_durations(routing, StepModel::no_errors), UsageError);
-  scenario.dispatch = Dispatch::index;
+  scenario.dispatch = scenario::Dispatch::index;
   StepModel model(scenario);
   routing::ReplicaRouting short_of_one = routing;
   short_of_one.layers[1].kept_rows.pop_back();

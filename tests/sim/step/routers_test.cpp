@@ -16,8 +16,8 @@ namespace moesim::step {
 namespace {
 
 // 16 A100s in two nodes, groups of 8, 8 experts, 4,096 tokens per GPU; two MoE layers.
-Scenario scenario_of(const std::string& router) {
-  Scenario scenario = support::small_prefill();
+scenario::Scenario scenario_of(const std::string& router) {
+  scenario::Scenario scenario = support::small_prefill();
   scenario.router = routing::parse_router(router, 0, 2);
   return scenario;
 }
@@ -28,7 +28,7 @@ engine::Schedule schedule_of(StepModel& model, const routing::ReplicaRouting& ro
   return StepRunner(model).run(&routing, 0, StepModel::no_errors);
 }
 
-double step_us(const Scenario& scenario, const routing::ReplicaRouting& routing) {
+double step_us(const scenario::Scenario& scenario, const routing::ReplicaRouting& routing) {
   StepModel model(scenario);
   const engine::Schedule schedule = schedule_of(model, routing);
   return schedule.end_of(schedule.slowest_rank()).us();
@@ -62,7 +62,7 @@ std::vector<int> one_group() {
 
 TEST_CASE("an equal exchange takes the curve's time on the links, whatever its size") {
   for (const char* name : {"dropless", "top1"}) {
-    const Scenario scenario = scenario_of(name);
+    const scenario::Scenario scenario = scenario_of(name);
     const StepModel model(scenario);
     constexpr double reference = 1 << 20;
     ExchangeLinks links(model, reference);
@@ -90,10 +90,10 @@ TEST_CASE("an equal exchange takes the curve's time on the links, whatever its s
 
 TEST_CASE("a balanced dropless step is the padded one at CF = k and the counts") {
   // k S / E = 1,024 rows from each GPU to each expert: the capacity at CF = k.
-  const Scenario padded = scenario_of("top2");
+  const scenario::Scenario padded = scenario_of("top2");
   REQUIRE(padded.router.capacity(padded.tokens_per_gpu, padded.experts) == 1024);
-  for (const Network network : {Network::fast, Network::flows}) {
-    Scenario dropless = scenario_of("dropless");
+  for (const scenario::Network network : {scenario::Network::fast, scenario::Network::flows}) {
+    scenario::Scenario dropless = scenario_of("dropless");
     dropless.network = network;
     const KernelPricer pricer(dropless);
     const std::vector<int> members = one_group();
@@ -109,7 +109,7 @@ TEST_CASE("a balanced dropless step is the padded one at CF = k and the counts")
 }
 
 TEST_CASE("rows on one expert slow a dropless step, and not below the busiest GPU's work") {
-  const Scenario scenario = scenario_of("dropless");
+  const scenario::Scenario scenario = scenario_of("dropless");
   double before = step_us(scenario, equal_rows(scenario, 1024));
   for (const std::int32_t moved : {64, 256, 1000}) {
     routing::ReplicaRouting routing = equal_rows(scenario, 1024);
@@ -137,15 +137,15 @@ TEST_CASE("rows on one expert slow a dropless step, and not below the busiest GP
 }
 
 TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to-alls") {
-  const Scenario top = scenario_of("top2");
-  const Scenario never = scenario_of("gating-dropout:0");
+  const scenario::Scenario top = scenario_of("top2");
+  const scenario::Scenario never = scenario_of("gating-dropout:0");
   const routing::ReplicaRouting all = equal_rows(top, 1024);
   StepModel top_model(top);
   StepModel never_model(never);
   CHECK(top_model.durations(&all, 0).uniform == never_model.durations(&all, 0).uniform);
   CHECK(step_us(top, all) == step_us(never, all));
 
-  const Scenario half = scenario_of("gating-dropout:0.5");
+  const scenario::Scenario half = scenario_of("gating-dropout:0.5");
   routing::ReplicaRouting one = all;
   one.layers[1].exchanged = false;
   one.layers[1].exchanged_capacity = 8192;  // ceil(CF S / (E / P)): all 8 x 1,024 slots on its own
@@ -154,15 +154,16 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
                                          KernelPricer(half).dispatch_bytes(1024), "all-to-all")});
   CHECK(step_us(half, all) - step_us(half, one) == Approx(2 * all_to_all_us).epsilon(1e-6));
   // So does what comes before an exchange: the group's largest block, or the counts.
-  const auto announced_us = [](const Scenario& scenario, profile::Collective kind, double bytes) {
+  const auto announced_us = [](const scenario::Scenario& scenario, profile::Collective kind,
+                               double bytes) {
     return us_of({KernelPricer(scenario).exchange(kind, one_group(), bytes, "counts")});
   };
-  Scenario group = half;
+  scenario::Scenario group = half;
   group.router.capacity_scope = routing::CapacityScope::group;
   CHECK(step_us(group, all) - step_us(group, one) ==
         Approx(2 * all_to_all_us + announced_us(group, profile::Collective::all_reduce, 4.0 * 8))
             .epsilon(1e-6));
-  Scenario unpadded = half;
+  scenario::Scenario unpadded = half;
   unpadded.router.pad_to_capacity = false;
   routing::ReplicaRouting own = one;
   for (int gpu = 0; gpu < 16; ++gpu) {
@@ -178,20 +179,20 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
   CHECK(step_us(unpadded, all) - step_us(unpadded, own) ==
         Approx(2 * all_to_all_us + counts_us).margin(0.01));
   // The same by exact flows, which see an empty matrix.
-  Scenario flows = half;
-  flows.network = Network::flows;
+  scenario::Scenario flows = half;
+  flows.network = scenario::Network::flows;
   CHECK(step_us(flows, one) == Approx(step_us(half, one)).epsilon(1e-6));
 }
 
 TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on any network") {
   // A forward pass without exchanges: every GPU by itself, the slow one twice as long.
-  const auto check_apart = [](Scenario scenario, const routing::ReplicaRouting& routing) {
+  const auto check_apart = [](scenario::Scenario scenario, const routing::ReplicaRouting& routing) {
     scenario.conditions.slow_gpus = {{2, 2.0}};
     StepModel model(scenario);
     const engine::Schedule schedule = schedule_of(model, routing);
     CHECK(schedule.end_of(2).us() == Approx(2 * schedule.end_of(3).us()).epsilon(1e-9));
   };
-  const Scenario half = scenario_of("gating-dropout:0.5+ir");
+  const scenario::Scenario half = scenario_of("gating-dropout:0.5+ir");
   routing::ReplicaRouting own = equal_rows(half, 1024);
   for (routing::LayerRouting& layer : own.layers) {
     layer.exchanged = false;
@@ -203,29 +204,29 @@ TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on
     }
   }
   check_apart(half, own);
-  Scenario by_group = half;  // an all-reduce before each exchange
+  scenario::Scenario by_group = half;  // an all-reduce before each exchange
   by_group.router.capacity_scope = routing::CapacityScope::group;
   check_apart(by_group, own);
-  Scenario unpadded = half;  // an all-gather and the host
+  scenario::Scenario unpadded = half;  // an all-gather and the host
   unpadded.router.pad_to_capacity = false;
   check_apart(unpadded, own);
-  Scenario flows = by_group;
-  flows.network = Network::flows;
+  scenario::Scenario flows = by_group;
+  flows.network = scenario::Network::flows;
   check_apart(flows, own);
-  Scenario node = scenario_of("gating-dropout:0.5+ir@node");  // no rows to rectify
+  scenario::Scenario node = scenario_of("gating-dropout:0.5+ir@node");  // no rows to rectify
   check_apart(node, own);
-  Scenario slowed = by_group;
+  scenario::Scenario slowed = by_group;
   slowed.conditions.overlap = {1.1, 1.2};
   check_apart(slowed, own);
-  for (const Network network : {Network::fast, Network::flows}) {
-    Scenario pools = scenario_of("scomoe:1:0");
+  for (const scenario::Network network : {scenario::Network::fast, scenario::Network::flows}) {
+    scenario::Scenario pools = scenario_of("scomoe:1:0");
     pools.network = network;
     check_apart(pools, own);
   }
 }
 
 TEST_CASE("a straggler slows the others down from the first layer that exchanges again") {
-  Scenario scenario = scenario_of("gating-dropout:0.5");
+  scenario::Scenario scenario = scenario_of("gating-dropout:0.5");
   scenario.router.capacity_scope = routing::CapacityScope::group;
   routing::ReplicaRouting routing = equal_rows(scenario, 1024);
   routing.layers[0].exchanged = false;
@@ -252,9 +253,9 @@ TEST_CASE("a straggler slows the others down from the first layer that exchanges
 }
 
 TEST_CASE("scomoe without local shares sends what top-1 sends, in as much time") {
-  Scenario pools = scenario_of("top1");
+  scenario::Scenario pools = scenario_of("top1");
   pools.router = routing::parse_router("scomoe:0:0", 1);
-  Scenario top = scenario_of("top1");
+  scenario::Scenario top = scenario_of("top1");
   const std::int64_t capacity = top.router.capacity(top.tokens_per_gpu, top.experts);
   REQUIRE(capacity == 512);
   const routing::ReplicaRouting routing = equal_rows(top, 512);
@@ -276,7 +277,7 @@ TEST_CASE("scomoe without local shares sends what top-1 sends, in as much time")
 }
 
 TEST_CASE("soft routing mixes and unmixes each sequence in products of S x (E p) x h") {
-  const Scenario scenario = scenario_of("soft");
+  const scenario::Scenario scenario = scenario_of("soft");
   // C = S / E = 512 slots per expert and GPU; 4 sequences of 1,024 tokens: p = 128, E p = 1,024.
   CHECK(scenario.mixed_sequences() == 4);
   CHECK(scenario.mixed_slots() == 1024);
@@ -301,7 +302,7 @@ TEST_CASE("soft routing mixes and unmixes each sequence in products of S x (E p)
 }
 
 TEST_CASE("base shuffles tokens over the group and home in training, and none in inference") {
-  Scenario scenario = scenario_of("base");
+  scenario::Scenario scenario = scenario_of("base");
   const int layers = scenario.model->moe_layers();
   StepModel model(scenario);
   CHECK(count_of(model, "nccl:all_to_all") == 4 * layers);
@@ -321,7 +322,7 @@ TEST_CASE("base shuffles tokens over the group and home in training, and none in
   }
   CHECK(seen == 4 * layers);
 
-  scenario.mode = Mode::train;
+  scenario.mode = scenario::Mode::train;
   CHECK(count_of(StepModel(scenario), "nccl:all_to_all") == 8 * layers);
   const StepModel greedy(scenario_of("base:greedy"));
   CHECK(count_of(greedy, "nccl:all_to_all") == 2 * layers);
@@ -355,9 +356,9 @@ TEST_CASE("gates by kind: none for hash and random, an auction for base, columns
 }
 
 TEST_CASE("what the host waits for is there once per layer and pass, and named in provenance") {
-  Scenario scenario = scenario_of("dropless");
-  scenario.mode = Mode::train;
-  scenario.checkpointing = Checkpointing::full;
+  scenario::Scenario scenario = scenario_of("dropless");
+  scenario.mode = scenario::Mode::train;
+  scenario.checkpointing = scenario::Checkpointing::full;
   StepModel model(scenario);
   const int layers = scenario.model->moe_layers();
   CHECK(count_of(model, "counts_to_host") == 2 * layers);  // the forward pass and its repetition
@@ -365,14 +366,14 @@ TEST_CASE("what the host waits for is there once per layer and pass, and named i
   CHECK(StepModel(scenario_of("top2")).provenance().find("host") == std::string::npos);
   CHECK(count_of(StepModel(scenario_of("group-limited:4:2")), "counts_to_host") == layers);
   CHECK(count_of(StepModel(scenario_of("expert-choice")), "counts_to_host") == 0);
-  Scenario unpadded = scenario_of("top2");
+  scenario::Scenario unpadded = scenario_of("top2");
   unpadded.router.pad_to_capacity = false;
   CHECK(count_of(StepModel(unpadded), "counts_to_host") == layers);
 }
 
 TEST_CASE("the largest block of a group is asked for where blocks are padded to it") {
   const auto asked = [](const char* router) {
-    Scenario scenario = scenario_of(router);
+    scenario::Scenario scenario = scenario_of(router);
     scenario.router.capacity_scope = routing::CapacityScope::group;
     scenario.router.pad_to_capacity = std::string(router) != "top1";
     return count_of(StepModel(scenario), "nccl:all_reduce");
@@ -387,8 +388,8 @@ TEST_CASE("the largest block of a group is asked for where blocks are padded to 
 }
 
 TEST_CASE("memory without padding is that of the busiest GPU") {
-  const Scenario padded = scenario_of("top2");
-  const Scenario dropless = scenario_of("dropless");
+  const scenario::Scenario padded = scenario_of("top2");
+  const scenario::Scenario dropless = scenario_of("dropless");
   const auto total = [&](const routing::ReplicaRouting& routing) {
     RowPeak peak(dropless);
     peak.take(routing);
@@ -419,7 +420,7 @@ TEST_CASE("memory without padding is that of the busiest GPU") {
 }
 
 TEST_CASE("memory under group scope is that of the largest block that a group keeps") {
-  Scenario scenario = scenario_of("top2");
+  scenario::Scenario scenario = scenario_of("top2");
   scenario.router.capacity_scope = routing::CapacityScope::group;
   routing::ReplicaRouting routing = equal_rows(scenario, 1024);
   RowPeak peak(scenario);
@@ -427,7 +428,7 @@ TEST_CASE("memory under group scope is that of the largest block that a group ke
   peak.take(routing);
   CHECK(peak.rows().block == 1400);
   // As much as of a source's own C = 1,400: CF = 1,400 x 8 / 4,096.
-  Scenario larger = scenario_of("top2");
+  scenario::Scenario larger = scenario_of("top2");
   larger.router.capacity_factor = Decimal::parse("2.734375", "");
   REQUIRE(larger.router.capacity(larger.tokens_per_gpu, larger.experts) == 1400);
   CHECK(memory_footprint(scenario, 0, peak.rows()).total() ==
@@ -441,7 +442,7 @@ TEST_CASE("memory under group scope is that of the largest block that a group ke
 }
 
 TEST_CASE("what needs equal blocks is refused where there are none, with a way out") {
-  const auto reason = [](const Scenario& scenario) {
+  const auto reason = [](const scenario::Scenario& scenario) {
     try {
       check(scenario);
     } catch (const UsageError& error) {
@@ -450,20 +451,20 @@ TEST_CASE("what needs equal blocks is refused where there are none, with a way o
     return std::string();
   };
   for (const char* router : {"dropless", "scomoe:0.2:0.2", "soft", "base", "bias-balanced"}) {
-    Scenario scenario = scenario_of(router);
+    scenario::Scenario scenario = scenario_of(router);
     CHECK(reason(scenario) == "");
-    scenario.dispatch = Dispatch::einsum;
+    scenario.dispatch = scenario::Dispatch::einsum;
     CHECK(reason(scenario).find("use --dispatch index") != std::string::npos);
   }
   for (const char* router : {"expert-choice", "gating-dropout:0.2", "hash", "random"}) {
-    Scenario scenario = scenario_of(router);
-    scenario.dispatch = Dispatch::einsum;
+    scenario::Scenario scenario = scenario_of(router);
+    scenario.dispatch = scenario::Dispatch::einsum;
     CHECK(reason(scenario) == "");
   }
-  Scenario slowed = scenario_of("dropless");
+  scenario::Scenario slowed = scenario_of("dropless");
   slowed.conditions.overlap = {1.1, 1.2};
   CHECK(reason(slowed).find("--overlap-slowdown") == 0);
-  Scenario unpadded = scenario_of("top2+ir");
+  scenario::Scenario unpadded = scenario_of("top2+ir");
   unpadded.router.ir_compute = routing::IrCompute::grouped;
   CHECK(reason(unpadded) == "");
   unpadded.router.pad_to_capacity = false;
@@ -471,15 +472,15 @@ TEST_CASE("what needs equal blocks is refused where there are none, with a way o
 }
 
 TEST_CASE("uneven blocks take flows where those are affordable") {
-  Scenario scenario = scenario_of("dropless");
+  scenario::Scenario scenario = scenario_of("dropless");
   const engine::Partition groups = engine::blocks(16, 8);
   const NetworkChoice few = choose_network(scenario, groups, 8);
-  CHECK(few.used == Network::flows);
+  CHECK(few.used == scenario::Network::flows);
   CHECK(few.reason.find("blocks of different sizes") != std::string::npos);
   const NetworkChoice many = choose_network(scenario, groups, 1000);  // 16 x 7 x 1,000 messages
-  CHECK(many.used == Network::fast);
+  CHECK(many.used == scenario::Network::fast);
   CHECK_FALSE(many.certified);
-  scenario.network = Network::fast;
+  scenario.network = scenario::Network::fast;
   CHECK_FALSE(choose_network(scenario, groups, 8).certified);
 }
 

@@ -13,14 +13,14 @@ namespace {
 
 using routing::Rectification;
 
-Scenario scenario_of(const std::string& model_name, int layers) {
-  Scenario scenario = support::scenario_of(model_name, layers);
+scenario::Scenario scenario_of(const std::string& model_name, int layers) {
+  scenario::Scenario scenario = support::scenario_of(model_name, layers);
   scenario.replicas = 1;
   return scenario;
 }
-Scenario small_scenario() { return scenario_of("llama2-7b-moe8", 4); }
+scenario::Scenario small_scenario() { return scenario_of("llama2-7b-moe8", 4); }
 
-routing::ReplicaRouting balanced(const Scenario& scenario, std::int32_t ir_rows) {
+routing::ReplicaRouting balanced(const scenario::Scenario& scenario, std::int32_t ir_rows) {
   routing::ReplicaRouting routing;
   for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
     routing::LayerRouting one;
@@ -64,8 +64,9 @@ int first(const StepModel& model, const std::string& name) {
 TEST_CASE("every operation waits for earlier ones only, whatever the layout") {
   for (const int gpus : {1, 8, 16}) {
     for (const int zero : {0, 1, 2, 3}) {
-      for (const Overlap overlap : {Overlap::none, Overlap::gradient}) {
-        Scenario scenario = small_scenario();
+      for (const scenario::Overlap overlap :
+           {scenario::Overlap::none, scenario::Overlap::gradient}) {
+        scenario::Scenario scenario = small_scenario();
         scenario.gpus = gpus;
         scenario.expert_parallel = std::min(gpus, 8);
         scenario.zero = zero;
@@ -90,8 +91,8 @@ TEST_CASE("every operation waits for earlier ones only, whatever the layout") {
 }
 
 TEST_CASE("ir@node sends nothing where every GPU holds all experts") {
-  Scenario scenario = small_scenario();
-  scenario.mode = Mode::prefill;
+  scenario::Scenario scenario = small_scenario();
+  scenario.mode = scenario::Mode::prefill;
   scenario.expert_parallel = 1;
   scenario.router.rectification = Rectification::node;
   CHECK(count(StepModel(scenario), "nccl:all_to_all") == 0);
@@ -99,8 +100,8 @@ TEST_CASE("ir@node sends nothing where every GPU holds all experts") {
 
 TEST_CASE("ir@node's rows stay inside their expert group") {
   // Groups of 4 in a domain of 8: all-to-alls of the rows are those of 4 GPUs.
-  Scenario scenario = small_scenario();
-  scenario.mode = Mode::prefill;
+  scenario::Scenario scenario = small_scenario();
+  scenario.mode = scenario::Mode::prefill;
   scenario.expert_parallel = 4;
   const std::int32_t rows = 400;
   const routing::ReplicaRouting routing = balanced(scenario, rows);
@@ -118,8 +119,8 @@ TEST_CASE("ir@node's rows stay inside their expert group") {
 TEST_CASE("an expert group that straddles nodes sets the time of all groups") {
   // Groups of 6 on nodes of 8: the first lies in one node, the second has 2 GPUs on one node and 4
   // on the next: each of the 2 sends 4/6 of its buffer through its NIC.
-  Scenario scenario = small_scenario();
-  scenario.mode = Mode::prefill;
+  scenario::Scenario scenario = small_scenario();
+  scenario.mode = scenario::Mode::prefill;
   scenario.gpus = 24;
   scenario.expert_parallel = 6;
   scenario.experts = 6;
@@ -132,7 +133,7 @@ TEST_CASE("an expert group that straddles nodes sets the time of all groups") {
 }
 
 TEST_CASE("from ZeRO-2 on each micro-step's gradients are reduced, then added to the shard") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.micro_steps = 3;
   const routing::ReplicaRouting routing = balanced(scenario, 0);
   scenario.zero = 1;
@@ -150,9 +151,9 @@ TEST_CASE("from ZeRO-2 on each micro-step's gradients are reduced, then added to
 }
 
 TEST_CASE("overlapped gradients are added up before they are reduced") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.micro_steps = 2;
-  scenario.overlap = Overlap::gradient;
+  scenario.overlap = scenario::Overlap::gradient;
   const StepModel model(scenario);
   CHECK(first(model, "gradient_accumulation") < first(model, "nccl:reduce_scatter"));
   // Four layers and what belongs to none; experts in two of them.
@@ -163,7 +164,7 @@ TEST_CASE("overlapped gradients are added up before they are reduced") {
 TEST_CASE("a step's parameters are the model's, norms and cross-attention included") {
   // The ZeRO-0 update touches each parameter of the GPU once: 28 bytes of Adam.
   for (const char* name : {"llama2-7b-moe8", "switch-base-8", "deepseek-v2-lite"}) {
-    Scenario scenario = scenario_of(name, 0);
+    scenario::Scenario scenario = scenario_of(name, 0);
     scenario.router = routing::parse_router("topk", scenario.model->moe->top_k);
     scenario.experts = scenario.model->moe->experts;
     scenario.expert_parallel = 8;
@@ -180,8 +181,8 @@ TEST_CASE("a step's parameters are the model's, norms and cross-attention includ
 }
 
 TEST_CASE("an encoder's attention sees every key, a decoder above it attends twice") {
-  Scenario scenario = scenario_of("switch-base-8", 0);
-  scenario.mode = Mode::prefill;
+  scenario::Scenario scenario = scenario_of("switch-base-8", 0);
+  scenario.mode = scenario::Mode::prefill;
   const routing::ReplicaRouting routing = balanced(scenario, 0);
   const KernelPricer pricer(scenario);
   const auto attention_us = [](const Kernels& kernels) {
@@ -213,7 +214,7 @@ TEST_CASE("an encoder's attention sees every key, a decoder above it attends twi
 
 TEST_CASE("latent attention's products are as wide as its heads") {
   // Queries and keys of 128 + 64, values of 128: 5/4 of the FLOPs of width 128.
-  Scenario scenario = scenario_of("deepseek-v2-lite", 0);
+  scenario::Scenario scenario = scenario_of("deepseek-v2-lite", 0);
   const KernelPricer pricer(scenario);
   const Kernels kernels = pricer.attention(Pass::forward, true);
   const auto attention = std::find_if(kernels.begin(), kernels.end(), [](const Kernel& kernel) {
@@ -225,7 +226,7 @@ TEST_CASE("latent attention's products are as wide as its heads") {
 }
 
 TEST_CASE("ZeRO-3 gathers the embedding and the head too") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.expert_parallel = 16;  // experts have no replicas
   scenario.experts = 16;
   scenario.zero = 3;
@@ -234,7 +235,7 @@ TEST_CASE("ZeRO-3 gathers the embedding and the head too") {
 }
 
 TEST_CASE("combine's backward pass also reads the rows, for the gradient of their weights") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const KernelPricer pricer(scenario);
   const double forward = pricer.combine(Pass::forward, 1024).front().estimate.time_us;
   const double backward = pricer.combine(Pass::backward, 1024).front().estimate.time_us;
@@ -244,11 +245,11 @@ TEST_CASE("combine's backward pass also reads the rows, for the gradient of thei
 }
 
 TEST_CASE("rows appended to the experts' call are gathered and blended like others") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const KernelPricer pricer(scenario);
   const Kernels moves = pricer.rectify_moves(Pass::forward, 400);
   REQUIRE(moves.size() == 2);
-  scenario.mode = Mode::prefill;
+  scenario.mode = scenario::Mode::prefill;
   scenario.router.rectification = Rectification::gpu;
   scenario.router.ir_compute = routing::IrCompute::grouped;
   StepModel model(scenario);
@@ -258,7 +259,7 @@ TEST_CASE("rows appended to the experts' call are gathered and blended like othe
 }
 
 TEST_CASE("a model of experts alone has no dense counterpart to simulate") {
-  Scenario scenario = scenario_of("olmoe-1b-7b", 0);
+  scenario::Scenario scenario = scenario_of("olmoe-1b-7b", 0);
   scenario.model_name = "olmoe-1b-7b";
   scenario.router = routing::parse_router("dense", 0);
   scenario.expert_parallel = 1;
@@ -266,10 +267,10 @@ TEST_CASE("a model of experts alone has no dense counterpart to simulate") {
 }
 
 TEST_CASE("a step too large to simulate is refused with what to change") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.micro_steps = 10000000;
   CHECK_THROWS_WITH(check(scenario), ContainsSubstring("--global-batch"));
-  scenario.mode = Mode::prefill;
+  scenario.mode = scenario::Mode::prefill;
   CHECK_NOTHROW(check(scenario));
 }
 

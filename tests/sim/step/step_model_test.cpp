@@ -14,7 +14,7 @@ namespace {
 using routing::IrCompute;
 using routing::Rectification;
 
-Scenario small_scenario() { return support::small_prefill(); }
+scenario::Scenario small_scenario() { return support::small_prefill(); }
 
 std::map<std::string, int> operations_by_name(const StepModel& model) {
   std::map<std::string, int> count;
@@ -30,7 +30,8 @@ double step_ms(StepModel& model, const routing::ReplicaRouting& routing) {
 }
 
 // Routing with the given rectified rows on every GPU.
-routing::ReplicaRouting routing_with(const Scenario& scenario, std::vector<std::int32_t> ir_rows) {
+routing::ReplicaRouting routing_with(const scenario::Scenario& scenario,
+                                     std::vector<std::int32_t> ir_rows) {
   routing::ReplicaRouting routing;
   for (int layer = 0; layer < scenario.model->moe_layers(); ++layer) {
     routing::LayerRouting one;
@@ -42,20 +43,20 @@ routing::ReplicaRouting routing_with(const Scenario& scenario, std::vector<std::
   return routing;
 }
 
-std::vector<std::int32_t> on_all(const Scenario& scenario, std::int32_t rows) {
+std::vector<std::int32_t> on_all(const scenario::Scenario& scenario, std::int32_t rows) {
   return std::vector<std::int32_t>(static_cast<std::size_t>(scenario.gpus), rows);
 }
 
 }  // namespace
 
 TEST_CASE("a forward pass runs two all-to-alls per MoE layer, a checkpointed step six") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const int moe_layers = scenario.model->moe_layers();
   REQUIRE(moe_layers == 2);
   CHECK(operations_by_name(StepModel(scenario))["nccl:all_to_all"] == 2 * moe_layers);
-  scenario.mode = Mode::train;
+  scenario.mode = scenario::Mode::train;
   CHECK(operations_by_name(StepModel(scenario))["nccl:all_to_all"] == 4 * moe_layers);
-  scenario.checkpointing = Checkpointing::full;
+  scenario.checkpointing = scenario::Checkpointing::full;
   auto count = operations_by_name(StepModel(scenario));
   CHECK(count["nccl:all_to_all"] == 6 * moe_layers);
   CHECK(count["expert_ffn"] == 2 * moe_layers);
@@ -63,7 +64,7 @@ TEST_CASE("a forward pass runs two all-to-alls per MoE layer, a checkpointed ste
 }
 
 TEST_CASE("a dense router leaves no trace of MoE") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.router = routing::parse_router("dense", 0);
   auto count = operations_by_name(StepModel(scenario));
   CHECK(count["nccl:all_to_all"] == 0);
@@ -71,7 +72,7 @@ TEST_CASE("a dense router leaves no trace of MoE") {
 }
 
 TEST_CASE("a balanced step on an idle machine is the sum of its kernels") {
-  const Scenario scenario = small_scenario();
+  const scenario::Scenario scenario = small_scenario();
   StepModel model(scenario);
   const routing::ReplicaRouting routing = routing_with(scenario, on_all(scenario, 0));
   const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
@@ -83,7 +84,7 @@ TEST_CASE("a balanced step on an idle machine is the sum of its kernels") {
 }
 
 TEST_CASE("rectified rows cost time on the GPU that has them, and all others wait for it") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.router.rectification = Rectification::gpu;
   StepModel model(scenario);
   const double none = step_ms(model, routing_with(scenario, on_all(scenario, 0)));
@@ -96,7 +97,7 @@ TEST_CASE("rectified rows cost time on the GPU that has them, and all others wai
 }
 
 TEST_CASE("where IR runs decides what it costs") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.router.rectification = Rectification::gpu;
   const auto cost_of = [&](IrCompute when, std::int32_t rows) {
     scenario.router.ir_compute = when;
@@ -114,7 +115,7 @@ TEST_CASE("where IR runs decides what it costs") {
 }
 
 TEST_CASE("ir@node sends its rows over NVLink and back, ir does not") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.router.rectification = Rectification::gpu;
   const int plain = operations_by_name(StepModel(scenario))["nccl:all_to_all"];
   StepModel on_gpu(scenario);
@@ -129,7 +130,7 @@ TEST_CASE("ir@node sends its rows over NVLink and back, ir does not") {
 }
 
 TEST_CASE("einsum dispatch costs 4 E C S h FLOPs a layer that index dispatch does not") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   const std::int64_t capacity = 1024;
   const auto gemm_us = [&](const Kernels& kernels) {
     double sum = 0;
@@ -138,9 +139,9 @@ TEST_CASE("einsum dispatch costs 4 E C S h FLOPs a layer that index dispatch doe
     }
     return sum;
   };
-  scenario.dispatch = Dispatch::index;
+  scenario.dispatch = scenario::Dispatch::index;
   CHECK(gemm_us(KernelPricer(scenario).dispatch(Pass::forward, capacity)) == 0);
-  scenario.dispatch = Dispatch::einsum;
+  scenario.dispatch = scenario::Dispatch::einsum;
   const KernelPricer einsum(scenario);
   const std::int64_t slots = scenario.experts * capacity;
   CHECK(gemm_us(einsum.dispatch(Pass::forward, capacity)) ==
@@ -158,7 +159,7 @@ TEST_CASE("einsum dispatch costs 4 E C S h FLOPs a layer that index dispatch doe
 }
 
 TEST_CASE("an all-to-all moves (E/P) C h b bytes per pair") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.tokens_per_gpu = 16384;
   // The paper's model at CF 1: C = 2048, 16.8 MB per pair, 117.4 MB remote per GPU (STEP.md).
   const double buffer = KernelPricer(scenario).dispatch_bytes(2048);
@@ -167,8 +168,8 @@ TEST_CASE("an all-to-all moves (E/P) C h b bytes per pair") {
 }
 
 TEST_CASE("ZeRO reduces and gathers what it shards") {
-  Scenario scenario = small_scenario();
-  scenario.mode = Mode::train;
+  scenario::Scenario scenario = small_scenario();
+  scenario.mode = scenario::Mode::train;
   const auto with = [&](int zero) {
     scenario.zero = zero;
     return operations_by_name(StepModel(scenario));
@@ -183,8 +184,8 @@ TEST_CASE("ZeRO reduces and gathers what it shards") {
 }
 
 TEST_CASE("gradient accumulation repeats the passes and reduces once") {
-  Scenario scenario = small_scenario();
-  scenario.mode = Mode::train;
+  scenario::Scenario scenario = small_scenario();
+  scenario.mode = scenario::Mode::train;
   scenario.micro_steps = 3;
   auto count = operations_by_name(StepModel(scenario));
   CHECK(count["attention"] == 3 * scenario.model->layers);
@@ -194,18 +195,18 @@ TEST_CASE("gradient accumulation repeats the passes and reduces once") {
 }
 
 TEST_CASE("gradients reduced during the backward pass take no longer than after it") {
-  Scenario scenario = small_scenario();
-  scenario.mode = Mode::train;
-  const auto time_of = [&](Overlap overlap) {
+  scenario::Scenario scenario = small_scenario();
+  scenario.mode = scenario::Mode::train;
+  const auto time_of = [&](scenario::Overlap overlap) {
     scenario.overlap = overlap;
     StepModel model(scenario);
     return step_ms(model, routing_with(scenario, on_all(scenario, 0)));
   };
-  CHECK(time_of(Overlap::gradient) < time_of(Overlap::none));
+  CHECK(time_of(scenario::Overlap::gradient) < time_of(scenario::Overlap::none));
 }
 
 TEST_CASE("curve errors are strata of a normal: their median replica is the curve itself") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.replicas = 9;
   StepModel model(scenario);
   const routing::ReplicaRouting routing = routing_with(scenario, on_all(scenario, 0));
@@ -221,7 +222,7 @@ TEST_CASE("curve errors are strata of a normal: their median replica is the curv
 }
 
 TEST_CASE("one replica alone has no curve error") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.replicas = 1;
   StepModel model(scenario);
   const routing::ReplicaRouting routing = routing_with(scenario, on_all(scenario, 0));
@@ -230,7 +231,7 @@ TEST_CASE("one replica alone has no curve error") {
 }
 
 TEST_CASE("calibration multiplies the kernels of its class and no others") {
-  const Scenario scenario = small_scenario();
+  const scenario::Scenario scenario = small_scenario();
   const routing::ReplicaRouting routing = routing_with(scenario, on_all(scenario, 0));
   Calibration doubled;
   doubled.multiplier.assign(kernel_class_count, 2.0);
@@ -244,7 +245,7 @@ TEST_CASE("calibration multiplies the kernels of its class and no others") {
 }
 
 TEST_CASE("the stages of a layer cover exchange and compute in both directions") {
-  Scenario scenario = small_scenario();
+  scenario::Scenario scenario = small_scenario();
   scenario.gpus = 8;
   const auto forward = moe_layer_stages(scenario, Pass::forward, true);
   const auto without = moe_layer_stages(scenario, Pass::forward, false);

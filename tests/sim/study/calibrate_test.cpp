@@ -16,7 +16,7 @@ constexpr const char* shipped = "zeng2024-speeds";
 
 TEST_CASE("a fit finds the multipliers that made the figures") {
   // Speeds of a made-up machine: the simulator with known multipliers. Three rows, two unknowns.
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   PublishedStudy study = PublishedStudy::load(shipped);
   study.options["replicas"] = "1";
@@ -27,7 +27,7 @@ TEST_CASE("a fit finds the multipliers that made the figures") {
     PublishedRow row;
     row.role = RowRole::fit;
     row.options = {{"router", "top2"}, {"capacity-factor", factor}};
-    OptionValues values = study.options;
+    scenario::OptionValues values = study.options;
     for (const auto& [name, text] : row.options) values[name] = text;
     EvaluateSettings settings;
     for (std::size_t index = 0; index < truth.size(); ++index) {
@@ -36,7 +36,7 @@ TEST_CASE("a fit finds the multipliers that made the figures") {
       }
     }
     row.tokens_per_s_per_gpu =
-        evaluate(resolve(values, documents), settings, cache).tokens_per_s_per_gpu;
+        evaluate(scenario::resolve(values, documents), settings, cache).tokens_per_s_per_gpu;
     study.rows.push_back(row);
   }
   const StudyResult result = calibrate(study, documents, cache);
@@ -49,7 +49,7 @@ TEST_CASE("a fit finds the multipliers that made the figures") {
 
 TEST_CASE("rows that do not tell two multipliers apart are refused") {
   // A dense model knows nothing of the gate.
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   PublishedStudy study = PublishedStudy::load(shipped);
   study.options["micro-batch"] = "1";
@@ -60,7 +60,7 @@ TEST_CASE("rows that do not tell two multipliers apart are refused") {
 }
 
 TEST_CASE("the paper's speeds are met with two multipliers, and training without any more") {
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   const PublishedStudy study = PublishedStudy::load(shipped);
   CHECK(study.unknowns.size() <= 2);
@@ -84,14 +84,15 @@ TEST_CASE("the paper's speeds are met with two multipliers, and training without
 }
 
 TEST_CASE("a software profile multiplies the curves of its hardware") {
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
-  const OptionValues values = {{"mode", "prefill"},    {"gpus", "8"},      {"micro-batch", "1"},
-                               {"dispatch", "einsum"}, {"router", "top1"}, {"replicas", "1"}};
-  OptionValues on_software = values;
+  const scenario::OptionValues values = {{"mode", "prefill"},  {"gpus", "8"},
+                                         {"micro-batch", "1"}, {"dispatch", "einsum"},
+                                         {"router", "top1"},   {"replicas", "1"}};
+  scenario::OptionValues on_software = values;
   on_software["profile"] = "a100-sxm-80gb-deepspeed";
-  const Outcome plain = evaluate(resolve(values, documents), cache);
-  const Outcome slower = evaluate(resolve(on_software, documents), cache);
+  const Outcome plain = evaluate(scenario::resolve(values, documents), cache);
+  const Outcome slower = evaluate(scenario::resolve(on_software, documents), cache);
   CHECK(slower.step_ms > plain.step_ms);
   const auto attention = static_cast<std::size_t>(Part::attention);
   const profile::Profile software = profile::Profile::load("a100-sxm-80gb-deepspeed");
@@ -112,7 +113,7 @@ TEST_CASE("a study that does not say what it measured is refused with file and k
 }
 
 TEST_CASE("a layer is held against its published time stage by stage") {
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   const Validation validation = validate_layer(documents);
   double forward = 0;
   std::vector<double> totals;
@@ -137,7 +138,7 @@ TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {
   if (!std::ifstream(folder + "/smartmoe_gpt_step_times.csv")) {
     MOESIM_SKIP("the SmartMoE logs are not there: " + folder);
   }
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   const Validation validation = validate_steps(folder, documents, cache);
   CHECK(validation.rows.size() >= 3);

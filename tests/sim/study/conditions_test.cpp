@@ -7,23 +7,23 @@
 namespace moesim::study {
 namespace {
 
-OptionValues small(OptionValues more) {
+scenario::OptionValues small(scenario::OptionValues more) {
   more.insert(
       {{"gpus", "16"}, {"sequence-length", "512"}, {"micro-batch", "1"}, {"replicas", "3"}});
   return more;
 }
 
-Outcome outcome_of(const OptionValues& more) {
-  DocumentCache documents;
+Outcome outcome_of(const scenario::OptionValues& more) {
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
-  return evaluate(resolve(small(more), documents), cache);
+  return evaluate(scenario::resolve(small(more), documents), cache);
 }
 
 }  // namespace
 
 TEST_CASE("conditions are read, or refused with a reason") {
-  const step::GpuFactors factors = parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
-  CHECK(factors == step::GpuFactors{{3, 1.5}, {7, 2}});
+  const scenario::GpuFactors factors = parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
+  CHECK(factors == scenario::GpuFactors{{3, 1.5}, {7, 2}});
   CHECK(parse_gpu_factors("--slow-gpu", "none").empty());
   for (const char* text :
        {"3", "3:", ":2", "x:2", "3:0.5", "-1:2", "3:1.5,7:2", "3:2+3:4", "3:2+"}) {
@@ -36,20 +36,20 @@ TEST_CASE("conditions are read, or refused with a reason") {
   CHECK(parse_jitter("0.05").to_double() == 0.05);
   CHECK_THROWS_AS(parse_jitter("-0.1"), UsageError);
   CHECK_THROWS_AS(parse_jitter("1.5"), UsageError);
-  DocumentCache documents;
-  CHECK_THROWS_AS(resolve(small({{"slow-link", "16:2"}}), documents), UsageError);
+  scenario::DocumentCache documents;
+  CHECK_THROWS_AS(scenario::resolve(small({{"slow-link", "16:2"}}), documents), UsageError);
 }
 
 TEST_CASE("the parts of a disturbed step sum to it, on every network") {
-  for (const OptionValues& options :
-       {OptionValues{{"slow-gpu", "3:1.5+9:2"}, {"jitter", "0.05"}},
-        OptionValues{{"slow-link", "4:3"}, {"network", "flows"}},
-        OptionValues{{"network", "flows"}, {"expert-parallel", "16"}, {"experts", "16"}},
-        OptionValues{{"overlap", "gradient"}, {"overlap-slowdown", "1.2:1.3"}},
-        OptionValues{{"router", "top2+ir"},
-                     {"ir-compute", "overlap"},
-                     {"jitter", "0.1"},
-                     {"overlap-slowdown", "1.5:1.1"}}}) {
+  for (const scenario::OptionValues& options :
+       {scenario::OptionValues{{"slow-gpu", "3:1.5+9:2"}, {"jitter", "0.05"}},
+        scenario::OptionValues{{"slow-link", "4:3"}, {"network", "flows"}},
+        scenario::OptionValues{{"network", "flows"}, {"expert-parallel", "16"}, {"experts", "16"}},
+        scenario::OptionValues{{"overlap", "gradient"}, {"overlap-slowdown", "1.2:1.3"}},
+        scenario::OptionValues{{"router", "top2+ir"},
+                               {"ir-compute", "overlap"},
+                               {"jitter", "0.1"},
+                               {"overlap-slowdown", "1.5:1.1"}}}) {
     const Outcome outcome = outcome_of(options);
     double sum = 0;
     for (const double part : outcome.parts_ms) sum += part;
@@ -86,9 +86,9 @@ TEST_CASE("the report says when exact flows were used") {
   CHECK(outcome_of({{"network", "auto"}}).network_used == "fast");
   CHECK(outcome_of({{"network", "auto"}}).network_why == "equal blocks, exact alone");
   // Groups of 6 on nodes of 8 lie differently.
-  const OptionValues six{{"gpus", "24"}, {"expert-parallel", "6"}, {"experts", "6"}};
+  const scenario::OptionValues six{{"gpus", "24"}, {"expert-parallel", "6"}, {"experts", "6"}};
   const auto on = [&](const char* network) {
-    OptionValues options = six;
+    scenario::OptionValues options = six;
     options.insert({"network", network});
     return outcome_of(options);
   };

@@ -8,45 +8,46 @@
 namespace moesim::study {
 namespace {
 
-OptionValues small(OptionValues more) {
-  OptionValues values = {{"gpus", "16"},       {"sequence-length", "512"}, {"micro-batch", "2"},
-                         {"mode", "prefill"},  {"replicas", "5"},          {"capacity-factor", "1"},
-                         {"router", "top2+ir"}};
+scenario::OptionValues small(scenario::OptionValues more) {
+  scenario::OptionValues values = {
+      {"gpus", "16"},    {"sequence-length", "512"}, {"micro-batch", "2"}, {"mode", "prefill"},
+      {"replicas", "5"}, {"capacity-factor", "1"},   {"router", "top2+ir"}};
   for (const auto& [name, text] : more) values[name] = text;
   return values;
 }
 
-Outcome outcome_of(const OptionValues& values, engine::Timeline* timeline = nullptr) {
-  DocumentCache documents;
+Outcome outcome_of(const scenario::OptionValues& values, engine::Timeline* timeline = nullptr) {
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
-  return evaluate(resolve(values, documents), cache, timeline);
+  return evaluate(scenario::resolve(values, documents), cache, timeline);
 }
 
 }  // namespace
 
 TEST_CASE("the ten parts sum to the step") {
-  for (const OptionValues& more :
-       {OptionValues{},
-        OptionValues{{"mode", "train"}, {"checkpointing", "full"}},
-        OptionValues{{"mode", "train"}, {"overlap", "gradient"}, {"zero", "2"}},
-        OptionValues{{"ir-compute", "overlap"}},
-        OptionValues{{"router", "dense"}},
-        OptionValues{{"dispatch", "einsum"}, {"router", "top1+fr+ir"}},
-        OptionValues{{"router", "dropless"}, {"mode", "train"}},
-        OptionValues{{"router", "expert-choice"}},
-        OptionValues{{"router", "random"}},
-        OptionValues{{"router", "base"}, {"mode", "train"}},
-        OptionValues{{"router", "hash:1"}},
-        OptionValues{{"router", "soft"}, {"mode", "train"}},
-        OptionValues{{"router", "scomoe:0.2:0.3"}},
-        OptionValues{{"router", "group-limited:4:2"}},
-        OptionValues{{"router", "gating-dropout:0.5+ir"}, {"mode", "train"}},
-        OptionValues{{"router", "bias-balanced"}, {"network", "fast"}},
-        OptionValues{{"routing", "ragged-source:4"}, {"mode", "train"}},
-        OptionValues{{"routing", "ragged-source:4"}, {"network", "flows"}},
-        OptionValues{{"routing", "empty-rank"}, {"dispatch", "einsum"}},
-        OptionValues{{"routing", "empty-rank"}, {"router", "dropless"}, {"mode", "train"}}}) {
-    OptionValues values = small(more);
+  for (const scenario::OptionValues& more :
+       {scenario::OptionValues{},
+        scenario::OptionValues{{"mode", "train"}, {"checkpointing", "full"}},
+        scenario::OptionValues{{"mode", "train"}, {"overlap", "gradient"}, {"zero", "2"}},
+        scenario::OptionValues{{"ir-compute", "overlap"}},
+        scenario::OptionValues{{"router", "dense"}},
+        scenario::OptionValues{{"dispatch", "einsum"}, {"router", "top1+fr+ir"}},
+        scenario::OptionValues{{"router", "dropless"}, {"mode", "train"}},
+        scenario::OptionValues{{"router", "expert-choice"}},
+        scenario::OptionValues{{"router", "random"}},
+        scenario::OptionValues{{"router", "base"}, {"mode", "train"}},
+        scenario::OptionValues{{"router", "hash:1"}},
+        scenario::OptionValues{{"router", "soft"}, {"mode", "train"}},
+        scenario::OptionValues{{"router", "scomoe:0.2:0.3"}},
+        scenario::OptionValues{{"router", "group-limited:4:2"}},
+        scenario::OptionValues{{"router", "gating-dropout:0.5+ir"}, {"mode", "train"}},
+        scenario::OptionValues{{"router", "bias-balanced"}, {"network", "fast"}},
+        scenario::OptionValues{{"routing", "ragged-source:4"}, {"mode", "train"}},
+        scenario::OptionValues{{"routing", "ragged-source:4"}, {"network", "flows"}},
+        scenario::OptionValues{{"routing", "empty-rank"}, {"dispatch", "einsum"}},
+        scenario::OptionValues{
+            {"routing", "empty-rank"}, {"router", "dropless"}, {"mode", "train"}}}) {
+    scenario::OptionValues values = small(more);
     const std::string& router = values["router"];
     const bool unlimited = router == "dense" || router == "dropless" || router == "base" ||
                            router == "bias-balanced" || router.starts_with("group-limited");
@@ -72,11 +73,11 @@ TEST_CASE("gating dropout skips its share of the exchanges, all GPUs at once") {
 }
 
 TEST_CASE("the same scenario gives the same bits, whatever is in the cache") {
-  DocumentCache documents;
-  const step::Scenario scenario = resolve(small({}), documents);
+  scenario::DocumentCache documents;
+  const scenario::Scenario scenario = scenario::resolve(small({}), documents);
   routing::RoutingCache empty;
   routing::RoutingCache used;
-  evaluate(resolve(small({{"capacity-factor", "2"}}), documents), used);
+  evaluate(scenario::resolve(small({{"capacity-factor", "2"}}), documents), used);
   const Outcome first = evaluate(scenario, empty);
   const Outcome second = evaluate(scenario, used);
   const Outcome again = evaluate(scenario, used);
@@ -107,7 +108,7 @@ TEST_CASE("speed is the tokens of the step over its time") {
 TEST_CASE("ragged sources: speed of the tokens there are, padding to the largest block") {
   // 1,024 - 109.71 r tokens on rank r of 8: 1024, 914, 805, 695, 585, 475, 366 and 256, 640 in the
   // mean.
-  const OptionValues values = small({{"routing", "ragged-source:4"}, {"router", "top2"}});
+  const scenario::OptionValues values = small({{"routing", "ragged-source:4"}, {"router", "top2"}});
   const Outcome ragged = outcome_of(values);
   CHECK(ragged.tokens_per_gpu_mean == 640);
   CHECK(ragged.tokens_per_s_per_gpu == Approx(640 / (ragged.step_ms * 1e-3)));
@@ -129,13 +130,14 @@ TEST_CASE("ragged sources: speed of the tokens there are, padding to the largest
 }
 
 TEST_CASE("without curve errors replicas differ by their rectified rows alone") {
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   EvaluateSettings settings;
   settings.curve_errors = false;
-  const Outcome plain = evaluate(resolve(small({{"router", "top2"}}), documents), settings, cache);
+  const Outcome plain =
+      evaluate(scenario::resolve(small({{"router", "top2"}}), documents), settings, cache);
   for (const double step : plain.replica_step_ms) CHECK(step == plain.step_ms);
-  const Outcome rectified = evaluate(resolve(small({}), documents), settings, cache);
+  const Outcome rectified = evaluate(scenario::resolve(small({}), documents), settings, cache);
   CHECK(rectified.step_ms_p05 < rectified.step_ms_p95);
   CHECK(rectified.ir_rows_mean > 0);
   CHECK(rectified.loss.unrouted == 0);

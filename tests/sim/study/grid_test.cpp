@@ -6,14 +6,14 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using moesim::study::OptionSpec;
+using moesim::scenario::OptionSpec;
 
 namespace {
 
 using Texts = std::vector<std::string>;
 
 Texts expanded(const std::string& name, const std::string& text) {
-  const std::vector<OptionSpec>& options = study::scenario_options();
+  const std::vector<OptionSpec>& options = scenario::scenario_options();
   const auto found = std::find_if(options.begin(), options.end(),
                                   [&](const OptionSpec& option) { return option.name == name; });
   REQUIRE(found != options.end());
@@ -46,7 +46,7 @@ TEST_CASE("malformed lists are refused by flag") {
 TEST_CASE("the first option of the table varies slowest, however they were typed") {
   const auto points = study::grid({{"capacity-factor", "1,2"}, {"router", "top1,top2"}});
   Texts order;
-  for (const study::OptionValues& point : points) {
+  for (const scenario::OptionValues& point : points) {
     order.push_back(point.at("router") + " " + point.at("capacity-factor"));
   }
   CHECK(order == Texts{"top1 1", "top1 2", "top2 1", "top2 2"});
@@ -54,7 +54,7 @@ TEST_CASE("the first option of the table varies slowest, however they were typed
 
 TEST_CASE("no lists are one scenario") {
   CHECK(study::grid({}).size() == 1);
-  CHECK(study::grid({{"gpus", "8"}}) == std::vector<study::OptionValues>{{{"gpus", "8"}}});
+  CHECK(study::grid({{"gpus", "8"}}) == std::vector<scenario::OptionValues>{{{"gpus", "8"}}});
 }
 
 TEST_CASE("a grid beyond reason is refused before it is built") {

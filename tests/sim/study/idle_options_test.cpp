@@ -9,14 +9,14 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using study::Asker;
-using study::IdleOption;
-using study::OptionValues;
+using scenario::Asker;
+using scenario::IdleOption;
+using scenario::OptionValues;
 
 namespace {
 
-study::DocumentCache& documents() {
-  static study::DocumentCache cache;
+scenario::DocumentCache& documents() {
+  static scenario::DocumentCache cache;
   return cache;
 }
 
@@ -34,14 +34,14 @@ OptionValues small(const std::string& router, const std::string& mode) {
           {"capacity-factor", "1.25"}};
 }
 
-std::vector<IdleOption> idle_in(const OptionValues& typed, const step::Scenario& scenario,
+std::vector<IdleOption> idle_in(const OptionValues& typed, const scenario::Scenario& scenario,
                                 Asker asker) {
-  const step::Scenario* const only = &scenario;
-  return study::idle_options(typed, {&only, 1}, asker);
+  const scenario::Scenario* const only = &scenario;
+  return scenario::idle_options(typed, {&only, 1}, asker);
 }
 
-bool is_idle(const std::string& option, const OptionValues& typed, const step::Scenario& scenario,
-             Asker asker) {
+bool is_idle(const std::string& option, const OptionValues& typed,
+             const scenario::Scenario& scenario, Asker asker) {
   const auto idle = idle_in(typed, scenario, asker);
   return std::any_of(idle.begin(), idle.end(),
                      [&](const IdleOption& each) { return each.option == option; });
@@ -60,7 +60,7 @@ std::vector<double> losses(const routing::TokenLoss& loss) {
 }
 
 // All figures of a scenario's result, as far as they may depend on an option.
-std::vector<double> figures(const step::Scenario& scenario, Asker asker) {
+std::vector<double> figures(const scenario::Scenario& scenario, Asker asker) {
   static routing::RoutingCache cache;
   if (asker == Asker::step) {
     const study::Outcome outcome = study::evaluate(scenario, cache);
@@ -127,10 +127,10 @@ constexpr const char* routers[] = {"dense",
                                    "group-limited:4:2",
                                    "bias-balanced:0.01:5"};
 
-std::optional<step::Scenario> scenario_of(const OptionValues& values, Asker asker) {
+std::optional<scenario::Scenario> scenario_of(const OptionValues& values, Asker asker) {
   try {
-    step::Scenario scenario = study::resolve(
-        values, documents(), asker == Asker::step ? study::Use::step : study::Use::routing);
+    scenario::Scenario scenario = scenario::resolve(
+        values, documents(), asker == Asker::step ? scenario::Use::step : scenario::Use::routing);
     if (asker == Asker::routing) routing::check(scenario.routing_job());
     return scenario;
   } catch (const UsageError&) {
@@ -189,25 +189,25 @@ TEST_CASE("an option that is said to have no effect on routing has none") {
 TEST_CASE("a top-1 router that fills in has tokens of two experts") {
   OptionValues typed = small("top1+fr", "train");
   typed.insert({{"padding", "none"}, {"dedup", "gpu"}});
-  CHECK(!is_idle("dedup", typed, study::resolve(typed, documents()), Asker::step));
+  CHECK(!is_idle("dedup", typed, scenario::resolve(typed, documents()), Asker::step));
   typed["router"] = "top1";
-  CHECK(is_idle("dedup", typed, study::resolve(typed, documents()), Asker::step));
+  CHECK(is_idle("dedup", typed, scenario::resolve(typed, documents()), Asker::step));
 }
 
 TEST_CASE("an option that one scenario of a run uses is not idle") {
   OptionValues typed = small("top2", "train");
   typed["fill-order"] = "priority";
-  const step::Scenario without = study::resolve(typed, documents());
+  const scenario::Scenario without = scenario::resolve(typed, documents());
   const auto idle = idle_in(typed, without, Asker::step);
   REQUIRE(idle.size() == 1);
   CHECK(idle[0].option == "fill-order");
   CHECK(idle[0].why == "no router of this run fills in (+fr)");
 
   typed["router"] = "top2+fr";
-  const step::Scenario with = study::resolve(typed, documents());
-  const std::vector<const step::Scenario*> both{&without, &with};
-  CHECK(study::idle_options(typed, both, Asker::step).empty());
-  CHECK(study::idle_options(typed, {}, Asker::step).empty());
+  const scenario::Scenario with = scenario::resolve(typed, documents());
+  const std::vector<const scenario::Scenario*> both{&without, &with};
+  CHECK(scenario::idle_options(typed, both, Asker::step).empty());
+  CHECK(scenario::idle_options(typed, {}, Asker::step).empty());
   typed.erase("fill-order");  // a default is never called idle
   CHECK(idle_in(typed, without, Asker::step).empty());
 }

@@ -40,12 +40,12 @@ class Folder {
 };
 
 std::vector<SweepPoint> points(const std::string& factors = "0.5:2:0.5") {
-  static study::DocumentCache documents;
+  static scenario::DocumentCache documents;
   return study::plan(study::grid({{"router", "top1,top2+fr+ir"}, {"capacity-factor", factors}}),
                      documents);
 }
 
-Outcome speed_of_factor(const step::Scenario& scenario, routing::RoutingCache&) {
+Outcome speed_of_factor(const scenario::Scenario& scenario, routing::RoutingCache&) {
   Outcome outcome;
   outcome.step_ms = 100 * scenario.router.capacity_factor.to_double() + scenario.router.top_k;
   return outcome;
@@ -79,7 +79,7 @@ TEST_CASE("rows come in grid order for any number of threads") {
 }
 
 TEST_CASE("a scenario that cannot be is a row with a reason") {
-  study::DocumentCache documents;
+  scenario::DocumentCache documents;
   const auto planned =
       study::plan(study::grid({{"router", "top1,top2"}, {"experts", "1,8"}}), documents);
   REQUIRE(planned.size() == 4);  // experts vary slower than the router
@@ -92,21 +92,21 @@ TEST_CASE("a scenario that cannot be is a row with a reason") {
 }
 
 TEST_CASE("a value that makes no sense ends the sweep before it starts") {
-  study::DocumentCache documents;
+  scenario::DocumentCache documents;
   CHECK_THROWS_AS(study::plan(study::grid({{"gpus", "8,x"}}), documents), UsageError);
   CHECK_THROWS_AS(study::plan(study::grid({{"profile", "a100-sxm-80gb,nosuch"}}), documents),
                   UsageError);
 }
 
 TEST_CASE("an error of one evaluation is its row's reason, anything else ends the sweep") {
-  const auto fussy = [](const step::Scenario& scenario, routing::RoutingCache& cache) {
+  const auto fussy = [](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     if (scenario.router.top_k == 2) throw Error("the profile has no such curve");
     return speed_of_factor(scenario, cache);
   };
   const auto rows = rows_of(study::sweep(points(), fussy, short_row, {}));
   CHECK(rows[0][1] == "51.000000");
   CHECK(rows[4][1] == "refused: the profile has no such curve");
-  const auto broken = [](const step::Scenario&, routing::RoutingCache&) -> Outcome {
+  const auto broken = [](const scenario::Scenario&, routing::RoutingCache&) -> Outcome {
     throw std::logic_error("a bug");
   };
   CHECK_THROWS_AS(study::sweep(points(), broken, short_row, {}), std::logic_error);
@@ -121,7 +121,7 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
 
   std::atomic<bool> stop{false};
   std::atomic<int> evaluated{0};
-  const auto counting = [&](const step::Scenario& scenario, routing::RoutingCache& cache) {
+  const auto counting = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     if (++evaluated == 3) stop = true;
     return speed_of_factor(scenario, cache);
   };
@@ -138,7 +138,7 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
     left = 6;
   }
   std::atomic<int> again{0};
-  const auto resumed = [&](const step::Scenario& scenario, routing::RoutingCache& cache) {
+  const auto resumed = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
     ++again;
     return speed_of_factor(scenario, cache);
   };
@@ -155,7 +155,7 @@ TEST_CASE("scenarios that differ only in what does not apply to them are one row
     const routing::RouterConfig& router = point.scenario->router;
     return Row{router.name(), router.has_capacity() ? router.capacity_factor.text() : ""};
   };
-  study::DocumentCache documents;
+  scenario::DocumentCache documents;
   const auto all = study::plan(
       study::grid({{"router", "dropless,top2"}, {"capacity-factor", "1,1.5,2"}}), documents);
   std::vector<SweepPoint> once = all;
@@ -167,7 +167,7 @@ TEST_CASE("scenarios that differ only in what does not apply to them are one row
   for (const std::size_t index : {3U, 4U, 5U}) CHECK_FALSE(once[index].repeats.has_value());
 
   std::atomic<int> evaluated{0};
-  const auto counting = [&](const step::Scenario& scenario, routing::RoutingCache&) {
+  const auto counting = [&](const scenario::Scenario& scenario, routing::RoutingCache&) {
     ++evaluated;
     Outcome outcome;
     outcome.step_ms =
@@ -199,7 +199,7 @@ TEST_CASE("scenarios that differ only in what does not apply to them are one row
     settings.stop = &stop;
     study::sweep(
         once,
-        [&](const step::Scenario& scenario, routing::RoutingCache& cache) {
+        [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
           if (evaluated == 1) stop = true;
           return counting(scenario, cache);
         },
@@ -238,7 +238,7 @@ TEST_CASE("the fingerprint knows what a table of expert placement holds") {
   const std::string table = folder.file("placement.csv");
   const auto fingerprint_of = [&](const std::string& rows) {
     write_file_atomically(table, "expert,rank\n" + rows);
-    study::DocumentCache documents;
+    scenario::DocumentCache documents;
     return study::fingerprint(study::plan(study::grid({{"experts", "2"},
                                                        {"expert-parallel", "2"},
                                                        {"gpus", "2"},

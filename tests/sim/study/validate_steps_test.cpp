@@ -35,7 +35,7 @@ class Folder {
 Validation validate_rows(const std::string& rows) {
   const Folder folder;
   std::ofstream(folder.path() / "smartmoe_gpt_step_times.csv") << header << rows;
-  DocumentCache documents;
+  scenario::DocumentCache documents;
   routing::RoutingCache cache;
   return validate_steps(folder.path().string(), documents, cache);
 }

@@ -285,17 +285,17 @@ TEST_CASE("every kernel that the simulator prices in a layer has a stage") {
       {"rectify blend backward", StageKind::ir_experts_backward},
       {"einsum dispatch by input", StageKind::dispatch_by_input},
   };
-  scenario::Scenario scenario;
+  moesim::scenario::Scenario scenario;
   scenario.profile =
       std::make_shared<moesim::profile::Profile>(moesim::profile::Profile::load("h100-sxm"));
   scenario.model =
       std::make_shared<moesim::model::Model>(moesim::model::Model::load("llama2-7b-moe8"));
   scenario.cluster =
       std::make_shared<moesim::cluster::Cluster>(moesim::cluster::Cluster::load("hgx-h100"));
-  scenario.fusion = scenario::Fusion::fused;
+  scenario.fusion = moesim::scenario::Fusion::fused;
   for (const Dispatch dispatch : {Dispatch::index, Dispatch::einsum}) {
-    scenario.dispatch =
-        dispatch == Dispatch::index ? scenario::Dispatch::index : scenario::Dispatch::einsum;
+    scenario.dispatch = dispatch == Dispatch::index ? moesim::scenario::Dispatch::index
+                                                    : moesim::scenario::Dispatch::einsum;
     const LayerPlan plan = plan_layer(make("top2+ir", dispatch, 4));
     const step::KernelPricer pricer(scenario);
     for (const Pass pass : {Pass::forward, Pass::backward}) {
@@ -326,7 +326,7 @@ TEST_CASE("every kernel that the simulator prices in a layer has a stage") {
 }
 
 TEST_CASE("the simulator's price list of a layer has its stages, by name and in order") {
-  scenario::Scenario scenario;
+  moesim::scenario::Scenario scenario;
   scenario.profile =
       std::make_shared<moesim::profile::Profile>(moesim::profile::Profile::load("h100-sxm"));
   scenario.model =
@@ -338,8 +338,8 @@ TEST_CASE("the simulator's price list of a layer has its stages, by name and in 
       for (const Dispatch dispatch : {Dispatch::index, Dispatch::einsum}) {
         scenario.expert_parallel = scenario.gpus = ranks;
         scenario.router = ::moesim::routing::parse_router(router, 0);
-        scenario.dispatch =
-            dispatch == Dispatch::index ? scenario::Dispatch::index : scenario::Dispatch::einsum;
+        scenario.dispatch = dispatch == Dispatch::index ? moesim::scenario::Dispatch::index
+                                                        : moesim::scenario::Dispatch::einsum;
         const LayerPlan plan = plan_layer(make(router, dispatch, ranks));
         for (const Pass pass : {Pass::forward, Pass::backward}) {
           INFO(router << " " << name_of(dispatch) << " " << name_of(pass) << " " << ranks);

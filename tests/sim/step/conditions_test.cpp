@@ -162,9 +162,9 @@ TEST_CASE("conditions that cannot be are refused") {
 }
 
 TEST_CASE("conditions are written as they are typed") {
-  CHECK(text_of(scenario::GpuFactors{{3, 1.5}, {7, 2}}) == "3:1.5+7:2");
-  CHECK(text_of(scenario::GpuFactors{}) == "none");
-  CHECK(text_of(engine::Slowdowns{1.1, 1.25}) == "1.1:1.25");
+  CHECK(scenario::text_of(scenario::GpuFactors{{3, 1.5}, {7, 2}}) == "3:1.5+7:2");
+  CHECK(scenario::text_of(scenario::GpuFactors{}) == "none");
+  CHECK(scenario::text_of(engine::Slowdowns{1.1, 1.25}) == "1.1:1.25");
 }
 
 }  // namespace moesim::step

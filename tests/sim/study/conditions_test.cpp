@@ -22,20 +22,20 @@ Outcome outcome_of(const scenario::OptionValues& more) {
 }  // namespace
 
 TEST_CASE("conditions are read, or refused with a reason") {
-  const scenario::GpuFactors factors = parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
+  const scenario::GpuFactors factors = scenario::parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
   CHECK(factors == scenario::GpuFactors{{3, 1.5}, {7, 2}});
-  CHECK(parse_gpu_factors("--slow-gpu", "none").empty());
+  CHECK(scenario::parse_gpu_factors("--slow-gpu", "none").empty());
   for (const char* text :
        {"3", "3:", ":2", "x:2", "3:0.5", "-1:2", "3:1.5,7:2", "3:2+3:4", "3:2+"}) {
-    CHECK_THROWS_AS(parse_gpu_factors("--slow-gpu", text), UsageError);
+    CHECK_THROWS_AS(scenario::parse_gpu_factors("--slow-gpu", text), UsageError);
   }
-  CHECK(parse_overlap_slowdown("1.1:1.25").exchange == 1.25);
+  CHECK(scenario::parse_overlap_slowdown("1.1:1.25").exchange == 1.25);
   for (const char* text : {"1.1", "0.9:1", "1:", "a:b"}) {
-    CHECK_THROWS_AS(parse_overlap_slowdown(text), UsageError);
+    CHECK_THROWS_AS(scenario::parse_overlap_slowdown(text), UsageError);
   }
-  CHECK(parse_jitter("0.05").to_double() == 0.05);
-  CHECK_THROWS_AS(parse_jitter("-0.1"), UsageError);
-  CHECK_THROWS_AS(parse_jitter("1.5"), UsageError);
+  CHECK(scenario::parse_jitter("0.05").to_double() == 0.05);
+  CHECK_THROWS_AS(scenario::parse_jitter("-0.1"), UsageError);
+  CHECK_THROWS_AS(scenario::parse_jitter("1.5"), UsageError);
   scenario::DocumentCache documents;
   CHECK_THROWS_AS(scenario::resolve(small({{"slow-link", "16:2"}}), documents), UsageError);
 }

@@ -32,7 +32,7 @@ def open_terminal():
     try:
         return os.openpty()
     except OSError as error:
-        pytest.skip(f"no pseudo-terminal to be had here: {error}")
+        pytest.skip(f"no pseudo-terminal is available here: {error}")
 
 
 def read_terminal(master):

@@ -2,7 +2,7 @@
 
     python3 -m tools.fit.choose_law --data DIR
 
-Every machine behind NVLink switches counts alike: the median error from 1 MiB on of 4 GPUs from 2
+Every machine behind NVLink switches has the same weight: the median error from 1 MiB on of 4 GPUs from 2
 and of 8 GPUs from 2 and 4. Prints the best choices, and for each machine its errors under the
 constants that the other machines alone would choose. The shipped constants are in count_law.py.
 """

@@ -16,7 +16,7 @@ NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB
          "h200-sxm": "NVIDIA H200", "b200-sxm": "NVIDIA B200", "gb200": "NVIDIA GB200",
          "l40s": "NVIDIA L40S",
          "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
-# Figures that no datasheet states: (profile, key) -> (origin, source). No curve rests on them.
+# Figures that no datasheet states: (profile, key) -> (origin, source). No curve is based on them.
 NOT_IN_DATASHEETS = {
     ("b200-sxm", "sms"): ("published", "Chips and Cheese, Nvidia's B200 (2025): 74 of 80 on each of "
                                        "two dies"),
@@ -42,7 +42,7 @@ KEYS = (("sms", "streaming multiprocessors"), ("hbm_bytes", "bytes"),
         ("hbm_bytes_per_second", "bytes/s"), ("l2_bytes", "bytes"), ("peak_bf16_flops", "FLOP/s"),
         ("nvlink_bytes_per_second", "bytes/s per direction"))
 HGX = "NVIDIA HGX 8-GPU baseboard"
-# How the GPUs of a node are joined: what exchanges among more GPUs than were measured rest on.
+# How the GPUs of a node are connected: exchanges among more GPUs than were measured are based on it.
 # NVLink switches from Hopper on add up what passes them (SHARP).
 TOPOLOGIES = {
     "a100-sxm-80gb": {"kind": "nvswitch", "gpus_per_node": 8, "source": HGX},

@@ -268,7 +268,7 @@ def design(rows, corrections, sms):
 
 
 def penalty(table):
-    """The quadratic form that keeps neighbouring knots alike and all of them small."""
+    """The quadratic form that keeps neighbouring knots close and all of them small."""
     sizes = [len(axis) for axis in GRIDS[table]]
     whole = int(np.prod(sizes))
     form = SHRINKAGE * np.eye(whole)

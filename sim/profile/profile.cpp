@@ -193,7 +193,7 @@ Estimate Profile::memory(double bytes, MemoryKernel kernel) const {
 
 namespace {
 
-// Bytes of STEP.md's rows 3b and 7: the tokens once, the routed rows once, bf16.
+// Rows 3b and 7 of sim/step/README.md: the tokens once, the routed rows once, bf16.
 double row_move_bytes(const char* op, std::int64_t tokens, std::int64_t rows, std::int64_t hidden) {
   if (tokens < 1 || hidden < 1 || rows < 0) {
     throw UsageError(

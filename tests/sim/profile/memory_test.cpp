@@ -58,7 +58,8 @@ TEST_CASE("H200's memory-bound kernels are derived from the ratio of bandwidths"
 
 TEST_CASE("permute and combine move each token and each routed row once") {
   const Profile profile = Profile::load(shipped + "h200-sxm.json");
-  // STEP.md: 2 S h + 2 rows h bytes; the range of the best open kernels is 50-61 % of the peak.
+  // sim/step/README.md: 2 S h + 2 rows h bytes; the range of the best open kernels is 50-61 % of
+  // the peak.
   const double bytes = 2.0 * 16384 * 4096 * (1 + 2);
   const Estimate permute = profile.permute(16384, 4096, 2);
   const double share =

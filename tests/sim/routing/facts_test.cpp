@@ -61,7 +61,8 @@ TEST_CASE("uniform top-1 at CF 1 loses 0.399 sqrt((E - 1) / S)") {
 }
 
 // Zeng et al. 2024 state about 5 % unsuccessful routing for top-2; a bias of 0.1 per expert and
-// layer gives that (ROUTERS.md), with a standard deviation of 1.4 points between draws of the bias.
+// layer gives that (sim/routing/README.md), with a standard deviation of 1.4 points between draws
+// of the bias.
 TEST_CASE(
     "top-2 at CF 2 loses about 5 % at a bias of 0.1, top-1 with fill-in 50 % of its attempts") {
   std::vector<double> failed;

@@ -161,7 +161,8 @@ TEST_CASE("einsum dispatch costs 4 E C S h FLOPs a layer that index dispatch doe
 TEST_CASE("an all-to-all moves (E/P) C h b bytes per pair") {
   scenario::Scenario scenario = small_scenario();
   scenario.tokens_per_gpu = 16384;
-  // The paper's model at CF 1: C = 2048, 16.8 MB per pair, 117.4 MB remote per GPU (STEP.md).
+  // The paper's model at CF 1: C = 2048, 16.8 MB per pair, 117.4 MB remote per GPU
+  // (sim/step/README.md).
   const double buffer = KernelPricer(scenario).dispatch_bytes(2048);
   CHECK(buffer / scenario.expert_parallel == Approx(16.8e6).epsilon(0.003));
   CHECK(buffer * 7 / 8 == Approx(117.4e6).epsilon(0.001));

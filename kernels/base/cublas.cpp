@@ -1,14 +1,60 @@
 #include "kernels/base/cublas.hpp"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <vector>
+
+#include "kernels/base/cublas_library.hpp"
+#include "sim/base/error.hpp"
 
 namespace moesim::kernels {
 namespace {
 
 cublasOperation_t operation(bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
+constexpr const char* no_grouped_gemm = "this cuBLAS has no grouped products: plan them one by one";
+
 }  // namespace
+
+void check_cublas(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw CudaError(
+      fmt::format("{} failed: {}, {}", what, cublas_library().status_name(status),
+                  cublas_library().status_string(status)),
+      status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorUnknown);
+}
+
+CublasHandle::CublasHandle() {
+  if (!cublas_library().trouble.empty()) {
+    throw Error(cublas_library().trouble, ExitCode::missing_hardware);
+  }
+  check_cublas(cublas_library().create(&handle_), "cublasCreate");
+}
+
+CublasHandle::~CublasHandle() { cublas_library().destroy(handle_); }
+
+std::string CublasHandle::version() const {
+  int number = 0;
+  if (cublas_library().get_version(handle_, &number) != CUBLAS_STATUS_SUCCESS) return "";
+  return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
+bool has_grouped_gemm() {
+#if CUBLAS_VERSION >= 120500
+  return cublas_library().gemm_grouped_batched != nullptr;
+#else
+  return false;
+#endif
+}
+
+void set_stream(cublasHandle_t cublas, cudaStream_t stream) {
+  check_cublas(cublas_library().set_stream(cublas, stream), "cublasSetStream");
+}
+
+void set_workspace(cublasHandle_t cublas, void* memory, std::size_t bytes) {
+  check_cublas(cublas_library().set_workspace(cublas, memory, bytes), "cublasSetWorkspace");
+}
 
 void run_gemm(cublasHandle_t cublas, const Gemm& gemm, const void* left, const void* right,
               void* result, const GemmBatch& batch) {
@@ -17,23 +63,27 @@ void run_gemm(cublasHandle_t cublas, const Gemm& gemm, const void* left, const v
   const float beta = gemm.accumulates ? 1.0F : 0.0F;
   const cudaDataType_t type = gemm.wide ? CUDA_R_32F : CUDA_R_16BF;
   if (batch.count == 1) {
-    MOESIM_CUBLAS(cublasGemmEx(cublas, operation(in.a_transposed), operation(in.b_transposed), in.m,
-                               in.n, in.k, &one, right, CUDA_R_16BF, in.a_rows, left, CUDA_R_16BF,
-                               in.b_rows, &beta, result, type, in.c_rows, CUBLAS_COMPUTE_32F,
-                               CUBLAS_GEMM_DEFAULT));
+    check_cublas(cublas_library().gemm(
+                     cublas, operation(in.a_transposed), operation(in.b_transposed), in.m, in.n,
+                     in.k, &one, right, CUDA_R_16BF, in.a_rows, left, CUDA_R_16BF, in.b_rows, &beta,
+                     result, type, in.c_rows, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                 "cublasGemmEx");
     return;
   }
-  MOESIM_CUBLAS(cublasGemmStridedBatchedEx(
-      cublas, operation(in.a_transposed), operation(in.b_transposed), in.m, in.n, in.k, &one, right,
-      CUDA_R_16BF, in.a_rows, batch.right_stride, left, CUDA_R_16BF, in.b_rows, batch.left_stride,
-      &beta, result, type, in.c_rows, batch.result_stride, static_cast<int>(batch.count),
-      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  check_cublas(
+      cublas_library().gemm_strided_batched(
+          cublas, operation(in.a_transposed), operation(in.b_transposed), in.m, in.n, in.k, &one,
+          right, CUDA_R_16BF, in.a_rows, batch.right_stride, left, CUDA_R_16BF, in.b_rows,
+          batch.left_stride, &beta, result, type, in.c_rows, batch.result_stride,
+          static_cast<int>(batch.count), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmStridedBatchedEx");
 }
 
 #if CUBLAS_VERSION >= 120500
 
 void run_grouped(cublasHandle_t cublas, std::span<const PlacedGemm> gemms, void* table) {
   if (gemms.empty()) return;
+  if (!has_grouped_gemm()) throw std::logic_error(no_grouped_gemm);
   const std::size_t count = gemms.size();
   std::vector<cublasOperation_t> a_operation, b_operation;
   std::vector<int> m, n, k, a_rows, b_rows, c_rows;
@@ -56,23 +106,24 @@ void run_grouped(cublasHandle_t cublas, std::span<const PlacedGemm> gemms, void*
     pointers[2 * count + at] = gemms[at].result;
   }
   cudaStream_t stream = nullptr;
-  MOESIM_CUBLAS(cublasGetStream(cublas, &stream));
+  check_cublas(cublas_library().get_stream(cublas, &stream), "cublasGetStream");
   // From pageable memory: the runtime has taken the pointers when the call returns.
   MOESIM_CUDA(cudaMemcpyAsync(table, pointers.data(), pointers.size() * sizeof(void*),
                               cudaMemcpyHostToDevice, stream));
   const auto* device = static_cast<const void* const*>(table);
   auto* results = static_cast<void* const*>(table) + 2 * count;
-  MOESIM_CUBLAS(cublasGemmGroupedBatchedEx(
-      cublas, a_operation.data(), b_operation.data(), m.data(), n.data(), k.data(), alpha.data(),
-      device, CUDA_R_16BF, a_rows.data(), device + count, CUDA_R_16BF, b_rows.data(), beta.data(),
-      results, CUDA_R_16BF, c_rows.data(), static_cast<int>(count), each.data(),
-      CUBLAS_COMPUTE_32F));
+  check_cublas(cublas_library().gemm_grouped_batched(
+                   cublas, a_operation.data(), b_operation.data(), m.data(), n.data(), k.data(),
+                   alpha.data(), device, CUDA_R_16BF, a_rows.data(), device + count, CUDA_R_16BF,
+                   b_rows.data(), beta.data(), results, CUDA_R_16BF, c_rows.data(),
+                   static_cast<int>(count), each.data(), CUBLAS_COMPUTE_32F),
+               "cublasGemmGroupedBatchedEx");
 }
 
 #else
 
 void run_grouped(cublasHandle_t, std::span<const PlacedGemm>, void*) {
-  throw std::logic_error("this cuBLAS has no grouped products: plan them one by one");
+  throw std::logic_error(no_grouped_gemm);
 }
 
 #endif

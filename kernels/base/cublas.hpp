@@ -12,24 +12,32 @@
 namespace moesim::kernels {
 
 // Throws CudaError; a workspace that cannot be had counts as out of memory.
-inline void check_cublas(cublasStatus_t status, const char* expression) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CudaError(
-      std::string(expression) + " failed: " + cublasGetStatusName(status) + ", " +
-          cublasGetStatusString(status),
-      status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorUnknown);
-}
+void check_cublas(cublasStatus_t status, const char* what);
 
-#define MOESIM_CUBLAS(expression) ::moesim::kernels::check_cublas((expression), #expression)
+// cuBLAS on the current device.
+class CublasHandle {
+ public:
+  // Loads the library. Throws Error (missing hardware) if it is not there, CudaError if it refuses.
+  CublasHandle();
+  ~CublasHandle();
+  CublasHandle(const CublasHandle&) = delete;  // it owns the library's handle
+  CublasHandle& operator=(const CublasHandle&) = delete;
 
-// Whether this build's cuBLAS multiplies groups of different shapes in one call (12.5 and later).
-#if CUBLAS_VERSION >= 120500
-inline constexpr bool has_grouped_gemm = true;
-#else
-inline constexpr bool has_grouped_gemm = false;
-#endif
+  cublasHandle_t get() const { return handle_; }
+  std::string version() const;  // "13.1.0"; "" if the library does not say
 
-// Each queues on the handle's stream and throws CudaError when cuBLAS refuses.
+ private:
+  cublasHandle_t handle_ = nullptr;
+};
+
+// Whether the cuBLAS that was found multiplies groups of different shapes in one call (12.5 and
+// later, of the build and of the library).
+bool has_grouped_gemm();
+
+// Each throws CudaError when cuBLAS refuses. Products queue on the handle's stream; another stream
+// takes the workspace away.
+void set_stream(cublasHandle_t cublas, cudaStream_t stream);
+void set_workspace(cublasHandle_t cublas, void* memory, std::size_t bytes);
 void run_gemm(cublasHandle_t cublas, const Gemm& gemm, const void* left, const void* right,
               void* result, const GemmBatch& batch = {});
 
@@ -41,7 +49,7 @@ struct PlacedGemm {
 };
 // Products of different shapes, all of one kind (transposes, accumulation, bf16 results), in one
 // call. `table` is device memory of grouped_table_bytes(gemms.size()), written on the stream.
-// Throws std::logic_error in a build without has_grouped_gemm.
+// Throws std::logic_error without has_grouped_gemm().
 void run_grouped(cublasHandle_t cublas, std::span<const PlacedGemm> gemms, void* table);
 constexpr std::size_t grouped_table_bytes(std::size_t gemms) { return 3 * gemms * sizeof(void*); }
 

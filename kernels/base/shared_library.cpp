@@ -1,16 +1,23 @@
-#include "kernels/measure/cuda/shared_library.hpp"
+#include "kernels/base/shared_library.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdlib>
+#include <vector>
 
-namespace moesim::kernels::measure::cuda {
+namespace moesim::kernels {
 namespace {
 
 // CUPTI's folder is on no search path of most installations.
-constexpr std::array toolkit_folders{"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"};
+const std::vector<std::string>& toolkit_folders() {
+  static const std::vector<std::string> folders{
+#ifdef MOESIM_CUDA_LIBRARY_FOLDER
+      MOESIM_CUDA_LIBRARY_FOLDER,
+#endif
+      "/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"};
+  return folders;
+}
 
 }  // namespace
 
@@ -25,7 +32,7 @@ SharedLibrary open_shared_library(const std::string& name, const char* variable)
     library.trouble += fmt::format(", which {} names", variable);
     return library;
   }
-  for (const char* folder : toolkit_folders) {
+  for (const std::string& folder : toolkit_folders()) {
     library.handle = ::dlopen(fmt::format("{}/{}", folder, name).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library.handle == nullptr) continue;
     library.trouble.clear();
@@ -35,4 +42,8 @@ SharedLibrary open_shared_library(const std::string& name, const char* variable)
   return library;
 }
 
-}  // namespace moesim::kernels::measure::cuda
+void* find_symbol(const SharedLibrary& library, const char* name) {
+  return ::dlsym(library.handle, name);
+}
+
+}  // namespace moesim::kernels

@@ -2,16 +2,24 @@
 
 #include <string>
 
-namespace moesim::kernels::measure::cuda {
+namespace moesim::kernels {
 
-// A library that is loaded when it is first wanted, so that a program without it still starts.
+// A library that is loaded when it is first needed, so that a program without it still starts.
 struct SharedLibrary {
   void* handle = nullptr;
   std::string trouble;  // why it could not be loaded; "" if it could
 };
 
 // The file that the environment variable `variable` names, if it is set, and then no other; else
-// `name` as the dynamic linker finds it, and then in the usual folders of a CUDA toolkit.
+// `name` as the dynamic linker finds it, then in the folder of the toolkit of this build, and then
+// in the usual folders of a CUDA toolkit.
 SharedLibrary open_shared_library(const std::string& name, const char* variable);
 
-}  // namespace moesim::kernels::measure::cuda
+// The function `name` of the library, null if it has none. `Function` is a pointer to a function.
+void* find_symbol(const SharedLibrary& library, const char* name);
+template <typename Function>
+Function find_function(const SharedLibrary& library, const char* name) {
+  return reinterpret_cast<Function>(find_symbol(library, name));
+}
+
+}  // namespace moesim::kernels

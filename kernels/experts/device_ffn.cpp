@@ -9,7 +9,7 @@ namespace moesim::kernels::experts {
 
 void DeviceFfn::multiply(const ExpertGemm& call, const FfnTensors& tensors) {
   const NvtxRange range(call.name);
-  MOESIM_CUBLAS(cublasSetStream(cublas_, stream_));
+  set_stream(cublas_, stream_);
   std::vector<PlacedGemm> placed;
   for (const GemmBlock& block : call.blocks) {
     placed.push_back({block.gemm, tensors.element(call.left, block.left),

@@ -96,7 +96,7 @@ struct FfnOptions {
   // Weight gradients are added to what is there; else written whole, zeros for experts without
   // rows.
   bool accumulates = false;
-  // cublasGemmGroupedBatchedEx may be used (kernels/base/cublas.hpp, has_grouped_gemm).
+  // cublasGemmGroupedBatchedEx may be used (kernels/base/cublas.hpp, has_grouped_gemm()).
   bool grouped = true;
 };
 

@@ -56,7 +56,7 @@ void DeviceLayer::read_one_hot(const exchange::MaskGradientArguments& in) {
 }
 
 void DeviceLayer::gemm(const Gemm& gemm, const void* left, const void* right, void* result) {
-  MOESIM_CUBLAS(cublasSetStream(cublas_, stream_));
+  set_stream(cublas_, stream_);
   run_gemm(cublas_, gemm, left, right, result);
 }
 

@@ -1,9 +1,8 @@
-#include <cublas_v2.h>
-
 #include <cmath>
 #include <random>
 
 #include "kernels/base/bfloat16.cuh"
+#include "kernels/base/cublas.hpp"
 #include "kernels/base/device_buffer.hpp"
 #include "kernels/exchange/einsum.hpp"
 #include "kernels/routing/router.hpp"
@@ -165,8 +164,7 @@ TEST_CASE("the GPU's combine and its backward weigh the right rows") {
 
 TEST_CASE("einsum dispatch and combine give what permute and combine give") {
   MOESIM_NEEDS_GPU();
-  cublasHandle_t cublas = nullptr;
-  REQUIRE(cublasCreate(&cublas) == CUBLAS_STATUS_SUCCESS);
+  const CublasHandle cublas;
   const Layer layer("top2");
   REQUIRE(layer.rows % 8 == 0);
   const auto x = random_rows(tokens, 1), y = random_rows(layer.rows, 2);
@@ -182,14 +180,14 @@ TEST_CASE("einsum dispatch and combine give what permute and combine give") {
   in.weight = layer.device.weight;
   in.out = out.data();
   const int vectors = row_vectors(hidden, ElementType::bfloat16);
-  einsum_dispatch(in, cublas, nullptr);
+  einsum_dispatch(in, cublas.get(), nullptr);
   launch_dispatch({layer.map, vectors, input.data(), sent.data(), nullptr}, nullptr);
   const auto by_einsum = rows.download(), by_permute = sent.download();
   for (std::size_t at = 0; at < by_einsum.size(); ++at) {
     REQUIRE(to_float(by_einsum[at]) == to_float(by_permute[at]));  // sums of one term
   }
   MOESIM_CUDA(cudaMemcpy(rows.data(), values.data(), y.size() * 2, cudaMemcpyDeviceToDevice));
-  einsum_combine(in, cublas, nullptr);
+  einsum_combine(in, cublas.get(), nullptr);
   CombineArguments combine;
   combine.map = layer.map;
   combine.row_vectors = vectors;
@@ -203,5 +201,4 @@ TEST_CASE("einsum dispatch and combine give what permute and combine give") {
     REQUIRE(static_cast<double>(to_float(first[at])) ==
             Approx(static_cast<double>(to_float(second[at]))).margin(0.012));
   }
-  cublasDestroy(cublas);
 }

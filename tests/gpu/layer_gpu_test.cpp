@@ -1,5 +1,3 @@
-#include <cublas_v2.h>
-
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -27,7 +25,7 @@ LayerProblem make(const char* router, const char* factor, Dispatch dispatch, int
   problem.hidden = 128;
   problem.ffn = 200;
   problem.dispatch = dispatch;
-  problem.grouped = has_grouped_gemm;
+  problem.grouped = has_grouped_gemm();
   return problem;
 }
 
@@ -57,15 +55,13 @@ struct Done {
       }
     }
     MOESIM_CUDA(cudaMemcpy(memory.data(), host.data(), host.size(), cudaMemcpyHostToDevice));
-    cublasHandle_t cublas = nullptr;
-    MOESIM_CUBLAS(cublasCreate(&cublas));
+    const CublasHandle cublas;
     LayerRun run(plan, carve(memory.data(), plan));
-    DeviceLayer backend(cublas, nullptr);
+    DeviceLayer backend(cublas.get(), nullptr);
     run.forward(backend);
     run.backward(backend);
     ir_rows = run.ir_rows();
     host = memory.download();
-    cublasDestroy(cublas);
     at = carve(host.data(), plan);
     router = routing::carve(at[Buffer::router], problem.router);
   }

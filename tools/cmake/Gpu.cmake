@@ -1,4 +1,5 @@
-# CUDA, NCCL, cuDNN, CUPTI and MPI are found or switched off, with one line each. The simulator needs none.
+# CUDA, NCCL, cuDNN and CUPTI are found or switched off, with one line each. The simulator needs none;
+# a program of this build links the CUDA runtime statically and loads the other libraries at run time.
 function(moesim_report name found what)
   if(found)
     message(STATUS "moesim: ${name} found: ${what}")
@@ -11,9 +12,8 @@ set(MOESIM_HAVE_CUDA OFF)
 set(MOESIM_HAVE_NCCL OFF)
 set(MOESIM_HAVE_CUPTI OFF)
 set(MOESIM_HAVE_CUDNN OFF)
-set(MOESIM_HAVE_MPI OFF)
 if(MOESIM_GPU STREQUAL "off")
-  message(STATUS "moesim: CUDA, NCCL, cuDNN, CUPTI and MPI off: MOESIM_GPU=off")
+  message(STATUS "moesim: CUDA, NCCL, cuDNN and CUPTI off: MOESIM_GPU=off")
   return()
 endif()
 
@@ -63,12 +63,4 @@ if(MOESIM_HAVE_CUDA AND TARGET CUDA::cupti)
   moesim_report(CUPTI TRUE "loaded at run time, never linked")
 else()
   moesim_report(CUPTI FALSE "needs CUDA with extras/CUPTI; timing would fall back to CUDA events")
-endif()
-
-find_package(MPI QUIET COMPONENTS CXX)
-if(MPI_CXX_FOUND)
-  set(MOESIM_HAVE_MPI ON)
-  moesim_report(MPI TRUE "${MPI_CXX_VERSION}")
-else()
-  moesim_report(MPI FALSE "no MPI for C++; one process per node is used")
 endif()

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <thread>
 
+#include "kernels/base/shared_library.hpp"
+#include "kernels/measure/sessions/machine.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
@@ -62,27 +64,43 @@ Finding simd() {
 
 Finding compiler() { return {"compiler", true, "built with " __VERSION__, ""}; }
 
-// The first of `names` that loads. Nothing in it is called.
-std::string loadable(const std::vector<std::string>& names) {
+// The first of `names` that loads, searched for as `moesim profile` does. Nothing in it is called.
+std::string loadable(const std::vector<std::string>& names, const char* variable) {
   for (const std::string& name : names) {
-    void* library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr) continue;
-    ::dlclose(library);
+    const kernels::SharedLibrary library = kernels::open_shared_library(name, variable);
+    if (library.handle == nullptr) continue;
+    ::dlclose(library.handle);
     return name;
   }
   return "";
 }
 
-Finding library(const std::string& name, const std::vector<std::string>& files,
-                const std::string& without) {
-  const std::string found = loadable(files);
+// `variable` of the environment may name the file.
+Finding library(const std::string& name, const char* variable,
+                const std::vector<std::string>& files, const std::string& without) {
+  const std::string found = loadable(files, variable);
   return {name, !found.empty(), found.empty() ? "not found" : found, without};
+}
+
+// "libcublas.so.13" for each major version of CUDA that this build takes.
+std::vector<std::string> files_of_cuda(const std::string& stem) {
+  const std::string version = kernels::measure::cuda_of_build();
+  if (!version.empty()) return {stem + ".so." + version.substr(0, version.find('.'))};
+  return {stem + ".so.13", stem + ".so.12"};
+}
+
+Finding cuda() {
+  const std::string version = kernels::measure::cuda_of_build();
+  return {"CUDA", !version.empty(),
+          version.empty() ? "this build has none" : "built with CUDA " + version,
+          "kernels cannot be run or timed: build with a CUDA toolkit (nvcc)"};
 }
 
 Finding driver() {
   const std::string version = first_line_with("/proc/driver/nvidia/version", "NVRM version");
-  const std::string found = loadable({"libcuda.so.1", "libcuda.so"});
-  const bool there = !version.empty() && !found.empty();
+  void* library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library != nullptr) ::dlclose(library);
+  const bool there = !version.empty() && library != nullptr;
   return {"NVIDIA driver", there,
           there             ? after_colon(version)
           : version.empty() ? "not loaded"
@@ -116,18 +134,15 @@ Finding documents(const std::string& what, const std::string& kind,
 
 std::vector<Finding> examine() {
   std::vector<Finding> findings{processor(), simd(), compiler(), driver()};
-  findings.push_back(library(
-      "CUDA runtime", {"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"},
-      "kernels cannot be run or timed here"));
-  findings.push_back(library("NCCL", {"libnccl.so.2", "libnccl.so"},
+  findings.push_back(cuda());
+  findings.push_back(library("cuBLAS", "MOESIM_CUBLAS_LIBRARY", files_of_cuda("libcublas"),
+                             "matrix products, experts and layers cannot be measured here"));
+  findings.push_back(library("NCCL", "MOESIM_NCCL_LIBRARY", {"libnccl.so.2"},
                              "exchanges cannot be measured here; curves come from profiles"));
-  findings.push_back(library("cuDNN", {"libcudnn.so.9"},
+  findings.push_back(library("cuDNN", "MOESIM_CUDNN_LIBRARY", {"libcudnn.so.9"},
                              "attention cannot be measured here; its curve comes from profiles"));
-  findings.push_back(
-      library("CUPTI", {"libcupti.so", "libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"},
-              "kernel timing would fall back to CUDA events"));
-  findings.push_back(library("MPI", {"libmpi.so.40", "libmpi.so.12", "libmpi.so"},
-                             "nothing of this version: a sweep runs in one process"));
+  findings.push_back(library("CUPTI", "MOESIM_CUPTI_LIBRARY", files_of_cuda("libcupti"),
+                             "kernel timing would fall back to CUDA events"));
   findings.push_back(python());
   findings.push_back(documents("profiles", "hardware",
                                [](const std::string& name) { profile::Profile::load(name); }));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/base/cublas_library.hpp"
 #include "kernels/measure/cuda/nccl.hpp"
 #include "sim/base/error.hpp"
 
@@ -66,14 +67,11 @@ DeviceFacts read_facts(int index) {
   return facts;
 }
 
-Versions read_versions(cublasHandle_t cublas) {
+Versions read_versions() {
   Versions versions;
   int number = 0;
   if (cudaDriverGetVersion(&number) == cudaSuccess) versions.driver = version_text(number);
   if (cudaRuntimeGetVersion(&number) == cudaSuccess) versions.cuda_runtime = version_text(number);
-  if (cublasGetVersion(cublas, &number) == CUBLAS_STATUS_SUCCESS) {
-    versions.cublas = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
-  }
   return versions;
 }
 
@@ -90,11 +88,14 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   facts = read_facts(index);
   timer = std::make_unique<StreamTimer>(facts.l2_bytes, static_cast<int>(facts.sms));
   timer->cold([] {});  // a GPU that this build has no kernels for shows here, not amid the points
-  MOESIM_CUBLAS(cublasCreate(&cublas));
-  workspace = DeviceBuffer<std::uint8_t>(workspace_bytes);
-  MOESIM_CUBLAS(cublasSetStream(cublas, timer->stream()));
-  MOESIM_CUBLAS(cublasSetWorkspace(cublas, workspace.data(), workspace.size()));
-  versions = read_versions(cublas);
+  versions = read_versions();
+  if (cublas_library().trouble.empty()) {
+    cublas_.emplace();
+    workspace = DeviceBuffer<std::uint8_t>(workspace_bytes);
+    set_stream(cublas_->get(), timer->stream());
+    set_workspace(cublas_->get(), workspace.data(), workspace.size());
+    versions.cublas = cublas_->version();
+  }
   tracer = CuptiTracer::get(trace_trouble);
   if (tracer != nullptr) versions.cupti = tracer->version();
   if (group.size() == 1) return;
@@ -104,6 +105,11 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   facts.gpus_in_node = static_cast<int>(std::count(hosts.begin(), hosts.end(), host()));
   nccl = NcclCommunicator::join(group, nccl_trouble);
   if (nccl) versions.nccl = nccl->version();
+}
+
+cublasHandle_t Context::cublas() const {
+  if (!cublas_) throw NotMeasurable(cublas_library().trouble);
+  return cublas_->get();
 }
 
 Context::Tiers& Context::tiers() {
@@ -126,7 +132,6 @@ Context::Tiers& Context::tiers() {
 Context::~Context() {
   tiers_.reset();
   nccl.reset();
-  if (cublas != nullptr) cublasDestroy(cublas);
 }
 
 std::size_t rotation(const Context& context, double bytes_of_one) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "kernels/base/cublas.hpp"
 #include "kernels/measure/cuda/cupti_tracer.hpp"
@@ -23,7 +24,8 @@ struct Context {
   DeviceFacts facts;
   Versions versions;
   std::unique_ptr<StreamTimer> timer;
-  cublasHandle_t cublas = nullptr;
+  // Throws NotMeasurable with the reason if there is no cuBLAS.
+  cublasHandle_t cublas() const;
   DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
   std::unique_ptr<NcclCommunicator> nccl;  // of groups of several ranks, if NCCL is there
   std::string nccl_trouble;                // why it is not
@@ -39,6 +41,7 @@ struct Context {
   bool shared_gpu = false;        // two ranks of the group are on one GPU
 
  private:
+  std::optional<CublasHandle> cublas_;
   std::unique_ptr<Tiers> tiers_;
   std::string tiers_trouble_;
 };

@@ -104,4 +104,8 @@ std::unique_ptr<Machine> open_machine() {
   return std::make_unique<CudaMachine>(count);
 }
 
+std::string cuda_of_build() {
+  return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
 }  // namespace moesim::kernels::measure

@@ -1,14 +1,13 @@
 #ifdef MOESIM_HAVE_CUDNN
 #include "kernels/measure/cuda/cudnn_library.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
-#include "kernels/measure/cuda/shared_library.hpp"
+#include "kernels/base/shared_library.hpp"
 #include "kernels/measure/points/device.hpp"
 
 namespace moesim::kernels::measure::cuda {
@@ -24,8 +23,7 @@ CudnnLibrary load() {
     return library;
   }
   const auto find = [&](auto& function, const char* name) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(file.handle, name));
+    function = find_function<std::remove_reference_t<decltype(function)>>(file, name);
     if (function == nullptr && library.trouble.empty()) {
       library.trouble = fmt::format("cuDNN is too old: it has no {}; install libcudnn9", name);
     }

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "kernels/measure/cuda/shared_library.hpp"
+#include "kernels/base/shared_library.hpp"
 #include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_CUPTI
 #include <cupti.h>
-#include <dlfcn.h>
 
 #include <array>
 #include <cstdlib>
@@ -49,14 +48,12 @@ Library load() {
   Library library;
   const std::string name = fmt::format("libcupti.so.{}", CUDA_VERSION / 1000);
   const SharedLibrary file = open_shared_library(name, "MOESIM_CUPTI_LIBRARY");
-  void* handle = file.handle;
-  if (handle == nullptr) {
+  if (file.handle == nullptr) {
     library.trouble = fmt::format("CUPTI is missing ({})", file.trouble);
     return library;
   }
   const auto find = [&](auto& function, const char* symbol) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, symbol));
+    function = find_function<std::remove_reference_t<decltype(function)>>(file, symbol);
     if (function == nullptr) library.trouble = fmt::format("{} has no {}", name, symbol);
   };
   find(library.get_version, "cuptiGetVersion");

@@ -40,7 +40,7 @@ class Experts : public RotatedWorkload {
         plan_(plan_of(spec)),
         backward_(spec.params.at("pass") == "backward"),
         draws_({seed, Purpose::measurement, 4}),
-        ffn_(context.cublas, stream()) {
+        ffn_(context.cublas(), stream()) {
     allocate({Tensor::input, Tensor::up_weight, Tensor::hidden, Tensor::activated,
               Tensor::down_weight, Tensor::output});
     fill(Tensor::input, 1, seed);

@@ -12,14 +12,15 @@ constexpr int checked_elements = 64;
 
 // Y[m, n] = X[m, k] W[n, k]^T, all row-major bf16, sums in fp32: what a framework's linear layer
 // asks of cuBLAS.
-class Gemm : public RotatedWorkload, public Queueable {
+class GemmWorkload : public RotatedWorkload, public Queueable {
  public:
-  Gemm(Context& context, const PointSpec& spec, std::uint64_t seed)
+  GemmWorkload(Context& context, const PointSpec& spec, std::uint64_t seed)
       : RotatedWorkload(context, rotation(context, spec.bytes)),
         m_(spec.params.at("m")),
         n_(spec.params.at("n")),
         k_(spec.params.at("k")),
         seed_(seed),
+        cublas_(context.cublas()),
         x_(copies_ * m_ * k_),
         w_(copies_ * n_ * k_),
         y_(copies_ * m_ * n_) {
@@ -29,24 +30,22 @@ class Gemm : public RotatedWorkload, public Queueable {
   }
 
   void queue(cudaStream_t on) override {
-    MOESIM_CUBLAS(cublasSetStream(context_.cublas, on));
+    set_stream(cublas_, on);
     launch(next_copy());
-    MOESIM_CUBLAS(cublasSetStream(context_.cublas, stream()));
+    set_stream(cublas_, stream());
     // Another stream takes the workspace away.
-    MOESIM_CUBLAS(
-        cublasSetWorkspace(context_.cublas, context_.workspace.data(), context_.workspace.size()));
+    set_workspace(cublas_, context_.workspace.data(), context_.workspace.size());
   }
 
  protected:
   void launch(std::size_t copy) override {
-    const float one = 1, zero = 0;
-    // cuBLAS is column-major: Y^T = W X^T.
-    MOESIM_CUBLAS(cublasGemmEx(context_.cublas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(n_),
-                               static_cast<int>(m_), static_cast<int>(k_), &one,
-                               w_.data() + copy * n_ * k_, CUDA_R_16BF, static_cast<int>(k_),
-                               x_.data() + copy * m_ * k_, CUDA_R_16BF, static_cast<int>(k_), &zero,
-                               y_.data() + copy * m_ * n_, CUDA_R_16BF, static_cast<int>(n_),
-                               CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    kernels::Gemm product;
+    product.m = static_cast<std::int64_t>(m_);
+    product.n = static_cast<std::int64_t>(n_);
+    product.k = static_cast<std::int64_t>(k_);
+    product.right_transposed = true;
+    run_gemm(cublas_, product, x_.data() + copy * m_ * k_, w_.data() + copy * n_ * k_,
+             y_.data() + copy * m_ * n_);
   }
   void poison() override {
     MOESIM_CUDA(cudaMemsetAsync(y_.data(), 0xff, y_.size() * 2, stream()));
@@ -78,6 +77,7 @@ class Gemm : public RotatedWorkload, public Queueable {
   using Stream_ = ::moesim::Stream;
   std::size_t m_, n_, k_;
   std::uint64_t seed_;
+  cublasHandle_t cublas_;
   DeviceBuffer<std::uint16_t> x_, w_, y_;
 };
 
@@ -85,7 +85,7 @@ class Gemm : public RotatedWorkload, public Queueable {
 
 std::unique_ptr<Workload> gemm_workload(Context& context, const PointSpec& spec,
                                         std::uint64_t seed) {
-  return std::make_unique<Gemm>(context, spec, seed);
+  return std::make_unique<GemmWorkload>(context, spec, seed);
 }
 
 }  // namespace moesim::kernels::measure::cuda

@@ -71,7 +71,7 @@ class Layer : public Workload {
         plan_(layer::plan_layer(problem_on(context, spec))),
         memory_(plan_.memory_bytes()),
         run_(plan_, layer::carve(memory_.data(), plan_)),
-        backend_(context.cublas, context.timer->stream(), exchanger(context)) {
+        backend_(context.cublas(), context.timer->stream(), exchanger(context)) {
     fill(seed);
   }
 
@@ -127,7 +127,7 @@ class Layer : public Workload {
  private:
   static layer::LayerProblem problem_on(const Context& context, const PointSpec& spec) {
     layer::LayerProblem problem = layer_of(spec, context.group.rank());
-    problem.grouped = has_grouped_gemm;
+    problem.grouped = has_grouped_gemm();
     return problem;
   }
   static layer::Exchanger exchanger(Context& context) {

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "kernels/measure/cuda/shared_library.hpp"
+#include "kernels/base/shared_library.hpp"
 #include "kernels/measure/points/device.hpp"
 #include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_NCCL
-#include <dlfcn.h>
 #include <nccl.h>
 
 #include <cstring>
@@ -45,13 +44,12 @@ struct Library {
 Library load() {
   Library library;
   const SharedLibrary file = open_shared_library("libnccl.so.2", "MOESIM_NCCL_LIBRARY");
-  void* handle = file.handle;
-  if (handle == nullptr) {
+  if (file.handle == nullptr) {
     library.trouble = fmt::format("NCCL is missing ({}): install libnccl2", file.trouble);
     return library;
   }
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+    function = find_function<std::remove_reference_t<decltype(function)>>(file, name);
     if (function == nullptr) {
       library.trouble =
           fmt::format("NCCL is too old: it has no {}; install a newer libnccl2", name);
@@ -72,9 +70,8 @@ Library load() {
   find(library.all_reduce, "ncclAllReduce");
   find(library.all_gather, "ncclAllGather");
   find(library.reduce_scatter, "ncclReduceScatter");
-  library.comm_split =
-      reinterpret_cast<decltype(library.comm_split)>(::dlsym(handle, "ncclCommSplit"));
-  library.all_to_all = reinterpret_cast<Library::AllToAll>(::dlsym(handle, "ncclAlltoAll"));
+  library.comm_split = find_function<decltype(library.comm_split)>(file, "ncclCommSplit");
+  library.all_to_all = find_function<Library::AllToAll>(file, "ncclAlltoAll");
   return library;
 }
 

@@ -48,7 +48,7 @@ class Route : public RotatedWorkload {
     }
     if (cublas_) {
       const routing::RouterProblem& problem = tokens_.problem();
-      run_gemm(context_.cublas,
+      run_gemm(context_.cublas(),
                {problem.tokens, problem.experts, hidden_, false, true, false, true}, x, w_.data(),
                logits_.data());
       routing::launch_choose(choose_arguments(problem, router.buffers(), logits_.data()), stream());

@@ -23,4 +23,7 @@ class Machine {
 // the runtime, no device.
 std::unique_ptr<Machine> open_machine();
 
+// The version of CUDA that this program was built with, such as "13.0"; "" without CUDA.
+std::string cuda_of_build();
+
 }  // namespace moesim::kernels::measure

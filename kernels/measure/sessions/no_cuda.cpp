@@ -12,4 +12,6 @@ std::unique_ptr<Machine> open_machine() {
       ExitCode::missing_hardware);
 }
 
+std::string cuda_of_build() { return ""; }
+
 }  // namespace moesim::kernels::measure

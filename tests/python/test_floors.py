@@ -1,4 +1,4 @@
-"""The floors of the house: an include only ever points down."""
+"""The floors of the architecture: an include only points down."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Lowest first; rooms on one floor do not know each other, unless CMakeLists.txt links them.
+# Lowest first; rooms on one floor do not include each other, unless CMakeLists.txt links them.
 FLOORS = [
     ["base"],
     ["profile", "cluster", "model"],
@@ -18,8 +18,8 @@ FLOORS = [
     ["study"],
     ["report"],
 ]
-# The floors inside the large rooms, lowest first; a folder may use those before it. A file that lies
-# in the room itself, in no folder, is above all of them.
+# The floors inside the large rooms, lowest first; a folder may use those before it. A file in the
+# room itself, in no folder, is above all of them.
 INNER_FLOORS = {
     "sim/routing": ["rules", "tokens", "traces", "scores", "jobs", "routers", "counts", "simulation"],
     "sim/network": ["topology", "flows", "ports", "schedules", "exchange"],

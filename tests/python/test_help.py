@@ -14,7 +14,7 @@ pytestmark = needs_binary
 
 
 def on_a_terminal(columns, *words):
-    """What a run prints on a terminal so wide."""
+    """What a run prints on a terminal of that width."""
     master, slave = open_terminal()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}

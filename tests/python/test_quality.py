@@ -21,7 +21,7 @@ ROUTERS = ("top1", "top1+fr", "top1+ir", "top2", "top2+fr", "top2+fr+ir")
 
 
 def random_logits(shape, seed):
-    """Normal logits with equal ones among them: rounded rows, a row all alike."""
+    """Normal logits with equal ones among them: rounded rows, a row all equal."""
     logits = np.random.default_rng(seed).standard_normal(shape).astype(np.float32) * 1.5
     logits[0, :4] = np.round(logits[0, :4])
     logits[-1, 3] = 0

@@ -15,7 +15,7 @@ ROUTERS = ["top2", "top2+fr+ir", "top2+ir@node", "dropless", "expert-choice", "b
            "random", "random:balanced", "hash:1", "soft", "scomoe:0.2:0.3", "gating-dropout:0.5",
            "group-limited:4:2", "bias-balanced:0.001:10", "dense"]
 SCENARIOS = ["balanced", "ragged-source:2", "empty-rank"]
-# Tokens of 8 ranks in the mean: 512, 512 - 36.57 r rounded (3,072 together), 7 x 512 / 8.
+# Tokens of 8 ranks on average: 512, 512 - 36.57 r rounded (3,072 together), 7 x 512 / 8.
 MEAN_TOKENS = {"balanced": 512, "ragged-source:2": 384, "empty-rank": 448}
 
 

@@ -1,4 +1,4 @@
-"""What the pages of the tree show: README's examples print what stands there, and links lead somewhere."""
+"""What the pages of the tree show: README's examples print what is shown, and links lead to files and headings."""
 
 import re
 import shlex

@@ -132,7 +132,7 @@ def test_bias_balanced_groups_train_and_choose_by_biased_pairs(run, logits):
 def test_a_skipped_exchange_keeps_tokens_on_their_gpu(run):
     seeds = [run("gating-dropout:0.5", "--top-k", "2", "--seed", str(seed)) for seed in range(12)]
     away = [bool((routes["expert"] // 4 != routes["rank"]).any()) for routes in seeds]
-    assert any(away) and not all(away)  # one coin a run: 2 ** -11 to be all alike
+    assert any(away) and not all(away)  # one coin a run: 2 ** -11 to be all equal
     for routes, left in zip(seeds, away):
         if not left:
             assert routes["slot"].max() < 24  # C = CF 2 times 48 tokens over four experts

@@ -1,4 +1,4 @@
-"""Each router dialect against the rule of its library, written here anew as dense masks over tokens
+"""Each router dialect against the rule of its library, written here again as dense masks over tokens
 and experts (the way the libraries compute), on logits given as .npy and routes read back as .npy:
 the path by which anyone can compare with a library's own gate."""
 import math

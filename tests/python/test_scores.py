@@ -155,7 +155,7 @@ def test_a_model_of_olmoe_loses_what_its_counts_lose(tmp_path):
 
 # Training without a balance loss: one expert gets up to half of a layer's routes, and popularity
 # drifts. traces/README.md states the mean errors over generated runs, 1.5 points at most for a half
-# that describes itself and 4.7 for one that foretells the other; runs differ by up to 0.8 and 1.6
+# that describes itself and 4.7 for one that predicts the other; runs differ by up to 0.8 and 1.6
 # points at these capacity factors, of which a mean of four shows three standard errors.
 def test_models_of_halves_of_a_training_run(tmp_path):
     archive = np.load(shared("smartmoe_routing_trace.npz"))

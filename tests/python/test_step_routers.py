@@ -113,7 +113,7 @@ def test_experts_lie_where_they_are_placed(tmp_path):
                    f"contiguous,round-robin,{table}")
     contiguous, dealt, listed = csv.DictReader(io.StringIO(text))
     assert dealt["expert_placement"] == "round-robin"
-    # The two hot experts of one GPU come to lie on two: the others wait less at exchanges.
+    # The two hot experts of one GPU are placed on two: the others wait less at exchanges.
     for part in ("exchange_ms", "exposed_exchange_ms", "step_ms"):
         assert float(dealt[part]) < 0.95 * float(contiguous[part]), part
         assert listed[part] == dealt[part]

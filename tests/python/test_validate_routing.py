@@ -28,7 +28,7 @@ def validate(folder, *rows):
 
 
 def test_two_tokens_on_two_experts_lose_a_quarter(tmp_path):
-    # One slot each: both tokens choose alike with probability 1/2, and then one of two is lost.
+    # One slot each: both tokens choose the same expert with probability 1/2, and then one of two is lost.
     rows, verdicts, result = validate(tmp_path, (2, 2, 1, 1, 0.5))
     assert rows[0]["predicted"] == pytest.approx(25, abs=4 * 25 / 199**0.5)
     assert "0.000 to 50.000" in rows[0]["note"]

@@ -12,7 +12,7 @@ HELD_OUT_EVERY = 16
 
 
 class Unavailable(Exception):
-    """The text cannot be had; the message says what to do."""
+    """The text is not available; the message says what to do."""
 
 
 def _verses(path):

@@ -236,7 +236,7 @@ def run_all(options, corpus):
 
 
 def collect(options):
-    """OUT/results.csv of all runs there are, seeds in order."""
+    """OUT/results.csv of all runs so far, seeds in order."""
     rows = []
     for seed in options.seeds:
         for arm in arms():

@@ -1,0 +1,18 @@
+"""Marks of these tests, and the note of them in the results that tools/test --times reads."""
+
+MARKS = {
+    "slow": "takes more than some seconds; tools/test --quick leaves it out",
+    "golden": "compares with kept figures or texts",
+}
+
+
+def pytest_configure(config):
+    for name, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        marks = [name for name in MARKS if item.get_closest_marker(name)]
+        if marks:
+            item.user_properties.append(("marks", " ".join(marks)))

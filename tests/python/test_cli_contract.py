@@ -266,6 +266,7 @@ def undisturbed(tmp_path_factory):
     return out.read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_resumes(tmp_path, undisturbed):
     out = tmp_path / "rows.csv"
     process, journal = start_and_wait_for_rows(out, 2)
@@ -279,6 +280,7 @@ def test_a_killed_sweep_resumes(tmp_path, undisturbed):
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_what_there_is(tmp_path, undisturbed):
     out = tmp_path / "rows.csv"
     process, _ = start_and_wait_for_rows(out, 2)
@@ -293,6 +295,7 @@ def test_ctrl_c_saves_what_there_is(tmp_path, undisturbed):
     assert out.read_text() == undisturbed
 
 
+@pytest.mark.slow
 def test_resume_without_an_interrupted_sweep_starts_anew(tmp_path, undisturbed):
     out = tmp_path / "rows.csv"
     result = moesim(*LONG, "--out", out, "--resume")
@@ -300,11 +303,13 @@ def test_resume_without_an_interrupted_sweep_starts_anew(tmp_path, undisturbed):
     assert out.read_text() == undisturbed
 
 
+@pytest.mark.slow
 def test_progress_is_plain_lines_off_a_terminal(tmp_path):
     result = moesim(*LONG, "--out", tmp_path / "rows.csv")
     assert "\r" not in result.stderr and "\033" not in result.stderr
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
     master, slave = open_terminal()
     process = subprocess.Popen([BINARY, *LONG, "--out", str(tmp_path / "rows.csv")],
@@ -433,6 +438,7 @@ def test_plot_without_matplotlib_says_what_to_install(tmp_path):
     assert "python3-matplotlib" in result.stderr
 
 
+@pytest.mark.slow
 def test_charts(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     rows = tmp_path / "s.csv"

@@ -38,6 +38,7 @@ def test_gradient_is_the_slope_of_the_prediction():
         assert slope[:, index] == pytest.approx(central, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_fit_finds_the_machine_that_made_the_times():
     rows = shapes(1500)
     truth, _ = gemm.start("a100", 108)

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "sim/routing/jobs/routing_job.hpp"
-#include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/routers/router.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/random_logits.hpp"
 
 namespace moesim::test {

@@ -142,7 +142,7 @@ void check(const LayerProblem& problem, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("the layer's results and gradients are those of the fp64 reference") {
+TEST_CASE("the layer's results and gradients are those of the fp64 reference", "[slow]") {
   unsigned seed = 1;
   for (const Dispatch dispatch : {Dispatch::index, Dispatch::einsum}) {
     for (const char* router : {"top1", "top2", "top2+fr", "top1+ir", "top2+ir", "top2+fr+ir"}) {

@@ -83,7 +83,7 @@ TokenRows rows_of(const Case& made, int token) {
 
 }  // namespace
 
-TEST_CASE("the backward kernel gives the reference's gradient") {
+TEST_CASE("the backward kernel gives the reference's gradient", "[slow]") {
   int rows_seen[4] = {};
   for (const int experts : {4, 8, 16, 64, 100}) {
     for (const char* name : {"top1", "top2", "top2+ir", "top2+fr+ir", "top1+fr"}) {

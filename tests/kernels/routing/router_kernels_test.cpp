@@ -97,7 +97,7 @@ void compare(const RouterConfig& config, int experts, const Logits& logits,
 
 }  // namespace
 
-TEST_CASE("kernels route as the reference does, under every option") {
+TEST_CASE("kernels route as the reference does, under every option", "[slow]") {
   routing::RouterContext context;
   context.seed = 11;
   context.place = {4, 2};
@@ -127,7 +127,7 @@ TEST_CASE("kernels route as the reference does, under every option") {
   CHECK(compared == 6 * 4 * 2 * 2 * 2);
 }
 
-TEST_CASE("kernels route as the reference does, over tokens, experts and choices") {
+TEST_CASE("kernels route as the reference does, over tokens, experts and choices", "[slow]") {
   int compared = 0;
   for (const int experts : {1, 2, 5, 8, 9, 16, 24, 32, 40, 64, 100, 128, 256, 512}) {
     for (const int top_k : {1, 2, 4, 8, 9}) {
@@ -287,7 +287,7 @@ TEST_CASE("problems that the kernels cannot take are refused by name") {
   CHECK_THROWS_WITH(problem.check(), ContainsSubstring("dense"));
 }
 
-TEST_CASE("kernels route 16384 tokens to 64 experts") {
+TEST_CASE("kernels route 16384 tokens to 64 experts", "[slow]") {
   RouterConfig config = make("top2+fr+ir", "1.9");
   compare(config, 64, random_logits(64, {16384}, 21));
   config.priority = Priority::own_score;

@@ -48,7 +48,7 @@ TEST_CASE("exchanges take the same time without the links that cannot hold them 
   }
 }
 
-TEST_CASE("bursts of hundreds of ranks are off by nanoseconds, and say so") {
+TEST_CASE("bursts of hundreds of ranks are off by nanoseconds, and say so", "[slow]") {
   CHECK(flow_tolerance(64) == Picoseconds(1));
   const Topology topology = ideal_switch(256);
   ExchangeSettings settings;

@@ -36,7 +36,7 @@ std::int64_t sum(const std::vector<std::int32_t>& rows) {
 
 }  // namespace
 
-TEST_CASE("counts are as far from tokens as the bars allow", "[routing]") {
+TEST_CASE("counts are as far from tokens as the bars allow", "[slow]") {
   // A part of bench_counts' grid. Token and count level meet the same popularities, so what is left
   // is what the approximation makes, and sampling: four standard errors of the mean of the paired
   // differences are allowed on top of the bar.

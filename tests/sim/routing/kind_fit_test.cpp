@@ -137,7 +137,7 @@ TEST_CASE("popularity that moves between tables is no correlation") {
 
 // Within 3 standard errors each (of 8 estimates 0.02 would lie beyond if errors were normal), and
 // their mean within 3 of its own.
-TEST_CASE("kinds of tokens come back within their stated error") {
+TEST_CASE("kinds of tokens come back within their stated error", "[slow]") {
   for (const auto& [top_k, truth] : {std::pair{2, 1.0}, std::pair{4, 0.4}}) {
     constexpr int seeds = 4;
     double mean = 0;
@@ -173,7 +173,7 @@ TEST_CASE("tokens without kinds are fitted none") {
   }
 }
 
-TEST_CASE("kinds fitted, written, read, generated and fitted again are the same") {
+TEST_CASE("kinds fitted, written, read, generated and fitted again are the same", "[slow]") {
   const ScoreModel first = fit_score_model(*recorded(known(24, 3, 0.6), Size{}, 31), "first");
   const std::string path = fmt::format("kind_fit_test_{}.json", ::getpid());
   write_file_atomically(path, first.text());

@@ -59,7 +59,8 @@ TEST_CASE("rows that do not tell two multipliers apart are refused") {
   CHECK_THROWS_AS(calibrate(study, documents, cache), Error);
 }
 
-TEST_CASE("the paper's speeds are met with two multipliers, and training without any more") {
+TEST_CASE("the paper's speeds are met with two multipliers, and training without any more",
+          "[slow]") {
   scenario::DocumentCache documents;
   routing::RoutingCache cache;
   const PublishedStudy study = PublishedStudy::load(shipped);

@@ -164,7 +164,7 @@ void check_pairs(Asker asker, const std::string& mode, std::map<std::string, int
 
 }  // namespace
 
-TEST_CASE("an option that is said to have no effect on a step has none") {
+TEST_CASE("an option that is said to have no effect on a step has none", "[slow]") {
   std::map<std::string, int> effects;
   for (const char* mode : {"train", "prefill"}) check_pairs(Asker::step, mode, effects);
   for (const Pair& pair : pairs) {

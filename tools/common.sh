@@ -98,10 +98,11 @@ find_python() {
   return 1
 }
 
-# build FOLDER JOBS TARGETS [cmake options]: configures with Ninja and builds.
+# build PRESET FOLDER JOBS TARGETS [cmake options]: configures with a preset of CMakePresets.json, and
+# builds.
 build() {
-  local folder=$1 jobs=$2 targets=$3 launcher=''
-  shift 3
+  local preset=$1 folder=$2 jobs=$3 targets=$4 launcher=''
+  shift 4
   command -v cmake >/dev/null || die 'cmake is missing: install cmake 3.25 or newer'
   command -v ninja >/dev/null || die 'ninja is missing: install ninja-build'
   if command -v ccache >/dev/null; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
@@ -111,7 +112,7 @@ build() {
     say "$folder belongs to another tree: starting afresh"
     rm -rf "$folder"
   fi
-  cmake -S "$top" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release $launcher "$@" >&2 ||
+  cmake -S "$top" -B "$folder" --preset "$preset" $launcher "$@" >&2 ||
     die 'cmake failed; its last words are above'
   # Target names are words: no quotes.
   cmake --build "$folder" --parallel "$jobs" --target $targets >&2 ||
@@ -120,10 +121,10 @@ build() {
 
 cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1; }
 
-# check_jobs VALUE
-check_jobs() {
-  case $1 in
-    '' | *[!0-9]* | 0*) printf '%s: --jobs: %s is not a whole number above 0\n' "${0##*/}" "'$1'" >&2
-                        exit 2 ;;
+# check_whole OPTION VALUE: ends with a usage error unless the value is a whole number above 0.
+check_whole() {
+  case $2 in
+    '' | *[!0-9]* | 0*) say "${0##*/}: $1: '$2' is not a whole number above 0"; exit 2 ;;
   esac
 }
+check_jobs() { check_whole --jobs "$1"; }

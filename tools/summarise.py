@@ -1,11 +1,22 @@
 """Sums JUnit results: skip reasons, failures, and one line of counts.
 
-summarise.py NAME=RESULTS.xml...; exit code 1 if anything failed or a file of results is missing.
+summarise.py [--times N] NAME=RESULTS.xml...; exit code 1 if anything failed or a file of results is
+missing. --times lists the N tests that took longest, with their labels.
 """
 
+import argparse
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from typing import NamedTuple
+
+
+class Result(NamedTuple):
+    name: str
+    state: str  # passed, failed or skipped
+    reason: str = ""
+    seconds: float = 0.0
+    labels: str = ""
 
 
 def reason_of(case, skipped):
@@ -18,40 +29,61 @@ def reason_of(case, skipped):
     return reason.strip()
 
 
+def labels_of(case):
+    """The labels of ctest, or what tests/python/conftest.py notes of pytest's marks."""
+    found = {each.get("name"): each.get("value") for each in case.iter("property")}
+    return found.get("cmake_labels") or found.get("marks") or ""
+
+
 def read_results(path):
-    """(name, state, reason) of every test case in a file; state passed, failed or skipped."""
-    rows = []
+    """The Result of every test case in a file."""
+    results = []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         skipped = case.find("skipped")
         bad = case.find("failure") is not None or case.find("error") is not None
         name = case.get("name")
         if case.get("classname") not in (None, name):
             name = f"{case.get('classname')}: {name}"
+        state = "passed"
         if bad or case.get("status") == "fail":
-            rows.append((name, "failed", ""))
+            state = "failed"
         elif skipped is not None:
-            rows.append((name, "skipped", reason_of(case, skipped)))
-        else:
-            rows.append((name, "passed", ""))
-    return rows
+            state = "skipped"
+        reason = reason_of(case, skipped) if state == "skipped" else ""
+        results.append(Result(name, state, reason, float(case.get("time") or 0), labels_of(case)))
+    return results
+
+
+def print_times(results, count):
+    for each in sorted(results, key=lambda result: -result.seconds)[:count]:
+        labels = f" [{each.labels}]" if each.labels else ""
+        print(f"{each.seconds:8.2f} s  {each.name}{labels}")
+    if count:
+        print(f"{sum(each.seconds for each in results):8.2f} s  all {len(results)} tests")
 
 
 def main(arguments):
-    rows = []
-    for argument in arguments:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=0)
+    parser.add_argument("files", nargs="+")
+    options = parser.parse_args(arguments)
+    results = []
+    for argument in options.files:
         name, path = argument.split("=", 1)
         try:
             found = read_results(path)
         except (OSError, ElementTree.ParseError) as error:
-            found = [(f"{name}: no results ({error})", "failed", "")]
-        rows += found or [(f"{name}: no test was run", "failed", "")]
-    for name, state, reason in rows:
-        if state == "skipped":
-            print(f"skipped: {name}: {reason}")
-    for name, state, _ in rows:
-        if state == "failed":
-            print(f"failed: {name}")
-    counts = {state: sum(row[1] == state for row in rows) for state in ("passed", "failed", "skipped")}
+            found = [Result(f"{name}: no results ({error})", "failed")]
+        results += found or [Result(f"{name}: no test was run", "failed")]
+    print_times(results, options.times)
+    for each in results:
+        if each.state == "skipped":
+            print(f"skipped: {each.name}: {each.reason}")
+    for each in results:
+        if each.state == "failed":
+            print(f"failed: {each.name}")
+    counts = {state: sum(each.state == state for each in results)
+              for state in ("passed", "failed", "skipped")}
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
     return 1 if counts["failed"] else 0
 

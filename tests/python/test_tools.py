@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -33,6 +34,15 @@ def test_help_is_on_stdout_and_names_its_options(tool, tmp_path):
     assert "--jobs N" in answer.stdout
     assert answer.stderr == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments, reason", [
+    (["test", "--times"], "--times"), (["test", "--times", "x"], "--times"),
+    (["test", "--only"], "--only"), (["lint", "--results"], "--results")])
+def test_an_option_without_its_value_is_a_usage_error(arguments, reason):
+    answer = run(ROOT / "tools" / arguments[0], *arguments[1:])
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert reason in answer.stderr
 
 
 @pytest.mark.parametrize("tool", ["test", "quickstart", "lint"])
@@ -162,6 +172,112 @@ def test_a_run_without_results_is_a_failure(tmp_path, capsys):
     arguments = [f"ctest={tmp_path}/absent.xml", f"pytest={broken}", f"more={empty}"]
     assert summarise.main(arguments) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 3 failed, 0 skipped"
+
+
+def test_the_longest_tests_are_listed_with_their_labels(tmp_path, capsys):
+    short = '<testcase name="e" classname="e" status="run" time="0.5"/>'
+    labelled = ('<testcase name="f" classname="f" status="run" time="7.25"><properties>'
+                '<property name="cmake_labels" value="unit-slow"/></properties></testcase>')
+    marked = ('<testcase name="g" classname="t" time="2"><properties>'
+              '<property name="marks" value="golden"/></properties></testcase>')
+    path = results(tmp_path / "1.xml", short, labelled, marked)
+    assert summarise.main(["--times", "2", f"ctest={path}"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "    7.25 s  f [unit-slow]", "    2.00 s  t: g [golden]", "    9.75 s  all 3 tests",
+        "3 passed, 0 failed, 0 skipped",
+    ]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Runs tools/lint in a repository of its own, with stand-ins for clang-format and clang-tidy
+    that dislike files with the word "bad" and list what they were given."""
+    if not shutil.which("git"):
+        pytest.skip("git is not installed")
+    top = tmp_path / "project"
+    (top / "tools").mkdir(parents=True)
+    for name in ("lint", "common.sh"):
+        shutil.copy(ROOT / "tools" / name, top / "tools" / name)
+    stubs = tmp_path / "bin"
+    stubs.mkdir()
+    for name in ("clang-format", "clang-tidy"):
+        path = stubs / f"{name}-14"
+        path.write_text(
+            '#!/bin/bash\n'
+            f'[ "$1" != --version ] || {{ echo "{name} version ${{VERSION:-14}}.0.6"; exit 0; }}\n'
+            'bad=0\n'
+            'for word in "$@"; do\n'
+            f'  if [ -f "$word" ]; then echo "{name} $word" >>$LOG; ! grep -q bad "$word" || bad=1; fi\n'
+            'done\n'
+            'exit $bad\n')
+        path.chmod(0o755)
+        shutil.copy(path, stubs / name)
+
+    def git(*words):
+        subprocess.run(["git", "-C", top, "-c", "user.name=t", "-c", "user.email=t@example.org",
+                        *words], check=True, capture_output=True, timeout=60)
+
+    def write(name, text):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+        git("add", name)
+
+    def lint(*words, **environment):
+        log = tmp_path / "log"
+        log.write_text("")
+        answer = run(top / "tools" / "lint", *words, PATH=f"{stubs}:{os.environ['PATH']}",
+                     LOG=str(log), **environment)
+        return answer, sorted(log.read_text().splitlines())
+
+    git("init", "-q", "-b", "main")
+    write("sim/base/old.cpp", "bad from the start")
+    git("commit", "-q", "-m", "first")
+    for index in range(10):
+        write("sim/base/new.cpp", f"version {index}")
+        git("commit", "-q", "-m", f"number {index}")
+    database = top / "build" / "test" / "compile_commands.json"
+    database.parent.mkdir(parents=True)
+    database.write_text("".join(f'"file": "{top}/sim/base/{name}.cpp"\n' for name in
+                                ("old", "new", "user")))
+    lint.write, lint.git, lint.top = write, git, top
+    return lint
+
+
+def test_lint_checks_everything_or_what_changed(checkout):
+    answer, given = checkout()
+    assert answer.returncode == 1
+    assert given == ["clang-format sim/base/new.cpp", "clang-format sim/base/old.cpp",
+                     "clang-tidy sim/base/new.cpp", "clang-tidy sim/base/old.cpp"]
+    # On main its last commits, on a branch what came since it left, committed or not.
+    answer, given = checkout("--changed")
+    assert answer.returncode == 0, answer.stderr
+    assert given == ["clang-format sim/base/new.cpp", "clang-tidy sim/base/new.cpp"]
+    checkout.git("checkout", "-q", "-b", "mine")
+    checkout.write("sim/base/head.hpp", "a header")
+    checkout.write("sim/base/user.cpp", '#include "sim/base/head.hpp"')
+    checkout.git("commit", "-q", "-m", "a header and who includes it")
+    (checkout.top / "sim/base/user.cpp").write_text('#include "sim/base/head.hpp"  // bad')
+    (checkout.top / "sim/base/unknown.hpp").write_text("not yet added")
+    answer, given = checkout("--changed")
+    assert answer.returncode == 1
+    assert given == ["clang-format sim/base/head.hpp", "clang-format sim/base/unknown.hpp",
+                     "clang-format sim/base/user.cpp", "clang-tidy sim/base/user.cpp"]
+
+
+def test_lint_of_another_version_is_skipped_and_said(checkout, tmp_path, capsys):
+    path = tmp_path / "lint.xml"
+    answer, given = checkout("--results", path, VERSION="19")
+    assert (answer.returncode, given) == (0, [])
+    assert summarise.main([f"lint={path}"]) == 0
+    shown = capsys.readouterr().out
+    assert "clang-format 14 is not installed" in shown and "0 failed, 2 skipped" in shown
+
+
+def test_a_lint_that_fails_counts_as_failed(checkout, tmp_path, capsys):
+    path = tmp_path / "lint.xml"
+    checkout("--results", path)
+    assert summarise.main([f"lint={path}"]) == 1
+    assert "failed: lint: clang-format" in capsys.readouterr().out
 
 
 def test_the_sweep_table_has_a_row_per_factor_and_a_column_per_router(tmp_path, capsys):

@@ -11,7 +11,12 @@ namespace {
 
 using ::moesim::routing::CapacityScope;
 using ::moesim::routing::IrCompute;
+using ::moesim::routing::MoeLayerShape;
+using ::moesim::routing::MoeLayerSizes;
+using ::moesim::routing::MoeStage;
+using ::moesim::routing::MoeStageWork;
 using ::moesim::routing::Rectification;
+using ::moesim::routing::RowMoves;
 using ::moesim::routing::Weights;
 
 constexpr std::size_t narrow_bytes = 2;
@@ -73,7 +78,10 @@ class Planner {
         ffn_(static_cast<std::size_t>(problem.ffn)),
         rectified_(problem.rectified()),
         einsum_(problem.dispatch == Dispatch::einsum),
-        alone_(problem.router.ranks == 1) {
+        alone_(problem.router.ranks == 1),
+        sizes_{problem.router.tokens, problem.router.experts,   problem.router.capacity(),
+               problem.hidden,        problem.router.choices(), problem.rectified(),
+               problem.residual} {
     plan_.problem = problem;
     plan_.ffn =
         experts::plan_ffn({problem.local_experts(), problem.hidden, problem.ffn},
@@ -83,8 +91,8 @@ class Planner {
 
   LayerPlan make() {
     size_buffers();
-    list_forward();
-    list_backward();
+    plan_.forward = list(Pass::forward);
+    plan_.backward = list(Pass::backward);
     return std::move(plan_);
   }
 
@@ -148,123 +156,57 @@ class Planner {
   }
 
   static double number(std::size_t count) { return static_cast<double>(count); }
-  double token_bytes() const { return number(narrow_bytes * tokens_ * hidden_); }
-  double row_bytes() const { return number(narrow_bytes * slots_ * hidden_); }
-  double mask_bytes() const { return number(narrow_bytes * tokens_ * slots_); }
-  double product_flops() const { return 2 * number(tokens_) * number(slots_) * number(hidden_); }
-  double gate_flops() const { return 2 * number(tokens_) * number(experts_) * number(hidden_); }
-  double routes() const { return number(tokens_) * problem_.router.choices(); }
 
-  std::vector<Stage>* list_ = nullptr;
-  void add(StageKind kind, const char* name, Part part, double flops, double bytes) {
-    list_->push_back({kind, name, part, flops, bytes, false, false});
-  }
-  void exchange(StageKind kind, const char* name) {
-    if (alone_) return;
-    list_->push_back({kind, name, Part::exchange, 0, row_bytes(), true, false});
-  }
   // A third of them weights and as much again activations, read or written once each.
-  double ffn_bytes(bool backward) const {
+  double ffn_bytes(Pass pass) const {
     const double weights = 2 * 3 * number(local_) * number(hidden_) * number(ffn_);
+    const double rows = number(narrow_bytes * slots_ * hidden_);
     const double cells = 2 * number(slots_) * number(ffn_);
-    return backward ? 2 * weights + 4 * row_bytes() + 12 * cells
-                    : weights + 2 * row_bytes() + 6 * cells;
+    return pass == Pass::forward ? weights + 2 * rows + 6 * cells
+                                 : 2 * weights + 4 * rows + 12 * cells;
   }
 
-  void list_forward() {
-    list_ = &plan_.forward;
-    const double residual = problem_.residual ? token_bytes() : 0;
-    add(StageKind::gate, "gate", Part::router, gate_flops(),
-        token_bytes() + number(2 * experts_ * hidden_ + 4 * tokens_ * experts_) + 10 * routes());
-    add(StageKind::assign, "capacity", Part::router, 0, 10 * routes());
-    add(StageKind::weigh, "weights", Part::router, 0,
-        14 * routes() + (rectified_ ? 16 * number(tokens_) : 0));
-    if (rectified_) {
-      add(StageKind::collect, "IR rows", Part::rectify, 0, 10 * number(tokens_));
+  Stage stage_of(const MoeStage& listed, Pass pass) const {
+    const MoeStageWork work = work_of(listed.kind, sizes_);
+    Stage stage{listed.kind,
+                listed.name,
+                listed.part,
+                work.flops,
+                work.bytes + work.weight_bytes,
+                listed.part == Part::exchange,
+                false};
+    if (listed.kind == StageKind::experts || listed.kind == StageKind::experts_backward) {
+      stage.flops = pass == Pass::forward ? plan_.ffn.forward_flops() : plan_.ffn.backward_flops();
+      stage.bytes = ffn_bytes(pass);
+    } else if (listed.kind == StageKind::ir_counts) {
+      stage.bytes = 4 * number(local_ + 1);
+      stage.waits = true;
     }
-    if (einsum_) {
-      add(StageKind::dispatch_mask, "dispatch mask", Part::dispatch_combine, 0, mask_bytes());
-      add(StageKind::dispatch_product, "dispatch product", Part::dispatch_combine, product_flops(),
-          mask_bytes() + token_bytes() + row_bytes());
-      if (rectified_) add(StageKind::gather_ir, "IR gather", Part::rectify, 0, 0);
-    } else {
-      add(StageKind::permute, "permute", Part::dispatch_combine, 0, token_bytes() + row_bytes());
-    }
-    exchange(StageKind::send, "dispatch all-to-all");
-    add(StageKind::experts, "experts", Part::expert, plan_.ffn.forward_flops(), ffn_bytes(false));
-    exchange(StageKind::send_back, "combine all-to-all");
-    if (rectified_) {
-      add(StageKind::ir_counts, "IR counts", Part::rectify, 0, 4 * number(local_ + 1));
-      list_->back().waits = true;
-      add(StageKind::ir_experts, "IR experts", Part::rectify, 0, 0);
-    }
-    if (!einsum_) {
-      add(StageKind::combine, "combine", Part::dispatch_combine, 0,
-          token_bytes() + row_bytes() + residual);
-      return;
-    }
-    add(StageKind::combine_mask, "combine mask", Part::dispatch_combine, 0, mask_bytes());
-    add(StageKind::combine_product, "combine product", Part::dispatch_combine, product_flops(),
-        mask_bytes() + token_bytes() + row_bytes() + 3 * residual);
-    if (rectified_) add(StageKind::blend, "IR blend", Part::rectify, 0, 2 * token_bytes());
+    return stage;
   }
 
-  void list_backward() {
-    list_ = &plan_.backward;
-    const double residual = problem_.residual ? token_bytes() : 0;
-    if (einsum_) {
-      const double moved = mask_bytes() + token_bytes() + row_bytes();
-      add(StageKind::mask_by_weight, "combine product by weight", Part::dispatch_combine,
-          product_flops(), moved);
-      add(StageKind::mask_by_input, "combine product by input", Part::dispatch_combine,
-          product_flops(), moved);
-      add(StageKind::read_mask, "mask gradient", Part::dispatch_combine, 0, 12 * routes());
-      if (rectified_) add(StageKind::blend_backward, "IR blend backward", Part::rectify, 0, 0);
-    } else {
-      add(StageKind::combine_backward, "combine backward", Part::dispatch_combine, 0,
-          token_bytes() + 2 * row_bytes());
+  std::vector<Stage> list(Pass pass) const {
+    MoeLayerShape shape;
+    shape.exchanges = !alone_;
+    shape.rectified = rectified_;
+    std::vector<Stage> stages;
+    for (const MoeStage& listed :
+         moe_stages(pass, shape, einsum_ ? RowMoves::einsum : RowMoves::index)) {
+      stages.push_back(stage_of(listed, pass));
     }
-    exchange(StageKind::send_back_gradient, "combine all-to-all backward");
-    add(StageKind::experts_backward, "experts backward", Part::expert, plan_.ffn.backward_flops(),
-        ffn_bytes(true));
-    exchange(StageKind::send_gradient, "dispatch all-to-all backward");
-    if (rectified_) {
-      add(StageKind::ir_experts_backward, "IR experts backward", Part::rectify, 0, 0);
-    }
-    if (einsum_) {
-      add(StageKind::dispatch_by_input, "dispatch product by input", Part::dispatch_combine,
-          product_flops(), mask_bytes() + token_bytes() + row_bytes() + 3 * residual);
-      if (rectified_) {
-        add(StageKind::blend_gradient, "IR gather backward", Part::rectify, 0, 2 * token_bytes());
-      }
-    } else {
-      add(StageKind::permute_backward, "permute backward", Part::dispatch_combine, 0,
-          token_bytes() + row_bytes() + residual);
-    }
-    const double logit_bytes = 4 * number(tokens_ * experts_);
-    add(StageKind::router_backward, "router backward", Part::router, 0,
-        2 * logit_bytes + 14 * routes());
-    add(StageKind::narrow, "logit gradient in bf16", Part::router, 0, 1.5 * logit_bytes);
-    add(StageKind::gate_by_weight, "gate by weight", Part::router, gate_flops(),
-        token_bytes() + logit_bytes / 2 + 4 * number(experts_ * hidden_));
-    add(StageKind::gate_by_input, "gate by input", Part::router, gate_flops(),
-        2 * token_bytes() + logit_bytes / 2 + 2 * number(experts_ * hidden_));
+    return stages;
   }
 
   const LayerProblem& problem_;
   std::size_t tokens_, experts_, local_, slots_, hidden_, ffn_;
   bool rectified_, einsum_, alone_;
+  MoeLayerSizes sizes_;
   LayerPlan plan_;
 };
 
 }  // namespace
 
 const char* name_of(Dispatch dispatch) { return dispatch == Dispatch::index ? "index" : "einsum"; }
-const char* name_of(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
-const char* name_of(Part part) {
-  constexpr std::array names = {"router", "dispatch_combine", "exchange", "expert", "rectify"};
-  return names[static_cast<std::size_t>(part)];
-}
 const char* name_of(Buffer buffer) { return buffer_names[static_cast<std::size_t>(buffer)]; }
 
 void LayerProblem::check() const {

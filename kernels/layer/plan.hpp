@@ -8,21 +8,21 @@
 
 #include "kernels/experts/plan.hpp"
 #include "kernels/routing/plan.hpp"
+#include "sim/routing/rules/moe_stages.hpp"
 
 // One MoE layer of one rank, forward and backward, as a list of stages over a list of buffers. The
-// router's configuration is the simulator's own. Host code without CUDA.
+// router's configuration and the stages (sim/routing/rules/moe_stages.hpp) are the simulator's own.
+// Host code without CUDA.
 //
 // S tokens, E experts over P ranks, L = E / P of them local, capacity C, hidden size h, FFN size f;
 // bf16 but where it says fp32.
 namespace moesim::kernels::layer {
 
 enum class Dispatch { index, einsum };  // rows moved, or multiplied by one-hot masks
-enum class Pass { forward, backward };
-// Of the simulator's parts of a step, those that a layer has.
-enum class Part { router, dispatch_combine, exchange, expert, rectify };
+using ::moesim::routing::Pass;
+using Part = ::moesim::routing::LayerPart;
+using ::moesim::routing::name_of;
 const char* name_of(Dispatch dispatch);
-const char* name_of(Pass pass);
-const char* name_of(Part part);
 
 enum class Buffer {
   // Given: weights as frameworks store them.
@@ -74,41 +74,7 @@ inline constexpr std::size_t buffer_count =
     static_cast<std::size_t>(Buffer::down_weight_gradient) + 1;
 const char* name_of(Buffer buffer);
 
-enum class StageKind {
-  gate,
-  assign,
-  weigh,
-  collect,
-  permute,
-  dispatch_mask,
-  dispatch_product,
-  gather_ir,
-  send,
-  experts,
-  ir_counts,
-  ir_experts,
-  send_back,
-  combine,
-  combine_mask,
-  combine_product,
-  blend,
-  combine_backward,
-  mask_by_weight,
-  mask_by_input,
-  read_mask,
-  blend_backward,
-  send_back_gradient,
-  experts_backward,
-  ir_experts_backward,
-  send_gradient,
-  permute_backward,
-  dispatch_by_input,
-  blend_gradient,
-  router_backward,
-  narrow,
-  gate_by_weight,
-  gate_by_input
-};
+using StageKind = ::moesim::routing::MoeStageKind;
 
 struct Stage {
   StageKind kind = StageKind::gate;

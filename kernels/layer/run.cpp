@@ -70,7 +70,7 @@ void LayerRun::exchange(Buffer from, Buffer to, bool to_experts, LayerBackend& b
 
 void LayerRun::run(const Stage& stage, LayerBackend& backend) {
   backend.begin(stage);
-  using enum StageKind;
+  using enum ::moesim::routing::MoeStageKind;
   switch (stage.kind) {
     case gate:
     case assign:

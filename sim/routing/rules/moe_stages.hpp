@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/routing/rules/moe_phases.hpp"
+
+// The stages of an MoE layer with equal blocks on one GPU, as kernels/layer carries them out and
+// sim/step prices them: each a kernel, a few products, or an exchange.
+namespace moesim::routing {
+
+enum class MoeStageKind {
+  // Forward.
+  gate,
+  assign,
+  weigh,
+  collect,
+  permute,
+  dispatch_mask,
+  dispatch_product,
+  gather_ir,
+  send,
+  experts,
+  send_back,
+  ir_counts,
+  ir_experts,
+  combine,
+  combine_mask,
+  combine_product,
+  blend,
+  // Backward.
+  combine_backward,
+  mask_by_weight,
+  mask_by_input,
+  read_mask,
+  blend_backward,
+  send_back_gradient,
+  experts_backward,
+  send_gradient,
+  ir_experts_backward,
+  permute_backward,
+  dispatch_by_input,
+  blend_gradient,
+  router_backward,
+  narrow,
+  gate_by_weight,
+  gate_by_input
+};
+
+struct MoeStage {
+  MoeStageKind kind = MoeStageKind::gate;
+  MoePhase phase = MoePhase::route;
+  const char* name = "";
+  LayerPart part = LayerPart::router;
+};
+
+// How rows reach the blocks of their experts: moved, or multiplied by one-hot masks.
+enum class RowMoves { index, einsum };
+
+// The stages of a pass in their order: those of each of its moe_phases(). IR rows are gathered with
+// the dispatch and blended with the combination.
+std::vector<MoeStage> moe_stages(Pass pass, const MoeLayerShape& shape, RowMoves moves);
+
+// Tokens S of the GPU, E experts, P ranks, C slots per source and expert, k' choices of a token,
+// hidden size h; elements are bf16 but where work_of() says fp32.
+struct MoeLayerSizes {
+  std::int64_t tokens = 0;
+  std::int64_t experts = 0;
+  std::int64_t capacity = 0;
+  std::int64_t hidden = 0;
+  std::int64_t choices = 0;
+  bool rectified = false;
+  bool residual = false;  // the layer adds its input to its output
+};
+
+// What a stage does at least. IR rows, whose number only the device knows, and the products of the
+// experts are not counted.
+struct MoeStageWork {
+  double flops = 0;
+  double bytes = 0;         // to and from memory; of an exchange the per-rank buffer
+  double weight_bytes = 0;  // of the gate's weights or their gradient, besides
+};
+MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes);
+
+}  // namespace moesim::routing

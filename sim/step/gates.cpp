@@ -194,12 +194,6 @@ Kernels KernelPricer::host_read() const {
   return list.take();
 }
 
-// What a library sends before exchanges of unknown sizes: 64-bit counts of every GPU to all experts
-// (Megatron-Core's all-to-all dispatcher).
-double KernelPricer::counts_bytes() const {
-  return 8.0 * scenario_.experts * scenario_.expert_parallel;
-}
-
 // Of a sequence whose tokens are mixed; a GPU may hold a part of one.
 std::int64_t KernelPricer::mixed_length() const {
   return scenario_.tokens_per_gpu / scenario_.mixed_sequences();

@@ -66,10 +66,6 @@ std::int64_t KernelPricer::experts_per_rank() const {
   return scenario_.experts / scenario_.expert_parallel;
 }
 
-double KernelPricer::row_bytes(std::int64_t rows) const {
-  return element * static_cast<double>(rows * model_.hidden);
-}
-
 Kernels KernelPricer::norm(Pass pass) const {
   List list(profile_, pass);
   list.memory_pass("norm", 2 * token_bytes(), 4 * token_bytes(),
@@ -132,10 +128,6 @@ Kernels KernelPricer::dense_ffn(Pass pass) const {
   List list(profile_, pass);
   gated_ffn(list, pass, tokens_, model_.ffn, 1);
   return list.take();
-}
-
-double KernelPricer::dispatch_bytes(std::int64_t capacity) const {
-  return row_bytes(scenario_.experts * capacity);
 }
 
 // Dense tensors that are added up to the mask: one per choice, but where experts choose one in all.

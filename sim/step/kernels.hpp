@@ -6,12 +6,11 @@
 
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/profile/profile.hpp"
+#include "sim/routing/rules/moe_phases.hpp"
 #include "sim/scenario/scenario.hpp"
+#include "sim/step/message_bytes.hpp"
 
 namespace moesim::step {
-
-// A route's probability where it travels by itself, in fp32.
-inline constexpr double probability_bytes = 4;
 
 // What a kernel is limited by. Calibration multiplies by class.
 enum class KernelClass { gemm, attention, memory, gating, einsum, mask, exchange };
@@ -38,7 +37,7 @@ struct Kernel {
 };
 using Kernels = std::vector<Kernel>;
 
-enum class Pass { forward, backward };
+using routing::Pass;
 
 // Assumed: from the end of a kernel to the start of the next where the host has to read a result in
 // between.
@@ -56,14 +55,16 @@ class KernelPricer {
       : KernelPricer(scenario, scenario.tokens_per_gpu) {}
   KernelPricer(const scenario::Scenario& scenario, std::int64_t tokens);
 
+  class List;  // kernel_list.hpp
+  const scenario::Scenario& scenario() const { return scenario_; }
+
   Kernels norm(Pass pass) const;
   Kernels residual(Pass pass) const;
   Kernels attention(Pass pass, bool causal) const;  // one block: projections, rotary, attention
   Kernels dense_ffn(Pass pass) const;
   // Gate GEMM, softmax, top-k', capacity: what the router has of them.
   Kernels router(Pass pass) const;
-  Kernels host_read() const;    // of a result on the GPU, before work that depends on it
-  double counts_bytes() const;  // per-rank buffer of the all-gather of counts
+  Kernels host_read() const;  // of a result on the GPU, before work that depends on it
   // `capacity` is C of this layer: rows per (source GPU, expert).
   Kernels dispatch(Pass pass, std::int64_t capacity) const;
   Kernels combine(Pass pass, std::int64_t capacity) const;
@@ -86,11 +87,14 @@ class KernelPricer {
   // An exchange of `bytes` (nccl-tests' per-rank buffer) among `members`.
   Kernel exchange(profile::Collective kind, std::span<const int> members, double bytes,
                   const std::string& label) const;
-  double dispatch_bytes(std::int64_t capacity) const;  // per-rank buffer of the all-to-all
-  double row_bytes(std::int64_t rows) const;           // hidden states of that many tokens, bf16
+  // As the functions of message_bytes.hpp.
+  double counts_bytes() const { return step::counts_bytes(scenario_); }
+  double dispatch_bytes(std::int64_t capacity) const {
+    return step::dispatch_bytes(scenario_, capacity);
+  }
+  double row_bytes(std::int64_t rows) const { return step::row_bytes(scenario_, rows); }
 
  private:
-  class List;
   std::int64_t experts_per_rank() const;
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
   double token_bytes() const { return row_bytes(tokens_); }

@@ -6,62 +6,14 @@
 #include "sim/engine/contended.hpp"
 #include "sim/engine/dataflow.hpp"
 #include "sim/network/flows/flow_fabric.hpp"
-#include "sim/step/ragged.hpp"
+#include "sim/step/exchange_traffic.hpp"
 
 namespace moesim::step {
 namespace {
 
-using Direction = StepModel::Direction;
-
 bool is_exchanged(const StepModel& model, const routing::ReplicaRouting& routing, int operation) {
   return routing.layers[static_cast<std::size_t>(model.moe_layer(operation))].exchanged;
 }
-
-// Equal blocks between all members, C rows for each expert.
-class PaddedTraffic final : public engine::Traffic {
- public:
-  PaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
-      : model_(model), routing_(routing) {}
-
-  bool is_uneven(int operation) const override {
-    return model_.direction(operation) != Direction::none;
-  }
-  void fill(int operation, int /*group*/, ByteMatrix& bytes) const override {
-    const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
-    const std::int64_t experts = model_.scenario().experts / model_.scenario().expert_parallel;
-    const std::int64_t block = routing_.layers[layer].exchanged_capacity * experts *
-                               std::llround(model_.row_bytes(operation));
-    for (int source = 0; source < bytes.ranks(); ++source) {
-      std::fill_n(bytes.row(source), bytes.ranks(), block);
-    }
-  }
-  int pattern(int /*operation*/, int /*group*/) const override { return 0; }
-
- private:
-  const StepModel& model_;
-  const routing::ReplicaRouting& routing_;
-};
-
-// Uneven traffic in the bytes that take the curve's time on the links.
-class AdjustedTraffic final : public engine::Traffic {
- public:
-  AdjustedTraffic(const engine::Traffic& traffic, ExchangeLinks& links, int members)
-      : traffic_(traffic), links_(links), members_(members) {}
-
-  bool is_uneven(int operation) const override { return traffic_.is_uneven(operation); }
-  void fill(int operation, int group, ByteMatrix& bytes) const override {
-    traffic_.fill(operation, group, bytes);
-    links_.adjust(group * members_, bytes);
-  }
-  int pattern(int operation, int group) const override {
-    return traffic_.pattern(operation, group);
-  }
-
- private:
-  const engine::Traffic& traffic_;
-  ExchangeLinks& links_;
-  int members_ = 0;
-};
 
 }  // namespace
 
@@ -108,7 +60,7 @@ engine::Schedule StepRunner::run_uneven(const routing::ReplicaRouting& routing,
   ExchangeLinks& links =
       links_at(static_cast<double>(rows) / scenario.expert_parallel * model_.row_bytes());
   const network::Topology topology = links.topology(model_.exchange_error(errors));
-  const RaggedTraffic rows_of(model_, routing);
+  const UnpaddedTraffic rows_of(model_, routing);
   const AdjustedTraffic traffic(rows_of, links, scenario.expert_parallel);
   if (used() == scenario::Network::flows) {
     network::FlowFabric fabric(topology);

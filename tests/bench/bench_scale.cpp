@@ -22,7 +22,7 @@
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/scenario/options.hpp"
-#include "sim/step/ragged.hpp"
+#include "sim/step/exchange_traffic.hpp"
 #include "tests/support/skewed_counts.hpp"
 
 namespace moesim {
@@ -54,8 +54,9 @@ struct Job {
         clock(topology) {}
 
   Picoseconds step(const routing::ReplicaRouting& routing, engine::Folding folding) {
-    const step::RaggedTraffic traffic(model, routing);
-    const engine::Durations durations = model.ragged_durations(routing, step::StepModel::no_errors);
+    const step::UnpaddedTraffic traffic(model, routing);
+    const engine::Durations durations =
+        model.unpadded_durations(routing, step::StepModel::no_errors);
     const engine::Schedule schedule =
         engine::run_alone(model.program(), durations, {&traffic, &clock}, folding);
     return schedule.end_of(schedule.slowest_rank());
@@ -122,12 +123,12 @@ void step_flows(benchmark::State& state) {
   Job job(static_cast<int>(state.range(0)));
   const routing::ReplicaRouting routing = draw(job, Counts::each_its_own);
   const Picoseconds fast = job.step(routing, engine::Folding::off);
-  const step::RaggedTraffic traffic(job.model, routing);
+  const step::UnpaddedTraffic traffic(job.model, routing);
   Picoseconds exact;
   for ([[maybe_unused]] auto iteration : state) {
     network::FlowFabric fabric(job.topology);
     const engine::Schedule schedule = engine::run(
-        job.model.program(), job.model.ragged_durations(routing, step::StepModel::no_errors),
+        job.model.program(), job.model.unpadded_durations(routing, step::StepModel::no_errors),
         fabric, &traffic);
     exact = schedule.end_of(schedule.slowest_rank());
   }

@@ -4,7 +4,7 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/step/layer.hpp"
+#include "sim/step/layer_stages.hpp"
 #include "sim/study/validation/validation.hpp"
 
 namespace moesim::study {
@@ -14,7 +14,7 @@ void add_pass(const Node& root, step::Pass pass, const scenario::Scenario& scena
               Validation& validation) {
   const std::string name = pass == step::Pass::forward ? "forward" : "backward";
   const std::string study = root.text("name");
-  const std::vector<step::LayerStage> stages = step::moe_layer_stages(scenario, pass, true);
+  const std::vector<step::LayerStage> stages = step::dropless_layer_stages(scenario, pass, true);
   for (const step::LayerStage& stage : stages) {
     validation.rows.push_back({study, stage.name, "part", "us", std::nullopt,
                                stage.estimate.time_us, std::nullopt, std::nullopt,

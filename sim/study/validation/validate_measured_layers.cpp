@@ -7,7 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/step/layer.hpp"
+#include "sim/step/layer_stages.hpp"
 #include "sim/study/validation/validation.hpp"
 
 namespace moesim::study {

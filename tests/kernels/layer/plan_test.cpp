@@ -5,7 +5,7 @@
 
 #include "kernels/layer/run.hpp"
 #include "sim/base/error.hpp"
-#include "sim/step/layer.hpp"
+#include "sim/step/layer_stages.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim::kernels;

@@ -7,7 +7,7 @@
 
 #include "sim/engine/dataflow.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
-#include "sim/step/ragged.hpp"
+#include "sim/step/exchange_traffic.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
@@ -239,7 +239,7 @@ TEST_CASE("every row of ragged sources travels there and back, once") {
       const scenario::Scenario scenario = scenario_of(router, scores, scenario::Mode::prefill);
       const StepModel model(scenario);
       const routing::ReplicaRouting routing = routing::simulate_routing(scenario.routing_job(), 0);
-      const RaggedTraffic traffic(model, routing);
+      const UnpaddedTraffic traffic(model, routing);
       const auto row_bytes = static_cast<std::int64_t>(model.row_bytes());
       for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
         if (!traffic.is_uneven(op)) continue;

@@ -6,8 +6,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/step/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
-#include "sim/step/ragged.hpp"
 #include "sim/step/step_runner.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
@@ -260,7 +260,7 @@ TEST_CASE("scomoe without local shares sends what top-1 sends, in as much time")
   REQUIRE(capacity == 512);
   const routing::ReplicaRouting routing = equal_rows(top, 512);
   StepModel model(pools);
-  const RaggedTraffic traffic(model, routing);
+  const UnpaddedTraffic traffic(model, routing);
   for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
     if (!traffic.is_uneven(op)) continue;
     ByteMatrix bytes(8);

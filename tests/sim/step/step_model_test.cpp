@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "sim/engine/engine.hpp"
-#include "sim/step/layer.hpp"
+#include "sim/step/layer_stages.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"
 
@@ -248,11 +248,11 @@ TEST_CASE("calibration multiplies the kernels of its class and no others") {
 TEST_CASE("the stages of a layer cover exchange and compute in both directions") {
   scenario::Scenario scenario = small_scenario();
   scenario.gpus = 8;
-  const auto forward = moe_layer_stages(scenario, Pass::forward, true);
-  const auto without = moe_layer_stages(scenario, Pass::forward, false);
+  const auto forward = dropless_layer_stages(scenario, Pass::forward, true);
+  const auto without = dropless_layer_stages(scenario, Pass::forward, false);
   CHECK(forward.size() == without.size() + 2);
   CHECK(total_us(forward) > total_us(without));
-  const auto backward = moe_layer_stages(scenario, Pass::backward, false);
+  const auto backward = dropless_layer_stages(scenario, Pass::backward, false);
   CHECK(total_us(backward) > 1.5 * total_us(without));
 }
 

@@ -1,4 +1,4 @@
-#include "sim/step/ragged.hpp"
+#include "sim/step/exchange_traffic.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -62,7 +62,7 @@ TEST_CASE("without padding, equal counts cost what equal blocks cost") {
   StepModel model(scenario);
   // 2,048 tokens x 2 over 4 experts; 4 GPUs send 1,024 rows to each expert.
   const routing::ReplicaRouting routing = equal_counts(scenario, 1024);
-  const engine::Durations ragged = model.ragged_durations(routing, StepModel::no_errors);
+  const engine::Durations ragged = model.unpadded_durations(routing, StepModel::no_errors);
   const engine::Durations padded = model.durations(&routing, StepModel::no_errors);
   for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
     const auto at = static_cast<std::size_t>(op);
@@ -76,7 +76,7 @@ TEST_CASE("traffic carries the rows of each GPU to the GPUs of their experts, an
   const scenario::Scenario scenario = ragged_scenario(8, 4, 8);  // two experts per GPU
   const StepModel model(scenario);
   const routing::ReplicaRouting routing = counts_of(scenario, 8);
-  const RaggedTraffic traffic(model, routing);
+  const UnpaddedTraffic traffic(model, routing);
   ByteMatrix there(4);
   ByteMatrix back(4);
   int exchanges = 0;
@@ -114,8 +114,8 @@ TEST_CASE("without duplicates, a token travels once to each GPU, or once to each
   const auto matrix = [&](scenario::Deduplication dedup, StepModel::Direction direction) {
     scenario.dedup = dedup;
     StepModel model(scenario);
-    CHECK_NOTHROW(model.ragged_durations(routing, StepModel::no_errors));
-    const RaggedTraffic traffic(model, routing);
+    CHECK_NOTHROW(model.unpadded_durations(routing, StepModel::no_errors));
+    const UnpaddedTraffic traffic(model, routing);
     ByteMatrix bytes(4);
     for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
       if (model.direction(op) == direction) traffic.fill(op, 0, bytes);
@@ -143,7 +143,7 @@ TEST_CASE("without duplicates, a token travels once to each GPU, or once to each
   scenario.dedup = scenario::Deduplication::node;
   StepModel model(scenario);
   routing.layers[0].copies.to_node.pop_back();
-  CHECK_THROWS_WITH(model.ragged_durations(routing, StepModel::no_errors),
+  CHECK_THROWS_WITH(model.unpadded_durations(routing, StepModel::no_errors),
                     ContainsSubstring("copies of tokens"));
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("Megatron sends a row's probability, 4 bytes, beside it, and its gradi
   scenario.router.dialect = routing::Dialect::megatron;
   const StepModel model(scenario);
   const routing::ReplicaRouting routing = counts_of(scenario, 4);
-  const RaggedTraffic traffic(model, routing);
+  const UnpaddedTraffic traffic(model, routing);
   ByteMatrix tokens(4), bytes(4);
   int there = 0;
   int home = 0;
@@ -219,7 +219,7 @@ TEST_CASE("groups that keep the same rows of different tokens are not taken for 
     layer.copies.to_node.assign(8, 7);
   }
   routing.layers[1].copies.to_gpu[20] = 6;
-  const RaggedTraffic traffic(model, routing);
+  const UnpaddedTraffic traffic(model, routing);
   for (int op = 0; op < static_cast<int>(model.program().operations.size()); ++op) {
     if (!traffic.is_uneven(op)) continue;
     const bool same = traffic.pattern(op, 0) == traffic.pattern(op, 1);
@@ -237,7 +237,7 @@ TEST_CASE("interpolated expert prices are those of the curve") {
   for (std::int32_t rows = 513; rows < 4000; rows += 29) {
     routing::ReplicaRouting routing = equal_counts(scenario, 0);
     for (routing::LayerRouting& layer : routing.layers) layer.kept_rows = {rows, 1, 0, 0};
-    const engine::Durations durations = model.ragged_durations(routing, StepModel::no_errors);
+    const engine::Durations durations = model.unpadded_durations(routing, StepModel::no_errors);
     double us = 0;
     for (const Kernel& kernel : pricer.expert_rows(Pass::forward, rows)) {
       us += kernel.count * kernel.estimate.time_us;
@@ -257,8 +257,9 @@ TEST_CASE("one group that stands for all gives the times of all, folded or not")
   const network::Topology topology = links_of(scenario);
   network::PortClock clock(topology);
   const auto simulate = [&](const routing::ReplicaRouting& routing, engine::Folding folding) {
-    const RaggedTraffic traffic(model, routing);
-    return engine::run_alone(model.program(), model.ragged_durations(routing, StepModel::no_errors),
+    const UnpaddedTraffic traffic(model, routing);
+    return engine::run_alone(model.program(),
+                             model.unpadded_durations(routing, StepModel::no_errors),
                              {&traffic, &clock}, folding);
   };
   const engine::Schedule all = simulate(counts_of(scenario, 32, 8), engine::Folding::off);
@@ -283,8 +284,8 @@ TEST_CASE("a step through ports is a little faster than through exact flows") {
   const scenario::Scenario scenario = ragged_scenario(16, 16, 16);
   StepModel model(scenario);
   const routing::ReplicaRouting routing = counts_of(scenario, 16);
-  const RaggedTraffic traffic(model, routing);
-  const engine::Durations durations = model.ragged_durations(routing, StepModel::no_errors);
+  const UnpaddedTraffic traffic(model, routing);
+  const engine::Durations durations = model.unpadded_durations(routing, StepModel::no_errors);
   const network::Topology topology = links_of(scenario);
   network::PortClock clock(topology);
   const engine::Schedule fast =
@@ -312,9 +313,9 @@ TEST_CASE("scenarios give the same bits on any number of threads") {
         for (int number = thread; number < count; number += threads) {
           const auto routing =
               source.draw(scenario.model->moe_layers(), 16, static_cast<std::uint32_t>(number));
-          const RaggedTraffic traffic(model, routing);
+          const UnpaddedTraffic traffic(model, routing);
           const engine::Schedule schedule = engine::run_alone(
-              model.program(), model.ragged_durations(routing, StepModel::no_errors),
+              model.program(), model.unpadded_durations(routing, StepModel::no_errors),
               {&traffic, &clock});
           steps[static_cast<std::size_t>(number)] = schedule.end_of(schedule.slowest_rank());
         }
@@ -334,12 +335,12 @@ TEST_CASE("what needs equal blocks is refused without padding") {
   const routing::ReplicaRouting routing = equal_counts(scenario, 10);
   scenario.dispatch = scenario::Dispatch::einsum;
   StepModel einsum(scenario);
-  CHECK_THROWS_AS(einsum.ragged_durations(routing, StepModel::no_errors), UsageError);
+  CHECK_THROWS_AS(einsum.unpadded_durations(routing, StepModel::no_errors), UsageError);
   scenario.dispatch = scenario::Dispatch::index;
   StepModel model(scenario);
   routing::ReplicaRouting short_of_one = routing;
   short_of_one.layers[1].kept_rows.pop_back();
-  CHECK_THROWS_AS(model.ragged_durations(short_of_one, StepModel::no_errors), Error);
+  CHECK_THROWS_AS(model.unpadded_durations(short_of_one, StepModel::no_errors), Error);
 }
 
 }  // namespace moesim::step

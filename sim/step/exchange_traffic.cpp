@@ -1,0 +1,144 @@
+#include "sim/step/exchange_traffic.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/cluster/expert_placement.hpp"
+
+namespace moesim::step {
+
+void PaddedTraffic::fill(int operation, int /*group*/, ByteMatrix& bytes) const {
+  const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
+  const std::int64_t experts = model_.scenario().experts / model_.scenario().expert_parallel;
+  const std::int64_t block = routing_.layers[layer].exchanged_capacity * experts *
+                             std::llround(model_.row_bytes(operation));
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    std::fill_n(bytes.row(source), bytes.ranks(), block);
+  }
+}
+
+UnpaddedTraffic::UnpaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
+    : model_(model),
+      routing_(routing),
+      experts_(model.scenario().experts),
+      members_(model.scenario().expert_parallel),
+      sent_(static_cast<std::size_t>(members_)),
+      patterns_(routing.layers.size()) {}
+
+bool UnpaddedTraffic::is_uneven(int operation) const {
+  return model_.direction(operation) != Direction::none;
+}
+
+const std::int32_t* UnpaddedTraffic::rows_of(int layer, int gpu) const {
+  const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
+  // One group may stand for all.
+  const std::size_t cell = static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
+  return routed.kept_rows.data() + cell % routed.kept_rows.size();
+}
+
+// To each GPU what its experts keep of a source's tokens: straight from the source, or inside
+// another node from the GPU there in the source's place, which has it once over the NIC.
+void UnpaddedTraffic::fill_copies(int layer, int group, std::uint32_t row_bytes,
+                                  ByteMatrix& bytes) const {
+  const routing::TokenCopies& copies = routing_.layers[static_cast<std::size_t>(layer)].copies;
+  const int in_domain = model_.scenario().cluster->gpus_per_domain;
+  const bool forwarded =
+      model_.scenario().dedup == scenario::Deduplication::node && members_ > in_domain;
+  const int node = forwarded ? in_domain : members_;
+  const int nodes = members_ / node;
+  const auto cell = [](std::size_t size, int gpu, int columns) {
+    return static_cast<std::size_t>(gpu) * static_cast<std::size_t>(columns) % size;
+  };
+  for (int source = 0; source < members_; ++source) std::fill_n(bytes.row(source), members_, 0);
+  for (int source = 0; source < members_; ++source) {
+    const int gpu = group * members_ + source;
+    const std::int32_t* to_gpu = copies.to_gpu.data() + cell(copies.to_gpu.size(), gpu, members_);
+    for (int to_node = 0; to_node < nodes; ++to_node) {
+      const int gate = to_node * node + source % node;
+      for (int member = to_node * node; member < (to_node + 1) * node; ++member) {
+        if (gate != source && gate == member) continue;  // there already
+        bytes.at(gate, member) += std::int64_t{to_gpu[member]} * row_bytes;
+      }
+      if (gate == source) continue;
+      const std::size_t across = cell(copies.to_node.size(), gpu, nodes);
+      bytes.at(source, gate) +=
+          std::int64_t{copies.to_node[across + static_cast<std::size_t>(to_node)]} * row_bytes;
+    }
+  }
+}
+
+void UnpaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
+  const int layer = model_.moe_layer(operation);
+  const bool to_tokens = model_.direction(operation) == Direction::to_tokens;
+  const auto row_bytes = static_cast<std::uint32_t>(std::llround(model_.row_bytes(operation)));
+  if (model_.scenario().dedup != scenario::Deduplication::none) {
+    fill_copies(layer, group, row_bytes, bytes);
+    if (to_tokens) bytes = cluster::transposed(bytes);
+    return;
+  }
+  const int local = experts_ / members_;
+  for (int source = 0; source < members_; ++source) {
+    const std::int32_t* rows = rows_of(layer, group * members_ + source);
+    std::int64_t* sent = to_tokens ? sent_.data() : bytes.row(source);
+    if (local == 1) {
+      // 32 x 32 to 64 bits, which every vector unit can.
+      for (int owner = 0; owner < members_; ++owner) {
+        sent[owner] = static_cast<std::int64_t>(
+            std::uint64_t{static_cast<std::uint32_t>(rows[owner])} * row_bytes);
+      }
+    } else {
+      for (int owner = 0; owner < members_; ++owner) {
+        std::uint64_t sum = 0;
+        for (int expert = 0; expert < local; ++expert) sum += static_cast<std::uint32_t>(*rows++);
+        sent[owner] = static_cast<std::int64_t>(sum * row_bytes);
+      }
+    }
+    if (!to_tokens) continue;
+    std::int64_t* column = bytes.row(0) + source;
+    for (int owner = 0; owner < members_; ++owner, column += members_) *column = sent[owner];
+  }
+}
+
+// Those of a group, as bytes to compare.
+std::string UnpaddedTraffic::copies_of(int layer, int first_gpu) const {
+  const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
+  const std::size_t gpus = routed.kept_rows.size() / static_cast<std::size_t>(experts_);
+  std::string bytes;
+  for (const std::vector<std::int32_t>* all : {&routed.copies.to_gpu, &routed.copies.to_node}) {
+    const std::size_t columns = all->size() / gpus;
+    const std::size_t begin = static_cast<std::size_t>(first_gpu) * columns;
+    const std::size_t size = static_cast<std::size_t>(members_) * columns * sizeof(std::int32_t);
+    bytes.append(reinterpret_cast<const char*>(all->data() + begin), size);
+  }
+  return bytes;
+}
+
+int UnpaddedTraffic::pattern(int operation, int group) const {
+  const int layer = model_.moe_layer(operation);
+  std::vector<int>& pattern = patterns_[static_cast<std::size_t>(layer)];
+  const auto cells = static_cast<std::size_t>(experts_) * static_cast<std::size_t>(members_);
+  if (routing_.layers[static_cast<std::size_t>(layer)].kept_rows.size() == cells) return 0;
+  if (pattern.empty()) {
+    const std::size_t bytes = sizeof(std::int32_t) * cells;
+    std::unordered_map<std::string_view, int> known;
+    std::map<std::pair<int, std::string>, int> known_with_copies;
+    for (int first = 0; first < model_.scenario().gpus; first += members_) {
+      const std::string_view rows(reinterpret_cast<const char*>(rows_of(layer, first)), bytes);
+      const int same_rows = known.try_emplace(rows, static_cast<int>(known.size())).first->second;
+      if (model_.scenario().dedup == scenario::Deduplication::none) {
+        pattern.push_back(same_rows);
+        continue;
+      }
+      const auto next = static_cast<int>(known_with_copies.size());
+      const std::pair key(same_rows, copies_of(layer, first));
+      pattern.push_back(known_with_copies.try_emplace(key, next).first->second);
+    }
+  }
+  return pattern[static_cast<std::size_t>(group)];
+}
+
+}  // namespace moesim::step

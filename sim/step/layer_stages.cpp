@@ -1,0 +1,236 @@
+#include "sim/step/layer_stages.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/routing/rules/moe_stages.hpp"
+
+namespace moesim::step {
+namespace {
+
+using profile::Collective;
+using profile::Estimate;
+using routing::MoeLayerShape;
+using routing::MoeLayerSizes;
+using routing::MoePhase;
+using routing::MoeStage;
+using routing::MoeStageKind;
+using routing::RowMoves;
+
+// Kernels run one after another; their curves err independently, but the sum of the quantiles is
+// kept, which is the wider bar.
+Estimate sum(const Kernels& kernels) {
+  Estimate total{0, 0, 0, profile::Origin::measured, profile::Support::measured_point};
+  for (const Kernel& kernel : kernels) {
+    total.time_us += kernel.count * kernel.estimate.time_us;
+    total.time_us_p05 += kernel.count * kernel.estimate.time_us_p05;
+    total.time_us_p95 += kernel.count * kernel.estimate.time_us_p95;
+    total.origin = std::max(total.origin, kernel.estimate.origin);
+    total.support = std::max(total.support, kernel.estimate.support);
+  }
+  return total;
+}
+
+}  // namespace
+
+std::vector<LayerStage> dropless_layer_stages(const scenario::Scenario& scenario, Pass pass,
+                                              bool exchange_counts) {
+  const KernelPricer pricer(scenario);
+  const std::int64_t rows = scenario.tokens_per_gpu * scenario.router.top_k;
+  const std::int64_t capacity = rows / scenario.experts;
+  std::vector<int> members(static_cast<std::size_t>(scenario.expert_parallel));
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<LayerStage> stages;
+  const auto named = [&](const char* name) {
+    return pass == Pass::forward ? std::string(name) : std::string(name) + " backward";
+  };
+  const auto add = [&](const std::string& name, const Kernels& kernels) {
+    if (!kernels.empty()) stages.push_back({name, sum(kernels)});
+  };
+  const auto exchange = [&](const std::string& name, Collective kind, double bytes) {
+    add(name, {pricer.exchange(kind, members, bytes, name)});
+  };
+  const double tokens = pricer.dispatch_bytes(capacity);
+  MoeLayerShape shape;
+  shape.exchanges = members.size() > 1;
+  for (const MoePhase phase : moe_phases(pass, shape)) {
+    if (phase == MoePhase::route) {
+      add(named("router"), pricer.router(pass));
+    } else if (phase == MoePhase::announce && exchange_counts) {
+      exchange("counts all-gather", Collective::all_gather, pricer.counts_bytes());
+    } else if (phase == MoePhase::dispatch) {
+      add(named("permute"), pricer.dispatch(pass, capacity));
+    } else if (phase == MoePhase::dispatch_exchange) {
+      exchange(named("dispatch all-to-all"), Collective::all_to_all, tokens);
+      if (!exchange_counts) continue;
+      exchange("probabilities all-to-all", Collective::all_to_all,
+               probability_bytes * static_cast<double>(rows));
+    } else if (phase == MoePhase::experts) {
+      add(named("expert FFN"), pricer.experts(pass, capacity, 0));
+    } else if (phase == MoePhase::combine_exchange) {
+      exchange(named("combine all-to-all"), Collective::all_to_all, tokens);
+    } else if (phase == MoePhase::combine) {
+      add(named("unpermute"), pricer.combine(pass, capacity));
+    }
+  }
+  return stages;
+}
+
+namespace {
+
+// Prices the stages of kernels/layer. The copies hold what differs by stage: which gate, and whose
+// blend of IR rows.
+class PaddedLayer {
+ public:
+  PaddedLayer(const scenario::Scenario& scenario, std::int64_t capacity, std::int64_t ir_rows)
+      : scenario_(scenario),
+        fused_(with(scenario, scenario::Fusion::fused, scenario.dispatch)),
+        moved_(with(scenario, scenario::Fusion::eager, scenario::Dispatch::index)),
+        pricer_(scenario_),
+        fused_pricer_(fused_),
+        moved_pricer_(moved_),
+        capacity_(capacity),
+        ir_rows_(ir_rows),
+        members_(static_cast<std::size_t>(scenario.expert_parallel)) {
+    std::iota(members_.begin(), members_.end(), 0);
+  }
+
+  std::vector<LayerStage> stages(Pass pass) const {
+    MoeLayerShape shape;
+    shape.exchanges = members_.size() > 1;
+    shape.rectified = rectified();
+    std::vector<LayerStage> stages;
+    for (const MoeStage& stage :
+         moe_stages(pass, shape, einsum() ? RowMoves::einsum : RowMoves::index)) {
+      const Kernels kernels = kernels_of(stage, pass);
+      if (!kernels.empty()) stages.push_back({stage.name, sum(kernels)});
+    }
+    return stages;
+  }
+
+ private:
+  static scenario::Scenario with(scenario::Scenario scenario, scenario::Fusion fusion,
+                                 scenario::Dispatch dispatch) {
+    scenario.fusion = fusion;
+    scenario.dispatch = dispatch;
+    return scenario;
+  }
+  static Kernels without_masks(Kernels kernels) {
+    std::erase_if(kernels,
+                  [](const Kernel& kernel) { return kernel.kernel_class == KernelClass::mask; });
+    return kernels;
+  }
+
+  bool einsum() const { return scenario_.dispatch == scenario::Dispatch::einsum; }
+  bool rectified() const { return scenario_.router.rectification != routing::Rectification::none; }
+  MoeLayerSizes sizes() const {
+    return {scenario_.tokens_per_gpu, scenario_.experts,          capacity_,
+            scenario_.model->hidden,  scenario_.router.choices(), rectified()};
+  }
+  // One launch that moves the stage's bytes. The gate's weights, little beside them, are not
+  // counted.
+  Kernels touch(MoeStageKind stage) const {
+    const double bytes = work_of(stage, sizes()).bytes;
+    return {{"", KernelClass::memory, scenario_.profile->memory(bytes), 1, 0}};
+  }
+  static Kernels joined(Kernels first, const Kernels& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
+  // Of the IR rows: 0 their gather, 1 their blend; nothing without rows.
+  Kernels ir_move(Pass pass, std::size_t which) const {
+    const Kernels moves = moved_pricer_.rectify_moves(pass, rectified() ? ir_rows_ : 0);
+    return which < moves.size() ? Kernels{moves[which]} : Kernels{};
+  }
+  Kernels ir_ffn(Pass pass) const {
+    Kernels kernels = moved_pricer_.rectify(pass, ir_rows_);
+    const std::size_t moves = moved_pricer_.rectify_moves(pass, ir_rows_).size();
+    kernels.erase(kernels.begin(), kernels.begin() + static_cast<std::ptrdiff_t>(moves));
+    return kernels;
+  }
+  Kernels exchange(const char* name) const {
+    return {pricer_.exchange(Collective::all_to_all, members_, pricer_.dispatch_bytes(capacity_),
+                             name)};
+  }
+  // Of the two products of einsum's combination.
+  Kernels combine_product(Pass pass, bool by_weight) const {
+    Kernels kernels = without_masks(pricer_.combine(pass, capacity_));
+    std::erase_if(kernels, [&](const Kernel& kernel) {
+      return (kernel.label.find("weight") != std::string::npos) != by_weight;
+    });
+    return kernels;
+  }
+
+  Kernels kernels_of(const MoeStage& stage, Pass pass) const {
+    switch (stage.kind) {
+      case MoeStageKind::gate:
+        return fused_pricer_.router(pass);
+      case MoeStageKind::permute:
+      case MoeStageKind::permute_backward:
+        return joined(pricer_.dispatch(pass, capacity_), ir_move(pass, 0));
+      case MoeStageKind::combine:
+      case MoeStageKind::combine_backward:
+        return joined(pricer_.combine(pass, capacity_), ir_move(pass, 1));
+      case MoeStageKind::dispatch_product:
+      case MoeStageKind::dispatch_by_input:
+        return without_masks(pricer_.dispatch(pass, capacity_));
+      case MoeStageKind::combine_product:
+      case MoeStageKind::mask_by_input:
+        return combine_product(pass, false);
+      case MoeStageKind::mask_by_weight:
+        return combine_product(pass, true);
+      case MoeStageKind::gather_ir:
+        return ir_move(pass, 0);
+      case MoeStageKind::blend_backward:
+        return ir_move(pass, 1);
+      case MoeStageKind::send:
+      case MoeStageKind::send_back:
+      case MoeStageKind::send_gradient:
+      case MoeStageKind::send_back_gradient:
+        return exchange(stage.name);
+      case MoeStageKind::experts:
+      case MoeStageKind::experts_backward:
+        return pricer_.experts(pass, capacity_, 0);
+      case MoeStageKind::ir_counts:
+        return pricer_.host_read();
+      case MoeStageKind::ir_experts:
+      case MoeStageKind::ir_experts_backward:
+        return ir_ffn(pass);
+      case MoeStageKind::assign:
+      case MoeStageKind::weigh:
+      case MoeStageKind::collect:
+      case MoeStageKind::dispatch_mask:
+      case MoeStageKind::combine_mask:
+      case MoeStageKind::blend:
+      case MoeStageKind::read_mask:
+      case MoeStageKind::blend_gradient:
+      case MoeStageKind::router_backward:
+      case MoeStageKind::narrow:
+      case MoeStageKind::gate_by_weight:
+      case MoeStageKind::gate_by_input:
+        break;
+    }
+    return touch(stage.kind);
+  }
+
+  const scenario::Scenario& scenario_;
+  scenario::Scenario fused_, moved_;
+  KernelPricer pricer_, fused_pricer_, moved_pricer_;
+  std::int64_t capacity_, ir_rows_;
+  std::vector<int> members_;
+};
+
+}  // namespace
+
+std::vector<LayerStage> padded_layer_stages(const scenario::Scenario& scenario, Pass pass,
+                                            std::int64_t capacity, std::int64_t ir_rows) {
+  return PaddedLayer(scenario, capacity, ir_rows).stages(pass);
+}
+
+double total_us(const std::vector<LayerStage>& stages) {
+  double total = 0;
+  for (const LayerStage& stage : stages) total += stage.estimate.time_us;
+  return total;
+}
+
+}  // namespace moesim::step

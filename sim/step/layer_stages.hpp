@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/step/kernels.hpp"
+
+namespace moesim::step {
+
+// One stage of an MoE layer and how long it takes on an idle machine, microseconds.
+struct LayerStage {
+  std::string name;
+  profile::Estimate estimate;
+};
+
+// One MoE layer alone, balanced, dropless: k S / E rows per (source, expert), every stage after the
+// one before, in the order of routing::moe_phases(). `exchange_counts` adds what libraries without
+// padding do first: an all-gather of the counts, and (with the tokens) an all-to-all of one fp32
+// probability per row.
+std::vector<LayerStage> dropless_layer_stages(const scenario::Scenario& scenario, Pass pass,
+                                              bool exchange_counts);
+
+// One MoE layer as kernels/layer runs it, stage by stage of routing::moe_stages(): rows padded to
+// `capacity` per (source, expert), a fused gate, capacity and weights one launch each, one-hot
+// masks written once, IR rows after the others and one wait of the host for their number.
+std::vector<LayerStage> padded_layer_stages(const scenario::Scenario& scenario, Pass pass,
+                                            std::int64_t capacity, std::int64_t ir_rows);
+
+double total_us(const std::vector<LayerStage>& stages);
+
+}  // namespace moesim::step

@@ -1,0 +1,201 @@
+#include "sim/step/prices.hpp"
+
+#include <algorithm>
+
+#include "sim/network/exchange/exchange_model.hpp"
+
+namespace moesim::step {
+namespace {
+
+// Groups of one partition may lie differently on the nodes (expert groups of 6 on nodes of 8). All
+// are taken to need as long as the slowest: over the most nodes, the fewest members on one of them.
+std::vector<int> farthest_group(const engine::Partition& partition,
+                                const cluster::Cluster& cluster) {
+  const auto farther = [&](const std::vector<int>& first, const std::vector<int>& second) {
+    const network::Span a = network::span_of(first, cluster);
+    const network::Span b = network::span_of(second, cluster);
+    return a.domains != b.domains ? a.domains > b.domains : a.smallest_share < b.smallest_share;
+  };
+  const std::vector<int>* chosen = &partition.groups.front();
+  for (const std::vector<int>& group : partition.groups) {
+    if (farther(group, *chosen)) chosen = &group;
+  }
+  return *chosen;
+}
+
+Calibration with_software(Calibration calibration, const profile::Profile& profile) {
+  for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
+    calibration.multiplier[kind] *=
+        profile.software_multiplier(name_of(static_cast<KernelClass>(kind)));
+  }
+  return calibration;
+}
+
+}  // namespace
+
+bool is_fixed(const StepOperation& operation) {
+  switch (operation.work) {
+    case Work::phase:
+      return routing::traits_of(operation.phase).rows == routing::PhaseRows::tokens;
+    case Work::exchange_rows:
+    case Work::exchange_probabilities:
+    case Work::exchange_rectified:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool goes_by_tokens(const StepOperation& operation) {
+  switch (operation.work) {
+    case Work::embedding:
+    case Work::attention:
+    case Work::dense_ffn:
+    case Work::head:
+      return true;
+    case Work::phase:
+      return is_fixed(operation);
+    default:
+      return false;
+  }
+}
+
+double PricedWork::latency_share() const {
+  double time_us = 0;
+  double latency_us = 0;
+  for (const PricedKernel& kernel : kernels) {
+    time_us += kernel.count * kernel.estimate.time_us;
+    latency_us += kernel.count * kernel.latency_us;
+  }
+  return time_us > 0 ? latency_us / time_us : 0;
+}
+
+Prices::Prices(const scenario::Scenario& scenario, const StepProgram& program,
+               const Calibration& calibration)
+    : calibration_(with_software(calibration, *scenario.profile)),
+      classes_(scenario),
+      errors_(scenario.seed, scenario.replicas) {
+  for (TokenClass tokens = 0; tokens < classes_.count(); ++tokens) {
+    pricers_.emplace_back(scenario, classes_.tokens(tokens));
+  }
+  for (const engine::Partition& partition : program.program().partitions) {
+    members_.push_back(farthest_group(partition, *scenario.cluster));
+  }
+  price_fixed(program);
+}
+
+// Operations that differ in their MoE layer alone cost the same.
+void Prices::price_fixed(const StepProgram& program) {
+  std::map<StepOperation, int> known;
+  for (StepOperation operation : program.operations()) {
+    if (!is_fixed(operation)) {
+      fixed_of_.push_back(-1);
+      continue;
+    }
+    operation.moe_layer = -1;
+    const auto [found, added] = known.try_emplace(operation, static_cast<int>(fixed_.size()));
+    fixed_of_.push_back(found->second);
+    if (!added) continue;
+    std::vector<PricedWork>& work = fixed_.emplace_back();
+    const std::size_t count = goes_by_tokens(operation) ? classes_.count() : 1;
+    for (TokenClass tokens = 0; tokens < count; ++tokens) {
+      work.push_back(price(operation, {}, tokens));
+    }
+  }
+}
+
+PricedWork Prices::price(const StepOperation& operation, const Amount& amount, TokenClass tokens) {
+  PricedWork work;
+  std::span<const int> members;
+  if (operation.groups != Groups::none) {
+    members = members_[static_cast<std::size_t>(operation.groups)];
+  }
+  for (const Kernel& kernel : kernels_of(operation, amount, pricers_[tokens], members)) {
+    work.kernels.push_back({errors_.number_of(kernel.label), kernel.kernel_class, kernel.estimate,
+                            kernel.count, kernel.latency_us});
+  }
+  return work;
+}
+
+PricedWork& Prices::fixed(int operation, TokenClass tokens) {
+  const int place = fixed_of_[static_cast<std::size_t>(operation)];
+  std::vector<PricedWork>& work = fixed_[static_cast<std::size_t>(place)];
+  return work.size() == 1 ? work.front() : work[tokens];
+}
+
+PricedWork& Prices::sized(const StepOperation& operation, const Amount& amount, TokenClass tokens) {
+  const SizedKey key{operation.work, operation.pass, operation.phase, amount, tokens};
+  const auto found = sized_.find(key);
+  if (found != sized_.end()) return found->second;
+  return sized_.emplace(key, price(operation, amount, tokens)).first->second;
+}
+
+Picoseconds Prices::time(PricedWork& work, int replica) const {
+  if (work.replica == replica) return work.time;
+  double microseconds = 0;
+  for (const PricedKernel& kernel : work.kernels) {
+    microseconds += kernel.count * calibration_.of(kernel.kernel_class) *
+                    with_error(kernel.estimate, errors_.of(kernel.error, replica));
+  }
+  work.replica = replica;
+  // Calls with appended rows less those without may come out below 0 where a curve dips.
+  return work.time = Picoseconds::from_us(std::max(0.0, microseconds));
+}
+
+RowPrices& Prices::by_rows(const StepOperation& operation, TokenClass tokens, int replica) {
+  if (by_rows_replica_ != replica) by_rows_.clear();
+  by_rows_replica_ = replica;
+  return by_rows_
+      .try_emplace({operation.phase, operation.pass, tokens}, *this, operation, tokens, replica)
+      .first->second;
+}
+
+Picoseconds RowPrices::look_up(std::int64_t rows) {
+  const auto at = static_cast<std::size_t>(rows);
+  if (times_.size() <= at) times_.resize(at + at / 2 + 1, Picoseconds(-1));
+  // A product's time is smooth but where its tiles run over, which they do past multiples of 16
+  // rows (smaller tiles are for few rows): between those it is interpolated, to 0.1 %.
+  constexpr std::int64_t few = 512;
+  constexpr std::int64_t tile = 16;
+  const std::int64_t low = (rows - 1) / tile * tile + 1;
+  const std::int64_t high = low + tile - 1;
+  const bool product = routing::traits_of(operation_.phase).rows == routing::PhaseRows::received;
+  if (!product || rows <= few || rows == low || rows == high) {
+    return times_[at] =
+               prices_.time(prices_.sized(operation_, {false, rows, 0}, tokens_), replica_);
+  }
+  const Picoseconds least = of(low);
+  const Picoseconds most = of(high);
+  const std::int64_t part = (most - least).count * (rows - low) / (tile - 1);
+  return times_[at] = least + Picoseconds(part);
+}
+
+std::string Prices::provenance() const {
+  std::vector<profile::Estimate> weakest(kernel_class_count);
+  std::vector<bool> seen(kernel_class_count);
+  const auto look_at = [&](const PricedWork& work) {
+    for (const PricedKernel& kernel : work.kernels) {
+      const auto kind = static_cast<std::size_t>(kernel.kernel_class);
+      profile::Estimate& worst = weakest[kind];
+      worst.origin =
+          seen[kind] ? std::max(worst.origin, kernel.estimate.origin) : kernel.estimate.origin;
+      worst.support =
+          seen[kind] ? std::max(worst.support, kernel.estimate.support) : kernel.estimate.support;
+      seen[kind] = true;
+    }
+  };
+  for (const std::vector<PricedWork>& of_classes : fixed_) {
+    for (const PricedWork& work : of_classes) look_at(work);
+  }
+  for (const auto& [key, work] : sized_) look_at(work);
+  std::string text;
+  for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
+    if (!seen[kind]) continue;
+    if (!text.empty()) text += "; ";
+    text += std::string(name_of(static_cast<KernelClass>(kind))) + " " + describe(weakest[kind]);
+    if (calibration_.multiplier[kind] != 1) text += ", calibrated";
+  }
+  return text;
+}
+
+}  // namespace moesim::step

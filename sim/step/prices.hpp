@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/step/curve_errors.hpp"
+#include "sim/step/kernels.hpp"
+#include "sim/step/operation_kernels.hpp"
+#include "sim/step/step_program.hpp"
+#include "sim/step/token_classes.hpp"
+
+namespace moesim::step {
+
+// A kernel whose label has been replaced by the number of its curve error.
+struct PricedKernel {
+  int error = 0;
+  KernelClass kernel_class = KernelClass::memory;
+  profile::Estimate estimate;
+  double count = 1;
+  double latency_us = 0;  // as Kernel has it
+};
+
+// The kernels of one kind of operation and the last time asked of them.
+struct PricedWork {
+  std::vector<PricedKernel> kernels;
+  int replica = CurveErrors::none - 1;  // of the time
+  Picoseconds time;
+  double latency_share() const;  // of an exchange's time on the median curve
+};
+
+class Prices;
+
+// The times of one phase of an MoE layer by rows, without padding, in one replica.
+class RowPrices {
+ public:
+  RowPrices(Prices& prices, const StepOperation& operation, TokenClass tokens, int replica)
+      : prices_(prices), operation_(operation), tokens_(tokens), replica_(replica) {}
+
+  Picoseconds of(std::int64_t rows) {
+    const auto at = static_cast<std::size_t>(rows);
+    return at < times_.size() && times_[at] >= Picoseconds(0) ? times_[at] : look_up(rows);
+  }
+
+ private:
+  Picoseconds look_up(std::int64_t rows);
+
+  Prices& prices_;
+  StepOperation operation_;
+  TokenClass tokens_;
+  int replica_;
+  std::vector<Picoseconds> times_;  // [rows], -1 where not asked for yet
+};
+
+// What the operations of a step cost: their kernels, the profile's estimates of these, and the time
+// they add up to under the curve errors of a replica. Everything is looked up in the profile once.
+class Prices {
+ public:
+  // Refers to scenario and program.
+  Prices(const scenario::Scenario& scenario, const StepProgram& program,
+         const Calibration& calibration);
+  Prices(const Prices&) = delete;  // the pricers refer to the scenario
+  Prices& operator=(const Prices&) = delete;
+
+  const TokenClasses& token_classes() const { return classes_; }
+
+  // Of an operation that the scenario alone decides.
+  PricedWork& fixed(int operation, TokenClass tokens);
+  // Of one whose amount routing decides; exchanges of equal blocks.
+  PricedWork& sized(const StepOperation& operation, const Amount& amount, TokenClass tokens);
+  // The errors of the curves are those of `replica`, or CurveErrors::none.
+  Picoseconds time(PricedWork& work, int replica) const;
+
+  // Kept until another replica is asked for.
+  RowPrices& by_rows(const StepOperation& operation, TokenClass tokens, int replica);
+
+  double multiplier(KernelClass kernel) const { return calibration_.of(kernel); }
+  // The weakest origin and support per class of kernel, of all that was asked for so far.
+  std::string provenance() const;
+
+ private:
+  using SizedKey = std::tuple<Work, Pass, MoePhase, Amount, TokenClass>;
+
+  PricedWork price(const StepOperation& operation, const Amount& amount, TokenClass tokens);
+  void price_fixed(const StepProgram& program);
+
+  Calibration calibration_;
+  TokenClasses classes_;
+  std::vector<KernelPricer> pricers_;  // [token class]
+  CurveErrors errors_;
+  std::vector<std::vector<int>> members_;       // [Groups]: those that its exchanges are priced for
+  std::vector<int> fixed_of_;                   // [operation]: its place in fixed_, -1: sized
+  std::vector<std::vector<PricedWork>> fixed_;  // [place][token class]; one where all take as long
+  std::map<SizedKey, PricedWork> sized_;
+  std::map<std::tuple<MoePhase, Pass, TokenClass>, RowPrices> by_rows_;
+  int by_rows_replica_ = CurveErrors::none;
+};
+
+// Whether the scenario alone decides what an operation costs, and whether its tokens do.
+bool is_fixed(const StepOperation& operation);
+bool goes_by_tokens(const StepOperation& operation);
+
+}  // namespace moesim::step

@@ -1,0 +1,288 @@
+#include "sim/step/step_durations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::step {
+namespace {
+
+using routing::PhaseRows;
+
+std::int64_t most_rectified(const routing::LayerRouting& layer) {
+  return *std::max_element(layer.ir_rows.begin(), layer.ir_rows.end());
+}
+
+bool is_rectify(const StepOperation& operation) {
+  return operation.work == Work::phase && operation.phase == MoePhase::rectify;
+}
+
+bool exchanges_rows(const StepOperation& operation) {
+  return operation.work == Work::exchange_rows || operation.work == Work::exchange_probabilities;
+}
+
+bool all_equal(const std::vector<Picoseconds>& times) {
+  return std::all_of(times.begin(), times.end(),
+                     [&](Picoseconds time) { return time == times.front(); });
+}
+
+void check_copies(const scenario::Scenario& scenario, const routing::ReplicaRouting& routing) {
+  const auto members = static_cast<std::size_t>(scenario.expert_parallel);
+  const auto nodes = static_cast<std::size_t>(routing::group_nodes(scenario.routing_job()));
+  for (const routing::LayerRouting& layer : routing.layers) {
+    const std::size_t gpus = layer.kept_rows.size() / static_cast<std::size_t>(scenario.experts);
+    const routing::TokenCopies& copies = layer.copies;
+    if (copies.to_gpu.size() == gpus * members && copies.to_node.size() == gpus * nodes) continue;
+    throw Error("an exchange without duplicates needs the copies of tokens that routing counts");
+  }
+}
+
+void check_unpadded(const scenario::Scenario& scenario, const routing::ReplicaRouting& routing) {
+  if (scenario.dispatch == scenario::Dispatch::einsum) {
+    throw UsageError("--dispatch einsum: one-hot products need blocks of equal size; use index");
+  }
+  if (scenario.router.rectification != routing::Rectification::none &&
+      scenario.router.ir_compute == routing::IrCompute::grouped) {
+    throw UsageError("--ir-compute grouped: needs blocks of equal size; use separate or overlap");
+  }
+  if (scenario.dedup != scenario::Deduplication::none) check_copies(scenario, routing);
+  const auto experts = static_cast<std::size_t>(scenario.experts);
+  for (const routing::LayerRouting& layer : routing.layers) {
+    const std::size_t cells = layer.kept_rows.size();
+    const bool all = cells == experts * static_cast<std::size_t>(scenario.gpus);
+    const bool group = cells == experts * static_cast<std::size_t>(scenario.expert_parallel);
+    if (!all && !group) {
+      throw Error(fmt::format(
+          "a step without padding needs the rows of {} GPUs or of one expert-parallel group of {} "
+          "to {} experts, but a layer has {} counts",
+          scenario.gpus, scenario.expert_parallel, experts, cells));
+    }
+  }
+}
+
+}  // namespace
+
+engine::Durations StepDurations::empty() const {
+  engine::Durations durations;
+  durations.uniform.resize(program_.operations().size());
+  durations.per_rank.resize(program_.operations().size());
+  return durations;
+}
+
+// The collectives in which nothing would be sent; empty where there is none.
+std::vector<bool> StepDurations::skipped(const routing::ReplicaRouting& routing) const {
+  const auto is_skipped = [&](const StepOperation& operation) {
+    if (operation.groups == Groups::none || operation.moe_layer < 0) return false;
+    const routing::LayerRouting& layer = layer_of(operation, routing);
+    if (exchanges_rows(operation) || operation.announces) return !layer.exchanged;
+    return operation.work == Work::exchange_rectified && most_rectified(layer) == 0;
+  };
+  const std::vector<StepOperation>& operations = program_.operations();
+  std::vector<bool> marks;
+  for (std::size_t op = 0; op < operations.size(); ++op) {
+    if (!is_skipped(operations[op])) continue;
+    marks.resize(operations.size());
+    marks[op] = true;
+  }
+  return marks;
+}
+
+// C, rows per source GPU and expert. In a layer without exchange a GPU's own experts have all the
+// slots that it would fill on those of its group.
+std::int64_t StepDurations::block_rows(const routing::LayerRouting& layer,
+                                       TokenClass tokens) const {
+  if (layer.exchanged) return layer.exchanged_capacity;
+  const std::int64_t sources = scenario_.expert_parallel;
+  const int own = scenario_.experts / scenario_.expert_parallel;
+  const std::int64_t slots =
+      tokens == 0 ? layer.exchanged_capacity
+                  : scenario_.router.own_capacity(prices_.token_classes().tokens(tokens), own);
+  return (slots + sources - 1) / sources;
+}
+
+// What an operation has to do on the GPUs of a token class, all of them alike and in equal blocks;
+// null: nothing.
+PricedWork* StepDurations::work_on(int op, const routing::ReplicaRouting* routing,
+                                   TokenClass tokens) {
+  const StepOperation& operation = program_.operation(op);
+  if (is_fixed(operation) && !operation.announces) return &prices_.fixed(op, tokens);
+  assert(routing != nullptr);
+  const routing::LayerRouting& layer = layer_of(operation, *routing);
+  if ((exchanges_rows(operation) || operation.announces) && !layer.exchanged) return nullptr;
+  if (is_fixed(operation)) return &prices_.fixed(op, tokens);
+  if (operation.work == Work::exchange_rectified) {
+    // The busiest GPU sets the time of its domain; that of all domains is taken for each.
+    return &prices_.sized(operation, {true, 0, most_rectified(layer)}, 0);
+  }
+  return &prices_.sized(operation, {true, block_rows(layer, tokens), 0}, tokens);
+}
+
+Picoseconds StepDurations::time_on(int op, const routing::ReplicaRouting* routing,
+                                   TokenClass tokens, int replica) {
+  PricedWork* work = work_on(op, routing, tokens);
+  return work == nullptr ? Picoseconds(0) : prices_.time(*work, replica);
+}
+
+void StepDurations::by_token_class(int op, const routing::ReplicaRouting* routing, int replica,
+                                   engine::Durations& durations) {
+  const TokenClasses& classes = prices_.token_classes();
+  std::vector<Picoseconds> times;
+  for (TokenClass tokens = 0; tokens < classes.count(); ++tokens) {
+    times.push_back(time_on(op, routing, tokens, replica));
+  }
+  const auto at = static_cast<std::size_t>(op);
+  if (all_equal(times)) {
+    durations.uniform[at] = times.front();
+    return;
+  }
+  for (int gpu = 0; gpu < scenario_.gpus; ++gpu) {
+    durations.per_rank[at].push_back(times[classes.of(gpu)]);
+  }
+}
+
+std::vector<Picoseconds> StepDurations::by_rectified_rows(const StepOperation& operation,
+                                                          const routing::LayerRouting& layer,
+                                                          int replica) {
+  const bool with_experts = scenario_.router.ir_compute == routing::IrCompute::grouped;
+  std::map<std::pair<TokenClass, std::int64_t>, Picoseconds> known;
+  std::vector<Picoseconds> times;
+  times.reserve(layer.ir_rows.size());
+  for (std::size_t gpu = 0; gpu < layer.ir_rows.size(); ++gpu) {
+    const std::int64_t rows = layer.ir_rows[gpu];
+    const TokenClass tokens = prices_.token_classes().of(static_cast<int>(gpu));
+    const auto [found, added] = known.try_emplace({tokens, rows});
+    if (added) {
+      const std::int64_t block = with_experts ? block_rows(layer, tokens) : 0;
+      found->second = prices_.time(prices_.sized(operation, {true, block, rows}, tokens), replica);
+    }
+    times.push_back(found->second);
+  }
+  return times;
+}
+
+engine::Durations StepDurations::padded(const routing::ReplicaRouting* routing, int replica) {
+  engine::Durations durations = empty();
+  if (routing != nullptr) durations.skipped = skipped(*routing);
+  const bool one_class = prices_.token_classes().all_alike();
+  for (int op = 0; op < static_cast<int>(program_.operations().size()); ++op) {
+    const StepOperation& operation = program_.operation(op);
+    const auto at = static_cast<std::size_t>(op);
+    if (is_rectify(operation)) {
+      assert(routing != nullptr);
+      durations.per_rank[at] = by_rectified_rows(operation, layer_of(operation, *routing), replica);
+    } else if (!one_class && (goes_by_tokens(operation) || operation.work == Work::phase)) {
+      by_token_class(op, routing, replica, durations);
+    } else {
+      durations.uniform[at] = time_on(op, routing, 0, replica);
+    }
+  }
+  return durations;
+}
+
+// What the GPUs of a layer send and their experts receive, in one pass over the counts.
+StepDurations::RowCounts StepDurations::count_rows(const routing::LayerRouting& layer) const {
+  const auto experts = static_cast<std::size_t>(scenario_.experts);
+  const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
+  const std::size_t gpus = layer.kept_rows.size() / experts;
+  RowCounts counts;
+  counts.sent.reserve(gpus);
+  counts.received.resize(gpus / members * experts);
+  const std::int32_t* rows = layer.kept_rows.data();
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu, rows += experts) {
+    std::int32_t* received = counts.received.data() + gpu / members * experts;
+    std::int32_t sum = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      sum += rows[expert];
+      received[expert] += rows[expert];
+    }
+    counts.sent.push_back(sum);
+  }
+  return counts;
+}
+
+// By the rows that a GPU sends, or by what all GPUs of the group send to each expert of the GPU.
+std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
+                                                const RowCounts& counts, int replica) {
+  const auto gpus = static_cast<std::size_t>(scenario_.gpus);
+  std::vector<Picoseconds> times;
+  times.reserve(gpus);
+  if (routing::traits_of(operation.phase).rows == PhaseRows::received) {
+    RowPrices& prices = prices_.by_rows(operation, 0, replica);
+    const auto local = static_cast<std::size_t>(scenario_.experts / scenario_.expert_parallel);
+    for (std::size_t first = 0; first < counts.received.size(); first += local) {
+      Picoseconds sum;
+      for (std::size_t expert = first; expert < first + local; ++expert) {
+        if (counts.received[expert] != 0) sum += prices.of(counts.received[expert]);
+      }
+      times.push_back(sum);
+    }
+  } else {
+    std::vector<RowPrices*> prices;  // [token class]
+    for (TokenClass tokens = 0; tokens < prices_.token_classes().count(); ++tokens) {
+      prices.push_back(&prices_.by_rows(operation, tokens, replica));
+    }
+    for (std::size_t gpu = 0; gpu < counts.sent.size(); ++gpu) {
+      const TokenClass tokens = prices_.token_classes().of(static_cast<int>(gpu));
+      times.push_back(prices[tokens]->of(counts.sent[gpu]));
+    }
+  }
+  // Where one group stands for all.
+  const std::size_t given = times.size();
+  while (times.size() < gpus) times.push_back(times[times.size() - given]);
+  return times;
+}
+
+engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing, int replica) {
+  check_unpadded(scenario_, routing);
+  engine::Durations durations = empty();
+  durations.skipped = skipped(routing);
+  const bool one_class = prices_.token_classes().all_alike();
+  std::vector<RowCounts> counts(routing.layers.size());
+  for (int op = 0; op < static_cast<int>(program_.operations().size()); ++op) {
+    const StepOperation& operation = program_.operation(op);
+    if (exchanges_rows(operation)) continue;  // by its matrix
+    const auto at = static_cast<std::size_t>(op);
+    if (!one_class && goes_by_tokens(operation)) {
+      by_token_class(op, &routing, replica, durations);
+      continue;
+    }
+    if (is_fixed(operation) || operation.work != Work::phase) {
+      durations.uniform[at] = time_on(op, &routing, 0, replica);
+      continue;
+    }
+    const routing::LayerRouting& layer = layer_of(operation, routing);
+    std::vector<Picoseconds> times;
+    if (is_rectify(operation)) {
+      times = by_rectified_rows(operation, layer, replica);
+    } else {
+      RowCounts& of_layer = counts[static_cast<std::size_t>(operation.moe_layer)];
+      if (of_layer.sent.empty()) of_layer = count_rows(layer);
+      times = by_rows(operation, of_layer, replica);
+    }
+    // Equal on all ranks: say so, for the sake of folding and memory.
+    if (!times.empty() && all_equal(times)) {
+      durations.uniform[at] = times.front();
+    } else {
+      durations.per_rank[at] = std::move(times);
+    }
+  }
+  return durations;
+}
+
+std::vector<double> StepDurations::latency_shares(const routing::ReplicaRouting* routing) {
+  std::vector<double> shares(program_.operations().size());
+  if (scenario_.conditions.slow_links.empty()) return shares;
+  for (int op = 0; op < static_cast<int>(shares.size()); ++op) {
+    if (program_.operation(op).groups == Groups::none) continue;
+    const PricedWork* work = work_on(op, routing, 0);
+    if (work != nullptr) shares[static_cast<std::size_t>(op)] = work->latency_share();
+  }
+  return shares;
+}
+
+}  // namespace moesim::step

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/engine/program.hpp"
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/step/prices.hpp"
+#include "sim/step/step_program.hpp"
+#include "sim/step/token_classes.hpp"
+
+namespace moesim::step {
+
+// How long the operations of a program take in one simulated replica: their prices for what its
+// routing has them do. The replica is one of the curves' errors, or CurveErrors::none.
+class StepDurations {
+ public:
+  // Refers to all three.
+  StepDurations(const scenario::Scenario& scenario, const StepProgram& program, Prices& prices)
+      : scenario_(scenario), program_(program), prices_(prices) {}
+
+  // With blocks of equal size, C rows for each source GPU and expert. `routing` may be null for a
+  // model without MoE layers.
+  engine::Durations padded(const routing::ReplicaRouting* routing, int replica);
+  // With the rows that routing keeps; the all-to-alls of MoE layers are left 0. Throws as
+  // StepModel::unpadded_durations() says.
+  engine::Durations unpadded(const routing::ReplicaRouting& routing, int replica);
+  // [operation] as StepModel::latency_shares() has it.
+  std::vector<double> latency_shares(const routing::ReplicaRouting* routing);
+
+ private:
+  struct RowCounts {
+    std::vector<std::int32_t> sent;      // [gpu]
+    std::vector<std::int32_t> received;  // [group, expert]
+  };
+
+  engine::Durations empty() const;
+  const routing::LayerRouting& layer_of(const StepOperation& operation,
+                                        const routing::ReplicaRouting& routing) const {
+    return routing.layers[static_cast<std::size_t>(operation.moe_layer)];
+  }
+  std::vector<bool> skipped(const routing::ReplicaRouting& routing) const;
+  std::int64_t block_rows(const routing::LayerRouting& layer, TokenClass tokens) const;
+  Picoseconds time_on(int operation, const routing::ReplicaRouting* routing, TokenClass tokens,
+                      int replica);
+  PricedWork* work_on(int operation, const routing::ReplicaRouting* routing, TokenClass tokens);
+  void by_token_class(int operation, const routing::ReplicaRouting* routing, int replica,
+                      engine::Durations& durations);
+  std::vector<Picoseconds> by_rectified_rows(const StepOperation& operation,
+                                             const routing::LayerRouting& layer, int replica);
+  std::vector<Picoseconds> by_rows(const StepOperation& operation, const RowCounts& counts,
+                                   int replica);
+  RowCounts count_rows(const routing::LayerRouting& layer) const;
+
+  const scenario::Scenario& scenario_;
+  const StepProgram& program_;
+  Prices& prices_;
+};
+
+}  // namespace moesim::step

@@ -175,7 +175,7 @@ TEST_CASE("a measured exchange joins the published branches of other GPU counts"
           Approx(12 + 0.75 * (1 << 30) / 0.38e6).epsilon(1e-6));
   }
   CHECK(origins[4] == "measured");
-  CHECK(origins[2] == prior["branches"][0]["origin"]);
+  CHECK(origins[2] == prior["branches"][0]["origin"].get<std::string>());
   CHECK((*json)["params"]["nccl"] == "2.28.3");
 }
 

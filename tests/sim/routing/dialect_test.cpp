@@ -87,7 +87,7 @@ TEST_CASE("a dialect has one convention of capacity factors") {
   RouterConfig config = make(Dialect::megatron, 2, "1");
   config.capacity_convention = CapacityConvention::paper;
   CHECK_THROWS_WITH(config.capacity(64, 8),
-                    Catch::Contains("megatron") && Catch::Contains("library (times k)"));
+                    ContainsSubstring("megatron") && ContainsSubstring("library (times k)"));
   config = make(Dialect::switch_transformer, 1, "1");
   config.capacity_convention = CapacityConvention::library;
   CHECK_THROWS_AS(config.capacity(64, 8), UsageError);

@@ -203,15 +203,8 @@ double parse_share(const std::string& text) {
 std::function<void(std::size_t, std::size_t)> progress_on(ProgressLine& line) {
   using Clock = std::chrono::steady_clock;
   return [&line, begin = Clock::now()](std::size_t ended, std::size_t steps) {
-    const double elapsed_s = std::chrono::duration<double>(Clock::now() - begin).count();
-    constexpr double patience_s = 2;
-    if (elapsed_s < patience_s) return;
-    study::SweepProgress progress;
-    progress.done = ended;
-    progress.total = steps;
-    progress.seconds_left =
-        elapsed_s / static_cast<double>(ended) * static_cast<double>(steps - ended);
-    line.show(progress);
+    constexpr std::chrono::seconds patience{2};
+    if (Clock::now() - begin >= patience) line.show(ended, steps);
   };
 }
 

@@ -7,9 +7,7 @@
 
 namespace moesim::tool {
 
-// Routes the replicas of all `jobs` on `threads` threads into `cache`: one scenario is evaluated by
-// one thread, and routing is most of its work. Shows its progress on stderr. Throws what the first
-// failing replica threw.
+// routing::route_ahead(), with its progress on stderr.
 void prefetch_routing(std::span<const routing::RoutingJob> jobs, int replicas, int threads,
                       routing::RoutingCache& cache);
 

@@ -55,6 +55,18 @@ void ProgressLine::show(const study::SweepProgress& progress) {
   drawn_ = true;
 }
 
+void ProgressLine::show(std::size_t done, std::size_t total) {
+  const std::chrono::duration<double> elapsed = Clock::now() - start_;
+  study::SweepProgress progress;
+  progress.done = done;
+  progress.total = total;
+  if (done > 0) {
+    progress.seconds_left =
+        elapsed.count() / static_cast<double>(done) * static_cast<double>(total - done);
+  }
+  show(progress);
+}
+
 void ProgressLine::finish() {
   if (drawn_) std::fputs("\r\033[K", stderr);
   drawn_ = false;

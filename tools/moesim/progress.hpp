@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include "sim/study/sweep/sweep.hpp"
@@ -14,6 +15,8 @@ class ProgressLine {
   // `unit` is what is counted: "scenarios", "replicas routed".
   explicit ProgressLine(std::string unit);
   void show(const study::SweepProgress& progress);
+  // `done` of `total` units, of which each takes as long as those before it on average.
+  void show(std::size_t done, std::size_t total);
   // Ends the redrawn line.
   void finish();
 

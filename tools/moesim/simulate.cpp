@@ -1,15 +1,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "sim/base/file.hpp"
 #include "sim/report/chrome_trace.hpp"
 #include "sim/report/summary.hpp"
-#include "sim/step/memory.hpp"
 #include "sim/step/step_model.hpp"
+#include "sim/study/memory_hints.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
@@ -28,52 +27,13 @@ std::string rendered(const scenario::Scenario& scenario, const study::Outcome& o
   return object.dump(2) + "\n";
 }
 
-// What would make the step need less memory, and how much it would then need.
-std::string memory_hints(const scenario::Scenario& scenario, const study::Outcome& outcome) {
-  struct Change {
-    std::string flag;
-    scenario::Scenario scenario;
-  };
-  std::vector<Change> changes;
-  const auto propose = [&](const std::string& flag, const auto& edit) {
-    changes.push_back({flag, scenario});
-    edit(changes.back().scenario);
-  };
-  const bool train = scenario.mode == scenario::Mode::train;
-  if (train && scenario.checkpointing == scenario::Checkpointing::none) {
-    propose("--checkpointing full",
-            [](scenario::Scenario& each) { each.checkpointing = scenario::Checkpointing::full; });
-  }
-  for (int zero = scenario.zero + 1; train && zero <= 3; ++zero) {
-    propose(fmt::format("--zero {}", zero), [&](scenario::Scenario& each) { each.zero = zero; });
-  }
-  for (int size = 2 * scenario.expert_parallel;
-       scenario.has_moe() && size <= std::min(scenario.gpus, scenario.experts); size *= 2) {
-    if (scenario.gpus % size != 0 || scenario.experts % size != 0) continue;
-    propose(fmt::format("--expert-parallel {}", size),
-            [&](scenario::Scenario& each) { each.expert_parallel = size; });
-  }
-  for (std::int64_t batch = scenario.micro_batch / 2; batch > 0; batch /= 2) {
-    propose(fmt::format("--micro-batch {}", batch), [&](scenario::Scenario& each) {
-      each.micro_batch = batch;
-      each.tokens_per_gpu = batch * each.sequence_length;
-    });
-  }
-  // Fewer tokens are routed to as many rows each.
-  const auto rows_of = [&](std::int64_t tokens) {
-    const auto share = [&](std::int64_t rows) { return rows * tokens / scenario.tokens_per_gpu; };
-    return model::ExchangeRows{share(outcome.rows.mean), share(outcome.rows.most),
-                               share(outcome.rows.sent), share(outcome.rows.block)};
-  };
+// "would fit: --zero 1 (70 GiB), or --micro-batch 4 (66 GiB)"
+std::string hint_text(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   std::vector<std::string> enough;
   std::vector<std::string> helpful;
-  for (const Change& change : changes) {
-    const Bytes need = step::memory_footprint(change.scenario, outcome.ir_rows_mean,
-                                              rows_of(change.scenario.tokens_per_gpu))
-                           .total();
-    if (need.gib() > 0.98 * outcome.memory_gib) continue;
-    const bool fits = need <= scenario.profile->device().hbm_bytes;
-    (fits ? enough : helpful).push_back(fmt::format("{} ({:.0f} GiB)", change.flag, need.gib()));
+  for (const study::MemoryHint& hint : study::memory_hints(scenario, outcome)) {
+    (hint.fits ? enough : helpful)
+        .push_back(fmt::format("--{} {} ({:.0f} GiB)", hint.option, hint.value, hint.need.gib()));
   }
   if (!enough.empty()) return fmt::format("would fit: {}", fmt::join(enough, ", or "));
   if (helpful.empty()) return "no option helps: use more GPUs";
@@ -121,7 +81,7 @@ ExitCode run(const CommandLine& line) {
   if (!outcome.fits_memory) {
     note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
                      outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
-                     scenario.profile_name, memory_hints(scenario, outcome)));
+                     scenario.profile_name, hint_text(scenario, outcome)));
   }
   out.write(rendered(scenario, outcome, format));
   return ExitCode::ok;

@@ -8,6 +8,7 @@
 
 #include "sim/report/summary.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "sim/study/sweep/journal.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
@@ -46,12 +47,6 @@ std::vector<const scenario::Scenario*> scenarios_of(const std::vector<study::Swe
   return scenarios;
 }
 
-// A journal beside the output, so that a kill loses no finished scenario. Results that go to
-// stdout, or to a device, have no place for one.
-std::string journal_path(const std::string& out) {
-  return out.empty() || out.starts_with("/dev/") ? "" : out + ".partial";
-}
-
 // How many rows are refused; says so.
 std::size_t warn_of_refused(const std::vector<study::Row>& rows) {
   const auto refused = static_cast<std::size_t>(std::count_if(
@@ -79,11 +74,10 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::si
   return ExitCode::interrupted;
 }
 
-// Rows of another build may have other columns, or other figures.
-std::string build_of_rows() {
-  std::string build = fmt::format("{} {}", MOESIM_VERSION, source_commit());
-  for (const report::Column& column : report::result_columns()) build += " " + column.name;
-  return build;
+std::vector<std::string> column_names() {
+  std::vector<std::string> names;
+  for (const report::Column& column : report::result_columns()) names.push_back(column.name);
+  return names;
 }
 
 ExitCode run(const CommandLine& line) {
@@ -105,8 +99,9 @@ ExitCode run(const CommandLine& line) {
   note_idle_options(line.scenario(), scenarios, scenario::Asker::step);
   if (!scenarios.empty()) note_repeated_trace(*scenarios.front());
   const Output out(line.get("out"));
-  settings.journal = journal_path(out.path());
-  settings.fingerprint = study::fingerprint(points, build_of_rows());
+  settings.journal = study::journal_path(out.path());
+  settings.fingerprint = study::fingerprint(
+      points, fmt::format("{} {}", MOESIM_VERSION, source_commit()), column_names());
   if (settings.resume && ::access(settings.journal.c_str(), F_OK) != 0) {
     note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
                      out.path()));

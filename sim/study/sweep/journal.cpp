@@ -23,6 +23,10 @@ std::string row_line(std::size_t index, const std::vector<std::string>& row) {
 
 }  // namespace
 
+std::string journal_path(const std::string& out) {
+  return out.empty() || out.starts_with("/dev/") ? "" : out + ".partial";
+}
+
 Journal::Journal(const std::string& path, const std::string& fingerprint, bool resume)
     : path_(path) {
   const std::string first_line = heading + fingerprint + "\n";

@@ -7,6 +7,10 @@
 
 namespace moesim::study {
 
+// Where the journal of a sweep lies whose results go to the file `out`: beside it. "" for results
+// that go to stdout (out is "") or to a device, which have no place for one.
+std::string journal_path(const std::string& out);
+
 // The finished rows of a sweep under way, kept in a file so that a kill loses none of them: a line
 // that names the sweep, then one line of JSON per row, each written whole and checked on reading.
 class Journal {

@@ -251,9 +251,12 @@ SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluat
   return Workers(points, evaluate, make_row, settings).run();
 }
 
-std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& version) {
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& build,
+                        std::span<const std::string> columns) {
   Digest digest;
-  digest.add(version);
+  digest.add(build);
+  for (const std::string& column : columns) digest.add(column);
+  digest.add("");
   std::set<std::pair<std::string, std::string>> files;
   for (const SweepPoint& point : points) {
     for (const auto& [option, text] : point.values) {

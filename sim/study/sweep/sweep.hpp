@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,9 @@ struct SweepResult {
 SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
                   const MakeRow& make_row, const SweepSettings& settings);
 
-// A text that differs whenever the points, the documents behind them or `version` do.
-std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& version);
+// A text that differs whenever the points, the documents behind them, the `build` of the program or
+// the `columns` of its rows do: rows of another build may have other figures.
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& build,
+                        std::span<const std::string> columns = {});
 
 }  // namespace moesim::study

@@ -10,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "sim/study/sweep/journal.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -225,8 +226,18 @@ TEST_CASE("the journal of another sweep is not resumed") {
                     ContainsSubstring("rows of a sweep with other options"));
 }
 
-TEST_CASE("the fingerprint knows options, order and version") {
+TEST_CASE("a journal lies beside the results, if these have a place") {
+  CHECK(study::journal_path("out/sweep.csv") == "out/sweep.csv.partial");
+  CHECK(study::journal_path("").empty());             // stdout
+  CHECK(study::journal_path("/dev/stdout").empty());  // a device
+}
+
+TEST_CASE("the fingerprint knows options, order, build and columns") {
   const std::string one = study::fingerprint(points(), "1");
+  const std::vector<std::string> columns{"step_ms", "loss"};
+  const std::vector<std::string> joined{"step_msloss"};
+  CHECK(one != study::fingerprint(points(), "1", columns));
+  CHECK(study::fingerprint(points(), "1", joined) != study::fingerprint(points(), "1", columns));
   CHECK(one == study::fingerprint(points(), "1"));
   CHECK(one != study::fingerprint(points(), "2"));
   CHECK(one != study::fingerprint(points("0.5,1.5,1,2"), "1"));

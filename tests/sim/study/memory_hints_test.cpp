@@ -1,0 +1,78 @@
+#include "sim/study/memory_hints.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "sim/step/memory.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/scenarios.hpp"
+
+using namespace moesim;
+using study::MemoryHint;
+
+namespace {
+
+// Without padding, of which the rows would depend on the routing.
+study::Outcome outcome_of(const scenario::Scenario& scenario) {
+  study::Outcome outcome;
+  outcome.rows = {1024, 4096, 2048, 256};
+  outcome.memory_gib = step::memory_footprint(scenario, 0, outcome.rows).total().gib();
+  return outcome;
+}
+
+scenario::Scenario training() {
+  scenario::Scenario scenario = support::scenario_of("llama2-7b-moe8", 0);
+  scenario.mode = scenario::Mode::train;
+  scenario.expert_parallel = 2;
+  return scenario;
+}
+
+std::vector<std::string> flags_of(const std::vector<MemoryHint>& hints) {
+  std::vector<std::string> flags;
+  for (const MemoryHint& hint : hints) flags.push_back(hint.option + " " + hint.value);
+  return flags;
+}
+
+}  // namespace
+
+TEST_CASE("hints are what needs at least 2 % less memory, and say whether it fits") {
+  const scenario::Scenario scenario = training();
+  const study::Outcome outcome = outcome_of(scenario);
+  const std::vector<MemoryHint> hints = study::memory_hints(scenario, outcome);
+  REQUIRE(!hints.empty());
+  for (const MemoryHint& hint : hints) {
+    CHECK(hint.need.gib() <= 0.98 * outcome.memory_gib);
+    CHECK(hint.fits == (hint.need <= scenario.profile->device().hbm_bytes));
+  }
+  // 8 experts on 16 GPUs: groups of 4 and 8 hold fewer experts each; ZeRO 1 is the default.
+  // more.
+  const std::vector<std::string> flags = flags_of(hints);
+  const std::set<std::string> known(flags.begin(), flags.end());
+  for (const char* flag : {"checkpointing full", "zero 2", "zero 3", "expert-parallel 4",
+                           "expert-parallel 8", "micro-batch 2", "micro-batch 1"}) {
+    INFO(flag);
+    CHECK(known.count(flag) == 1);
+  }
+  CHECK(known.count("expert-parallel 16") == 0);  // more than there are experts
+}
+
+TEST_CASE("a hint needs what the scenario with its option needs") {
+  scenario::Scenario scenario = training();
+  const study::Outcome outcome = outcome_of(scenario);
+  const std::vector<MemoryHint> hints = study::memory_hints(scenario, outcome);
+  const auto zero = std::find_if(hints.begin(), hints.end(), [](const MemoryHint& hint) {
+    return hint.option == "zero" && hint.value == "3";
+  });
+  REQUIRE(zero != hints.end());
+  scenario.zero = 3;
+  CHECK(zero->need == step::memory_footprint(scenario, 0, outcome.rows).total());
+}
+
+TEST_CASE("inference has no checkpoints and no optimizer to part") {
+  scenario::Scenario scenario = training();
+  scenario.mode = scenario::Mode::prefill;
+  for (const MemoryHint& hint : study::memory_hints(scenario, outcome_of(scenario))) {
+    CHECK(hint.option != "checkpointing");
+    CHECK(hint.option != "zero");
+  }
+}

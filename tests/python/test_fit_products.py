@@ -1,18 +1,17 @@
 """The fitters of matrix products and expert FFNs: their pieces against what they must satisfy."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
+from public_tables import folder_of
 
 np = pytest.importorskip("numpy", reason="numpy is not installed; the fits need it")
 pd = pytest.importorskip("pandas", reason="pandas is not installed; the fits need it")
 pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
 sys.path.insert(0, str(ROOT))
 from tools.fit import devices, expert_ffn, gemm  # noqa: E402
 
@@ -105,11 +104,11 @@ def test_scaling_a_curve_scales_its_time():
 
 
 def test_derived_expert_curve_follows_its_law_again():
-    if not DATA.is_dir():
-        pytest.skip(f"the measurement tables are not in {DATA}; MOESIM_DATA names their folder")
+    data = folder_of("moe_compute_h100.csv.gz", "moe_compute_a100.csv.gz", "gemm_h100.csv.gz",
+                     "gemm_h200.csv.gz")
     shipped = json.loads((ROOT / "profiles" / "hardware" / "h200-sxm.json").read_text())
     there = next(curve for curve in shipped["curves"] if curve["op"] == "expert-ffn")
-    again = expert_ffn.curves(DATA, "h200-sxm", devices.all_devices())[0]
+    again = expert_ffn.curves(data, "h200-sxm", devices.all_devices())[0]
     assert again["origin"] == there["origin"] == "derived"
     for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
         query = expert_ffn.query(loads, 4096, 1536)

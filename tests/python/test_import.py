@@ -4,7 +4,6 @@ what is refused; the expected figures are counted here with NumPy."""
 import gzip
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -13,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from command_line import moesim, needs_binary, succeed
+from public_tables import folder_of
 
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
 
 pytestmark = needs_binary
 
@@ -320,10 +319,9 @@ def test_flags_and_files_that_mean_nothing_are_refused(tmp_path):
 
 
 def test_smartmoe_counts_lose_what_direct_counting_says(tmp_path):
-    if not (DATA / "smartmoe_routing_trace.npz").is_file():
-        pytest.skip("smartmoe_routing_trace.npz is not here")
-    counts = np.load(DATA / "smartmoe_routing_trace.npz")["counts"].astype(int)
-    succeed("import", DATA / "smartmoe_routing_trace.npz", "--array", "counts", "--axes",
+    archive = folder_of("smartmoe_routing_trace.npz") / "smartmoe_routing_trace.npz"
+    counts = np.load(archive)["counts"].astype(int)
+    succeed("import", archive, "--array", "counts", "--axes",
             "step,rank,layer,micro-batch,expert", "--steps", "iterations", "--top-k", 2, "--out",
             tmp_path / "trace")
     # 32 layers of Mixtral take the 24 of the trace and then the first 8 again.
@@ -337,9 +335,7 @@ def test_smartmoe_counts_lose_what_direct_counting_says(tmp_path):
 
 
 def test_olmoe_counts_lose_what_the_table_says(tmp_path):
-    if not (DATA / "expert_counts.csv").is_file():
-        pytest.skip("expert_counts.csv is not here")
-    succeed("import", DATA / "expert_counts.csv", "--where",
+    succeed("import", folder_of("expert_counts.csv") / "expert_counts.csv", "--where",
             "model=OLMoE-1B-7B-0924,kind=topk,domain=c4", "--experts", 64, "--top-k", 8, "--out",
             tmp_path / "trace")
     assert document(tmp_path / "trace")["layers"] == [0, 7, 15]

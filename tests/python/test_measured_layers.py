@@ -139,6 +139,14 @@ def test_documents_that_cannot_be_are_refused(tmp_path, change, more, words):
     assert result.stdout == ""
 
 
+def test_the_published_layer_misses_its_bar_forward_alone():
+    result = moesim("validate", "layer", "--format", "json")
+    assert result.returncode == 5, result.stderr
+    verdicts = json.loads(result.stdout)["verdicts"]
+    assert [(each["text"].split(":")[0], each["met"]) for each in verdicts] == [
+        ("forward", False), ("backward", True)]
+
+
 def test_the_flags_go_with_layer_alone():
     for arguments in (["speeds", "--measured", "x.json"], ["layer", "--profile", "h100-sxm"]):
         result = moesim("validate", *arguments)

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from public_tables import folder_of
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("MOESIM_DATA", ROOT.parent / "shared" / "data"))
 NAMES = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
 EXCHANGES_ALONE = ("b200-sxm", "gb200", "l40s", "rtx-pro-6000")
 sys.path.insert(0, str(ROOT))
@@ -72,13 +72,14 @@ def test_golden_answers_are_of_the_shipped_profiles(name):
 
 def refitted(name, suite):
     pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
-    if not DATA.is_dir():
-        pytest.skip(f"the measurement tables are not in {DATA}; MOESIM_DATA names their folder")
+    data = folder_of({"collectives": "nccl_intranode.csv.gz",
+                      "memory": "vidur_mlp_ops_a100_h100.csv.gz"}[suite])
     from tools.fit import devices, profile
 
-    return profile.suite_curves(suite, DATA, name, devices.all_devices())
+    return profile.suite_curves(suite, data, name, devices.all_devices())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, suite", [
     *((name, suite) for name in NAMES for suite in ("collectives", "memory")),
     *((name, "collectives") for name in EXCHANGES_ALONE)])
@@ -90,14 +91,14 @@ def test_fit_reproduces_the_shipped_curves(name, suite):
     assert again == there
 
 
+@pytest.mark.slow
 def test_fit_reproduces_the_shipped_attention():
     numpy = pytest.importorskip("numpy", reason="numpy is not installed; the fits need it")
     pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
-    if not DATA.is_dir():
-        pytest.skip(f"the measurement tables are not in {DATA}; MOESIM_DATA names their folder")
+    data = folder_of("attention_a100.csv.gz")
     from tools.fit import attention, devices, evaluate
 
-    rows = attention.load(DATA, "a100")
+    rows = attention.load(data, "a100")
     machine = attention.Machine("a100", devices.device("a100-sxm-80gb"), 128)
     again = attention.predict(attention.fit(rows, machine), rows, machine)
     sample = rows.iloc[::50]

@@ -4,22 +4,14 @@ generate loses as many tokens as the counts themselves."""
 import csv
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from command_line import moesim, needs_binary, succeed
+from public_tables import folder_of
 
 pytestmark = needs_binary
-SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
-
-
-def shared(name):
-    path = SHARED / name
-    if not path.is_file():
-        pytest.skip(f"{name}, a public table that is not part of the project, is absent")
-    return path
 
 
 def save_trace(folder, counts, axes, top_k):
@@ -136,7 +128,7 @@ def test_scenarios_that_cannot_be_say_why(words, part):
 
 def test_a_model_of_olmoe_loses_what_its_counts_lose(tmp_path):
     table = np.zeros((16, 64), dtype=np.int64)
-    with open(shared("expert_counts.csv"), newline="") as file:
+    with open(folder_of("expert_counts.csv") / "expert_counts.csv", newline="") as file:
         for row in csv.DictReader(file):
             if (row["model"], row["kind"], row["domain"]) == ("OLMoE-1B-7B-0924", "topk", "c4"):
                 table[int(row["layer"]), int(row["expert"])] = int(row["count"])
@@ -158,7 +150,7 @@ def test_a_model_of_olmoe_loses_what_its_counts_lose(tmp_path):
 # that describes itself and 4.7 for one that predicts the other; runs differ by up to 0.8 and 1.6
 # points at these capacity factors, of which a mean of four shows three standard errors.
 def test_models_of_halves_of_a_training_run(tmp_path):
-    archive = np.load(shared("smartmoe_routing_trace.npz"))
+    archive = np.load(folder_of("smartmoe_routing_trace.npz") / "smartmoe_routing_trace.npz")
     # [iteration, rank, layer, micro-batch, expert]; micro-batches follow each other as steps.
     counts = archive["counts"].astype(np.int64).transpose(0, 3, 1, 2, 4).reshape(84, 16, 24, 32)
     late = counts[40:]

@@ -31,12 +31,6 @@ RoutingJob paper_job(const std::string& router, const std::string& factor,
   return job;
 }
 
-bool has_file(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "r");
-  if (file != nullptr) std::fclose(file);
-  return file != nullptr;
-}
-
 }  // namespace
 
 // Per expert the first choices are Binomial(S, 1/E), close to a normal of variance S (1 - 1/E) / E;
@@ -85,8 +79,7 @@ TEST_CASE(
 // here between the extremes of 200 simulated ones (widened by one token, as the
 // table's shares are multiples of 1 / 32,768).
 TEST_CASE("drop rates of random logits agree with moe-routing-bench", "[slow]") {
-  const std::string path = MOESIM_SHARED_DATA "/routing_bench_drop_rate.csv";
-  if (!has_file(path)) MOESIM_SKIP("routing_bench_drop_rate.csv is not here");
+  const std::string path = MOESIM_SOURCE_DIR "/tests/data/routing_bench_drop_rate.csv";
   const CsvTable table = CsvTable::load(path);
   struct Row {
     std::string factor;
@@ -134,8 +127,7 @@ TEST_CASE("drop rates of random logits agree with moe-routing-bench", "[slow]") 
 // OLMoE on c4 (Muennighoff et al. 2024): 15.1 % lost at library CF 1.0 and 7.3 % at 1.25 over
 // layers 0, 7 and 15. Over a whole domain every expert simply keeps CF times the mean.
 TEST_CASE("counts of OLMoE on c4 lose 15.1 % and 7.3 %") {
-  const std::string path = MOESIM_SHARED_DATA "/expert_counts.csv";
-  if (!has_file(path)) MOESIM_SKIP("expert_counts.csv is not here");
+  const std::string path = MOESIM_SOURCE_DIR "/tests/data/expert_counts.csv";
   const CsvTable table = CsvTable::load(path);
   std::map<std::string, std::vector<double>> counts;  // by layer
   for (const auto& cells : table.rows) {

@@ -128,10 +128,12 @@ TEST_CASE("a layer is held against its published time stage by stage") {
     }
   }
   REQUIRE(totals.size() == 2);
-  for (std::size_t pass = 0; pass < 2; ++pass) {
-    const double bar = pass == 0 ? 0.05 : 0.10;
-    CHECK(validation.verdicts[pass].met == (std::abs(totals[pass]) <= bar));
-  }
+  // Forward misses its bar of 5 % by a tenth of a point, backward meets its 10 %.
+  CHECK(totals[0] == Approx(0.0514).margin(0.0002));
+  CHECK(totals[1] == Approx(0.0982).margin(0.0002));
+  REQUIRE(validation.verdicts.size() == 2);
+  CHECK_FALSE(*validation.verdicts[0].met);
+  CHECK(*validation.verdicts[1].met);
 }
 
 TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {

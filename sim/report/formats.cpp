@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/csv.hpp"
@@ -19,16 +20,18 @@ std::size_t width(const std::string& text) {
   }));
 }
 
-nlohmann::ordered_json cell_value(const Column& column, const std::string& cell) {
-  if (cell.empty() && column.kind != ColumnKind::text) return nullptr;
-  if (column.kind == ColumnKind::boolean) return cell == "true";
-  if (column.kind == ColumnKind::number) {
-    // A cell of a refused scenario may be anything that was typed.
-    auto number = nlohmann::ordered_json::parse(cell, nullptr, false);
-    if (number.is_number()) return number;
+// The JSON number of a text in digits.
+nlohmann::ordered_json json_digits(const std::string& digits) {
+  return digits.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json::parse(digits);
+}
+
+nlohmann::ordered_json json_of(const Cell& cell) {
+  if (const auto* flag = std::get_if<bool>(&cell)) return *flag;
+  if (const auto* text = std::get_if<std::string>(&cell); text != nullptr && !text->empty()) {
+    return *text;
   }
-  if (cell.empty()) return nullptr;
-  return cell;
+  if (std::holds_alternative<std::string>(cell)) return nullptr;
+  return json_digits(text_of(cell));
 }
 
 }  // namespace
@@ -41,28 +44,45 @@ Format parse_format(const std::string& text) {
                                text, suggestion(text, {"table", "csv", "json"})));
 }
 
-std::string to_csv(const std::vector<Column>& columns,
-                   const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::string> names;
-  for (const Column& column : columns) names.push_back(column.name);
-  std::string text = csv_line(names);
-  for (const std::vector<std::string>& row : rows) text += csv_line(row);
+std::string figure(double value) {
+  if (!std::isfinite(value)) return "";
+  if (value == 0) return "0";  // never "-0"
+  return fmt::format("{:.9g}", value);
+}
+
+nlohmann::ordered_json json_figure(double value) { return json_digits(figure(value)); }
+
+std::string text_of(const Cell& cell) {
+  if (const auto* flag = std::get_if<bool>(&cell)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *whole);
+  if (const auto* number = std::get_if<double>(&cell)) return figure(*number);
+  if (const auto* decimal = std::get_if<Decimal>(&cell)) return decimal->text();
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  return "";
+}
+
+std::string to_csv(const std::vector<std::string>& columns, const std::vector<CellRow>& rows) {
+  std::string text = csv_line(columns);
+  for (const CellRow& row : rows) {
+    std::vector<std::string> line;
+    for (const Cell& cell : row) line.push_back(text_of(cell));
+    text += csv_line(line);
+  }
   return text;
 }
 
-nlohmann::ordered_json to_json(const std::vector<Column>& columns,
-                               const std::vector<std::string>& row) {
+nlohmann::ordered_json to_json(const std::vector<std::string>& columns, const CellRow& row) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (std::size_t index = 0; index < columns.size(); ++index) {
-    object[columns[index].name] = cell_value(columns[index], row[index]);
+    object[columns[index]] = json_of(row[index]);
   }
   return object;
 }
 
-std::string to_json_text(const std::vector<Column>& columns,
-                         const std::vector<std::vector<std::string>>& rows) {
+std::string to_json_text(const std::vector<std::string>& columns,
+                         const std::vector<CellRow>& rows) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
-  for (const std::vector<std::string>& row : rows) array.push_back(to_json(columns, row));
+  for (const CellRow& row : rows) array.push_back(to_json(columns, row));
   return array.dump(2) + "\n";
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/report/result_row.hpp"
+#include "sim/base/cell.hpp"
 
 namespace moesim::report {
 
@@ -12,14 +12,22 @@ enum class Format { table, csv, json };
 // Throws UsageError listing the formats.
 Format parse_format(const std::string& text);
 
-// Rows of text cells under their columns, as files. Numbers are numbers and blanks are null in
-// JSON; lines end in '\n'.
-std::string to_csv(const std::vector<Column>& columns,
-                   const std::vector<std::vector<std::string>>& rows);
-nlohmann::ordered_json to_json(const std::vector<Column>& columns,
-                               const std::vector<std::string>& row);
-std::string to_json_text(const std::vector<Column>& columns,
-                         const std::vector<std::vector<std::string>>& rows);  // an array
+// Nine significant digits, the shortest form of them: the same figure gives the same text
+// everywhere. Empty where it is not finite.
+std::string figure(double value);
+// The number that these digits say, as JSON: 5, not 5.0.
+nlohmann::ordered_json json_figure(double value);
+
+// A cell as CSV has it: figures as above, an absent cell empty.
+std::string text_of(const Cell& cell);
+
+// Rows of cells under the names of their columns, as files. An absent cell is null in JSON, as is
+// an empty text; lines end in '\n'.
+using CellRow = std::vector<Cell>;
+std::string to_csv(const std::vector<std::string>& columns, const std::vector<CellRow>& rows);
+nlohmann::ordered_json to_json(const std::vector<std::string>& columns, const CellRow& row);
+std::string to_json_text(const std::vector<std::string>& columns,
+                         const std::vector<CellRow>& rows);  // an array
 
 // Aligned columns for people: text left, the rest right. The first row of `lines` is the heading.
 std::string align(const std::vector<std::vector<std::string>>& lines,

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "sim/base/statistics.hpp"
-#include "sim/report/result_row.hpp"
+#include "sim/report/formats.hpp"
 #include "sim/routing/simulation/load.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
+#include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::report {
 namespace {
@@ -20,7 +21,7 @@ using routing::ReplicaRouting;
 using Replicas = std::span<const std::shared_ptr<const routing::ReplicaRouting>>;
 
 // As many digits as everywhere in results.
-Json number(double value) { return Json::parse(figure(value)); }
+Json number(double value) { return json_figure(value); }
 
 Json distribution(const std::vector<double>& values) {
   return {{"mean", number(mean(values))},
@@ -141,12 +142,9 @@ Json to_numbers(const std::vector<double>& values) {
 }
 
 void add_losses(Json& object, const routing::TokenLoss& loss) {
-  const Cells cells = loss_cells(loss);
-  for (const Column& column : result_columns()) {
-    const auto cell = cells.find(column.name);
-    if (cell != cells.end() && !cell->second.empty()) {
-      object[column.name] = Json::parse(cell->second);
-    }
+  for (const study::LossFigure& figure : study::loss_figures()) {
+    const Cell cell = figure.cell(loss);
+    if (!is_absent(cell)) object[figure.name] = number(number_in(cell));
   }
 }
 

@@ -45,18 +45,20 @@ std::string what_it_is(const scenario::Scenario& scenario) {
   const routing::RouterConfig& router = scenario.router;
   std::string text = fmt::format("{} on {} x {} ({}), {}, router {}", scenario.model_name,
                                  scenario.gpus, scenario.profile_name, scenario.cluster_name,
-                                 scenario::name_of(scenario.mode), router.name());
+                                 name_in(scenario::mode_names, scenario.mode), router.name());
   if (!router.is_dense()) {
     const std::string capacity =
         router.has_capacity()
             ? fmt::format("capacity factor {} ({} convention)", router.capacity_factor.text(),
                           routing::name_of(router.capacity_convention))
             : "no capacity";
-    text += fmt::format("\n{} experts over {} GPUs, {}, {} dispatch, routing {}", scenario.experts,
-                        scenario.expert_parallel, capacity, scenario::name_of(scenario.dispatch),
-                        scenario.scores.name());
+    text +=
+        fmt::format("\n{} experts over {} GPUs, {}, {} dispatch, routing {}", scenario.experts,
+                    scenario.expert_parallel, capacity,
+                    name_in(scenario::dispatch_names, scenario.dispatch), scenario.scores.name());
     if (scenario.dedup != scenario::Deduplication::none) {
-      text += fmt::format("\na token is sent once to each {}", scenario::name_of(scenario.dedup));
+      text += fmt::format("\na token is sent once to each {}",
+                          name_in(scenario::deduplication_names, scenario.dedup));
     }
     if (scenario.expert_placement != "contiguous") {
       text += fmt::format("\nexperts placed {}", scenario.expert_placement);
@@ -72,25 +74,15 @@ std::string what_it_is(const scenario::Scenario& scenario) {
                             scenario.micro_steps == 1 ? "" : "s");
 }
 
-std::string loss_lines(const Cells& cells) {
-  const std::vector<std::pair<const char*, const char*>> names{
-      {"residual_loss",
-       "token loss: share of a token's top-k probability that nobody processes, mean over tokens"},
-      {"failed", "routes not kept, before rectification"},
-      {"partial", "tokens with fewer than k routes kept"},
-      {"lost_mass",
-       "of the top-k probability of all tokens together, not kept, before rectification"},
-      {"fill_failed", "fill-in nominations that found no slot"},
-      {"failed_attempted", "failed of all attempted routes, fill-in included"},
-      {"unrouted", "tokens without any expert, in the end"},
-      {"padded", "expert slots that stay empty"},
-      {"duplicate_ir", "IR rows whose expert had the token already, per token"},
-  };
+// The loss that matters most comes first.
+std::string loss_lines(const routing::TokenLoss& loss) {
   Lines lines;
-  for (const auto& [name, meaning] : names) {
-    const auto cell = cells.find(name);
-    if (cell == cells.end() || cell->second.empty()) continue;
-    lines.push_back({name, percent(std::strtod(cell->second.c_str(), nullptr)), meaning});
+  for (const study::LossFigure& figure : study::loss_figures()) {
+    const Cell cell = figure.cell(loss);
+    if (is_absent(cell)) continue;
+    const bool first = figure.name == std::string_view("residual_loss");
+    lines.insert(first ? lines.begin() : lines.end(),
+                 {figure.name, percent(number_in(cell)), figure.meaning});
   }
   return align(lines, {false, true, false});
 }
@@ -125,58 +117,51 @@ std::string part_lines(const study::Outcome& outcome) {
   return align(lines, {false, true, true});
 }
 
-double number(const study::Row& row, std::size_t column) {
-  return std::strtod(row[column].c_str(), nullptr);
-}
-
-std::size_t column_index(const std::string& name) {
-  const std::vector<Column>& columns = result_columns();
-  const auto found = std::find_if(columns.begin(), columns.end(),
-                                  [&](const Column& column) { return column.name == name; });
-  return static_cast<std::size_t>(found - columns.begin());
+const Cell& cell_of(const study::Row& row, const char* column) {
+  return row[study::column_index(column)];
 }
 
 // Router and capacity factor always, other options where rows differ in them.
 std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
-  std::vector<std::size_t> shown{column_index("router"), column_index("capacity_factor")};
+  std::vector<std::size_t> shown{study::column_index("router"),
+                                 study::column_index("capacity_factor")};
   // These mostly say again what the router's name says.
-  const std::vector<std::string> implied{"top_k",      "capacity",      "fill_order",
-                                         "ir_compute", "ir_duplicates", "global_batch"};
-  for (std::size_t column = 2; column < result_columns().size(); ++column) {
-    const std::string& name = result_columns()[column].name;
-    const bool is_option = column < column_index("step_ms") || column > column_index("provenance");
-    if (!is_option || std::find(shown.begin(), shown.end(), column) != shown.end()) continue;
-    std::string first;
+  const std::vector<std::string> implied{"top_k", "fill_order", "ir_compute", "ir_duplicates",
+                                         "global_batch"};
+  const std::vector<study::Column>& columns = study::result_columns();
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    if (columns[column].role != study::ColumnRole::option) continue;
+    if (std::find(shown.begin(), shown.end(), column) != shown.end()) continue;
+    if (std::find(implied.begin(), implied.end(), columns[column].name) != implied.end()) continue;
+    Cell first;
     bool varies = false;
     for (const study::Row& row : rows) {
-      if (row[column].empty()) continue;  // does not apply
-      if (first.empty()) first = row[column];
+      if (is_absent(row[column])) continue;  // does not apply
+      if (is_absent(first)) first = row[column];
       varies = varies || row[column] != first;
     }
-    if (varies && std::find(implied.begin(), implied.end(), name) == implied.end()) {
-      shown.push_back(column);
-    }
+    if (varies) shown.push_back(column);
   }
   return shown;
 }
 
-std::string share_cell(const study::Row& row, const std::string& name) {
-  const std::size_t column = column_index(name);
-  return row[column].empty() ? "" : fmt::format("{:.2f}", number(row, column) * 100);
-}
-
 std::vector<std::string> figure_cells(const study::Row& row) {
-  const bool refused = row[column_index("status")] != "ok";
-  if (refused) return {"", "", "", "", "", "", "", "refused: " + row[column_index("reason")]};
-  const auto time = [&](const char* name) { return milliseconds(number(row, column_index(name))); };
-  const bool fits = row[column_index("fits_memory")] == "true";
-  return {time("step_ms"),
-          time("step_ms_p05") + " to " + time("step_ms_p95"),
-          grouped(number(row, column_index("tokens_per_s_per_gpu"))),
-          share_cell(row, "failed"),
-          share_cell(row, "residual_loss"),
-          share_cell(row, "padded"),
-          fmt::format("{:.1f}", number(row, column_index("memory_gib"))),
+  const bool refused = text_of(cell_of(row, "status")) != "ok";
+  if (refused) {
+    return {"", "", "", "", "", "", "", "refused: " + text_of(cell_of(row, "reason"))};
+  }
+  const auto number = [&](const char* column) { return number_in(cell_of(row, column)); };
+  const auto share = [&](const char* column) {
+    return is_absent(cell_of(row, column)) ? "" : fmt::format("{:.2f}", number(column) * 100);
+  };
+  const bool fits = std::get<bool>(cell_of(row, "fits_memory"));
+  return {milliseconds(number("step_ms")),
+          milliseconds(number("step_ms_p05")) + " to " + milliseconds(number("step_ms_p95")),
+          grouped(number("tokens_per_s_per_gpu")),
+          share("failed"),
+          share("residual_loss"),
+          share("padded"),
+          fmt::format("{:.1f}", number("memory_gib")),
           fits ? "" : "does not fit"};
 }
 
@@ -217,30 +202,29 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
   text += "\n" + part_lines(outcome);
   if (scenario.has_moe()) {
     text += "\n" + row_line(scenario, outcome);
-    text += loss_lines(loss_cells(outcome.loss));
+    text += loss_lines(outcome.loss);
   }
   return text + "\nrests on: " + outcome.provenance + "\n";
 }
 
-std::string route_summary(const Cells& cells, const nlohmann::ordered_json& detail) {
-  const auto cell = [&](const char* name) {
-    const auto found = cells.find(name);
-    return found == cells.end() ? std::string() : found->second;
-  };
+std::string route_summary(const scenario::Scenario& scenario, const study::Outcome& outcome,
+                          std::size_t layers, const nlohmann::ordered_json& detail) {
+  const routing::RouterConfig& router = scenario.router;
   std::string capacity = "no capacity: each expert takes all that comes";
-  if (!cell("capacity_factor").empty()) {
+  if (router.has_capacity()) {
     capacity = fmt::format("capacity factor {} ({} convention): {} slots per expert and source GPU",
-                           cell("capacity_factor"), cell("capacity_convention"), cell("capacity"));
-  } else if (!cell("capacity").empty()) {
-    capacity = fmt::format("{} slots per expert and source GPU", cell("capacity"));
+                           router.capacity_factor.text(),
+                           routing::name_of(router.capacity_convention), outcome.capacity);
+  } else if (router.pads_exchange()) {
+    capacity = fmt::format("{} slots per expert and source GPU", outcome.capacity);
   }
   return fmt::format(
              "router {}, {} experts over {} of {} GPUs, {} tokens per GPU\n"
              "{}\n"
              "scores {}, {} replicas, {} layers each routed by itself\n\n",
-             cell("router"), cell("experts"), cell("expert_parallel"), cell("gpus"),
-             cell("tokens_per_gpu"), capacity, cell("routing"), cell("replicas"), cell("layers")) +
-         loss_lines(cells) + "\n" + imbalance_lines(detail);
+             router.name(), scenario.experts, scenario.expert_parallel, scenario.gpus,
+             scenario.tokens_per_gpu, capacity, scenario.scores.name(), scenario.replicas, layers) +
+         loss_lines(outcome.loss) + "\n" + imbalance_lines(detail);
 }
 
 std::string sweep_summary(const std::vector<study::Row>& rows) {
@@ -248,8 +232,8 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
   Lines lines(1);
   std::vector<bool> right;
   for (const std::size_t column : options) {
-    lines[0].push_back(result_columns()[column].name);
-    right.push_back(result_columns()[column].kind == ColumnKind::number);
+    lines[0].push_back(study::result_columns()[column].name);
+    right.push_back(study::result_columns()[column].type == study::ColumnType::number);
   }
   for (const char* heading : {"step ms", "p05 to p95", "tokens/s/GPU", "failed %", "token loss %",
                               "padded %", "memory GiB", ""}) {
@@ -258,7 +242,7 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
   }
   for (const study::Row& row : rows) {
     std::vector<std::string> line;
-    for (const std::size_t column : options) line.push_back(row[column]);
+    for (const std::size_t column : options) line.push_back(text_of(row[column]));
     for (std::string& cell : figure_cells(row)) line.push_back(std::move(cell));
     lines.push_back(std::move(line));
   }
@@ -266,31 +250,27 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
 }
 
 nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {
-  const auto one = [](double value) {
-    const std::string text = figure(value);
-    return nlohmann::ordered_json::parse(text.empty() ? "null" : text);
-  };
   const auto numbers = [&](const std::vector<double>& values) {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (const double value : values) array.push_back(one(value));
+    for (const double value : values) array.push_back(json_figure(value));
     return array;
   };
   const auto rows = [](std::int64_t count) {
     return count > 0 ? nlohmann::ordered_json(count) : nlohmann::ordered_json();
   };
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();
-  for (const auto& [name, gib] : outcome.memory_parts_gib) memory[name] = one(gib);
+  for (const auto& [name, gib] : outcome.memory_parts_gib) memory[name] = json_figure(gib);
   return {{"network_used", outcome.network_used},
           {"network_why", outcome.network_why},
           {"replica_step_ms", numbers(outcome.replica_step_ms)},
           {"layer_failed", numbers(outcome.layer_failed)},
-          {"ir_rows_mean", one(outcome.ir_rows_mean)},
-          {"ir_rows_spread", one(outcome.ir_rows_spread)},
-          {"busiest_rows_mean", one(outcome.busiest_rows)},
+          {"ir_rows_mean", json_figure(outcome.ir_rows_mean)},
+          {"ir_rows_spread", json_figure(outcome.ir_rows_spread)},
+          {"busiest_rows_mean", json_figure(outcome.busiest_rows)},
           {"busiest_rows_most", rows(outcome.rows.most)},
-          {"tokens_per_gpu_mean", one(outcome.tokens_per_gpu_mean)},
-          {"empty_rows_sent",
-           outcome.empty_rows_sent > 0 ? one(outcome.empty_rows_sent) : nlohmann::ordered_json()},
+          {"tokens_per_gpu_mean", json_figure(outcome.tokens_per_gpu_mean)},
+          {"empty_rows_sent", outcome.empty_rows_sent > 0 ? json_figure(outcome.empty_rows_sent)
+                                                          : nlohmann::ordered_json()},
           {"memory_parts_gib", memory}};
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "sim/report/result_row.hpp"
+#include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::report {
 
@@ -12,11 +13,13 @@ namespace moesim::report {
 // router loses, memory.
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome);
 
-// The losses of a router run alone and how unevenly its work lies; `cells` by the names of
-// route_columns(), `detail` of routing_detail().
-std::string route_summary(const Cells& cells, const nlohmann::ordered_json& detail);
+// The losses of a router run alone, over `layers` MoE layers, and how uneven its work is; of
+// `outcome` the capacity and the losses, `detail` of routing_detail().
+std::string route_summary(const scenario::Scenario& scenario, const study::Outcome& outcome,
+                          std::size_t layers, const nlohmann::ordered_json& detail);
 
-// One line per row of result_columns(): the options that vary and the figures that matter most.
+// One line per row of study::result_columns(): the options that vary and the figures that matter
+// most.
 std::string sweep_summary(const std::vector<study::Row>& rows);
 
 // The detail that a JSON result nests below its columns: replicas, layers, memory parts.

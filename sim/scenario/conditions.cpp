@@ -6,7 +6,10 @@
 #include <cmath>
 #include <numbers>
 
+#include "sim/base/decimal.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::scenario {
 namespace {
@@ -62,6 +65,24 @@ void disturb_exchange(const engine::Partition& partition, std::size_t operation,
   if (changed) durations.per_rank[operation] = std::move(each);
 }
 
+// "A:B" at its colon; both parts as they are.
+std::pair<std::string, std::string> halves(const std::string& text, const std::string& flag,
+                                           const char* example) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size()) {
+    throw UsageError(fmt::format("{}: '{}' is not of the form {}", flag, text, example));
+  }
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+double parse_slowdown(const std::string& text, const std::string& flag) {
+  constexpr double most = 1e6;
+  const double factor = Decimal::parse(text, flag).to_double();
+  if (factor >= 1 && factor <= most) return factor;
+  throw UsageError(fmt::format("{}: a factor of {}: give one from 1 (as fast as ever) to {:g}",
+                               flag, text, most));
+}
+
 }  // namespace
 
 std::string text_of(const GpuFactors& factors) {
@@ -75,6 +96,27 @@ std::string text_of(const GpuFactors& factors) {
 
 std::string text_of(const engine::Slowdowns& slowdowns) {
   return fmt::format("{}:{}", slowdowns.compute, slowdowns.exchange);
+}
+
+GpuFactors parse_gpu_factors(const std::string& text, const std::string& flag) {
+  GpuFactors factors;
+  if (text == "none") return factors;
+  for (const std::string_view part : split(text, '+')) {
+    const auto [gpu, factor] =
+        halves(std::string(part), flag, "GPU:FACTOR, such as 3:1.5 or 3:1.5+7:2");
+    factors.push_back(
+        {static_cast<int>(parse_whole(flag, gpu, 0, (1 << 20) - 1)), parse_slowdown(factor, flag)});
+    for (std::size_t other = 0; other + 1 < factors.size(); ++other) {
+      if (factors[other].gpu != factors.back().gpu) continue;
+      throw UsageError(fmt::format("{}: GPU {} is named twice", flag, gpu));
+    }
+  }
+  return factors;
+}
+
+engine::Slowdowns parse_slowdowns(const std::string& text, const std::string& flag) {
+  const auto [compute, exchange] = halves(text, flag, "COMPUTE:EXCHANGE, such as 1.1:1.3");
+  return {parse_slowdown(compute, flag), parse_slowdown(exchange, flag)};
 }
 
 void disturb(const Conditions& conditions, const engine::Program& program, std::uint64_t seed,

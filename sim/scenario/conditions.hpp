@@ -30,6 +30,10 @@ struct Conditions {
 std::string text_of(const GpuFactors& factors);
 std::string text_of(const engine::Slowdowns& slowdowns);  // "1.1:1.2"
 
+// The same read; throws UsageError. Factors are at least 1, each GPU has one.
+GpuFactors parse_gpu_factors(const std::string& text, const std::string& flag);
+engine::Slowdowns parse_slowdowns(const std::string& text, const std::string& flag);
+
 // Applies slow GPUs and jitter to compute, slow links to the collectives of the groups that have
 // such a GPU: the slowest port sets the pace of all, but for their latency, of which `latency` has
 // the share in each operation's time (empty: none). The jitter of a (replica, GPU, operation)

@@ -21,9 +21,9 @@ namespace po = boost::program_options;
 std::vector<Flag> all_flags(const Command& command) {
   std::vector<Flag> flags;
   if (command.takes_scenario) {
-    for (const scenario::OptionSpec& option : scenario::scenario_options()) {
+    for (const scenario::Option& option : scenario::scenario_options()) {
       flags.push_back(
-          {option.name, option.value, option.default_text, option.help, option.choices});
+          {option.name, option.placeholder, option.default_text, option.help, option.values});
     }
   }
   flags.insert(flags.end(), command.flags.begin(), command.flags.end());
@@ -138,7 +138,7 @@ std::string CommandLine::get(const std::string& flag, const std::string& fallbac
 
 scenario::OptionValues CommandLine::scenario() const {
   scenario::OptionValues options;
-  for (const scenario::OptionSpec& option : scenario::scenario_options()) {
+  for (const scenario::Option& option : scenario::scenario_options()) {
     const auto found = values.find(option.name);
     if (found != values.end()) options.insert(*found);
   }

@@ -16,7 +16,7 @@ struct Flag {
   std::string value;
   std::string default_text;
   std::string help;
-  std::vector<std::pair<std::string, std::string>> choices = {};  // what it may be: what that means
+  std::vector<scenario::NamedValue> choices = {};  // what it may be: what that means
 };
 
 // What was typed after the subcommand: the last value of every flag, and the rest.

@@ -164,12 +164,12 @@ std::string as_table(const std::vector<Finding>& findings) {
 }
 
 std::string as_csv(const std::vector<Finding>& findings) {
-  std::vector<std::vector<std::string>> rows;
+  std::vector<report::CellRow> rows;
   for (const Finding& finding : findings) {
-    rows.push_back({finding.name, finding.found ? "true" : "false", finding.detail,
-                    finding.found ? "" : finding.without});
+    rows.push_back(
+        {finding.name, finding.found, finding.detail, finding.found ? "" : finding.without});
   }
-  return report::to_csv({{"name"}, {"found"}, {"detail"}, {"without_it"}}, rows);
+  return report::to_csv({"name", "found", "detail", "without_it"}, rows);
 }
 
 std::string as_json(const std::vector<Finding>& findings) {

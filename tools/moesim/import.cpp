@@ -8,8 +8,8 @@
 #include "kernels/measure/documents/nccl_tests.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "sim/routing/traces/trace_import.hpp"
-#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -24,7 +24,7 @@ std::string needed(const CommandLine& line, const std::string& flag, const std::
 }
 
 int whole(const CommandLine& line, const std::string& flag, int high, const std::string& why) {
-  return static_cast<int>(scenario::parse_whole("--" + flag, needed(line, flag, why), 1, high));
+  return static_cast<int>(parse_whole("--" + flag, needed(line, flag, why), 1, high));
 }
 
 int top_k(const CommandLine& line) {
@@ -104,12 +104,12 @@ ImportedCounts from_profiler(const CommandLine& line) {
   query.layers = whole(line, "layers", 65535, "how many MoE layers a step has");
   if (line.has("exchanges-per-layer")) {
     query.exchanges = static_cast<int>(
-        scenario::parse_whole("--exchanges-per-layer", line.get("exchanges-per-layer"), 2, 64));
+        parse_whole("--exchanges-per-layer", line.get("exchanges-per-layer"), 2, 64));
   }
   query.backward = line.has("backward");
   if (line.has("row-values")) {
     query.row_values =
-        scenario::parse_whole("--row-values", line.get("row-values"), 1, std::int64_t{1} << 32);
+        parse_whole("--row-values", line.get("row-values"), 1, std::int64_t{1} << 32);
   }
   query.top_k = top_k(line);
   return routing::import_profiler_traces(query);

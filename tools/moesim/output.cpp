@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "sim/base/file.hpp"
-#include "sim/scenario/option_values.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::tool {
 
@@ -78,7 +78,7 @@ Flag jobs_flag() { return {"jobs", "N", "all cores", "threads; the result does n
 
 int chosen_jobs(const CommandLine& line) {
   if (line.has("jobs")) {
-    return static_cast<int>(scenario::parse_whole("--jobs", line.get("jobs"), 1, 4096));
+    return static_cast<int>(parse_whole("--jobs", line.get("jobs"), 1, 4096));
   }
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "sim/report/formats.hpp"
-#include "sim/scenario/idle_options.hpp"
+#include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {

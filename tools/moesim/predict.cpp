@@ -11,8 +11,9 @@
 #include <utility>
 
 #include "sim/base/csv.hpp"
+#include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
-#include "sim/scenario/option_values.hpp"
+#include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/predict_exchange.hpp"
@@ -49,16 +50,18 @@ void check_parameter(const std::string& name, const std::string& text, const std
   if (name == "bytes") {
     parse_bytes(text, what);
   } else if (!is_text(name)) {
-    scenario::parse_whole(what, text, 1, std::numeric_limits<std::int32_t>::max());
+    parse_whole(what, text, 1, std::numeric_limits<std::int32_t>::max());
   }
 }
+
+const std::string& default_profile() { return scenario::option_named("profile").default_text; }
 
 // What answers queries: the profile, and for exchanges on a cluster the predictor beside it.
 class Source {
  public:
   explicit Source(const CommandLine& line)
       : profile_(std::make_shared<const profile::Profile>(
-            profile::Profile::load(line.get("profile", scenario::default_profile)))),
+            profile::Profile::load(line.get("profile", default_profile())))),
         exchanges_(profile_, line.has("profile")) {}
 
   Answer ask(const std::string& op, const Params& params) {
@@ -405,8 +408,7 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
 }
 
 std::vector<Flag> flags() {
-  std::vector<Flag> flags{
-      {"profile", "NAME|FILE", scenario::default_profile, "measured GPU and node"}};
+  std::vector<Flag> flags{{"profile", "NAME|FILE", default_profile(), "measured GPU and node"}};
   std::string names;
   std::map<std::string, std::string> users;
   for (const profile::Operation& op : profile::operations()) {
@@ -421,7 +423,8 @@ std::vector<Flag> flags() {
     if (help == parameter_help().end()) {
       flags.push_back({name, "N", "", "of " + ops});
     } else {
-      flags.push_back({name, help->second.value, "", help->second.text, help->second.choices});
+      flags.push_back({name, help->second.value, "", help->second.text,
+                       scenario::named_values(help->second.choices)});
     }
   }
   flags.push_back({"in", "FILE", "", "CSV of queries: columns op and the parameters"});

@@ -14,13 +14,13 @@
 #include "sim/base/byte_matrix.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cluster/placement.hpp"
 #include "sim/network/exchange/exchange.hpp"
 #include "sim/network/exchange/exchange_files.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
-#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
@@ -74,8 +74,8 @@ int ranks_of(const std::string& op, const Params& params) {
     throw UsageError(
         fmt::format("{}: gpus is missing; it needs gpus and bytes, or a matrix on a cluster", op));
   }
-  return static_cast<int>(scenario::parse_whole(op + ": gpus", found->second, 1,
-                                                std::numeric_limits<std::int32_t>::max()));
+  return static_cast<int>(
+      parse_whole(op + ": gpus", found->second, 1, std::numeric_limits<std::int32_t>::max()));
 }
 
 double bytes_of(const std::string& op, const Params& params) {

@@ -7,9 +7,9 @@
 
 #include "kernels/measure/documents/profile_document.hpp"
 #include "kernels/measure/sessions/session.hpp"
+#include "sim/base/text.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
@@ -45,8 +45,7 @@ std::string duration(double seconds) {
 
 int whole(const CommandLine& line, const char* flag, int lowest, int fallback) {
   if (!line.has(flag)) return fallback;
-  return static_cast<int>(
-      scenario::parse_whole(std::string("--") + flag, line.get(flag), lowest, most_gpus));
+  return static_cast<int>(parse_whole(std::string("--") + flag, line.get(flag), lowest, most_gpus));
 }
 
 std::optional<int> optional_whole(const CommandLine& line, const char* flag, int lowest) {
@@ -56,8 +55,8 @@ std::optional<int> optional_whole(const CommandLine& line, const char* flag, int
 
 double chosen_seconds(const CommandLine& line, const char* flag, double fallback) {
   if (!line.has(flag)) return fallback;
-  return static_cast<double>(scenario::parse_whole(std::string("--") + flag, line.get(flag), 1,
-                                                   std::int64_t{7} * 24 * 3600));
+  return static_cast<double>(
+      parse_whole(std::string("--") + flag, line.get(flag), 1, std::int64_t{7} * 24 * 3600));
 }
 
 std::uint64_t chosen_seed(const CommandLine& line) {

@@ -3,11 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/npy.hpp"
+#include "sim/base/text.hpp"
+#include "sim/report/formats.hpp"
 #include "sim/report/routing_detail.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/routing/routers/logits_file.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
-#include "sim/scenario/option_values.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/fit_scores.hpp"
 #include "tools/moesim/output.hpp"
@@ -44,8 +45,10 @@ void check_sizes(const CommandLine& line, const std::string& path) {
   const std::vector<std::pair<const char*, std::int64_t>> sizes{{"expert-parallel", array.shape[0]},
                                                                 {"tokens-per-gpu", array.shape[1]},
                                                                 {"experts", array.shape[2]}};
+  constexpr std::int64_t most = std::int64_t{1} << 31;
   for (const auto& [flag, size] : sizes) {
-    if (!line.has(flag) || scenario::parse_whole_option(flag, line.get(flag)) == size) continue;
+    if (!line.has(flag) || parse_whole(fmt::format("--{}", flag), line.get(flag), 1, most) == size)
+      continue;
     throw UsageError(
         fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
                     "option out",
@@ -79,7 +82,7 @@ ExitCode route_file(const CommandLine& line) {
   const scenario::Scenario* const only = &scenario;
   note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::logits);
   routing::RouterContext context;
-  context.seed = scenario::parse_seed(line.get("seed", "1"));
+  context.seed = scenario.seed;
   const routing::RoutedGroup group =
       routing::route_logits_file(router, logits, line.get("out"), context);
   note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
@@ -116,19 +119,15 @@ ExitCode run(const CommandLine& line) {
   job.count_copies = job.fidelity == routing::Fidelity::tokens;
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
 
-  report::Cells cells = report::option_cells(scenario);
-  cells["status"] = "ok";
-  cells.merge(
-      report::capacity_cells(scenario.router, routing::slots_per_expert(job, *replicas[0])));
-  const report::Cells losses = report::loss_cells(mean_over(replicas));
-  cells.insert(losses.begin(), losses.end());
-  const std::vector<report::Column>& columns = report::route_columns();
-  const std::vector<std::string> row = report::row_of(cells, columns);
+  study::Outcome outcome;
+  outcome.capacity = routing::slots_per_expert(job, *replicas[0]);
+  outcome.loss = mean_over(replicas);
+  const std::vector<std::string> columns = study::names_of(study::route_columns());
+  const study::Row row = study::route_row(scenario, outcome);
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
   const nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
   if (format == report::Format::table) {
-    cells["layers"] = fmt::format("{}", replicas[0]->layers.size());
-    out.write(report::route_summary(cells, detail));
+    out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail));
   } else if (format == report::Format::csv) {
     out.write(report::to_csv(columns, {row}));
   } else {

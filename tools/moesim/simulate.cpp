@@ -20,9 +20,10 @@ namespace {
 std::string rendered(const scenario::Scenario& scenario, const study::Outcome& outcome,
                      report::Format format) {
   if (format == report::Format::table) return report::simulate_summary(scenario, outcome);
-  const study::Row row = report::result_row(scenario, outcome);
-  if (format == report::Format::csv) return report::to_csv(report::result_columns(), {row});
-  nlohmann::ordered_json object = report::to_json(report::result_columns(), row);
+  const std::vector<std::string> columns = study::names_of(study::result_columns());
+  const study::Row row = study::result_row(scenario, outcome);
+  if (format == report::Format::csv) return report::to_csv(columns, {row});
+  nlohmann::ordered_json object = report::to_json(columns, row);
   object["detail"] = report::outcome_detail(outcome);
   return object.dump(2) + "\n";
 }

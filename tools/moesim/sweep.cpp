@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
@@ -19,15 +20,10 @@ namespace moesim::tool {
 namespace {
 
 std::string rendered(const std::vector<study::Row>& rows, report::Format format) {
-  switch (format) {
-    case report::Format::csv:
-      return report::to_csv(report::result_columns(), rows);
-    case report::Format::json:
-      return report::to_json_text(report::result_columns(), rows);
-    case report::Format::table:
-      break;
-  }
-  return report::sweep_summary(rows);
+  if (format == report::Format::table) return report::sweep_summary(rows);
+  const std::vector<std::string> columns = study::names_of(study::result_columns());
+  return format == report::Format::csv ? report::to_csv(columns, rows)
+                                       : report::to_json_text(columns, rows);
 }
 
 std::vector<study::Row> finished_rows(const study::SweepResult& result) {
@@ -47,17 +43,18 @@ std::vector<const scenario::Scenario*> scenarios_of(const std::vector<study::Swe
   return scenarios;
 }
 
+bool is_refused(const study::Row& row) { return row[0] != Cell("ok"); }
+
 // How many rows are refused; says so.
 std::size_t warn_of_refused(const std::vector<study::Row>& rows) {
-  const auto refused = static_cast<std::size_t>(std::count_if(
-      rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; }));
+  const auto refused =
+      static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), is_refused));
   if (refused == 0) return 0;
-  const auto first =
-      std::find_if(rows.begin(), rows.end(), [](const study::Row& row) { return row[0] != "ok"; });
+  const study::Row& first = *std::find_if(rows.begin(), rows.end(), is_refused);
   note(
       fmt::format("warning: {} of {} scenarios were refused (columns status and reason); the "
                   "first: {}",
-                  refused, rows.size(), (*first)[1]));
+                  refused, rows.size(), report::text_of(first[1])));
   return refused;
 }
 
@@ -74,12 +71,6 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::si
   return ExitCode::interrupted;
 }
 
-std::vector<std::string> column_names() {
-  std::vector<std::string> names;
-  for (const report::Column& column : report::result_columns()) names.push_back(column.name);
-  return names;
-}
-
 ExitCode run(const CommandLine& line) {
   const bool to_file = line.has("out");
   const report::Format format =
@@ -92,16 +83,14 @@ ExitCode run(const CommandLine& line) {
   }
   scenario::DocumentCache documents;
   std::vector<study::SweepPoint> points = study::plan(study::grid(line.scenario()), documents);
-  study::mark_repeats(points, [](const study::SweepPoint& point) {
-    return report::result_row(point, nullptr, point.refusal);
-  });
+  study::mark_repeats(points);
   const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
   note_idle_options(line.scenario(), scenarios, scenario::Asker::step);
   if (!scenarios.empty()) note_repeated_trace(*scenarios.front());
   const Output out(line.get("out"));
   settings.journal = study::journal_path(out.path());
-  settings.fingerprint = study::fingerprint(
-      points, fmt::format("{} {}", MOESIM_VERSION, source_commit()), column_names());
+  settings.fingerprint =
+      study::fingerprint(points, fmt::format("{} {}", MOESIM_VERSION, source_commit()));
   if (settings.resume && ::access(settings.journal.c_str(), F_OK) != 0) {
     note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
                      out.path()));
@@ -111,14 +100,7 @@ ExitCode run(const CommandLine& line) {
   settings.stop = &watch.flag();
   ProgressLine progress("scenarios");
   settings.progress = [&](const study::SweepProgress& state) { progress.show(state); };
-  const auto evaluate = [](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
-    return study::evaluate(scenario, cache);
-  };
-  const auto make_row = [](const study::SweepPoint& point, const study::Outcome* outcome,
-                           const std::string& reason) {
-    return report::result_row(point, outcome, reason);
-  };
-  const study::SweepResult result = study::sweep(points, evaluate, make_row, settings);
+  const study::SweepResult result = study::sweep(points, settings);
   progress.finish();
 
   const std::vector<study::Row> rows = finished_rows(result);

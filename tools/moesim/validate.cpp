@@ -12,42 +12,27 @@
 namespace moesim::tool {
 namespace {
 
-const std::vector<report::Column>& columns() {
-  using report::ColumnKind;
-  static const std::vector<report::Column> list = {{"study"},
-                                                   {"subject"},
-                                                   {"role"},
-                                                   {"unit"},
-                                                   {"measured", ColumnKind::number},
-                                                   {"predicted", ColumnKind::number},
-                                                   {"error", ColumnKind::number},
-                                                   {"left_out_error", ColumnKind::number},
-                                                   {"median_error", ColumnKind::number},
-                                                   {"p90_error", ColumnKind::number},
-                                                   {"equal_bytes_sent", ColumnKind::number},
-                                                   {"alpha_beta", ColumnKind::number},
-                                                   {"nearest_row", ColumnKind::number},
-                                                   {"repeats", ColumnKind::number},
-                                                   {"note"}};
-  return list;
+const std::vector<std::string> columns{
+    "study",       "subject",        "role",         "unit",      "measured",         "predicted",
+    "error",       "left_out_error", "median_error", "p90_error", "equal_bytes_sent", "alpha_beta",
+    "nearest_row", "repeats",        "note"};
+
+Cell optional_figure(const std::optional<double>& value) {
+  return value ? figure_cell(*value) : Cell();
 }
 
-std::string optional_figure(const std::optional<double>& value) {
-  return value ? report::figure(*value) : "";
-}
-
-std::vector<std::vector<std::string>> cells(const std::vector<study::Validation>& validations) {
-  std::vector<std::vector<std::string>> rows;
+std::vector<report::CellRow> cells(const std::vector<study::Validation>& validations) {
+  std::vector<report::CellRow> rows;
   for (const study::Validation& validation : validations) {
     for (const study::ValidationRow& row : validation.rows) {
-      std::vector<std::string> line = {row.study, row.subject, row.role, row.unit,
-                                       optional_figure(row.measured)};
-      line.push_back(row.medians ? "" : report::figure(row.predicted));
+      report::CellRow line = {row.study, row.subject, row.role, row.unit,
+                              optional_figure(row.measured)};
+      line.push_back(row.medians ? Cell() : figure_cell(row.predicted));
       line.push_back(optional_figure(row.error));
       line.push_back(optional_figure(row.left_out_error));
       if (const auto& medians = row.medians) {
-        line.push_back(report::figure(medians->law));
-        line.push_back(report::figure(medians->p90));
+        line.push_back(figure_cell(medians->law));
+        line.push_back(figure_cell(medians->p90));
         for (const auto& share :
              {medians->equal_bytes, medians->alpha_beta, medians->nearest_row, medians->repeats}) {
           line.push_back(optional_figure(share));
@@ -118,7 +103,7 @@ nlohmann::ordered_json as_json(const std::vector<study::Validation>& validations
   nlohmann::ordered_json object;
   object["rows"] = nlohmann::ordered_json::array();
   for (const auto& row : cells(validations)) {
-    object["rows"].push_back(report::to_json(columns(), row));
+    object["rows"].push_back(report::to_json(columns, row));
   }
   object["verdicts"] = nlohmann::ordered_json::array();
   for (const study::Validation& validation : validations) {
@@ -134,7 +119,7 @@ nlohmann::ordered_json as_json(const std::vector<study::Validation>& validations
 }
 
 std::string rendered(const std::vector<study::Validation>& validations, report::Format format) {
-  if (format == report::Format::csv) return report::to_csv(columns(), cells(validations));
+  if (format == report::Format::csv) return report::to_csv(columns, cells(validations));
   if (format == report::Format::json) return as_json(validations).dump(2) + "\n";
   std::string text;
   for (const study::Validation& validation : validations) {

@@ -178,7 +178,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
   const step::NetworkChoice& network = runner.choice();
-  outcome.network_used = scenario::name_of(network.used);
+  outcome.network_used = name_in(scenario::network_names, network.used);
   outcome.network_why = network.reason;
   if (network.used == scenario::Network::flows || !network.certified) {
     outcome.provenance += fmt::format("; network {}: {}", outcome.network_used, network.reason);

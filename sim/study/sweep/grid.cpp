@@ -4,35 +4,21 @@
 
 #include "sim/base/decimal.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::study {
-namespace {
-
-std::vector<std::string> items(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char character : text) {
-    if (character == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back().push_back(character);
-    }
-  }
-  return parts;
-}
-
-}  // namespace
-
-std::vector<std::string> expand(const scenario::OptionSpec& option, const std::string& text) {
-  const std::string flag = "--" + option.name;
+std::vector<std::string> expand(const scenario::Option& option, const std::string& text) {
+  const std::string flag = option.flag();
   std::vector<std::string> values;
-  for (const std::string& item : items(text)) {
+  for (const std::string_view part : split(text, ',')) {
+    const std::string item(part);
     if (item.empty()) {
       throw UsageError(
           fmt::format("{}: '{}' has an empty item: write values separated by single "
                       "commas",
                       flag, text));
     }
-    if (option.kind == scenario::OptionKind::text || item.find(':') == std::string::npos) {
+    if (!option.is_number() || item.find(':') == std::string::npos) {
       values.push_back(item);
       continue;
     }
@@ -43,7 +29,7 @@ std::vector<std::string> expand(const scenario::OptionSpec& option, const std::s
 
 std::vector<scenario::OptionValues> grid(const scenario::OptionValues& lists) {
   std::vector<scenario::OptionValues> points(1);
-  for (const scenario::OptionSpec& option : scenario::scenario_options()) {
+  for (const scenario::Option& option : scenario::scenario_options()) {
     const auto typed = lists.find(option.name);
     if (typed == lists.end()) continue;
     const std::vector<std::string> values = expand(option, typed->second);

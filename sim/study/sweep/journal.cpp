@@ -15,10 +15,34 @@
 namespace moesim::study {
 namespace {
 
-constexpr const char* heading = "moesim sweep journal 1 ";
+constexpr const char* heading = "moesim sweep journal 2 ";
 
-std::string row_line(std::size_t index, const std::vector<std::string>& row) {
-  return nlohmann::json({index, row}).dump() + "\n";
+// Restores every cell to the bit: JSON keeps apart whole numbers and figures, which it writes so
+// that they read back exactly. An exact decimal is an array of its text.
+nlohmann::json json_of(const Cell& cell) {
+  if (const auto* flag = std::get_if<bool>(&cell)) return *flag;
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) return *whole;
+  if (const auto* figure = std::get_if<double>(&cell)) return *figure;
+  if (const auto* decimal = std::get_if<Decimal>(&cell)) {
+    return nlohmann::json::array({decimal->text()});
+  }
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  return nullptr;
+}
+
+Cell cell_of(const nlohmann::json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_number_float()) return value.get<double>();
+  if (value.is_array()) return Decimal::parse(value.at(0).get<std::string>(), "--resume");
+  if (value.is_string()) return value.get<std::string>();
+  return {};
+}
+
+std::string row_line(std::size_t index, const Row& row) {
+  nlohmann::json cells = nlohmann::json::array();
+  for (const Cell& cell : row) cells.push_back(json_of(cell));
+  return nlohmann::json::array({index, std::move(cells)}).dump() + "\n";
 }
 
 }  // namespace
@@ -59,13 +83,12 @@ void Journal::take_over(const std::string& first_line) {
     const bool whole = entry.is_array() && entry.size() == 2 && entry[0].is_number_unsigned() &&
                        entry[1].is_array();
     if (!whole || lines.eof()) return;  // cut short: nothing that follows can be whole
-    rows_[entry[0].get<std::size_t>()] = entry[1].get<std::vector<std::string>>();
+    Row& row = rows_[entry[0].get<std::size_t>()];
+    for (const nlohmann::json& value : entry[1]) row.push_back(cell_of(value));
   }
 }
 
-void Journal::add(std::size_t index, const std::vector<std::string>& row) {
-  append(row_line(index, row));
-}
+void Journal::add(std::size_t index, const Row& row) { append(row_line(index, row)); }
 
 void Journal::append(const std::string& line) {
   std::size_t at = 0;

@@ -3,7 +3,8 @@
 #include <cstddef>
 #include <map>
 #include <string>
-#include <vector>
+
+#include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::study {
 
@@ -22,9 +23,9 @@ class Journal {
   Journal(const Journal&) = delete;  // a second owner would close the file twice
   Journal& operator=(const Journal&) = delete;
 
-  const std::map<std::size_t, std::vector<std::string>>& rows() const { return rows_; }
+  const std::map<std::size_t, Row>& rows() const { return rows_; }
   // Throws Error if the row cannot be saved.
-  void add(std::size_t index, const std::vector<std::string>& row);
+  void add(std::size_t index, const Row& row);
 
  private:
   void take_over(const std::string& first_line);
@@ -32,7 +33,7 @@ class Journal {
 
   std::string path_;
   int descriptor_ = -1;
-  std::map<std::size_t, std::vector<std::string>> rows_;
+  std::map<std::size_t, Row> rows_;
 };
 
 }  // namespace moesim::study

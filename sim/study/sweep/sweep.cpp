@@ -13,12 +13,15 @@
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/file.hpp"
-#include "sim/base/shipped.hpp"
+#include "sim/scenario/options.hpp"
 #include "sim/study/sweep/journal.hpp"
 
 namespace moesim::study {
 namespace {
+
+Row refused(const SweepPoint& point, const std::string& reason) {
+  return refused_row(point.scenario ? &*point.scenario : nullptr, point.values, reason);
+}
 
 bool routes(const SweepPoint& point) {
   return point.refusal.empty() && point.scenario && point.scenario->has_moe();
@@ -95,9 +98,8 @@ class Forecast {
 // The threads of one sweep: each takes the next scenario and puts its row in place.
 class Workers {
  public:
-  Workers(const std::vector<SweepPoint>& points, const Evaluate& evaluate, const MakeRow& make_row,
-          const SweepSettings& settings)
-      : points_(points), evaluate_(evaluate), make_row_(make_row), settings_(settings) {
+  Workers(const std::vector<SweepPoint>& points, const SweepSettings& settings)
+      : points_(points), settings_(settings) {
     result_.rows.resize(points.size());
     result_.total = static_cast<std::size_t>(std::count_if(
         points.begin(), points.end(), [](const SweepPoint& point) { return !point.repeats; }));
@@ -169,12 +171,11 @@ class Workers {
   }
 
   Row make_row(const SweepPoint& point) {
-    if (!point.refusal.empty()) return make_row_(point, nullptr, point.refusal);
+    if (!point.refusal.empty()) return refused(point, point.refusal);
     try {
-      const Outcome outcome = evaluate_(*point.scenario, cache_);
-      return make_row_(point, &outcome, "");
+      return result_row(*point.scenario, settings_.evaluate(*point.scenario, cache_));
     } catch (const Error& error) {
-      return make_row_(point, nullptr, error.what());
+      return refused(point, error.what());
     }
   }
 
@@ -189,8 +190,6 @@ class Workers {
   }
 
   const std::vector<SweepPoint>& points_;
-  const Evaluate& evaluate_;
-  const MakeRow& make_row_;
   const SweepSettings& settings_;
   routing::RoutingCache cache_;
   std::unique_ptr<Journal> journal_;
@@ -208,7 +207,7 @@ class Workers {
 void fill(SweepPoint& point, scenario::DocumentCache& documents) {
   try {
     point.scenario = scenario::fill_in(point.values, documents, scenario::Use::step);
-    scenario::check_together(*point.scenario, scenario::Use::step);
+    scenario::check(*point.scenario);
   } catch (const Error& error) {
     point.refusal = error.what();
   }
@@ -222,11 +221,11 @@ bool SweepResult::complete() const {
   return static_cast<std::size_t>(present) == total;
 }
 
-void mark_repeats(std::vector<SweepPoint>& points,
-                  const std::function<Row(const SweepPoint&)>& options_of) {
+void mark_repeats(std::vector<SweepPoint>& points) {
   std::map<Row, std::size_t> first;
   for (std::size_t index = 0; index < points.size(); ++index) {
-    const auto [known, is_new] = first.emplace(options_of(points[index]), index);
+    const auto [known, is_new] =
+        first.emplace(refused(points[index], points[index].refusal), index);
     if (!is_new) points[index].repeats = known->second;
   }
 }
@@ -246,38 +245,26 @@ std::vector<SweepPoint> plan(const std::vector<scenario::OptionValues>& grid,
   return points;
 }
 
-SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
-                  const MakeRow& make_row, const SweepSettings& settings) {
-  return Workers(points, evaluate, make_row, settings).run();
+SweepResult sweep(const std::vector<SweepPoint>& points, const SweepSettings& settings) {
+  return Workers(points, settings).run();
 }
 
-std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& build,
-                        std::span<const std::string> columns) {
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& build) {
   Digest digest;
   digest.add(build);
-  for (const std::string& column : columns) digest.add(column);
-  digest.add("");
-  std::set<std::pair<std::string, std::string>> files;
+  for (const Column& column : result_columns()) digest.add(column.name);
+  std::set<std::pair<std::string, Cell>> added;  // every file once
   for (const SweepPoint& point : points) {
-    for (const auto& [option, text] : point.values) {
-      digest.add(option);
-      digest.add(text);
+    for (const scenario::Option& option : scenario::scenario_options()) {
+      if (const auto typed = point.values.find(option.name); typed != point.values.end()) {
+        digest.add(option.name);
+        digest.add(typed->second);
+      }
+      if (option.contents == nullptr || !point.scenario) continue;
+      if (!added.emplace(option.name, option.value(*point.scenario)).second) continue;
+      digest.add(fmt::format("{:x}", option.contents(*point.scenario)));
     }
     digest.add("");
-    if (!point.scenario) continue;
-    files.insert({"hardware", point.scenario->profile_name});
-    files.insert({"models", point.scenario->model_name});
-    files.insert({"clusters", point.scenario->cluster_name});
-    if (const auto& order = point.scenario->order) digest.add(fmt::format("{:x}", order->digest()));
-    const routing::ScoreSource& scores = point.scenario->scores;
-    if (scores.trace != nullptr) {  // several files
-      digest.add(fmt::format("{:x}", scores.trace->digest()));
-    } else if (!scores.file.empty()) {
-      files.insert({"", scores.file});
-    }
-  }
-  for (const auto& [kind, name] : files) {
-    digest.add(read_file(kind.empty() ? name : find_document(kind, name)));
   }
   return fmt::format("{:016x}", digest.value());
 }

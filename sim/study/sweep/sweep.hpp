@@ -3,12 +3,11 @@
 #include <atomic>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "sim/scenario/options.hpp"
-#include "sim/study/sweep/outcome.hpp"
+#include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::study {
 
@@ -26,17 +25,9 @@ struct SweepPoint {
 std::vector<SweepPoint> plan(const std::vector<scenario::OptionValues>& grid,
                              scenario::DocumentCache& documents);
 
-// One row of text cells per scenario. `outcome` is null for a refused scenario, `reason` says why.
-using Row = std::vector<std::string>;
-using MakeRow =
-    std::function<Row(const SweepPoint& point, const Outcome* outcome, const std::string& reason)>;
-
-// Points of which `options_of` says the same are one scenario: a router without capacity at each
+// Points whose rows have the same options are one scenario: a router without capacity at each
 // capacity factor, say. All but the first are marked.
-void mark_repeats(std::vector<SweepPoint>& points,
-                  const std::function<Row(const SweepPoint&)>& options_of);
-
-using Evaluate = std::function<Outcome(const scenario::Scenario&, routing::RoutingCache&)>;
+void mark_repeats(std::vector<SweepPoint>& points);
 
 struct SweepProgress {
   std::size_t done = 0;     // rows there are, resumed ones included
@@ -54,6 +45,11 @@ struct SweepSettings {
   std::string fingerprint;
   const std::atomic<bool>* stop = nullptr;  // set from outside: finish what runs, then return
   std::function<void(const SweepProgress&)> progress;  // called by one thread at a time
+  // What gives the figures of a scenario: evaluate(), or what a test puts in its place.
+  std::function<Outcome(const scenario::Scenario&, routing::RoutingCache&)> evaluate =
+      [](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
+        return study::evaluate(scenario, cache);
+      };
 };
 
 struct SweepResult {
@@ -62,15 +58,13 @@ struct SweepResult {
   bool complete() const;
 };
 
-// Evaluates every scenario that repeats none on `settings.jobs` threads. The rows depend on the
-// points alone, not on jobs, order or resumption. An Error of one scenario makes its row a refused
-// one; anything else ends the sweep.
-SweepResult sweep(const std::vector<SweepPoint>& points, const Evaluate& evaluate,
-                  const MakeRow& make_row, const SweepSettings& settings);
+// The rows of every scenario that repeats none, evaluated on `settings.jobs` threads. They depend
+// on the points alone, not on jobs, order or resumption. An Error of one scenario makes its row a
+// refused one; anything else ends the sweep.
+SweepResult sweep(const std::vector<SweepPoint>& points, const SweepSettings& settings);
 
-// A text that differs whenever the points, the documents behind them, the `build` of the program or
-// the `columns` of its rows do: rows of another build may have other figures.
-std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& build,
-                        std::span<const std::string> columns = {});
+// A text that differs whenever the points, the files behind them, the columns of their rows or the
+// `build` of the program do: rows of another build may have other figures.
+std::string fingerprint(const std::vector<SweepPoint>& points, const std::string& build);
 
 }  // namespace moesim::study

@@ -1,14 +1,15 @@
-#include "sim/report/result_row.hpp"
+#include "sim/study/sweep/result_row.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/scenario/options.hpp"
+#include "sim/study/sweep/sweep.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using report::Cells;
 
 namespace {
 
@@ -29,13 +30,17 @@ study::Outcome outcome() {
 }
 
 std::string cell(const study::Row& row, const std::string& name) {
-  const std::vector<report::Column>& columns = report::result_columns();
-  REQUIRE(row.size() == columns.size());
-  for (std::size_t index = 0; index < columns.size(); ++index) {
-    if (columns[index].name == name) return row[index];
-  }
-  FAIL("no column " + name);
-  return "";
+  REQUIRE(row.size() == study::result_columns().size());
+  return report::text_of(row[study::column_index(name)]);
+}
+
+study::Row refused(const study::SweepPoint& point) {
+  return study::refused_row(point.scenario ? &*point.scenario : nullptr, point.values,
+                            point.refusal);
+}
+
+study::Row row_of(const scenario::Scenario& scenario) {
+  return study::result_row(scenario, outcome());
 }
 
 }  // namespace
@@ -51,12 +56,12 @@ TEST_CASE("the columns are those of the contract, in its order") {
       "dense_ffn_ms router_ms dispatch_combine_ms expert_ms rectify_ms exposed_exchange_ms "
       "gradient_ms optimizer_ms other_ms exchange_ms memory_gib fits_memory provenance ";
   std::string names;
-  for (const report::Column& column : report::result_columns()) names += column.name + " ";
+  for (const study::Column& column : study::result_columns()) names += column.name + " ";
   CHECK(names.substr(0, contract.size()) == contract);
 }
 
 TEST_CASE("figures have nine digits and blanks stay blank") {
-  const study::Row row = report::result_row(resolved({{"router", "top2"}}), outcome());
+  const study::Row row = row_of(resolved({{"router", "top2"}}));
   CHECK(cell(row, "status") == "ok");
   CHECK(cell(row, "reason").empty());
   CHECK(cell(row, "step_ms") == "1234.56789");
@@ -70,7 +75,7 @@ TEST_CASE("figures have nine digits and blanks stay blank") {
 }
 
 TEST_CASE("a dense row says nothing of experts") {
-  const study::Row row = report::result_row(resolved({{"router", "dense"}}), outcome());
+  const study::Row row = row_of(resolved({{"router", "dense"}}));
   for (const char* name : {"experts", "expert_parallel", "top_k", "capacity_factor", "capacity",
                            "priority", "weights", "dispatch", "routing", "failed", "padded"}) {
     CAPTURE(name);
@@ -93,15 +98,13 @@ TEST_CASE("a row reproduces itself") {
                                              {"overlap", "gradient"},
                                              {"zero", "2"},
                                              {"seed", "77"}});
-  const study::Row row = report::result_row(first, outcome());
+  const study::Row row = row_of(first);
   scenario::OptionValues typed;
-  for (const scenario::OptionSpec& option : scenario::scenario_options()) {
-    std::string column = option.name;
-    for (char& character : column) character = character == '-' ? '_' : character;
-    const std::string text = cell(row, column);  // every option has its column
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    const std::string text = cell(row, option.column);  // every option has its column
     if (!text.empty()) typed[option.name] = text;
   }
-  CHECK(report::result_row(resolved(typed), outcome()) == row);
+  CHECK(row_of(resolved(typed)) == row);
   CHECK(typed.at("capacity-factor") == "1.25");
   CHECK(typed.at("router") == "top2+fr+ir");
 }
@@ -110,24 +113,27 @@ TEST_CASE("a refused scenario keeps its options and has no figures") {
   scenario::DocumentCache documents;
   const auto points = study::plan(
       {{{"router", "top9"}}, {{"router", "top2"}, {"top-k", "4"}, {"gpus", "8"}}}, documents);
-  const study::Row known = report::result_row(points[0], nullptr, points[0].refusal);
+  const study::Row known = refused(points[0]);
   CHECK(cell(known, "status") == "refused");
   CHECK(cell(known, "experts") == "8");
   CHECK(cell(known, "step_ms").empty());
   CHECK_FALSE(cell(known, "reason").empty());
-  const study::Row typed = report::result_row(points[1], nullptr, points[1].refusal);
+  const study::Row typed = refused(points[1]);
   CHECK(cell(typed, "router") == "top2");
   CHECK(cell(typed, "gpus") == "8");
   CHECK(cell(typed, "experts").empty());
 }
 
 TEST_CASE("CSV and JSON hold the same cells") {
-  const study::Row row = report::result_row(resolved({{"router", "top1"}}), outcome());
-  const CsvTable table = CsvTable::parse(report::to_csv(report::result_columns(), {row}), "t.csv");
+  const study::Row row = row_of(resolved({{"router", "top1"}}));
+  const std::vector<std::string> columns = study::names_of(study::result_columns());
+  const CsvTable table = CsvTable::parse(report::to_csv(columns, {row}), "t.csv");
   REQUIRE(table.rows.size() == 1);
-  CHECK(table.rows[0] == row);
-  const nlohmann::ordered_json object = report::to_json(report::result_columns(), row);
-  CHECK(object.size() == report::result_columns().size());
+  for (const std::string& name : columns) {
+    CHECK(table.rows[0][study::column_index(name)] == cell(row, name));
+  }
+  const nlohmann::ordered_json object = report::to_json(columns, row);
+  CHECK(object.size() == columns.size());
   CHECK(object["step_ms"] == 1234.56789);
   CHECK(object["gpus"] == 32);
   CHECK(object["gpus"].is_number_integer());

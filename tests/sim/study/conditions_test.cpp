@@ -1,5 +1,4 @@
 #include "sim/base/error.hpp"
-#include "sim/scenario/option_values.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "tests/support/catch.hpp"
@@ -22,16 +21,16 @@ Outcome outcome_of(const scenario::OptionValues& more) {
 }  // namespace
 
 TEST_CASE("conditions are read, or refused with a reason") {
-  const scenario::GpuFactors factors = scenario::parse_gpu_factors("--slow-gpu", "3:1.5+7:2");
+  const scenario::GpuFactors factors = scenario::parse_gpu_factors("3:1.5+7:2", "--slow-gpu");
   CHECK(factors == scenario::GpuFactors{{3, 1.5}, {7, 2}});
-  CHECK(scenario::parse_gpu_factors("--slow-gpu", "none").empty());
+  CHECK(scenario::parse_gpu_factors("none", "--slow-gpu").empty());
   for (const char* text :
        {"3", "3:", ":2", "x:2", "3:0.5", "-1:2", "3:1.5,7:2", "3:2+3:4", "3:2+"}) {
-    CHECK_THROWS_AS(scenario::parse_gpu_factors("--slow-gpu", text), UsageError);
+    CHECK_THROWS_AS(scenario::parse_gpu_factors(text, "--slow-gpu"), UsageError);
   }
-  CHECK(scenario::parse_overlap_slowdown("1.1:1.25").exchange == 1.25);
+  CHECK(scenario::parse_slowdowns("1.1:1.25", "--overlap-slowdown").exchange == 1.25);
   for (const char* text : {"1.1", "0.9:1", "1:", "a:b"}) {
-    CHECK_THROWS_AS(scenario::parse_overlap_slowdown(text), UsageError);
+    CHECK_THROWS_AS(scenario::parse_slowdowns(text, "--overlap-slowdown"), UsageError);
   }
   CHECK(scenario::parse_jitter("0.05").to_double() == 0.05);
   CHECK_THROWS_AS(scenario::parse_jitter("-0.1"), UsageError);

@@ -1,23 +1,17 @@
 #include "sim/study/sweep/grid.hpp"
 
-#include <algorithm>
-
 #include "sim/base/error.hpp"
+#include "sim/scenario/options.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using moesim::scenario::OptionSpec;
 
 namespace {
 
 using Texts = std::vector<std::string>;
 
 Texts expanded(const std::string& name, const std::string& text) {
-  const std::vector<OptionSpec>& options = scenario::scenario_options();
-  const auto found = std::find_if(options.begin(), options.end(),
-                                  [&](const OptionSpec& option) { return option.name == name; });
-  REQUIRE(found != options.end());
-  return study::expand(*found, text);
+  return study::expand(scenario::option_named(name), text);
 }
 
 }  // namespace

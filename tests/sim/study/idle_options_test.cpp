@@ -1,4 +1,4 @@
-#include "sim/scenario/idle_options.hpp"
+#include "sim/scenario/options.hpp"
 
 #include <algorithm>
 #include <map>

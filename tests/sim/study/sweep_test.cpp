@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/scenario/options.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
 #include "tests/support/catch.hpp"
@@ -52,15 +54,28 @@ Outcome speed_of_factor(const scenario::Scenario& scenario, routing::RoutingCach
   return outcome;
 }
 
-Row short_row(const SweepPoint& point, const Outcome* outcome, const std::string& reason) {
-  return {point.values.at("router"),
-          outcome == nullptr ? "refused: " + reason : std::to_string(outcome->step_ms)};
+study::SweepResult sweep_by(const std::vector<SweepPoint>& points,
+                            decltype(SweepSettings::evaluate) evaluate, SweepSettings settings) {
+  settings.evaluate = std::move(evaluate);
+  return study::sweep(points, settings);
 }
 
-std::vector<Row> rows_of(const study::SweepResult& result) {
+using Texts = std::vector<std::string>;
+
+// The router and its step, or why there is none.
+Texts short_row(const Row& row) {
+  const auto text = [&](const char* column) {
+    return std::get<std::string>(row[study::column_index(column)]);
+  };
+  return {text("router"), text("status") == "ok"
+                              ? std::to_string(number_in(row[study::column_index("step_ms")]))
+                              : "refused: " + text("reason")};
+}
+
+std::vector<Texts> rows_of(const study::SweepResult& result) {
   REQUIRE(result.complete());
-  std::vector<Row> rows;
-  for (const auto& row : result.rows) rows.push_back(*row);
+  std::vector<Texts> rows;
+  for (const auto& row : result.rows) rows.push_back(short_row(*row));
   return rows;
 }
 
@@ -68,14 +83,13 @@ std::vector<Row> rows_of(const study::SweepResult& result) {
 
 TEST_CASE("rows come in grid order for any number of threads") {
   SweepSettings settings;
-  const std::vector<Row> alone =
-      rows_of(study::sweep(points(), speed_of_factor, short_row, settings));
+  const std::vector<Texts> alone = rows_of(sweep_by(points(), speed_of_factor, settings));
   REQUIRE(alone.size() == 8);
-  CHECK(alone[0] == Row{"top1", "51.000000"});
-  CHECK(alone[7] == Row{"top2+fr+ir", "202.000000"});
+  CHECK(alone[0] == Texts{"top1", "51.000000"});
+  CHECK(alone[7] == Texts{"top2+fr+ir", "202.000000"});
   for (const int jobs : {2, 5, 64}) {
     settings.jobs = jobs;
-    CHECK(rows_of(study::sweep(points(), speed_of_factor, short_row, settings)) == alone);
+    CHECK(rows_of(sweep_by(points(), speed_of_factor, settings)) == alone);
   }
 }
 
@@ -87,7 +101,7 @@ TEST_CASE("a scenario that cannot be is a row with a reason") {
   CHECK(planned[0].refusal.empty());
   CHECK_THAT(planned[1].refusal, ContainsSubstring("2 experts per token, but there are 1"));
   CHECK(planned[1].scenario.has_value());
-  const auto rows = rows_of(study::sweep(planned, speed_of_factor, short_row, {}));
+  const auto rows = rows_of(sweep_by(planned, speed_of_factor, {}));
   CHECK(rows[1][1].starts_with("refused: --router: top2 asks for 2"));
   CHECK(rows[3][1] == "202.000000");
 }
@@ -104,13 +118,13 @@ TEST_CASE("an error of one evaluation is its row's reason, anything else ends th
     if (scenario.router.top_k == 2) throw Error("the profile has no such curve");
     return speed_of_factor(scenario, cache);
   };
-  const auto rows = rows_of(study::sweep(points(), fussy, short_row, {}));
+  const auto rows = rows_of(sweep_by(points(), fussy, {}));
   CHECK(rows[0][1] == "51.000000");
   CHECK(rows[4][1] == "refused: the profile has no such curve");
   const auto broken = [](const scenario::Scenario&, routing::RoutingCache&) -> Outcome {
     throw std::logic_error("a bug");
   };
-  CHECK_THROWS_AS(study::sweep(points(), broken, short_row, {}), std::logic_error);
+  CHECK_THROWS_AS(sweep_by(points(), broken, {}), std::logic_error);
 }
 
 TEST_CASE("an interrupted sweep resumes with the rows it has") {
@@ -118,7 +132,7 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
   SweepSettings settings;
   settings.journal = folder.file("rows.partial");
   settings.fingerprint = study::fingerprint(points(), "1");
-  const auto whole = rows_of(study::sweep(points(), speed_of_factor, short_row, {}));
+  const auto whole = rows_of(sweep_by(points(), speed_of_factor, {}));
 
   std::atomic<bool> stop{false};
   std::atomic<int> evaluated{0};
@@ -127,7 +141,7 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
     return speed_of_factor(scenario, cache);
   };
   settings.stop = &stop;
-  const study::SweepResult part = study::sweep(points(), counting, short_row, settings);
+  const study::SweepResult part = sweep_by(points(), counting, settings);
   CHECK_FALSE(part.complete());
   CHECK(evaluated == 3);
 
@@ -146,21 +160,16 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
   settings.stop = nullptr;
   settings.resume = true;
   settings.jobs = 2;
-  CHECK(rows_of(study::sweep(points(), resumed, short_row, settings)) == whole);
+  CHECK(rows_of(sweep_by(points(), resumed, settings)) == whole);
   CHECK(again == left);
 }
 
 TEST_CASE("scenarios that differ only in what does not apply to them are one row") {
-  // By router and factor, as result rows tell scenarios apart; dropless has no factor.
-  const auto options_of = [](const SweepPoint& point) {
-    const routing::RouterConfig& router = point.scenario->router;
-    return Row{router.name(), router.has_capacity() ? router.capacity_factor.text() : ""};
-  };
   scenario::DocumentCache documents;
   const auto all = study::plan(
       study::grid({{"router", "dropless,top2"}, {"capacity-factor", "1,1.5,2"}}), documents);
   std::vector<SweepPoint> once = all;
-  study::mark_repeats(once, options_of);
+  study::mark_repeats(once);
   REQUIRE(once.size() == 6);
   CHECK_FALSE(once[0].repeats.has_value());
   CHECK(once[1].repeats == 0U);
@@ -179,17 +188,17 @@ TEST_CASE("scenarios that differ only in what does not apply to them are one row
     CHECK(result.complete());
     CHECK(result.total == 4);
     REQUIRE(result.rows.size() == 6);
-    CHECK(result.rows[0] == Row{"dropless", "7.000000"});
+    CHECK(short_row(*result.rows[0]) == Texts{"dropless", "7.000000"});
     CHECK_FALSE(result.rows[1].has_value());
     CHECK_FALSE(result.rows[2].has_value());
-    CHECK(result.rows[3] == Row{"top2", "100.000000"});
-    CHECK(result.rows[5] == Row{"top2", "200.000000"});
+    CHECK(short_row(*result.rows[3]) == Texts{"top2", "100.000000"});
+    CHECK(short_row(*result.rows[5]) == Texts{"top2", "200.000000"});
   };
   SECTION("evaluated once, counted once") {
     SweepSettings settings;
     settings.jobs = 3;
     settings.progress = [](const study::SweepProgress& progress) { CHECK(progress.total == 4); };
-    check_rows(study::sweep(once, counting, short_row, settings));
+    check_rows(sweep_by(once, counting, settings));
     CHECK(evaluated == 4);
   }
   SECTION("resumed without the repeats") {
@@ -198,19 +207,46 @@ TEST_CASE("scenarios that differ only in what does not apply to them are one row
     settings.journal = folder.file("rows.partial");
     std::atomic<bool> stop{false};
     settings.stop = &stop;
-    study::sweep(
+    sweep_by(
         once,
         [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
           if (evaluated == 1) stop = true;
           return counting(scenario, cache);
         },
-        short_row, settings);
+        settings);
     REQUIRE(evaluated == 2);  // dropless, top2 at 1
     settings.stop = nullptr;
     settings.resume = true;
-    check_rows(study::sweep(once, counting, short_row, settings));
+    check_rows(sweep_by(once, counting, settings));
     CHECK(evaluated == 4);
   }
+}
+
+// Figures that no short text says, an exact decimal, a flag, nothing: all as they were.
+TEST_CASE("a resumed row is the same to the bit") {
+  const Folder folder;
+  SweepSettings settings;
+  settings.journal = folder.file("rows.partial");
+  const auto awkward = [](const scenario::Scenario& scenario, routing::RoutingCache&) {
+    Outcome outcome;
+    outcome.step_ms = scenario.router.capacity_factor.to_double() / 3;
+    outcome.exchange_ms = 5;
+    outcome.memory_gib = std::numeric_limits<double>::quiet_NaN();
+    outcome.provenance = "\"quoted\", as typed";
+    return outcome;
+  };
+  const study::SweepResult first = sweep_by(points(), awkward, settings);
+  settings.resume = true;
+  const study::SweepResult again = sweep_by(
+      points(),
+      [](const scenario::Scenario&, routing::RoutingCache&) -> Outcome {
+        throw std::logic_error("nothing is left to evaluate");
+      },
+      settings);
+  CHECK(again.rows == first.rows);
+  CHECK(is_absent((*again.rows[0])[study::column_index("memory_gib")]));
+  CHECK((*again.rows[0])[study::column_index("capacity_factor")] ==
+        Cell(Decimal::parse("0.5", "the factor")));
 }
 
 TEST_CASE("the journal of another sweep is not resumed") {
@@ -218,11 +254,11 @@ TEST_CASE("the journal of another sweep is not resumed") {
   SweepSettings settings;
   settings.journal = folder.file("rows.partial");
   settings.fingerprint = study::fingerprint(points(), "1");
-  study::sweep(points(), speed_of_factor, short_row, settings);
+  sweep_by(points(), speed_of_factor, settings);
   settings.resume = true;
-  CHECK_NOTHROW(study::sweep(points(), speed_of_factor, short_row, settings));
+  CHECK_NOTHROW(sweep_by(points(), speed_of_factor, settings));
   settings.fingerprint = study::fingerprint(points("1,2"), "1");
-  CHECK_THROWS_WITH(study::sweep(points("1,2"), speed_of_factor, short_row, settings),
+  CHECK_THROWS_WITH(sweep_by(points("1,2"), speed_of_factor, settings),
                     ContainsSubstring("rows of a sweep with other options"));
 }
 
@@ -272,7 +308,7 @@ TEST_CASE("progress counts every row once") {
     counts.push_back(progress.done);
     CHECK(progress.total == 8);
   };
-  study::sweep(points(), speed_of_factor, short_row, settings);
+  sweep_by(points(), speed_of_factor, settings);
   CHECK(counts == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
 }
 
@@ -284,6 +320,6 @@ TEST_CASE("the forecast waits until it has seen routing new and cached") {
     if (progress.done == 8) CHECK(progress.seconds_left == 0.0);
   };
   // All scenarios share their logits: the first pays, the second is the first cached one.
-  study::sweep(points(), speed_of_factor, short_row, settings);
+  sweep_by(points(), speed_of_factor, settings);
   CHECK(forecasts == std::vector<bool>{false, false, true, true, true, true, true, true, true});
 }

@@ -1,0 +1,90 @@
+#include "sim/scenario/batch.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/scenario/scenario.hpp"
+
+namespace moesim::scenario {
+namespace {
+
+// The engine keeps three times (24 bytes) for each operation of each GPU. An MoE layer has about 40
+// operations with all that adds some (ir@node, a shared expert, checkpointing, ZeRO-3), else fewer.
+constexpr double operations_per_layer = 40;
+constexpr double most_operations = 2e8;
+
+}  // namespace
+
+void use_sequence_length_of_model(Resolution& at) {
+  at.scenario.sequence_length = at.scenario.model->sequence_length;
+}
+
+void use_product_of_batch(Resolution& at) {
+  at.scenario.tokens_per_gpu = at.scenario.sequence_length * at.scenario.micro_batch;
+}
+
+void settle_tokens(Resolution& at) {
+  Scenario& scenario = at.scenario;
+  if (at.find("tokens-per-gpu") == nullptr || at.use == Use::routing) return;
+  const std::int64_t per_batch = scenario.tokens_per_gpu / scenario.sequence_length;
+  if (scenario.tokens_per_gpu % scenario.sequence_length != 0) {
+    throw UsageError(
+        fmt::format("--tokens-per-gpu: {} tokens are no whole number of sequences of {}: give "
+                    "--sequence-length too, or a multiple",
+                    scenario.tokens_per_gpu, scenario.sequence_length));
+  }
+  if (at.find("micro-batch") != nullptr && per_batch != scenario.micro_batch) {
+    throw UsageError(fmt::format(
+        "--tokens-per-gpu: {} is not --sequence-length {} times --micro-batch {}, which is {}: "
+        "leave one of them out",
+        scenario.tokens_per_gpu, scenario.sequence_length, scenario.micro_batch,
+        scenario.sequence_length * scenario.micro_batch));
+  }
+  scenario.micro_batch = per_batch;
+}
+
+void check_sequences(const Scenario& scenario, Use use) {
+  if (use == Use::routing || scenario.tokens_per_gpu <= scenario.sequence_length ||
+      scenario.tokens_per_gpu % scenario.sequence_length == 0) {
+    return;
+  }
+  throw UsageError(fmt::format(
+      "{} tokens per GPU are no whole number of sequences of {} tokens: change --tokens-per-gpu "
+      "or --sequence-length",
+      scenario.tokens_per_gpu, scenario.sequence_length));
+}
+
+void use_one_micro_step(Resolution& at) { at.scenario.micro_steps = 1; }
+
+void set_global_batch(std::int64_t sequences, Resolution& at) {
+  Scenario& scenario = at.scenario;
+  // A forward pass accumulates nothing: its global batch is what one pass gives.
+  if (scenario.mode == Mode::prefill || at.use == Use::routing) return;
+  const std::int64_t one_step = scenario.micro_batch * scenario.gpus;
+  if (sequences % one_step != 0) {
+    throw UsageError(
+        fmt::format("--global-batch: {} sequences are no whole number of micro-steps: {} GPUs with "
+                    "--micro-batch {} take {} at a time",
+                    sequences, scenario.gpus, scenario.micro_batch, one_step));
+  }
+  scenario.micro_steps = sequences / one_step;
+}
+
+std::int64_t global_batch(const Scenario& scenario) {
+  return scenario.micro_batch * scenario.gpus * scenario.micro_steps;
+}
+
+void check_operations(const Scenario& scenario, Use use) {
+  if (use == Use::routing) return;
+  const std::int64_t micro_steps = is_training(scenario) ? scenario.micro_steps : 1;
+  const double operations = operations_per_layer * scenario.model->layers *
+                            static_cast<double>(scenario.gpus) * static_cast<double>(micro_steps);
+  if (operations <= most_operations) return;
+  throw UsageError(fmt::format(
+      "{} micro-steps of {} layers on {} GPUs are about {:.1g} operations, more than the {:.0g} "
+      "that are simulated at a time: use a smaller --global-batch (a step's micro-steps are alike) "
+      "or fewer --gpus",
+      micro_steps, scenario.model->layers, scenario.gpus, operations, most_operations));
+}
+
+}  // namespace moesim::scenario

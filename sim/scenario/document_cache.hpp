@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/model/model.hpp"
+#include "sim/profile/profile.hpp"
+#include "sim/routing/scores/score_source.hpp"
+
+namespace moesim::scenario {
+
+// Profiles, models, clusters and score files by name, each read once. Safe to use from threads.
+class DocumentCache {
+ public:
+  std::shared_ptr<const profile::Profile> profile(const std::string& name);
+  std::shared_ptr<const model::Model> model(const std::string& name);
+  std::shared_ptr<const cluster::Cluster> cluster(const std::string& name);
+  routing::ScoreSource scores(const std::string& text);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const profile::Profile>> profiles_;
+  std::map<std::string, std::shared_ptr<const model::Model>> models_;
+  std::map<std::string, std::shared_ptr<const cluster::Cluster>> clusters_;
+  std::map<std::string, routing::ScoreSource> scores_;
+};
+
+}  // namespace moesim::scenario

@@ -1,0 +1,69 @@
+#include "sim/scenario/environment.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/decimal.hpp"
+#include "sim/base/error.hpp"
+#include "sim/scenario/scenario.hpp"
+
+namespace moesim::scenario {
+namespace {
+
+void check_numbers(const char* flag, const GpuFactors& factors, int gpus) {
+  for (const GpuFactor& slow : factors) {
+    if (slow.gpu < gpus) continue;
+    throw UsageError(
+        fmt::format("{}: there is no GPU {}: --gpus {} are numbered from 0", flag, slow.gpu, gpus));
+  }
+}
+
+bool has_uneven_exchange(const Scenario& scenario) {
+  return scenario.has_moe() && !scenario.router.pads_exchange();
+}
+
+}  // namespace
+
+Decimal parse_jitter(const std::string& text) {
+  const Decimal sigma = Decimal::parse(text, "--jitter");
+  if (text.starts_with('-') || sigma > Decimal(1)) {
+    throw UsageError(fmt::format(
+        "--jitter: a spread of {}: give 0 to 1, such as 0.02 for kernels that vary by 2 %", text));
+  }
+  return sigma;
+}
+
+void check_slow_gpus(const Scenario& scenario, Use use) {
+  if (use == Use::step) {
+    check_numbers("--slow-gpu", scenario.conditions.slow_gpus, scenario.gpus);
+  }
+}
+
+void check_slow_links(const Scenario& scenario, Use use) {
+  if (use == Use::step) {
+    check_numbers("--slow-link", scenario.conditions.slow_links, scenario.gpus);
+  }
+}
+
+// Only where they apply: a default must not refuse a step that has uneven exchanges, or flows.
+void use_slowdowns_of_profile(Resolution& at) {
+  Scenario& scenario = at.scenario;
+  const auto& measured = scenario.profile->overlap();
+  if (!measured || has_uneven_exchange(scenario) || scenario.network == Network::flows) return;
+  scenario.conditions.overlap = {measured->compute, measured->exchange};
+}
+
+void check_slowdowns(const Scenario& scenario, Use use) {
+  if (use == Use::routing || scenario.conditions.overlap.none()) return;
+  if (scenario.network == Network::flows) {
+    throw UsageError(
+        "--overlap-slowdown: exact flows do not slow down for compute; use --network fast");
+  }
+  if (has_uneven_exchange(scenario)) {
+    throw UsageError(fmt::format(
+        "--overlap-slowdown: only exchanges of equal blocks slow down beside compute, and router "
+        "{} sends uneven ones: leave it out",
+        scenario.router.name()));
+  }
+}
+
+}  // namespace moesim::scenario

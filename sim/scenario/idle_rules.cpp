@@ -1,0 +1,136 @@
+#include "sim/scenario/idle_rules.hpp"
+
+#include "sim/scenario/scenario.hpp"
+
+namespace moesim::scenario {
+namespace {
+
+using routing::RouterKind;
+
+constexpr Reason useful;
+
+}  // namespace
+
+Reason without_experts(const Question& ask) {
+  return ask.scenario.router.is_dense() ? "a dense model has no experts" : useful;
+}
+
+Reason without_capacity(const Question& ask) {
+  return ask.scenario.router.has_capacity() ? useful : "no router of this run has a capacity";
+}
+
+// Without a capacity a dialect still says what is sent beside the tokens.
+Reason without_dialect(const Question& ask) {
+  const bool sends = ask.asker == Asker::step && ask.scenario.router.chooses_top_k();
+  return sends ? useful : without_capacity(ask);
+}
+
+Reason without_overflow(const Question& ask) {
+  const bool fills = ask.scenario.router.kind == RouterKind::expert_choice ||  // takes what is best
+                     ask.scenario.router.kind == RouterKind::soft;
+  return ask.scenario.router.has_capacity() && !fills
+             ? useful
+             : "no router of this run has experts that overflow";
+}
+
+Reason without_blocks(const Question& ask) {
+  if (ask.scenario.router.kind == RouterKind::scomoe)
+    return "scomoe exchanges the blocks of its pools";
+  if (!without_overflow(ask).empty()) return "no router of this run can do either";
+  // Blocks of unequal GPUs are a question of the routing too.
+  return ask.asker == Asker::step || ask.scenario.scores.is_ragged()
+             ? useful
+             : "routing alone exchanges nothing";
+}
+
+Reason without_weights(const Question& ask) {
+  if (ask.asker != Asker::logits)
+    return "only the routes that 'route --logits' writes have weights";
+  return ask.scenario.router.kind == RouterKind::base ? "base weighs by the sigmoid of the logit"
+                                                      : useful;
+}
+
+Reason without_fill_in(const Question& ask) {
+  return ask.scenario.router.fill_in ? useful : "no router of this run fills in (+fr)";
+}
+
+Reason without_rectification(const Question& ask) {
+  return ask.scenario.router.rectification != routing::Rectification::none
+             ? useful
+             : "no router of this run rectifies inside a GPU or node (+ir)";
+}
+
+Reason without_scores(const Question& ask) {
+  if (ask.asker == Asker::logits) return "the logits are given";
+  if (ask.scenario.router.is_dense()) return without_experts(ask);
+  const bool scored =
+      ask.scenario.router.has_gate() && ask.scenario.router.kind != RouterKind::soft;
+  return scored || ask.scenario.scores.is_ragged() ? useful
+                                                   : "no router of this run chooses by score";
+}
+
+Reason without_step(const Question& ask) {
+  return ask.asker == Asker::step ? useful : "routing alone times no step";
+}
+
+Reason without_moe_step(const Question& ask) {
+  return ask.scenario.router.is_dense() ? without_experts(ask) : without_step(ask);
+}
+
+Reason without_several_experts(const Question& ask) {
+  const Reason unused = without_moe_step(ask);
+  if (!unused.empty()) return unused;
+  return ask.scenario.router.choices() > 1 ? useful : "a token of this run has one expert alone";
+}
+
+Reason without_rectified_step(const Question& ask) {
+  const Reason unused = without_rectification(ask);
+  return unused.empty() ? without_step(ask) : unused;
+}
+
+Reason without_training(const Question& ask) {
+  if (ask.asker != Asker::step) return without_step(ask);
+  return ask.scenario.mode == Mode::train ? useful : "--mode prefill is a forward pass alone";
+}
+
+Reason without_phase(const Question& ask) {
+  const bool differs = ask.asker == Asker::step || ask.scenario.router.kind == RouterKind::base ||
+                       ask.scenario.router.kind == RouterKind::gating_dropout;
+  return differs ? useful : "no router of this run routes otherwise in a forward pass";
+}
+
+Reason without_sequences(const Question& ask) {
+  if (ask.asker == Asker::logits) return "the logits say how many tokens there are";
+  const bool counted = ask.asker == Asker::routing && ask.has("tokens-per-gpu");
+  return counted ? "--tokens-per-gpu says how many tokens there are" : useful;
+}
+
+Reason unless_drawn(const Question& ask) {
+  return ask.asker == Asker::logits ? "the logits are given" : useful;
+}
+
+Reason unless_drawn_experts(const Question& ask) {
+  return ask.scenario.router.is_dense() ? without_experts(ask) : unless_drawn(ask);
+}
+
+bool has_experts(const Scenario& scenario) { return !scenario.router.is_dense(); }
+
+bool has_capacity(const Scenario& scenario) { return scenario.router.has_capacity(); }
+
+bool has_dialect(const Scenario& scenario) {
+  return scenario.router.has_capacity() || scenario.router.chooses_top_k();
+}
+
+bool fills_in(const Scenario& scenario) { return has_experts(scenario) && scenario.router.fill_in; }
+
+bool rectifies(const Scenario& scenario) {
+  return has_experts(scenario) && scenario.router.rectification != routing::Rectification::none;
+}
+
+bool sends_counted_rows(const Scenario& scenario) {
+  return has_experts(scenario) && !scenario.router.counts_known();
+}
+
+bool is_training(const Scenario& scenario) { return scenario.mode == Mode::train; }
+
+}  // namespace moesim::scenario

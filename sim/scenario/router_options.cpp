@@ -1,0 +1,298 @@
+#include "sim/scenario/router_options.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/rules/dialect.hpp"
+#include "sim/scenario/idle_rules.hpp"
+
+namespace moesim::scenario {
+namespace {
+
+using routing::RouterConfig;
+
+constexpr std::int64_t most_choices = 1 << 16;
+
+int typed_top_k(const Resolution& at) {
+  const std::string* text = at.find("top-k");
+  return text == nullptr ? 0 : static_cast<int>(parse_whole("--top-k", *text, 1, most_choices));
+}
+
+// In a forward pass alone BASE layers assign greedily (Lewis et al. 2021, section 3.2), and no
+// dropout regularises (Liu et al. 2022).
+void leave_out_training(RouterConfig& router) {
+  router.greedy = router.kind == routing::RouterKind::base;
+  router.dropout = Decimal(0);
+}
+
+void use_router(const std::string& name, int top_k, Resolution& at) {
+  const model::Model& model = *at.scenario.model;
+  RouterConfig& router = at.scenario.router;
+  router = routing::parse_router(name, top_k, model.moe ? model.moe->top_k : 0);
+  if (!router.is_dense() && at.scenario.mode == Mode::prefill) leave_out_training(router);
+}
+
+// Whether "topk" has its k is decided with the other options.
+void check_router_name(const std::string& text, DocumentCache&) {
+  routing::parse_router(text, text.starts_with("topk") ? 1 : 0, 1);
+}
+
+void set_router(const std::string& name, Resolution& at) { use_router(name, typed_top_k(at), at); }
+
+// The model's own router; with another k if one is typed.
+void use_router_of_model(Resolution& at) {
+  const model::Model& model = *at.scenario.model;
+  const int other_k = typed_top_k(at);
+  if (!model.moe) return use_router("dense", other_k, at);
+  const std::string& name = model.moe->router;
+  if (other_k == 0) return use_router(name, model.moe->top_k, at);
+  const std::size_t suffix = name.find('+');
+  use_router("topk" + (suffix == std::string::npos ? "" : name.substr(suffix)), other_k, at);
+}
+
+std::string router_name(const Scenario& scenario) { return scenario.router.name(); }
+
+void check_choices(const Scenario& scenario, Use use) {
+  const RouterConfig& router = scenario.router;
+  if (has_experts(scenario) && router.choices() > scenario.experts) {
+    throw UsageError(fmt::format(
+        "--router: {} asks for {} experts per token{}, but there are {}: use a smaller k or more "
+        "--experts",
+        router.name(), router.choices(), router.fill_in ? " (fill-in needs one more than k)" : "",
+        scenario.experts));
+  }
+  if (use == Use::step && !scenario.has_moe() && scenario.model->ffn == 0) {
+    throw UsageError(fmt::format(
+        "--router dense: every layer of model {} holds experts, and it names no dense FFN to put "
+        "in their place: choose another router, or a model with a dense ffn",
+        scenario.model_name));
+  }
+}
+
+void leave_to_router(Resolution&) {}
+
+void check_top_k(std::int64_t top_k, Resolution& at) {
+  const RouterConfig& router = at.scenario.router;
+  if (router.is_dense() || router.top_k == top_k) return;
+  throw UsageError(fmt::format(
+      "--top-k: {} contradicts --router {}, which has k = {}: leave --top-k out, or use "
+      "--router topk --top-k {}",
+      top_k, at.find("router") != nullptr ? *at.find("router") : router.name(), router.top_k,
+      top_k));
+}
+
+std::int64_t top_k_of(const Scenario& scenario) { return scenario.router.top_k; }
+
+// Sets the defaults of the options that come after it.
+void apply_dialect(Resolution& at) {
+  RouterConfig& router = at.scenario.router;
+  if (router.is_dense()) return;
+  routing::apply_dialect(router.dialect, router);
+  if (router.dialect == routing::Dialect::paper || router.chooses_top_k()) return;
+  throw UsageError(fmt::format(
+      "--router-dialect: {} has no {}: dialects are of routers that choose the k best experts",
+      routing::name_of(router.dialect), router.name()));
+}
+
+void leave_to_dialect(Resolution&) {}
+
+// The balanced load either way: C = k S / E.
+void use_balanced_capacity(Resolution& at) {
+  RouterConfig& router = at.scenario.router;
+  const bool paper = router.capacity_convention == routing::CapacityConvention::paper;
+  router.capacity_factor = Decimal(paper ? router.top_k : 1);
+}
+
+void settle_capacity(Resolution& at) {
+  RouterConfig& router = at.scenario.router;
+  if (router.is_dense()) return;
+  const bool typed = at.find("capacity-factor") != nullptr;
+  if (typed && router.kind == routing::RouterKind::group_limited) router.drops = true;
+  router.capacity(0, 1);  // refuses a dialect with the other convention
+}
+
+void check_ir_compute(const Scenario& scenario, Use use) {
+  const RouterConfig& router = scenario.router;
+  if (use == Use::routing || !scenario.has_moe() || router.pads_exchange()) return;
+  if (!rectifies(scenario) || router.ir_compute != routing::IrCompute::grouped) return;
+  throw UsageError(fmt::format(
+      "--ir-compute grouped: router {} without padding has no blocks of equal size to append "
+      "rows to; use separate or overlap",
+      router.name()));
+}
+
+// The name of any enumeration of sim/routing.
+constexpr auto name_of = [](auto value) { return routing::name_of(value); };
+
+void declare_kind(OptionTable& table) {
+  table.whole("top-k", "K", 1, most_choices, check_top_k, top_k_of)
+      .by_default("the router's, else the model's", leave_to_router)
+      .help("experts per token, for routers whose name does not say")
+      .affects(Affects::routing)
+      .after({"router"})
+      .applies(has_experts)
+      .idle(without_experts);
+  table.text("router", "NAME", check_router_name, set_router, router_name)
+      .by_default("the model's", use_router_of_model)
+      .help("which experts a token goes to:")
+      .forms(named_values(routing::router_forms()))
+      .affects(Affects::routing)
+      .after({"model", "mode"})
+      .checked(check_choices);
+}
+
+void declare_capacity(OptionTable& table) {
+  table.decimal("capacity-factor", "CF", parse_capacity_factor, &RouterConfig::capacity_factor)
+      .by_default("k (1 with the library convention)", use_balanced_capacity)
+      .help("of S tokens of a GPU an expert takes at most C = ceil(CF S / E)")
+      .affects(Affects::routing)
+      .after({"capacity-convention"})
+      .then(settle_capacity)
+      .applies(has_capacity)
+      .idle(without_capacity);
+  table
+      .choice("capacity-convention",
+              {{"paper", "CF = k"}, {"library", "CF = 1, and C = ceil(k CF S / E)"}},
+              routing::parse_capacity_convention, name_of, &RouterConfig::capacity_convention)
+      .by_default("paper", leave_to_dialect)
+      .help("what a balanced load needs:")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .applies(has_capacity)
+      .idle(without_capacity);
+  table
+      .choice("capacity-scope",
+              {{"source", "those of each GPU for C slots"},
+               {"group", "those of all P GPUs of a group for P C slots"}},
+              routing::parse_capacity_scope, name_of, &RouterConfig::capacity_scope)
+      .by_default("source")
+      .help("whose tokens compete for an expert's slots:")
+      .affects(Affects::routing)
+      .after({"router"})
+      .applies(has_capacity)
+      .idle(without_capacity);
+  table.whole("min-capacity", "C", 0, std::int64_t{1} << 31, &RouterConfig::min_capacity)
+      .by_default("0", leave_to_dialect)
+      .help("C is at least that")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .applies(has_capacity)
+      .idle(without_capacity);
+  table
+      .choice("router-dialect",
+              {{"paper", "C exactly as above"},
+               {"deepspeed", "in fp32, at least 4"},
+               {"megatron", "in fp64, no padding"},
+               {"tutel", "C = k int(CF ceil(S / E))"},
+               {"switch", "rounded down, at least 4"}},
+              routing::parse_dialect, name_of, &RouterConfig::dialect)
+      .by_default("paper")
+      .help(
+          "the software that rounds C, and whose defaults convention, least capacity, priority, "
+          "weights and padding have:")
+      .affects(Affects::routing)
+      .after({"top-k"})
+      .then(apply_dialect)
+      .applies(has_dialect)
+      .idle(without_dialect);
+  table
+      .choice(
+          "padding",
+          {{"capacity", "C rows, empty ones too"}, {"none", "the rows kept, after their counts"}},
+          routing::parse_padding, routing::name_of_padding, &RouterConfig::pad_to_capacity)
+      .by_default("capacity", leave_to_dialect)
+      .help("what is exchanged for each expert:")
+      .in_route(true)
+      .after({"router-dialect"})
+      .applies(has_capacity)
+      .idle(without_blocks);
+}
+
+void declare_overflow(OptionTable& table) {
+  table
+      .choice("priority",
+              {{"token-max", "first choices first, then tokens by their best score"},
+               {"own-score", "of all choices those that score it best"},
+               {"own-weight", "the same, by score over the sum of the token's k"},
+               {"position", "first choices first, then tokens in order"},
+               {"random", "first choices first, then any tokens"}},
+              routing::parse_priority, name_of, &RouterConfig::priority)
+      .by_default("token-max", leave_to_dialect)
+      .help("which routes a full expert keeps:")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .applies(has_capacity)
+      .idle(without_overflow);
+  table
+      .choice("weights",
+              {{"kept", "over the sum of the experts kept"},
+               {"before-drop", "over the sum of the k chosen"},
+               {"raw", "as it is"}},
+              routing::parse_weights, name_of, &RouterConfig::weights)
+      .by_default("kept", leave_to_dialect)
+      .help("what an expert's output is multiplied by: its score")
+      .affects(Affects::written_routes)
+      .after({"router-dialect"})
+      .applies(has_experts)
+      .idle(without_weights);
+}
+
+void declare_rectification(OptionTable& table) {
+  table
+      .choice("fill-order",
+              {{"nominee-score", "tokens that score the expert best"},
+               {"priority", "tokens in the order of --priority"}},
+              routing::parse_fill_order, name_of, &RouterConfig::fill_order)
+      .by_default("nominee-score")
+      .help("of +fr, who gets the free slots:")
+      .affects(Affects::routing)
+      .after({"router"})
+      .applies(fills_in)
+      .idle(without_fill_in);
+  table
+      .choice("ir-compute",
+              {{"separate", "in a call of their own"},
+               {"grouped", "with the rows received"},
+               {"overlap", "while those travel"}},
+              routing::parse_ir_compute, name_of, &RouterConfig::ir_compute)
+      .by_default("separate")
+      .help("of +ir, when the expert computes the extra rows:")
+      .after({"router"})
+      .applies(rectifies)
+      .idle(without_rectified_step)
+      .checked(check_ir_compute);
+  table
+      .choice("ir-duplicates",
+              {{"allow", "computes it again"}, {"exclude", "the GPU's next best takes its place"}},
+              routing::parse_ir_duplicates, name_of, &RouterConfig::ir_duplicates)
+      .by_default("allow")
+      .help("of +ir, an expert that has the token already:")
+      .affects(Affects::routing)
+      .after({"router"})
+      .applies(rectifies)
+      .idle(without_rectification);
+}
+
+}  // namespace
+
+Decimal parse_capacity_factor(const std::string& text) {
+  if (text.size() > 1 && text[0] == '-') {
+    throw UsageError(fmt::format(
+        "--capacity-factor: {} is negative: give a number above 0, such as 1.25", text));
+  }
+  const Decimal value = Decimal::parse(text, "--capacity-factor");
+  if (value.is_zero()) {
+    throw UsageError(
+        "--capacity-factor: 0 leaves the experts no slot: give a number above 0, such as 1.25");
+  }
+  return value;
+}
+
+void declare_router(OptionTable& table) {
+  declare_kind(table);
+  declare_capacity(table);
+  declare_overflow(table);
+  declare_rectification(table);
+}
+
+}  // namespace moesim::scenario

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include "sim/routing/jobs/fidelity.hpp"
+#include "sim/routing/scores/score_source.hpp"
+#include "sim/scenario/idle_rules.hpp"
+#include "sim/scenario/option.hpp"
+
+namespace moesim::scenario {
+
+// Where the scores of the router come from, and how finely tokens are routed by them.
+struct Scores {
+  routing::ScoreSource scores;
+  routing::Fidelity fidelity = routing::Fidelity::automatic;  // as typed
+};
+
+void check_scores(const std::string& text, DocumentCache& documents);
+void set_scores(const std::string& text, Resolution& at);
+std::string scores_of(const Scenario& scenario);
+std::uint64_t scores_contents(const Scenario& scenario);
+std::string fidelity_used(const Scenario& scenario);
+void check_routing_job(const Scenario& scenario, Use use);
+
+template <class Table>
+void declare_scores(Table& table) {
+  table.text("routing", "SOURCE", check_scores, set_scores, scores_of)
+      .by_default("gaussian:0.1")
+      .help("which experts are popular, or what was recorded:")
+      .forms(named_values(routing::score_source_forms()))
+      .affects(Affects::routing)
+      .applies(has_experts)
+      .idle(without_scores)
+      .contents(scores_contents)
+      .checked(check_routing_job);
+  const std::vector<NamedValue> fidelities{
+      {"tokens", "each token"},
+      {"counts", "how many tokens of each GPU an expert gets; losses are estimated"},
+      {"auto", "tokens up to 1e9 logits a replica, then counts where offered"}};
+  table
+      .choice(
+          "fidelity", fidelities, routing::parse_fidelity,
+          [](routing::Fidelity value) { return routing::name_of(value); }, &Scores::fidelity)
+      .shown_as(fidelity_used)
+      .by_default("auto")
+      .help("how routing is drawn:")
+      .affects(Affects::routing)
+      .applies(has_experts)
+      .idle(unless_drawn_experts);
+}
+
+}  // namespace moesim::scenario

@@ -1,6 +1,7 @@
 """The command line's contract: help, columns, keys, grid order, resumption, clean stdout."""
 
 import csv
+import functools
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from command_line import (BINARY, SMALL, moesim, needs_binary, open_terminal, re
                           succeed)
 
 pytestmark = needs_binary
-COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "validate", "import", "doctor")
+COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "validate", "import", "doctor", "options")
 COLUMNS = """status reason model profile cluster router priority weights fill_order ir_compute
 dispatch mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention
 capacity_scope capacity sequence_length micro_batch tokens_per_gpu checkpointing zero network
@@ -24,10 +25,20 @@ fill_failed failed_attempted unrouted residual_loss padded duplicate_ir attentio
 router_ms dispatch_combine_ms expert_ms rectify_ms exposed_exchange_ms gradient_ms optimizer_ms
 other_ms exchange_ms memory_gib fits_memory provenance""".split()
 PARTS = COLUMNS[COLUMNS.index("attention_ms"):COLUMNS.index("exchange_ms")]
-OPTIONS = """profile model cluster gpus expert-parallel experts expert-placement top-k router capacity-factor
-capacity-convention capacity-scope min-capacity priority weights fill-order ir-compute ir-duplicates
-dispatch dedup mode sequence-length micro-batch global-batch tokens-per-gpu checkpointing zero overlap
-routing fidelity network slow-gpu slow-link jitter overlap-slowdown replicas seed""".split()
+
+
+@functools.cache
+def document():
+    """What the program says of its options and columns."""
+    return json.loads(succeed("options", "--format", "json"))
+
+
+def option_names():
+    return [option["name"] for option in document()["options"]]
+
+
+def column_names():
+    return [column["name"] for column in document()["columns"]]
 
 
 def rows_of(text):
@@ -45,7 +56,7 @@ def test_help_has_options_defaults_and_an_example_that_works(command, tmp_path):
     if command == "import":
         (tmp_path / "counts.csv").write_text("layer,expert,count\n0,1,60\n0,7,60\n")
     if command in ("simulate", "sweep", "route"):
-        for option in OPTIONS:
+        for option in option_names():
             assert f"  --{option} " in text
         assert "[a100-sxm-80gb]" in text and "[token-max]" in text
         example += ["--replicas", "1", "--gpus", "8"]  # the same command, quicker
@@ -61,12 +72,38 @@ def test_overview_and_version():
     assert succeed("--version").startswith("moesim ")
 
 
+def test_options_and_columns_are_a_document():
+    assert column_names()[:len(COLUMNS)] == COLUMNS  # the contract: later columns follow
+    assert len(set(column_names())) == len(column_names())
+    columns = {column["name"]: column for column in document()["columns"]}
+    assert [name for name, column in columns.items() if column["role"] == "part"] == PARTS
+    for name, column in columns.items():
+        assert set(column) == {"name", "type", "role", "unit"}
+        assert column["type"] in ("text", "number", "boolean")
+        if name.endswith("_ms"):
+            assert column["unit"] == "ms"
+    assert columns["failed"] == {"name": "failed", "type": "number", "role": "loss",
+                                 "unit": "share"}
+    for option in document()["options"]:
+        assert option["help"] and option["default"]
+        assert columns[option["column"]]["role"] == "option"
+        is_number = option["type"] in ("whole", "decimal")
+        assert (columns[option["column"]]["type"] == "number") is is_number
+        assert set(option["affects"]) <= {"routing", "step"}
+        if option["type"] == "choice":
+            assert len(option["values"]) > 1 and all(value["meaning"] for value in option["values"])
+    assert sum(column["role"] == "option" for column in columns.values()) == len(option_names())
+    zero = next(option for option in document()["options"] if option["name"] == "zero")
+    assert (zero["type"], zero["minimum"], zero["maximum"]) == ("whole", 0, 3)
+    assert zero["affects"] == ["step"]
+
+
 @pytest.mark.parametrize("router", ["top2+ir+fr", "top1", "dense"])
 @pytest.mark.parametrize("mode", ["train", "prefill"])
 def test_simulate_json(router, mode):
     result = json.loads(succeed("simulate", *SMALL, "--router", router, "--mode", mode,
                                 "--format", "json"))
-    assert list(result)[:len(COLUMNS)] == COLUMNS
+    assert list(result) == [*column_names(), "detail"]
     assert result["status"] == "ok" and result["reason"] is None
     assert result["router"] == router.replace("+ir+fr", "+fr+ir")
     assert sum(result[part] or 0 for part in PARTS) == pytest.approx(result["step_ms"], rel=1e-7)
@@ -87,7 +124,7 @@ def test_formats_agree_and_repeat():
     as_json = json.loads(succeed(*options, "--format", "json"))
     (row,) = rows_of(succeed(*options, "--format", "csv"))
     assert row["capacity_factor"] == "1.25"
-    for name in COLUMNS:
+    for name in column_names():
         value = as_json[name]
         if value is None:
             assert row[name] == ""
@@ -110,10 +147,10 @@ def test_a_row_reproduces_itself():
     first = succeed("simulate", *SMALL, *options, "--format", "csv")
     (row,) = rows_of(first)
     again = []
-    for option in OPTIONS:
-        value = row[option.replace("-", "_")]
+    for option in document()["options"]:
+        value = row[option["column"]]
         if value:
-            again += [f"--{option}", value]
+            again += [f"--{option['name']}", value]
     assert succeed("simulate", *again, "--format", "csv") == first
 
 
@@ -159,7 +196,7 @@ def test_sweep_is_a_grid_in_order_for_any_jobs(tmp_path):
     assert text == (tmp_path / "3.csv").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.csv", "3.csv"]
     rows = rows_of(text)
-    assert text.splitlines()[0].split(",")[:len(COLUMNS)] == COLUMNS
+    assert text.splitlines()[0].split(",") == column_names()
     assert [(row["gpus"], row["router"], row["capacity_factor"]) for row in rows] == [
         (gpus, router, factor) for gpus in ("8", "12") for router in ("top1", "top2+ir", "top9")
         for factor in ("0.5", "1", "1.5")]
@@ -337,8 +374,10 @@ def test_route_prints_what_applies():
     assert result["tokens_per_gpu"] == 1000 and result["capacity"] == 125
     assert result["unrouted"] == 0 and 0 < result["failed"] < 1
     assert result["failed_attempted"] >= 0.5  # by construction at CF = k
-    assert set(result) - {"detail"} <= set(COLUMNS) | {"min_capacity", "ir_duplicates", "router_dialect",
-                                                     "padding", "fidelity", "expert_placement"}
+    kept = [name for name in column_names() if name in result]
+    assert list(result) == [*kept, "detail"]
+    assert {"min_capacity", "ir_duplicates", "router_dialect", "padding", "fidelity",
+            "expert_placement"} <= set(kept)
     for name in ("step_ms", "mode", "dispatch", "memory_gib"):
         assert name not in result
     assert len(result["detail"]["layer_failed"]) == 16

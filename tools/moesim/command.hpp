@@ -54,6 +54,7 @@ Command predict_command();
 Command validate_command();
 Command import_command();
 Command doctor_command();
+Command options_command();
 
 // Throws UsageError for an unknown flag (with the nearest one), a missing value, a stray argument.
 CommandLine parse_arguments(const Command& command, const std::vector<std::string>& arguments);

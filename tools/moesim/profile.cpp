@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 
 #include "kernels/measure/documents/profile_document.hpp"
 #include "kernels/measure/sessions/session.hpp"
@@ -60,7 +61,9 @@ double chosen_seconds(const CommandLine& line, const char* flag, double fallback
 }
 
 std::uint64_t chosen_seed(const CommandLine& line) {
-  return line.has("seed") ? scenario::parse_seed(line.get("seed")) : 1;
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  if (!line.has("seed")) return 1;
+  return static_cast<std::uint64_t>(parse_whole("--seed", line.get("seed"), 0, most));
 }
 
 measure::Selection selection(const CommandLine& line) {

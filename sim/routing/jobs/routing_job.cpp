@@ -1,8 +1,8 @@
 #include "sim/routing/jobs/routing_job.hpp"
 
-#include <fmt/format.h>
-
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "sim/base/digest.hpp"
 #include "sim/routing/scores/score_model.hpp"
@@ -22,21 +22,67 @@ std::uint64_t digest(const ScoreSource& source) {
   return digest.value();
 }
 
+// Values in a row, apart: equal texts have equal values.
+class Key {
+ public:
+  template <class... Values>
+  Key& add(const Values&... values) {
+    ((text_ += text_of(values) + "|"), ...);
+    return *this;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  static std::string text_of(const std::string& text) { return text; }
+  static std::string text_of(const Decimal& value) { return value.text(); }
+  template <class Value>
+  static std::string text_of(Value value) {
+    if constexpr (std::is_enum_v<Value>) {
+      return std::to_string(static_cast<int>(value));
+    } else {
+      return std::to_string(value);
+    }
+  }
+  std::string text_;
+};
+
+// For fields that no routing depends on.
+template <class... Values>
+void leave_out(const Values&...) {}
+
+// Here and below every field is named: one that is added to its struct does not compile until it
+// is either in the key or left out.
+void add_router(const RouterConfig& router, Key& key) {
+  const auto& [kind, top_k, fill_in, rectification, capacity_factor, capacity_convention,
+               capacity_scope, min_capacity, pad_to_capacity, drops, priority, weights, fill_order,
+               ir_compute, ir_duplicates, dialect, greedy, balanced, hash_exponent, local_share,
+               node_share, dropout, groups, kept_groups, update_speed, update_steps] = router;
+  key.add(kind, top_k, fill_in, rectification, capacity_factor, capacity_convention, capacity_scope,
+          min_capacity, drops, priority, dialect);
+  key.add(greedy, balanced, hash_exponent, local_share, node_share, dropout, groups, kept_groups,
+          update_speed, update_steps);
+  if (fill_in) key.add(fill_order);
+  if (rectification != Rectification::none) key.add(ir_duplicates);
+  leave_out(pad_to_capacity, weights, ir_compute);
+}
+
 }  // namespace
 
 std::string RoutingJob::logits_key() const {
-  return fmt::format("{}|{:x}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}", scores.name(), digest(scores),
-                     order == nullptr ? 0 : order->digest(), experts, gpus, expert_parallel,
-                     gpus_per_domain, tokens_per_gpu, layers, seed, name_of(fidelity));
+  const auto& [router, scores, experts, gpus, expert_parallel, order, gpus_per_domain,
+               tokens_per_gpu, layers, seed, fidelity, count_copies] = *this;
+  leave_out(router, count_copies);
+  return Key()
+      .add(scores.name(), digest(scores), order == nullptr ? 0 : order->digest(), experts, gpus,
+           expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed, fidelity)
+      .take();
 }
 
 std::string RoutingJob::key() const {
-  return fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", logits_key(), count_copies, router.name(),
-      router.top_k, router.has_capacity(), name_of(router.dialect), router.capacity_factor.text(),
-      name_of(router.capacity_convention), name_of(router.capacity_scope), router.min_capacity,
-      name_of(router.priority), router.fill_in ? name_of(router.fill_order) : "",
-      router.rectification == Rectification::none ? "" : name_of(router.ir_duplicates));
+  Key key;
+  key.add(logits_key(), count_copies);
+  add_router(router, key);
+  return key.take();
 }
 
 }  // namespace moesim::routing

@@ -19,7 +19,7 @@ std::string subject_of(const scenario::Scenario& scenario) {
   }
   const int experts_per_gpu = scenario.experts / scenario.expert_parallel;
   if (experts_per_gpu > 1) text += fmt::format(", {} experts per GPU", experts_per_gpu);
-  return text + ", " + name_of(scenario.mode);
+  return text + ", " + name_in(scenario::mode_names, scenario.mode);
 }
 
 std::string summary(const std::string& what, const ErrorSummary& errors, const Bar& bar) {

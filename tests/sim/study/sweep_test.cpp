@@ -14,6 +14,7 @@
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/other_values.hpp"
 
 using namespace moesim;
 using study::Outcome;
@@ -277,6 +278,22 @@ TEST_CASE("the fingerprint knows options, order, build and columns") {
   CHECK(one == study::fingerprint(points(), "1"));
   CHECK(one != study::fingerprint(points(), "2"));
   CHECK(one != study::fingerprint(points("0.5,1.5,1,2"), "1"));
+}
+
+TEST_CASE("the fingerprint changes with every option") {
+  scenario::DocumentCache documents;
+  const auto fingerprint_of = [&](const scenario::OptionValues& values) {
+    return study::fingerprint(study::plan({values}, documents), "1");
+  };
+  const std::string plain = fingerprint_of(support::usual_values());
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    for (const std::string& value : support::other_values(option)) {
+      scenario::OptionValues values = support::usual_values();
+      values[option.name] = value;
+      CAPTURE(option.name, value);
+      CHECK(fingerprint_of(values) != plain);
+    }
+  }
 }
 
 // The file has the same name in both sweeps, but another expert on rank 0.

@@ -269,12 +269,8 @@ TEST_CASE("a journal lies beside the results, if these have a place") {
   CHECK(study::journal_path("/dev/stdout").empty());  // a device
 }
 
-TEST_CASE("the fingerprint knows options, order, build and columns") {
+TEST_CASE("the fingerprint knows options, order and build") {
   const std::string one = study::fingerprint(points(), "1");
-  const std::vector<std::string> columns{"step_ms", "loss"};
-  const std::vector<std::string> joined{"step_msloss"};
-  CHECK(one != study::fingerprint(points(), "1", columns));
-  CHECK(study::fingerprint(points(), "1", joined) != study::fingerprint(points(), "1", columns));
   CHECK(one == study::fingerprint(points(), "1"));
   CHECK(one != study::fingerprint(points(), "2"));
   CHECK(one != study::fingerprint(points("0.5,1.5,1,2"), "1"));

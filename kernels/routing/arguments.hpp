@@ -4,8 +4,8 @@
 
 // What the routing kernels read and write: plain pointers into device memory. Arrays of
 // [choice, token] have rows `stride` apart (`stride` >= tokens). Terms and rules as in
-// sim/routing/routers/router.hpp; choices [0, top_k) are primary, choice top_k, if there, is the
-// fill-in nomination.
+// sim/routing/groups/group_router.hpp; choices [0, top_k) are primary, choice top_k, if there, is
+// the fill-in nomination.
 namespace moesim::kernels::routing {
 
 inline constexpr int most_experts = 512;

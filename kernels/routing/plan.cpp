@@ -14,7 +14,6 @@ namespace {
 
 using ::moesim::routing::IrDuplicates;
 using ::moesim::routing::Priority;
-using ::moesim::routing::RouterKind;
 using ::moesim::routing::Weights;
 
 // What a block may have on the smallest of the targets (sm_80: 163 KiB less what the system
@@ -28,7 +27,7 @@ std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 void RouterProblem::check() const {
   if (config.is_dense()) throw UsageError("a dense model has no router: choose --router top2, say");
-  if (config.kind != RouterKind::top_k) {
+  if (!config.takes_best() || !config.has_capacity()) {
     throw UsageError(
         fmt::format("there are no kernels for {}: choose --router top1, top2, ...", config.name()));
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/routing/arguments.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 
 // From the router's configuration, which the simulator shares, to the arguments of its kernels.
 // Host code without CUDA: pointers are carried, never followed.

@@ -22,8 +22,7 @@ void check_dispatch(const Scenario& scenario, Use use) {
                ? "without padding has no blocks of equal size for one-hot products"
                : "sends no blocks of equal size for one-hot products");
   }
-  if (router.kind == routing::RouterKind::soft) refuse("mixes tokens by products of its own");
-  if (router.kind == routing::RouterKind::base) refuse("sorts tokens, it has no one-hot masks");
+  if (const char* why = router.kind->no_one_hot; why != nullptr) refuse(why);
 }
 
 void check_deduplication(const Scenario& scenario, Use use) {

@@ -5,8 +5,6 @@
 namespace moesim::scenario {
 namespace {
 
-using routing::RouterKind;
-
 constexpr Reason useful;
 
 }  // namespace
@@ -26,16 +24,12 @@ Reason without_dialect(const Question& ask) {
 }
 
 Reason without_overflow(const Question& ask) {
-  const bool fills = ask.scenario.router.kind == RouterKind::expert_choice ||  // takes what is best
-                     ask.scenario.router.kind == RouterKind::soft;
-  return ask.scenario.router.has_capacity() && !fills
-             ? useful
-             : "no router of this run has experts that overflow";
+  return ask.scenario.router.overflows() ? useful
+                                         : "no router of this run has experts that overflow";
 }
 
 Reason without_blocks(const Question& ask) {
-  if (ask.scenario.router.kind == RouterKind::scomoe)
-    return "scomoe exchanges the blocks of its pools";
+  if (const char* reason = ask.scenario.router.kind->idle_padding; reason != nullptr) return reason;
   if (!without_overflow(ask).empty()) return "no router of this run can do either";
   // Blocks of unequal GPUs are a question of the routing too.
   return ask.asker == Asker::step || ask.scenario.scores.is_ragged()
@@ -46,8 +40,8 @@ Reason without_blocks(const Question& ask) {
 Reason without_weights(const Question& ask) {
   if (ask.asker != Asker::logits)
     return "only the routes that 'route --logits' writes have weights";
-  return ask.scenario.router.kind == RouterKind::base ? "base weighs by the sigmoid of the logit"
-                                                      : useful;
+  const char* reason = ask.scenario.router.kind->idle_weights;
+  return reason != nullptr ? reason : useful;
 }
 
 Reason without_fill_in(const Question& ask) {
@@ -63,10 +57,9 @@ Reason without_rectification(const Question& ask) {
 Reason without_scores(const Question& ask) {
   if (ask.asker == Asker::logits) return "the logits are given";
   if (ask.scenario.router.is_dense()) return without_experts(ask);
-  const bool scored =
-      ask.scenario.router.has_gate() && ask.scenario.router.kind != RouterKind::soft;
-  return scored || ask.scenario.scores.is_ragged() ? useful
-                                                   : "no router of this run chooses by score";
+  return ask.scenario.router.scores_experts() || ask.scenario.scores.is_ragged()
+             ? useful
+             : "no router of this run chooses by score";
 }
 
 Reason without_step(const Question& ask) {
@@ -94,8 +87,7 @@ Reason without_training(const Question& ask) {
 }
 
 Reason without_phase(const Question& ask) {
-  const bool differs = ask.asker == Asker::step || ask.scenario.router.kind == RouterKind::base ||
-                       ask.scenario.router.kind == RouterKind::gating_dropout;
+  const bool differs = ask.asker == Asker::step || ask.scenario.router.kind->infer != nullptr;
   return differs ? useful : "no router of this run routes otherwise in a forward pass";
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/dialect.hpp"
 #include "sim/scenario/idle_rules.hpp"
 
@@ -18,18 +19,12 @@ int typed_top_k(const Resolution& at) {
   return text == nullptr ? 0 : static_cast<int>(parse_whole("--top-k", *text, 1, most_choices));
 }
 
-// In a forward pass alone BASE layers assign greedily (Lewis et al. 2021, section 3.2), and no
-// dropout regularises (Liu et al. 2022).
-void leave_out_training(RouterConfig& router) {
-  router.greedy = router.kind == routing::RouterKind::base;
-  router.dropout = Decimal(0);
-}
-
 void use_router(const std::string& name, int top_k, Resolution& at) {
   const model::Model& model = *at.scenario.model;
   RouterConfig& router = at.scenario.router;
   router = routing::parse_router(name, top_k, model.moe ? model.moe->top_k : 0);
-  if (!router.is_dense() && at.scenario.mode == Mode::prefill) leave_out_training(router);
+  const auto infer = router.kind->infer;
+  if (infer != nullptr && at.scenario.mode == Mode::prefill) infer(router);
 }
 
 // Whether "topk" has its k is decided with the other options.
@@ -107,7 +102,9 @@ void settle_capacity(Resolution& at) {
   RouterConfig& router = at.scenario.router;
   if (router.is_dense()) return;
   const bool typed = at.find("capacity-factor") != nullptr;
-  if (typed && router.kind == routing::RouterKind::group_limited) router.drops = true;
+  if (typed && router.kind->capacity == routing::CapacityRule::by_factor_if_set) {
+    router.drops = true;
+  }
   router.capacity(0, 1);  // refuses a dialect with the other convention
 }
 

@@ -42,7 +42,7 @@ double Scenario::mean_tokens() const {
 
 std::int64_t Scenario::gate_outputs() const {
   if (!has_moe() || !router.has_gate()) return 0;
-  return router.kind == routing::RouterKind::soft ? mixed_slots() : experts;
+  return router.mixes_tokens() ? mixed_slots() : experts;
 }
 
 std::int64_t Scenario::mixed_sequences() const {

@@ -133,7 +133,7 @@ Kernels KernelPricer::dense_ffn(Pass pass) const {
 // Dense tensors that are added up to the mask: one per choice, but where experts choose one in all.
 double KernelPricer::mask_choices() const {
   const routing::RouterConfig& router = scenario_.router;
-  return router.kind == routing::RouterKind::expert_choice ? 1 : router.choices();
+  return router.kind->one_mask ? 1 : router.choices();
 }
 
 Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
@@ -168,7 +168,7 @@ Kernels KernelPricer::dispatch(Pass pass, std::int64_t capacity) const {
   if (tokens_ == 0) {
     return pass == Pass::forward ? zero_rows(scenario_.experts * capacity) : Kernels{};
   }
-  if (scenario_.router.kind == routing::RouterKind::soft) return mix_slots(pass);
+  if (scenario_.router.mixes_tokens()) return mix_slots(pass);
   if (scenario_.dispatch == scenario::Dispatch::einsum) return dispatch_einsum(pass, capacity);
   return dispatch_rows(scenario_.experts * capacity);
 }
@@ -208,7 +208,7 @@ Kernels KernelPricer::combine(Pass pass, std::int64_t capacity) const {
   if (tokens_ == 0) {
     return pass == Pass::backward ? zero_rows(scenario_.experts * capacity) : Kernels{};
   }
-  if (scenario_.router.kind == routing::RouterKind::soft) return unmix_slots(pass);
+  if (scenario_.router.mixes_tokens()) return unmix_slots(pass);
   if (scenario_.dispatch == scenario::Dispatch::einsum) return combine_einsum(pass, capacity);
   return combine_rows(pass, scenario_.experts * capacity);
 }

@@ -98,11 +98,7 @@ class KernelPricer {
   std::int64_t experts_per_rank() const;
   void gated_ffn(List& list, Pass pass, std::int64_t rows, std::int64_t inner, double count) const;
   double token_bytes() const { return row_bytes(tokens_); }
-  Kernels fused_gate(Pass pass) const;
-  void gate_product(List& list, Pass pass) const;
-  void column_selection(List& list) const;
-  void auction(List& list) const;
-  Kernels slot_weights(Pass pass) const;
+  void gate_product(List& list, const routing::GateWork& work) const;
   Kernels mix(Pass pass, const std::string& name, std::int64_t made, std::int64_t used) const;
   Kernels mix_slots(Pass pass) const;
   Kernels unmix_slots(Pass pass) const;

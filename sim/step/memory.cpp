@@ -77,7 +77,7 @@ model::MemoryFootprint memory_footprint(const scenario::Scenario& scenario, doub
     query.choices = scenario.router.choices();
     query.gate_outputs = scenario.gate_outputs();
     if (!scenario.router.pads_exchange()) query.rows = rows;
-    if (scenario.router.kind == routing::RouterKind::soft) {
+    if (scenario.router.mixes_tokens()) {
       query.mixed_slots = scenario.mixed_slots();
     }
   }

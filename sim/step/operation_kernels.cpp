@@ -39,7 +39,7 @@ Kernels combine(Pass pass, const Amount& amount, const KernelPricer& pricer) {
   const std::int64_t rows = amount.padded ? pricer.scenario().experts * amount.rows : amount.rows;
   Kernels kernels =
       amount.padded ? pricer.combine(pass, amount.rows) : pricer.combine_rows(pass, amount.rows);
-  if (pricer.scenario().router.kind == routing::RouterKind::base) {
+  if (pricer.scenario().router.kind->gated_output) {
     kernels = std::move(kernels) + pricer.gated_residual(pass, rows);
   }
   return std::move(kernels) + pricer.residual(pass);

@@ -61,11 +61,7 @@ std::string StepModel::assumptions() const {
       scenario_.expert_parallel > scenario_.cluster->gpus_per_domain) {
     add("tokens forwarded inside a node without delay");
   }
-  if (router.kind == routing::RouterKind::base && !router.greedy) {
-    add("assignment by fairseq's auction, 13 rounds");
-  }
-  if (router.kind == routing::RouterKind::expert_choice) add("column top-k by radix passes");
-  if (router.kind == routing::RouterKind::soft) add("unfused softmaxes over slots and tokens");
+  if (*router.kind->assumed != '\0') add(router.kind->assumed);
   return text;
 }
 

@@ -15,7 +15,6 @@ using profile::Collective;
 using routing::CapacityScope;
 using routing::IrCompute;
 using routing::Rectification;
-using routing::RouterKind;
 
 Part part_of(routing::LayerPart part) {
   switch (part) {
@@ -43,8 +42,7 @@ routing::MoeLayerShape moe_layer_shape(const scenario::Scenario& scenario) {
   if (!scenario.has_moe()) return {};
   routing::MoeLayerShape shape;
   shape.exchanges = scenario.expert_parallel > 1;
-  shape.shuffles =
-      shape.exchanges && scenario.router.kind == RouterKind::base && !scenario.router.greedy;
+  shape.shuffles = shape.exchanges && scenario.router.kind->shuffles_tokens;
   shape.shared_expert = scenario.model->moe->shared_ffn > 0;
   shape.rectified = scenario.router.rectification != Rectification::none;
   shape.ir_compute = scenario.router.ir_compute;
@@ -286,8 +284,7 @@ class StepProgram::Builder {
                      layer));
     };
     if (!router.pads_exchange()) {
-      const bool travels = router.kind != RouterKind::scomoe || router.local_share < Decimal(1);
-      if (!router.counts_known() || (ragged && travels)) exchange_counts(layer);
+      if (!router.counts_known() || (ragged && !router.stays_on_gpu())) exchange_counts(layer);
     } else if (router.has_capacity() && router.capacity_scope == CapacityScope::group) {
       agree(4.0 * scenario_.experts, "all-reduce of counts");
     } else if (ragged) {

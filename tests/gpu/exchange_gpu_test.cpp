@@ -6,6 +6,7 @@
 #include "kernels/base/device_buffer.hpp"
 #include "kernels/exchange/einsum.hpp"
 #include "kernels/routing/router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/gpu/device.hpp"
 #include "tests/support/catch.hpp"
 

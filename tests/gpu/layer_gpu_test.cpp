@@ -5,6 +5,7 @@
 #include "kernels/layer/device_layer.hpp"
 #include "kernels/layer/reference.hpp"
 #include "kernels/routing/compare.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/gpu/device.hpp"
 #include "tests/support/catch.hpp"
 

@@ -7,6 +7,7 @@
 #include "kernels/routing/compare.hpp"
 #include "kernels/routing/router.hpp"
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/tokens/gradient.hpp"
 #include "tests/gpu/device.hpp"
 #include "tests/support/catch.hpp"

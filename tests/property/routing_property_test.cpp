@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -21,7 +21,17 @@ FLOORS = [
 # The floors inside the large rooms, lowest first; a folder may use those before it. A file in the
 # room itself, in no folder, is above all of them.
 INNER_FLOORS = {
-    "sim/routing": ["rules", "tokens", "traces", "scores", "jobs", "routers", "counts", "simulation"],
+    "sim/routing": [
+        "rules",
+        "tokens",
+        "traces",
+        "scores",
+        "jobs",
+        "groups",
+        "routers",
+        "counts",
+        "simulation",
+    ],
     "sim/network": ["topology", "flows", "ports", "schedules", "exchange"],
     "sim/study": ["sweep", "validation"],
     "kernels/measure": ["timing", "points", "ranks", "fit", "documents", "sessions", "cuda"],

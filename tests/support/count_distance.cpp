@@ -8,6 +8,7 @@
 #include "sim/base/csv.hpp"
 #include "sim/base/file.hpp"
 #include "sim/routing/counts/count_router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
 #include "sim/routing/simulation/load.hpp"
 

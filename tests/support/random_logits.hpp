@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "sim/routing/routers/group_logits.hpp"
+#include "sim/routing/groups/group_logits.hpp"
 
 namespace moesim::test {
 

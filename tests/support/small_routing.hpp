@@ -3,8 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/random_logits.hpp"
 

@@ -7,7 +7,7 @@
 #include "sim/report/formats.hpp"
 #include "sim/report/routing_detail.hpp"
 #include "sim/report/summary.hpp"
-#include "sim/routing/routers/logits_file.hpp"
+#include "sim/routing/groups/logits_file.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/fit_scores.hpp"

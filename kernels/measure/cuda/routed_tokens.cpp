@@ -5,7 +5,8 @@
 #include "kernels/measure/cuda/device_kernels.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/routing/compare.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 namespace moesim::kernels::measure {
 

@@ -7,7 +7,6 @@
 #include "sim/routing/counts/count_growth.hpp"
 #include "sim/routing/counts/count_law.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
-#include "sim/routing/tokens/drawn_experts.hpp"
 
 namespace moesim::routing {
 
@@ -21,8 +20,7 @@ bool count_alike(const RouterConfig& one, const RouterConfig& other) {
   if (one.has_gate() && other.has_gate()) {
     return one.top_k == other.top_k && one.fill_in == other.fill_in;
   }
-  return one.kind == other.kind && one.balanced == other.balanced &&
-         one.hash_exponent == other.hash_exponent;
+  return one.name() == other.name();
 }
 
 // Each token has one expert, of g = 1: a failed route is all that it lost.
@@ -105,8 +103,8 @@ CountRouter::Counts& CountRouter::counts_of(const RouterConfig& router) {
     if (count_alike(counts.router, router)) return counts;
   }
   Counts& counts = add_counts(router);
-  if (router.balanced) {
-    deal_counts(counts);
+  if (router.kind->count_exactly != nullptr) {
+    count_exactly(counts);
   } else {
     draw_counts(counts, false);
   }
@@ -121,26 +119,22 @@ CountRouter::Counts& CountRouter::add_counts(const RouterConfig& router) {
   if (router.has_gate()) {
     counts.shares = shares_of(router.choices()).data();
   } else {
-    counts.drawn = drawn_shares(router, job_.experts, key_.layer);
+    counts.drawn = router.kind->expert_shares(router, job_.experts, key_.layer);
     counts.shares = counts.drawn.data();
   }
   return counts;
 }
 
-// random:balanced: every expert has its part of a GPU's tokens, and the first dealt the remainder.
-void CountRouter::deal_counts(Counts& counts) const {
+// The very counts of the tokens, where the router tells them without its tokens.
+void CountRouter::count_exactly(Counts& counts) const {
   const auto experts = static_cast<std::size_t>(job_.experts);
-  const auto whole = static_cast<std::int32_t>(job_.tokens_per_gpu / job_.experts);
-  const auto remainder = static_cast<std::size_t>(job_.tokens_per_gpu % job_.experts);
-  counts.primary.assign(static_cast<std::size_t>(job_.gpus) * experts, whole);
+  counts.primary.resize(static_cast<std::size_t>(job_.gpus) * experts);
   StreamKey key = key_;
-  key.purpose = Purpose::random_expert;
   for (int gpu = 0; gpu < job_.gpus; ++gpu) {
     key.rank = static_cast<std::uint32_t>(gpu);
-    Stream stream(key);
-    const std::size_t first = first_dealt(stream, experts);
-    std::int32_t* row = counts.primary.data() + static_cast<std::size_t>(gpu) * experts;
-    for (std::size_t at = 0; at < remainder; ++at) ++row[(first + at) % experts];
+    counts.router.kind->count_exactly(
+        key, job_.tokens_per_gpu,
+        std::span(counts.primary).subspan(static_cast<std::size_t>(gpu) * experts, experts));
   }
 }
 

@@ -14,9 +14,9 @@ namespace moesim::routing {
 // Routes one layer of one replica from counts: how many tokens of each GPU choose each expert is
 // drawn, and no token of its own but those of a pilot sample (count_pilot.hpp). Rows and the shares
 // of failed and padded are exact functions of the counts; what needs to know which routes belong to
-// one token (partial, lost_mass, unrouted, residual_loss, IR) is estimated from the pilot. `random`
-// and `hash` score nothing and need no pilot: all follows from the counts, those of random:balanced
-// being the very ones of its tokens. Keeps its working memory; one per thread.
+// one token (partial, lost_mass, unrouted, residual_loss, IR) is estimated from the pilot. Routers
+// that score nothing need no pilot: all follows from the counts, which some tell exactly
+// (RouterDescriptor::count_exactly). Keeps its working memory; one per thread.
 class CountRouter {
  public:
   explicit CountRouter(SimdLevel level = best_simd_level())
@@ -67,7 +67,7 @@ class CountRouter {
   Counts& add_counts(const RouterConfig& router);
   Counts& counts_of(const RouterConfig& router);
   void draw_counts(Counts& counts, bool primary_given) const;
-  void deal_counts(Counts& counts) const;
+  void count_exactly(Counts& counts) const;
   const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
   void fill_queues(const RouterConfig& router, std::int64_t slots,
                    const std::vector<std::int32_t>& split);

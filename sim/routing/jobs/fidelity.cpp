@@ -77,11 +77,8 @@ std::int64_t most_tokens(Fidelity fidelity) {
 }
 
 std::string counts_refusal(const RoutingJob& job) {
-  const RouterKind kind = job.router.kind;
-  if (kind != RouterKind::top_k && kind != RouterKind::dropless && job.router.has_gate()) {
-    return fmt::format(
-        "shares of experts are worked out for top-k, dropless, random and hash, not for {}",
-        job.router.name());
+  if (job.router.kind->no_counts != nullptr) {
+    return fmt::format("router {}: {}", job.router.name(), job.router.kind->no_counts);
   }
   if (job.tokens_per_gpu < least_tokens && job.router.has_gate()) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,

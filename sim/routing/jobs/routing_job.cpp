@@ -53,14 +53,13 @@ void leave_out(const Values&...) {}
 // Here and below every field is named: one that is added to its struct does not compile until it
 // is either in the key or left out.
 void add_router(const RouterConfig& router, Key& key) {
-  const auto& [kind, top_k, fill_in, rectification, capacity_factor, capacity_convention,
-               capacity_scope, min_capacity, pad_to_capacity, drops, priority, weights, fill_order,
-               ir_compute, ir_duplicates, dialect, greedy, balanced, hash_exponent, local_share,
-               node_share, dropout, groups, kept_groups, update_speed, update_steps] = router;
-  key.add(kind, top_k, fill_in, rectification, capacity_factor, capacity_convention, capacity_scope,
+  const auto& [kind, parameters, groups, kept_groups, top_k, fill_in, rectification,
+               capacity_factor, capacity_convention, capacity_scope, min_capacity, pad_to_capacity,
+               drops, priority, weights, fill_order, ir_compute, ir_duplicates, dialect] = router;
+  key.add(kind->name(router), groups, kept_groups);
+  for (const Decimal& parameter : parameters) key.add(parameter);
+  key.add(top_k, fill_in, rectification, capacity_factor, capacity_convention, capacity_scope,
           min_capacity, drops, priority, dialect);
-  key.add(greedy, balanced, hash_exponent, local_share, node_share, dropout, groups, kept_groups,
-          update_speed, update_steps);
   if (fill_in) key.add(fill_order);
   if (rectification != Rectification::none) key.add(ir_duplicates);
   leave_out(pad_to_capacity, weights, ir_compute);

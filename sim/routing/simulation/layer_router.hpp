@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "sim/routing/counts/count_router.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
-#include "sim/routing/routers/kind_router.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/tokens/decision.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/routers/kind_router.hpp"
+#include "sim/routing/groups/check_router.hpp"
 #include "sim/routing/scores/score_model.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
@@ -63,14 +63,12 @@ void check_ragged(const RoutingJob& job) {
         "each is alone: raise --expert-parallel",
         job.scores.name()));
   }
-  // Under the other routers with equal blocks a GPU's may have empty slots.
-  const bool assigned = job.router.kind == RouterKind::base && !job.router.greedy;
-  if (!assigned || !job.is_ragged()) return;
-  throw UsageError(fmt::format(
-      "--routing {}: --router base sends exactly S / E tokens from each GPU to each expert, in "
-      "blocks that are equal because all GPUs hold S tokens, but here rank 0 has {} and rank {} "
-      "has {}: choose --router base:greedy, which sends what comes",
-      job.scores.name(), job.tokens_of(0), ranks - 1, job.tokens_of(ranks - 1)));
+  const char* reason = job.router.kind->no_unequal_tokens;
+  if (reason == nullptr || !job.is_ragged()) return;
+  throw UsageError(
+      fmt::format("--routing {}: --router {} {}, but here rank 0 has {} and rank {} has {}: {}",
+                  job.scores.name(), job.router.name(), reason, job.tokens_of(0), ranks - 1,
+                  job.tokens_of(ranks - 1), job.router.kind->for_unequal_tokens));
 }
 
 void check_order(const RoutingJob& job) {
@@ -82,7 +80,7 @@ void check_order(const RoutingJob& job) {
   if (job.order->experts() != static_cast<std::size_t>(job.experts)) {
     refuse(fmt::format("it places {} experts, the job has {}", job.order->experts(), job.experts));
   }
-  if (!router.has_gate() || router.kind == RouterKind::soft) {
+  if (!router.scores_experts()) {
     refuse(fmt::format("router {} scores no experts, so that one place is like another",
                        router.name()));
   }

@@ -49,13 +49,8 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
                                    : "starts again from the first token"));
 }
 
-// The k best experts of each token, by whatever order overflow drops them.
-bool takes_best(const RouterConfig& router) {
-  return router.kind == RouterKind::top_k || router.kind == RouterKind::dropless;
-}
-
 void check_choices(const RouterConfig& router, const Trace& trace) {
-  if (!takes_best(router)) {
+  if (!router.takes_best()) {
     refuse(trace, fmt::format("it holds each token's choices, and --router {} makes choices of its "
                               "own: choose top1, top2, ... or dropless, or record logits",
                               router.name()));
@@ -113,7 +108,7 @@ CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t sl
 
 bool has_exact_counts(const RoutingJob& job) {
   return job.scores.trace != nullptr && job.scores.trace->kind() == Trace::Kind::counts &&
-         job.scores.kind == ScoreSource::Kind::trace && takes_best(job.router);
+         job.scores.kind == ScoreSource::Kind::trace && job.router.takes_best();
 }
 
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result) {

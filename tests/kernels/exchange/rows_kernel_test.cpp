@@ -4,6 +4,7 @@
 
 #include "kernels/exchange/one_hot.cuh"
 #include "kernels/exchange/rows.cuh"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/kernels/routing/kernel_router.hpp"
 #include "tests/support/catch.hpp"
 

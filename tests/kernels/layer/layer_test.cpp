@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/host_layer.hpp"
 

@@ -5,6 +5,7 @@
 
 #include "kernels/layer/run.hpp"
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/step/layer_stages.hpp"
 #include "tests/support/catch.hpp"
 

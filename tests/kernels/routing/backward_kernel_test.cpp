@@ -3,6 +3,7 @@
 
 #include "kernels/routing/backward.cuh"
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/tokens/gradient.hpp"
 #include "tests/kernels/routing/kernel_router.hpp"
 #include "tests/support/catch.hpp"

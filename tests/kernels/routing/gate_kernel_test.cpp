@@ -4,6 +4,7 @@
 #include <random>
 
 #include "kernels/routing/compare.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/kernels/routing/kernel_router.hpp"
 #include "tests/support/catch.hpp"
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/count_distance.hpp"

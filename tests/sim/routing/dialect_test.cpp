@@ -1,11 +1,12 @@
 #include "sim/routing/rules/dialect.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,4 +1,5 @@
 #include "sim/routing/rules/expert_order.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 #include <memory>
 

@@ -8,6 +8,7 @@
 #include "sim/base/random.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 

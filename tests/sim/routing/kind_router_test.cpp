@@ -5,10 +5,10 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/groups/group_router.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
-#include "sim/routing/routers/kind_router.hpp"
-#include "sim/routing/routers/router.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 #include "tests/support/catch.hpp"

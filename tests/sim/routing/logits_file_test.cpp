@@ -1,4 +1,4 @@
-#include "sim/routing/routers/logits_file.hpp"
+#include "sim/routing/groups/logits_file.hpp"
 
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/base/random.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 
 // The router once more, as plainly as its rules are written: full sorts, no queues, no tiles.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 

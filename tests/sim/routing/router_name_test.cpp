@@ -3,7 +3,8 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/routers/kind_router.hpp"
+#include "sim/routing/groups/check_router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

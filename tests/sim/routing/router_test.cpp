@@ -1,9 +1,10 @@
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 
 #include <cmath>
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/sim/routing/naive_router.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_logits.hpp"

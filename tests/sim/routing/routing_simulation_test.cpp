@@ -1,6 +1,7 @@
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 
 #include <cmath>
@@ -8,7 +9,7 @@
 #include <thread>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,5 @@
 #include "sim/routing/scores/score_fit.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 #include <algorithm>
 #include <cmath>

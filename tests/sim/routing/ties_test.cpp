@@ -6,7 +6,8 @@
 #include <set>
 #include <tuple>
 
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_logits.hpp"

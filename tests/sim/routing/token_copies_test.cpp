@@ -5,9 +5,10 @@
 #include <set>
 #include <tuple>
 
+#include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/tokens/decision.hpp"

@@ -1,5 +1,6 @@
 // Recorded routing: what a trace file has to hold, and that it drives the router to the letter.
 #include "sim/routing/traces/trace.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 #include <unistd.h>
 
@@ -13,9 +14,9 @@
 #include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
 #include "sim/base/random.hpp"
+#include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
-#include "sim/routing/routers/router.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "tests/support/catch.hpp"

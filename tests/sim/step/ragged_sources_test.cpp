@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/engine/dataflow.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/step/exchange_traffic.hpp"
 #include "sim/step/step_runner.hpp"

@@ -6,6 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/step/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"

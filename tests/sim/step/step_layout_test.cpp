@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/engine/engine.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/step/step_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"

@@ -1,4 +1,5 @@
 #include "sim/step/step_model.hpp"
+#include "sim/routing/routers/router_name.hpp"
 
 #include <cmath>
 #include <numeric>

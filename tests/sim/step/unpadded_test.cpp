@@ -9,6 +9,7 @@
 #include "sim/engine/dataflow.hpp"
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skewed_counts.hpp"
 

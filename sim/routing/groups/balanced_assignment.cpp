@@ -1,4 +1,4 @@
-#include "sim/routing/routers/balanced_assignment.hpp"
+#include "sim/routing/groups/balanced_assignment.hpp"
 
 #include <algorithm>
 #include <cassert>

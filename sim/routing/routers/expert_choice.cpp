@@ -1,9 +1,13 @@
+// expert-choice: each expert takes its C best tokens by g (Zhou et al. 2022).
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
-#include "sim/routing/routers/chooser.hpp"
+#include "sim/routing/groups/kind_router.hpp"
+#include "sim/routing/groups/tile_chooser.hpp"
+#include "sim/routing/routers/router_reading.hpp"
+#include "sim/routing/routers/router_table.hpp"
 
 namespace moesim::routing {
 
@@ -240,10 +244,51 @@ void ExpertChoiceRouter::collect(RoutedGroup& group) {
   }
 }
 
-}  // namespace
+void read(const RouterReading& in, RouterConfig& config) {
+  in.expect(0, 0, "expert-choice");
+  config.top_k = in.k_beside();
+  config.weights = Weights::raw;
+}
 
-std::unique_ptr<KindRouter> make_expert_choice_router(const KindShape& shape) {
+std::string name(const RouterConfig& /*config*/) { return "expert-choice"; }
+
+std::unique_ptr<KindRouter> make(const KindShape& shape) {
   return std::make_unique<ExpertChoiceRouter>(shape);
 }
+
+constexpr double key_bytes = 12;  // an fp32 key and its int64 index
+
+// Each expert's C best of S tokens: scores transposed, selected, sorted.
+GateWorkList price(const RouterConfig& config, const GateShape& shape) {
+  if (shape.fused) return fused_gate(shape);
+  GateWorkList list;
+  add_gate_product(shape, list);
+  add_gate_kernels(shape, gate_kernels, list);
+  if (shape.backward) return list;
+  const double cells = static_cast<double>(shape.tokens) * static_cast<double>(shape.experts);
+  const double chosen =
+      static_cast<double>(config.capacity(shape.tokens, shape.experts)) * shape.experts;
+  list.push_back({.label = "column transpose", .bytes = 2 * fp32_bytes * cells});
+  list.push_back({.label = "column select", .bytes = fp32_bytes * cells, .count = radix_passes});
+  list.push_back({.label = "column sort",
+                  .bytes = 2 * key_bytes * std::min(chosen, cells),
+                  .count = radix_passes});
+  return list;
+}
+
+}  // namespace
+
+constinit const RouterDescriptor expert_choice_router{
+    .head = "expert-choice",
+    .form = "expert-choice",
+    .help = "each expert takes its C best tokens",
+    .one_mask = true,
+    .blocks = ExchangeBlocks::full,
+    .no_counts = "which tokens an expert takes depends on all tokens of a GPU",
+    .read = read,
+    .name = name,
+    .make = make,
+    .price = price,
+    .assumed = "column top-k by radix passes"};
 
 }  // namespace moesim::routing

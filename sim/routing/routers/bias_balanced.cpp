@@ -1,94 +1,42 @@
+// bias-balanced: the k best by score + bias, weighed by score, which is a sigmoid; dropless (Wang
+// et al. 2024). Behind "+groups" only among the experts of the groups whose two best score + bias
+// sum highest: DeepSeek-V3's router (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor on all
+// weights routes nothing). Parameters: u, which the bias of an expert moves by in a step, and the
+// steps of training behind the bias.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <limits>
 
-#include "sim/base/random.hpp"
-#include "sim/routing/routers/chooser.hpp"
+#include "sim/routing/groups/chooser.hpp"
+#include "sim/routing/groups/tile_chooser.hpp"
+#include "sim/routing/routers/router_reading.hpp"
+#include "sim/routing/routers/router_table.hpp"
 #include "sim/routing/tokens/kept_groups.hpp"
 
 namespace moesim::routing {
 
 namespace {
 
-class ScoredChooser : public Chooser {
- public:
-  explicit ScoredChooser(const KindShape& shape)
-      : shape_(shape), tile_(shape.experts, shape.kernels) {}
+constexpr const char* default_update_speed = "0.001";
+constexpr int default_update_steps = 1000;
 
-  KeepingRules rules(const RouterContext& /*context*/) const override {
-    return {shape_.config, shape_.experts};
-  }
-
- protected:
-  KindShape shape_;
-  TileChooser tile_;
-};
-
-// With probability P all GPUs skip the exchange; a token then has what its own GPU's experts offer,
-// which may be fewer than k.
-class DropoutChooser final : public ScoredChooser {
- public:
-  using ScoredChooser::ScoredChooser;
-
-  KeepingRules rules(const RouterContext& context) const override {
-    KeepingRules rules{shape_.config, shape_.experts};
-    if (!skips(context)) return rules;
-    const int own = shape_.experts / shape_.ranks;
-    rules.config = shape_.config.among_own(own);
-    rules.capacity_experts = own;
-    rules.exchanged = false;
-    rules.own_experts_only = true;
-    return rules;
-  }
-
-  void choose(const GroupLogits& logits, const RouterContext& context, Choices& out) override {
-    const bool skipped = skips(context);
-    const KeepingRules kept = rules(context);
-    const int own = shape_.experts / shape_.ranks;
-    if (skipped) out.reference_mass.resize(whole(logits));
-    std::int64_t begin = 0;
-    for (int rank = 0; rank < logits.ranks(); ++rank) {
-      const LocalExperts local =
-          local_experts(kept.config, shape_.experts, shape_.ranks, rank, context.place);
-      out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
-        logits.fill_tile(rank, token, tile_.tile());
-        if (skipped) {
-          tile_.find_softmax();
-          tile_.best(rank * own, (rank + 1) * own, kept.config.choices(), to);
-          tile_.best_mass(shape_.config.top_k, out.reference_mass.data() + begin + token);
-        } else {
-          tile_.find_best(kept.config.choices(), to);
-        }
-        if (local.wanted > 0) {
-          tile_.best(local.first, local.last, local.wanted, out.table.local_output(token));
-        }
-      });
-      out.table.set_local_places(local.wanted);
-      begin += logits.tokens(rank);
-    }
-  }
-
- private:
-  static std::size_t whole(const GroupLogits& logits) {
-    return static_cast<std::size_t>(logits.all_tokens()) + tile_tokens;
-  }
-
-  // One coin for all GPUs.
-  bool skips(const RouterContext& context) const {
-    Stream stream({context.seed, Purpose::skipped_exchange, context.replica, context.layer, 0});
-    return stream.uniform() < shape_.config.dropout.to_double();
-  }
-};
+double update_speed(const RouterConfig& config) { return config.parameters[0].to_double(); }
+int update_steps(const RouterConfig& config) {
+  return static_cast<int>(config.parameters[1].floor_of_product(1));
+}
 
 // Loss-free balancing (Wang et al. 2024): the score is a sigmoid, as there and in DeepSeek-V3,
 // whose update speed 0.001 is relative to it. The bias is what `update_steps` steps of training
 // leave, each on a fresh batch of the same source (GroupLogits::fill_training_tile). Groups limit
 // the choices as in DeepSeek-V3's published model code, which sets all but the best groups' scores
 // to -inf.
-class BiasChooser final : public ScoredChooser {
+class BiasChooser final : public Chooser {
  public:
   explicit BiasChooser(const KindShape& shape)
-      : ScoredChooser(shape),
+      : shape_(shape),
+        tile_(shape.experts, shape.kernels),
         per_group_(shape.experts / shape.config.groups),
         kept_(shape.config.groups, shape.config.kept_groups, shape.kernels) {
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
@@ -97,10 +45,14 @@ class BiasChooser final : public ScoredChooser {
     score_.resize(static_cast<std::size_t>(shape.experts) * tile_tokens);
   }
 
+  KeepingRules rules(const RouterContext& /*context*/) const override {
+    return {shape_.config, shape_.experts};
+  }
+
   void start_layer(const GroupLogits& logits, const RouterContext& /*context*/) override {
     const auto experts = static_cast<std::size_t>(shape_.experts);
     bias_.assign(experts, 0.0F);
-    const int steps = shape_.config.update_steps;
+    const int steps = update_steps(shape_.config);
     std::int64_t tile = 0;
     int step = 0;
     if (steps > 2 * last_steps && settle(logits, tile)) step = steps - last_steps;
@@ -137,7 +89,7 @@ class BiasChooser final : public ScoredChooser {
  private:
   // A step of training on the tiles from `tile` on, which it moves.
   void train(const GroupLogits& logits, std::int64_t& tile) {
-    const auto speed = static_cast<float>(shape_.config.update_speed.to_double());
+    const auto speed = static_cast<float>(update_speed(shape_.config));
     load_.assign(bias_.size(), 0);
     std::int64_t tokens = 0;
     for (std::int64_t left = tiles_per_step(); left > 0; --left) {
@@ -184,7 +136,7 @@ class BiasChooser final : public ScoredChooser {
       thresholds.push_back(*threshold);
     }
     const auto [least, most] = std::minmax_element(thresholds.begin(), thresholds.end());
-    const double reach = shape_.config.update_speed.to_double() * shape_.config.update_steps;
+    const double reach = update_speed(shape_.config) * update_steps(shape_.config);
     if (*most - *least > reach / 2) return false;
     for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
       bias_[expert] = (*most + *least) / 2 - thresholds[expert];
@@ -252,6 +204,8 @@ class BiasChooser final : public ScoredChooser {
   // Of an expert of logit -inf, below all that a finite one may have, above those of other groups.
   static constexpr float hopeless = std::numeric_limits<float>::lowest();
 
+  KindShape shape_;
+  TileChooser tile_;
   int per_group_;  // experts
   KeptGroups kept_;
   std::uint16_t pair_expert_[2 * tile_tokens] = {};  // a group's two best
@@ -263,14 +217,68 @@ class BiasChooser final : public ScoredChooser {
   std::vector<float> key_;             // [choice, 16]
 };
 
+void read(const RouterReading& in, RouterConfig& config) {
+  in.expect(0, 2, "bias-balanced:SPEED:STEPS, such as bias-balanced:0.001:1000");
+  config.top_k = in.k_beside();
+  int steps = default_update_steps;
+  if (in.parts.size() > 2) steps = in.parts[2] == "0" ? 0 : in.count(in.parts[2], "steps");
+  config.parameters = {in.number(in.parts.size() > 1 ? in.parts[1] : default_update_speed),
+                       Decimal(steps)};
+}
+
+void read_groups(const RouterReading& in, std::span<const std::string_view> parts,
+                 RouterConfig& config) {
+  if (parts.size() != 2) in.refuse("write the groups as +groups:GROUPS:KEPT, as +groups:8:4");
+  if (config.groups > 1) in.refuse("+groups is there twice");
+  in.read_groups(parts, config);
+}
+
+std::string name(const RouterConfig& config) {
+  std::string text =
+      fmt::format("bias-balanced:{}:{}", config.parameters[0].text(), config.parameters[1].text());
+  if (config.groups > 1) text += fmt::format("+groups:{}:{}", config.groups, config.kept_groups);
+  return text;
+}
+
+std::unique_ptr<KindRouter> make(const KindShape& shape) {
+  return make_chosen_router(shape, std::make_unique<BiasChooser>(shape));
+}
+
+// Bias added, scores gathered; in training counts, their mean, sign and step (Wang et al. 2024,
+// arXiv:2408.15664, algorithm 1).
+constexpr double bias_kernels = 2;
+constexpr double bias_update_kernels = 4;
+
+GateWorkList price(const RouterConfig& config, const GateShape& shape) {
+  const int choices = config.choices();
+  const double grouping = config.groups > 1 ? group_kernels : 0;
+  return library_gate(shape,
+                      gate_kernels + gate_kernels_per_choice * choices + grouping + bias_kernels +
+                          (shape.train ? bias_update_kernels : 0),
+                      choices);
+}
+
 }  // namespace
 
-std::unique_ptr<Chooser> make_dropout_chooser(const KindShape& shape) {
-  return std::make_unique<DropoutChooser>(shape);
-}
-
-std::unique_ptr<Chooser> make_bias_chooser(const KindShape& shape) {
-  return std::make_unique<BiasChooser>(shape);
-}
+constinit const RouterDescriptor bias_balanced_router{
+    .head = "bias-balanced",
+    .form = "bias-balanced[:SPEED[:STEPS]]",
+    .short_form = "bias-balanced",
+    .help =
+        "the k best by score + bias, after STEPS steps in which the bias moved by SPEED against "
+        "the load [0.001:1000]",
+    .suffix = {.head = "groups",
+               .form = "+groups:GROUPS:KEPT",
+               .help = "behind bias-balanced: inside the best groups, as DeepSeek-V3",
+               .elsewhere = "+groups goes with bias-balanced alone: group-limited:GROUPS:KEPT "
+                            "limits top-k",
+               .read = read_groups},
+    .chooses_top_k = true,
+    .capacity = CapacityRule::none,
+    .no_counts = "the shares of experts that its bias leaves are not worked out",
+    .read = read,
+    .name = name,
+    .make = make,
+    .price = price};
 
 }  // namespace moesim::routing

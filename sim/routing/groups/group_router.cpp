@@ -1,4 +1,4 @@
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/routers/kind_router.hpp"
+#include "sim/routing/groups/check_router.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 
 namespace moesim::routing {
 
@@ -17,10 +18,11 @@ GroupRouter::GroupRouter(const RouterConfig& config, int experts, int ranks, Sim
   result_.experts = experts;
   result_.top_k = config.top_k;
   result_.choices = config.choices();
-  if (config.kind == RouterKind::soft) {
-    throw UsageError(
-        "--router soft has no routes: every slot is a mix of all tokens; choose another router, or "
-        "leave --logits out");
+  if (config.mixes_tokens()) {
+    throw UsageError(fmt::format(
+        "--router {} has no routes: every slot is a mix of all tokens; choose another router, or "
+        "leave --logits out",
+        config.name()));
   }
   other_ = make_kind_router({config_, experts, ranks, kernels_, true});
 }
@@ -95,40 +97,6 @@ const RoutedGroup& GroupRouter::route_otherwise(std::span<const RankLogits> rank
   result_.sums = outcome.sums;
   result_.loss = outcome.sums.loss(config_);
   return result_;
-}
-
-std::vector<Route> RoutedGroup::routes() const {
-  std::vector<Route> list;
-  list.reserve(static_cast<std::size_t>(choices) * tokens);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto begin = static_cast<std::size_t>(rank_begin[static_cast<std::size_t>(rank)]);
-    const auto end = static_cast<std::size_t>(rank_begin[static_cast<std::size_t>(rank) + 1]);
-    for (std::size_t token = begin; token < end; ++token) {
-      Route route;
-      route.rank = rank;
-      route.token = static_cast<std::int32_t>(token - begin);
-      for (int choice = 0; choice < choices; ++choice) {
-        const std::size_t at = static_cast<std::size_t>(choice) * stride + token;
-        route.choice = choice;
-        if (expert[at] == no_expert) continue;
-        route.expert = expert[at];
-        route.slot = slot[at];
-        route.weight = weight[at];
-        route.probability = probability[at];
-        route.kind = choice < top_k ? RouteKind::primary : RouteKind::fill;
-        list.push_back(route);
-      }
-      if (ir_expert.empty() || ir_expert[token] < 0) continue;
-      route.choice = choices;
-      route.expert = ir_expert[token];
-      route.slot = slot_ir;
-      route.weight = ir_weight[token];
-      route.probability = ir_probability[token];
-      route.kind = RouteKind::ir;
-      list.push_back(route);
-    }
-  }
-  return list;
 }
 
 RoutedGroup route_group(const RouterConfig& config, int experts, std::span<const RankLogits> ranks,

@@ -1,4 +1,4 @@
-#include "sim/routing/routers/chooser.hpp"
+#include "sim/routing/groups/chooser.hpp"
 
 #include <algorithm>
 
@@ -6,58 +6,6 @@ namespace moesim::routing {
 
 void Chooser::start_layer(const GroupLogits& /*logits*/, const RouterContext& /*context*/) {}
 void Chooser::reweigh(RoutedGroup& /*group*/) const {}
-
-TileChooser::TileChooser(int experts, const TileKernels& kernels)
-    : experts_(experts), kernels_(kernels) {
-  const auto size = static_cast<std::size_t>(experts) * tile_tokens;
-  tile_.resize(size);
-  scratch_.resize(size);
-  probability_.resize(tile_tokens);
-  expert_.resize(tile_tokens);
-}
-
-void TileChooser::find_softmax() {
-  kernels_.largest(tile_.data(), 0, experts_, 1,
-                   {expert_.data(), probability_.data(), tile_tokens});
-  find_softmax(probability_.data());
-}
-
-void TileChooser::find_softmax(const float* maximum) {
-  std::copy_n(maximum, tile_tokens, maximum_);
-  kernels_.exp_sum(tile_.data(), experts_, maximum_, scratch_.data(), sum_);
-}
-
-void TileChooser::find_best(int choices, const ChoiceOutput& out) {
-  kernels_.largest(tile_.data(), 0, experts_, choices, out);
-  find_softmax(out.probability);
-  to_probabilities(choices, out);
-}
-
-void TileChooser::best(int first, int last, int choices, const ChoiceOutput& out) {
-  kernels_.largest(tile_.data(), first, last, choices, out);
-  to_probabilities(choices, out);
-}
-
-void TileChooser::best_mass(int choices, float* mass) {
-  const auto size = static_cast<std::size_t>(choices) * tile_tokens;
-  if (probability_.size() < size) probability_.resize(size);
-  if (expert_.size() < size) expert_.resize(size);
-  best(0, experts_, choices, {expert_.data(), probability_.data(), tile_tokens});
-  std::copy_n(probability_.data(), tile_tokens, mass);
-  for (std::size_t row = tile_tokens; row < size; row += tile_tokens) {
-    for (std::size_t token = 0; token < tile_tokens; ++token) {
-      mass[token] += probability_[row + token];
-    }
-  }
-}
-
-void TileChooser::to_probabilities() {
-  to_probabilities(experts_, {nullptr, tile_.data(), tile_tokens});
-}
-
-void TileChooser::to_probabilities(int choices, const ChoiceOutput& logits) const {
-  kernels_.probabilities(maximum_, sum_, choices, logits);
-}
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "sim/routing/routers/kind_router.hpp"
+#include "sim/routing/groups/kind_router.hpp"
 
 namespace moesim::routing {
 
@@ -39,42 +39,6 @@ class Chooser {
   // Replaces the weights of the last choose() where a kind has its own.
   virtual void reweigh(RoutedGroup& group) const;
 };
-
-// The experts of each token from its logits, its range of experts or the like, for choosers.
-class TileChooser {
- public:
-  TileChooser(int experts, const TileKernels& kernels);
-
-  float* tile() { return tile_.data(); }
-  // Of the tile as it stands: what turns logits into g. `maximum`: each token's largest logit.
-  void find_softmax();
-  void find_softmax(const float* maximum);
-  // The same, and the `choices` best of all experts, as g.
-  void find_best(int choices, const ChoiceOutput& out);
-  // The `choices` best of experts [first, last), as g.
-  void best(int first, int last, int choices, const ChoiceOutput& out);
-  // Adds up the g of the `choices` best of all experts: 16 values.
-  void best_mass(int choices, float* mass);
-  // The whole tile becomes g.
-  void to_probabilities();
-  // Logits of `choices` rows become g.
-  void to_probabilities(int choices, const ChoiceOutput& logits) const;
-
- private:
-  int experts_;
-  const TileKernels& kernels_;
-  std::vector<float> tile_, scratch_, probability_;
-  std::vector<std::uint16_t> expert_;
-  alignas(64) float maximum_[tile_tokens] = {};
-  alignas(64) float sum_[tile_tokens] = {};
-};
-
-std::unique_ptr<Chooser> make_random_chooser(const KindShape& shape);
-std::unique_ptr<Chooser> make_hash_chooser(const KindShape& shape);
-std::unique_ptr<Chooser> make_base_chooser(const KindShape& shape);
-std::unique_ptr<Chooser> make_dropout_chooser(const KindShape& shape);
-std::unique_ptr<Chooser> make_group_limited_chooser(const KindShape& shape);
-std::unique_ptr<Chooser> make_bias_chooser(const KindShape& shape);
 
 // A router that chooses, then keeps as top-k does.
 std::unique_ptr<KindRouter> make_chosen_router(const KindShape& shape,

@@ -1,6 +1,13 @@
+// group-limited: the k best experts of the groups of experts whose two best g sum highest
+// (DeepSeek-V3); dropless unless a capacity factor is given.
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "sim/routing/routers/chooser.hpp"
+#include "sim/routing/groups/chooser.hpp"
+#include "sim/routing/groups/tile_chooser.hpp"
+#include "sim/routing/routers/router_reading.hpp"
+#include "sim/routing/routers/router_table.hpp"
 #include "sim/routing/tokens/kept_groups.hpp"
 
 namespace moesim::routing {
@@ -133,10 +140,38 @@ class GroupLimitedChooser final : public Chooser {
   std::vector<std::uint16_t> offered_expert_;
 };
 
+void read(const RouterReading& in, RouterConfig& config) {
+  in.expect(2, 2, "group-limited:GROUPS:KEPT, such as group-limited:8:4");
+  config.top_k = in.k_beside();
+  in.read_groups(std::span(in.parts).subspan(1), config);
+}
+
+std::string name(const RouterConfig& config) {
+  return fmt::format("group-limited:{}:{}", config.groups, config.kept_groups);
+}
+
+std::unique_ptr<KindRouter> make(const KindShape& shape) {
+  return make_chosen_router(shape, std::make_unique<GroupLimitedChooser>(shape));
+}
+
+GateWorkList price(const RouterConfig& config, const GateShape& shape) {
+  const int choices = config.choices();
+  const double grouping = config.groups > 1 ? group_kernels : 0;
+  return library_gate(shape, gate_kernels + gate_kernels_per_choice * choices + grouping, choices);
+}
+
 }  // namespace
 
-std::unique_ptr<Chooser> make_group_limited_chooser(const KindShape& shape) {
-  return std::make_unique<GroupLimitedChooser>(shape);
-}
+constinit const RouterDescriptor group_limited_router{
+    .head = "group-limited",
+    .form = "group-limited:GROUPS:KEPT",
+    .help = "the k best experts of the KEPT best groups",
+    .chooses_top_k = true,
+    .capacity = CapacityRule::by_factor_if_set,
+    .no_counts = "the shares of experts inside groups are not worked out",
+    .read = read,
+    .name = name,
+    .make = make,
+    .price = price};
 
 }  // namespace moesim::routing

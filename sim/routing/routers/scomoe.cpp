@@ -1,11 +1,22 @@
+// scomoe: a share of the tokens stays on its GPU, another in its NVLink domain, the rest goes
+// anywhere; each pool with its C (Zeng and Xiong 2023). Parameters: the two shares, at most 1
+// together.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
-#include "sim/routing/routers/chooser.hpp"
+#include "sim/routing/groups/kind_router.hpp"
+#include "sim/routing/groups/tile_chooser.hpp"
+#include "sim/routing/routers/router_reading.hpp"
+#include "sim/routing/routers/router_table.hpp"
 
 namespace moesim::routing {
 
 namespace {
+
+const Decimal& local_share(const RouterConfig& config) { return config.parameters[0]; }
+const Decimal& node_share(const RouterConfig& config) { return config.parameters[1]; }
 
 // SCoMoE-Seq (Zeng and Xiong 2023): a GPU's tokens are sliced by position. The first share chooses
 // among the experts of its own GPU, the next among those of its NVLink domain, the rest among all;
@@ -56,8 +67,8 @@ class PooledRouter final : public KindRouter {
 };
 
 void PooledRouter::lay_out(const GroupLogits& logits, const RouterContext& context) {
-  const Decimal& local = shape_.config.local_share;
-  const Decimal near = local + shape_.config.node_share;
+  const Decimal& local = local_share(shape_.config);
+  const Decimal near = local + node_share(shape_.config);
   RouterConfig by_node = shape_.config;
   by_node.rectification = Rectification::node;  // whose experts are those of the domain
   for (Pool& pool : pools_) {
@@ -214,10 +225,48 @@ void PooledRouter::collect(RoutedGroup& group) {
   }
 }
 
-}  // namespace
+void read(const RouterReading& in, RouterConfig& config) {
+  in.expect(2, 2, "scomoe:LOCAL:NODE, shares of the tokens such as scomoe:0.4:0.3");
+  config.top_k = in.k_beside();
+  config.parameters = {in.number(in.parts[1]), in.number(in.parts[2])};
+  if (local_share(config) + node_share(config) > Decimal(1)) {
+    in.refuse("the shares that stay on the GPU and in the node exceed 1 together");
+  }
+}
 
-std::unique_ptr<KindRouter> make_pooled_router(const KindShape& shape) {
+std::string name(const RouterConfig& config) {
+  return fmt::format("scomoe:{}:{}", local_share(config).text(), node_share(config).text());
+}
+
+bool stays_on_gpu(const RouterConfig& config) { return local_share(config) >= Decimal(1); }
+
+std::unique_ptr<KindRouter> make(const KindShape& shape) {
   return std::make_unique<PooledRouter>(shape);
 }
+
+// Each pool that has tokens selects by itself.
+GateWorkList price(const RouterConfig& config, const GateShape& shape) {
+  const double local = local_share(config).to_double();
+  const double node = node_share(config).to_double();
+  const double pools = (local > 0 ? 1 : 0) + (node > 0 ? 1 : 0) + (local + node < 1 ? 1 : 0);
+  const int choices = config.choices();
+  return library_gate(shape, pools * (gate_kernels + gate_kernels_per_choice * choices), choices);
+}
+
+}  // namespace
+
+constinit const RouterDescriptor scomoe_router{
+    .head = "scomoe",
+    .form = "scomoe:LOCAL:NODE",
+    .help = "shares of the tokens that choose on their GPU, and in their node",
+    .blocks = ExchangeBlocks::pooled,
+    .no_counts = "the tokens of its pools choose among different experts",
+    .no_group_scope = "each of its pools has a capacity per source GPU",
+    .idle_padding = "scomoe exchanges the blocks of its pools",
+    .read = read,
+    .name = name,
+    .stays_on_gpu = stays_on_gpu,
+    .make = make,
+    .price = price};
 
 }  // namespace moesim::routing

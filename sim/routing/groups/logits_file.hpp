@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sim/routing/routers/router.hpp"
+#include "sim/routing/groups/group_router.hpp"
 
 namespace moesim::routing {
 

@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "sim/routing/groups/routed_group.hpp"
 
-#include "sim/routing/routers/router.hpp"
+#include <algorithm>
 
 namespace moesim::routing {
 
@@ -59,6 +59,40 @@ void assign_weights(const DecisionInput& input, const Decision& decision, Routed
 }
 
 }  // namespace
+
+std::vector<Route> RoutedGroup::routes() const {
+  std::vector<Route> list;
+  list.reserve(static_cast<std::size_t>(choices) * tokens);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto begin = static_cast<std::size_t>(rank_begin[static_cast<std::size_t>(rank)]);
+    const auto end = static_cast<std::size_t>(rank_begin[static_cast<std::size_t>(rank) + 1]);
+    for (std::size_t token = begin; token < end; ++token) {
+      Route route;
+      route.rank = rank;
+      route.token = static_cast<std::int32_t>(token - begin);
+      for (int choice = 0; choice < choices; ++choice) {
+        const std::size_t at = static_cast<std::size_t>(choice) * stride + token;
+        route.choice = choice;
+        if (expert[at] == no_expert) continue;
+        route.expert = expert[at];
+        route.slot = slot[at];
+        route.weight = weight[at];
+        route.probability = probability[at];
+        route.kind = choice < top_k ? RouteKind::primary : RouteKind::fill;
+        list.push_back(route);
+      }
+      if (ir_expert.empty() || ir_expert[token] < 0) continue;
+      route.choice = choices;
+      route.expert = ir_expert[token];
+      route.slot = slot_ir;
+      route.weight = ir_weight[token];
+      route.probability = ir_probability[token];
+      route.kind = RouteKind::ir;
+      list.push_back(route);
+    }
+  }
+  return list;
+}
 
 void collect_routes(const DecisionInput& input, const Decision& decision, RoutedGroup& group) {
   group.stride = input.table.stride();

@@ -1,4 +1,4 @@
-#include "sim/routing/routers/logits_file.hpp"
+#include "sim/routing/groups/logits_file.hpp"
 
 #include <fmt/format.h>
 

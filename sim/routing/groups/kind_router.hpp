@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "sim/routing/groups/group_logits.hpp"
+#include "sim/routing/groups/routed_group.hpp"
 #include "sim/routing/jobs/token_copies.hpp"
-#include "sim/routing/routers/group_logits.hpp"
-#include "sim/routing/routers/router.hpp"
 #include "sim/routing/tokens/decision.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
 
@@ -24,8 +24,8 @@ struct GroupOutcome {
   TokenCopies copies;
 };
 
-// A router of a kind that does not just take each token's k best experts (RouterKind says the
-// rules). Keeps its working memory between groups; not for several threads at once.
+// Routes groups by the rule of one kind of router, for the kinds that do not just take each token's
+// k best experts. Keeps its working memory between groups; not for several threads at once.
 class KindRouter {
  public:
   KindRouter() = default;
@@ -60,16 +60,8 @@ GroupOutcome empty_outcome(const KindShape& shape);
 // No routes yet for the tokens of `group`, and room for as many choices as it says.
 void clear_routes(RoutedGroup& group);
 
-// Null for the kinds that GroupRouter and LayerRouter route themselves: top_k and dropless. The
-// shape's references must outlive the router.
+// Null for the kinds that take each token's k best experts, which GroupRouter and LayerRouter route
+// themselves. The shape's references must outlive the router.
 std::unique_ptr<KindRouter> make_kind_router(const KindShape& shape);
-std::unique_ptr<KindRouter> make_expert_choice_router(const KindShape& shape);
-std::unique_ptr<KindRouter> make_pooled_router(const KindShape& shape);  // scomoe
-
-// Throws UsageError when the router cannot route `tokens` a rank (0: not known yet) over these
-// experts and ranks, whatever its kind: dense, k' > E or > 63, E % ranks, groups that do not divide
-// E or hold fewer than k experts, a base whose tokens do not divide over the experts, options that
-// its kind does not take.
-void check_router(const RouterConfig& config, int experts, int ranks, std::int64_t tokens);
 
 }  // namespace moesim::routing

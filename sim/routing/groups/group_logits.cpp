@@ -1,4 +1,4 @@
-#include "sim/routing/routers/group_logits.hpp"
+#include "sim/routing/groups/group_logits.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,63 @@
+#include "sim/routing/groups/check_router.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/tokens/choice_table.hpp"
+
+namespace moesim::routing {
+
+namespace {
+
+void check_groups(const RouterConfig& config, int experts) {
+  if (experts % config.groups != 0) {
+    throw UsageError(fmt::format(
+        "--router {}: {} experts do not divide into {} groups: choose a divisor of --experts",
+        config.name(), experts, config.groups));
+  }
+  const int offered = experts / config.groups * config.kept_groups;
+  if (offered >= config.top_k) return;
+  throw UsageError(fmt::format(
+      "--router {}: the {} groups kept hold {} experts, fewer than the {} of a token: keep more "
+      "groups, or lower --top-k",
+      config.name(), config.kept_groups, offered, config.top_k));
+}
+
+void check_scope(const RouterConfig& config) {
+  if (config.capacity_scope == CapacityScope::source || config.kind->no_group_scope == nullptr) {
+    return;
+  }
+  throw UsageError(fmt::format("--router {}: {}: leave --capacity-scope out", config.name(),
+                               config.kind->no_group_scope));
+}
+
+}  // namespace
+
+void check_router(const RouterConfig& config, int experts, int ranks, std::int64_t tokens) {
+  if (config.is_dense()) throw UsageError("a dense model has no router: choose --router top2, say");
+  if (config.top_k < 1) throw UsageError(fmt::format("top-k is {}: at least 1", config.top_k));
+  if (experts < 1 || experts > max_experts) {
+    throw UsageError(fmt::format("{} experts: from 1 to {} are possible", experts, max_experts));
+  }
+  if (config.choices() > max_choices) {
+    throw UsageError(
+        fmt::format("{} choices per token: at most {}", config.choices(), max_choices));
+  }
+  if (config.choices() > experts) {
+    throw UsageError(fmt::format(
+        "{} needs {} different experts per token{}, but there are {}: lower --top-k or raise "
+        "--experts",
+        config.name(), config.choices(), config.fill_in ? " (one more for fill-in)" : "", experts));
+  }
+  if (ranks < 1 || experts % ranks != 0) {
+    throw UsageError(
+        fmt::format("{} experts do not divide over {} ranks: choose --experts as a multiple of "
+                    "--expert-parallel",
+                    experts, ranks));
+  }
+  check_scope(config);
+  check_groups(config, experts);
+  if (config.kind->check != nullptr) config.kind->check(config, experts, tokens);
+}
+
+}  // namespace moesim::routing

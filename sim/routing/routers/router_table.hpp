@@ -1,0 +1,27 @@
+#pragma once
+
+#include "sim/routing/rules/router_descriptor.hpp"
+
+namespace moesim::routing {
+
+// Each is defined in the file of its kind, beside its rule, its implementation and its price.
+extern const RouterDescriptor dense_router;
+extern const RouterDescriptor top_k_router;
+extern const RouterDescriptor dropless_router;
+extern const RouterDescriptor expert_choice_router;
+extern const RouterDescriptor base_router;
+extern const RouterDescriptor random_router;
+extern const RouterDescriptor hash_router;
+extern const RouterDescriptor soft_router;
+extern const RouterDescriptor scomoe_router;
+extern const RouterDescriptor gating_dropout_router;
+extern const RouterDescriptor group_limited_router;
+extern const RouterDescriptor bias_balanced_router;
+
+// All kinds of routers, in the order of help texts: a kind is known by being listed here.
+inline constexpr const RouterDescriptor* router_table[] = {
+    &dense_router,  &top_k_router,          &dropless_router,      &expert_choice_router,
+    &base_router,   &random_router,         &hash_router,          &soft_router,
+    &scomoe_router, &gating_dropout_router, &group_limited_router, &bias_balanced_router};
+
+}  // namespace moesim::routing

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sim/base/enum_names.hpp"
+
+namespace moesim::routing {
+
+// The options of routers that do not depend on their kind, and how they are spelled on the command
+// line and in result columns.
+
+enum class Rectification { none, gpu, node };  // none, +ir, +ir@node
+// Which routes overflow keeps. own_weight: as own_score, by g over the sum of the k choices' g.
+enum class Priority { token_max, own_score, own_weight, position, random };
+enum class Weights { kept, before_drop, raw };
+enum class FillOrder { nominee_score, priority };
+enum class IrCompute { separate, grouped, overlap };
+enum class IrDuplicates { allow, exclude };
+enum class CapacityConvention { paper, library };  // C = ceil(CF S / E), or times k
+enum class CapacityScope { source, group };        // per source GPU, or EP group
+// Whose rules a router follows (dialect.hpp); by itself it decides how C is rounded.
+enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
+
+// In the order of help texts and messages.
+inline constexpr EnumNames<Priority, 5> priority_names{{{Priority::token_max, "token-max"},
+                                                        {Priority::own_score, "own-score"},
+                                                        {Priority::own_weight, "own-weight"},
+                                                        {Priority::position, "position"},
+                                                        {Priority::random, "random"}}};
+inline constexpr EnumNames<Weights, 3> weights_names{
+    {{Weights::kept, "kept"}, {Weights::before_drop, "before-drop"}, {Weights::raw, "raw"}}};
+inline constexpr EnumNames<FillOrder, 2> fill_order_names{
+    {{FillOrder::nominee_score, "nominee-score"}, {FillOrder::priority, "priority"}}};
+inline constexpr EnumNames<IrCompute, 3> ir_compute_names{{{IrCompute::separate, "separate"},
+                                                           {IrCompute::grouped, "grouped"},
+                                                           {IrCompute::overlap, "overlap"}}};
+inline constexpr EnumNames<IrDuplicates, 2> ir_duplicates_names{
+    {{IrDuplicates::allow, "allow"}, {IrDuplicates::exclude, "exclude"}}};
+inline constexpr EnumNames<CapacityConvention, 2> capacity_convention_names{
+    {{CapacityConvention::paper, "paper"}, {CapacityConvention::library, "library"}}};
+inline constexpr EnumNames<CapacityScope, 2> capacity_scope_names{
+    {{CapacityScope::source, "source"}, {CapacityScope::group, "group"}}};
+inline constexpr EnumNames<Dialect, 5> dialect_names{{{Dialect::paper, "paper"},
+                                                      {Dialect::deepspeed, "deepspeed"},
+                                                      {Dialect::megatron, "megatron"},
+                                                      {Dialect::tutel, "tutel"},
+                                                      {Dialect::switch_transformer, "switch"}}};
+// RouterConfig::pad_to_capacity.
+inline constexpr EnumNames<bool, 2> padding_names{{{true, "capacity"}, {false, "none"}}};
+
+std::string name_of(Priority value);
+std::string name_of(Weights value);
+std::string name_of(FillOrder value);
+std::string name_of(IrCompute value);
+std::string name_of(IrDuplicates value);
+std::string name_of(CapacityConvention value);
+std::string name_of(CapacityScope value);
+std::string name_of(Dialect value);
+std::string name_of_padding(bool to_capacity);
+// Throw UsageError that names `where` and lists the choices.
+Priority parse_priority(std::string_view text, const std::string& where);
+Weights parse_weights(std::string_view text, const std::string& where);
+FillOrder parse_fill_order(std::string_view text, const std::string& where);
+IrCompute parse_ir_compute(std::string_view text, const std::string& where);
+IrDuplicates parse_ir_duplicates(std::string_view text, const std::string& where);
+CapacityConvention parse_capacity_convention(std::string_view text, const std::string& where);
+CapacityScope parse_capacity_scope(std::string_view text, const std::string& where);
+Dialect parse_dialect(std::string_view text, const std::string& where);
+bool parse_padding(std::string_view text, const std::string& where);
+
+}  // namespace moesim::routing

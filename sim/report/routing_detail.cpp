@@ -9,7 +9,7 @@
 
 #include "sim/base/statistics.hpp"
 #include "sim/report/formats.hpp"
-#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/study/sweep/result_row.hpp"
 
@@ -32,13 +32,13 @@ Json distribution(const std::vector<double>& values) {
 }
 
 // loads[replica][layer]
-using Loads = std::vector<std::vector<routing::LayerLoad>>;
+using Loads = std::vector<std::vector<routing::LayerImbalance>>;
 
 template <typename Value>
 std::vector<double> over_all(const Loads& loads, Value value) {
   std::vector<double> values;
   for (const auto& replica : loads) {
-    for (const routing::LayerLoad& load : replica) values.push_back(value(load));
+    for (const routing::LayerImbalance& load : replica) values.push_back(value(load));
   }
   return values;
 }
@@ -50,15 +50,15 @@ double over_replicas(const Loads& loads, std::size_t layer, Value value) {
   return sum / static_cast<double>(loads.size());
 }
 
-double expert_peak(const routing::LayerLoad& load) { return load.experts.busiest_over_mean; }
-double gpu_peak(const routing::LayerLoad& load) { return load.gpus.busiest_over_mean; }
-double expert_gini(const routing::LayerLoad& load) { return load.experts.gini; }
-double gpu_gini(const routing::LayerLoad& load) { return load.gpus.gini; }
-double ir_peak(const routing::LayerLoad& load) { return load.ir.busiest_over_mean; }
-double ir_spread(const routing::LayerLoad& load) { return load.ir.spread; }
-double ir_mean(const routing::LayerLoad& load) { return load.ir.mean; }
-double pair_peak(const routing::LayerLoad& load) { return load.pairs.busiest_over_mean; }
-double pair_mean(const routing::LayerLoad& load) { return load.pairs.mean; }
+double expert_peak(const routing::LayerImbalance& load) { return load.experts.busiest_over_mean; }
+double gpu_peak(const routing::LayerImbalance& load) { return load.gpus.busiest_over_mean; }
+double expert_gini(const routing::LayerImbalance& load) { return load.experts.gini; }
+double gpu_gini(const routing::LayerImbalance& load) { return load.gpus.gini; }
+double ir_peak(const routing::LayerImbalance& load) { return load.ir.busiest_over_mean; }
+double ir_spread(const routing::LayerImbalance& load) { return load.ir.spread; }
+double ir_mean(const routing::LayerImbalance& load) { return load.ir.mean; }
+double pair_peak(const routing::LayerImbalance& load) { return load.pairs.busiest_over_mean; }
+double pair_mean(const routing::LayerImbalance& load) { return load.pairs.mean; }
 
 Json imbalance(const Loads& loads, bool rectified) {
   Json result{{"expert_demand_busiest_over_mean", distribution(over_all(loads, expert_peak))},
@@ -84,12 +84,12 @@ double padded_bytes(const routing::RoutingJob& job, Replicas replicas, double ro
   return static_cast<double>(rows * (job.experts / job.expert_parallel)) * row_bytes;
 }
 
-double token_pair_mean(const routing::LayerLoad& load) { return load.pair_tokens.mean; }
-double node_row_mean(const routing::LayerLoad& load) { return load.node_rows.mean; }
-double node_token_mean(const routing::LayerLoad& load) { return load.node_tokens.mean; }
+double token_pair_mean(const routing::LayerImbalance& load) { return load.pair_tokens.mean; }
+double node_row_mean(const routing::LayerImbalance& load) { return load.node_rows.mean; }
+double node_token_mean(const routing::LayerImbalance& load) { return load.node_tokens.mean; }
 
-double largest(const Loads& loads, routing::Imbalance routing::LayerLoad::*what) {
-  const std::vector<double> most = over_all(loads, [&](const routing::LayerLoad& load) {
+double largest(const Loads& loads, routing::Imbalance routing::LayerImbalance::*what) {
+  const std::vector<double> most = over_all(loads, [&](const routing::LayerImbalance& load) {
     return (load.*what).mean * (load.*what).busiest_over_mean;
   });
   return *std::max_element(most.begin(), most.end());
@@ -99,20 +99,21 @@ double largest(const Loads& loads, routing::Imbalance routing::LayerLoad::*what)
 void add_distinct(const routing::RoutingJob& job, const Loads& loads, double row_bytes,
                   Json& result) {
   result["distinct_mean"] = number(mean(over_all(loads, token_pair_mean)) * row_bytes);
-  result["distinct_max"] = number(largest(loads, &routing::LayerLoad::pair_tokens) * row_bytes);
+  result["distinct_max"] =
+      number(largest(loads, &routing::LayerImbalance::pair_tokens) * row_bytes);
   if (routing::group_nodes(job) == 1) return;
   result["to_other_node"] = {
       {"kept_mean", number(mean(over_all(loads, node_row_mean)) * row_bytes)},
-      {"kept_max", number(largest(loads, &routing::LayerLoad::node_rows) * row_bytes)},
+      {"kept_max", number(largest(loads, &routing::LayerImbalance::node_rows) * row_bytes)},
       {"distinct_mean", number(mean(over_all(loads, node_token_mean)) * row_bytes)},
-      {"distinct_max", number(largest(loads, &routing::LayerLoad::node_tokens) * row_bytes)}};
+      {"distinct_max", number(largest(loads, &routing::LayerImbalance::node_tokens) * row_bytes)}};
 }
 
 Json pair_bytes(const routing::RoutingJob& job, Replicas replicas, const Loads& loads,
                 double row_bytes) {
   Json result{{"row_bytes", number(row_bytes)},
               {"kept_mean", number(mean(over_all(loads, pair_mean)) * row_bytes)},
-              {"kept_max", number(largest(loads, &routing::LayerLoad::pairs) * row_bytes)}};
+              {"kept_max", number(largest(loads, &routing::LayerImbalance::pairs) * row_bytes)}};
   if (!replicas[0]->layers[0].copies.to_gpu.empty()) add_distinct(job, loads, row_bytes, result);
   if (job.router.pads_exchange()) {
     result["padded"] = number(padded_bytes(job, replicas, row_bytes));
@@ -126,8 +127,8 @@ std::vector<double> shares(const routing::RoutingJob& job, const ReplicaRouting&
                            std::size_t layer) {
   const std::vector<std::int64_t>& demand = replica.layers[layer].demand;
   std::vector<double> result(demand.begin(), demand.end());
-  if (job.order != nullptr) {
-    routing::put_in_places(job.order->place_of(static_cast<int>(layer)), result);
+  if (job.expert_placement != nullptr) {
+    routing::put_in_placement(job.expert_placement->position_of(static_cast<int>(layer)), result);
   }
   double sum = 0;
   for (const double routes : result) sum += routes;
@@ -206,9 +207,9 @@ Json replica_lines(const routing::RoutingJob& job, Replicas replicas, const Load
 Json routing_detail(const routing::RoutingJob& job, Replicas replicas, double row_bytes) {
   Loads loads;
   for (const auto& replica : replicas) {
-    std::vector<routing::LayerLoad>& layers = loads.emplace_back();
+    std::vector<routing::LayerImbalance>& layers = loads.emplace_back();
     for (const routing::LayerRouting& layer : replica->layers) {
-      layers.push_back(routing::layer_load(job, layer));
+      layers.push_back(routing::layer_imbalance(job, layer));
     }
   }
   const bool rectified = job.router.rectification != routing::Rectification::none;
@@ -222,7 +223,7 @@ Json routing_detail(const routing::RoutingJob& job, Replicas replicas, double ro
   // Over layers that have IR rows at all.
   std::vector<double> spreads;
   for (const auto& replica : loads) {
-    for (const routing::LayerLoad& load : replica) {
+    for (const routing::LayerImbalance& load : replica) {
       if (load.ir.mean > 0) spreads.push_back(load.ir.spread);
     }
   }

@@ -112,8 +112,8 @@ std::vector<Order> read(const std::string& text, int experts, int ranks) {
 
 }  // namespace
 
-std::shared_ptr<const routing::ExpertOrder> parse_expert_placement(const std::string& text,
-                                                                   int experts, int ranks) {
+std::shared_ptr<const routing::ExpertPlacement> parse_expert_placement(const std::string& text,
+                                                                       int experts, int ranks) {
   if (text == "contiguous") return nullptr;
   std::vector<Order> layers;
   if (ranks < 1 || experts % ranks != 0) return nullptr;  // refused with better words elsewhere
@@ -124,7 +124,7 @@ std::shared_ptr<const routing::ExpertOrder> parse_expert_placement(const std::st
   } else {
     layers = read(text, experts, ranks);
   }
-  return std::make_shared<const routing::ExpertOrder>(std::move(layers), flagged(text));
+  return std::make_shared<const routing::ExpertPlacement>(std::move(layers), flagged(text));
 }
 
 void check_expert_placement(const std::string& text) {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "sim/routing/rules/expert_order.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
 
 namespace moesim::scenario {
 
@@ -16,8 +16,8 @@ namespace moesim::scenario {
 //                            the file's start again from its first
 // Every rank has equally many. Throws UsageError naming the flag, and the file's line for what it
 // has wrong.
-std::shared_ptr<const routing::ExpertOrder> parse_expert_placement(const std::string& text,
-                                                                   int experts, int ranks);
+std::shared_ptr<const routing::ExpertPlacement> parse_expert_placement(const std::string& text,
+                                                                       int experts, int ranks);
 // Whether its files can be read, whatever they hold.
 void check_expert_placement(const std::string& text);
 

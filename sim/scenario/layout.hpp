@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "sim/routing/rules/expert_order.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
 #include "sim/scenario/idle_rules.hpp"
 #include "sim/scenario/option.hpp"
 
@@ -11,11 +11,11 @@ namespace moesim::scenario {
 
 // Which GPU has which experts.
 struct Layout {
-  int gpus = 32;                                      // G
-  int expert_parallel = 8;                            // P
-  int experts = 8;                                    // E
-  std::string expert_placement = "contiguous";        // as typed
-  std::shared_ptr<const routing::ExpertOrder> order;  // null: contiguous
+  int gpus = 32;                                          // G
+  int expert_parallel = 8;                                // P
+  int experts = 8;                                        // E
+  std::string expert_placement = "contiguous";            // as typed
+  std::shared_ptr<const routing::ExpertPlacement> order;  // null: contiguous
 };
 
 void use_usual_expert_parallel(Resolution& at);

@@ -25,7 +25,7 @@
 
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/routers/router_name.hpp"
-#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "tests/support/count_distance.hpp"
 

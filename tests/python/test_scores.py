@@ -92,7 +92,7 @@ def test_experts_chosen_together_come_back_from_a_fit(tmp_path):
         "axes": ["step", "rank", "layer", "token", "choice"], "array": "choices.npy"}))
     model = tmp_path / "scores.json"
     result = moesim("route", "--fit-scores", folder, "--out", model)
-    assert result.returncode == 0 and "kinds of tokens" in result.stderr
+    assert result.returncode == 0 and "types of tokens" in result.stderr
     document = json.loads(model.read_text())
     kind = document["variance"]["kind"]
     assert kind["value"] > 3 * kind["error"] > 0

@@ -9,8 +9,8 @@
 #include "sim/base/file.hpp"
 #include "sim/routing/counts/count_router.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
-#include "sim/routing/simulation/load.hpp"
 
 namespace moesim::routing {
 

@@ -54,7 +54,7 @@ ExitCode fit_scores(const CommandLine& line) {
                    deviation("drift over steps", model.drift),
                    deviation("fresh each step", model.step), deviation("between ranks", model.rank),
                    deviation("fresh on each rank and step", model.rank_step),
-                   deviation("between kinds of tokens", model.kind)));
+                   deviation("between types of tokens", model.token_type)));
   if (model.autocorrelation && model.drift->value > 0) {
     note(fmt::format("drift left after a step: {:.2f} +- {:.2f}", model.autocorrelation->value,
                      model.autocorrelation->error));

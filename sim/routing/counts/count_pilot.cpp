@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "sim/routing/counts/count_law.hpp"
+#include "sim/routing/counts/count_distribution.hpp"
 
 namespace moesim::routing {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
-#include "sim/routing/counts/count_law.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 
 namespace moesim::routing {
@@ -44,9 +44,9 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
                    [](const RoutingJob& job) { return job.router.has_gate(); })) {
     return;
   }
-  const LogitSource logits(job_.scores,
-                           {job_.experts, job_.expert_parallel, job_.gpus, job_.order.get()},
-                           job_.seed, key_.replica, key_.layer);
+  const LogitSource logits(
+      job_.scores, {job_.experts, job_.expert_parallel, job_.gpus, job_.expert_placement.get()},
+      job_.seed, key_.replica, key_.layer);
   noise_ = logits.noise();
   offsets_ = logits.offsets();
   StreamKey chance = key_;
@@ -145,7 +145,7 @@ void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
   std::vector<double> primary(experts, 0.0);
   const auto top_k = static_cast<std::size_t>(counts.top_k);
   for (std::size_t at = 0; at < top_k * experts; ++at) primary[at % experts] += counts.shares[at];
-  const CountLaw primary_law(primary, job_.tokens_per_gpu, counts.top_k);
+  const CountDistribution primary_counts(primary, job_.tokens_per_gpu, counts.top_k);
   std::vector<double> nominee(experts, 0.0);
   std::vector<float> like(experts, 0.0F), unlike(experts, 1.0F);
   if (counts.fill_in) {
@@ -161,22 +161,22 @@ void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
     counts.nominees.resize(gpus * experts);
   }
   if (!primary_given) counts.primary.resize(gpus * experts);
-  const CountLaw nominee_law(counts.fill_in ? nominee : primary, job_.tokens_per_gpu,
-                             counts.fill_in ? 1 : counts.top_k);
+  const CountDistribution nominee_counts(counts.fill_in ? nominee : primary, job_.tokens_per_gpu,
+                                         counts.fill_in ? 1 : counts.top_k);
   std::vector<float> z(experts * tile_tokens), other(experts * tile_tokens);
   std::vector<std::int32_t> scrap(experts * tile_tokens);
   for (std::size_t gpu = 0; gpu < gpus; gpu += tile_tokens) {
     const int here = static_cast<int>(std::min<std::size_t>(tile_tokens, gpus - gpu));
     normals(primary_plane, gpu, z.data());
-    primary_law.draw(z.data(), here,
-                     primary_given ? scrap.data() : counts.primary.data() + gpu * experts);
+    primary_counts.draw(z.data(), here,
+                        primary_given ? scrap.data() : counts.primary.data() + gpu * experts);
     if (!counts.fill_in) continue;
     normals(nominee_plane, gpu, other.data());
     for (std::size_t at = 0; at < experts * tile_tokens; ++at) {
       const std::size_t expert = at / tile_tokens;
       other[at] = like[expert] * z[at] + unlike[expert] * other[at];
     }
-    nominee_law.draw(other.data(), here, counts.nominees.data() + gpu * experts);
+    nominee_counts.draw(other.data(), here, counts.nominees.data() + gpu * experts);
   }
 }
 

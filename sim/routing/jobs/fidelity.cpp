@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "sim/base/error.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/scores/score_model.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
@@ -25,8 +24,8 @@ std::string refuse_scores(const RoutingJob& job) {
   if (scores.model != nullptr && scores.model->differs_between_ranks()) {
     return fmt::format("{} gives every GPU a popularity of its own", scores.name());
   }
-  if (scores.model != nullptr && value_of(scores.model->kind) > 0) {
-    return fmt::format("{} has kinds of tokens", scores.name());
+  if (scores.model != nullptr && value_of(scores.model->token_type) > 0) {
+    return fmt::format("{} has types of tokens", scores.name());
   }
   if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
   if (scores.popularity == nullptr) return "";
@@ -42,7 +41,7 @@ std::string refuse_scores(const RoutingJob& job) {
 }
 
 // Whether a rectified token has the one expert of its GPU to go to, or nothing. It then matters
-// which tokens kept that expert: the pilot knows their share in the mean, not on the fullest GPU
+// which tokens kept that expert: the pilot knows their share on average, not on the fullest GPU
 // (2 % of its rows off under zipf:1.2).
 bool may_lack_its_only_local(const RoutingJob& job) {
   const RouterConfig& router = job.router;
@@ -55,16 +54,10 @@ bool may_lack_its_only_local(const RoutingJob& job) {
 
 }  // namespace
 
-std::string name_of(Fidelity value) {
-  if (value == Fidelity::automatic) return "auto";
-  return value == Fidelity::tokens ? "tokens" : "counts";
-}
+std::string name_of(Fidelity value) { return name_in(fidelity_names, value); }
 
-Fidelity parse_fidelity(std::string_view text, const std::string& what) {
-  for (const Fidelity value : {Fidelity::automatic, Fidelity::tokens, Fidelity::counts}) {
-    if (text == name_of(value)) return value;
-  }
-  throw UsageError(fmt::format("{}: '{}' is none of auto, tokens, counts", what, text));
+Fidelity parse_fidelity(std::string_view text, const std::string& where) {
+  return value_in(fidelity_names, text, where);
 }
 
 double token_logits(const RoutingJob& job) {

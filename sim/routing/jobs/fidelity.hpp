@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "sim/base/enum_names.hpp"
+
 namespace moesim::routing {
 
 struct RoutingJob;
@@ -13,9 +15,11 @@ struct RoutingJob;
 // that is possible and affordable, or nothing else is offered.
 enum class Fidelity { automatic, tokens, counts };
 
+inline constexpr EnumNames<Fidelity, 3> fidelity_names{
+    {{Fidelity::automatic, "auto"}, {Fidelity::tokens, "tokens"}, {Fidelity::counts, "counts"}}};
 std::string name_of(Fidelity value);
-// Throws UsageError naming `what` and the choices.
-Fidelity parse_fidelity(std::string_view text, const std::string& what);
+// Throws UsageError naming `where` and the choices.
+Fidelity parse_fidelity(std::string_view text, const std::string& where);
 
 // Logits that a replica draws at token level: tokens of all GPUs, experts, layers.
 double token_logits(const RoutingJob& job);

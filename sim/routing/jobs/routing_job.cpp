@@ -68,11 +68,12 @@ void add_router(const RouterConfig& router, Key& key) {
 }  // namespace
 
 std::string RoutingJob::logits_key() const {
-  const auto& [router, scores, experts, gpus, expert_parallel, order, gpus_per_domain,
+  const auto& [router, scores, experts, gpus, expert_parallel, expert_placement, gpus_per_domain,
                tokens_per_gpu, layers, seed, fidelity, count_copies] = *this;
   leave_out(router, count_copies);
   return Key()
-      .add(scores.name(), digest(scores), order == nullptr ? 0 : order->digest(), experts, gpus,
+      .add(scores.name(), digest(scores),
+           expert_placement == nullptr ? 0 : expert_placement->digest(), experts, gpus,
            expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed, fidelity)
       .take();
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sim/routing/jobs/fidelity.hpp"
-#include "sim/routing/rules/expert_order.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
 #include "sim/routing/rules/router_config.hpp"
 #include "sim/routing/scores/score_source.hpp"
 
@@ -19,8 +19,8 @@ struct RoutingJob {
   int gpus = 0;
   int expert_parallel = 0;  // P
   // Null: experts are contiguous, expert e on rank e / (E / P). Otherwise what LayerRouting calls
-  // an expert is a place of this order.
-  std::shared_ptr<const ExpertOrder> order;
+  // an expert is a position of this placement.
+  std::shared_ptr<const ExpertPlacement> expert_placement;
   int gpus_per_domain = 0;          // NVLink domain, for +ir@node; 0: the whole group
   std::int64_t tokens_per_gpu = 0;  // S, of the fullest GPU
   int layers = 0;                   // MoE layers, each with its own logits

@@ -167,22 +167,22 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
     for (double& offset : offsets) offset -= largest;
   }
   offsets_.assign(offsets.begin(), offsets.end());
-  if (shape.order != nullptr) place(*shape.order, static_cast<int>(layer));
+  if (shape.expert_placement != nullptr) place(*shape.expert_placement, static_cast<int>(layer));
 }
 
-void LogitSource::place(const ExpertOrder& order, int layer) {
-  expert_at_ = order.expert_at(layer);
-  place_of_ = order.place_of(layer);
-  for (std::vector<float>* rows : {&offsets_, &rank_offsets_, &kind_offsets_}) {
-    put_in_places(expert_at_, *rows);
+void LogitSource::place(const ExpertPlacement& placement, int layer) {
+  expert_at_ = placement.expert_at(layer);
+  position_of_ = placement.position_of(layer);
+  for (std::vector<float>* rows : {&offsets_, &rank_offsets_, &type_offsets_}) {
+    put_in_placement(expert_at_, *rows);
   }
 }
 
-std::span<const std::uint16_t> LogitSource::places(std::span<const std::uint16_t> experts,
-                                                   std::vector<std::uint16_t>& scratch) const {
-  if (place_of_.empty()) return experts;
+std::span<const std::uint16_t> LogitSource::positions(std::span<const std::uint16_t> experts,
+                                                      std::vector<std::uint16_t>& scratch) const {
+  if (position_of_.empty()) return experts;
   scratch.clear();
-  for (const std::uint16_t expert : experts) scratch.push_back(place_of_[expert]);
+  for (const std::uint16_t expert : experts) scratch.push_back(position_of_[expert]);
   return scratch;
 }
 
@@ -198,16 +198,16 @@ std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const Lo
       rank_offsets_.insert(rank_offsets_.end(), own.begin(), own.end());
     }
   }
-  if (draw.has_kinds()) draw_kinds(draw, model.differs_between_ranks() ? shape.gpus : 0);
+  if (draw.has_token_types()) draw_types(draw, model.differs_between_ranks() ? shape.gpus : 0);
   return race.log_weights;
 }
 
 // Of a typical rank where `gpus` is 0.
-void LogitSource::draw_kinds(const ScoreDraw& draw, int gpus) {
+void LogitSource::draw_types(const ScoreDraw& draw, int gpus) {
   const MixedRace race = draw.mixed_race();
-  const auto append = [&](const MixedRace::Kinds& weights) {
-    for (const std::vector<double>& kind : weights) {
-      kind_offsets_.insert(kind_offsets_.end(), kind.begin(), kind.end());
+  const auto append = [&](const MixedRace::Types& weights) {
+    for (const std::vector<double>& of_type : weights) {
+      type_offsets_.insert(type_offsets_.end(), of_type.begin(), of_type.end());
     }
   };
   if (gpus == 0) append(race.log_weights());
@@ -216,20 +216,21 @@ void LogitSource::draw_kinds(const ScoreDraw& draw, int gpus) {
   }
 }
 
-// Gives each of 16 tokens of noise the offsets of its kind.
-void LogitSource::add_kinds(std::uint32_t rank, std::uint64_t first_token, float* tile) const {
-  static_assert(token_kinds == 4, "a kind is drawn from two bits");
+// Gives each of 16 tokens of noise the offsets of its type.
+void LogitSource::add_type_offsets(std::uint32_t rank, std::uint64_t first_token,
+                                   float* tile) const {
+  static_assert(token_types == 4, "a type is drawn from two bits");
   const std::size_t experts = offsets_.size();
   const std::size_t row = rank_offsets_.empty() ? 0 : rank;
-  const float* const offsets = kind_offsets_.data() + row * token_kinds * experts;
+  const float* const offsets = type_offsets_.data() + row * token_types * experts;
   StreamKey key = key_;
   key.purpose = Purpose::token_kind;
   key.rank = rank;
   std::array<const float*, tile_tokens> of_token{};
   for (std::size_t token = 0; token < tile_tokens; ++token) {
     const std::uint64_t place = first_token + token;
-    const std::size_t kind = philox_block(key, place / 4)[place % 4] >> 30;
-    of_token[token] = offsets + kind * experts;
+    const std::size_t token_type = philox_block(key, place / 4)[place % 4] >> 30;
+    of_token[token] = offsets + token_type * experts;
   }
   for (std::size_t expert = 0; expert < experts; ++expert) {
     for (std::size_t token = 0; token < tile_tokens; ++token) {
@@ -301,10 +302,10 @@ void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
   key.rank = rank;
   const NoiseKey noise{philox_words(key), first_token};
   const int experts = static_cast<int>(offsets_.size());
-  if (has_kinds()) {
+  if (has_token_types()) {
     const std::vector<float> none(offsets_.size(), 0.0F);
     kernels.gumbel(noise, experts, none.data(), tile);
-    add_kinds(rank, first_token, tile);
+    add_type_offsets(rank, first_token, tile);
     return;
   }
   (normal_ ? kernels.gaussian : kernels.gumbel)(noise, experts, offsets_of(rank).data(), tile);

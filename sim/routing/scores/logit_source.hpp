@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/routing/rules/expert_order.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
 #include "sim/routing/scores/score_source.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
@@ -17,12 +17,12 @@ class ScoreDraw;
 // The experts of a job and the GPUs that hold them: what a score source may depend on.
 struct LogitShape {
   int experts = 0;
-  int expert_parallel = 1;             // P, a divisor of experts: expert e is on rank e / (E / P)
-  int gpus = 1;                        // ranks are numbered over all of them
-  const ExpertOrder* order = nullptr;  // of the experts' places; null: that of their numbers
+  int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
+  int gpus = 1;             // ranks are numbered over all of them
+  const ExpertPlacement* expert_placement = nullptr;  // null: in the order of their numbers
 };
 
-// Draws the logits of one layer of one replica. Experts come in the order of their places. Every
+// Draws the logits of one layer of one replica. Experts come in the order of their positions. Every
 // (rank, token) has random numbers of its own, so any part can be drawn by itself, in any order, by
 // any thread.
 class LogitSource {
@@ -40,16 +40,16 @@ class LogitSource {
   bool has_logits() const { return trace_ == nullptr || trace_->kind() != Trace::Kind::choices; }
 
   // Recorded choices of a rank's tokens: expert and probability of each, [token, held]. Empty
-  // probabilities: none were recorded. Experts by their number: places() has their places.
+  // probabilities: none were recorded. Experts by their number: positions() has their positions.
   struct Choices {
     std::span<const std::uint16_t> expert;
     std::span<const float> probability;
     int held = 0;
   };
   Choices choices(std::uint32_t rank) const;
-  // `experts` themselves, or their places in `scratch`.
-  std::span<const std::uint16_t> places(std::span<const std::uint16_t> experts,
-                                        std::vector<std::uint16_t>& scratch) const;
+  // `experts` themselves, or their positions in `scratch`.
+  std::span<const std::uint16_t> positions(std::span<const std::uint16_t> experts,
+                                           std::vector<std::uint16_t>& scratch) const;
 
   // The logits of 16 tokens from `first_token` on (a multiple of 16) of a rank: [expert][16].
   void fill_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
@@ -66,25 +66,25 @@ class LogitSource {
   // trace of counts does.
   bool differs_between_ranks() const { return !rank_offsets_.empty(); }
   std::span<const float> offsets_of(std::uint32_t rank) const;
-  // Whether tokens are of kinds (score_model.hpp), each with offsets of its own; these are then
+  // Whether tokens are of types (score_model.hpp), each with offsets of its own; these are then
   // what a typical token would have.
-  bool has_kinds() const { return !kind_offsets_.empty(); }
+  bool has_token_types() const { return !type_offsets_.empty(); }
   Noise noise() const { return normal_ ? Noise::normal : Noise::gumbel; }
 
  private:
   std::vector<double> model_offsets(const ScoreModel& model, const LogitShape& shape,
                                     std::uint64_t seed, std::uint32_t replica, std::uint32_t layer);
-  void draw_kinds(const ScoreDraw& draw, int gpus);
-  void add_kinds(std::uint32_t rank, std::uint64_t first_token, float* tile) const;
+  void draw_types(const ScoreDraw& draw, int gpus);
+  void add_type_offsets(std::uint32_t rank, std::uint64_t first_token, float* tile) const;
 
-  void place(const ExpertOrder& order, int layer);
+  void place(const ExpertPlacement& placement, int layer);
 
   bool normal_ = true;
-  std::vector<std::uint16_t> expert_at_, place_of_;  // empty: each expert at its number
+  std::vector<std::uint16_t> expert_at_, position_of_;  // empty: each expert at its number
   StreamKey key_;
   std::vector<float> offsets_;
   std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all
-  std::vector<float> kind_offsets_;  // [gpu or 1, kind, expert]; empty: no kinds
+  std::vector<float> type_offsets_;  // [gpu or 1, type, expert]; empty: no types
 
   // Of a trace only.
   void trace_offsets(int gpus);

@@ -204,16 +204,17 @@ namespace {
 // d inclusion / d log-weight, were rivals to arrive at a fixed rate.
 double free_slope(double inclusion) { return (1 - inclusion) * -std::log1p(-inclusion); }
 
-// What to add to a log-weight that all kinds share, so that the mean of an expert's inclusion
-// probabilities `of_kinds` becomes `wanted`: the move without kinds, times how much less the mean
-// follows a weight because some kinds choose the expert nearly always and others hardly ever.
-double shared_shift(const std::vector<double>& of_kinds, double wanted) {
-  const auto kinds = static_cast<double>(of_kinds.size());
+// What to add to a log-weight that all types share, so that the mean of an expert's inclusion
+// probabilities `of_types` becomes `wanted`: the move without types, times how much less the
+// mean follows a weight because some types choose the expert nearly always and others hardly
+// ever.
+double shared_shift(const std::vector<double>& of_types, double wanted) {
+  const auto types = static_cast<double>(of_types.size());
   double mean = 0;
   double slope = 0;
-  for (const double inclusion : of_kinds) {
-    mean += inclusion / kinds;
-    slope += free_slope(inclusion) / kinds;
+  for (const double inclusion : of_types) {
+    mean += inclusion / types;
+    slope += free_slope(inclusion) / types;
   }
   const double part = std::clamp(free_slope(mean) / std::max(slope, 1e-12), 1.0, 8.0);
   return std::clamp(part * free_shift(mean, wanted), -2.0, 2.0);
@@ -221,53 +222,54 @@ double shared_shift(const std::vector<double>& of_kinds, double wanted) {
 
 }  // namespace
 
-MixedRace::MixedRace(const std::vector<double>& shares, int k, Kinds terms)
+MixedRace::MixedRace(const std::vector<double>& shares, int k, Types terms)
     : top_k_(k), terms_(std::move(terms)), shared_(race_log_weights(shares, k)) {
   const std::vector<double> wanted = capped_inclusions(shares, k);
   search(wanted, 1e-3, inclusions_of(shared_), shared_);
   reached_ = inclusions_of(shared_);
 }
 
-MixedRace::Kinds MixedRace::with_terms(const std::vector<double>& shared) const {
-  Kinds weights = terms_;
-  for (std::vector<double>& kind : weights) {
-    for (std::size_t expert = 0; expert < shared.size(); ++expert) kind[expert] += shared[expert];
-    const double largest = *std::max_element(kind.begin(), kind.end());
-    for (double& weight : kind) weight -= largest;
+MixedRace::Types MixedRace::with_terms(const std::vector<double>& shared) const {
+  Types weights = terms_;
+  for (std::vector<double>& of_type : weights) {
+    for (std::size_t expert = 0; expert < shared.size(); ++expert)
+      of_type[expert] += shared[expert];
+    const double largest = *std::max_element(of_type.begin(), of_type.end());
+    for (double& weight : of_type) weight -= largest;
   }
   return weights;
 }
 
-MixedRace::Kinds MixedRace::inclusions_of(const std::vector<double>& shared) const {
-  Kinds inclusions;
-  for (const std::vector<double>& kind : with_terms(shared)) {
-    inclusions.push_back(race_inclusions(kind, top_k_));
+MixedRace::Types MixedRace::inclusions_of(const std::vector<double>& shared) const {
+  Types inclusions;
+  for (const std::vector<double>& of_type : with_terms(shared)) {
+    inclusions.push_back(race_inclusions(of_type, top_k_));
     for (double& each : inclusions.back()) each = std::clamp(each, 1e-12, 1 - 1e-9);
   }
   return inclusions;
 }
 
-void MixedRace::search(std::span<const double> wanted, double part, Kinds reached,
+void MixedRace::search(std::span<const double> wanted, double part, Types reached,
                        std::vector<double>& shared) const {
   constexpr int most_rounds = 100;
-  std::vector<double> of_kinds(terms_.size());
+  std::vector<double> of_types(terms_.size());
   for (int round = 0; round < most_rounds; ++round) {
     bool close = true;
     for (std::size_t expert = 0; expert < shared.size(); ++expert) {
       double mean = 0;
-      for (std::size_t kind = 0; kind < of_kinds.size(); ++kind) {
-        of_kinds[kind] = reached[kind][expert];
-        mean += of_kinds[kind] / static_cast<double>(of_kinds.size());
+      for (std::size_t number = 0; number < of_types.size(); ++number) {
+        of_types[number] = reached[number][expert];
+        mean += of_types[number] / static_cast<double>(of_types.size());
       }
       close = close && std::abs(mean - wanted[expert]) < 2e-5 + part * wanted[expert];
-      shared[expert] += shared_shift(of_kinds, wanted[expert]);
+      shared[expert] += shared_shift(of_types, wanted[expert]);
     }
     if (close) return;  // the last shift, of what is left, does no harm
     reached = inclusions_of(shared);
   }
 }
 
-MixedRace::Kinds MixedRace::moved_to(std::span<const double> inclusions) const {
+MixedRace::Types MixedRace::moved_to(std::span<const double> inclusions) const {
   std::vector<double> shared = shared_;
   search(inclusions, 5e-3, reached_, shared);
   return with_terms(shared);

@@ -37,33 +37,33 @@ struct Race {
   std::vector<double> moved_to(std::span<const double> inclusions) const;
 };
 
-// Tokens of several kinds, each as likely: kind m adds terms[m][e] to the log-weights of a race
+// Tokens of several types, each as likely: type m adds terms[m][e] to the log-weights of a race
 // that all share.
 class MixedRace {
  public:
-  using Kinds = std::vector<std::vector<double>>;  // [kind, expert]
+  using Types = std::vector<std::vector<double>>;  // [type, expert]
 
-  // The race whose inclusion probabilities, averaged over the kinds, are those that `shares` ask
+  // The race whose inclusion probabilities, averaged over the types, are those that `shares` ask
   // for (as for race_log_weights()), each to 0.1 % and 2e-5. k is below the number of experts.
-  MixedRace(const std::vector<double>& shares, int k, Kinds terms);
+  MixedRace(const std::vector<double>& shares, int k, Types terms);
 
-  // [kind, expert] The log-weights of each kind.
-  Kinds log_weights() const { return with_terms(shared_); }
+  // [type, expert] The log-weights of each type.
+  Types log_weights() const { return with_terms(shared_); }
   // Those at which the mean inclusion probabilities are others, each to 0.5 % and 2e-5; the nearer
   // they are the quicker.
-  Kinds moved_to(std::span<const double> inclusions) const;
+  Types moved_to(std::span<const double> inclusions) const;
 
  private:
-  Kinds with_terms(const std::vector<double>& shared) const;
-  Kinds inclusions_of(const std::vector<double>& shared) const;
+  Types with_terms(const std::vector<double>& shared) const;
+  Types inclusions_of(const std::vector<double>& shared) const;
   // Moves `shared` until the mean is `wanted`; `reached` is what it starts from.
-  void search(std::span<const double> wanted, double part, Kinds reached,
+  void search(std::span<const double> wanted, double part, Types reached,
               std::vector<double>& shared) const;
 
   int top_k_;
-  Kinds terms_;
+  Types terms_;
   std::vector<double> shared_;  // [expert]
-  Kinds reached_;
+  Types reached_;
 };
 
 }  // namespace moesim::routing

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "sim/base/error.hpp"
-#include "sim/routing/scores/kind_fit.hpp"
+#include "sim/routing/scores/token_type_fit.hpp"
 
 namespace moesim::routing {
 
@@ -293,7 +293,7 @@ ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
 
 ScoreModel fit_score_model(const Trace& trace, const std::string& source) {
   ScoreModel model = fit_score_model(count_table(trace), source);
-  model.kind = fit_kinds(model, trace);
+  model.token_type = fit_token_types(model, trace);
   return model;
 }
 

@@ -36,7 +36,8 @@ CountTable count_table(const Trace& trace);
 // Throws UsageError for a table whose sizes or sums do not agree.
 ScoreModel fit_score_model(const CountTable& table, const std::string& source);
 
-// The same of what a trace counts and, where it holds tokens, `kind` of their pairs (kind_fit.hpp).
+// The same of what a trace counts and, where it holds tokens, `token_type` of their pairs
+// (token_type_fit.hpp).
 ScoreModel fit_score_model(const Trace& trace, const std::string& source);
 
 }  // namespace moesim::routing

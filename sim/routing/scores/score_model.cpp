@@ -23,7 +23,7 @@ namespace {
 enum class Term : std::uint32_t { order, drift, step, gpu };
 
 // Replicas end below 2^24, so the last number is free for what lasts over all of them: terms of a
-// GPU, and in the place of `drift` those of the kinds of tokens.
+// GPU, and in the place of `drift` those of the types of tokens.
 constexpr std::uint32_t lasting = (1U << 24) - 1;
 
 Stream stream_of(std::uint64_t seed, std::uint32_t replica, std::uint32_t layer, Term term,
@@ -103,7 +103,7 @@ std::shared_ptr<const ScoreModel> ScoreModel::load(const std::string& path) {
   model->step = read_estimate(variance, "step");
   model->rank = read_estimate(variance, "rank");
   model->rank_step = read_estimate(variance, "rank_step");
-  model->kind = read_estimate(variance, "kind");
+  model->token_type = read_estimate(variance, "kind");
   model->autocorrelation = read_estimate(root, "autocorrelation");
   for (const Node& layer : root.items("popularity")) {
     model->popularity.push_back(read_layer(layer, static_cast<std::size_t>(model->experts)));
@@ -145,14 +145,14 @@ std::string ScoreModel::text() const {
 )",
                      nlohmann::json(source).dump(), steps, ranks, tokens, experts, top_k,
                      estimate(spread), estimate(drift), estimate(step), estimate(rank),
-                     estimate(rank_step), estimate(kind), estimate(autocorrelation), layers);
+                     estimate(rank_step), estimate(token_type), estimate(autocorrelation), layers);
 }
 
 std::uint64_t ScoreModel::digest() const {
   Digest digest;
   for (const std::vector<double>& layer : popularity) digest.add(std::span(layer));
   for (const std::optional<Estimate>* figure :
-       {&drift, &autocorrelation, &step, &rank, &rank_step, &kind}) {
+       {&drift, &autocorrelation, &step, &rank, &rank_step, &token_type}) {
     digest.add(value_of(*figure));
   }
   return digest.add(static_cast<double>(top_k)).value();
@@ -230,13 +230,13 @@ std::vector<double> ScoreDraw::gpu_inclusions(std::uint32_t gpu) const {
   return capped_inclusions(shares, model_.top_k);
 }
 
-std::vector<std::vector<double>> ScoreDraw::kind_terms() const {
-  const double deviation = std::sqrt(value_of(model_.kind));
+std::vector<std::vector<double>> ScoreDraw::type_terms() const {
+  const double deviation = std::sqrt(value_of(model_.token_type));
   Stream stream = stream_of(seed_, lasting, layer_, Term::drift);
-  std::vector<std::vector<double>> terms(token_kinds);
-  for (std::vector<double>& kind : terms) {
+  std::vector<std::vector<double>> terms(token_types);
+  for (std::vector<double>& of_type : terms) {
     for (std::size_t expert = 0; expert < inclusions_.size(); ++expert) {
-      kind.push_back(deviation * stream.normal());
+      of_type.push_back(deviation * stream.normal());
     }
   }
   return terms;

@@ -16,8 +16,8 @@ struct Estimate {
   double error = 0;
 };
 
-// As many kinds of tokens as a score model knows (ScoreModel::kind).
-inline constexpr std::size_t token_kinds = 4;
+// As many types of tokens as a score model knows (ScoreModel::token_type).
+inline constexpr std::size_t token_types = 4;
 
 inline double value_of(const std::optional<Estimate>& figure) {
   return figure ? figure->value : 0.0;
@@ -31,10 +31,11 @@ inline double value_of(const std::optional<Estimate>& figure) {
 // with independent normal terms: drift an AR(1) process over the steps, step and rank_step fresh
 // in each, rank lasting. Tokens of a rank are independent of each other and choose as a race does
 // (race.hpp) whose inclusion probabilities are top_k times these shares.
-// Where `kind` is above 0, what a token chooses says what else it chooses: in every layer a token
-// is of one of token_kinds kinds, drawn by itself, each as likely, and kind m adds a normal term
-// kind[l, m, e] to the logits, which lasts and is the same on all GPUs. Log-weights are such that
-// the mean over the kinds stays at p: loads are what they are without kinds.
+// Where `token_type` is above 0, what a token chooses says what else it chooses: in every layer a
+// token is of one of token_types types, drawn by itself, each as likely, and type m adds a
+// normal term type_term[l, m, e] to the logits, which lasts and is the same on all GPUs.
+// Log-weights are such that the mean over the types stays at p: loads are what they are without
+// types.
 struct ScoreModel {
   std::string name;    // the file, for messages
   std::string source;  // what it was fitted to
@@ -47,7 +48,8 @@ struct ScoreModel {
   // Variances of log-popularity, and the share of drift that is left a step later.
   // What the trace could not tell is absent and taken as 0.
   Estimate spread;  // between experts: log(E sum p^2), mean over layers; follows from popularity
-  std::optional<Estimate> drift, autocorrelation, step, rank, rank_step, kind;
+  std::optional<Estimate> drift, autocorrelation, step, rank, rank_step;
+  std::optional<Estimate> token_type;  // "kind" in the document
 
   // From a JSON document of profiles/schema/scores.schema.json. Throws UsageError naming file and
   // key.
@@ -76,17 +78,17 @@ class ScoreDraw {
   // own terms move away from that.
   const std::vector<double>& inclusions() const { return inclusions_; }
   std::vector<double> gpu_inclusions(std::uint32_t gpu) const;
-  // Whether tokens are of kinds; where every expert is chosen, they would make no difference.
-  bool has_kinds() const {
-    return value_of(model_.kind) > 0 && model_.top_k < static_cast<int>(inclusions_.size());
+  // Whether tokens are of types; where every expert is chosen, they would make no difference.
+  bool has_token_types() const {
+    return value_of(model_.token_type) > 0 && model_.top_k < static_cast<int>(inclusions_.size());
   }
 
   // The race of a typical rank, whose log-weights Gumbel noise is added to. Takes some ms to find
   // for hundreds of experts; a GPU's log-weights, race().moved_to(gpu_inclusions()), much less.
   Race race() const { return {inclusions_, model_.top_k}; }
-  // That of tokens of kinds, and [kind, expert] what a kind adds to the log-weights.
-  MixedRace mixed_race() const { return {inclusions_, model_.top_k, kind_terms()}; }
-  std::vector<std::vector<double>> kind_terms() const;
+  // That of tokens of types, and [type, expert] what a type adds to the log-weights.
+  MixedRace mixed_race() const { return {inclusions_, model_.top_k, type_terms()}; }
+  std::vector<std::vector<double>> type_terms() const;
 
  private:
   const ScoreModel& model_;

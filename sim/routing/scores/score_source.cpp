@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 #include "sim/routing/scores/score_model.hpp"
 
 namespace moesim::routing {
@@ -74,12 +75,11 @@ const Spelling& spelling_of(Kind kind) {
 
 double parse_parameter(const std::string& what, std::string_view text, std::string_view value,
                        double least, bool least_allowed) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool whole = error == std::errc() && end == value.data() + value.size();
-  if (!whole || !std::isfinite(number)) {
+  const std::optional<double> parsed = parse_number<double>(value);
+  if (!parsed || !std::isfinite(*parsed)) {
     refuse(what, text, fmt::format("'{}' is not a number", value));
   }
+  const double number = *parsed;
   if (number < least || (number == least && !least_allowed)) {
     refuse(
         what, text,

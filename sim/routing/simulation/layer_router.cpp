@@ -43,7 +43,7 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
     const auto gpu = static_cast<std::uint32_t>(place.first_gpu + rank);
     if (!logits.has_logits()) {
       const LogitSource::Choices recorded = logits.choices(gpu);
-      table_.append_choices(logits.places(recorded.expert, places_), recorded.probability,
+      table_.append_choices(logits.positions(recorded.expert, positions_), recorded.probability,
                             recorded.held, first.tokens_per_gpu);
       continue;
     }
@@ -150,9 +150,10 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
                         first.seed,
                         static_cast<std::uint32_t>(replica),
                         static_cast<std::uint32_t>(layer)};
-  const LogitSource logits(first.scores,
-                           {first.experts, first.expert_parallel, first.gpus, first.order.get()},
-                           first.seed, context.replica, context.layer);
+  const LogitSource logits(
+      first.scores,
+      {first.experts, first.expert_parallel, first.gpus, first.expert_placement.get()}, first.seed,
+      context.replica, context.layer);
   start(jobs, results);
   for (int group = 0; group < first.gpus / first.expert_parallel; ++group) {
     context.place.first_gpu = group * first.expert_parallel;

@@ -54,7 +54,7 @@ class LayerRouter {
   Decision decision_;
   std::vector<LossSums> sums_;
   TokenCopies copies_, no_copies_;
-  std::vector<std::uint16_t> places_;  // of recorded choices
+  std::vector<std::uint16_t> positions_;  // of the experts of recorded choices
   CountRouter by_counts_;
   int local_set_[3] = {};  // of each Rectification
   // Which jobs share the table, and which route by themselves.

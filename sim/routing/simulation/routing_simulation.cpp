@@ -72,13 +72,14 @@ void check_ragged(const RoutingJob& job) {
 }
 
 void check_order(const RoutingJob& job) {
-  if (job.order == nullptr) return;
+  if (job.expert_placement == nullptr) return;
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("--expert-placement: {}: leave it out, or contiguous", why));
   };
   const RouterConfig& router = job.router;
-  if (job.order->experts() != static_cast<std::size_t>(job.experts)) {
-    refuse(fmt::format("it places {} experts, the job has {}", job.order->experts(), job.experts));
+  if (job.expert_placement->experts() != static_cast<std::size_t>(job.experts)) {
+    refuse(fmt::format("it places {} experts, the job has {}", job.expert_placement->experts(),
+                       job.experts));
   }
   if (!router.scores_experts()) {
     refuse(fmt::format("router {} scores no experts, so that one place is like another",

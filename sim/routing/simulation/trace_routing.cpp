@@ -126,7 +126,8 @@ void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouti
     const std::span<const std::int64_t> recorded =
         trace.counts(replica % shape.steps, gpu % shape.ranks, layer % shape.layers);
     std::vector<std::int64_t> counts(recorded.begin(), recorded.end());
-    if (job.order != nullptr) put_in_places(job.order->expert_at(layer), counts);
+    if (job.expert_placement != nullptr)
+      put_in_placement(job.expert_placement->expert_at(layer), counts);
     if ((by_source || !limited) && !job.router.fill_in) {
       const auto row = result.kept_rows.begin() + static_cast<std::ptrdiff_t>(gpu) * job.experts;
       std::transform(counts.begin(), counts.end(), row, [&](std::int64_t count) {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/tokens/softmax.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
 #include "tests/support/catch.hpp"

@@ -1,5 +1,4 @@
 #include "sim/routing/rules/dialect.hpp"
-#include "sim/routing/routers/router_name.hpp"
 
 #include <cmath>
 #include <string>
@@ -7,6 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/groups/group_router.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

@@ -1,5 +1,4 @@
 #include "sim/routing/scores/score_fit.hpp"
-#include "sim/routing/routers/router_name.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "sim/base/random.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 

@@ -90,10 +90,10 @@ TEST_CASE("tokens choose each expert with the probability of the model") {
 // p_e p_f (1 / (1 - p_e) + 1 / (1 - p_f)): one is first, the other the best of what is left. A
 // token is of each kind as often. 200,000 tokens, 15 pairs and 6 loads, all binomial: within 4.5
 // standard deviations.
-TEST_CASE("kinds of tokens choose experts together and leave the loads") {
+TEST_CASE("types of tokens choose experts together and leave the loads") {
   const std::vector<double> shares{0.3, 0.25, 0.2, 0.1, 0.1, 0.05};
   ScoreModel model = plain(shares, 2);
-  model.kind = Estimate{1, 0};
+  model.token_type = Estimate{1, 0};
   const int tokens = 200000;
   std::vector<double> expected(36, 0.0);
   for (const std::vector<double>& weights :
@@ -105,11 +105,11 @@ TEST_CASE("kinds of tokens choose experts together and leave the loads") {
     for (std::size_t pair = 0; pair < 36; ++pair) {
       const double one = first[pair / 6];
       const double other = first[pair % 6];
-      expected[pair] += one * other * (1 / (1 - one) + 1 / (1 - other)) / token_kinds;
+      expected[pair] += one * other * (1 / (1 - one) + 1 / (1 - other)) / token_types;
     }
   }
   const LogitSource logits(source_of(model), LogitShape{6, 1, 1}, 5, 0, 0);
-  REQUIRE(logits.has_kinds());
+  REQUIRE(logits.has_token_types());
   const std::vector<float> rows = logits.rank_logits(0, tokens, tile_kernels(best_simd_level()));
   CHECK(rows == logits.rank_logits(0, tokens, tile_kernels(SimdLevel::baseline)));
   std::vector<double> pairs(36, 0.0);
@@ -129,7 +129,7 @@ TEST_CASE("kinds of tokens choose experts together and leave the loads") {
     CHECK(std::abs(counted - tokens * probability) <
           4.5 * std::sqrt(tokens * probability * (1 - probability)) + 1e-4 * tokens);
   };
-  double most_apart = 0;  // from what the same loads give without kinds
+  double most_apart = 0;  // from what the same loads give without types
   const Race alone(shares, 2);
   double whole = 0;
   for (const double weight : alone.log_weights) whole += std::exp(weight);
@@ -147,13 +147,13 @@ TEST_CASE("kinds of tokens choose experts together and leave the loads") {
   CHECK(most_apart > 0.3);
 }
 
-TEST_CASE("kinds of tokens keep the popularity of every GPU") {
+TEST_CASE("types of tokens keep the popularity of every GPU") {
   // Expert 0 is chosen by 0.9 of all tokens; few experts and GPUs that differ much are the hard
   // case.
   ScoreModel model = plain({0.3, 0.25, 0.2, 0.1, 0.1, 0.05}, 3);
   model.rank = Estimate{0.3, 0};
   for (const double kind : {0.1, 1.0, 4.0}) {
-    model.kind = Estimate{kind, 0};
+    model.token_type = Estimate{kind, 0};
     const ScoreDraw draw(model, 6, 3, 2, 1);
     const MixedRace race = draw.mixed_race();
     for (const std::uint32_t gpu : {0U, 3U, 7U}) {
@@ -162,7 +162,7 @@ TEST_CASE("kinds of tokens keep the popularity of every GPU") {
       for (const std::vector<double>& weights : race.moved_to(wanted)) {
         const std::vector<double> inclusions = race_inclusions(weights, 3);
         for (std::size_t expert = 0; expert < 6; ++expert) {
-          mean[expert] += inclusions[expert] / token_kinds;
+          mean[expert] += inclusions[expert] / token_types;
         }
       }
       for (std::size_t expert = 0; expert < 6; ++expert) {
@@ -171,15 +171,15 @@ TEST_CASE("kinds of tokens keep the popularity of every GPU") {
       }
     }
     // What a kind favours lasts over the steps.
-    CHECK(draw.kind_terms() == ScoreDraw(model, 6, 3, 5, 1).kind_terms());
+    CHECK(draw.type_terms() == ScoreDraw(model, 6, 3, 5, 1).type_terms());
   }
 }
 
 // Binomial loads of 100,000 tokens, 4.5 standard deviations beside the 0.5 % of the race.
-TEST_CASE("tokens of kinds load the experts of a GPU as its popularity says") {
+TEST_CASE("tokens of types load the experts of a GPU as its popularity says") {
   ScoreModel model = plain({0.3, 0.25, 0.2, 0.1, 0.1, 0.05}, 3);
   model.rank = Estimate{0.3, 0};
-  model.kind = Estimate{1, 0};
+  model.token_type = Estimate{1, 0};
   const LogitSource logits(source_of(model), LogitShape{6, 1, 8}, 3, 2, 1);
   const int tokens = 100000;
   const std::vector<float> rows = logits.rank_logits(7, tokens, tile_kernels(best_simd_level()));
@@ -291,18 +291,18 @@ TEST_CASE("models are told apart by their contents") {
   other.rank = Estimate{0.1, 0};
   CHECK(one.digest() != other.digest());
   other.rank = std::nullopt;
-  other.kind = Estimate{0.1, 0};
+  other.token_type = Estimate{0.1, 0};
   CHECK(one.digest() != other.digest());
 }
 
 TEST_CASE("a document of scores that is wrong says where") {
   const std::string good = plain(even(4), 2).text();
   CHECK_NOTHROW(ScoreModel::load(TemporaryFile("scores_good.json", good).path));
-  std::string early = good;  // before there were kinds
+  std::string early = good;  // before there were types
   const std::string kind = ",\n    \"kind\": null";
   REQUIRE(early.find(kind) != std::string::npos);
   early.erase(early.find(kind), kind.size());
-  CHECK_FALSE(ScoreModel::load(TemporaryFile("scores_early.json", early).path)->kind);
+  CHECK_FALSE(ScoreModel::load(TemporaryFile("scores_early.json", early).path)->token_type);
   const auto refused = [&](const std::string& from, const std::string& to,
                            const std::string& part) {
     std::string text = good;

@@ -283,7 +283,8 @@ TEST_CASE("every router takes ragged sources and empty ranks, but for base") {
         const double kept = std::accumulate(layer.kept_rows.begin(), layer.kept_rows.end(), 0.0);
         const std::int64_t most = std::max(2, job.router.choices()) * tokens + job.gpus * experts;
         CHECK(kept > 0);
-        if (job.router.kind->blocks != ExchangeBlocks::pooled) CHECK(kept <= static_cast<double>(most));
+        if (job.router.kind->blocks != ExchangeBlocks::pooled)
+          CHECK(kept <= static_cast<double>(most));
         CHECK((layer.loss.failed >= 0 && layer.loss.failed <= 1));
       }
     }

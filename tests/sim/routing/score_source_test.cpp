@@ -1,5 +1,4 @@
 #include "sim/routing/scores/score_source.hpp"
-#include "sim/routing/routers/router_name.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/rules/router_config.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,5 @@
 // Recorded routing: what a trace file has to hold, and that it drives the router to the letter.
 #include "sim/routing/traces/trace.hpp"
-#include "sim/routing/routers/router_name.hpp"
 
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "sim/routing/groups/group_router.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "tests/support/catch.hpp"
@@ -241,16 +241,16 @@ TEST_CASE("recorded experts in other places are routed as if their columns had b
   const Folder folder;
   write_logits(folder);
   const std::vector<std::vector<std::uint16_t>> expert_at{{0, 2, 1, 3}, {3, 1, 0, 2}};
-  const auto order = std::make_shared<const ExpertOrder>(expert_at, "the test");
+  const auto order = std::make_shared<const ExpertPlacement>(expert_at, "the test");
   RoutingJob job = job_of(from_trace, "top2+fr+ir", 2, experts, tokens, 2);
   job.router.capacity_factor = Decimal(1);
-  job.order = order;
+  job.expert_placement = order;
   const ReplicaRouting routed = simulate_routing(job, 1);
   for (std::size_t layer = 0; layer < 2; ++layer) {
     std::vector<std::vector<float>> moved;
     for (std::size_t rank = 0; rank < 2; ++rank) {
       moved.push_back(logits_of(1, rank, layer));
-      put_in_places(expert_at[layer], moved.back());
+      put_in_placement(expert_at[layer], moved.back());
     }
     const std::vector<RankLogits> ranks{{moved[0], tokens}, {moved[1], tokens}};
     const RoutedGroup reference = route_group(job.router, experts, ranks);
@@ -263,14 +263,14 @@ TEST_CASE("recorded experts in other places are routed as if their columns had b
   RoutingJob chosen = job_of(from_trace, "top2", 1, 4, 6, 1);
   chosen.router = parse_router("dropless", 2);
   const std::vector<std::int32_t> plain = simulate_routing(chosen, 0).layers[0].kept_rows;
-  chosen.order = order;
+  chosen.expert_placement = order;
   CHECK(simulate_routing(chosen, 0).layers[0].kept_rows ==
         std::vector<std::int32_t>{plain[0], plain[2], plain[1], plain[3]});
   RoutingJob counted = job_of("gaussian:0", "top2", 2, 4, 8, 1);
   counted.router = parse_router("dropless", 2);
   counted.scores.kind = ScoreSource::Kind::trace;
   counted.scores.trace = Trace::of_counts("counts", {1, 2, 1, 8, 4, 2}, {8, 5, 2, 1, 0, 4, 7, 5});
-  counted.order = order;
+  counted.expert_placement = order;
   CHECK(simulate_routing(counted, 0).layers[0].kept_rows ==
         std::vector<std::int32_t>{8, 2, 5, 1, 0, 7, 4, 5});
 }

@@ -1,10 +1,10 @@
 #include "sim/step/step_model.hpp"
-#include "sim/routing/routers/router_name.hpp"
 
 #include <cmath>
 #include <numeric>
 
 #include "sim/engine/engine.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/step/layer_stages.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/scenarios.hpp"

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
-#include "sim/routing/counts/count_law.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 
 namespace moesim::routing {

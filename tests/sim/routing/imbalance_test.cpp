@@ -1,4 +1,4 @@
-#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 
 #include <cmath>
 
@@ -46,7 +46,7 @@ TEST_CASE("rows of GPUs and of pairs follow from the rows kept") {
   // GPU 0: 1 + 2 of its own, 3 + 0 of GPU 1. GPU 1: 4 + 8, 0 + 5, 100 by IR.
   CHECK(computed_rows(job, layer) == std::vector<std::int64_t>{6, 117, 19, 1001});
   CHECK(pair_rows(job, layer) == std::vector<std::int64_t>{12, 3, 0, 19});
-  const LayerLoad load = layer_load(job, layer);
+  const LayerImbalance load = layer_imbalance(job, layer);
   CHECK(load.experts.busiest_over_mean == Approx(14 / 10.75));
   CHECK(load.ir.busiest_over_mean == Approx(1000 / 275.0));
   CHECK(load.pairs.mean == 8.5);
@@ -66,7 +66,7 @@ TEST_CASE("distinct tokens of pairs and of nodes leave a GPU's own out") {
   layer.copies.to_gpu = {10, 11, 12, 20, 21, 22, 30, 31, 32};
   layer.copies.to_node = {1, 2, 3, 4, 5, 6};
   CHECK(pair_tokens(job, layer) == std::vector<std::int64_t>{11, 12, 20, 22, 30, 31});
-  const NodeLoads loads = node_loads(job, layer);
+  const NodeTraffic loads = node_traffic(job, layer);
   CHECK(loads.rows == std::vector<std::int64_t>{4, 32, 64 + 128});
   CHECK(loads.tokens == std::vector<std::int64_t>{2, 4, 5});
 }

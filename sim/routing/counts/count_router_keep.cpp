@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
-#include "sim/routing/counts/count_law.hpp"
 
 namespace moesim::routing {
 

@@ -1,12 +1,10 @@
-#include "sim/routing/scores/kind_fit.hpp"
+#include "sim/routing/scores/token_type_fit.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <future>
 #include <numeric>
-#include <thread>
 
+#include "sim/base/parallel.hpp"
 #include "sim/routing/scores/logit_source.hpp"
 #include "sim/routing/tokens/pair_counts.hpp"
 
@@ -32,19 +30,8 @@ bool can_tell(const TraceShape& shape, Trace::Kind kind) {
 template <typename Function>
 std::vector<double> of_layers(int layers, const Function& excess) {
   std::vector<double> excesses(static_cast<std::size_t>(layers));
-  std::atomic<int> next{0};
-  const auto work = [&] {
-    for (int layer = next++; layer < layers; layer = next++) {
-      excesses[static_cast<std::size_t>(layer)] = excess(layer);
-    }
-  };
-  std::vector<std::future<void>> others;
-  const int threads = std::min(layers, static_cast<int>(std::thread::hardware_concurrency()));
-  for (int thread = 1; thread < threads; ++thread) {
-    others.push_back(std::async(std::launch::async, work));
-  }
-  work();
-  for (std::future<void>& other : others) other.get();
+  parallel_for(excesses.size(), core_count(),
+               [&](std::size_t layer) { excesses[layer] = excess(static_cast<int>(layer)); });
   return excesses;
 }
 
@@ -98,7 +85,7 @@ double generated_excess(const ScoreSource& source, std::uint32_t layer, const Ce
 // The same random numbers for each variance, so that one can be held against the other.
 Generated generate(const ScoreModel& fitted, double variance, const Cells& cells) {
   ScoreModel model = fitted;
-  model.kind = Estimate{variance, 0};
+  model.token_type = Estimate{variance, 0};
   ScoreSource source;
   source.kind = ScoreSource::Kind::scores;
   source.model = std::make_shared<const ScoreModel>(model);
@@ -116,7 +103,7 @@ Generated generate(const ScoreModel& fitted, double variance, const Cells& cells
 }
 
 // The excess as a function of the variance, where it has been generated. It rises about with the
-// square of the variance, so the root of what is beyond no kinds is nearly a line.
+// square of the variance, so the root of what is beyond no types is nearly a line.
 class ExcessCurve {
  public:
   ExcessCurve(const ScoreModel& model, const Cells& cells) : model_(model), cells_(cells) {
@@ -131,8 +118,8 @@ class ExcessCurve {
       add(0.2);
       return 0;
     }
-    // Without inclusions that sum to k, kinds add (M - 1) / M^2 times the square.
-    double next = wanted * token_kinds / std::sqrt(token_kinds - 1.0);
+    // Without inclusions that sum to k, types add (M - 1) / M^2 times the square.
+    double next = wanted * token_types / std::sqrt(token_types - 1.0);
     for (int point = 1; point < most_points; ++point) {
       next = std::min(next, most_variance);
       add(next);
@@ -165,7 +152,7 @@ class ExcessCurve {
     return std::lerp(low.generated.deviation, high.generated.deviation, std::clamp(part, 0.0, 1.0));
   }
 
-  double without_kinds() const { return points_.front().generated.mean; }
+  double without_types() const { return points_.front().generated.mean; }
 
  private:
   struct Point {
@@ -174,7 +161,7 @@ class ExcessCurve {
     double root = 0;
   };
 
-  double root(double excess) const { return std::sqrt(std::max(0.0, excess - without_kinds())); }
+  double root(double excess) const { return std::sqrt(std::max(0.0, excess - without_types())); }
 
   void add(double variance) {
     const Generated generated = generate(model_, variance, cells_);
@@ -223,7 +210,7 @@ std::vector<double> pair_excess(const Trace& trace) {
   });
 }
 
-std::optional<Estimate> fit_kinds(const ScoreModel& model, const Trace& trace) {
+std::optional<Estimate> fit_token_types(const ScoreModel& model, const Trace& trace) {
   const TraceShape& shape = trace.shape();
   if (!can_tell(shape, trace.kind())) return std::nullopt;
   const std::vector<double> excesses = pair_excess(trace);
@@ -234,8 +221,8 @@ std::optional<Estimate> fit_kinds(const ScoreModel& model, const Trace& trace) {
   // Of the trace's layers and of the generated ones that they are held against.
   const double error = curve.deviation_at(found.value) *
                        std::sqrt(1 / layers + 1.0 / simulated_layers(shape.experts));
-  // Below what there is without kinds, all that can be said is how little could be told.
-  const double from = std::max(seen, curve.without_kinds());
+  // Below what there is without types, all that can be said is how little could be told.
+  const double from = std::max(seen, curve.without_types());
   found.error = std::max(curve.variance_at(from + error) - found.value,
                          found.value - curve.variance_at(from - error));
   return found;

@@ -1,4 +1,4 @@
-#include "sim/routing/counts/count_law.hpp"
+#include "sim/routing/counts/count_distribution.hpp"
 
 #include <algorithm>
 #include <boost/math/special_functions/erf.hpp>
@@ -14,7 +14,7 @@ using namespace moesim::routing;
 namespace {
 
 // Draws of 16 at a time, [draw, expert].
-std::vector<std::int32_t> draw_many(const CountLaw& law, int experts, int draws) {
+std::vector<std::int32_t> draw_many(const CountDistribution& law, int experts, int draws) {
   std::vector<std::int32_t> counts(static_cast<std::size_t>(draws * experts));
   std::vector<float> z(static_cast<std::size_t>(experts * tile_tokens));
   const std::vector<float> zero(static_cast<std::size_t>(experts), 0.0F);
@@ -111,7 +111,7 @@ TEST_CASE("counts have binomial marginals and sum to all routes", "[routing]") {
   const int experts = static_cast<int>(shares.size());
   const int draws = 16384;
   const std::int64_t tokens = 300;
-  const CountLaw law(shares, tokens, 2);
+  const CountDistribution law(shares, tokens, 2);
   const std::vector<std::int32_t> counts = draw_many(law, experts, draws);
   std::vector<double> sum(shares.size(), 0.0), squares(shares.size(), 0.0);
   for (std::size_t draw = 0; draw < static_cast<std::size_t>(draws); ++draw) {
@@ -139,7 +139,7 @@ TEST_CASE("counts of experts that are alike are correlated by -1 / (E - 1)", "[r
   const int experts = 8;
   const int draws = 16384;
   const std::vector<double> shares(experts, 3.0 / experts);
-  const CountLaw law(shares, 2048, 3);
+  const CountDistribution law(shares, 2048, 3);
   const std::vector<std::int32_t> counts = draw_many(law, experts, draws);
   const double mean = 2048 * 3.0 / experts;
   const double variance = mean * (1 - 3.0 / experts);

@@ -1,13 +1,13 @@
-#include "sim/routing/rules/expert_order.hpp"
-#include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
 
 #include <memory>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "sim/routing/scores/logit_source.hpp"
-#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "tests/support/catch.hpp"
 
@@ -16,10 +16,10 @@ using namespace moesim::routing;
 
 namespace {
 
-using Order = std::vector<std::uint16_t>;
+using Layer = std::vector<std::uint16_t>;
 
-std::shared_ptr<const ExpertOrder> order_of(std::vector<Order> layers) {
-  return std::make_shared<const ExpertOrder>(std::move(layers), "the test");
+std::shared_ptr<const ExpertPlacement> placement_of(std::vector<Layer> layers) {
+  return std::make_shared<const ExpertPlacement>(std::move(layers), "the test");
 }
 
 RoutingJob job_of(const std::string& router, const std::string& scores) {
@@ -37,29 +37,29 @@ RoutingJob job_of(const std::string& router, const std::string& scores) {
 
 }  // namespace
 
-TEST_CASE("an order is a permutation in every layer, and knows its inverse") {
-  const ExpertOrder order({{2, 0, 1}, {0, 1, 2}}, "the test");
-  CHECK(order.experts() == 3);
-  CHECK(order.expert_at(2) == Order{2, 0, 1});  // layers start again
-  CHECK(order.place_of(0) == Order{1, 2, 0});
+TEST_CASE("a placement is a permutation in every layer, and knows its inverse") {
+  const ExpertPlacement placement({{2, 0, 1}, {0, 1, 2}}, "the test");
+  CHECK(placement.experts() == 3);
+  CHECK(placement.expert_at(2) == Layer{2, 0, 1});  // layers start again
+  CHECK(placement.position_of(0) == Layer{1, 2, 0});
   std::vector<int> rows{10, 11, 12, 20, 21, 22};
-  put_in_places(order.expert_at(0), rows);
+  put_in_placement(placement.expert_at(0), rows);
   CHECK(rows == std::vector<int>{12, 10, 11, 22, 20, 21});
-  put_in_places(order.place_of(0), rows);
+  put_in_placement(placement.position_of(0), rows);
   CHECK(rows == std::vector<int>{10, 11, 12, 20, 21, 22});
-  CHECK(order.digest() != ExpertOrder({{2, 0, 1}}, "the test").digest());
-  CHECK_THROWS_WITH(order_of({{0, 0, 1}}), ContainsSubstring("expert 0 twice"));
-  CHECK_THROWS_WITH(order_of({{0, 3, 1}}), ContainsSubstring("the test: layer 0"));
-  CHECK_THROWS_WITH(order_of({{0, 1, 2}, {1, 0}}), ContainsSubstring("layer 1 has 2 experts"));
-  CHECK_THROWS_AS(order_of({}), UsageError);
+  CHECK(placement.digest() != ExpertPlacement({{2, 0, 1}}, "the test").digest());
+  CHECK_THROWS_WITH(placement_of({{0, 0, 1}}), ContainsSubstring("expert 0 twice"));
+  CHECK_THROWS_WITH(placement_of({{0, 3, 1}}), ContainsSubstring("the test: layer 0"));
+  CHECK_THROWS_WITH(placement_of({{0, 1, 2}, {1, 0}}), ContainsSubstring("layer 1 has 2 experts"));
+  CHECK_THROWS_AS(placement_of({}), UsageError);
 }
 
-TEST_CASE("an order that moves nothing changes nothing, but is told apart") {
+TEST_CASE("a placement that moves nothing changes nothing, but is told apart") {
   for (const char* router : {"top2+fr+ir@node", "dropless", "expert-choice", "scomoe:0.3:0.3"}) {
     RoutingJob job = job_of(router, "zipf:0.8");
     const std::string key = job.key();
     const ReplicaRouting plain = simulate_routing(job, 0);
-    job.order = order_of({{0, 1, 2, 3, 4, 5, 6, 7}});
+    job.expert_placement = placement_of({{0, 1, 2, 3, 4, 5, 6, 7}});
     const ReplicaRouting ordered = simulate_routing(job, 0);
     CHECK(job.key() != key);
     for (std::size_t layer = 0; layer < 2; ++layer) {
@@ -70,13 +70,13 @@ TEST_CASE("an order that moves nothing changes nothing, but is told apart") {
 }
 
 TEST_CASE("popularities move with their experts") {
-  const auto order = order_of({{7, 6, 5, 4, 3, 2, 1, 0}, {0, 2, 4, 6, 1, 3, 5, 7}});
+  const auto placement = placement_of({{7, 6, 5, 4, 3, 2, 1, 0}, {0, 2, 4, 6, 1, 3, 5, 7}});
   for (const char* scores : {"gaussian:1", "zipf:1", "dirichlet:0.5", "hot-rank:4"}) {
     const ScoreSource source = parse_score_source(scores, "--routing");
     for (std::uint32_t layer = 0; layer < 2; ++layer) {
       std::vector<float> offsets = LogitSource(source, {8, 4, 8}, 3, 1, layer).offsets();
-      put_in_places(order->expert_at(static_cast<int>(layer)), offsets);
-      CHECK(LogitSource(source, {8, 4, 8, order.get()}, 3, 1, layer).offsets() == offsets);
+      put_in_placement(placement->expert_at(static_cast<int>(layer)), offsets);
+      CHECK(LogitSource(source, {8, 4, 8, placement.get()}, 3, 1, layer).offsets() == offsets);
     }
   }
 }
@@ -89,22 +89,22 @@ TEST_CASE("dealt out, the experts of a hot GPU load all alike") {
   const auto busiest = [&] {
     double sum = 0;
     for (const LayerRouting& layer : simulate_routing(job, 0).layers) {
-      sum += layer_load(job, layer).gpus.busiest_over_mean / 2;
+      sum += layer_imbalance(job, layer).gpus.busiest_over_mean / 2;
     }
     return sum;
   };
-  // A GPU has 2,048 tokens of its group in the mean: four standard errors of a share are 8 %.
+  // A GPU has 2,048 tokens of its group on average: four standard errors of a share are 8 %.
   CHECK(busiest() == Approx(4.0 / 7 * 4).epsilon(0.08));
-  job.order = order_of({{0, 4, 1, 5, 2, 6, 3, 7}});
+  job.expert_placement = placement_of({{0, 4, 1, 5, 2, 6, 3, 7}});
   CHECK(busiest() == Approx(5.0 / 14 * 4).epsilon(0.08));
   job.fidelity = Fidelity::counts;
   CHECK(busiest() == Approx(5.0 / 14 * 4).epsilon(0.08));
 }
 
-TEST_CASE("orders are refused where places mean nothing, or something else") {
+TEST_CASE("placements are refused where positions mean nothing, or something else") {
   const auto refused = [](const char* router, const char* text) {
     RoutingJob job = job_of(router, "gaussian:0.1");
-    job.order = order_of({{0, 4, 1, 5, 2, 6, 3, 7}});
+    job.expert_placement = placement_of({{0, 4, 1, 5, 2, 6, 3, 7}});
     CHECK_THROWS_WITH(check(job), ContainsSubstring(text));
   };
   refused("hash", "scores no experts");
@@ -113,6 +113,6 @@ TEST_CASE("orders are refused where places mean nothing, or something else") {
   refused("group-limited:4:2", "neighbouring experts");
   refused("bias-balanced+groups:4:2", "neighbouring experts");
   RoutingJob job = job_of("top2", "gaussian:0.1");
-  job.order = order_of({{1, 0}});
+  job.expert_placement = placement_of({{1, 0}});
   CHECK_THROWS_WITH(check(job), ContainsSubstring("places 2 experts, the job has 8"));
 }

@@ -1,4 +1,4 @@
-#include "sim/routing/counts/count_law.hpp"
+#include "sim/routing/counts/count_distribution.hpp"
 
 #include <algorithm>
 #include <boost/math/special_functions/erf.hpp>
@@ -43,7 +43,8 @@ Expansion binomial_expansion(double trials, double share) {
 
 }  // namespace
 
-CountLaw::CountLaw(std::span<const double> shares, std::int64_t tokens, int per_token)
+CountDistribution::CountDistribution(std::span<const double> shares, std::int64_t tokens,
+                                     int per_token)
     : tokens_(tokens), per_token_(per_token) {
   experts_.reserve(shares.size());
   std::vector<double> variance;
@@ -61,7 +62,7 @@ CountLaw::CountLaw(std::span<const double> shares, std::int64_t tokens, int per_
 
 // Finds d: d - d^2 / D = v with D = sum d. Each d is the lesser root of its equation, but for an
 // expert whose variance nearly outweighs all others: that one may need the greater.
-void CountLaw::correlate(std::span<const double> variance) {
+void CountDistribution::correlate(std::span<const double> variance) {
   const auto most = std::max_element(variance.begin(), variance.end());
   const auto dominant = static_cast<std::size_t>(most - variance.begin());
   if (*most <= 0) return;
@@ -96,7 +97,7 @@ void CountLaw::correlate(std::span<const double> variance) {
   }
 }
 
-void CountLaw::add_marginal(double share) {
+void CountDistribution::add_marginal(double share) {
   const double trials = static_cast<double>(tokens_);
   const double mean = trials * share;
   const double variance = mean * (1 - share);
@@ -115,7 +116,7 @@ void CountLaw::add_marginal(double share) {
 }
 
 // Edge n is where the distribution function of the count passes P(count <= n).
-void CountLaw::add_edges(double share, double mean, double deviation) {
+void CountDistribution::add_edges(double share, double mean, double deviation) {
   Marginal& marginal = experts_.back();
   const double trials = static_cast<double>(tokens_);
   if (deviation <= 0) {
@@ -143,7 +144,7 @@ void CountLaw::add_edges(double share, double mean, double deviation) {
   }
 }
 
-void CountLaw::draw(float* z, int gpus, std::int32_t* counts) const {
+void CountDistribution::draw(float* z, int gpus, std::int32_t* counts) const {
   constexpr int lanes = tile_tokens;
   const std::size_t experts = experts_.size();
   float total[lanes] = {};
@@ -187,7 +188,7 @@ void CountLaw::draw(float* z, int gpus, std::int32_t* counts) const {
 
 // Rounding leaves a few routes too many or too few, about the root of a twelfth of the experts:
 // one each to experts from an arbitrary one on.
-void CountLaw::restore_total(const float* z, std::int32_t (*counts)[tile_tokens]) const {
+void CountDistribution::restore_total(const float* z, std::int32_t (*counts)[tile_tokens]) const {
   if (adjustable_.empty()) return;
   for (int gpu = 0; gpu < tile_tokens; ++gpu) {
     std::int64_t left = tokens_ * per_token_;

@@ -1,4 +1,4 @@
-#include "sim/routing/scores/kind_fit.hpp"
+#include "sim/routing/scores/token_type_fit.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ ScoreModel known(int experts, int top_k, double kind) {
   model.drift = Estimate{0.1, 0};
   model.autocorrelation = Estimate{0.7, 0};
   model.rank_step = Estimate{0.02, 0};
-  model.kind = Estimate{kind, 0};
+  model.token_type = Estimate{kind, 0};
   return model;
 }
 
@@ -69,7 +69,7 @@ std::shared_ptr<const Trace> recorded(const ScoreModel& model, const Size& size,
     }
   }
   // Test programs run side by side in one folder.
-  const std::string folder = fmt::format("kind_fit_trace_{}", ::getpid());
+  const std::string folder = fmt::format("token_type_fit_trace_{}", ::getpid());
   std::filesystem::create_directory(folder);
   write_npy_float32(folder + "/logits.npy",
                     {size.steps, size.ranks, size.layers, size.tokens, model.experts}, logits);
@@ -137,14 +137,14 @@ TEST_CASE("popularity that moves between tables is no correlation") {
 
 // Within 3 standard errors each (of 8 estimates 0.02 would lie beyond if errors were normal), and
 // their mean within 3 of its own.
-TEST_CASE("kinds of tokens come back within their stated error", "[slow]") {
+TEST_CASE("types of tokens come back within their stated error", "[slow]") {
   for (const auto& [top_k, truth] : {std::pair{2, 1.0}, std::pair{4, 0.4}}) {
     constexpr int seeds = 4;
     double mean = 0;
     double error = 0;
     for (std::uint64_t seed = 11; seed < 11 + seeds; ++seed) {
       const auto trace = recorded(known(16, top_k, truth), Size{}, seed);
-      const Estimate found = *fit_score_model(*trace, "known").kind;
+      const Estimate found = *fit_score_model(*trace, "known").token_type;
       UNSCOPED_INFO("top " << top_k << ", " << truth << ": " << found.value << " +- "
                            << found.error);
       CHECK(std::abs(found.value - truth) < 3 * found.error);
@@ -156,16 +156,16 @@ TEST_CASE("kinds of tokens come back within their stated error", "[slow]") {
   }
 }
 
-// 120 pairs, each expected m = 8192 / 120 times, half of them in each half: without kinds the
+// 120 pairs, each expected m = 8192 / 120 times, half of them in each half: without types the
 // products of two differences have a standard deviation of m / 2, their weighted mean one of
-// sqrt(120) / 2 / (8192 / 4) = 0.0027 in a layer and 0.0013 in the mean of four; 48 generated
+// sqrt(120) / 2 / (8192 / 4) = 0.0027 in a layer and 0.0013 on average over four; 48 generated
 // layers have 0.0004. The excess is 3/16 of the variance's square: three standard errors are 0.0043
 // and a variance of 0.15. Heavy drift is no excess.
-TEST_CASE("tokens without kinds are fitted none") {
+TEST_CASE("tokens without types are fitted none") {
   for (std::uint64_t seed = 21; seed < 24; ++seed) {
     ScoreModel model = known(16, 2, 0);
     model.drift = Estimate{1, 0};
-    const Estimate found = *fit_score_model(*recorded(model, Size{}, seed), "none").kind;
+    const Estimate found = *fit_score_model(*recorded(model, Size{}, seed), "none").token_type;
     INFO("seed " << seed << ": " << found.value << " +- " << found.error);
     CHECK(found.value < 0.15);
     CHECK(found.error > 0.01);
@@ -173,25 +173,26 @@ TEST_CASE("tokens without kinds are fitted none") {
   }
 }
 
-TEST_CASE("kinds fitted, written, read, generated and fitted again are the same", "[slow]") {
+TEST_CASE("types fitted, written, read, generated and fitted again are the same", "[slow]") {
   const ScoreModel first = fit_score_model(*recorded(known(24, 3, 0.6), Size{}, 31), "first");
-  const std::string path = fmt::format("kind_fit_test_{}.json", ::getpid());
+  const std::string path = fmt::format("token_type_fit_test_{}.json", ::getpid());
   write_file_atomically(path, first.text());
   const std::shared_ptr<const ScoreModel> read = ScoreModel::load(path);
   std::remove(path.c_str());
-  REQUIRE(read->kind);
-  CHECK(read->kind->value == Approx(first.kind->value).epsilon(1e-4));
+  REQUIRE(read->token_type);
+  CHECK(read->token_type->value == Approx(first.token_type->value).epsilon(1e-4));
   const ScoreModel second = fit_score_model(*recorded(*read, Size{}, 32), "second");
-  INFO(first.kind->value << " +- " << first.kind->error << ", " << second.kind->value << " +- "
-                         << second.kind->error);
-  CHECK(std::abs(first.kind->value - second.kind->value) <
-        3 * std::hypot(first.kind->error, second.kind->error));
-  CHECK(first.kind->error < 0.2);
+  INFO(first.token_type->value << " +- " << first.token_type->error << ", "
+                               << second.token_type->value << " +- " << second.token_type->error);
+  CHECK(std::abs(first.token_type->value - second.token_type->value) <
+        3 * std::hypot(first.token_type->error, second.token_type->error));
+  CHECK(first.token_type->error < 0.2);
 }
 
 // The tokens of the shipped trace were routed by a trained model, whose logits are no race of four
-// kinds. What the fit generates has, over 8 runs of its 2 layers, the trace's mean excess within
-// three standard errors, these from the scatter of the generated layers; without kinds it has none.
+// types. What the fit generates has, over 8 runs of its 2 layers, the trace's mean excess within
+// three standard errors, these from the scatter of the generated layers; without types it has
+// none.
 TEST_CASE("what is fitted to a real trace generates its pairs") {
   const auto trace = Trace::load(MOESIM_SOURCE_DIR "/traces/tiny-moe-top2");
   const auto mean_of = [](const std::vector<double>& values) {
@@ -219,13 +220,15 @@ TEST_CASE("what is fitted to a real trace generates its pairs") {
   INFO("trace " << seen << ", generated " << mean_of(with) << " +- " << error);
   CHECK(std::abs(mean_of(with) - seen) < 3 * error);
   CHECK(seen > 0.05);
-  model.kind = std::nullopt;
+  model.token_type = std::nullopt;
   CHECK(std::abs(mean_of(generated())) < 0.2 * seen);
 }
 
-TEST_CASE("what cannot tell of kinds says nothing of them") {
-  CHECK_FALSE(fit_score_model(*recorded(known(8, 1, 0.5), Size{2, 2, 1, 64}, 1), "top1").kind);
-  CHECK_FALSE(fit_score_model(*recorded(known(4, 3, 0.5), Size{2, 2, 1, 64}, 1), "but one").kind);
+TEST_CASE("what cannot tell of types says nothing of them") {
+  CHECK_FALSE(
+      fit_score_model(*recorded(known(8, 1, 0.5), Size{2, 2, 1, 64}, 1), "top1").token_type);
+  CHECK_FALSE(
+      fit_score_model(*recorded(known(4, 3, 0.5), Size{2, 2, 1, 64}, 1), "but one").token_type);
   const auto counts = Trace::of_counts("c", TraceShape{1, 1, 1, 6, 4, 2}, {3, 3, 3, 3});
-  CHECK_FALSE(fit_score_model(*counts, "counts").kind);
+  CHECK_FALSE(fit_score_model(*counts, "counts").token_type);
 }

@@ -1,4 +1,4 @@
-#include "sim/routing/simulation/load.hpp"
+#include "sim/routing/simulation/imbalance.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -75,8 +75,8 @@ std::vector<std::int64_t> pair_tokens(const RoutingJob& job, const LayerRouting&
   return tokens;
 }
 
-NodeLoads node_loads(const RoutingJob& job, const LayerRouting& layer) {
-  NodeLoads loads;
+NodeTraffic node_traffic(const RoutingJob& job, const LayerRouting& layer) {
+  NodeTraffic loads;
   if (layer.copies.to_node.empty()) return loads;
   const auto experts = static_cast<std::size_t>(job.experts);
   const auto nodes = static_cast<std::size_t>(group_nodes(job));
@@ -99,9 +99,9 @@ NodeLoads node_loads(const RoutingJob& job, const LayerRouting& layer) {
   return loads;
 }
 
-LayerLoad layer_load(const RoutingJob& job, const LayerRouting& layer) {
+LayerImbalance layer_imbalance(const RoutingJob& job, const LayerRouting& layer) {
   const std::vector<std::int64_t> ir(layer.ir_rows.begin(), layer.ir_rows.end());
-  const NodeLoads nodes = node_loads(job, layer);
+  const NodeTraffic nodes = node_traffic(job, layer);
   return {
       imbalance(layer.demand),          imbalance(computed_rows(job, layer)), imbalance(ir),
       imbalance(pair_rows(job, layer)), imbalance(pair_tokens(job, layer)),   imbalance(nodes.rows),

@@ -13,10 +13,10 @@ namespace moesim::routing {
 // without replacement of fixed size, cov = -d_e d_f / sum d with d such that the variances are
 // s (1 - s) (Hajek 1964; exact for per_token = 1 and for experts that are alike), carried over by a
 // Gaussian copula. Every draw sums to tokens * per_token.
-class CountLaw {
+class CountDistribution {
  public:
   // `shares[e]` = P(a token has e), summing to `per_token`.
-  CountLaw(std::span<const double> shares, std::int64_t tokens, int per_token);
+  CountDistribution(std::span<const double> shares, std::int64_t tokens, int per_token);
 
   // The counts of 16 GPUs from independent standard normals z [expert][16]. Leaves in z the normal
   // that each count is the quantile of. `counts[gpu * experts + expert]` for `gpus` <= 16 of them.

@@ -34,21 +34,21 @@ std::vector<std::int64_t> pair_tokens(const RoutingJob& job, const LayerRouting&
 // [(source, node)] of every group, source first, a GPU's own node (NVLink domain) left out: the
 // kept rows that go there, and the tokens they are of, each counted once for all GPUs of the node.
 // Empty where the layer has no copies.
-struct NodeLoads {
+struct NodeTraffic {
   std::vector<std::int64_t> rows;
   std::vector<std::int64_t> tokens;
 };
-NodeLoads node_loads(const RoutingJob& job, const LayerRouting& layer);
+NodeTraffic node_traffic(const RoutingJob& job, const LayerRouting& layer);
 
 // What a layer's load says in one line.
-struct LayerLoad {
+struct LayerImbalance {
   Imbalance experts;  // primary routes before drops
   Imbalance gpus;     // rows computed
   Imbalance ir;       // IR rows computed; 1 and 0 without IR
   Imbalance pairs;    // rows kept, between different GPUs of a group
-  // Of pair_tokens() and node_loads(): no loads where these are empty.
+  // Of pair_tokens() and node_traffic(): no loads where these are empty.
   Imbalance pair_tokens, node_rows, node_tokens;
 };
-LayerLoad layer_load(const RoutingJob& job, const LayerRouting& layer);
+LayerImbalance layer_imbalance(const RoutingJob& job, const LayerRouting& layer);
 
 }  // namespace moesim::routing

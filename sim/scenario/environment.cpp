@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/decimal.hpp"
 #include "sim/base/error.hpp"
 #include "sim/scenario/scenario.hpp"
 
@@ -22,15 +21,6 @@ bool has_uneven_exchange(const Scenario& scenario) {
 }
 
 }  // namespace
-
-Decimal parse_jitter(const std::string& text) {
-  const Decimal sigma = Decimal::parse(text, "--jitter");
-  if (text.starts_with('-') || sigma > Decimal(1)) {
-    throw UsageError(fmt::format(
-        "--jitter: a spread of {}: give 0 to 1, such as 0.02 for kernels that vary by 2 %", text));
-  }
-  return sigma;
-}
 
 void check_slow_gpus(const Scenario& scenario, Use use) {
   if (use == Use::step) {

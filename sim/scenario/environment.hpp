@@ -20,7 +20,6 @@ struct Environment {
   Conditions conditions;
 };
 
-Decimal parse_jitter(const std::string& text);  // 0 to 1
 void check_slow_gpus(const Scenario& scenario, Use use);
 void check_slow_links(const Scenario& scenario, Use use);
 void use_slowdowns_of_profile(Resolution& at);
@@ -43,9 +42,9 @@ void declare_environment(Table& table) {
       .help("ports of that GPU have 1/FACTOR of their bandwidth")
       .idle(without_step)
       .checked(check_slow_links);
-  table.decimal("jitter", "SIGMA", parse_jitter, &Conditions::jitter)
+  table.decimal("jitter", "SIGMA", Decimal(0), Decimal(1), &Conditions::jitter)
       .by_default("0")
-      .help("log-normal spread of each kernel on each GPU")
+      .help("log-normal spread of each kernel on each GPU; 0.02 is 2 %")
       .idle(without_step);
   const auto slowdowns_text = [](const engine::Slowdowns& slowdowns) { return text_of(slowdowns); };
   table.text("overlap-slowdown", "A:B", parse_slowdowns, slowdowns_text, &Conditions::overlap)

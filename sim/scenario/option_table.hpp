@@ -104,10 +104,20 @@ class OptionTable {
     return Entry(option);
   }
 
-  // `parse` throws UsageError for a value out of bounds.
   template <class Part, class Number>
-  Entry decimal(const char* name, const char* placeholder, Decimal (*parse)(const std::string&),
+  Entry decimal(const char* name, const char* placeholder, Decimal low, Decimal high,
                 Number Part::*member) {
+    const auto parse = [=, flag = "--" + std::string(name)](const std::string& text) {
+      return parse_decimal(flag, text, low, high);
+    };
+    const Entry entry = decimal(name, placeholder, parse, member);
+    options_.back().minimum = low;
+    options_.back().maximum = high;
+    return entry;
+  }
+  // The same where bounds do not say it all: `parse(text)` throws UsageError.
+  template <class Part, class Number, class Parse>
+  Entry decimal(const char* name, const char* placeholder, Parse parse, Number Part::*member) {
     Option& option = add(name, OptionType::decimal, placeholder);
     option.check_text = [=](const std::string& text, DocumentCache&) { parse(text); };
     option.set = [=](const std::string& text, Resolution& at) {
@@ -178,6 +188,8 @@ class OptionTable {
   std::vector<Option> take() { return std::move(options_); }
 
  private:
+  static Decimal parse_decimal(const std::string& flag, const std::string& text, const Decimal& low,
+                               const Decimal& high);
   Option& add(const char* name, OptionType type, const char* placeholder);
 
   template <class Part, class Value, class Parse, class Print>

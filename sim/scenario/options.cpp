@@ -58,6 +58,15 @@ void refuse_list(const Option& option, const std::string& text) {
 
 }  // namespace
 
+Decimal OptionTable::parse_decimal(const std::string& flag, const std::string& text,
+                                   const Decimal& low, const Decimal& high) {
+  const bool is_negative = text.size() > 1 && text[0] == '-';
+  const Decimal value = Decimal::parse(is_negative ? text.substr(1) : text, flag);
+  if (!is_negative && low <= value && value <= high) return value;
+  throw UsageError(
+      fmt::format("{}: {} is out of range: give {} to {}", flag, text, low.text(), high.text()));
+}
+
 Option& OptionTable::add(const char* name, OptionType type, const char* placeholder) {
   Option& option = options_.emplace_back();
   option.name = name;

@@ -20,7 +20,11 @@ namespace moesim::scenario {
 enum class Fusion { eager, fused };
 
 // One step to be simulated, complete and checked: everything a result depends on. The fields of its
-// topics stand in their files, each beside the option that sets it.
+// topics are in their files, each with the option that sets it: a new option is a field and its
+// entry in declare_TOPIC() there. Parsing, help, checks, notes, columns, the grid and the
+// fingerprint follow from the entry (option.hpp says what it may have, option_table.hpp how it is
+// written). The entries are templates so that files that use the fields alone do not compile the
+// table.
 struct Scenario : Documents, Layout, Exchange, Batch, Training, Scores, Environment, Run {
   routing::RouterConfig router;
   Fusion fusion = Fusion::eager;

@@ -11,7 +11,8 @@
 
 namespace moesim::routing {
 
-// What decides the routing of a job; everything in here, and nothing else, is the cache key.
+// What decides the routing of a job. The cache key is made of all its fields; one that is added
+// does not compile until key() has a place for it.
 struct RoutingJob {
   RouterConfig router;
   ScoreSource scores;

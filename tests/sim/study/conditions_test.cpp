@@ -32,10 +32,11 @@ TEST_CASE("conditions are read, or refused with a reason") {
   for (const char* text : {"1.1", "0.9:1", "1:", "a:b"}) {
     CHECK_THROWS_AS(scenario::parse_slowdowns(text, "--overlap-slowdown"), UsageError);
   }
-  CHECK(scenario::parse_jitter("0.05").to_double() == 0.05);
-  CHECK_THROWS_AS(scenario::parse_jitter("-0.1"), UsageError);
-  CHECK_THROWS_AS(scenario::parse_jitter("1.5"), UsageError);
   scenario::DocumentCache documents;
+  CHECK(scenario::resolve(small({{"jitter", "0.05"}}), documents).conditions.jitter == 0.05);
+  for (const char* text : {"-0.1", "1.5", "x"}) {
+    CHECK_THROWS_AS(scenario::check_value("jitter", text, documents), UsageError);
+  }
   CHECK_THROWS_AS(scenario::resolve(small({{"slow-link", "16:2"}}), documents), UsageError);
 }
 

@@ -48,6 +48,7 @@ inline std::vector<std::string> other_values(const scenario::Option& option) {
   if (option.type == scenario::OptionType::whole) {
     values.push_back(std::to_string(std::get<std::int64_t>(option.minimum) + 7));
   }
+  if (const auto* most = std::get_if<Decimal>(&option.maximum)) values.push_back(most->text());
   REQUIRE_FALSE(values.empty());
   return values;
 }

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim {
 namespace {
@@ -109,13 +111,25 @@ std::size_t CsvTable::column(const std::string& name_of_column) const {
 
 std::int64_t CsvTable::whole(std::size_t row, std::size_t column, std::int64_t most) const {
   const std::string& cell = rows[row][column];
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error == std::errc() && end == cell.data() + cell.size() && value >= 0 && value <= most) {
-    return value;
-  }
+  const std::optional<std::int64_t> value = parse_number<std::int64_t>(cell);
+  if (value && *value >= 0 && *value <= most) return *value;
   throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number from 0 to {}",
                                name, lines[row], columns[column], cell, most));
+}
+
+double CsvTable::number(std::size_t row, const std::string& name_of_column) const {
+  const std::string& cell = text(row, name_of_column);
+  const std::optional<double> value = parse_number<double>(cell);
+  if (value && std::isfinite(*value)) return *value;
+  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a number", name, lines[row],
+                               name_of_column, cell));
+}
+
+double CsvTable::positive(std::size_t row, const std::string& name_of_column) const {
+  const double value = number(row, name_of_column);
+  if (value > 0) return value;
+  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not above 0", name, lines[row],
+                               name_of_column, text(row, name_of_column)));
 }
 
 std::string csv_line(const std::vector<std::string>& cells) {

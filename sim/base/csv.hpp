@@ -24,8 +24,14 @@ struct CsvTable {
   std::size_t find(const std::string& column) const;
   // The index of a column; throws UsageError naming the file and the columns there are.
   std::size_t column(const std::string& name_of_column) const;
-  // A cell that is a whole number from 0 to `most`; throws UsageError naming file, line and column.
+  // A cell as a whole number from 0 to `most`, as a finite number, as a finite number above 0.
+  // Throw UsageError naming file, line and column.
   std::int64_t whole(std::size_t row, std::size_t column, std::int64_t most) const;
+  double number(std::size_t row, const std::string& name_of_column) const;
+  double positive(std::size_t row, const std::string& name_of_column) const;
+  const std::string& text(std::size_t row, const std::string& name_of_column) const {
+    return rows[row][column(name_of_column)];
+  }
 };
 
 // One line, quoted where needed, ending in '\n'.

@@ -4,14 +4,15 @@
 
 #include <cassert>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
 
 // The format is NumPy's NEP 1: magic, version, length of the header, a Python dictionary literal
 // with descr, fortran_order and shape, then the values.
@@ -65,13 +66,14 @@ std::string parse_dtype(std::string_view text, const std::string& name) {
 }
 
 std::size_t size_of(const std::string& dtype, const std::string& name) {
-  std::size_t size = 0;
-  const char* end = dtype.data() + dtype.size();
-  if (dtype.size() < 3 || std::string_view("fiub").find(dtype[1]) == std::string_view::npos ||
-      std::from_chars(dtype.data() + 2, end, size).ptr != end || size == 0 || size > 16) {
+  const bool plain =
+      dtype.size() >= 3 && std::string_view("fiub").find(dtype[1]) != std::string_view::npos;
+  const std::optional<std::size_t> size =
+      plain ? parse_number<std::size_t>(std::string_view(dtype).substr(2)) : std::nullopt;
+  if (!size || *size == 0 || *size > 16) {
     refuse(name, fmt::format("dtype '{}' is not one of plain numbers", dtype));
   }
-  return size;
+  return *size;
 }
 
 std::vector<std::int64_t> parse_shape(std::string_view text, const std::string& name) {
@@ -85,13 +87,11 @@ std::vector<std::int64_t> parse_shape(std::string_view text, const std::string& 
     const std::size_t start = rest.find_first_not_of(" ,");
     if (start == std::string_view::npos) return shape;
     rest = rest.substr(start);
-    std::int64_t length = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
-    if (error != std::errc() || length < 0) {
-      refuse(name, "the .npy header has no readable shape");
-    }
-    shape.push_back(length);
-    rest = rest.substr(static_cast<std::size_t>(end - rest.data()));
+    const std::string_view digits = rest.substr(0, rest.find_first_of(" ,"));
+    const std::optional<std::int64_t> length = parse_number<std::int64_t>(digits);
+    if (!length || *length < 0) refuse(name, "the .npy header has no readable shape");
+    shape.push_back(*length);
+    rest = rest.substr(digits.size());
   }
 }
 

@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::cluster {
 namespace {
@@ -34,21 +36,17 @@ void check_size(const Cluster& cluster, int rank, int gpu) {
 
 std::vector<int> parse_list(const std::string& text, const std::string& what) {
   std::vector<int> gpus;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (true) {
-    int gpu = 0;
-    const auto [next, problem] = std::from_chars(at, end, gpu);
-    if (problem != std::errc() || gpu < 0 || (next != end && *next != ',')) {
+  for (const std::string_view part : split(text, ',')) {
+    const std::optional<int> gpu = parse_number<int>(part);
+    if (!gpu || *gpu < 0) {
       throw UsageError(fmt::format(
           "{}: '{}' is no placement{}: contiguous, round-robin, or the GPU of each rank: "
           "0,8,1,9",
           what, text, suggestion(text, {"contiguous", "round-robin"})));
     }
-    gpus.push_back(gpu);
-    if (next == end) return gpus;
-    at = next + 1;
+    gpus.push_back(*gpu);
   }
+  return gpus;
 }
 
 }  // namespace

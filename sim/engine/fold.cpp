@@ -103,7 +103,7 @@ void split_by_links(const Partition& partition, const network::ExchangeClock& cl
   std::vector<int> alike;
   for (const std::vector<int>& group : partition.groups) {
     const int next = static_cast<int>(known.size());
-    alike.push_back(known.try_emplace(clock.likeness(group), next).first->second);
+    alike.push_back(known.try_emplace(clock.equivalence_key(group), next).first->second);
   }
   colours.split([&](int rank) {
     return alike[static_cast<std::size_t>(partition.group_of[static_cast<std::size_t>(rank)])];

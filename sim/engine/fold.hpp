@@ -23,12 +23,12 @@ struct Fold {
 // The coarsest classes by colour refinement (as for graphs: Berkholz, Bonsma, Grohe 2017). Two
 // ranks start in one class if each of their operations takes equally long, and each uneven exchange
 // has an equal matrix in which they hold the same place, between members whom `clock` treats alike
-// (likeness(): links of equal rates and latencies, divided among domains and switches in one way,
-// which groups that straddle nodes or have a slow link are not). Classes are then split until, in
-// every partition, groups of ranks of one class hold the same classes (at the same places, where a
-// matrix is exchanged). That is enough for equal times, by induction over the program: if the times
-// of all earlier operations are equal within each class, so are the arrivals at the next one; a
-// compute operation adds equal durations; a collective takes the latest of the same set of
+// (equivalence_key(): links of equal rates and latencies, divided among domains and switches in one
+// way, which groups that straddle nodes or have a slow link are not). Classes are then split until,
+// in every partition, groups of ranks of one class hold the same classes (at the same places, where
+// a matrix is exchanged). That is enough for equal times, by induction over the program: if the
+// times of all earlier operations are equal within each class, so are the arrivals at the next one;
+// a compute operation adds equal durations; a collective takes the latest of the same set of
 // arrivals; an uneven exchange sees equal matrices, equal arrivals and equal links place by place.
 //
 // `clock` is read only where `traffic` has uneven exchanges, and must then be there. If no two

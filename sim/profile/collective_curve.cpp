@@ -17,38 +17,19 @@ namespace {
 // (profiles/README.md): for a curve that carries no check of its own.
 Residual::Region other_machines() { return {"all", 0, 0.05, 0.15, -0.10, 0.20}; }
 
-}  // namespace
-
-const char* name_of(Collective kind) {
-  switch (kind) {
-    case Collective::all_to_all:
-      return "all-to-all";
-    case Collective::all_reduce:
-      return "all-reduce";
-    case Collective::all_gather:
-      return "all-gather";
-    case Collective::reduce_scatter:
-      return "reduce-scatter";
-  }
-  return "all-to-all";
+// As Node::fail() names a key.
+std::string where(const Node& node, const std::string& key) {
+  return fmt::format("{}: {}/{}", node.file(), node.path(), key);
 }
 
+}  // namespace
+
 Origin read_origin(const Node& node, const std::string& key) {
-  const std::string text = node.text(key);
-  for (const Origin each :
-       {Origin::measured, Origin::published, Origin::datasheet, Origin::derived, Origin::assumed}) {
-    if (text == name_of(each)) return each;
-  }
-  node.fail("expected measured, published, datasheet, derived or assumed", key);
+  return value_in(origin_names, node.text(key), where(node, key));
 }
 
 Collective read_collective(const Node& node, const std::string& key) {
-  const std::string text = node.text(key);
-  for (const Collective each : {Collective::all_to_all, Collective::all_reduce,
-                                Collective::all_gather, Collective::reduce_scatter}) {
-    if (text == name_of(each)) return each;
-  }
-  node.fail("expected all-to-all, all-reduce, all-gather or reduce-scatter", key);
+  return value_in(collective_names, node.text(key), where(node, key));
 }
 
 CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)

@@ -4,11 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 
 namespace moesim::profile {
@@ -24,13 +25,12 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // A whole number of at least 1.
 std::int64_t count(const Operation& op, const Params& params, const std::string& name) {
   const std::string& text = params.at(name);
-  std::int64_t value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc() || end != text.data() + text.size() || value < 1) {
+  const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
+  if (!value || *value < 1) {
     throw UsageError(
         fmt::format("{}: {} '{}': expected a whole number of at least 1", op.name, name, text));
   }
-  return value;
+  return *value;
 }
 
 double size(const Operation& op, const Params& params) {
@@ -48,12 +48,10 @@ std::string choice(const Operation& op, const Params& params, const std::string&
 }
 
 Estimate predict_memory(const Profile& profile, const Operation& op, const Params& params) {
-  const std::string kernel =
-      choice(op, params, "kernel", {"streaming", "activation", "normalization"});
-  for (const MemoryKernel each : {MemoryKernel::activation, MemoryKernel::normalization}) {
-    if (kernel == name_of(each)) return profile.memory(size(op, params), each);
-  }
-  return profile.memory(size(op, params));
+  std::vector<std::string> kernels;
+  for (const auto& known : memory_kernel_names) kernels.emplace_back(known.name);
+  const std::string kernel = choice(op, params, "kernel", kernels);
+  return profile.memory(size(op, params), value_in(memory_kernel_names, kernel, op.name));
 }
 
 Estimate predict_attention(const Profile& profile, const Operation& op, const Params& params) {
@@ -132,11 +130,7 @@ Estimate predict(const Profile& profile, const std::string& name, const Params& 
   if (name == "expert-ffn") {
     return profile.expert_ffn(number("rows"), number("hidden"), number("ffn"), number("experts"));
   }
-  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
-                                Collective::all_gather, Collective::reduce_scatter}) {
-    if (name == name_of(kind)) return predict_collective(profile, kind, op, params);
-  }
-  throw UsageError("unknown operation '" + name + "'");
+  return predict_collective(profile, value_in(collective_names, name, "operation"), op, params);
 }
 
 }  // namespace moesim::profile

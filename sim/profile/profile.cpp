@@ -45,18 +45,6 @@ void check_version(const Node& root) {
 
 }  // namespace
 
-const char* name_of(MemoryKernel kernel) {
-  switch (kernel) {
-    case MemoryKernel::streaming:
-      return "streaming";
-    case MemoryKernel::activation:
-      return "activation";
-    case MemoryKernel::normalization:
-      return "normalization";
-  }
-  return "streaming";
-}
-
 struct Profile::Content {
   std::string name;
   Device device;

@@ -27,7 +27,12 @@ enum class MemoryKernel {
   activation,     // gated activation: silu(a) * b
   normalization,  // RMSNorm / LayerNorm over rows
 };
-const char* name_of(MemoryKernel kernel);
+inline constexpr EnumNames<MemoryKernel, 3> memory_kernel_names{{
+    {MemoryKernel::streaming, "streaming"},
+    {MemoryKernel::activation, "activation"},
+    {MemoryKernel::normalization, "normalization"},
+}};
+constexpr const char* name_of(MemoryKernel kernel) { return name_in(memory_kernel_names, kernel); }
 
 // How many times longer compute takes while an exchange of its GPU runs, and the other way round.
 struct OverlapSlowdowns {

@@ -19,10 +19,12 @@ namespace {
 std::vector<bool> ample_links(const network::Topology& topology) {
   std::vector<bool> ample(topology.links.size());
   const auto look = [&](const network::Tier& tier, const std::vector<int>& ports,
-                        const std::vector<int>& trunks) {
-    const std::vector<bool> spare = network::spare_trunks(topology, tier, ports, trunks);
-    for (std::size_t number = 0; number < trunks.size(); ++number) {
-      if (trunks[number] >= 0) ample[static_cast<std::size_t>(trunks[number])] = spare[number];
+                        const std::vector<int>& uplinks) {
+    const std::vector<bool> nonbinding =
+        network::nonbinding_uplinks(topology, tier, ports, uplinks);
+    for (std::size_t number = 0; number < uplinks.size(); ++number) {
+      if (uplinks[number] >= 0)
+        ample[static_cast<std::size_t>(uplinks[number])] = nonbinding[number];
     }
   };
   for (const network::Plane* plane : {&topology.inner, &topology.outer}) {

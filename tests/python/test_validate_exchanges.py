@@ -158,7 +158,7 @@ def test_tables_that_are_absent_or_malformed_are_named(tmp_path):
                       1, 0)])
     malformed = moesim("validate", "exchanges", "--data", tmp_path)
     assert malformed.returncode == 2
-    assert "nccl_intranode.csv:2: time_us is 'fast'" in malformed.stderr
+    assert "nccl_intranode.csv, line 2, column time_us: 'fast' is not a number" in malformed.stderr
     (tmp_path / "nccl_intranode.csv").unlink()
     (tmp_path / "nccl_intranode.csv.gz").write_bytes(gzip.compress(b"system,device\n" * 99)[:30])
     assert "unpacked" in moesim("validate", "exchanges", "--data", tmp_path).stderr

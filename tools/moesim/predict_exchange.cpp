@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -56,9 +55,8 @@ int most_ranks(network::Schedule schedule) {
 }
 
 std::optional<Collective> collective_of(const std::string& op) {
-  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
-                                Collective::all_gather, Collective::reduce_scatter}) {
-    if (op == profile::name_of(kind)) return kind;
+  for (const auto& known : profile::collective_names) {
+    if (op == known.name) return known.value;
   }
   return std::nullopt;
 }
@@ -190,13 +188,9 @@ ExchangeTime simulated(const cluster::Cluster& cluster, std::span<const int> mem
 }
 
 double parse_share(const std::string& text) {
-  double share = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), share);
-  if (problem != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1)) {
-    throw UsageError(
-        fmt::format("distinct-share '{}': expected a number above 0, at most 1", text));
-  }
-  return share;
+  const std::optional<double> share = parse_number<double>(text);
+  if (share && *share > 0 && *share <= 1) return *share;
+  throw UsageError(fmt::format("distinct-share '{}': expected a number above 0, at most 1", text));
 }
 
 // Steps of a simulation on stderr, once it has taken a while.

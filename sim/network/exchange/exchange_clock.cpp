@@ -29,9 +29,9 @@ int entry(const std::vector<int>& table, std::size_t row) {
 }
 
 bool is_full(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
-             const std::vector<int>& trunks) {
-  const std::vector<bool> spare = spare_trunks(topology, tier, ports, trunks);
-  return std::find(spare.begin(), spare.end(), false) == spare.end();
+             const std::vector<int>& uplinks) {
+  const std::vector<bool> nonbinding = nonbinding_uplinks(topology, tier, ports, uplinks);
+  return std::find(nonbinding.begin(), nonbinding.end(), false) == nonbinding.end();
 }
 
 // The same as a cast for 0 <= value < 2^52, but a vector instruction everywhere: the value becomes
@@ -393,7 +393,7 @@ void PortClock::settle(std::size_t source, const std::int64_t* row, std::size_t 
   });
 }
 
-std::vector<std::int64_t> PortClock::likeness(std::span<const int> members) const {
+std::vector<std::int64_t> PortClock::equivalence_key(std::span<const int> members) const {
   std::vector<std::int64_t> numbers;
   // Each member by its place among the first of every domain, or switch.
   const auto pattern = [&](const std::vector<int>& number_of) {

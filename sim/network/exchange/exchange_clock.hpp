@@ -24,7 +24,7 @@ class ExchangeClock {
 
   // All that finish() reads of the members, as numbers: where these are the same for two lists of
   // members, so are the times of equal matrices and arrivals.
-  virtual std::vector<std::int64_t> likeness(std::span<const int> members) const = 0;
+  virtual std::vector<std::int64_t> equivalence_key(std::span<const int> members) const = 0;
 };
 
 // The fast clock: every port works without a gap on the messages that are there, and shares itself
@@ -50,7 +50,7 @@ class PortClock final : public ExchangeClock {
 
   void finish(std::span<const int> members, const ByteMatrix& bytes,
               std::span<const Picoseconds> arrival, std::span<Picoseconds> finish) override;
-  std::vector<std::int64_t> likeness(std::span<const int> members) const override;
+  std::vector<std::int64_t> equivalence_key(std::span<const int> members) const override;
 
  private:
   struct Port {

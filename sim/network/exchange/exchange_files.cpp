@@ -2,15 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::network {
 namespace {
@@ -36,21 +37,17 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // The cells of each line that is not blank. CsvTable is for tables with a header.
-std::vector<std::vector<Cell>> split(std::string_view content) {
+std::vector<std::vector<Cell>> cells_of(std::string_view content) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // spreadsheets write one
   if (content.starts_with(byte_order_mark)) content.remove_prefix(byte_order_mark.size());
   std::vector<std::vector<Cell>> rows;
-  for (std::size_t line = 1; !content.empty(); ++line) {
-    const std::size_t end = std::min(content.find('\n'), content.size());
-    std::string_view rest = content.substr(0, end);
-    content.remove_prefix(std::min(end + 1, content.size()));
-    if (trimmed(rest).empty()) continue;
+  std::size_t number = 0;
+  for (const std::string_view line : split(content, '\n')) {
+    ++number;
+    if (trimmed(line).empty()) continue;
     std::vector<Cell> cells;
-    while (true) {
-      const std::size_t comma = std::min(rest.find(','), rest.size());
-      cells.push_back({trimmed(rest.substr(0, comma)), line, cells.size() + 1});
-      if (comma == rest.size()) break;
-      rest.remove_prefix(comma + 1);
+    for (const std::string_view cell : split(line, ',')) {
+      cells.push_back({trimmed(cell), number, cells.size() + 1});
     }
     rows.push_back(std::move(cells));
   }
@@ -59,16 +56,13 @@ std::vector<std::vector<Cell>> split(std::string_view content) {
 
 double number(const std::string& path, const Cell& cell) {
   if (cell.text.empty()) refuse(path, cell, "the number is missing");
-  double value = 0;
-  const char* const end = cell.text.data() + cell.text.size();
-  const auto [stop, problem] = std::from_chars(cell.text.data(), end, value);
-  if (problem == std::errc::result_out_of_range) refuse(path, cell, "the number is out of range");
-  if (problem != std::errc() || stop != end) {
+  const std::optional<double> value = parse_number<double>(cell.text);
+  if (!value) {
     refuse(path, cell,
-           fmt::format("'{}' is no number{}", cell.text,
+           fmt::format("'{}' is not a number, or out of range{}", cell.text,
                        cell.line == 1 ? " (a header line is not expected)" : ""));
   }
-  return value;
+  return *value;
 }
 
 // Why a number is no amount of bytes, or nothing.
@@ -100,7 +94,7 @@ void check_total(const std::string& path, const ByteMatrix& bytes) {
 }
 
 ByteMatrix matrix_from_csv(const std::string& path, const std::string& content) {
-  const std::vector<std::vector<Cell>> rows = split(content);
+  const std::vector<std::vector<Cell>> rows = cells_of(content);
   if (rows.empty()) throw UsageError(fmt::format("{}: line 1: no numbers", path));
   const std::size_t width = rows.front().size();
   for (const std::vector<Cell>& row : rows) {
@@ -193,7 +187,7 @@ void check_count(const std::string& path, std::size_t count, int ranks) {
 
 std::vector<Picoseconds> starts_from_csv(const std::string& path, const std::string& content,
                                          int ranks) {
-  const std::vector<std::vector<Cell>> rows = split(content);
+  const std::vector<std::vector<Cell>> rows = cells_of(content);
   std::vector<Picoseconds> starts;
   for (const std::vector<Cell>& row : rows) {
     if (rows.size() > 1 && row.size() > 1) {

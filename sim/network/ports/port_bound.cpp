@@ -78,7 +78,7 @@ PortBounder::PortBounder(const Topology& topology)
       no_link_(static_cast<int>(topology.links.size())) {
   check(topology);
   loads_.resize(topology.links.size() + 1);
-  spare_.resize(topology.links.size());
+  nonbinding_.resize(topology.links.size());
   rank_lower_.resize(at(topology.ranks()) + padding);
   rank_upper_.resize(at(topology.ranks()) + padding);
   plan_plane(topology.inner, inner_);
@@ -101,21 +101,21 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
   };
   plan(plane.port_up, ports.up);
   plan(plane.port_down, ports.down);
-  plan_spare(plane);
+  plan_nonbinding(plane);
   for (const Tier& tier : plane.tiers) {
     for (const std::vector<int>* side : {&tier.up, &tier.down}) {
       std::copy_if(side->begin(), side->end(), std::back_inserter(ports.above),
-                   [&](int link) { return is_link(link) && !spare_[at(link)]; });
+                   [&](int link) { return is_link(link) && !nonbinding_[at(link)]; });
     }
   }
 }
 
-void PortBounder::plan_spare(const Plane& plane) {
+void PortBounder::plan_nonbinding(const Plane& plane) {
   const auto plan = [&](const Tier& tier, const std::vector<int>& ports,
-                        const std::vector<int>& trunks) {
-    const std::vector<bool> spare = spare_trunks(topology_, tier, ports, trunks);
-    for (std::size_t number = 0; number < trunks.size(); ++number) {
-      if (is_link(trunks[number])) spare_[at(trunks[number])] = spare[number];
+                        const std::vector<int>& uplinks) {
+    const std::vector<bool> nonbinding = nonbinding_uplinks(topology_, tier, ports, uplinks);
+    for (std::size_t number = 0; number < uplinks.size(); ++number) {
+      if (is_link(uplinks[number])) nonbinding_[at(uplinks[number])] = nonbinding[number];
     }
   };
   for (const Tier& tier : plane.tiers) {
@@ -134,7 +134,7 @@ void PortBounder::plan_way(int source, int destination, std::vector<int>& above)
   latencies_[at(source) * latency_stride_ + at(destination)] = latency;
   above.clear();
   std::copy_if(route.begin() + 1, route.end() - 1, std::back_inserter(above),
-               [&](int link) { return !spare_[at(link)]; });
+               [&](int link) { return !nonbinding_[at(link)]; });
 }
 
 void PortBounder::plan_runs() {

@@ -134,7 +134,7 @@ class PortBounder {
   // Topologies have entries that are no links where nothing passes: their load is loads_'s last.
   bool is_link(int link) const { return link >= 0 && link < no_link_; }
   void plan_plane(const Plane& plane, PlanePorts& ports);
-  void plan_spare(const Plane& plane);
+  void plan_nonbinding(const Plane& plane);
   void plan_runs();
   void plan_way(int source, int destination, std::vector<int>& above);
   const double* latencies_from(int source) const {
@@ -184,7 +184,7 @@ class PortBounder {
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]
   std::vector<int> above_;              // links of tiers
-  std::vector<bool> spare_;             // [link]: of a tier, and never full before the ports below
+  std::vector<bool> nonbinding_;        // [link]: of a tier, and never full before the ports below
   std::vector<double> latencies_;       // [source * latency_stride_ + destination], ps
   std::size_t latency_stride_ = 0;      // 0 where all sources have the same
   std::vector<Load> loads_;             // [link], and one that carries nothing

@@ -32,7 +32,7 @@ void PortBounder::list_flows(const ByteMatrix& bytes, std::span<const Picosecond
       flows_.enters.push_back(begins + latency);
       flows_.first_link.push_back(static_cast<int>(flows_.links.size()));
       std::copy_if(route.begin(), route.end(), std::back_inserter(flows_.links),
-                   [&](int link) { return !spare_[at(link)]; });
+                   [&](int link) { return !nonbinding_[at(link)]; });
       flows_.source.push_back(source);
       flows_.destination.push_back(destination);
     }

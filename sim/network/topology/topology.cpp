@@ -124,12 +124,13 @@ void check(const Topology& topology) {
   for (const Link& link : topology.links) check_link(link);
 }
 
-std::vector<bool> spare_trunks(const Topology& topology, const Tier& tier,
-                               const std::vector<int>& ports, const std::vector<int>& trunks) {
+std::vector<bool> nonbinding_uplinks(const Topology& topology, const Tier& tier,
+                                     const std::vector<int>& ports,
+                                     const std::vector<int>& uplinks) {
   const auto rate_of = [&](int link) {
     return topology.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second;
   };
-  std::vector<double> below(trunks.size());
+  std::vector<double> below(uplinks.size());
   std::set<std::pair<int, int>> counted;  // switch and port
   for (std::size_t rank = 0; rank < std::min(ports.size(), tier.switch_of.size()); ++rank) {
     const int number = tier.switch_of[rank];
@@ -137,13 +138,13 @@ std::vector<bool> spare_trunks(const Topology& topology, const Tier& tier,
     if (static_cast<std::size_t>(number) >= below.size()) continue;
     below[static_cast<std::size_t>(number)] += rate_of(ports[rank]);
   }
-  std::vector<bool> spare;
-  for (std::size_t number = 0; number < trunks.size(); ++number) {
+  std::vector<bool> nonbinding;
+  for (std::size_t number = 0; number < uplinks.size(); ++number) {
     constexpr double rounding = 1e-12;  // of the sum
-    spare.push_back(trunks[number] < 0 ||
-                    below[number] <= rate_of(trunks[number]) * (1 + rounding));
+    nonbinding.push_back(uplinks[number] < 0 ||
+                         below[number] <= rate_of(uplinks[number]) * (1 + rounding));
   }
-  return spare;
+  return nonbinding;
 }
 
 Topology crossbar(int ranks, Bandwidth port, Picoseconds latency) {

@@ -69,11 +69,12 @@ struct Topology {
 // where there is one domain.
 void check(const Topology& topology);
 
-// [switch] of a tier: whether its trunk (Tier::up or Tier::down, `ports` the plane's in the same
-// direction) passes on all that the ports below it can at once, so that it never holds a flow back;
-// true where there is no trunk. A port that ranks share counts once.
-std::vector<bool> spare_trunks(const Topology& topology, const Tier& tier,
-                               const std::vector<int>& ports, const std::vector<int>& trunks);
+// [switch] of a tier: whether its uplink (Tier::up or Tier::down, `ports` the plane's in the same
+// direction) has at least the bandwidth of all ports below it together, so that it never limits a
+// flow; true where there is no uplink. A port that several ranks share counts once.
+std::vector<bool> nonbinding_uplinks(const Topology& topology, const Tier& tier,
+                                     const std::vector<int>& ports,
+                                     const std::vector<int>& uplinks);
 
 // Ideal shapes, for tests, benchmarks and documents of no product: every rank a full-duplex port
 // on one crossbar; `latency` is that of each direction of a port.

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <system_error>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
@@ -16,38 +14,17 @@
 namespace moesim::study {
 namespace {
 
-class Table {
- public:
-  Table(const std::string& folder, const std::string& name)
-      : csv_(CsvTable::parse(read_plain_or_packed(folder + "/" + name), folder + "/" + name)) {}
+CsvTable load_table(const std::string& folder, const std::string& name) {
+  return CsvTable::parse(read_plain_or_packed(folder + "/" + name), folder + "/" + name);
+}
 
-  std::size_t size() const { return csv_.rows.size(); }
-  const std::string& text(std::size_t row, const std::string& column) const {
-    return csv_.rows[row][csv_.column(column)];
-  }
-  double positive(std::size_t row, const std::string& column) const {
-    const std::string& cell = text(row, column);
-    double value = 0;
-    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (error != std::errc() || end != cell.data() + cell.size() || !(value > 0) ||
-        !std::isfinite(value)) {
-      throw UsageError(fmt::format("{}:{}: {} is '{}', expected a positive number", csv_.name,
-                                   csv_.lines[row], column, cell));
-    }
-    return value;
-  }
-  std::int64_t whole(std::size_t row, const std::string& column) const {
-    const double value = positive(row, column);
-    if (value != std::floor(value) || value > 1e15) {
-      throw UsageError(fmt::format("{}:{}: {} is '{}', expected a whole number", csv_.name,
-                                   csv_.lines[row], column, text(row, column)));
-    }
-    return static_cast<std::int64_t>(value);
-  }
-
- private:
-  CsvTable csv_;
-};
+// A positive whole number, which the tables may write with a decimal point.
+std::int64_t whole(const CsvTable& table, std::size_t row, const std::string& column) {
+  const double value = table.positive(row, column);
+  if (value == std::floor(value) && value <= 1e15) return static_cast<std::int64_t>(value);
+  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number", table.name,
+                               table.lines[row], column, table.text(row, column)));
+}
 
 std::optional<profile::Collective> collective(const std::string& name) {
   if (name == "alltoall") return profile::Collective::all_to_all;
@@ -61,18 +38,18 @@ bool reduces(profile::Collective kind) {
   return kind == profile::Collective::all_reduce || kind == profile::Collective::reduce_scatter;
 }
 
-MoeExchangeRow shape(const Table& table, std::size_t row) {
+MoeExchangeRow shape(const CsvTable& table, std::size_t row) {
   MoeExchangeRow entry;
   entry.version = table.text(row, "version");
-  entry.hidden = table.whole(row, "hidden_size");
-  entry.experts = table.whole(row, "num_experts");
+  entry.hidden = whole(table, row, "hidden_size");
+  entry.experts = whole(table, row, "num_experts");
   return entry;
 }
 
-MoeExchangeRow deepep_shape(const Table& table, std::size_t row) {
+MoeExchangeRow deepep_shape(const CsvTable& table, std::size_t row) {
   MoeExchangeRow entry = shape(table, row);
-  entry.gpus = static_cast<int>(8 * table.whole(row, "node_num"));
-  entry.top_k = table.whole(row, "num_topk");
+  entry.gpus = static_cast<int>(8 * whole(table, row, "node_num"));
+  entry.top_k = whole(table, row, "num_topk");
   entry.tokens = table.positive(row, "num_token");
   entry.variant = fmt::format("hidden {}, top-{} of {}", entry.hidden, entry.top_k, entry.experts);
   return entry;
@@ -81,9 +58,9 @@ MoeExchangeRow deepep_shape(const Table& table, std::size_t row) {
 }  // namespace
 
 std::vector<CollectiveRow> load_collectives(const std::string& folder) {
-  const Table table(folder, "nccl_intranode.csv");
+  const CsvTable table = load_table(folder, "nccl_intranode.csv");
   std::vector<CollectiveRow> rows;
-  for (std::size_t row = 0; row < table.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const auto kind = collective(table.text(row, "op_name"));
     if (!kind) continue;
     const std::string& source = table.text(row, "source_dir");
@@ -93,7 +70,7 @@ std::vector<CollectiveRow> load_collectives(const std::string& folder) {
     entry.version = source.substr(source.rfind('/') + 1);
     entry.kind = *kind;
     entry.reduces_bytes = reduces(*kind) && table.text(row, "nccl_dtype") == "int8";
-    entry.gpus = static_cast<int>(table.whole(row, "num_gpus"));
+    entry.gpus = static_cast<int>(whole(table, row, "num_gpus"));
     entry.bytes = table.positive(row, "size_bytes");
     entry.time_us = table.positive(row, "time_us");
     rows.push_back(entry);
@@ -107,13 +84,13 @@ std::vector<CollectiveRow> load_vidur(const std::string& folder) {
   if (!std::filesystem::exists(path) && !std::filesystem::exists(path + ".gz")) return {};
   const std::map<std::string, std::string> devices = {{"a100_dgx", "NVIDIA A100-SXM4-80GB"},
                                                       {"h100_dgx", "NVIDIA H100 80GB HBM3"}};
-  const Table table(folder, name);
+  const CsvTable table = load_table(folder, name);
   std::vector<CollectiveRow> rows;
-  for (std::size_t row = 0; row < table.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const auto device = devices.find(table.text(row, "system"));
     if (table.text(row, "op") != "all_reduce" || device == devices.end()) continue;
-    const std::int64_t gpus = table.whole(row, "num_workers");
-    if (table.whole(row, "devices_per_node") != gpus) continue;  // across nodes
+    const std::int64_t gpus = whole(table, row, "num_workers");
+    if (whole(table, row, "devices_per_node") != gpus) continue;  // across nodes
     CollectiveRow entry;
     entry.system = device->first;
     entry.device = device->second;
@@ -128,13 +105,13 @@ std::vector<CollectiveRow> load_vidur(const std::string& folder) {
 }
 
 std::vector<MoeExchangeRow> load_deepep_normal(const std::string& folder) {
-  const Table table(folder, "deepep_normal.csv");
+  const CsvTable table = load_table(folder, "deepep_normal.csv");
   std::vector<MoeExchangeRow> rows;
-  for (std::size_t row = 0; row < table.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     for (const std::string stage : {"dispatch", "combine"}) {
       MoeExchangeRow entry = deepep_shape(table, row);
       entry.kernel = table.text(row, "system") + " DeepEP normal " + stage;
-      entry.variant += fmt::format(", {} SMs", table.whole(row, stage + "_sms"));
+      entry.variant += fmt::format(", {} SMs", whole(table, row, stage + "_sms"));
       entry.time_us = table.positive(row, stage + "_transmit_us");
       rows.push_back(entry);
     }
@@ -143,9 +120,9 @@ std::vector<MoeExchangeRow> load_deepep_normal(const std::string& folder) {
 }
 
 std::vector<MoeExchangeRow> load_deepep_low_latency(const std::string& folder) {
-  const Table table(folder, "deepep_lowlatency.csv");
+  const CsvTable table = load_table(folder, "deepep_lowlatency.csv");
   std::vector<MoeExchangeRow> rows;
-  for (std::size_t row = 0; row < table.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     for (const std::string stage : {"dispatch", "combine"}) {
       MoeExchangeRow entry = deepep_shape(table, row);
       entry.kernel = table.text(row, "system") + " DeepEP low-latency " + stage;
@@ -157,17 +134,17 @@ std::vector<MoeExchangeRow> load_deepep_low_latency(const std::string& folder) {
 }
 
 std::vector<MoeExchangeRow> load_tensorrt_llm(const std::string& folder) {
-  const Table table(folder, "trtllm_moe_alltoall_gb200.csv");
+  const CsvTable table = load_table(folder, "trtllm_moe_alltoall_gb200.csv");
   std::vector<MoeExchangeRow> rows;
-  for (std::size_t row = 0; row < table.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     std::string stage = table.text(row, "op_name");
     if (stage.rfind("alltoall_", 0) == 0) stage.erase(0, 9);
     MoeExchangeRow entry = shape(table, row);
     entry.kernel = fmt::format("{} TensorRT-LLM {}", table.text(row, "system"), stage);
     entry.variant =
         fmt::format("{} {}", table.text(row, "kernel_source"), table.text(row, "moe_dtype"));
-    entry.gpus = static_cast<int>(table.whole(row, "moe_ep_size"));
-    entry.top_k = table.whole(row, "topk");
+    entry.gpus = static_cast<int>(whole(table, row, "moe_ep_size"));
+    entry.top_k = whole(table, row, "topk");
     entry.tokens = table.positive(row, "num_tokens");
     entry.time_us = table.positive(row, "latency_us");
     rows.push_back(entry);

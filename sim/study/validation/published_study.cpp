@@ -19,11 +19,8 @@ scenario::OptionValues read_options(const Node& node) {
 Bar read_bar(const Node& node) { return {node.positive("mean"), node.positive("worst")}; }
 
 RowRole read_role(const Node& row) {
-  const std::string text = row.text("role");
-  for (const RowRole role : {RowRole::fit, RowRole::check, RowRole::excluded, RowRole::predict}) {
-    if (text == name_of(role)) return role;
-  }
-  row.fail(fmt::format("'{}' is none of fit, check, excluded, predict", text), "role");
+  return value_in(row_role_names, row.text("role"),
+                  fmt::format("{}: {}/role", row.file(), row.path()));
 }
 
 PublishedRow read_row(const Node& node) {
@@ -54,11 +51,6 @@ Unknown read_unknown(const Node& node) {
 }
 
 }  // namespace
-
-const char* name_of(RowRole role) {
-  static constexpr const char* names[] = {"fit", "check", "excluded", "predict"};
-  return names[static_cast<std::size_t>(role)];
-}
 
 PublishedStudy PublishedStudy::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("studies", name_or_path));

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/step/kernels.hpp"
 
@@ -16,6 +17,13 @@ enum class RowRole {
   excluded,  // left out of fit and bars a priori, for the reason in `note`; error shown apart
   predict,   // nothing published here: a prediction alone
 };
+inline constexpr EnumNames<RowRole, 4> row_role_names{{
+    {RowRole::fit, "fit"},
+    {RowRole::check, "check"},
+    {RowRole::excluded, "excluded"},
+    {RowRole::predict, "predict"},
+}};
+constexpr const char* name_of(RowRole role) { return name_in(row_role_names, role); }
 
 struct PublishedRow {
   RowRole role = RowRole::predict;
@@ -53,7 +61,5 @@ struct PublishedStudy {
   // Shipped name or path. Throws UsageError naming file and key.
   static PublishedStudy load(const std::string& name_or_path);
 };
-
-const char* name_of(RowRole role);
 
 }  // namespace moesim::study

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "sim/base/csv.hpp"
@@ -29,16 +29,6 @@ std::string path_of(const std::string& folder, const std::string& file) {
 bool is_there(const std::string& folder, const std::string& file) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path_of(folder, file), ignored);
-}
-
-template <typename Number>
-Number cell(const CsvTable& table, std::size_t row, const std::string& column) {
-  const std::string& text = table.rows[row][table.column(column)];
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
-  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a number", table.name,
-                               table.lines[row], column, text));
 }
 
 RoutingJob job_of(int experts, int top_k, std::int64_t tokens, const std::string& factor) {
@@ -75,7 +65,7 @@ void add_random(const std::string& folder, routing::RoutingCache& cache, Validat
     }
     const auto [least, most] = std::minmax_element(lost.begin(), lost.end());
     const double mean = std::accumulate(lost.begin(), lost.end(), 0.0) / draws;
-    const auto measured = cell<double>(table, row, "avg_drop_rate");
+    const double measured = table.number(row, "avg_drop_rate");
     const bool fits = measured >= *least && measured <= *most;
     inside += fits ? 1 : 0;
     error += 100 * (mean - measured) / static_cast<double>(jobs.size());
@@ -209,9 +199,13 @@ std::vector<RoutingJob> random_draw_jobs(const std::string& folder) {
   if (!is_there(folder, random_table)) return jobs;
   const CsvTable table = CsvTable::load(path_of(folder, random_table));
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    RoutingJob job = job_of(cell<int>(table, row, "num_experts"), cell<int>(table, row, "top_k"),
-                            cell<std::int64_t>(table, row, "num_tokens"),
-                            table.rows[row][table.column("capacity_factor")]);
+    constexpr std::int64_t most = std::numeric_limits<int>::max();
+    const auto whole = [&](const char* column) {
+      return table.whole(row, table.column(column), most);
+    };
+    RoutingJob job =
+        job_of(static_cast<int>(whole("num_experts")), static_cast<int>(whole("top_k")),
+               whole("num_tokens"), table.text(row, "capacity_factor"));
     job.scores = routing::parse_score_source("gaussian:0", "--routing");
     job.layers = draws;
     jobs.push_back(job);

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "sim/base/csv.hpp"
@@ -32,30 +30,7 @@ struct Mapped {
   std::string refusal;
 };
 
-class Table {
- public:
-  explicit Table(const std::string& path) : csv_(CsvTable::load(path)) {}
-  std::size_t size() const { return csv_.rows.size(); }
-  const std::string& text(std::size_t row, const std::string& column) const {
-    return csv_.rows[row][csv_.column(column)];
-  }
-  // Throws Error naming file, line and column for anything but a positive number.
-  double positive(std::size_t row, const std::string& column) const {
-    const std::string& cell = text(row, column);
-    double value = 0;
-    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (error != std::errc() || end != cell.data() + cell.size() || !(value > 0)) {
-      throw Error(fmt::format("{}:{}: {} is '{}', expected a positive number", csv_.name,
-                              csv_.lines[row], column, cell));
-    }
-    return value;
-  }
-
- private:
-  CsvTable csv_;
-};
-
-Mapped map_row(const Table& table, std::size_t row) {
+Mapped map_row(const CsvTable& table, std::size_t row) {
   const std::string system = table.text(row, "system");
   const std::string factor = table.text(row, "capacity_factor");
   if (table.text(row, "pp") != "1") return {{}, "pipeline parallelism is not simulated"};
@@ -131,13 +106,13 @@ std::vector<std::string> Summary::lines() const {
 
 Validation validate_steps(const std::string& folder, scenario::DocumentCache& documents,
                           routing::RoutingCache& cache) {
-  const Table table(folder + "/smartmoe_gpt_step_times.csv");
+  const CsvTable table = CsvTable::load(folder + "/smartmoe_gpt_step_times.csv");
   Validation validation{"Training steps of a GPT-MoE on 16 A100 by capacity factor",
                         "logs of thu-pacman/SmartMoE-AE (medians of 200 iterations)",
                         {},
                         {}};
   Summary summary;
-  for (std::size_t row = 0; row < table.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const std::string subject =
         fmt::format("{}, {}, library CF {}", table.text(row, "system"), table.text(row, "gate"),
                     table.text(row, "capacity_factor"));

@@ -151,7 +151,7 @@ TEST_CASE("bad start times name file, line and reason") {
   CHECK_THROWS_WITH(starts("0\n-1\n", 2), ContainsSubstring("line 2, column 1: -1 us"));
   CHECK_THROWS_WITH(starts("0,nan\n", 2), ContainsSubstring("line 1, column 2: nan is no start"));
   CHECK_THROWS_WITH(starts("0,1e15\n", 2), ContainsSubstring("ten days"));
-  CHECK_THROWS_WITH(starts("us\n1\n", 1), ContainsSubstring("'us' is no number"));
+  CHECK_THROWS_WITH(starts("us\n1\n", 1), ContainsSubstring("'us' is not a number"));
   const TemporaryFile square("s.npy", npy<double>("<f8", "(1, 2)", {0, 1}));
   CHECK_THROWS_WITH(load_start_times(square.path(), 2), ContainsSubstring("shape [1, 2]"));
   const TemporaryFile whole("s.npy", npy<std::int64_t>("<i8", "(2,)", {0, 1}));

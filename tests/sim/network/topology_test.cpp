@@ -87,20 +87,20 @@ TEST_CASE("a link of no bandwidth is named") {
   CHECK_THROWS_WITH(check(topology), ContainsSubstring("rank 0 up: a latency below 0"));
 }
 
-TEST_CASE("a trunk is spare when the ports below it cannot fill it") {
-  // Two ports of 1 GB/s below each switch, each trunk 1 GB/s.
+TEST_CASE("an uplink is not binding when the ports below it cannot fill it") {
+  // Two ports of 1 GB/s below each switch, each uplink 1 GB/s.
   Topology topology = with_tiers();
   const Tier& tier = topology.outer.tiers[0];
-  const auto spare = [&] {
-    return moesim::network::spare_trunks(topology, tier, topology.outer.port_up, tier.up);
+  const auto nonbinding = [&] {
+    return moesim::network::nonbinding_uplinks(topology, tier, topology.outer.port_up, tier.up);
   };
-  CHECK(spare() == std::vector<bool>{false, false});
+  CHECK(nonbinding() == std::vector<bool>{false, false});
   topology.links[8].bandwidth = Bandwidth(2e9);
-  CHECK(spare() == std::vector<bool>{true, false});
+  CHECK(nonbinding() == std::vector<bool>{true, false});
   topology.links[8].bandwidth = Bandwidth(2e9 * (1 - 1e-9));
-  CHECK(spare() == std::vector<bool>{false, false});
+  CHECK(nonbinding() == std::vector<bool>{false, false});
   topology.outer.port_up[1] = topology.outer.port_up[0];  // shared: no more than one port's
-  CHECK(spare() == std::vector<bool>{true, false});
-  topology.outer.tiers[0].up[1] = -1;  // no trunk, nothing to fill
-  CHECK(spare() == std::vector<bool>{true, true});
+  CHECK(nonbinding() == std::vector<bool>{true, false});
+  topology.outer.tiers[0].up[1] = -1;  // no uplink, nothing to fill
+  CHECK(nonbinding() == std::vector<bool>{true, true});
 }

@@ -11,8 +11,8 @@ network::Topology leaves_of_three(int ranks, double up) {
   network::Tier tier;
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank % 3 == 0) {
-      for (std::vector<int>* trunks : {&tier.up, &tier.down}) {
-        trunks->push_back(static_cast<int>(topology.links.size()));
+      for (std::vector<int>* uplinks : {&tier.up, &tier.down}) {
+        uplinks->push_back(static_cast<int>(topology.links.size()));
         topology.links.push_back({"leaf", Bandwidth(50e9 * up), Picoseconds(0)});
       }
     }

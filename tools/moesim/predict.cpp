@@ -13,6 +13,7 @@
 #include "sim/base/csv.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
+#include "sim/network/schedules/exchange_schedule.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
@@ -361,6 +362,17 @@ struct ParameterHelp {
   const char* text;
   std::vector<std::pair<std::string, std::string>> choices = {};
 };
+// The schedules of any exchange, and those of the collectives alone.
+std::vector<std::pair<std::string, std::string>> schedule_choices() {
+  std::vector<std::pair<std::string, std::string>> choices{
+      {"two-level", "the profile's curve inside a node, NICs between, both at once"}};
+  for (const network::ExchangeSchedule* schedule : network::all_schedules) {
+    choices.emplace_back(schedule->name, schedule->help);
+  }
+  choices.emplace_back("ring, tree", "of all-reduce; ring of all-gather and reduce-scatter");
+  return choices;
+}
+
 const std::map<std::string, ParameterHelp>& parameter_help() {
   static const std::map<std::string, ParameterHelp> all{
       {"kernel", {"NAME", "of memory: streaming (default), activation or normalization"}},
@@ -384,14 +396,7 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
        {"NAME",
         "of exchanges on a cluster, in which order messages go; of equal blocks with a profile "
         "two-level, else of all-to-all burst, of others ring:",
-        {{"two-level", "the profile's curve inside a node, NICs between, both at once"},
-         {"burst", "all messages at once"},
-         {"pairwise", "rank r sends to r+1, r+2, ... and does not wait for what it receives"},
-         {"nccl", "grouped send/recv in NCCL's order of peers, a window of them at once"},
-         {"hierarchical", "inside the node to the GPU of the destination's rail, then across"},
-         {"pxn", "the same, each piece of a message as soon as it is there"},
-         {"deepep", "once to each node, to the GPU of one's own rail, then inside it"},
-         {"ring, tree", "of all-reduce; ring of all-gather and reduce-scatter"}}}},
+        schedule_choices()}},
       {"distinct-share",
        {"SHARE",
         "of schedule deepep: rows that cross to a node over rows bound for it, 0 to 1 [1]"}},

@@ -11,11 +11,13 @@
 #include <utility>
 
 #include "sim/base/byte_matrix.hpp"
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cluster/placement.hpp"
+#include "sim/network/exchange/collective_exchange.hpp"
 #include "sim/network/exchange/exchange.hpp"
 #include "sim/network/exchange/exchange_files.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
@@ -35,24 +37,6 @@ constexpr int most_uniform_ranks = 4096;
 constexpr int most_ring_ranks = 1024;
 // GPUs on a cluster without an end, to which placements are held.
 constexpr int most_gpus = 1 << 20;
-
-// Ranks that a schedule is simulated among within minutes; a message that is forwarded in slices
-// takes several steps.
-int most_ranks(network::Schedule schedule) {
-  switch (schedule) {
-    case network::Schedule::pxn:
-    case network::Schedule::deepep:
-      return 512;
-    case network::Schedule::hierarchical:
-    case network::Schedule::nccl:
-      return 1024;
-    case network::Schedule::pairwise:
-      return 2048;
-    case network::Schedule::burst:
-      break;
-  }
-  return most_uniform_ranks;
-}
 
 std::optional<Collective> collective_of(const std::string& op) {
   for (const auto& known : profile::collective_names) {
@@ -111,17 +95,15 @@ void check_size(const std::string& op, int ranks, int most) {
 }
 
 // What would take hours is refused at once.
-void check_schedule(const std::string& op, int ranks, network::Schedule schedule,
+void check_schedule(const std::string& op, int ranks, const network::ExchangeSchedule& schedule,
                     network::Method method) {
-  const bool bounded =
-      schedule == network::Schedule::burst || schedule == network::Schedule::hierarchical;
-  if (method == network::Method::fast && bounded) return;
-  const int most = most_ranks(schedule);
-  if (ranks <= most) return;
+  if (method == network::Method::fast && schedule.bounded) return;
+  if (ranks <= schedule.most_ranks) return;
   throw UsageError(fmt::format(
       "{}: schedule {} among {} ranks: up to {} are simulated message by message: choose {}", op,
-      name_of(schedule), ranks, most,
-      bounded ? "--network fast" : "--schedule burst, or --schedule burst --network fast"));
+      schedule.name, ranks, schedule.most_ranks,
+      schedule.bounded ? "--network fast"
+                       : "--schedule burst, or --schedule burst --network fast"));
 }
 
 // The buffer cut into equal blocks, as nccl-tests does.
@@ -204,7 +186,7 @@ std::function<void(std::size_t, std::size_t)> progress_on(ProgressLine& line) {
 
 network::ExchangeSettings settings_of(const Params& params) {
   network::ExchangeSettings settings;
-  settings.method = network::parse_method(text_or(params, "network", "auto"));
+  settings.method = value_in(network::method_names, text_or(params, "network", "auto"), "network");
   // One question is worth the exact answer: `auto` takes the port bound only where it is proven
   // exact, but for the rounding of picoseconds.
   settings.tolerance = 1e-8;
@@ -303,8 +285,8 @@ ExchangeTime ExchangePredictor::answer(const std::string& op, Params& params) {
   const auto simulate = [&](std::span<const int> members, const ByteMatrix& bytes,
                             std::span<const Picoseconds> start) {
     params.emplace("schedule", "burst");
-    const network::Schedule schedule = network::parse_schedule(params["schedule"]);
-    if (params.count("distinct-share") != 0 && schedule != network::Schedule::deepep) {
+    const network::ExchangeSchedule& schedule = network::find_schedule(params["schedule"]);
+    if (params.count("distinct-share") != 0 && !schedule.takes_distinct_share) {
       throw UsageError(fmt::format("{}: distinct-share goes with schedule deepep", op));
     }
     check_schedule(op, bytes.ranks(), schedule, settings.method);

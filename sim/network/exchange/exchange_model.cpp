@@ -9,7 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/ports/port_bound.hpp"
-#include "sim/network/schedules/schedule.hpp"
+#include "sim/network/topology/domains.hpp"
 
 namespace moesim::network {
 namespace {
@@ -67,14 +67,9 @@ bool same_links(const Topology& one, const Topology& other) {
                     });
 }
 
-bool is_nccl(Schedule schedule) {
-  return schedule == Schedule::nccl || schedule == Schedule::hierarchical ||
-         schedule == Schedule::pxn;
-}
-
 // The time that the busiest link needs at least.
 double port_bound_us(const Topology& topology, const ByteMatrix& bytes,
-                     std::span<const Picoseconds> start, Schedule schedule,
+                     std::span<const Picoseconds> start, const ExchangeSchedule& schedule,
                      const ExchangeSettings& settings) {
   const std::vector<Picoseconds> zeros(start.empty() ? static_cast<std::size_t>(topology.ranks())
                                                      : 0);
@@ -84,18 +79,9 @@ double port_bound_us(const Topology& topology, const ByteMatrix& bytes,
   return bounder.bound(bytes_on_links(schedule, request), request.start).lower.us();
 }
 
-std::string schedule_note(Schedule schedule, const ExchangeSettings& settings) {
-  std::string text = fmt::format("schedule {}", name_of(schedule));
-  if (schedule == Schedule::nccl) {
-    text += fmt::format(" (assumed: {} channels)", settings.nccl.channels);
-  }
-  if (schedule == Schedule::deepep) {
-    text += fmt::format(" (rows cross once per domain: {:.3g} of all)", settings.distinct_share);
-  }
-  if (schedule == Schedule::pxn || schedule == Schedule::deepep) {
-    text += fmt::format(" (assumed: {} slices)", settings.slices);
-  }
-  return text;
+std::string schedule_note(const ExchangeSchedule& schedule, const ExchangeSettings& settings) {
+  const std::string assumed = schedule.assumptions == nullptr ? "" : schedule.assumptions(settings);
+  return fmt::format("schedule {}{}", schedule.name, assumed);
 }
 
 }  // namespace
@@ -147,17 +133,17 @@ ExchangeModel::Inside ExchangeModel::measured_inside(const Topology& topology,
 }
 
 ExchangeModel::Links ExchangeModel::links(std::span<const int> members, const ByteMatrix& bytes,
-                                          Schedule schedule, LinkRate rate) const {
+                                          const ExchangeSchedule& schedule, LinkRate rate) const {
   Links links;
   links.topology = topology_of(*cluster_, members, rate);
   if (bytes.ranks() != links.topology.ranks()) {
     throw UsageError(fmt::format("byte matrix of {} ranks for {} GPUs: expected the same number",
                                  bytes.ranks(), links.topology.ranks()));
   }
-  if (!is_nccl(schedule) || profile_ == nullptr) return links;
-  const bool gathers = schedule != Schedule::nccl;
-  const ByteMatrix inner_bytes =
-      gathers ? two_levels(Domains(links.topology), bytes).inside : bytes;
+  if (!schedule.runs_nccl || profile_ == nullptr) return links;
+  const ByteMatrix inner_bytes = schedule.bytes_inside == nullptr
+                                     ? bytes
+                                     : schedule.bytes_inside(Domains(links.topology), bytes);
   Inside inside;
   try {
     inside = measured_inside(links.topology, inner_bytes);
@@ -195,8 +181,8 @@ ExchangeModel::Links ExchangeModel::links(std::span<const int> members, const By
   return links;
 }
 
-std::string ExchangeModel::provenance(const Links& links, bool crosses, Schedule schedule,
-                                      Method used) const {
+std::string ExchangeModel::provenance(const Links& links, bool crosses,
+                                      const ExchangeSchedule& schedule, Method used) const {
   std::string text;
   if (links.inside) {
     text = fmt::format("inside a domain {} ({} GPUs)", describe(*links.inside), links.gpus);
@@ -216,7 +202,7 @@ std::string ExchangeModel::provenance(const Links& links, bool crosses, Schedule
 
 ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteMatrix& bytes,
                                        std::span<const Picoseconds> start,
-                                       Schedule schedule) const {
+                                       const ExchangeSchedule& schedule) const {
   const Links on = links(members, bytes, schedule, LinkRate::median);
   ExchangeSettings settings = settings_;
   if (on.inside) settings.nccl.low_latency_bytes = 0;

@@ -14,7 +14,7 @@
 
 namespace moesim::network {
 
-// The time of one exchange of a byte matrix, with what it rests on.
+// The time of one exchange of a byte matrix, with what it is based on.
 struct ExchangeAnswer {
   profile::Estimate estimate;          // of the makespan, from the origin of the start times
   std::vector<double> rank_finish_us;  // of the median
@@ -46,7 +46,8 @@ class ExchangeModel {
 
   // Rank r of the matrix sits on members[r]. Throws as topology_of and simulate_exchange.
   ExchangeAnswer exchange(std::span<const int> members, const ByteMatrix& bytes,
-                          std::span<const Picoseconds> start, Schedule schedule) const;
+                          std::span<const Picoseconds> start,
+                          const ExchangeSchedule& schedule) const;
 
   const ExchangeSettings& settings() const { return settings_; }
 
@@ -54,10 +55,11 @@ class ExchangeModel {
   struct Inside;
   struct Links;
   Inside measured_inside(const Topology& topology, const ByteMatrix& bytes) const;
-  Links links(std::span<const int> members, const ByteMatrix& bytes, Schedule schedule,
-              LinkRate rate) const;
+  Links links(std::span<const int> members, const ByteMatrix& bytes,
+              const ExchangeSchedule& schedule, LinkRate rate) const;
   double us_per_byte_above(std::span<const int> members) const;
-  std::string provenance(const Links& links, bool crosses, Schedule schedule, Method used) const;
+  std::string provenance(const Links& links, bool crosses, const ExchangeSchedule& schedule,
+                         Method used) const;
 
   std::shared_ptr<const profile::Profile> profile_;
   std::shared_ptr<const cluster::Cluster> cluster_;

@@ -3,34 +3,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <vector>
+
+#include "sim/base/enum_names.hpp"
 
 namespace moesim::network {
-
-// In which order the messages of an exchange travel.
-//   burst         all at once
-//   pairwise      N - 1 messages of each rank in fixed order: in round s rank r sends to r + s, and
-//                 goes on when that is sent
-//   nccl          grouped send / recv in NCCL's order of peers, so many of them at a time, small
-//                 messages with NCCL's LL protocol
-//   hierarchical  first inside the domain, so that each GPU holds what goes to its own rail, then
-//                 between domains among GPUs of one local index: fewer, larger messages
-//   pxn           over NVLink to the own domain's GPU on the destination's rail, then its NIC; each
-//                 message goes on as soon as it is there
-//   deepep        to the GPU of one's own local index in each domain, once for all experts there
-//                 that one token goes to, then over NVLink
-enum class Schedule { burst, pairwise, nccl, hierarchical, pxn, deepep };
-const char* name_of(Schedule schedule);
-// Throws UsageError that lists the schedules.
-Schedule parse_schedule(const std::string& name);
-const std::vector<Schedule>& all_schedules();
 
 // How the time of an exchange is found: exact max-min flows, the port bound with its certificate,
 // or `automatic`: the port bound where its certificate is within a tolerance, else flows.
 enum class Method { automatic, flows, fast };
-const char* name_of(Method method);  // "auto", "flows", "fast"
-Method parse_method(const std::string& name);
+inline constexpr EnumNames<Method, 3> method_names{{
+    {Method::automatic, "auto"},
+    {Method::flows, "flows"},
+    {Method::fast, "fast"},
+}};
+constexpr const char* name_of(Method method) { return name_in(method_names, method); }
 
 // NCCL's way with point-to-point messages (src/init.cc, src/enqueue.cc, src/include/channel.h of
 // NCCL 2.19 to 2.28). A group of sends and receives is cut into rounds: the domains in the order of

@@ -12,6 +12,11 @@
 
 namespace moesim::network {
 
+// The bytes of one of `slices` pieces that differ by at most one byte.
+constexpr std::int64_t slice_of(std::int64_t bytes, int slice, int slices) {
+  return bytes * (slice + 1) / slices - bytes * slice / slices;
+}
+
 // Messages and what each waits for: a schedule written down. Steps are numbered as they are added;
 // a step that sends nothing (a join) ends when all that it waits for has ended.
 class MessagePlan {

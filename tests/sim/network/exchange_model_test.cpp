@@ -35,7 +35,7 @@ TEST_CASE("a uniform matrix inside a node takes the time of the measured curve")
       const profile::Estimate curve =
           a100()->collective(Collective::all_to_all, ranks, static_cast<double>(block * ranks));
       const ExchangeAnswer answer =
-          model.exchange(gpus(ranks), uniform_matrix(ranks, block), {}, Schedule::nccl);
+          model.exchange(gpus(ranks), uniform_matrix(ranks, block), {}, schedules::nccl);
       INFO(ranks << " ranks, " << block << " B");
       // To the picosecond, but for the rounding of link rates.
       CHECK(answer.estimate.time_us == Approx(curve.time_us).margin(1e-5).epsilon(1e-9));
@@ -55,14 +55,14 @@ TEST_CASE("an uneven matrix inside a node takes the time of its busiest port") {
   const ByteMatrix bytes = zipf_matrix(8);
   const auto buffer = static_cast<double>(8 * bytes.at(1, 0));
   const profile::Estimate curve = a100()->collective(Collective::all_to_all, 8, buffer);
-  const ExchangeAnswer answer = model.exchange(gpus(8), bytes, {}, Schedule::nccl);
+  const ExchangeAnswer answer = model.exchange(gpus(8), bytes, {}, schedules::nccl);
   CHECK(answer.estimate.time_us == Approx(curve.time_us).margin(1e-4));
   // Every rank sends to rank 0 until the end.
   for (const double finish : answer.rank_finish_us) {
     CHECK(finish == Approx(answer.estimate.time_us).margin(1e-4));
   }
   // Sizes that need real sharing: flows, no faster than the busiest port.
-  const ExchangeAnswer routed = model.exchange(gpus(8), routed_matrix(8), {}, Schedule::nccl);
+  const ExchangeAnswer routed = model.exchange(gpus(8), routed_matrix(8), {}, schedules::nccl);
   CHECK(routed.used == Method::flows);
   CHECK_THAT(routed.provenance, ContainsSubstring("network flows"));
   CHECK(routed.lower_us == routed.upper_us);
@@ -73,7 +73,7 @@ TEST_CASE("across nodes a uniform matrix takes the NICs' time, and their range i
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
   const std::int64_t block = 1 << 22;
   const ExchangeAnswer answer =
-      model.exchange(gpus(32), uniform_matrix(32, block), {}, Schedule::nccl);
+      model.exchange(gpus(32), uniform_matrix(32, block), {}, schedules::nccl);
   // 24 of 31 messages of each rank leave through its NIC.
   const double bytes_us = 24.0 * block / cluster.effective_nic().bytes_per_second * 1e6;
   CHECK(answer.estimate.time_us == Approx(cluster.nic_latency_us + bytes_us).margin(1e-4));
@@ -90,7 +90,7 @@ TEST_CASE("across nodes a uniform matrix takes the NICs' time, and their range i
 TEST_CASE("the error bar of flows is that of the busiest link, in proportion") {
   const ExchangeModel model = model_of("dgx-a100");
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
-  const ExchangeAnswer answer = model.exchange(gpus(16), routed_matrix(16), {}, Schedule::burst);
+  const ExchangeAnswer answer = model.exchange(gpus(16), routed_matrix(16), {}, schedules::burst);
   CHECK(answer.used == Method::flows);
   CHECK_THAT(answer.provenance, ContainsSubstring("in proportion to the busiest link's"));
   // NICs bind: but for the latency, the time is that of their efficiency.
@@ -104,19 +104,19 @@ TEST_CASE("the error bar of flows is that of the busiest link, in proportion") {
 
 TEST_CASE("an exchange of nothing says so") {
   const ExchangeAnswer answer =
-      model_of("dgx-a100").exchange(gpus(1), ByteMatrix(1), {}, Schedule::burst);
+      model_of("dgx-a100").exchange(gpus(1), ByteMatrix(1), {}, schedules::burst);
   CHECK_THAT(answer.provenance, ContainsSubstring("nothing to send; schedule burst"));
 }
 
 TEST_CASE("ideal links are taken as they are by schedules that no measurement describes") {
   const ExchangeModel model = model_of("ideal-switch");
-  CHECK(model.exchange(gpus(16), zipf_matrix(16), {}, Schedule::burst).estimate.time_us ==
+  CHECK(model.exchange(gpus(16), zipf_matrix(16), {}, schedules::burst).estimate.time_us ==
         Approx(1489.781).margin(0.0006).epsilon(0));
   CHECK(model_of("ideal-node8")
-            .exchange(gpus(16), zipf_matrix(16), {}, Schedule::burst)
+            .exchange(gpus(16), zipf_matrix(16), {}, schedules::burst)
             .estimate.time_us == Approx(796.016).margin(0.0006).epsilon(0));
   CHECK(model_of("ideal-tree2")
-            .exchange(gpus(64), uniform_matrix(64), {}, Schedule::burst)
+            .exchange(gpus(64), uniform_matrix(64), {}, schedules::burst)
             .estimate.time_us == Approx(2014.266).margin(0.0006).epsilon(0));
 }
 
@@ -133,8 +133,8 @@ TEST_CASE("leaves with little bandwidth above them slow a uniform all-to-all dow
 
 TEST_CASE("an exchange model refuses matrices and GPUs that do not fit") {
   const ExchangeModel model = model_of("dgx-a100");
-  CHECK_THROWS_AS(model.exchange(gpus(4), ByteMatrix(5), {}, Schedule::nccl), UsageError);
-  CHECK_THROWS_AS(model.exchange(std::vector<int>{0, 1, 1}, ByteMatrix(3), {}, Schedule::nccl),
+  CHECK_THROWS_AS(model.exchange(gpus(4), ByteMatrix(5), {}, schedules::nccl), UsageError);
+  CHECK_THROWS_AS(model.exchange(std::vector<int>{0, 1, 1}, ByteMatrix(3), {}, schedules::nccl),
                   UsageError);
 }
 

@@ -5,7 +5,9 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
+#include "sim/network/exchange/collective_exchange.hpp"
 #include "sim/network/ports/port_bound.hpp"
+#include "sim/network/schedules/nccl_schedule.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/support/catch.hpp"
 
@@ -24,7 +26,7 @@ ExchangeSettings in_slices(int slices) {
   return settings;
 }
 
-double us(const Topology& topology, const ByteMatrix& bytes, Schedule schedule,
+double us(const Topology& topology, const ByteMatrix& bytes, const ExchangeSchedule& schedule,
           const ExchangeSettings& settings = {}) {
   return simulate_exchange(topology, bytes, {}, schedule, settings).makespan.us();
 }
@@ -51,58 +53,59 @@ double nvlink_us(double bytes) { return bytes / 450e3; }
 }  // namespace
 
 TEST_CASE("schedules and methods have names that can be read back") {
-  for (const Schedule schedule : all_schedules()) {
-    CHECK(parse_schedule(name_of(schedule)) == schedule);
+  for (const ExchangeSchedule* schedule : all_schedules) {
+    CHECK(&find_schedule(schedule->name) == schedule);
+    CHECK((schedule->plan != nullptr || schedule->times != nullptr));
   }
   for (const Method method : {Method::automatic, Method::flows, Method::fast}) {
-    CHECK(parse_method(name_of(method)) == method);
+    CHECK(value_in(method_names, name_of(method), "--network") == method);
   }
-  CHECK_THROWS_WITH(parse_schedule("ring"), ContainsSubstring("hierarchical"));
-  CHECK_THROWS_AS(parse_method("exact"), UsageError);
+  CHECK_THROWS_WITH(find_schedule("ring"), ContainsSubstring("hierarchical"));
+  CHECK_THROWS_AS(value_in(method_names, "exact", "--network"), UsageError);
 }
 
 TEST_CASE("a burst says how it was found and how sure that is") {
   const Topology topology = ideal_switch(16);
-  const auto sure = simulate_exchange(topology, zipf_matrix(16), {}, Schedule::burst);
+  const auto sure = simulate_exchange(topology, zipf_matrix(16), {}, schedules::burst);
   CHECK(sure.used == Method::fast);
   CHECK(sure.lower == sure.upper);
   CHECK(sure.makespan.us() == Approx(1489.781).margin(0.0006).epsilon(0));
   // All sizes differ: some rank's bounds are more than 1 % apart, and only flows know.
-  const auto routed = simulate_exchange(topology, routed_matrix(16), {}, Schedule::burst);
+  const auto routed = simulate_exchange(topology, routed_matrix(16), {}, schedules::burst);
   CHECK(routed.used == Method::flows);
   CHECK(routed.lower == routed.makespan);
   const auto fast =
-      simulate_exchange(topology, routed_matrix(16), {}, Schedule::burst, by(Method::fast));
+      simulate_exchange(topology, routed_matrix(16), {}, schedules::burst, by(Method::fast));
   CHECK(fast.used == Method::fast);
   CHECK(fast.lower < fast.upper);
   CHECK(fast.lower <= routed.makespan);
   CHECK(fast.upper >= routed.makespan);
-  CHECK(us(topology, zipf_matrix(16), Schedule::burst, by(Method::flows)) ==
+  CHECK(us(topology, zipf_matrix(16), schedules::burst, by(Method::flows)) ==
         Approx(sure.makespan.us()).margin(1e-5));
 }
 
 TEST_CASE("a fixed order of messages takes longer than all at once") {
   // Uniform: every round is a permutation of equal messages, 15 rounds one after another.
-  CHECK(us(ideal_switch(16), uniform_matrix(16), Schedule::pairwise) ==
+  CHECK(us(ideal_switch(16), uniform_matrix(16), schedules::pairwise) ==
         Approx(15 * (1 + nic_us(mebibyte))).margin(1e-4));
   // zipf1: the ranks meet at the popular destinations and leave others idle meanwhile. The loss
   // grows with the ranks: 1.3 times the burst for 8, 2.0 for 64, 2.3 for 256, 2.5 for 512.
   const auto ratio = [](int ranks) {
-    return us(ideal_switch(ranks), zipf_matrix(ranks), Schedule::pairwise) /
-           us(ideal_switch(ranks), zipf_matrix(ranks), Schedule::burst);
+    return us(ideal_switch(ranks), zipf_matrix(ranks), schedules::pairwise) /
+           us(ideal_switch(ranks), zipf_matrix(ranks), schedules::burst);
   };
   CHECK(ratio(8) == Approx(1.305).margin(0.0006).epsilon(0));
   CHECK(ratio(64) == Approx(1.969).margin(0.0006).epsilon(0));
   // One that waits for its receives too never has more than one message at a port for long.
   ExchangeSettings waiting;
   waiting.pairwise_waits_for_receives = true;
-  CHECK(us(ideal_switch(64), zipf_matrix(64), Schedule::pairwise, waiting) <
-        us(ideal_switch(64), zipf_matrix(64), Schedule::pairwise));
+  CHECK(us(ideal_switch(64), zipf_matrix(64), schedules::pairwise, waiting) <
+        us(ideal_switch(64), zipf_matrix(64), schedules::pairwise));
 }
 
 TEST_CASE("pairwise order at 256 ranks", "[.slow]") {
-  const double burst = us(ideal_switch(256), zipf_matrix(256), Schedule::burst);
-  CHECK(us(ideal_switch(256), zipf_matrix(256), Schedule::pairwise) / burst ==
+  const double burst = us(ideal_switch(256), zipf_matrix(256), schedules::burst);
+  CHECK(us(ideal_switch(256), zipf_matrix(256), schedules::pairwise) / burst ==
         Approx(2.344).margin(0.001).epsilon(0));
 }
 
@@ -133,24 +136,24 @@ TEST_CASE("NCCL serves its peers in the order of its source") {
 TEST_CASE("NCCL's channels bound how many peers are served at once") {
   // As many channels as rounds: all at once.
   const Topology topology = ideal_switch(16);
-  CHECK(us(topology, routed_matrix(16), Schedule::nccl) ==
-        us(topology, routed_matrix(16), Schedule::burst));
+  CHECK(us(topology, routed_matrix(16), schedules::nccl) ==
+        us(topology, routed_matrix(16), schedules::burst));
   // One channel, batches of one round: 15 permutations of equal messages, then the copy.
   ExchangeSettings narrow;
   narrow.nccl.channels = 1;
   narrow.nccl.batch = 1;
-  CHECK(us(topology, uniform_matrix(16), Schedule::nccl, narrow) ==
+  CHECK(us(topology, uniform_matrix(16), schedules::nccl, narrow) ==
         Approx(15 * (1 + nic_us(mebibyte))).margin(1e-4));
   // Two channels take the 16 nodes' rounds two by two (the copy has the first place): each pair
   // shares the port, 2 b / B, the first pair's message has it alone.
   narrow.nccl.channels = 2;
-  CHECK(us(topology, uniform_matrix(16), Schedule::nccl, narrow) ==
+  CHECK(us(topology, uniform_matrix(16), schedules::nccl, narrow) ==
         Approx(8 + nic_us(15.0 * mebibyte)).epsilon(0.001));
   // The LL protocol doubles small messages inside a domain, not through NICs.
   const ByteMatrix small = uniform_matrix(8, 10'000);
-  CHECK(us(ideal_node8(8), small, Schedule::nccl) ==
+  CHECK(us(ideal_node8(8), small, schedules::nccl) ==
         Approx(nvlink_latency + 7 * nvlink_us(20'000)).margin(1e-5));
-  CHECK(us(ideal_switch(8), small, Schedule::nccl) == Approx(1 + 7 * nic_us(10'000)).margin(1e-5));
+  CHECK(us(ideal_switch(8), small, schedules::nccl) == Approx(1 + 7 * nic_us(10'000)).margin(1e-5));
 }
 
 TEST_CASE("a hierarchical exchange sends few large messages between domains") {
@@ -159,10 +162,10 @@ TEST_CASE("a hierarchical exchange sends few large messages between domains") {
   const Topology topology = ideal_node8(32);
   const double expected =
       nvlink_latency + 7 * nvlink_us(4.0 * mebibyte) + nic_latency + 3 * nic_us(8.0 * mebibyte);
-  const auto fast = simulate_exchange(topology, uniform_matrix(32), {}, Schedule::hierarchical);
+  const auto fast = simulate_exchange(topology, uniform_matrix(32), {}, schedules::hierarchical);
   CHECK(fast.used == Method::fast);
   CHECK(fast.makespan.us() == Approx(expected).margin(1e-5));
-  CHECK(us(topology, uniform_matrix(32), Schedule::hierarchical, by(Method::flows)) ==
+  CHECK(us(topology, uniform_matrix(32), schedules::hierarchical, by(Method::flows)) ==
         Approx(expected).margin(1e-4));
 }
 
@@ -176,9 +179,9 @@ TEST_CASE("bounds of hierarchical exchanges hold on random matrices") {
       for (int rank = 0; rank < ranks; ++rank) start.push_back(Picoseconds::from_us(rank * 3.0));
     }
     const auto exact =
-        simulate_exchange(topology, bytes, start, Schedule::hierarchical, by(Method::flows));
+        simulate_exchange(topology, bytes, start, schedules::hierarchical, by(Method::flows));
     const auto fast =
-        simulate_exchange(topology, bytes, start, Schedule::hierarchical, by(Method::fast));
+        simulate_exchange(topology, bytes, start, schedules::hierarchical, by(Method::fast));
     INFO("case " << number);
     const Picoseconds rounding(50);  // a picosecond or two per event of the flows
     REQUIRE(exact.makespan + rounding >= fast.lower);
@@ -195,16 +198,16 @@ TEST_CASE("PXN takes NVLink to the rail of the destination") {
   const Topology topology = ideal_node8(4, 2);
   ByteMatrix bytes(4);
   bytes.at(0, 3) = 4'000'000;
-  CHECK(us(topology, bytes, Schedule::pxn, in_slices(1)) ==
+  CHECK(us(topology, bytes, schedules::pxn, in_slices(1)) ==
         Approx(nvlink_latency + nvlink_us(4e6) + nic_latency + nic_us(4e6)).margin(1e-5));
   // In slices the NIC works while the next slice arrives: each slice takes its 2 us of latency,
   // then shares the NIC, which is busy from the first slice's entry on.
   const double first = nvlink_latency + nvlink_us(1e6) + nic_latency;
-  CHECK(us(topology, bytes, Schedule::pxn, in_slices(4)) ==
+  CHECK(us(topology, bytes, schedules::pxn, in_slices(4)) ==
         Approx(first + nic_us(4e6)).margin(1e-5));
   ByteMatrix straight(4);
   straight.at(0, 2) = 4'000'000;
-  CHECK(us(topology, straight, Schedule::pxn) == Approx(nic_latency + nic_us(4e6)).margin(1e-5));
+  CHECK(us(topology, straight, schedules::pxn) == Approx(nic_latency + nic_us(4e6)).margin(1e-5));
 }
 
 TEST_CASE("DeepEP's rows cross once for all experts of a domain") {
@@ -216,11 +219,11 @@ TEST_CASE("DeepEP's rows cross once for all experts of a domain") {
   ExchangeSettings settings = in_slices(1);
   for (const double share : {1.0, 0.75, 0.5}) {
     settings.distinct_share = share;
-    CHECK(us(topology, bytes, Schedule::deepep, settings) ==
+    CHECK(us(topology, bytes, schedules::deepep, settings) ==
           Approx(nic_latency + nic_us(6e6 * share) + nvlink_latency + nvlink_us(3e6)).margin(1e-5));
   }
   settings.distinct_share = 0;
-  CHECK_THROWS_AS(simulate_exchange(topology, bytes, {}, Schedule::deepep, settings), UsageError);
+  CHECK_THROWS_AS(simulate_exchange(topology, bytes, {}, schedules::deepep, settings), UsageError);
 }
 
 TEST_CASE("how many domains a token's choices reach") {
@@ -240,9 +243,10 @@ TEST_CASE("every schedule respects ports, names and bad requests") {
     const Topology topology = ideal_node8(ranks, 1 + static_cast<int>(number % 3));
     const ByteMatrix bytes = random_matrix(ranks, 1000 + number);
     const Picoseconds bound = PortBounder(topology).bound(bytes).lower;
-    for (const Schedule schedule : {Schedule::burst, Schedule::pairwise, Schedule::nccl}) {
-      const auto times = simulate_exchange(topology, bytes, {}, schedule, by(Method::flows));
-      INFO(name_of(schedule) << ", case " << number);
+    for (const ExchangeSchedule* schedule :
+         {&schedules::burst, &schedules::pairwise, &schedules::nccl}) {
+      const auto times = simulate_exchange(topology, bytes, {}, *schedule, by(Method::flows));
+      INFO(schedule->name << ", case " << number);
       CHECK(times.makespan + Picoseconds(50) >= bound);
       CHECK(*std::max_element(times.rank_finish.begin(), times.rank_finish.end()) ==
             times.makespan);
@@ -252,13 +256,13 @@ TEST_CASE("every schedule respects ports, names and bad requests") {
   ByteMatrix negative(4);
   negative.at(2, 1) = -5;
   const std::vector<Picoseconds> three(3);
-  for (const Schedule schedule : all_schedules()) {
-    CHECK_THROWS_WITH(simulate_exchange(topology, negative, {}, schedule),
+  for (const ExchangeSchedule* schedule : all_schedules) {
+    CHECK_THROWS_WITH(simulate_exchange(topology, negative, {}, *schedule),
                       ContainsSubstring("row 2, column 1"));
-    CHECK_THROWS_AS(simulate_exchange(topology, ByteMatrix(5), {}, schedule), UsageError);
-    CHECK_THROWS_AS(simulate_exchange(topology, ByteMatrix(4), three, schedule), UsageError);
+    CHECK_THROWS_AS(simulate_exchange(topology, ByteMatrix(5), {}, *schedule), UsageError);
+    CHECK_THROWS_AS(simulate_exchange(topology, ByteMatrix(4), three, *schedule), UsageError);
     // Nothing to send, in whatever order, takes no time.
-    CHECK(simulate_exchange(topology, ByteMatrix(4), {}, schedule).makespan == Picoseconds(0));
+    CHECK(simulate_exchange(topology, ByteMatrix(4), {}, *schedule).makespan == Picoseconds(0));
   }
 }
 

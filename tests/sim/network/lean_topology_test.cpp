@@ -38,7 +38,7 @@ TEST_CASE("exchanges take the same time without the links that cannot hold them 
       ExchangeSettings settings;
       settings.method = Method::flows;
       const ExchangeTimes lean =
-          simulate_exchange(topology, bytes, start, Schedule::burst, settings);
+          simulate_exchange(topology, bytes, start, schedules::burst, settings);
       CHECK(lean.makespan.us() == Approx(whole.makespan.us()).margin(2e-5).epsilon(0));
       for (std::size_t rank = 0; rank < 20; ++rank) {
         CHECK(lean.rank_finish[rank].us() ==
@@ -54,7 +54,7 @@ TEST_CASE("bursts of hundreds of ranks are off by nanoseconds, and say so", "[sl
   ExchangeSettings settings;
   settings.method = Method::flows;
   const ByteMatrix bytes = routed_matrix(256);
-  const ExchangeTimes times = simulate_exchange(topology, bytes, {}, Schedule::burst, settings);
+  const ExchangeTimes times = simulate_exchange(topology, bytes, {}, schedules::burst, settings);
   CHECK(times.tolerance == Picoseconds(1'000));
   CHECK(times.makespan.us() ==
         Approx(run_exchange(topology, bytes).makespan.us()).margin(0.02).epsilon(0));
@@ -70,7 +70,7 @@ TEST_CASE("a simulation message by message tells how far it is") {
     last = ended;
     steps = of;
   };
-  simulate_exchange(ideal_switch(80), uniform_matrix(80), {}, Schedule::pairwise, settings);
+  simulate_exchange(ideal_switch(80), uniform_matrix(80), {}, schedules::pairwise, settings);
   // 80 joins at the start, then 80 joins and 80 messages in each of 79 rounds.
   CHECK(steps == 80 + 79 * 160);
   CHECK(told == steps / 4096);

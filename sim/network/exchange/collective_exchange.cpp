@@ -1,4 +1,5 @@
-// All-reduce, all-gather and reduce-scatter as rings and trees.
+#include "sim/network/exchange/collective_exchange.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/exchange/exchange.hpp"
-#include "sim/network/schedules/schedule.hpp"
+#include "sim/network/schedules/message_plan.hpp"
+#include "sim/network/topology/domains.hpp"
 
 namespace moesim::network {
 namespace {
@@ -14,10 +16,6 @@ namespace {
 using profile::Collective;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-std::int64_t part_of(std::int64_t bytes, int part, int parts) {
-  return bytes * (part + 1) / parts - bytes * part / parts;
-}
 
 int smallest_domain(const Domains& domains) {
   std::size_t smallest = domains.ranks.front().size();
@@ -48,7 +46,7 @@ void add_ring(MessagePlan& plan, const std::vector<int>& order, std::int64_t byt
       const int chunk = (place - round % ranks + ranks) % ranks;
       const int after = (place + 1) % ranks;
       const int rank = order[at(place)];
-      const int message = plan.add(rank, order[at(after)], part_of(bytes, chunk, ranks),
+      const int message = plan.add(rank, order[at(after)], slice_of(bytes, chunk, ranks),
                                    start.empty() ? Picoseconds(0) : start[at(rank)]);
       for (const int earlier : {got[at(place)], got[at(after)]}) {
         if (earlier >= 0) plan.wait(message, earlier);
@@ -115,7 +113,7 @@ MessagePlan plan_rings(const Topology& topology, Collective kind, std::int64_t b
   const int rounds = (topology.ranks() - 1) * (kind == Collective::all_reduce ? 2 : 1);
   MessagePlan plan;
   for (int ring = 0; ring < rings; ++ring) {
-    add_ring(plan, ring_order(domains, ring), part_of(bytes, ring, rings), rounds, start);
+    add_ring(plan, ring_order(domains, ring), slice_of(bytes, ring, rings), rounds, start);
   }
   return plan;
 }
@@ -130,7 +128,7 @@ MessagePlan plan_trees(const Topology& topology, std::int64_t bytes,
     const std::vector<int> parent = tree_parents(domains, tree);
     std::vector<int> last_up(parent.size(), -1), last_down(parent.size(), -1);
     for (int slice = 0; slice < slices; ++slice) {
-      add_tree_slice(plan, parent, part_of(part_of(bytes, tree, trees), slice, slices), start,
+      add_tree_slice(plan, parent, slice_of(slice_of(bytes, tree, trees), slice, slices), start,
                      last_up, last_down);
     }
   }
@@ -170,10 +168,10 @@ ExchangeTimes simulate_collective(const Topology& topology, Collective kind, std
     ByteMatrix matrix(topology.ranks());
     for (int source = 0; source < topology.ranks(); ++source) {
       for (int destination = 0; destination < topology.ranks(); ++destination) {
-        matrix.at(source, destination) = part_of(bytes, destination, topology.ranks());
+        matrix.at(source, destination) = slice_of(bytes, destination, topology.ranks());
       }
     }
-    return simulate_exchange(topology, matrix, start, Schedule::burst);
+    return simulate_exchange(topology, matrix, start, schedules::burst);
   }
   if (algorithm == CollectiveAlgorithm::tree && kind != Collective::all_reduce) {
     throw UsageError(fmt::format("{} does not run as a tree: choose a ring", name_of(kind)));

@@ -1,10 +1,14 @@
 // Grouped send / recv as NCCL runs them: facts from NVIDIA/nccl, src/init.cc (p2pSchedule), the
 // batches of src/enqueue.cc and src/include/channel.h (ncclP2pChannelBaseForRound).
+#include "sim/network/schedules/nccl_schedule.hpp"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "sim/network/schedules/schedule.hpp"
+#include "sim/network/schedules/exchange_schedule.hpp"
 
 namespace moesim::network {
 namespace {
@@ -73,21 +77,17 @@ int batch_of(int round, const Groups& groups, bool one_domain, int batch) {
   return round / groups.size * per_group + round % groups.size / batch;
 }
 
-}  // namespace
-
-std::vector<int> nccl_peers(const Topology& topology, int rank) {
-  const Groups groups{Domains(topology)};
-  return peers_of(groups, group_distances(groups.count), rank);
-}
-
-bool nccl_is_a_burst(const Topology& topology, const NcclSettings& settings) {
+// Whether all batches of an exchange have a channel of their own, so that ranks that start together
+// send all at once.
+bool is_a_burst(const Topology& topology, const NcclSettings& settings) {
   const Domains domains(topology);
   const Groups groups(domains);
   return batch_of(topology.ranks() - 1, groups, domains.ranks.size() == 1, settings.batch) <
          settings.channels;
 }
 
-ByteMatrix nccl_wire_bytes(const ExchangeRequest& request) {
+// The bytes that its messages are on the wire, LL's flags with them.
+ByteMatrix wire_bytes(const ExchangeRequest& request) {
   ByteMatrix wire = request.bytes;
   const NcclSettings& nccl = request.settings.nccl;
   for (int source = 0; source < wire.ranks(); ++source) {
@@ -101,12 +101,12 @@ ByteMatrix nccl_wire_bytes(const ExchangeRequest& request) {
   return wire;
 }
 
-MessagePlan plan_nccl(const ExchangeRequest& request) {
+MessagePlan plan(const ExchangeRequest& request) {
   const NcclSettings& nccl = request.settings.nccl;
   const Domains domains(request.topology);
   const Groups groups(domains);
   const std::vector<int> distances = group_distances(groups.count);
-  const ByteMatrix wire = nccl_wire_bytes(request);
+  const ByteMatrix wire = wire_bytes(request);
   const int ranks = request.bytes.ranks();
   const bool one_domain = domains.ranks.size() == 1;
   const int batches = batch_of(ranks - 1, groups, one_domain, nccl.batch) + 1;
@@ -135,5 +135,39 @@ MessagePlan plan_nccl(const ExchangeRequest& request) {
   }
   return plan;
 }
+
+bool start_together(std::span<const Picoseconds> start) {
+  return std::all_of(start.begin(), start.end(),
+                     [&](Picoseconds time) { return time == start.front(); });
+}
+
+ExchangeTimes times(const ExchangeRequest& request) {
+  if (start_together(request.start) && is_a_burst(request.topology, request.settings.nccl)) {
+    const ByteMatrix wire = wire_bytes(request);
+    return times_of_burst({request.topology, wire, request.start, request.settings});
+  }
+  return times_of_plan(plan(request), request);
+}
+
+}  // namespace
+
+std::vector<int> nccl_peers(const Topology& topology, int rank) {
+  const Groups groups{Domains(topology)};
+  return peers_of(groups, group_distances(groups.count), rank);
+}
+
+const ExchangeSchedule schedules::nccl{
+    .name = "nccl",
+    .help = "grouped send/recv in NCCL's order of peers, a window of them at once",
+    .plan = plan,
+    .times = times,
+    .most_ranks = 1024,
+    .runs_nccl = true,
+    .bytes_on_links = wire_bytes,
+    .assumptions =
+        [](const ExchangeSettings& settings) {
+          return fmt::format(" (assumed: {} channels)", settings.nccl.channels);
+        },
+};
 
 }  // namespace moesim::network

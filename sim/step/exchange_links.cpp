@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/cluster/placement.hpp"
-#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 
 namespace moesim::step {

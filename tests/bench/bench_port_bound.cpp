@@ -2,7 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "sim/network/flows/flow_times.hpp"
-#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/ports/port_bounder.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 
 namespace {

@@ -40,7 +40,7 @@ class ExchangeClock {
 // one of b bytes that starts at a is through by min(E, a + latency + n b / rate), if the port is
 // what holds it back; the later of the answers of its two ports is taken. A member is done with its
 // last message: no earlier than its ports, no later than the last port of the exchange.
-// port_bound.hpp has bounds that are certain, on either side.
+// port_bounder.hpp has bounds that are certain, on either side.
 class PortClock final : public ExchangeClock {
  public:
   // `topology` holds all ranks that members are numbers of. Throws Error as check(topology) does,

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/domains.hpp"
 
 namespace moesim::network {

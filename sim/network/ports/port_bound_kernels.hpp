@@ -22,7 +22,7 @@ struct ColumnSums {
   double* largest;
 };
 
-// The port of the source, and those of the destinations; port_bound.hpp names the figures.
+// The port of the source, and those of the destinations; port_bounder.hpp names the figures.
 struct RowPort {
   double share, alone, mean, left, own;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/network/flows/flow_times.hpp"
+#include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/lean_topology.hpp"
 
 namespace moesim::network {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
 
 namespace moesim::network {

@@ -115,7 +115,7 @@ TEST_CASE("an exchange by itself takes what its flows take") {
         run_alone(compute_then_exchange(6, 6), of(work), {&traffic, &clock}, Folding::off);
     const auto last = [](const Schedule& times) { return times.end_of(times.slowest_rank()); };
     // The last port never needs longer than the exchange, but for the rounding of a picosecond, and
-    // the exchange at most twice as long: port_bound.hpp, for bursts.
+    // the exchange at most twice as long: port_bounder.hpp, for bursts.
     CHECK(last(fast) <= last(schedule) + Picoseconds(1));
     CHECK(last(schedule) - Picoseconds(1) <= last(fast) + last(fast));
     for (int rank = 0; rank < 6; ++rank) {

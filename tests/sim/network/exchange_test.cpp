@@ -6,7 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/network/exchange/collective_exchange.hpp"
-#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/schedules/nccl_schedule.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "sim/network/ports/port_bound.hpp"
+#include "sim/network/ports/port_bounder.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,10 +1,8 @@
-// Narrower bounds from what is certain about the course of a burst. port_bound.hpp has the
-// argument.
+#include "sim/network/ports/bound_refiner.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-
-#include "sim/network/ports/port_bound.hpp"
 
 namespace moesim::network {
 namespace {
@@ -16,7 +14,8 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-void PortBounder::list_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start) {
+void BoundRefiner::list_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start,
+                              const BoundedLinks& links) {
   for (auto* real : {&flows_.bytes, &flows_.enters, &flows_.upper}) real->clear();
   for (auto* whole : {&flows_.first_link, &flows_.links, &flows_.source, &flows_.destination}) {
     whole->clear();
@@ -32,7 +31,7 @@ void PortBounder::list_flows(const ByteMatrix& bytes, std::span<const Picosecond
       flows_.enters.push_back(begins + latency);
       flows_.first_link.push_back(static_cast<int>(flows_.links.size()));
       std::copy_if(route.begin(), route.end(), std::back_inserter(flows_.links),
-                   [&](int link) { return !nonbinding_[at(link)]; });
+                   [&](int link) { return !links.nonbinding[at(link)]; });
       flows_.source.push_back(source);
       flows_.destination.push_back(destination);
     }
@@ -42,10 +41,10 @@ void PortBounder::list_flows(const ByteMatrix& bytes, std::span<const Picosecond
 }
 
 // Shares of each link over the steps of [begin, end), from the flows' latest ends.
-void PortBounder::set_grid(double begin, double end) {
+void BoundRefiner::set_grid(double begin, double end) {
   grid_.begin = begin;
   grid_.step = (end - begin) / grid;
-  grid_.share.assign(loads_.size() * grid, 0);
+  grid_.share.assign((topology_.links.size() + 1) * grid, 0);
   for (std::size_t flow = 0; flow < flows_.bytes.size(); ++flow) {
     // There at the beginning of steps 0 to last.
     const double steps = std::ceil((flows_.upper[flow] - begin) / grid_.step);
@@ -65,7 +64,7 @@ void PortBounder::set_grid(double begin, double end) {
   }
 }
 
-void PortBounder::least_rates(std::size_t flow) {
+void BoundRefiner::least_rates(std::size_t flow) {
   const int* link = flows_.links.data() + flows_.first_link[flow];
   const int* last = flows_.links.data() + flows_.first_link[flow + 1];
   const double* share = grid_.share.data() + at(*link) * grid;
@@ -78,7 +77,7 @@ void PortBounder::least_rates(std::size_t flow) {
 }
 
 // When a flow has passed its bytes at the least rates.
-double PortBounder::surely_ends(std::size_t flow) const {
+double BoundRefiner::surely_ends(std::size_t flow) const {
   double left = flows_.bytes[flow];
   const double enters = flows_.enters[flow];
   const int first = static_cast<int>((enters - grid_.begin) / grid_.step);
@@ -94,7 +93,7 @@ double PortBounder::surely_ends(std::size_t flow) const {
 }
 
 // Adds what a flow has surely passed at the beginning of each step to its links.
-void PortBounder::add_passed(std::size_t flow) {
+void BoundRefiner::add_passed(std::size_t flow) {
   double passed = 0;
   for (int step = 0; step < grid; ++step) {
     for (int link = flows_.first_link[flow]; link < flows_.first_link[flow + 1]; ++link) {
@@ -107,12 +106,12 @@ void PortBounder::add_passed(std::size_t flow) {
 }
 
 // How long the other flows of its links keep a flow, whatever they get beyond what is sure.
-double PortBounder::surely_lasts(std::size_t flow) const {
+double BoundRefiner::surely_lasts(std::size_t flow, const BoundedLinks& links) const {
   double latest = 0;
   for (int at_link = flows_.first_link[flow]; at_link < flows_.first_link[flow + 1]; ++at_link) {
     const auto link = at(flows_.links[at(at_link)]);
     const double rate = topology_.links[link].bandwidth.bytes_per_second * 1e-12;
-    const double first = loads_[link].first;
+    const double first = links.loads[link].first;
     const double* all = grid_.passed.data() + link * grid;
     double own = 0;
     double lasts = 0;
@@ -130,25 +129,23 @@ double PortBounder::surely_lasts(std::size_t flow) const {
   return latest;
 }
 
-void PortBounder::refine(const ByteMatrix& bytes, std::span<const Picoseconds> start,
-                         PortBound& bound) {
-  if (starts_ == Starts::at_least) return;
-  list_flows(bytes, start);
-  if (flows_.bytes.empty()) return;
-  rate_.resize(grid);
-  const double begin = *std::min_element(flows_.enters.begin(), flows_.enters.end());
-  double end = static_cast<double>(bound.upper.count) + 1;
+// Where the rounds start: the bounds of the flows' ranks and their slowest fair shares.
+void BoundRefiner::start_from(const PortBound& bound, const BoundedLinks& links) {
   for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
     const auto source = at(flows_.source[flow]);
     const auto destination = at(flows_.destination[flow]);
     double slowest = 0;
     for (int link = flows_.first_link[flow]; link < flows_.first_link[flow + 1]; ++link) {
-      slowest = std::max(slowest, loads_[at(flows_.links[at(link)])].per_byte);
+      slowest = std::max(slowest, links.loads[at(flows_.links[at(link)])].per_byte);
     }
     const Picoseconds by_rank = std::min(bound.rank_upper[source], bound.rank_upper[destination]);
     flows_.upper[flow] = 1 + std::min(static_cast<double>(by_rank.count),
                                       flows_.enters[flow] + slowest * flows_.bytes[flow]);
   }
+}
+
+// Rounds until one narrows too little. Returns when all flows have surely ended.
+double BoundRefiner::narrow_upper(double begin, double end) {
   for (int round = 0; round < rounds; ++round) {
     set_grid(begin, end);
     double latest = 0;
@@ -161,16 +158,15 @@ void PortBounder::refine(const ByteMatrix& bytes, std::span<const Picoseconds> s
     end = std::min(end, latest + 1);
     if (enough) break;
   }
-  set_grid(begin, end);
-  grid_.passed.assign(loads_.size() * grid, 0);
-  for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
-    least_rates(flow);
-    add_passed(flow);
-  }
+  return end;
+}
+
+// Notes the bounds of the flows at their ranks and in the makespan.
+void BoundRefiner::note_ends(const BoundedLinks& links, PortBound& bound) {
   std::vector<Picoseconds> upper(bound.rank_upper.size());
   for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
     least_rates(flow);
-    const Picoseconds lasts(std::llround(std::floor(surely_lasts(flow))));
+    const Picoseconds lasts(std::llround(std::floor(surely_lasts(flow, links))));
     const Picoseconds ends(std::llround(std::ceil(flows_.upper[flow])));
     for (const auto rank : {at(flows_.source[flow]), at(flows_.destination[flow])}) {
       upper[rank] = std::max(upper[rank], ends);
@@ -184,6 +180,22 @@ void PortBounder::refine(const ByteMatrix& bytes, std::span<const Picoseconds> s
   }
   const Picoseconds all = *std::max_element(upper.begin(), upper.end());
   bound.upper = std::max(bound.lower, std::min(bound.upper, all));
+}
+
+void BoundRefiner::refine(const ByteMatrix& bytes, std::span<const Picoseconds> start,
+                          const BoundedLinks& links, PortBound& bound) {
+  list_flows(bytes, start, links);
+  if (flows_.bytes.empty()) return;
+  rate_.resize(grid);
+  const double begin = *std::min_element(flows_.enters.begin(), flows_.enters.end());
+  start_from(bound, links);
+  set_grid(begin, narrow_upper(begin, static_cast<double>(bound.upper.count) + 1));
+  grid_.passed.assign((topology_.links.size() + 1) * grid, 0);
+  for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
+    least_rates(flow);
+    add_passed(flow);
+  }
+  note_ends(links, bound);
 }
 
 }  // namespace moesim::network

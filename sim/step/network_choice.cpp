@@ -9,7 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cluster/placement.hpp"
-#include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 
 namespace moesim::step {

@@ -5,6 +5,7 @@
 
 #include "sim/engine/contended.hpp"
 #include "sim/engine/dataflow.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/step/exchange_traffic.hpp"
 

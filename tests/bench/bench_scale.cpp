@@ -19,6 +19,7 @@
 
 #include "sim/cluster/placement.hpp"
 #include "sim/engine/dataflow.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/scenario/options.hpp"

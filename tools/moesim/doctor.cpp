@@ -13,10 +13,10 @@
 #include "kernels/base/shared_library.hpp"
 #include "kernels/measure/sessions/machine.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/simd.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/routing/tokens/simd.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
@@ -57,8 +57,8 @@ Finding processor() {
 }
 
 Finding simd() {
-  const routing::SimdLevel level = routing::best_simd_level();
-  return {"SIMD", level != routing::SimdLevel::baseline, routing::name_of(level),
+  const SimdLevel level = best_simd_level();
+  return {"SIMD", level != SimdLevel::baseline, name_of(level),
           "routing runs several times slower, with the same results"};
 }
 

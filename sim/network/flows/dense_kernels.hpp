@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sim/base/simd.hpp"
+
 namespace moesim::network {
 
 // The inner loops of DenseFlows. Sets of links are bits in words of 64; `words` counts them, and
@@ -26,8 +28,7 @@ struct DenseKernels {
                            std::size_t words, std::uint32_t* found);
 };
 
-// The fastest this CPU runs; all give the same bits.
-const DenseKernels& dense_kernels();
-const DenseKernels& portable_dense_kernels();
+// One implementation per instruction set; all give the same bits.
+const DenseKernels& dense_kernels(SimdLevel level = best_simd_level());
 
 }  // namespace moesim::network

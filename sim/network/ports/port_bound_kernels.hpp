@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "sim/base/simd.hpp"
+
 namespace moesim::network {
 
 // The inner loops of PortBounder, on vectors. Arrays by destination are as long as the ranks,
@@ -42,17 +44,20 @@ struct Reach {
 };
 
 struct BoundKernels {
+  using AddRow = RowSum (*)(const std::int64_t* row, int begin, int end, const std::int64_t* limit,
+                            const ColumnSums& columns);
+  using BoundRow = Reach (*)(const std::int64_t* row, int begin, int end, const std::int64_t* limit,
+                             double start, const RowPort& source, const ColumnPorts& columns);
   // Adds a row to the sums by destination. `limit` is the end of the whole matrix.
-  RowSum (*add_row)(const std::int64_t* row, int begin, int end, const std::int64_t* limit,
-                    const ColumnSums& columns);
+  AddRow add_row;
   // Bounds the flows of a row. Amounts below 2^52. They enter at `start` and the latency to
   // each destination.
-  Reach (*bound_row)(const std::int64_t* row, int begin, int end, const std::int64_t* limit,
-                     double start, const RowPort& source, const ColumnPorts& columns);
+  BoundRow bound_row;
+  // The same for amounts of 2^52 and more, slower.
+  AddRow add_any_row;
+  BoundRow bound_any_row;
 };
-// Those for the best instruction set of this CPU; all give the same bits.
-const BoundKernels& bound_kernels();
-// The same for amounts of 2^52 and more, slower.
-const BoundKernels& wide_bound_kernels();
+// One implementation per instruction set; all give the same bits.
+const BoundKernels& bound_kernels(SimdLevel level = best_simd_level());
 
 }  // namespace moesim::network

@@ -20,7 +20,7 @@ constexpr double never = std::numeric_limits<double>::infinity();
 // What may lie between two bounds that are one but for the rounding of doubles and picoseconds.
 constexpr double rounding_ps = 2;
 constexpr double rounding_share = 1e-9;
-constexpr int fast_bits = 52;  // of amounts that bound_kernels() take
+constexpr int fast_bits = 52;  // of amounts that the fast kernels take
 constexpr std::int64_t most_bytes = std::int64_t{1}
                                     << 53;  // doubles hold every whole number up to it
 
@@ -210,7 +210,7 @@ PortBounder::Entry PortBounder::add_entries(const std::int64_t* row, int source,
 // Adds one source's messages of one run to the loads of its links.
 void PortBounder::add_run(const std::int64_t* row, int source, const Run& run, double start) {
   PlanePorts& plane = run.inner ? inner_ : outer_;
-  const RowSum sum = kernels_->add_row(
+  const RowSum sum = (any_amount_ ? kernels_->add_any_row : kernels_->add_row)(
       row, run.begin, run.end, limit_,
       {plane.down.bytes.data(), plane.down.flows.data(), plane.down.largest.data()});
   bits_ |= sum.bits;
@@ -342,7 +342,7 @@ Reach PortBounder::bound_run(const std::int64_t* row, int source, const Run& run
   const Ports& up = plane.up;
   const Ports& down = plane.down;
   const std::size_t line = at(source);
-  return kernels_->bound_row(
+  return (any_amount_ ? kernels_->bound_any_row : kernels_->bound_row)(
       row, run.begin, run.end, limit_, start,
       {up.per_byte[line], up.alone[line], up.mean[line], up.left[line], up.own[line]},
       {latencies_from(source), down.per_byte.data(), down.alone.data(), down.mean.data(),
@@ -431,11 +431,11 @@ void PortBounder::bound(const ByteMatrix& bytes, std::span<const Picoseconds> st
         bytes.ranks(), start.size(), ranks));
   }
   limit_ = ranks == 0 ? nullptr : bytes.row(ranks - 1) + ranks;
-  kernels_ = &bound_kernels();
+  any_amount_ = false;
   add_loads(bytes, start);
   if (bits_ >> fast_bits != 0) {
     check_amounts(bytes);
-    kernels_ = &wide_bound_kernels();
+    any_amount_ = true;
     add_loads(bytes, start);
   }
   settle_loads();

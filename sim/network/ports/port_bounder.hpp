@@ -123,6 +123,7 @@ class PortBounder {
 
   const Topology& topology_;
   const BoundKernels* kernels_;
+  bool any_amount_ = false;  // some amount is too large for the fast kernels
   int no_link_;
   std::vector<Run> runs_;
   std::vector<std::size_t> first_run_;  // [rank + 1]

@@ -3,13 +3,13 @@
 #include <memory>
 #include <span>
 
+#include "sim/base/simd.hpp"
 #include "sim/routing/groups/group_logits.hpp"
 #include "sim/routing/groups/routed_group.hpp"
 #include "sim/routing/rules/router_config.hpp"
 #include "sim/routing/tokens/choice_table.hpp"
 #include "sim/routing/tokens/decision.hpp"
 #include "sim/routing/tokens/route_orders.hpp"
-#include "sim/routing/tokens/simd.hpp"
 
 namespace moesim::routing {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/routing/tokens/simd.hpp"
+#include "sim/base/simd.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
 
 namespace moesim::routing {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "sim/base/random.hpp"
+#include "sim/base/simd.hpp"
 #include "sim/routing/rules/router_config.hpp"
-#include "sim/routing/tokens/simd.hpp"
 
 namespace moesim::routing {
 

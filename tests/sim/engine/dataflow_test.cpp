@@ -5,6 +5,7 @@
 #include "sim/base/random.hpp"
 #include "sim/engine/contended.hpp"
 #include "sim/engine/fold.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::engine {

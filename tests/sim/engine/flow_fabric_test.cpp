@@ -4,6 +4,7 @@
 
 #include "sim/base/random.hpp"
 #include "sim/engine/dataflow.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
 

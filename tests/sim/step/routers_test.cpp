@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
-#include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/step/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"

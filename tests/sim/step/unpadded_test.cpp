@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cluster/placement.hpp"
 #include "sim/engine/dataflow.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_fabric.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/routing/routers/router_name.hpp"

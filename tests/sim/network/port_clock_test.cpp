@@ -1,4 +1,4 @@
-#include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "sim/network/exchange/exchange_clock.hpp"
+#include "sim/network/exchange/port_clock.hpp"
 
 #include <fmt/format.h>
 
@@ -34,126 +34,8 @@ bool is_full(const Topology& topology, const Tier& tier, const std::vector<int>&
   return std::find(nonbinding.begin(), nonbinding.end(), false) == nonbinding.end();
 }
 
-// The same as a cast for 0 <= value < 2^52, but a vector instruction everywhere: the value becomes
-// the mantissa of 2^52 + value.
-[[gnu::always_inline]] inline double as_double(std::int64_t value) {
-  constexpr double offset = 4503599627370496.0;  // 2^52
-  return std::bit_cast<double>(std::bit_cast<std::int64_t>(offset) | value) - offset;
-}
-
-// What a stretch of receivers has, one entry each.
-struct Columns {
-  const std::int64_t* row;  // bytes sent to it
-  std::int64_t* bytes;
-  double* messages;
-  const double* latency;
-  const double* per_byte;
-  double* earliest;
-  double* done;
-  double* through;
-  double* end;
-  std::size_t size;
-};
-
-// What a member sends over one of its ports. Messages are counted by the sign of their negative.
-struct Sent {
-  std::int64_t bytes = 0;
-  std::int64_t messages = 0;
-};
-
-// The loops in which the fast network spends its time: no branches, no calls, so that they run
-// on vectors; every entry by itself, so that the width of the vectors changes no bit. `even`: all
-// ways take equally long, so that of the messages so far the one that arrives now is the earliest.
-template <bool even>
-[[gnu::always_inline]] inline Sent enter_body(const Columns& columns, double time) {
-  const std::int64_t* __restrict row = columns.row;
-  std::int64_t* __restrict bytes = columns.bytes;
-  double* __restrict messages = columns.messages;
-  const double* __restrict latency = columns.latency;
-  const double* __restrict per_byte = columns.per_byte;
-  double* __restrict earliest = columns.earliest;
-  double* __restrict done = columns.done;
-  const std::size_t size = columns.size;
-  Sent sent;
-  for (std::size_t at = 0; at < size; ++at) {
-    sent.bytes += row[at];
-    sent.messages += static_cast<std::int64_t>(static_cast<std::uint64_t>(-row[at]) >> 63);
-    bytes[at] += row[at];
-    messages[at] += as_double(row[at]) > 0 ? 1.0 : 0.0;
-    const double amount = as_double(bytes[at]);
-    double start = time + latency[at];
-    if constexpr (!even) {
-      const double earlier = start < earliest[at] ? start : earliest[at];
-      start = as_double(row[at]) > 0 ? earlier : earliest[at];
-      earliest[at] = start;
-    }
-    const double candidate = start + amount * per_byte[at];
-    const double later = done[at] < candidate ? candidate : done[at];
-    done[at] = amount > 0 ? later : done[at];
-  }
-  return sent;
-}
-
-[[gnu::always_inline]] inline void settle_body(const Columns& columns, double own_start,
-                                               double own_end, double own_cost) {
-  const std::int64_t* __restrict row = columns.row;
-  const double* __restrict messages = columns.messages;
-  const double* __restrict latency = columns.latency;
-  const double* __restrict per_byte = columns.per_byte;
-  const double* __restrict done = columns.done;
-  double* __restrict through = columns.through;
-  double* __restrict end = columns.end;
-  const std::size_t size = columns.size;
-  for (std::size_t at = 0; at < size; ++at) {
-    const double amount = as_double(row[at]);
-    const double start = own_start + latency[at];
-    const double shared = start + amount * (messages[at] * per_byte[at]);
-    const double received = shared < done[at] ? shared : done[at];
-    const double spread = start + amount * own_cost;
-    const double sent = spread < own_end ? spread : own_end;
-    const double later = received < sent ? sent : received;
-    const double when = amount > 0 ? later : 0.0;
-    through[at] = when;
-    end[at] = end[at] < when ? when : end[at];
-  }
-}
-
-Sent enter_plain(const Columns& columns, double time) { return enter_body<true>(columns, time); }
-Sent enter_uneven_plain(const Columns& columns, double time) {
-  return enter_body<false>(columns, time);
-}
-void settle_plain(const Columns& columns, double start, double end, double cost) {
-  settle_body(columns, start, end, cost);
-}
-
-struct Kernels {
-  Sent (*enter)(const Columns&, double) = enter_plain;
-  Sent (*enter_uneven)(const Columns&, double) = enter_uneven_plain;
-  void (*settle)(const Columns&, double, double, double) = settle_plain;
-};
-
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] Sent enter_avx2(const Columns& columns, double time) {
-  return enter_body<true>(columns, time);
-}
-[[gnu::target("avx2")]] Sent enter_uneven_avx2(const Columns& columns, double time) {
-  return enter_body<false>(columns, time);
-}
-[[gnu::target("avx2")]] void settle_avx2(const Columns& columns, double start, double end,
-                                         double cost) {
-  settle_body(columns, start, end, cost);
-}
-#endif
-
-// Those of this processor.
-const Kernels& kernels() {
-  static const Kernels chosen = [] {
-    Kernels kernels;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) kernels = {enter_avx2, enter_uneven_avx2, settle_avx2};
-#endif
-    return kernels;
-  }();
+const ClockKernels& kernels() {
+  static const ClockKernels& chosen = clock_kernels();
   return chosen;
 }
 

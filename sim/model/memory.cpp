@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/base/expert_split.hpp"
 
 namespace moesim::model {
 namespace {
@@ -29,12 +30,10 @@ void check(const MemoryQuery& query) {
                                  query.tokens, query.zero));
   }
   if (!has_experts(query)) return;
-  const int ranks = query.expert_parallel;
-  if (ranks < 1 || query.experts % ranks != 0 || query.gpus % ranks != 0) {
-    throw UsageError(
-        fmt::format("{} experts on {} GPUs do not split over {} expert-parallel ranks: choose an "
-                    "expert-parallel size that divides both",
-                    query.experts, query.gpus, ranks));
+  check_experts_divide(query.experts, query.expert_parallel, query.gpus);
+  if (query.gpus % query.expert_parallel != 0) {
+    throw UsageError(fmt::format("memory of {} GPUs in expert-parallel groups of {}: out of range",
+                                 query.gpus, query.expert_parallel));
   }
 }
 

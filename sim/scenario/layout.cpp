@@ -6,21 +6,11 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/expert_split.hpp"
 #include "sim/scenario/expert_placements.hpp"
 #include "sim/scenario/scenario.hpp"
 
 namespace moesim::scenario {
-namespace {
-
-std::string divisors(std::int64_t number, std::int64_t at_most) {
-  std::string text;
-  for (std::int64_t size = 1; size <= std::min(number, at_most); ++size) {
-    if (number % size == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", size);
-  }
-  return text;
-}
-
-}  // namespace
 
 void use_experts_of_model(Resolution& at) {
   if (at.scenario.model->moe) at.scenario.experts = at.scenario.model->moe->experts;
@@ -56,11 +46,7 @@ void check_groups(const Scenario& scenario, Use) {
   if (!has_experts(scenario)) return;
   const int experts = scenario.experts;
   const int ranks = scenario.expert_parallel;
-  if (experts % ranks != 0) {
-    throw UsageError(fmt::format(
-        "--expert-parallel: {} experts cannot be spread evenly over {} GPUs: use one of {}",
-        experts, ranks, divisors(experts, scenario.gpus)));
-  }
+  check_experts_divide(experts, ranks, scenario.gpus);
   if (scenario.gpus % ranks != 0) {
     throw UsageError(fmt::format(
         "--gpus: {} GPUs are no whole number of expert-parallel groups of {}: use a multiple of "

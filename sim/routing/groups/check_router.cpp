@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/base/expert_split.hpp"
 #include "sim/routing/tokens/choice_table.hpp"
 
 namespace moesim::routing {
@@ -49,12 +50,7 @@ void check_router(const RouterConfig& config, int experts, int ranks, std::int64
         "--experts",
         config.name(), config.choices(), config.fill_in ? " (one more for fill-in)" : "", experts));
   }
-  if (ranks < 1 || experts % ranks != 0) {
-    throw UsageError(
-        fmt::format("{} experts do not divide over {} ranks: choose --experts as a multiple of "
-                    "--expert-parallel",
-                    experts, ranks));
-  }
+  check_experts_divide(experts, ranks, experts);
   check_scope(config);
   check_groups(config, experts);
   if (config.kind->check != nullptr) config.kind->check(config, experts, tokens);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/expert_split.hpp"
 #include "sim/routing/groups/check_router.hpp"
 #include "sim/routing/scores/score_model.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
@@ -33,12 +34,7 @@ void check_sizes(const RoutingJob& job) {
   if (job.experts < 1 || job.experts > max_experts) {
     throw UsageError(fmt::format("--experts is {}: from 1 to {}", job.experts, max_experts));
   }
-  if (job.experts % job.expert_parallel != 0) {
-    throw UsageError(fmt::format(
-        "{} experts do not divide over {} expert-parallel ranks: choose --experts as a multiple of "
-        "--expert-parallel, or a smaller --expert-parallel",
-        job.experts, job.expert_parallel));
-  }
+  check_experts_divide(job.experts, job.expert_parallel, job.gpus);
   if (job.tokens_per_gpu < 1) throw UsageError("there are no tokens: --tokens-per-gpu is below 1");
   const std::int64_t most = most_tokens(job.fidelity) / job.expert_parallel;
   if (job.tokens_per_gpu > most) {

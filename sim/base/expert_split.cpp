@@ -1,0 +1,26 @@
+#include "sim/base/expert_split.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace moesim {
+
+std::string divisors(std::int64_t number, std::int64_t at_most) {
+  std::string text;
+  for (std::int64_t size = 1; size <= std::min(number, at_most); ++size) {
+    if (number % size == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", size);
+  }
+  return text;
+}
+
+void check_experts_divide(std::int64_t experts, std::int64_t ranks, std::int64_t most_ranks) {
+  if (ranks >= 1 && experts % ranks == 0) return;
+  throw UsageError(fmt::format(
+      "--expert-parallel: {} experts cannot be spread evenly over {} GPUs: use one of {}", experts,
+      ranks, divisors(experts, most_ranks)));
+}
+
+}  // namespace moesim

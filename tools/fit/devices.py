@@ -60,6 +60,12 @@ TOPOLOGIES = {
                      "note": "two groups of four, and the rate between them: derived from the "
                              "all-to-all of 8 GPUs at 512 MiB"},
 }
+# Which GPUs without kernel curves of their own take those of a profile.
+STANDS_IN_FOR = {
+    "a100-sxm-80gb": {"compute_major": [0, 8]},
+    "h100-sxm": {"compute_major": [9, 9]},
+    "h200-sxm": {"compute_major": [10, 99], "device_names": ["H200"]},
+}
 
 
 def device(profile):

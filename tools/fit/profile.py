@@ -67,6 +67,7 @@ def missing(profile):
 def document(profile, curves):
     """The whole document; figures that a published profile cannot have are null with a reason."""
     every_device = devices.all_devices()
+    stands_in = devices.STANDS_IN_FOR.get(profile)
     return {
         "format": FORMAT, "version": VERSION, "name": profile,
         "tool": {"name": "tools/fit", "version": TOOL_VERSION, "seed": 20240612},
@@ -76,6 +77,7 @@ def document(profile, curves):
             "reason": "the sources do not record them; NCCL versions are in the curves' keys"},
         "devices": [every_device[profile]],
         "topology": devices.TOPOLOGIES[profile],
+        **({} if stands_in is None else {"kernels_stand_in_for": stands_in}),
         "curves": sorted(curves, key=lambda curve: SUITES.index(suite_of(curve))),
         "points": [],
         "missing": missing(profile),

@@ -37,11 +37,28 @@ bool has_curve(const ordered_json& profile, const std::string& op) {
   return false;
 }
 
-// The shipped profile with kernel curves whose architecture is nearest.
+// The shipped profile whose kernel curves stand in for those of a device that has none: its key
+// kernels_stand_in_for says so, by a part of the device's name or by its compute capability.
 std::string kernel_donor(const DeviceFacts& device) {
-  return device.compute_major <= 8 ? "a100-sxm-80gb"
-         : device.compute_major == 9 && device.name.find("H200") == std::string::npos ? "h100-sxm"
-                                                                                      : "h200-sxm";
+  std::string by_capability;
+  for (const std::string& name : shipped_names("hardware")) {
+    const Document document = Document::load(find_document("hardware", name));
+    const auto stands_in = document.root().find("kernels_stand_in_for");
+    if (!stands_in) continue;
+    if (stands_in->has("device_names")) {
+      for (const std::string& part : stands_in->texts("device_names")) {
+        if (device.name.find(part) != std::string::npos) return name;
+      }
+    }
+    const std::vector<double> majors = stands_in->numbers("compute_major");
+    const auto major = static_cast<double>(device.compute_major);
+    if (major >= majors.at(0) && major <= majors.at(1)) by_capability = name;
+  }
+  if (!by_capability.empty()) return by_capability;
+  throw Error(
+      fmt::format("no shipped profile's kernels stand in for {}, compute capability {}.{}: "
+                  "give a profile with --base",
+                  device.name, device.compute_major, device.compute_minor));
 }
 
 ordered_json figure(const ordered_json& value, const char* unit, const char* origin,

@@ -157,6 +157,11 @@ TEST_CASE("another device takes the nearest base, and its curves count as assume
   CHECK(measure::usual_base(device.facts_) == "h100-sxm");
   device.facts_.compute_major = 8;
   CHECK(measure::usual_base(device.facts_) == "a100-sxm-80gb");
+  device.facts_.compute_major = 12;
+  CHECK(measure::usual_base(device.facts_) == "h200-sxm");
+  device.facts_.name = "NVIDIA H200 NVL";  // the name counts before the capability
+  device.facts_.compute_major = 9;
+  CHECK(measure::usual_base(device.facts_) == "h200-sxm");
 }
 
 // A shipped profile that has exchanges only takes its kernels from the nearest one that has them.

@@ -5,8 +5,8 @@
 
 #include "sim/base/document.hpp"
 #include "sim/profile/collective.hpp"
-#include "sim/profile/count_law.hpp"
 #include "sim/profile/estimate.hpp"
+#include "sim/profile/gpu_count_law.hpp"
 #include "sim/profile/node_links.hpp"
 #include "sim/profile/residual.hpp"
 #include "sim/profile/size_curve.hpp"
@@ -17,7 +17,7 @@ namespace moesim::profile {
 class CollectiveCurve {
  public:
   // From a curve of model "piecewise-alpha-beta"; errors name file and key. For more
-  // GPUs than it has branches for the law of sim/profile/count_law.hpp answers: as many as the
+  // GPUs than it has branches for the law of sim/profile/gpu_count_law.hpp answers: as many as the
   // curve's "law" says, with its error bar, or without one those that `links` join, with the bar of
   // the law's checks on other machines.
   explicit CollectiveCurve(const Node& node, const NodeLinks& links = {});

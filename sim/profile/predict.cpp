@@ -23,7 +23,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 // A whole number of at least 1.
-std::int64_t count(const Operation& op, const Params& params, const std::string& name) {
+std::int64_t count(const PredictedOperation& op, const Params& params, const std::string& name) {
   const std::string& text = params.at(name);
   const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
   if (!value || *value < 1) {
@@ -33,12 +33,12 @@ std::int64_t count(const Operation& op, const Params& params, const std::string&
   return *value;
 }
 
-double size(const Operation& op, const Params& params) {
+double size(const PredictedOperation& op, const Params& params) {
   return static_cast<double>(parse_bytes(params.at("bytes"), op.name + ": bytes").count);
 }
 
 // The one of `choices` that `params` names, or the first.
-std::string choice(const Operation& op, const Params& params, const std::string& name,
+std::string choice(const PredictedOperation& op, const Params& params, const std::string& name,
                    const std::vector<std::string>& choices) {
   const auto found = params.find(name);
   if (found == params.end() || found->second.empty()) return choices.front();
@@ -47,21 +47,23 @@ std::string choice(const Operation& op, const Params& params, const std::string&
                                fmt::join(choices, ", "), suggestion(found->second, choices)));
 }
 
-Estimate predict_memory(const Profile& profile, const Operation& op, const Params& params) {
+Estimate predict_memory(const Profile& profile, const PredictedOperation& op,
+                        const Params& params) {
   std::vector<std::string> kernels;
   for (const auto& known : memory_kernel_names) kernels.emplace_back(known.name);
   const std::string kernel = choice(op, params, "kernel", kernels);
   return profile.memory(size(op, params), value_in(memory_kernel_names, kernel, op.name));
 }
 
-Estimate predict_attention(const Profile& profile, const Operation& op, const Params& params) {
+Estimate predict_attention(const Profile& profile, const PredictedOperation& op,
+                           const Params& params) {
   const bool backward = choice(op, params, "pass", {"forward", "backward"}) == "backward";
   return profile.attention(count(op, params, "batch"), count(op, params, "sequence"),
                            count(op, params, "heads"), count(op, params, "kv-heads"),
                            count(op, params, "head-dim"), backward);
 }
 
-Estimate predict_collective(const Profile& profile, Collective kind, const Operation& op,
+Estimate predict_collective(const Profile& profile, Collective kind, const PredictedOperation& op,
                             const Params& params) {
   const std::int64_t gpus = count(op, params, "gpus");
   if (gpus > std::numeric_limits<int>::max()) {
@@ -74,7 +76,7 @@ Estimate predict_collective(const Profile& profile, Collective kind, const Opera
   return profile.collective(kind, static_cast<int>(gpus), size(op, params), nccl->second);
 }
 
-void check_names(const Operation& op, const Params& params) {
+void check_names(const PredictedOperation& op, const Params& params) {
   std::vector<std::string> known = op.parameters;
   known.insert(known.end(), op.optional.begin(), op.optional.end());
   for (const auto& [name, value] : params) {
@@ -92,8 +94,8 @@ void check_names(const Operation& op, const Params& params) {
 
 }  // namespace
 
-const std::vector<Operation>& operations() {
-  static const std::vector<Operation> all = {
+const std::vector<PredictedOperation>& operations() {
+  static const std::vector<PredictedOperation> all = {
       {"gemm", {"m", "n", "k"}, {}},
       {"attention", {"batch", "sequence", "heads", "kv-heads", "head-dim"}, {"pass"}},
       {"memory", {"bytes"}, {"kernel"}},
@@ -108,9 +110,9 @@ const std::vector<Operation>& operations() {
   return all;
 }
 
-const Operation& find_operation(const std::string& name) {
+const PredictedOperation& find_operation(const std::string& name) {
   std::vector<std::string> names;
-  for (const Operation& op : operations()) {
+  for (const PredictedOperation& op : operations()) {
     if (op.name == name) return op;
     names.push_back(op.name);
   }
@@ -119,7 +121,7 @@ const Operation& find_operation(const std::string& name) {
 }
 
 Estimate predict(const Profile& profile, const std::string& name, const Params& params) {
-  const Operation& op = find_operation(name);
+  const PredictedOperation& op = find_operation(name);
   check_names(op, params);
   const auto number = [&](const char* key) { return count(op, params, key); };
   if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"));

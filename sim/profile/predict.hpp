@@ -9,14 +9,14 @@
 namespace moesim::profile {
 
 // One operation that a profile can be asked about by name, and its parameters as users type them.
-struct Operation {
+struct PredictedOperation {
   std::string name;                     // "gemm"
   std::vector<std::string> parameters;  // required: "m", "n", "k"
   std::vector<std::string> optional;    // "kernel", "pass", "nccl"
 };
-const std::vector<Operation>& operations();
+const std::vector<PredictedOperation>& operations();
 // Throws UsageError that lists the operations, with the nearest one as a suggestion.
-const Operation& find_operation(const std::string& name);
+const PredictedOperation& find_operation(const std::string& name);
 
 // The time of one operation. `params` maps parameter names to their text: whole numbers of at
 // least 1; "bytes" also takes suffixes (64MiB, 1GB, 1e6); "kernel" of memory is streaming,

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 

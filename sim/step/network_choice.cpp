@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 

@@ -17,7 +17,7 @@
 #include <memory>
 #include <thread>
 
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/dataflow.hpp"
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_fabric.hpp"

@@ -4,7 +4,7 @@
 
 Every machine behind NVLink switches has the same weight: the median error from 1 MiB on of 4 GPUs from 2
 and of 8 GPUs from 2 and 4. Prints the best choices, and for each machine its errors under the
-constants that the other machines alone would choose. The shipped constants are in count_law.py.
+constants that the other machines alone would choose. The shipped constants are in gpu_count_law.py.
 """
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import collectives, common, count_law, piecewise
+from tools.fit import collectives, common, gpu_count_law, piecewise
 
 PORT_SHARES = np.round(np.arange(0.62, 0.81, 0.02), 2)
 EXPONENTS = (2.0, 3.0, 4.0, 5.0, 6.0)
@@ -43,10 +43,10 @@ def cases(table):
 
 
 def errors(found):
-    """Median error in percent by (system, GPU count) under the constants of count_law."""
+    """Median error in percent by (system, GPU count) under the constants of gpu_count_law."""
     pooled = {}
     for system, gpus, links, curves, sizes, times in found:
-        predicted = piecewise.evaluate(*count_law.predict("all-to-all", links, curves, gpus), sizes)
+        predicted = piecewise.evaluate(*gpu_count_law.predict("all-to-all", links, curves, gpus), sizes)
         pooled.setdefault((system, gpus), []).append(np.abs(predicted / times - 1))
     return {key: 100 * np.median(np.concatenate(parts)) for key, parts in pooled.items()}
 
@@ -55,7 +55,7 @@ def grid(found):
     results = {}
     for share in PORT_SHARES:
         for exponent in EXPONENTS:
-            count_law.PORT_SHARE, count_law.EXPONENT = float(share), exponent
+            gpu_count_law.PORT_SHARE, gpu_count_law.EXPONENT = float(share), exponent
             results[float(share), exponent] = errors(found)
     return pd.DataFrame(results).T.rename_axis(["port share", "exponent"])
 

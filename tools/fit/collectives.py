@@ -2,7 +2,7 @@
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, count_law, devices, piecewise
+from tools.fit import common, gpu_count_law, devices, piecewise
 
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 SYSTEMS = {"a100-sxm-80gb": "a100_sxm", "h100-sxm": "h100_sxm", "h200-sxm": "h200_sxm",
@@ -13,7 +13,7 @@ SYSTEMS = {"a100-sxm-80gb": "a100_sxm", "h100-sxm": "h100_sxm", "h200-sxm": "h20
 DEFAULT_NCCL = {"a100_sxm": "2.27.3", "h100_sxm": "2.27.3", "h200_sxm": "2.26.2",
                 "b200_sxm": "2.27.3", "gb200": "2.29.2", "l40s": "2.27.3",
                 "rtx_pro_6000_server": "2.29.2"}
-# Up to how many GPUs the law of tools/fit/count_law.py answers where the table ends before.
+# Up to how many GPUs the law of tools/fit/gpu_count_law.py answers where the table ends before.
 LAW_UP_TO = {"h200_sxm": 8, "b200_sxm": 8, "gb200": 72}
 # Rings on H200: the ratio of its sister H100. Tried where H200 is known, 4 GPUs from 2, that ratio
 # is off by 0.5 to 1.6 % in the median from 1 MiB on, less than the law is anywhere.
@@ -136,7 +136,7 @@ def derived_branch(table, op, system, nccl):
 
 
 def links(system):
-    """What tools/fit/count_law.py is told of how a machine's GPUs are joined."""
+    """What tools/fit/gpu_count_law.py is told of how a machine's GPUs are joined."""
     profile = next(name for name, each in SYSTEMS.items() if each == system)
     topology = devices.TOPOLOGIES[profile]
     if topology["kind"] == "pcie":
@@ -155,7 +155,7 @@ def law_check(table, op):
         for nccl in sorted(rows.nccl.unique()):
             fewer = [(gpus, piecewise.fit(*medians_at(table, system, op, nccl, gpus),
                                           KNOT_TOLERANCE)) for gpus in (2, 4)]
-            knots = count_law.predict(op, links(system), fewer, 8)
+            knots = gpu_count_law.predict(op, links(system), fewer, 8)
             eight = rows_of(table, system, op, nccl)
             eight = eight[eight.num_gpus == 8]
             size_all.append(eight.size_bytes)
@@ -171,7 +171,7 @@ def law_check(table, op):
 def law(table, op, system):
     return {"up_to": LAW_UP_TO[system], "residual": law_check(table, op),
             "note": "more GPUs than were measured: from the curves above and the topology by the law "
-                    "of channels, ports and rings (sim/profile/count_law.hpp)"}
+                    "of channels, ports and rings (sim/profile/gpu_count_law.hpp)"}
 
 
 def curve(table, system, op, nccl):

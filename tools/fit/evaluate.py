@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import attention, count_law, expert_ffn, gemm, piecewise, report
+from tools.fit import attention, gpu_count_law, expert_ffn, gemm, piecewise, report
 
 BYTES_PER_ELEMENT = 2
 COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "reduce-scatter")
@@ -40,7 +40,7 @@ def collective_us(document, op, gpus, size):
             return float(piecewise.evaluate(*knots(branch), size))
     if gpus > branches[-1]["gpus"]:
         fewer = [(branch["gpus"], knots(branch)) for branch in branches]
-        return float(piecewise.evaluate(*count_law.predict(op, links(document), fewer, gpus), size))
+        return float(piecewise.evaluate(*gpu_count_law.predict(op, links(document), fewer, gpus), size))
     high = next(number for number, branch in enumerate(branches) if branch["gpus"] > gpus)
     few, many = branches[high - 1], branches[high]
     sent = size * (gpus - 1) / gpus

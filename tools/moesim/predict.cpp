@@ -39,7 +39,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool is_exchange(const profile::Operation& op) { return contains(op.parameters, "gpus"); }
+bool is_exchange(const profile::PredictedOperation& op) { return contains(op.parameters, "gpus"); }
 
 bool is_text(const std::string& parameter) {
   return parameter == "kernel" || parameter == "pass" || parameter == "nccl" ||
@@ -183,7 +183,7 @@ std::string rank_table(const Answer& answer) {
 }
 
 // What an operation takes: its own parameters, and an exchange those of a cluster.
-std::vector<std::string> parameters_of(const profile::Operation& op) {
+std::vector<std::string> parameters_of(const profile::PredictedOperation& op) {
   std::vector<std::string> names = op.parameters;
   names.insert(names.end(), op.optional.begin(), op.optional.end());
   if (is_exchange(op)) {
@@ -195,7 +195,7 @@ std::vector<std::string> parameters_of(const profile::Operation& op) {
 
 std::set<std::string> all_parameters() {
   std::set<std::string> names;
-  for (const profile::Operation& op : profile::operations()) {
+  for (const profile::PredictedOperation& op : profile::operations()) {
     for (const std::string& name : parameters_of(op)) names.insert(name);
   }
   return names;
@@ -267,7 +267,7 @@ class Queries {
   }
 
   // The parameters of the row's own operation; cells of other operations' columns are not its.
-  Params row_params(const profile::Operation& op, std::size_t row) const {
+  Params row_params(const profile::PredictedOperation& op, std::size_t row) const {
     Params params;
     const auto cell = [&](const std::string& name) {
       const auto column = parameters_.find(name);
@@ -340,7 +340,7 @@ ExitCode run(const CommandLine& line) {
         "--op: say which operation, or give queries with --in FILE; 'moesim predict "
         "--help' lists the operations");
   }
-  const profile::Operation& op = profile::find_operation(line.get("op"));
+  const profile::PredictedOperation& op = profile::find_operation(line.get("op"));
   Params params;
   for (const std::string& name : all_parameters()) {
     if (!line.has(name)) continue;
@@ -416,7 +416,7 @@ std::vector<Flag> flags() {
   std::vector<Flag> flags{{"profile", "NAME|FILE", default_profile(), "measured GPU and node"}};
   std::string names;
   std::map<std::string, std::string> users;
-  for (const profile::Operation& op : profile::operations()) {
+  for (const profile::PredictedOperation& op : profile::operations()) {
     names += (names.empty() ? "" : ", ") + op.name;
     for (const std::string& name : parameters_of(op)) {
       users[name] += (users[name].empty() ? "" : ", ") + op.name;

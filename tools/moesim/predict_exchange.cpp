@@ -16,7 +16,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/collective_exchange.hpp"
 #include "sim/network/exchange/exchange.hpp"
 #include "sim/network/exchange/exchange_files.hpp"

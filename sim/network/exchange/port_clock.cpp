@@ -80,7 +80,7 @@ PortClock::PlanePorts PortClock::ports_of(const Topology& topology, const Plane&
 
 void PortClock::read_passages(const Topology& topology, const Plane& plane, PlanePorts& ports) {
   const std::size_t ranks = topology.domain_of.size();
-  ports.place_of.resize(ranks);
+  ports.switches_of.resize(ranks);
   bool takes_time = false;
   for (const Tier& tier : plane.tiers) {
     Passage passage;
@@ -105,10 +105,10 @@ void PortClock::read_passages(const Topology& topology, const Plane& plane, Plan
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     switches.clear();
     for (const Passage& passage : ports.passages) switches.push_back(passage.switch_of[rank]);
-    ports.place_of[rank] =
+    ports.switches_of[rank] =
         known.try_emplace(switches, static_cast<int>(known.size())).first->second;
   }
-  ports.places = static_cast<int>(known.size());
+  ports.switch_lists = static_cast<int>(known.size());
 }
 
 double PortClock::PlanePorts::passing(std::size_t source, std::size_t destination) const {
@@ -156,15 +156,15 @@ void PortClock::Inbound::reset(const PlanePorts& ports, std::span<const int> mem
   if (std::equal(members.begin(), members.end(), seen.begin(), seen.end())) return;
   seen.assign(members.begin(), members.end());
   per_byte.resize(members.size());
-  place.resize(members.size());
+  row_begin.resize(members.size());
   shortest.resize(members.size());
   std::vector<double> shortest_of_row;
   latency.clear();
-  row_of_place.assign(static_cast<std::size_t>(ports.places), -1);
+  row_of_switches.assign(static_cast<std::size_t>(ports.switch_lists), -1);
   for (std::size_t member = 0; member < members.size(); ++member) {
     const auto rank = static_cast<std::size_t>(members[member]);
     per_byte[member] = ports.down[rank].ps_per_byte;
-    int& row = row_of_place[static_cast<std::size_t>(ports.place_of[rank])];
+    int& row = row_of_switches[static_cast<std::size_t>(ports.switches_of[rank])];
     if (row < 0) {
       row = static_cast<int>(latency.size() / members.size());
       for (const int other : members) {
@@ -174,14 +174,14 @@ void PortClock::Inbound::reset(const PlanePorts& ports, std::span<const int> mem
       const auto begin = latency.end() - static_cast<std::ptrdiff_t>(members.size());
       shortest_of_row.push_back(*std::min_element(begin, latency.end()));
     }
-    place[member] = static_cast<std::size_t>(row) * members.size();
+    row_begin[member] = static_cast<std::size_t>(row) * members.size();
     shortest[member] = shortest_of_row[static_cast<std::size_t>(row)];
   }
 }
 
 void PortClock::Inbound::enter(Outbound& from, std::size_t source, const std::int64_t* row,
                                std::size_t begin, std::size_t last) {
-  const double* way = latency.data() + place[source];
+  const double* way = latency.data() + row_begin[source];
   const Columns columns{row + begin,
                         bytes.data() + begin,
                         messages.data() + begin,
@@ -207,7 +207,7 @@ double PortClock::Inbound::settle(const Outbound& from, std::size_t source, cons
   const Columns columns{row + begin,
                         bytes.data() + begin,
                         messages.data() + begin,
-                        latency.data() + place[source] + begin,
+                        latency.data() + row_begin[source] + begin,
                         per_byte.data() + begin,
                         nullptr,
                         done.data() + begin,
@@ -277,7 +277,7 @@ void PortClock::settle(std::size_t source, const std::int64_t* row, std::size_t 
 
 std::vector<std::int64_t> PortClock::equivalence_key(std::span<const int> members) const {
   std::vector<std::int64_t> numbers;
-  // Each member by its place among the first of every domain, or switch.
+  // Each member by the number of its domain, or switch, in the order of their first members.
   const auto pattern = [&](const std::vector<int>& number_of) {
     std::map<int, std::int64_t> first;
     for (const int rank : members) {

@@ -51,8 +51,8 @@ class PortClock final : public ExchangeClock {
   struct PlanePorts {
     std::vector<Port> up, down;     // [rank]; of no cost where the rank has none
     std::vector<Passage> passages;  // lowest first; empty if none of the tiers takes time
-    std::vector<int> place_of;      // [rank]: number of its switches, one per tier
-    int places = 1;
+    std::vector<int> switches_of;   // [rank]: number of its list of switches, one per tier
+    int switch_lists = 1;
     bool even = true;  // the way takes equally long between any two ranks
     double passing(std::size_t source, std::size_t destination) const;  // switches, ps
   };
@@ -75,15 +75,16 @@ class PortClock final : public ExchangeClock {
     std::vector<std::int64_t> bytes;  // [member]: of messages that start at the time or later
     std::vector<double> messages;
     std::vector<double> per_byte;
-    // [place, member]: what the way takes past the sender's port, for senders of one place.
+    // [list of switches, member]: what the way takes past the sender's port, for senders below the
+    // same switches.
     std::vector<double> latency;
-    std::vector<std::size_t> place;  // [member]: where the entries of its place begin
-    std::vector<double> shortest;    // [member]: the least latency of its place
-    std::vector<double> earliest;    // ps: the least of arrival and latency, of those messages
-    std::vector<double> through;     // scratch of settle()
-    std::vector<double> done;        // ps from the first arrival; 0: nothing yet
-    std::vector<int> row_of_place;   // scratch of reset()
-    std::vector<int> seen;           // the members that the ways above are of
+    std::vector<std::size_t> row_begin;  // [member]: where the entries of its switches begin
+    std::vector<double> shortest;        // [member]: the least of these latencies
+    std::vector<double> earliest;        // ps: the least of arrival and latency, of those messages
+    std::vector<double> through;         // scratch of settle()
+    std::vector<double> done;            // ps from the first arrival; 0: nothing yet
+    std::vector<int> row_of_switches;    // scratch of reset()
+    std::vector<int> seen;               // the members that the ways above are of
     bool even = true;
     void reset(const PlanePorts& ports, std::span<const int> members);
     // Messages of `row` to the members [begin, last) enter; they add up at the sender too.

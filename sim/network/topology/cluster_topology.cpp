@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 
 namespace moesim::network {
 namespace {

@@ -11,7 +11,7 @@ namespace moesim::network {
 enum class LinkRate { low, median, high };
 
 // The links among ranks that sit on these GPUs of a cluster: rank r on GPU gpu_of_rank[r], any
-// number and order, whole nodes or not (sim/cluster/placement.hpp makes the usual lists).
+// number and order, whole nodes or not (sim/cluster/rank_placement.hpp makes the usual lists).
 //
 // Link::bandwidth is what an exchange reaches: the line rate times the efficiency of the domain or,
 // outside it, of the NICs (ideal documents have efficiency 1). A document's latency is that of a

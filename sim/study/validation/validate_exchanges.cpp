@@ -8,7 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/profile/count_law.hpp"
+#include "sim/profile/gpu_count_law.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/study/validation/exchange_errors.hpp"
 #include "sim/study/validation/exchange_tables.hpp"

@@ -7,7 +7,7 @@
 #include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "tests/support/catch.hpp"
 
 using moesim::Picoseconds;

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "sim/base/random.hpp"
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/network/flows/flow_times.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "tests/support/catch.hpp"

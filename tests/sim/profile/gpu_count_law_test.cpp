@@ -1,4 +1,4 @@
-#include "sim/profile/count_law.hpp"
+#include "sim/profile/gpu_count_law.hpp"
 
 #include <cmath>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "sim/profile/count_law.hpp"
+#include "sim/profile/gpu_count_law.hpp"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 // The constants of the law, chosen once for all machines behind NVLink switches (4 GPUs from 2 and
 // 8 from 4): profiles/README.md says what errors come out when a machine is left out of the choice.
-// tools/fit/count_law.py holds the same.
+// tools/fit/gpu_count_law.py holds the same.
 constexpr double exponent = 4;                      // sharpness of the soft maximum
 constexpr double port_share = 0.70;                 // of the line rate, grouped send and receive
 constexpr double us_per_peer = 0.075;               // of each further peer at small sizes

@@ -1,4 +1,4 @@
-#include "sim/cluster/placement.hpp"
+#include "sim/cluster/rank_placement.hpp"
 
 #include <fmt/format.h>
 

@@ -47,18 +47,18 @@ class Run {
   Run(const Program& program, const Durations& durations, const Slowdowns& slowdowns)
       : program_(program), durations_(durations), slowdowns_(slowdowns) {
     const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
-    schedule_.ranks = program.ranks;
-    schedule_.columns = program.ranks;
-    schedule_.start.assign(cells, unset);
-    schedule_.finish.assign(cells, unset);
-    schedule_.began.assign(cells, unset);
+    execution_.ranks = program.ranks;
+    execution_.columns = program.ranks;
+    execution_.start.assign(cells, unset);
+    execution_.finish.assign(cells, unset);
+    execution_.began.assign(cells, unset);
     heads_.resize(static_cast<std::size_t>(program.ranks));
     compute_.resize(heads_.size());
     under_way_.assign(heads_.size(), -1);
     for (std::size_t op = 0; op < program.operations.size(); ++op) list(static_cast<int>(op));
   }
 
-  Schedule run() {
+  Execution run() {
     for (int rank = 0; rank < program_.ranks; ++rank) advance(rank, Picoseconds(0));
     while (!events_.empty()) {
       const Event event = events_.top();
@@ -70,7 +70,7 @@ class Run {
       }
     }
     check_finished();
-    return std::move(schedule_);
+    return std::move(execution_);
   }
 
  private:
@@ -105,18 +105,18 @@ class Run {
       const std::size_t head = heads_[at(rank)][stream];
       if (head == streams_[stream].size()) continue;
       const int op = streams_[stream][head];
-      const std::size_t cell = schedule_.at(op, rank);
-      if (schedule_.start[cell] != unset || !is_ready(op, rank)) continue;
-      schedule_.start[cell] = now;
+      const std::size_t cell = execution_.at(op, rank);
+      if (execution_.start[cell] != unset || !is_ready(op, rank)) continue;
+      execution_.start[cell] = now;
       if (durations_.skips(op)) {
-        schedule_.began[cell] = now;
+        execution_.began[cell] = now;
         finish(rank, operation(op).stream, now);
         return advance(rank, now);  // others may have waited for it
       }
       if (operation(op).groups >= 0) {
         arrive(op, rank, now);
       } else {
-        schedule_.began[cell] = now;
+        execution_.began[cell] = now;
         start_compute(op, rank, now);
       }
     }
@@ -125,7 +125,7 @@ class Run {
   bool is_ready(int op, int rank) const {
     const std::vector<int>& after = operation(op).after;
     return std::all_of(after.begin(), after.end(), [&](int before) {
-      return schedule_.finish[schedule_.at(before, rank)] != unset;
+      return execution_.finish[execution_.at(before, rank)] != unset;
     });
   }
 
@@ -179,7 +179,7 @@ class Run {
     if (--exchange.missing > 0) return;
     const std::vector<int>& members = members_of(exchange);
     for (const int member : members) {
-      schedule_.began[schedule_.at(op, member)] = now;
+      execution_.began[execution_.at(op, member)] = now;
       under_way_[at(member)] = number;
       Work& work = compute_[at(member)];
       if (!work.active) continue;
@@ -210,12 +210,12 @@ class Run {
   void finish(int rank, StreamKind kind, Picoseconds now) {
     const auto stream = static_cast<std::size_t>(kind);
     const int op = streams_[stream][heads_[at(rank)][stream]++];
-    schedule_.finish[schedule_.at(op, rank)] = now;
+    execution_.finish[execution_.at(op, rank)] = now;
   }
 
   void check_finished() const {
-    for (std::size_t cell = 0; cell < schedule_.finish.size(); ++cell) {
-      if (schedule_.finish[cell] != unset) continue;
+    for (std::size_t cell = 0; cell < execution_.finish.size(); ++cell) {
+      if (execution_.finish[cell] != unset) continue;
       const std::size_t op = cell / at(program_.ranks);
       throw std::logic_error(fmt::format("rank {} never runs operation {} ({})",
                                          cell % at(program_.ranks), op,
@@ -226,7 +226,7 @@ class Run {
   const Program& program_;
   const Durations& durations_;
   const Slowdowns slowdowns_;
-  Schedule schedule_;
+  Execution execution_;
   std::array<std::vector<int>, stream_count> streams_;
   std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
   std::vector<Work> compute_;                                 // [rank]
@@ -238,8 +238,8 @@ class Run {
 
 }  // namespace
 
-Schedule run_contended(const Program& program, const Durations& durations,
-                       const Slowdowns& slowdowns) {
+Execution run_contended(const Program& program, const Durations& durations,
+                        const Slowdowns& slowdowns) {
   assert(slowdowns.compute >= 1 && slowdowns.exchange >= 1);
   return Run(program, durations, slowdowns).run();
 }

@@ -17,7 +17,7 @@ struct Slowdowns {
 // member's arrival on: who waits for it is not slowed. Work goes on at 1 / factor and is neither
 // lost nor done twice; each stretch is rounded to a picosecond. Throws std::logic_error as run()
 // does.
-Schedule run_contended(const Program& program, const Durations& durations,
-                       const Slowdowns& slowdowns);
+Execution run_contended(const Program& program, const Durations& durations,
+                        const Slowdowns& slowdowns);
 
 }  // namespace moesim::engine

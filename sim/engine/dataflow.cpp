@@ -19,14 +19,14 @@ class Pass {
       : program_(program), durations_(durations), exchanges_(exchanges), fold_(std::move(fold)) {
     columns_ = fold_.representative.size();
     const std::size_t cells = program.operations.size() * columns_;
-    schedule_.ranks = program.ranks;
-    schedule_.columns = static_cast<int>(columns_);
-    schedule_.start.resize(cells);
-    schedule_.finish.resize(cells);
-    schedule_.began.resize(cells);
+    execution_.ranks = program.ranks;
+    execution_.columns = static_cast<int>(columns_);
+    execution_.start.resize(cells);
+    execution_.finish.resize(cells);
+    execution_.began.resize(cells);
   }
 
-  Schedule run() {
+  Execution run() {
     std::array<int, stream_count> before{-1, -1};
     for (std::size_t op = 0; op < program_.operations.size(); ++op) {
       const Operation& operation = program_.operations[op];
@@ -44,8 +44,8 @@ class Pass {
       }
       last = number;
     }
-    schedule_.column_of = std::move(fold_.column_of);
-    return std::move(schedule_);
+    execution_.column_of = std::move(fold_.column_of);
+    return std::move(execution_);
   }
 
  private:
@@ -67,9 +67,9 @@ class Pass {
 
   // A rank is ready for an operation when its stream and all it waits for are done.
   void make_ready(int op, int last) {
-    Picoseconds* start = row(schedule_.start, op);
+    Picoseconds* start = row(execution_.start, op);
     if (last >= 0) {
-      std::copy_n(row(schedule_.finish, last), columns_, start);
+      std::copy_n(row(execution_.finish, last), columns_, start);
     }
     for (const int before : program_.operations[static_cast<std::size_t>(op)].after) {
       if (before >= op) {
@@ -78,7 +78,7 @@ class Pass {
                         program_.operations[static_cast<std::size_t>(op)].name, before));
       }
       if (before == last) continue;
-      const Picoseconds* finish = row(schedule_.finish, before);
+      const Picoseconds* finish = row(execution_.finish, before);
       for (std::size_t column = 0; column < columns_; ++column) {
         start[column] = std::max(start[column], finish[column]);
       }
@@ -86,15 +86,15 @@ class Pass {
   }
 
   void pass_by(int op) {
-    const Picoseconds* start = row(schedule_.start, op);
-    std::copy_n(start, columns_, row(schedule_.began, op));
-    std::copy_n(start, columns_, row(schedule_.finish, op));
+    const Picoseconds* start = row(execution_.start, op);
+    std::copy_n(start, columns_, row(execution_.began, op));
+    std::copy_n(start, columns_, row(execution_.finish, op));
   }
 
   void compute(int op) {
-    const Picoseconds* start = row(schedule_.start, op);
-    Picoseconds* finish = row(schedule_.finish, op);
-    std::copy_n(start, columns_, row(schedule_.began, op));
+    const Picoseconds* start = row(execution_.start, op);
+    Picoseconds* finish = row(execution_.finish, op);
+    std::copy_n(start, columns_, row(execution_.began, op));
     const std::vector<Picoseconds>& each = durations_.per_rank[static_cast<std::size_t>(op)];
     const Picoseconds all = durations_.uniform[static_cast<std::size_t>(op)];
     for (std::size_t column = 0; column < columns_; ++column) {
@@ -105,7 +105,7 @@ class Pass {
 
   void collective(int op) {
     const Partition& partition = partition_of(op);
-    const Picoseconds* start = row(schedule_.start, op);
+    const Picoseconds* start = row(execution_.start, op);
     latest_.assign(partition.groups.size(), Picoseconds(0));
     for (std::size_t column = 0; column < columns_; ++column) {
       Picoseconds& latest = latest_[static_cast<std::size_t>(partition.group_of[column])];
@@ -119,8 +119,8 @@ class Pass {
       ends_[group] =
           latest_[group] + durations_.of(op, program_.partitions[number].groups[whole].front());
     }
-    Picoseconds* began = row(schedule_.began, op);
-    Picoseconds* finish = row(schedule_.finish, op);
+    Picoseconds* began = row(execution_.began, op);
+    Picoseconds* finish = row(execution_.finish, op);
     for (std::size_t column = 0; column < columns_; ++column) {
       const auto group = static_cast<std::size_t>(partition.group_of[column]);
       began[column] = latest_[group];
@@ -132,9 +132,9 @@ class Pass {
     const auto number =
         static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].groups);
     const Partition& partition = partition_of(op);
-    const Picoseconds* start = row(schedule_.start, op);
-    Picoseconds* began = row(schedule_.began, op);
-    Picoseconds* finish = row(schedule_.finish, op);
+    const Picoseconds* start = row(execution_.start, op);
+    Picoseconds* began = row(execution_.began, op);
+    Picoseconds* finish = row(execution_.finish, op);
     for (std::size_t group = 0; group < partition.groups.size(); ++group) {
       const std::vector<int>& columns = partition.groups[group];
       const int whole = whole_group(op, group);
@@ -162,7 +162,7 @@ class Pass {
   const Exchanges& exchanges_;
   Fold fold_;
   std::size_t columns_ = 0;
-  Schedule schedule_;
+  Execution execution_;
   ByteMatrix bytes_;
   std::vector<Picoseconds> latest_, ends_;  // by group, or by member of a group
 };
@@ -175,8 +175,8 @@ Fold unfolded(int ranks) {
 
 }  // namespace
 
-Schedule run_alone(const Program& program, const Durations& durations, const Exchanges& exchanges,
-                   Folding folding) {
+Execution run_alone(const Program& program, const Durations& durations, const Exchanges& exchanges,
+                    Folding folding) {
   assert(durations.uniform.size() == program.operations.size());
   assert(exchanges.traffic == nullptr || exchanges.clock != nullptr);
   return Pass(program, durations, exchanges,

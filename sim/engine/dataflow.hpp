@@ -14,7 +14,7 @@ struct Exchanges {
   network::ExchangeClock* clock = nullptr;
 };
 
-// The schedule of a program whose exchanges do not disturb each other. Nothing that happens later
+// Runs a program whose exchanges do not disturb each other. Nothing that happens later
 // in a program then changes anything earlier, so that one pass over the operations, all ranks of
 // one at a time, gives what the events of run() give on an IdleFabric, to the bit: no queue, times
 // read and written in the order they lie in memory.
@@ -22,7 +22,7 @@ struct Exchanges {
 // Even collectives begin with their last member and end for all at once. In an uneven exchange each
 // member's messages start when it arrives, and it goes on when its own are sent and received: ranks
 // drift apart from layer to layer. Throws std::logic_error if an operation waits for a later one.
-Schedule run_alone(const Program& program, const Durations& durations,
-                   const Exchanges& exchanges = {}, Folding folding = Folding::on);
+Execution run_alone(const Program& program, const Durations& durations,
+                    const Exchanges& exchanges = {}, Folding folding = Folding::on);
 
 }  // namespace moesim::engine

@@ -39,18 +39,18 @@ class Run {
       const Traffic* traffic)
       : program_(program), durations_(durations), fabric_(fabric), traffic_(traffic) {
     const std::size_t cells = program.operations.size() * static_cast<std::size_t>(program.ranks);
-    schedule_.ranks = program.ranks;
-    schedule_.columns = program.ranks;
-    schedule_.start.assign(cells, unset);
-    schedule_.finish.assign(cells, unset);
-    schedule_.began.assign(cells, unset);
+    execution_.ranks = program.ranks;
+    execution_.columns = program.ranks;
+    execution_.start.assign(cells, unset);
+    execution_.finish.assign(cells, unset);
+    execution_.began.assign(cells, unset);
     heads_.resize(static_cast<std::size_t>(program.ranks));
     free_.resize(static_cast<std::size_t>(program.ranks));
     list_streams();
     list_exchanges();
   }
 
-  Schedule run() {
+  Execution run() {
     for (int rank = 0; rank < program_.ranks; ++rank) advance(rank);
     while (true) {
       const std::optional<network::Completion> completion = fabric_.next();
@@ -64,7 +64,7 @@ class Run {
       }
     }
     check_finished();
-    return std::move(schedule_);
+    return std::move(execution_);
   }
 
  private:
@@ -113,21 +113,21 @@ class Run {
     std::size_t& head = heads_[static_cast<std::size_t>(rank)][stream];
     if (head == streams_[stream].size()) return false;
     const int op = streams_[stream][head];
-    const std::size_t cell = schedule_.at(op, rank);
-    if (schedule_.start[cell] != unset) return false;  // a collective under way
+    const std::size_t cell = execution_.at(op, rank);
+    if (execution_.start[cell] != unset) return false;  // a collective under way
     Picoseconds ready = free_[static_cast<std::size_t>(rank)][stream];
     for (const int before : program_.operations[static_cast<std::size_t>(op)].after) {
-      const Picoseconds finish = schedule_.finish[schedule_.at(before, rank)];
+      const Picoseconds finish = execution_.finish[execution_.at(before, rank)];
       if (finish == unset) return false;
       ready = std::max(ready, finish);
     }
-    schedule_.start[cell] = ready;
+    execution_.start[cell] = ready;
     const bool skipped = durations_.skips(op);
     if (first_exchange_[static_cast<std::size_t>(op)] >= 0 && !skipped) {
       arrive(op, rank, ready);
       return false;
     }
-    schedule_.began[cell] = ready;
+    execution_.began[cell] = ready;
     finish(op, rank, skipped ? ready : ready + durations_.of(op, rank));
     return true;
   }
@@ -135,7 +135,7 @@ class Run {
   void finish(int op, int rank, Picoseconds time) {
     const auto stream =
         static_cast<std::size_t>(program_.operations[static_cast<std::size_t>(op)].stream);
-    schedule_.finish[schedule_.at(op, rank)] = time;
+    execution_.finish[execution_.at(op, rank)] = time;
     free_[static_cast<std::size_t>(rank)][stream] = time;
     ++heads_[static_cast<std::size_t>(rank)][stream];
   }
@@ -166,10 +166,10 @@ class Run {
     const std::vector<int>& members = members_of(begin.exchange);
     if (begin.member != Begin::all_members) {
       const int rank = members[static_cast<std::size_t>(begin.member)];
-      schedule_.began[schedule_.at(op, rank)] = begin.time;
+      execution_.began[execution_.at(op, rank)] = begin.time;
       return fabric_.arrive(begin.exchange, begin.member, begin.time);
     }
-    for (const int rank : members) schedule_.began[schedule_.at(op, rank)] = begin.time;
+    for (const int rank : members) execution_.began[execution_.at(op, rank)] = begin.time;
     fabric_.begin(begin.exchange, begin.time, durations_.of(op, members.front()));
   }
 
@@ -202,7 +202,7 @@ class Run {
   const Durations& durations_;
   network::Fabric& fabric_;
   const Traffic* traffic_;
-  Schedule schedule_;
+  Execution execution_;
   std::array<std::vector<int>, stream_count> streams_;        // operations in program order
   std::vector<std::array<std::size_t, stream_count>> heads_;  // [rank][stream]
   std::vector<std::array<Picoseconds, stream_count>> free_;   // [rank][stream]
@@ -214,7 +214,7 @@ class Run {
 
 }  // namespace
 
-Picoseconds Schedule::end_of(int rank) const {
+Picoseconds Execution::end_of(int rank) const {
   Picoseconds end;
   for (std::size_t cell = at(0, rank); cell < finish.size();
        cell += static_cast<std::size_t>(columns)) {
@@ -223,7 +223,7 @@ Picoseconds Schedule::end_of(int rank) const {
   return end;
 }
 
-int Schedule::slowest_rank() const {
+int Execution::slowest_rank() const {
   // Row by row, as the times lie in memory.
   std::vector<Picoseconds> end(static_cast<std::size_t>(columns));
   for (std::size_t row = 0; row < finish.size(); row += end.size()) {
@@ -238,14 +238,14 @@ int Schedule::slowest_rank() const {
   return slowest;
 }
 
-Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric,
-             const Traffic* traffic) {
+Execution run(const Program& program, const Durations& durations, network::Fabric& fabric,
+              const Traffic* traffic) {
   assert(durations.uniform.size() == program.operations.size());
   return Run(program, durations, fabric, traffic).run();
 }
 
-std::vector<PathStep> critical_path(const Program& program, const Schedule& schedule, int rank) {
-  const auto finish = [&](int op) { return schedule.finish[schedule.at(op, rank)]; };
+std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank) {
+  const auto finish = [&](int op) { return execution.finish[execution.at(op, rank)]; };
   const int count = static_cast<int>(program.operations.size());
   int op = 0;
   for (int candidate = 1; candidate < count; ++candidate) {
@@ -253,7 +253,7 @@ std::vector<PathStep> critical_path(const Program& program, const Schedule& sche
   }
   std::vector<PathStep> path;
   while (count > 0) {
-    const Picoseconds start = schedule.start[schedule.at(op, rank)];
+    const Picoseconds start = execution.start[execution.at(op, rank)];
     path.push_back({op, finish(op) - start});
     if (start == Picoseconds(0)) break;
     // What it waited for: a dependency, or the operation before it on its stream.
@@ -273,17 +273,17 @@ std::vector<PathStep> critical_path(const Program& program, const Schedule& sche
   return path;
 }
 
-Timeline timeline(const Program& program, const Schedule& schedule,
+Timeline timeline(const Program& program, const Execution& execution,
                   const std::vector<std::string>& categories) {
   Timeline bars;
   for (int rank = 0; rank < program.ranks; ++rank) {
     for (std::size_t op = 0; op < program.operations.size(); ++op) {
       const Operation& operation = program.operations[op];
-      const std::size_t cell = schedule.at(static_cast<int>(op), rank);
+      const std::size_t cell = execution.at(static_cast<int>(op), rank);
       const bool compute = operation.stream == StreamKind::compute;
       bars.push_back({rank, compute ? "compute" : "communication", operation.name,
                       categories[static_cast<std::size_t>(operation.category)], operation.layer,
-                      schedule.start[cell], schedule.finish[cell] - schedule.start[cell]});
+                      execution.start[cell], execution.finish[cell] - execution.start[cell]});
     }
   }
   return bars;

@@ -8,9 +8,10 @@
 
 namespace moesim::engine {
 
-// When everything happened. Ranks to which the same happens share a column: times are indexed
-// [operation * columns + column], use at(). Unfolded, every rank is its own column.
-struct Schedule {
+// One execution of a program: when everything happened. Ranks to which the same happens share a
+// column: times are indexed [operation * columns + column], use at(). Unfolded, every rank is its
+// own column.
+struct Execution {
   int ranks = 0;
   int columns = 0;
   std::vector<int> column_of;      // [rank], empty: unfolded
@@ -34,8 +35,8 @@ struct Schedule {
 // The uneven exchanges of `traffic`, if there is one, go to the fabric member by member, each when
 // it arrives. Throws std::logic_error if the program cannot finish (a dependency on a later
 // operation).
-Schedule run(const Program& program, const Durations& durations, network::Fabric& fabric,
-             const Traffic* traffic = nullptr);
+Execution run(const Program& program, const Durations& durations, network::Fabric& fabric,
+              const Traffic* traffic = nullptr);
 
 // One stretch of the critical path of one rank.
 struct PathStep {
@@ -45,11 +46,11 @@ struct PathStep {
 
 // What the rank waited for, from its last finish back to time 0, latest first: the durations sum to
 // end_of(rank). A collective counts from this rank's arrival, waiting for the others included.
-std::vector<PathStep> critical_path(const Program& program, const Schedule& schedule, int rank);
+std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank);
 
 // Every operation of every rank as a bar, in order of rank, then program. `categories` names the
 // values of Operation::category.
-Timeline timeline(const Program& program, const Schedule& schedule,
+Timeline timeline(const Program& program, const Execution& execution,
                   const std::vector<std::string>& categories);
 
 }  // namespace moesim::engine

@@ -32,7 +32,7 @@ StepRunner::StepRunner(StepModel& model) : model_(model) {
                            model.program().partitions[static_cast<std::size_t>(groups)], exchanges);
 }
 
-engine::Schedule StepRunner::run(const routing::ReplicaRouting* routing, int replica, int errors) {
+engine::Execution StepRunner::run(const routing::ReplicaRouting* routing, int replica, int errors) {
   const scenario::Scenario& scenario = model_.scenario();
   engine::Durations durations = model_.durations(routing, errors);
   disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
@@ -54,8 +54,8 @@ ExchangeLinks& StepRunner::links_at(double block) {
 
 // A block of the links' reference: what each member sends to each other if all routes are kept and
 // lie evenly.
-engine::Schedule StepRunner::run_uneven(const routing::ReplicaRouting& routing,
-                                        const engine::Durations& durations, int errors) {
+engine::Execution StepRunner::run_uneven(const routing::ReplicaRouting& routing,
+                                         const engine::Durations& durations, int errors) {
   const scenario::Scenario& scenario = model_.scenario();
   const std::int64_t rows = scenario.tokens_per_gpu * scenario.router.top_k;
   ExchangeLinks& links =
@@ -89,8 +89,8 @@ double StepRunner::error_of_equal(const routing::ReplicaRouting& routing,
   return durations.uniform[op].us() / without.us();
 }
 
-engine::Schedule StepRunner::run_equal_flows(const routing::ReplicaRouting& routing,
-                                             const engine::Durations& durations, int errors) {
+engine::Execution StepRunner::run_equal_flows(const routing::ReplicaRouting& routing,
+                                              const engine::Durations& durations, int errors) {
   const scenario::Scenario& scenario = model_.scenario();
   const int exchange = first_exchange(routing);
   double block = 0;

@@ -24,17 +24,17 @@ class StepRunner {
 
   // `routing` may be null for a model without MoE layers. `replica` draws jitter; `errors` those of
   // the curves, a replica or StepModel::no_errors.
-  engine::Schedule run(const routing::ReplicaRouting* routing, int replica, int errors);
+  engine::Execution run(const routing::ReplicaRouting* routing, int replica, int errors);
 
   // Which network was used: fast or flows.
   scenario::Network used() const { return choice_.used; }
   const NetworkChoice& choice() const { return choice_; }
 
  private:
-  engine::Schedule run_uneven(const routing::ReplicaRouting& routing,
-                              const engine::Durations& durations, int errors);
-  engine::Schedule run_equal_flows(const routing::ReplicaRouting& routing,
-                                   const engine::Durations& durations, int errors);
+  engine::Execution run_uneven(const routing::ReplicaRouting& routing,
+                               const engine::Durations& durations, int errors);
+  engine::Execution run_equal_flows(const routing::ReplicaRouting& routing,
+                                    const engine::Durations& durations, int errors);
   double error_of_equal(const routing::ReplicaRouting& routing, const engine::Durations& durations,
                         int exchange, int errors);
   ExchangeLinks& links_at(double block);

@@ -8,7 +8,7 @@
 //   step_flows/gpus  as step, but every exchange as exact flows on the links of the whole cluster;
 //                    over_fast: its step over that of the fast network
 //   scenarios/threads 64 GPUs, counts drawn anew for each
-// A step counts the durations of all operations from the counts, and the schedule; the counts are
+// A step counts the durations of all operations from the counts, and the execution; the counts are
 // given. Scenarios also count drawing them. run_scale draws the plot.
 #include <benchmark/benchmark.h>
 
@@ -58,9 +58,9 @@ struct Job {
     const step::UnpaddedTraffic traffic(model, routing);
     const engine::Durations durations =
         model.unpadded_durations(routing, step::StepModel::no_errors);
-    const engine::Schedule schedule =
+    const engine::Execution execution =
         engine::run_alone(model.program(), durations, {&traffic, &clock}, folding);
-    return schedule.end_of(schedule.slowest_rank());
+    return execution.end_of(execution.slowest_rank());
   }
   std::int64_t rows() const { return scenario.tokens_per_gpu * scenario.router.top_k; }
 
@@ -128,10 +128,10 @@ void step_flows(benchmark::State& state) {
   Picoseconds exact;
   for ([[maybe_unused]] auto iteration : state) {
     network::FlowFabric fabric(job.topology);
-    const engine::Schedule schedule = engine::run(
+    const engine::Execution execution = engine::run(
         job.model.program(), job.model.unpadded_durations(routing, step::StepModel::no_errors),
         fabric, &traffic);
-    exact = schedule.end_of(schedule.slowest_rank());
+    exact = execution.end_of(execution.slowest_rank());
   }
   state.counters["step_ms"] = exact.ms();
   state.counters["over_fast"] = exact.us() / fast.us();

@@ -22,33 +22,33 @@ struct Replica {
 
 // How long an exchange keeps `rank` busy: from its last member's arrival, before which the rank
 // waits, or from its own where it is done earlier.
-Picoseconds busy(const engine::Program& program, const engine::Schedule& schedule, std::size_t op,
+Picoseconds busy(const engine::Program& program, const engine::Execution& execution, std::size_t op,
                  int rank) {
   const auto index = static_cast<int>(op);
   const engine::Partition& partition =
       program.partitions[static_cast<std::size_t>(program.operations[op].groups)];
   const int group = partition.group_of[static_cast<std::size_t>(rank)];
-  const Picoseconds finish = schedule.finish[schedule.at(index, rank)];
+  const Picoseconds finish = execution.finish[execution.at(index, rank)];
   Picoseconds last;
   for (const int member : partition.groups[static_cast<std::size_t>(group)]) {
-    last = std::max(last, schedule.start[schedule.at(index, member)]);
+    last = std::max(last, execution.start[execution.at(index, member)]);
   }
-  return finish - (last <= finish ? last : schedule.began[schedule.at(index, rank)]);
+  return finish - (last <= finish ? last : execution.began[execution.at(index, rank)]);
 }
 
-Replica measure(const engine::Program& program, const engine::Schedule& schedule) {
+Replica measure(const engine::Program& program, const engine::Execution& execution) {
   Replica replica;
-  const int rank = schedule.slowest_rank();
-  replica.step = schedule.end_of(rank);
+  const int rank = execution.slowest_rank();
+  replica.step = execution.end_of(rank);
   std::array<Picoseconds, part_count> parts{};
-  for (const engine::PathStep& stretch : engine::critical_path(program, schedule, rank)) {
+  for (const engine::PathStep& stretch : engine::critical_path(program, execution, rank)) {
     const int part = program.operations[static_cast<std::size_t>(stretch.operation)].category;
     parts[static_cast<std::size_t>(part)] += stretch.duration;
   }
   for (std::size_t part = 0; part < part_count; ++part) replica.parts_ms[part] = parts[part].ms();
   for (std::size_t op = 0; op < program.operations.size(); ++op) {
     if (program.operations[op].category != static_cast<int>(Part::exposed_exchange)) continue;
-    replica.exchange_ms += busy(program, schedule, op, rank).ms();
+    replica.exchange_ms += busy(program, execution, op, rank).ms();
   }
   return replica;
 }
@@ -146,18 +146,18 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
     std::shared_ptr<const routing::ReplicaRouting> routing;
     if (routed) routing = cache.get(scenario.routing_job(), index);
     const int errors = settings.curve_errors ? index : step::StepModel::no_errors;
-    engine::Schedule schedule = runner.run(routing.get(), index, errors);
-    return std::pair(std::move(routing), std::move(schedule));
+    engine::Execution execution = runner.run(routing.get(), index, errors);
+    return std::pair(std::move(routing), std::move(execution));
   };
   for (int index = 0; index < scenario.replicas; ++index) {
-    const auto [routing, schedule] = simulate(index);
+    const auto [routing, execution] = simulate(index);
     if (routing) {
       losses.take(*routing);
       if (index == 0)
         outcome.capacity = routing::slots_per_expert(scenario.routing_job(), *routing);
       rows.take(*routing);
     }
-    replicas.push_back(measure(model.program(), schedule));
+    replicas.push_back(measure(model.program(), execution));
     outcome.replica_step_ms.push_back(replicas.back().step.ms());
   }
   const std::size_t middle = median_replica(replicas);

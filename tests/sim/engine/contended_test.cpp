@@ -44,8 +44,8 @@ TEST_CASE("without slowdowns the contended run is the plain one") {
   Durations durations = uniform({0, 50, 30, 7});
   durations.per_rank[0] = {Picoseconds(10), Picoseconds(25), Picoseconds(4)};
   durations.per_rank[2] = {Picoseconds(90), Picoseconds(0), Picoseconds(30)};
-  const Schedule plain = run_alone(program, durations, {}, Folding::off);
-  const Schedule contended = run_contended(program, durations, {});
+  const Execution plain = run_alone(program, durations, {}, Folding::off);
+  const Execution contended = run_contended(program, durations, {});
   CHECK(contended.start == plain.start);
   CHECK(contended.began == plain.began);
   CHECK(contended.finish == plain.finish);
@@ -55,12 +55,12 @@ TEST_CASE("compute beside an exchange is slowed while the exchange lasts") {
   // Exchange 10 .. 60. Compute of 30 at half speed: 10 .. 70 would do 25 by 60, the rest of 5 at
   // full speed: 65.
   const Program program = beside_an_exchange(1);
-  const Schedule schedule = run_contended(program, uniform({10, 50, 30, 7}), {2, 1});
-  CHECK(schedule.finish[schedule.at(1, 0)] == Picoseconds(60));
-  CHECK(schedule.finish[schedule.at(2, 0)] == Picoseconds(65));
-  CHECK(schedule.end_of(0) == Picoseconds(72));
+  const Execution execution = run_contended(program, uniform({10, 50, 30, 7}), {2, 1});
+  CHECK(execution.finish[execution.at(1, 0)] == Picoseconds(60));
+  CHECK(execution.finish[execution.at(2, 0)] == Picoseconds(65));
+  CHECK(execution.end_of(0) == Picoseconds(72));
   // 20 of compute at half speed: 10 .. 50, inside the exchange.
-  const Schedule inside = run_contended(program, uniform({10, 50, 20, 7}), {2, 1});
+  const Execution inside = run_contended(program, uniform({10, 50, 20, 7}), {2, 1});
   CHECK(inside.finish[inside.at(2, 0)] == Picoseconds(50));
   CHECK(inside.end_of(0) == Picoseconds(67));
 }
@@ -71,27 +71,27 @@ TEST_CASE("an exchange is slowed while one of its members computes") {
   const Program program = beside_an_exchange(2);
   Durations durations = uniform({10, 50, 0, 7});
   durations.per_rank[2] = {Picoseconds(30), Picoseconds(0)};
-  const Schedule schedule = run_contended(program, durations, {1, 1.5});
-  CHECK(schedule.finish[schedule.at(2, 0)] == Picoseconds(40));
-  CHECK(schedule.finish[schedule.at(1, 0)] == Picoseconds(70));
-  CHECK(schedule.finish[schedule.at(1, 1)] == Picoseconds(70));
-  CHECK(schedule.end_of(1) == Picoseconds(77));
+  const Execution execution = run_contended(program, durations, {1, 1.5});
+  CHECK(execution.finish[execution.at(2, 0)] == Picoseconds(40));
+  CHECK(execution.finish[execution.at(1, 0)] == Picoseconds(70));
+  CHECK(execution.finish[execution.at(1, 1)] == Picoseconds(70));
+  CHECK(execution.end_of(1) == Picoseconds(77));
 }
 
 TEST_CASE("both slow each other down") {
   // From 10 on compute of 30 at 1 / 2 and exchange of 50 at 1 / 1.25: compute ends at 70, exchange
   // has done 48 by then and ends at 72.
   const Program program = beside_an_exchange(1);
-  const Schedule schedule = run_contended(program, uniform({10, 50, 30, 7}), {2, 1.25});
-  CHECK(schedule.finish[schedule.at(2, 0)] == Picoseconds(70));
-  CHECK(schedule.finish[schedule.at(1, 0)] == Picoseconds(72));
-  CHECK(schedule.end_of(0) == Picoseconds(79));
+  const Execution execution = run_contended(program, uniform({10, 50, 30, 7}), {2, 1.25});
+  CHECK(execution.finish[execution.at(2, 0)] == Picoseconds(70));
+  CHECK(execution.finish[execution.at(1, 0)] == Picoseconds(72));
+  CHECK(execution.end_of(0) == Picoseconds(79));
   // Waiting for others slows nobody: rank 1 arrives at 60, and rank 0 has computed from 10 to 40.
   const Program two = beside_an_exchange(2);
   Durations durations = uniform({10, 50, 30, 7});
   durations.per_rank[0] = {Picoseconds(10), Picoseconds(60)};
   durations.per_rank[2] = {Picoseconds(30), Picoseconds(0)};
-  const Schedule waits = run_contended(two, durations, {2, 1.25});
+  const Execution waits = run_contended(two, durations, {2, 1.25});
   CHECK(waits.finish[waits.at(2, 0)] == Picoseconds(40));
   CHECK(waits.finish[waits.at(1, 0)] == Picoseconds(110));
 }

@@ -78,7 +78,7 @@ class DrawnTraffic final : public Traffic {
   int patterns_;
 };
 
-bool same(const Schedule& first, const Schedule& second, const Program& program) {
+bool same(const Execution& first, const Execution& second, const Program& program) {
   for (int op = 0; op < static_cast<int>(program.operations.size()); ++op) {
     for (int rank = 0; rank < program.ranks; ++rank) {
       const std::size_t a = first.at(op, rank);
@@ -116,7 +116,7 @@ TEST_CASE("one pass over a program gives the times of its events, to the bit") {
     const Program program = layered(24, 4, 6);
     const Durations durations = drawn(program, 24, seed);
     network::IdleFabric fabric;
-    const Schedule events = run(program, durations, fabric);
+    const Execution events = run(program, durations, fabric);
     CHECK(same(events, run_alone(program, durations, {}, Folding::off), program));
     CHECK(same(events, run_alone(program, durations, {}, Folding::on), program));
   }
@@ -126,14 +126,14 @@ TEST_CASE("ranks pass by a skipped collective as they arrive, in every run alike
   const Program program = layered(24, 4, 6);
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     Durations durations = drawn(program, seed % 2 == 0 ? 24 : 8, seed);
-    const Schedule meeting = run_alone(program, durations, {}, Folding::off);
+    const Execution meeting = run_alone(program, durations, {}, Folding::off);
     Stream stream({seed, Purpose::test_data, 1, 0, 0});
     durations.skipped.resize(program.operations.size());
     for (std::size_t op = 0; op < program.operations.size(); ++op) {
       durations.skipped[op] = program.operations[op].groups >= 0 && stream.next_u32() % 2 == 0;
     }
     network::IdleFabric fabric;
-    const Schedule events = run(program, durations, fabric);
+    const Execution events = run(program, durations, fabric);
     CHECK(same(events, run_alone(program, durations, {}, Folding::off), program));
     CHECK(same(events, run_alone(program, durations, {}, Folding::on), program));
     CHECK(same(events, run_contended(program, durations, {}), program));
@@ -157,8 +157,8 @@ TEST_CASE("folded ranks have the times they have unfolded, to the bit") {
   for (const int period : {1, 4, 8, 12, 24}) {
     const Program program = layered(24, 4, 5);
     const Durations durations = drawn(program, period, 3);
-    const Schedule all = run_alone(program, durations, {}, Folding::off);
-    const Schedule folded = run_alone(program, durations, {}, Folding::on);
+    const Execution all = run_alone(program, durations, {}, Folding::off);
+    const Execution folded = run_alone(program, durations, {}, Folding::on);
     CHECK(all.columns == 24);
     CHECK(same(all, folded, program));
     // Equal durations fold; a world collective and strides of 4 keep periods of 4 and more apart.
@@ -174,8 +174,8 @@ TEST_CASE("groups with equal matrices and durations are folded, place by place")
     const DrawnTraffic traffic(program, patterns);
     const Durations durations = drawn(program, 4 * patterns, 5);
     const Exchanges exchanges{&traffic, &clock};
-    const Schedule all = run_alone(program, durations, exchanges, Folding::off);
-    const Schedule folded = run_alone(program, durations, exchanges, Folding::on);
+    const Execution all = run_alone(program, durations, exchanges, Folding::off);
+    const Execution folded = run_alone(program, durations, exchanges, Folding::on);
     CHECK(same(all, folded, program));
     CHECK(folded.columns == 4 * patterns);
   }
@@ -213,15 +213,15 @@ TEST_CASE("groups that lie differently on the nodes, or have a slow link, are no
   const auto compare = [&](int columns) {
     network::PortClock clock(topology);
     const Exchanges exchanges{&traffic, &clock};
-    const Schedule all = run_alone(program, durations, exchanges, Folding::off);
-    const Schedule folded = run_alone(program, durations, exchanges, Folding::on);
+    const Execution all = run_alone(program, durations, exchanges, Folding::off);
+    const Execution folded = run_alone(program, durations, exchanges, Folding::on);
     CHECK(same(all, folded, program));
     CHECK(folded.columns == columns);
     return folded;
   };
   // 2 of 6..11 send to 4 in the other node: 4 MiB over a NIC, 83.886 us and 1 us of latency, and
   // the other way round for 12 .. 17. Two groups inside a node are one.
-  const Schedule calm = compare(18);
+  const Execution calm = compare(18);
   CHECK(calm.end_of(0).us() == Approx(0.5 + 5 * 1.048576 / 0.4));
   CHECK(calm.end_of(6).us() == Approx(1 + 4 * 1.048576 / 0.05));
   CHECK(calm.end_of(18) == calm.end_of(0));
@@ -257,14 +257,14 @@ TEST_CASE("members of an uneven exchange go on when their own messages are throu
   Durations durations;
   durations.uniform = {Picoseconds(0), Picoseconds(0), Picoseconds(7)};
   durations.per_rank.resize(3);
-  const Schedule together = run_alone(program, durations, {&traffic, &clock});
+  const Execution together = run_alone(program, durations, {&traffic, &clock});
   CHECK(together.end_of(0) == Picoseconds(357));
   CHECK(together.end_of(1) == Picoseconds(357));
   CHECK(together.end_of(2) == Picoseconds(107));
   CHECK(together.end_of(3) == Picoseconds(7));
   // Rank 2 comes 400 late: its 50 bytes end at 450; 3 waits for nobody.
   durations.per_rank[0] = {Picoseconds(0), Picoseconds(0), Picoseconds(400), Picoseconds(90)};
-  const Schedule late = run_alone(program, durations, {&traffic, &clock});
+  const Execution late = run_alone(program, durations, {&traffic, &clock});
   CHECK(late.end_of(1) == Picoseconds(457));
   CHECK(late.end_of(2) == Picoseconds(457));
   CHECK(late.end_of(3) == Picoseconds(97));
@@ -283,7 +283,7 @@ TEST_CASE("a step is never faster when a rank is slower") {
   const DrawnTraffic traffic(program, 6);
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
     Durations durations = drawn(program, 24, seed);
-    const Schedule before = run_alone(program, durations, {&traffic, &clock});
+    const Execution before = run_alone(program, durations, {&traffic, &clock});
     const int slow = static_cast<int>(seed) % program.ranks;
     // From a little, which waiting may hide, to more than the whole step.
     const Picoseconds delay(seed % 2 == 0 ? 20 + seed : 1'000'000'000);
@@ -293,7 +293,7 @@ TEST_CASE("a step is never faster when a rank is slower") {
       each[static_cast<std::size_t>(slow)] += delay;
       delays += delay;
     }
-    const Schedule after = run_alone(program, durations, {&traffic, &clock});
+    const Execution after = run_alone(program, durations, {&traffic, &clock});
     bool later = true;
     for (int op = 0; op < static_cast<int>(program.operations.size()); ++op) {
       for (int rank = 0; rank < program.ranks; ++rank) {

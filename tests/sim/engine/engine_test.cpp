@@ -29,7 +29,7 @@ Durations uniform(std::initializer_list<std::int64_t> values) {
   return durations;
 }
 
-Schedule run_alone(const Program& program, const Durations& durations) {
+Execution run_alone(const Program& program, const Durations& durations) {
   network::IdleFabric fabric;
   return run(program, durations, fabric);
 }
@@ -47,9 +47,9 @@ TEST_CASE("a stream runs its operations one after another") {
   program.ranks = 2;
   program.add(compute("a"));
   program.add(compute("b"));
-  const Schedule schedule = run_alone(program, uniform({30, 12}));
-  CHECK(schedule.start[schedule.at(1, 1)] == Picoseconds(30));
-  CHECK(schedule.end_of(1) == Picoseconds(42));
+  const Execution execution = run_alone(program, uniform({30, 12}));
+  CHECK(execution.start[execution.at(1, 1)] == Picoseconds(30));
+  CHECK(execution.end_of(1) == Picoseconds(42));
 }
 
 TEST_CASE("a collective begins with its last member and ends for all at once") {
@@ -63,12 +63,12 @@ TEST_CASE("a collective begins with its last member and ends for all at once") {
   program.add(compute("second", {exchange}));
   Durations durations = uniform({0, 5, 1});
   durations.per_rank[0] = {Picoseconds(10), Picoseconds(70)};
-  const Schedule schedule = run_alone(program, durations);
-  CHECK(schedule.start[schedule.at(exchange, 0)] == Picoseconds(10));
-  CHECK(schedule.began[schedule.at(exchange, 0)] == Picoseconds(70));
-  CHECK(schedule.finish[schedule.at(exchange, 0)] == Picoseconds(75));
-  CHECK(schedule.end_of(0) == Picoseconds(76));
-  CHECK(schedule.end_of(1) == Picoseconds(76));
+  const Execution execution = run_alone(program, durations);
+  CHECK(execution.start[execution.at(exchange, 0)] == Picoseconds(10));
+  CHECK(execution.began[execution.at(exchange, 0)] == Picoseconds(70));
+  CHECK(execution.finish[execution.at(exchange, 0)] == Picoseconds(75));
+  CHECK(execution.end_of(0) == Picoseconds(76));
+  CHECK(execution.end_of(1) == Picoseconds(76));
 }
 
 TEST_CASE("groups of one collective do not wait for each other") {
@@ -79,11 +79,11 @@ TEST_CASE("groups of one collective do not wait for each other") {
   program.add(collective("exchange", 0, {first}));
   Durations durations = uniform({0, 5});
   durations.per_rank[0] = {Picoseconds(10), Picoseconds(20), Picoseconds(30), Picoseconds(40)};
-  const Schedule schedule = run_alone(program, durations);
-  CHECK(schedule.end_of(0) == Picoseconds(35));
-  CHECK(schedule.end_of(2) == Picoseconds(35));
-  CHECK(schedule.end_of(1) == Picoseconds(45));
-  CHECK(schedule.slowest_rank() == 1);
+  const Execution execution = run_alone(program, durations);
+  CHECK(execution.end_of(0) == Picoseconds(35));
+  CHECK(execution.end_of(2) == Picoseconds(35));
+  CHECK(execution.end_of(1) == Picoseconds(45));
+  CHECK(execution.slowest_rank() == 1);
 }
 
 TEST_CASE("compute that needs no exchange runs while one is under way") {
@@ -95,10 +95,10 @@ TEST_CASE("compute that needs no exchange runs while one is under way") {
   const int exchange = program.add(collective("exchange", 0, {first}));
   program.add(compute("hidden"));
   program.add(compute("after", {exchange}));
-  const Schedule schedule = run_alone(program, uniform({10, 50, 30, 7}));
-  CHECK(schedule.start[schedule.at(2, 0)] == Picoseconds(10));
-  CHECK(schedule.end_of(0) == Picoseconds(67));
-  const std::vector<PathStep> path = critical_path(program, schedule, 0);
+  const Execution execution = run_alone(program, uniform({10, 50, 30, 7}));
+  CHECK(execution.start[execution.at(2, 0)] == Picoseconds(10));
+  CHECK(execution.end_of(0) == Picoseconds(67));
+  const std::vector<PathStep> path = critical_path(program, execution, 0);
   REQUIRE(path.size() == 3);
   CHECK(path[0].operation == 3);
   CHECK(path[1].operation == exchange);
@@ -122,9 +122,9 @@ TEST_CASE("the critical path covers the whole step of its rank, waiting included
     durations.uniform.insert(durations.uniform.end(),
                              {Picoseconds(0), Picoseconds(3), Picoseconds(8)});
   }
-  const Schedule schedule = run_alone(program, durations);
+  const Execution execution = run_alone(program, durations);
   for (int rank = 0; rank < 3; ++rank) {
-    CHECK(path_sum(critical_path(program, schedule, rank)) == schedule.end_of(rank));
+    CHECK(path_sum(critical_path(program, execution, rank)) == execution.end_of(rank));
   }
 }
 
@@ -177,9 +177,9 @@ TEST_CASE("a fabric may end an exchange for one member after another") {
   program.partitions = {blocks(2, 2)};
   const int exchange = program.add(collective("exchange", 0));
   program.add(compute("after", {exchange}));
-  const Schedule schedule = run(program, uniform({10, 1}), fabric);
-  CHECK(schedule.end_of(0) == Picoseconds(21));
-  CHECK(schedule.end_of(1) == Picoseconds(11));
+  const Execution execution = run(program, uniform({10, 1}), fabric);
+  CHECK(execution.end_of(0) == Picoseconds(21));
+  CHECK(execution.end_of(1) == Picoseconds(11));
 }
 
 TEST_CASE("a dependency on a later operation is reported, not waited for") {

@@ -88,12 +88,12 @@ TEST_CASE("two exchanges that meet on a link slow each other down") {
   // The first group begins at 0, alone at 0.5: 200 through at 400. Then both at 0.25: the first has
   // its last 400 at 400 + 1600 = 2000; the second has 400 by then, and the rest at 0.5 by 2400.
   network::FlowFabric fabric(topology);
-  const Schedule schedule = run(program, of({0, 0, 400, 0}), fabric, &traffic);
-  CHECK(schedule.end_of(0) == Picoseconds(2000));
-  CHECK(schedule.end_of(1) == Picoseconds(2000));
-  CHECK(schedule.end_of(2) == Picoseconds(2400));
-  CHECK(schedule.end_of(3) == Picoseconds(2400));
-  CHECK(schedule.start[schedule.at(1, 3)] == Picoseconds(0));
+  const Execution execution = run(program, of({0, 0, 400, 0}), fabric, &traffic);
+  CHECK(execution.end_of(0) == Picoseconds(2000));
+  CHECK(execution.end_of(1) == Picoseconds(2000));
+  CHECK(execution.end_of(2) == Picoseconds(2400));
+  CHECK(execution.end_of(3) == Picoseconds(2400));
+  CHECK(execution.start[execution.at(1, 3)] == Picoseconds(0));
 }
 
 TEST_CASE("an exchange by itself takes what its flows take") {
@@ -110,19 +110,19 @@ TEST_CASE("an exchange by itself takes what its flows take") {
     const network::FlowTimes exact = network::run_exchange(topology, bytes, arrival);
     network::FlowFabric fabric(topology);
     const Matrices traffic({bytes});
-    const Schedule schedule = run(compute_then_exchange(6, 6), of(work), fabric, &traffic);
+    const Execution execution = run(compute_then_exchange(6, 6), of(work), fabric, &traffic);
     network::PortClock clock(topology);
-    const Schedule fast =
+    const Execution fast =
         run_alone(compute_then_exchange(6, 6), of(work), {&traffic, &clock}, Folding::off);
-    const auto last = [](const Schedule& times) { return times.end_of(times.slowest_rank()); };
+    const auto last = [](const Execution& times) { return times.end_of(times.slowest_rank()); };
     // The last port never needs longer than the exchange, but for the rounding of a picosecond, and
     // the exchange at most twice as long: port_bounder.hpp, for bursts.
-    CHECK(last(fast) <= last(schedule) + Picoseconds(1));
-    CHECK(last(schedule) - Picoseconds(1) <= last(fast) + last(fast));
+    CHECK(last(fast) <= last(execution) + Picoseconds(1));
+    CHECK(last(execution) - Picoseconds(1) <= last(fast) + last(fast));
     for (int rank = 0; rank < 6; ++rank) {
       const Picoseconds finish = std::max(exact.rank_finish[static_cast<std::size_t>(rank)],
                                           arrival[static_cast<std::size_t>(rank)]);
-      CHECK(schedule.end_of(rank) == finish);
+      CHECK(execution.end_of(rank) == finish);
     }
   }
 }
@@ -139,9 +139,9 @@ TEST_CASE("on ports that nobody shares, messages of one port end when it is thro
   const Program program = compute_then_exchange(8, 8);
   const Durations durations = of(std::vector<std::int64_t>(8, 1000));
   network::FlowFabric fabric(topology);
-  const Schedule exact = run(program, durations, fabric, &traffic);
+  const Execution exact = run(program, durations, fabric, &traffic);
   network::PortClock clock(topology);
-  const Schedule fast = run_alone(program, durations, {&traffic, &clock});
+  const Execution fast = run_alone(program, durations, {&traffic, &clock});
   // 1 ns + 1 ns + 7 MiB / 50e9 B/s.
   CHECK(exact.end_of(0) == Picoseconds(2000 + 146'800'640));
   CHECK(fast.end_of(0) == exact.end_of(0));

@@ -26,7 +26,7 @@ routing::ReplicaRouting padded_routing(const scenario::Scenario& scenario) {
   return routing;
 }
 
-engine::Schedule simulate(const scenario::Scenario& scenario, int replica = 0) {
+engine::Execution simulate(const scenario::Scenario& scenario, int replica = 0) {
   StepModel model(scenario);
   StepRunner runner(model);
   const routing::ReplicaRouting routing = padded_routing(scenario);
@@ -55,17 +55,17 @@ TEST_CASE("a slow GPU delays its group by exactly what it computes longer") {
   scenario::Scenario scenario = small_scenario();
   const Sums sums = sums_of(scenario);
   scenario.conditions.slow_gpus = {{5, 1.5}};
-  const engine::Schedule schedule = simulate(scenario);
+  const engine::Execution execution = simulate(scenario);
   // The group of GPUs 0 .. 7 waits for GPU 5 at every exchange; after the last one it computes
   // alone. Half as much again, each operation rounded to a picosecond.
   const double slow =
       1.5 * static_cast<double>(sums.compute.count) + static_cast<double>(sums.exchange.count);
-  CHECK(static_cast<double>(schedule.end_of(5).count) == Approx(slow).margin(100));
-  CHECK(schedule.slowest_rank() == 5);
-  CHECK(schedule.end_of(4) < schedule.end_of(5));
+  CHECK(static_cast<double>(execution.end_of(5).count) == Approx(slow).margin(100));
+  CHECK(execution.slowest_rank() == 5);
+  CHECK(execution.end_of(4) < execution.end_of(5));
   // The other group (8 .. 15) never meets it in a forward pass.
   for (int rank = 8; rank < 16; ++rank) {
-    CHECK(schedule.end_of(rank) == sums.compute + sums.exchange);
+    CHECK(execution.end_of(rank) == sums.compute + sums.exchange);
   }
 }
 
@@ -73,28 +73,28 @@ TEST_CASE("a slow link delays the exchanges of its group by its factor") {
   scenario::Scenario scenario = small_scenario();
   const Sums sums = sums_of(scenario);
   scenario.conditions.slow_links = {{9, 3}};
-  const engine::Schedule schedule = simulate(scenario);
-  CHECK(schedule.end_of(0) == sums.compute + sums.exchange);
+  const engine::Execution execution = simulate(scenario);
+  CHECK(execution.end_of(0) == sums.compute + sums.exchange);
   // Four all-to-alls; what they take without bytes is no matter of bandwidth.
   const double latency_us =
       4 * scenario.profile->collective(profile::Collective::all_to_all, 8, 1).time_us;
   CHECK(latency_us > 0.01 * sums.exchange.us());
   CHECK(
-      schedule.end_of(12).us() ==
+      execution.end_of(12).us() ==
       Approx(sums.compute.us() + latency_us + 3 * (sums.exchange.us() - latency_us)).epsilon(1e-9));
   // Exact flows, of which the measured time is a part latency: the slow port sets the pace too.
   scenario.network = scenario::Network::flows;
-  const engine::Schedule flows = simulate(scenario);
+  const engine::Execution flows = simulate(scenario);
   CHECK(flows.end_of(0).us() == Approx((sums.compute + sums.exchange).us()).epsilon(1e-9));
-  CHECK(flows.end_of(9).us() == Approx(schedule.end_of(9).us()).epsilon(1e-9));
+  CHECK(flows.end_of(9).us() == Approx(execution.end_of(9).us()).epsilon(1e-9));
 }
 
 TEST_CASE("on one node exact flows of equal blocks take the measured time") {
   scenario::Scenario scenario = small_scenario();
   scenario.gpus = 8;
-  const engine::Schedule fast = simulate(scenario);
+  const engine::Execution fast = simulate(scenario);
   scenario.network = scenario::Network::flows;
-  const engine::Schedule flows = simulate(scenario);
+  const engine::Execution flows = simulate(scenario);
   CHECK(flows.end_of(0).us() == Approx(fast.end_of(0).us()).epsilon(1e-9));
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("exact flows take the measured time through switches too") {
   scenario::Scenario scenario = small_scenario();
   scenario.cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("pcie-l40s"));
   scenario.gpus = 8;
-  const engine::Schedule fast = simulate(scenario);
+  const engine::Execution fast = simulate(scenario);
   scenario.network = scenario::Network::flows;
   CHECK(simulate(scenario).end_of(0).us() == Approx(fast.end_of(0).us()).epsilon(1e-9));
   // A slow port that is not the bottleneck changes nothing yet: the busiest link is a switch.
@@ -145,8 +145,8 @@ TEST_CASE("a step with jitter waits for the slowest and is slower than without")
   const Picoseconds calm = simulate(scenario).end_of(0);
   scenario.conditions.jitter = 0.05;
   for (int replica = 0; replica < 3; ++replica) {
-    const engine::Schedule schedule = simulate(scenario, replica);
-    CHECK(schedule.end_of(schedule.slowest_rank()) > calm);
+    const engine::Execution execution = simulate(scenario, replica);
+    CHECK(execution.end_of(execution.slowest_rank()) > calm);
   }
 }
 

@@ -178,7 +178,7 @@ TEST_CASE("two GPUs, one without tokens, by hand") {
   // C = ceil(2 x 4,096 / 2) of GPU 0, nothing of GPU 1: all blocks have C rows.
   const routing::ReplicaRouting routing = routing::simulate_routing(scenario.routing_job(), 0);
   REQUIRE(routing.layers[0].exchanged_capacity == 4096);
-  const engine::Schedule schedule = StepRunner(model).run(&routing, 0, StepModel::no_errors);
+  const engine::Execution execution = StepRunner(model).run(&routing, 0, StepModel::no_errors);
 
   const KernelPricer full(scenario);
   const auto forward = Pass::forward;
@@ -202,9 +202,9 @@ TEST_CASE("two GPUs, one without tokens, by hand") {
   const double h = time_of(full.norm(forward)).us() + time_of(full.head(forward)).us();
   CHECK((0 < z && z < d));
   // About 20 roundings to a picosecond.
-  CHECK(schedule.end_of(1).us() == Approx(t + r + d + 2 * x + e).margin(2e-5));
-  CHECK(schedule.end_of(0).us() == Approx(t + r + d + 2 * x + e + c + h).margin(2e-5));
-  CHECK(schedule.slowest_rank() == 0);
+  CHECK(execution.end_of(1).us() == Approx(t + r + d + 2 * x + e).margin(2e-5));
+  CHECK(execution.end_of(0).us() == Approx(t + r + d + 2 * x + e + c + h).margin(2e-5));
+  CHECK(execution.slowest_rank() == 0);
 }
 
 TEST_CASE("ragged sources agree on their blocks once a layer, and pools say what they send") {
@@ -272,9 +272,9 @@ TEST_CASE("GPUs with different numbers of tokens are not folded onto each other"
     StepModel model(scenario);
     const routing::ReplicaRouting routing = support::equal_rows(scenario, 1024);
     const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
-    const engine::Schedule all =
+    const engine::Execution all =
         engine::run_alone(model.program(), durations, {}, engine::Folding::off);
-    const engine::Schedule folded =
+    const engine::Execution folded =
         engine::run_alone(model.program(), durations, {}, engine::Folding::on);
     CHECK(all.columns == 16);
     CHECK(folded.columns == expected);

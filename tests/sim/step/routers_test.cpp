@@ -25,14 +25,14 @@ scenario::Scenario scenario_of(const std::string& router) {
 
 using support::equal_rows;
 
-engine::Schedule schedule_of(StepModel& model, const routing::ReplicaRouting& routing) {
+engine::Execution execution_of(StepModel& model, const routing::ReplicaRouting& routing) {
   return StepRunner(model).run(&routing, 0, StepModel::no_errors);
 }
 
 double step_us(const scenario::Scenario& scenario, const routing::ReplicaRouting& routing) {
   StepModel model(scenario);
-  const engine::Schedule schedule = schedule_of(model, routing);
-  return schedule.end_of(schedule.slowest_rank()).us();
+  const engine::Execution execution = execution_of(model, routing);
+  return execution.end_of(execution.slowest_rank()).us();
 }
 
 double us_of(const Kernels& kernels) {
@@ -122,17 +122,17 @@ TEST_CASE("rows on one expert slow a dropless step, and not below the busiest GP
       }
     }
     StepModel model(scenario);
-    const engine::Schedule schedule = schedule_of(model, routing);
+    const engine::Execution execution = execution_of(model, routing);
     const engine::Durations durations = model.durations(&routing, StepModel::no_errors);
     Picoseconds work;
     for (std::size_t op = 0; op < durations.uniform.size(); ++op) {
       work += durations.of(static_cast<int>(op), 0);
     }
-    const double step = schedule.end_of(schedule.slowest_rank()).us();
+    const double step = execution.end_of(execution.slowest_rank()).us();
     CHECK(step > before);
     CHECK(step >= work.us());
     // The other group has nothing to do with it.
-    CHECK(schedule.end_of(8) < schedule.end_of(0));
+    CHECK(execution.end_of(8) < execution.end_of(0));
     before = step;
   }
 }
@@ -190,8 +190,8 @@ TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on
   const auto check_apart = [](scenario::Scenario scenario, const routing::ReplicaRouting& routing) {
     scenario.conditions.slow_gpus = {{2, 2.0}};
     StepModel model(scenario);
-    const engine::Schedule schedule = schedule_of(model, routing);
-    CHECK(schedule.end_of(2).us() == Approx(2 * schedule.end_of(3).us()).epsilon(1e-9));
+    const engine::Execution execution = execution_of(model, routing);
+    CHECK(execution.end_of(2).us() == Approx(2 * execution.end_of(3).us()).epsilon(1e-9));
   };
   const scenario::Scenario half = scenario_of("gating-dropout:0.5+ir");
   routing::ReplicaRouting own = equal_rows(half, 1024);
@@ -235,8 +235,8 @@ TEST_CASE("a straggler slows the others down from the first layer that exchanges
   StepModel even(scenario);
   scenario.conditions.slow_gpus = {{2, 2.0}};
   StepModel uneven(scenario);
-  const engine::Schedule before = schedule_of(even, routing);
-  const engine::Schedule after = schedule_of(uneven, routing);
+  const engine::Execution before = execution_of(even, routing);
+  const engine::Execution after = execution_of(uneven, routing);
   bool waits = false;
   int compared = 0;
   const auto& operations = even.program().operations;

@@ -83,9 +83,9 @@ TEST_CASE("every operation waits for earlier ones only, whatever the layout") {
         }
         network::IdleFabric fabric;
         const routing::ReplicaRouting routing = balanced(scenario, 0);
-        const engine::Schedule schedule =
+        const engine::Execution execution =
             engine::run(model.program(), model.durations(&routing, StepModel::no_errors), fabric);
-        CHECK(schedule.end_of(gpus - 1) > Picoseconds(0));
+        CHECK(execution.end_of(gpus - 1) > Picoseconds(0));
       }
     }
   }

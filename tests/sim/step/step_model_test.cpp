@@ -25,9 +25,9 @@ std::map<std::string, int> operations_by_name(const StepModel& model) {
 
 double step_ms(StepModel& model, const routing::ReplicaRouting& routing) {
   network::IdleFabric fabric;
-  const engine::Schedule schedule =
+  const engine::Execution execution =
       engine::run(model.program(), model.durations(&routing, StepModel::no_errors), fabric);
-  return schedule.end_of(schedule.slowest_rank()).ms();
+  return execution.end_of(execution.slowest_rank()).ms();
 }
 
 // Routing with the given rectified rows on every GPU.
@@ -80,8 +80,8 @@ TEST_CASE("a balanced step on an idle machine is the sum of its kernels") {
   const Picoseconds sum =
       std::accumulate(durations.uniform.begin(), durations.uniform.end(), Picoseconds(0));
   network::IdleFabric fabric;
-  const engine::Schedule schedule = engine::run(model.program(), durations, fabric);
-  for (int rank = 0; rank < scenario.gpus; ++rank) CHECK(schedule.end_of(rank) == sum);
+  const engine::Execution execution = engine::run(model.program(), durations, fabric);
+  for (int rank = 0; rank < scenario.gpus; ++rank) CHECK(execution.end_of(rank) == sum);
 }
 
 TEST_CASE("rectified rows cost time on the GPU that has them, and all others wait for it") {

@@ -264,9 +264,9 @@ TEST_CASE("one group that stands for all gives the times of all, folded or not")
                              model.unpadded_durations(routing, StepModel::no_errors),
                              {&traffic, &clock}, folding);
   };
-  const engine::Schedule all = simulate(counts_of(scenario, 32, 8), engine::Folding::off);
-  const engine::Schedule found = simulate(counts_of(scenario, 32, 8), engine::Folding::on);
-  const engine::Schedule given = simulate(counts_of(scenario, 8), engine::Folding::on);
+  const engine::Execution all = simulate(counts_of(scenario, 32, 8), engine::Folding::off);
+  const engine::Execution found = simulate(counts_of(scenario, 32, 8), engine::Folding::on);
+  const engine::Execution given = simulate(counts_of(scenario, 8), engine::Folding::on);
   CHECK(all.columns == 32);
   CHECK(found.columns == 8);
   CHECK(given.columns == 8);
@@ -290,10 +290,10 @@ TEST_CASE("a step through ports is a little faster than through exact flows") {
   const engine::Durations durations = model.unpadded_durations(routing, StepModel::no_errors);
   const network::Topology topology = links_of(scenario);
   network::PortClock clock(topology);
-  const engine::Schedule fast =
+  const engine::Execution fast =
       engine::run_alone(model.program(), durations, {&traffic, &clock}, engine::Folding::off);
   network::FlowFabric fabric(topology);
-  const engine::Schedule exact = engine::run(model.program(), durations, fabric, &traffic);
+  const engine::Execution exact = engine::run(model.program(), durations, fabric, &traffic);
   const double ratio =
       exact.end_of(exact.slowest_rank()).us() / fast.end_of(fast.slowest_rank()).us();
   CHECK(ratio >= 1);
@@ -316,10 +316,10 @@ TEST_CASE("scenarios give the same bits on any number of threads") {
           const auto routing =
               source.draw(scenario.model->moe_layers(), 16, static_cast<std::uint32_t>(number));
           const UnpaddedTraffic traffic(model, routing);
-          const engine::Schedule schedule = engine::run_alone(
+          const engine::Execution execution = engine::run_alone(
               model.program(), model.unpadded_durations(routing, StepModel::no_errors),
               {&traffic, &clock});
-          steps[static_cast<std::size_t>(number)] = schedule.end_of(schedule.slowest_rank());
+          steps[static_cast<std::size_t>(number)] = execution.end_of(execution.slowest_rank());
         }
       });
     }

@@ -12,7 +12,8 @@ namespace moesim::tool {
 namespace {
 
 // Deviations are easier to read than variances: 0.3 is a popularity some 30 % off.
-std::string deviation(const std::string& what, const std::optional<routing::Estimate>& variance) {
+std::string deviation(const std::string& what,
+                      const std::optional<routing::FittedValue>& variance) {
   if (!variance) return fmt::format("{} not to be told", what);
   const double value = std::sqrt(variance->value);
   if (value == 0) return fmt::format("{} 0 (below {:.3f})", what, std::sqrt(variance->error));

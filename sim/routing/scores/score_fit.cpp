@@ -116,11 +116,11 @@ class Candidate {
   static constexpr double most_correction = 1.3;
 
   void update() {
-    model_.drift = Estimate{parts_.drift, 0};
-    model_.autocorrelation = Estimate{parts_.autocorrelation, 0};
-    model_.step = Estimate{parts_.step, 0};
-    model_.rank = Estimate{parts_.rank, 0};
-    model_.rank_step = Estimate{parts_.rank_step, 0};
+    model_.drift = FittedValue{parts_.drift, 0};
+    model_.autocorrelation = FittedValue{parts_.autocorrelation, 0};
+    model_.step = FittedValue{parts_.step, 0};
+    model_.rank = FittedValue{parts_.rank, 0};
+    model_.rank_step = FittedValue{parts_.rank_step, 0};
     const double moved = seen_.spread > 0 ? parts_.spread / seen_.spread : 1.0;
     model_.popularity.clear();
     for (std::size_t layer = 0; layer < shares_.size(); ++layer) {
@@ -260,7 +260,8 @@ ScoreModel fit_score_model(const CountTable& table, const std::string& source) {
   const auto estimate = [&](Part part) {
     const double seen = candidate.seen().*part;
     const double value = candidate.parts().*part;
-    return Estimate{value, jackknife(without, part) * (seen > 0 && value > 0 ? value / seen : 1)};
+    return FittedValue{value,
+                       jackknife(without, part) * (seen > 0 && value > 0 ? value / seen : 1)};
   };
   // Held at 0 in all groups, a figure has no error to be seen; that of what would show it has.
   const double unbound = jackknife(without, &ScoreComponents::first_lag);

@@ -60,10 +60,10 @@ std::vector<double> drifted(std::uint64_t seed, std::uint32_t replica, std::uint
   return state;
 }
 
-std::optional<Estimate> read_estimate(const Node& parent, const std::string& key) {
+std::optional<FittedValue> read_estimate(const Node& parent, const std::string& key) {
   const std::optional<Node> node = parent.find(key);
   if (!node) return std::nullopt;
-  return Estimate{node->number("value"), node->number("error")};
+  return FittedValue{node->number("value"), node->number("error")};
 }
 
 std::vector<double> read_layer(const Node& node, std::size_t experts) {
@@ -112,7 +112,7 @@ std::shared_ptr<const ScoreModel> ScoreModel::load(const std::string& path) {
 }
 
 std::string ScoreModel::text() const {
-  const auto estimate = [](const std::optional<Estimate>& figure) {
+  const auto estimate = [](const std::optional<FittedValue>& figure) {
     if (!figure) return std::string("null");
     return fmt::format(R"({{ "value": {:.5g}, "error": {:.3g} }})", figure->value, figure->error);
   };
@@ -151,7 +151,7 @@ std::string ScoreModel::text() const {
 std::uint64_t ScoreModel::digest() const {
   Digest digest;
   for (const std::vector<double>& layer : popularity) digest.add(std::span(layer));
-  for (const std::optional<Estimate>* figure :
+  for (const std::optional<FittedValue>* figure :
        {&drift, &autocorrelation, &step, &rank, &rank_step, &token_type}) {
     digest.add(value_of(*figure));
   }

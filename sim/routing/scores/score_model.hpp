@@ -11,7 +11,7 @@
 namespace moesim::routing {
 
 // A figure fitted to data and its standard error.
-struct Estimate {
+struct FittedValue {
   double value = 0;
   double error = 0;
 };
@@ -19,7 +19,7 @@ struct Estimate {
 // As many types of tokens as a score model knows (ScoreModel::token_type).
 inline constexpr std::size_t token_types = 4;
 
-inline double value_of(const std::optional<Estimate>& figure) {
+inline double value_of(const std::optional<FittedValue>& figure) {
   return figure ? figure->value : 0.0;
 }
 
@@ -47,9 +47,9 @@ struct ScoreModel {
 
   // Variances of log-popularity, and the share of drift that is left a step later.
   // What the trace could not tell is absent and taken as 0.
-  Estimate spread;  // between experts: log(E sum p^2), mean over layers; follows from popularity
-  std::optional<Estimate> drift, autocorrelation, step, rank, rank_step;
-  std::optional<Estimate> token_type;  // "kind" in the document
+  FittedValue spread;  // between experts: log(E sum p^2), mean over layers; follows from popularity
+  std::optional<FittedValue> drift, autocorrelation, step, rank, rank_step;
+  std::optional<FittedValue> token_type;  // "kind" in the document
 
   // From a JSON document of profiles/schema/scores.schema.json. Throws UsageError naming file and
   // key.

@@ -85,7 +85,7 @@ double generated_excess(const ScoreSource& source, std::uint32_t layer, const Ce
 // The same random numbers for each variance, so that one can be held against the other.
 Generated generate(const ScoreModel& fitted, double variance, const Cells& cells) {
   ScoreModel model = fitted;
-  model.token_type = Estimate{variance, 0};
+  model.token_type = FittedValue{variance, 0};
   ScoreSource source;
   source.kind = ScoreSource::Kind::scores;
   source.model = std::make_shared<const ScoreModel>(model);
@@ -210,14 +210,14 @@ std::vector<double> pair_excess(const Trace& trace) {
   });
 }
 
-std::optional<Estimate> fit_token_types(const ScoreModel& model, const Trace& trace) {
+std::optional<FittedValue> fit_token_types(const ScoreModel& model, const Trace& trace) {
   const TraceShape& shape = trace.shape();
   if (!can_tell(shape, trace.kind())) return std::nullopt;
   const std::vector<double> excesses = pair_excess(trace);
   const auto layers = static_cast<double>(excesses.size());
   const double seen = std::accumulate(excesses.begin(), excesses.end(), 0.0) / layers;
   ExcessCurve curve(model, Cells(shape));
-  Estimate found{curve.find(seen), 0};
+  FittedValue found{curve.find(seen), 0};
   // Of the trace's layers and of the generated ones that they are held against.
   const double error = curve.deviation_at(found.value) *
                        std::sqrt(1 / layers + 1.0 / simulated_layers(shape.experts));

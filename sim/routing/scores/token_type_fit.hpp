@@ -20,6 +20,6 @@ std::vector<double> pair_excess(const Trace& trace);
 // it is looked for up to 6.4, where experts that go together still more stay. Absent where pairs
 // cannot tell: a trace of counts, tokens that choose one expert or all but one, fewer than 4
 // tokens, more than 1,024 experts.
-std::optional<Estimate> fit_token_types(const ScoreModel& model, const Trace& trace);
+std::optional<FittedValue> fit_token_types(const ScoreModel& model, const Trace& trace);
 
 }  // namespace moesim::routing

@@ -96,13 +96,13 @@ CountTable routed(const ScoreModel& model, const Size& size, std::uint64_t seed)
 // variances.
 TEST_CASE("known parameters come back within their stated errors") {
   ScoreModel model = model_of(32, 6, 2, 0.5);
-  model.drift = Estimate{0.05, 0};
-  model.autocorrelation = Estimate{0.7, 0};
-  model.step = Estimate{0.02, 0};
-  model.rank = Estimate{0.02, 0};
-  model.rank_step = Estimate{0.03, 0};
+  model.drift = FittedValue{0.05, 0};
+  model.autocorrelation = FittedValue{0.7, 0};
+  model.step = FittedValue{0.02, 0};
+  model.rank = FittedValue{0.02, 0};
+  model.rank_step = FittedValue{0.03, 0};
   constexpr std::uint64_t seeds = 5;
-  using Figure = std::optional<Estimate> ScoreModel::*;
+  using Figure = std::optional<FittedValue> ScoreModel::*;
   const std::vector<Figure> figures{&ScoreModel::drift, &ScoreModel::autocorrelation,
                                     &ScoreModel::step, &ScoreModel::rank, &ScoreModel::rank_step};
   std::vector<double> means(figures.size(), 0.0);
@@ -110,7 +110,7 @@ TEST_CASE("known parameters come back within their stated errors") {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     const ScoreModel fitted = fit_score_model(routed(model, {30, 6, 512}, seed), "known");
     for (std::size_t at = 0; at < figures.size(); ++at) {
-      const Estimate found = *(fitted.*figures[at]);
+      const FittedValue found = *(fitted.*figures[at]);
       const double truth = (model.*figures[at])->value;
       INFO("figure " << at << ", seed " << seed << ": " << found.value << " +- " << found.error);
       CHECK(std::abs(found.value - truth) < 3.5 * found.error);
@@ -144,8 +144,8 @@ TEST_CASE("counting noise is no difference between ranks or steps") {
 
 TEST_CASE("a trace of one step or one rank leaves out what it cannot tell") {
   ScoreModel model = model_of(16, 4, 2, 0.3);
-  model.rank = Estimate{0.04, 0};
-  model.rank_step = Estimate{0.03, 0};
+  model.rank = FittedValue{0.04, 0};
+  model.rank_step = FittedValue{0.03, 0};
   const ScoreModel one_step = fit_score_model(routed(model, {1, 24, 2048}, 1), "one step");
   CHECK_FALSE(one_step.drift);
   CHECK_FALSE(one_step.step);
@@ -163,11 +163,11 @@ TEST_CASE("a trace of one step or one rank leaves out what it cannot tell") {
 
 TEST_CASE("a model fitted, written, read, generated and fitted again is the same model") {
   ScoreModel model = model_of(32, 4, 2, 0.4);
-  model.drift = Estimate{0.08, 0};
-  model.autocorrelation = Estimate{0.6, 0};
-  model.step = Estimate{0.01, 0};
-  model.rank = Estimate{0.02, 0};
-  model.rank_step = Estimate{0.02, 0};
+  model.drift = FittedValue{0.08, 0};
+  model.autocorrelation = FittedValue{0.6, 0};
+  model.step = FittedValue{0.01, 0};
+  model.rank = FittedValue{0.02, 0};
+  model.rank_step = FittedValue{0.02, 0};
   const ScoreModel first = fit_score_model(routed(model, {40, 8, 512}, 11), "a \"trace\"");
   const std::string path = "score_model_test.json";
   write_file_atomically(path, first.text());
@@ -179,7 +179,7 @@ TEST_CASE("a model fitted, written, read, generated and fitted again is the same
   CHECK(read->tokens == 512);
   CHECK(read->drift->value == Approx(first.drift->value).epsilon(1e-4));
   const ScoreModel second = fit_score_model(routed(*read, {40, 8, 512}, 12), "generated");
-  const auto near = [](const Estimate& one, const Estimate& other) {
+  const auto near = [](const FittedValue& one, const FittedValue& other) {
     CHECK(std::abs(one.value - other.value) < 3 * std::hypot(one.error, other.error));
   };
   near(first.spread, second.spread);

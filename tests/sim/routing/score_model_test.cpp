@@ -93,7 +93,7 @@ TEST_CASE("tokens choose each expert with the probability of the model") {
 TEST_CASE("types of tokens choose experts together and leave the loads") {
   const std::vector<double> shares{0.3, 0.25, 0.2, 0.1, 0.1, 0.05};
   ScoreModel model = plain(shares, 2);
-  model.token_type = Estimate{1, 0};
+  model.token_type = FittedValue{1, 0};
   const int tokens = 200000;
   std::vector<double> expected(36, 0.0);
   for (const std::vector<double>& weights :
@@ -151,9 +151,9 @@ TEST_CASE("types of tokens keep the popularity of every GPU") {
   // Expert 0 is chosen by 0.9 of all tokens; few experts and GPUs that differ much are the hard
   // case.
   ScoreModel model = plain({0.3, 0.25, 0.2, 0.1, 0.1, 0.05}, 3);
-  model.rank = Estimate{0.3, 0};
+  model.rank = FittedValue{0.3, 0};
   for (const double kind : {0.1, 1.0, 4.0}) {
-    model.token_type = Estimate{kind, 0};
+    model.token_type = FittedValue{kind, 0};
     const ScoreDraw draw(model, 6, 3, 2, 1);
     const MixedRace race = draw.mixed_race();
     for (const std::uint32_t gpu : {0U, 3U, 7U}) {
@@ -178,8 +178,8 @@ TEST_CASE("types of tokens keep the popularity of every GPU") {
 // Binomial loads of 100,000 tokens, 4.5 standard deviations beside the 0.5 % of the race.
 TEST_CASE("tokens of types load the experts of a GPU as its popularity says") {
   ScoreModel model = plain({0.3, 0.25, 0.2, 0.1, 0.1, 0.05}, 3);
-  model.rank = Estimate{0.3, 0};
-  model.token_type = Estimate{1, 0};
+  model.rank = FittedValue{0.3, 0};
+  model.token_type = FittedValue{1, 0};
   const LogitSource logits(source_of(model), LogitShape{6, 1, 8}, 3, 2, 1);
   const int tokens = 100000;
   const std::vector<float> rows = logits.rank_logits(7, tokens, tile_kernels(best_simd_level()));
@@ -202,8 +202,8 @@ TEST_CASE("tokens of types load the experts of a GPU as its popularity says") {
 
 TEST_CASE("drift is a stationary AR(1) process over the replicas") {
   ScoreModel model = plain(even(64), 1);
-  model.drift = Estimate{0.09, 0};
-  model.autocorrelation = Estimate{0.8, 0};
+  model.drift = FittedValue{0.09, 0};
+  model.autocorrelation = FittedValue{0.8, 0};
   const auto logs = [&](std::uint32_t replica, std::uint32_t layer) {
     std::vector<double> values;
     const ScoreDraw draw(model, 64, 3, replica, layer);
@@ -229,8 +229,8 @@ TEST_CASE("drift is a stationary AR(1) process over the replicas") {
 
 TEST_CASE("ranks differ lastingly and afresh, each by its variance") {
   ScoreModel model = plain(even(64), 1);
-  model.rank = Estimate{0.04, 0};
-  model.rank_step = Estimate{0.02, 0};
+  model.rank = FittedValue{0.04, 0};
+  model.rank_step = FittedValue{0.02, 0};
   const auto own = [&](std::uint32_t replica, std::uint32_t layer, std::uint32_t gpu) {
     const ScoreDraw draw(model, 64, 3, replica, layer);
     return draw.race().moved_to(draw.gpu_inclusions(gpu));
@@ -288,10 +288,10 @@ TEST_CASE("models are told apart by their contents") {
   ScoreModel other = one;
   other.name = "elsewhere";
   CHECK(one.digest() == other.digest());
-  other.rank = Estimate{0.1, 0};
+  other.rank = FittedValue{0.1, 0};
   CHECK(one.digest() != other.digest());
   other.rank = std::nullopt;
-  other.token_type = Estimate{0.1, 0};
+  other.token_type = FittedValue{0.1, 0};
   CHECK(one.digest() != other.digest());
 }
 

@@ -40,10 +40,10 @@ ScoreModel known(int experts, int top_k, double kind) {
   const double whole = std::accumulate(shares.begin(), shares.end(), 0.0);
   for (double& share : shares) share /= whole;
   model.popularity = {shares};
-  model.drift = Estimate{0.1, 0};
-  model.autocorrelation = Estimate{0.7, 0};
-  model.rank_step = Estimate{0.02, 0};
-  model.token_type = Estimate{kind, 0};
+  model.drift = FittedValue{0.1, 0};
+  model.autocorrelation = FittedValue{0.7, 0};
+  model.rank_step = FittedValue{0.02, 0};
+  model.token_type = FittedValue{kind, 0};
   return model;
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("types of tokens come back within their stated error", "[slow]") {
     double error = 0;
     for (std::uint64_t seed = 11; seed < 11 + seeds; ++seed) {
       const auto trace = recorded(known(16, top_k, truth), Size{}, seed);
-      const Estimate found = *fit_score_model(*trace, "known").token_type;
+      const FittedValue found = *fit_score_model(*trace, "known").token_type;
       UNSCOPED_INFO("top " << top_k << ", " << truth << ": " << found.value << " +- "
                            << found.error);
       CHECK(std::abs(found.value - truth) < 3 * found.error);
@@ -164,8 +164,8 @@ TEST_CASE("types of tokens come back within their stated error", "[slow]") {
 TEST_CASE("tokens without types are fitted none") {
   for (std::uint64_t seed = 21; seed < 24; ++seed) {
     ScoreModel model = known(16, 2, 0);
-    model.drift = Estimate{1, 0};
-    const Estimate found = *fit_score_model(*recorded(model, Size{}, seed), "none").token_type;
+    model.drift = FittedValue{1, 0};
+    const FittedValue found = *fit_score_model(*recorded(model, Size{}, seed), "none").token_type;
     INFO("seed " << seed << ": " << found.value << " +- " << found.error);
     CHECK(found.value < 0.15);
     CHECK(found.error > 0.01);

@@ -1,7 +1,6 @@
 #include "sim/step/kernels.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 #include "sim/step/kernel_list.hpp"
@@ -39,21 +38,7 @@ constexpr double eager_blend_bytes = 2 + 2 * 6 + 12 + 8 + 6;
 // (3 x 4), writes the three and the bf16 weight (3 x 4 + 2).
 constexpr double adam_bytes = 2 + 12 + 12 + 2;
 
-constexpr const char* class_names[kernel_class_count] = {"gemm",   "attention", "memory",  "gating",
-                                                         "einsum", "mask",      "exchange"};
-
 }  // namespace
-
-const char* name_of(KernelClass kernel_class) {
-  return class_names[static_cast<std::size_t>(kernel_class)];
-}
-
-KernelClass parse_kernel_class(const std::string& name) {
-  for (std::size_t kind = 0; kind < kernel_class_count; ++kind) {
-    if (name == class_names[kind]) return static_cast<KernelClass>(kind);
-  }
-  throw std::out_of_range(name);
-}
 
 KernelPricer::KernelPricer(const scenario::Scenario& scenario, std::int64_t tokens)
     : scenario_(scenario),

@@ -8,23 +8,10 @@
 #include "sim/profile/profile.hpp"
 #include "sim/routing/rules/moe_phases.hpp"
 #include "sim/scenario/scenario.hpp"
+#include "sim/step/kernel_class.hpp"
 #include "sim/step/message_bytes.hpp"
 
 namespace moesim::step {
-
-// What a kernel is limited by. Calibration multiplies by class.
-enum class KernelClass { gemm, attention, memory, gating, einsum, mask, exchange };
-constexpr std::size_t kernel_class_count = 7;
-const char* name_of(KernelClass kernel_class);
-// Throws std::out_of_range for an unknown name.
-KernelClass parse_kernel_class(const std::string& name);
-
-// Multipliers on the profile's predictions, for software that is slower than the kernels the
-// profile was measured with. All 1 unless a study fits them.
-struct Calibration {
-  std::vector<double> multiplier = std::vector<double>(kernel_class_count, 1.0);
-  double of(KernelClass kernel) const { return multiplier[static_cast<std::size_t>(kernel)]; }
-};
 
 // One priced kernel, run `count` times in a row. The label names the curve error it shares: kernels
 // of one label (one kernel, whatever its shape) err together, kernels of different labels do not.

@@ -14,11 +14,11 @@ class RowPeak {
   // `routing` has kept_rows of all GPUs.
   void take(const routing::ReplicaRouting& routing);
   const model::ExchangeRows& rows() const { return rows_; }
-  // Rows of the GPU that computes most in a layer, another one in each, in the mean over layers and
+  // Rows of the GPU that computes most in a layer, another one in each, on average over layers and
   // replicas: all GPUs wait for it. 0 before the first take().
   double busiest_of_layer() const { return layers_ > 0 ? busiest_sum_ / layers_ : 0; }
   // Share of the rows of padded blocks that hold no token, where these are larger than a source's C
-  // (ragged sources) or may be (CapacityScope::group), in the mean over layers that exchange and
+  // (ragged sources) or may be (CapacityScope::group), on average over layers that exchange and
   // replicas; 0 for other scenarios, where it is TokenLoss::padded.
   double empty_share() const { return padded_layers_ > 0 ? empty_sum_ / padded_layers_ : 0; }
 

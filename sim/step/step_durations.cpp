@@ -264,7 +264,7 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
       if (of_layer.sent.empty()) of_layer = count_rows(layer);
       times = by_rows(operation, of_layer, replica);
     }
-    // Equal on all ranks: say so, for the sake of folding and memory.
+    // Equal on all ranks: stored once, which saves memory and lets ranks fold.
     if (!times.empty() && all_equal(times)) {
       durations.uniform[at] = times.front();
     } else {

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <stdexcept>
-
 #include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 
 namespace moesim::study {
@@ -42,9 +41,9 @@ Unknown read_unknown(const Node& node) {
   unknown.why = node.text("why");
   for (const std::string& name : node.texts("classes")) {
     try {
-      unknown.classes.push_back(step::parse_kernel_class(name));
-    } catch (const std::out_of_range&) {
-      node.fail(fmt::format("'{}' is no kernel class", name), "classes");
+      unknown.classes.push_back(step::parse_kernel_class(name, "classes"));
+    } catch (const UsageError& unknown_class) {
+      node.fail(unknown_class.what(), "classes");
     }
   }
   return unknown;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/scenario/scenario.hpp"
 

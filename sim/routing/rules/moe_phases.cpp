@@ -7,7 +7,7 @@ namespace moesim::routing {
 namespace {
 
 // In the order of MoePhase.
-constexpr std::array<MoePhaseTraits, 11> all_traits{{
+constexpr auto all_traits = std::to_array<MoePhaseTraits>({
     {"shuffle", LayerPart::dispatch_combine, PhaseRows::tokens},
     {"router", LayerPart::router, PhaseRows::tokens},
     {"announce", LayerPart::router, PhaseRows::exchanged},
@@ -19,7 +19,7 @@ constexpr std::array<MoePhaseTraits, 11> all_traits{{
     {"combine_exchange", LayerPart::exchange, PhaseRows::exchanged},
     {"combine", LayerPart::dispatch_combine, PhaseRows::sent},
     {"unshuffle", LayerPart::dispatch_combine, PhaseRows::tokens},
-}};
+});
 static_assert(all_traits.size() == static_cast<std::size_t>(MoePhase::unshuffle) + 1);
 
 struct PhaseRule {

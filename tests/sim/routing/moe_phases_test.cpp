@@ -91,17 +91,18 @@ TEST_CASE("every stage of a layer belongs to a phase that it has, in the order o
                 (traits_of(stage.phase).part == LayerPart::exchange));
           if (!shape.rectified) CHECK(stage.part != LayerPart::rectify);
         }
-        // None of these has a stage: the kernels' layer has no BASE and no shared expert, and its
-        // blocks are of one size that all ranks know.
-        for (const MoePhase phase : phases) {
-          if (phase == MoePhase::shuffle || phase == MoePhase::unshuffle ||
-              phase == MoePhase::announce || phase == MoePhase::shared_expert) {
-            continue;
-          }
-          const auto stages = moe_stages(pass, shape, moves);
-          CHECK(std::any_of(stages.begin(), stages.end(),
-                            [&](const MoeStage& stage) { return stage.phase == phase; }));
+        const auto stages = moe_stages(pass, shape, moves);
+        const auto has_stage = [&](MoePhase phase) {
+          return std::any_of(stages.begin(), stages.end(),
+                             [&](const MoeStage& stage) { return stage.phase == phase; });
+        };
+        for (const MoePhase phase :
+             {MoePhase::route, MoePhase::dispatch, MoePhase::experts, MoePhase::combine}) {
+          CHECK(has_stage(phase));
         }
+        CHECK(has_stage(MoePhase::dispatch_exchange) == shape.exchanges);
+        CHECK(has_stage(MoePhase::combine_exchange) == shape.exchanges);
+        CHECK(has_stage(MoePhase::rectify) == shape.rectified);
       }
     }
   }

@@ -23,7 +23,7 @@ struct Conditions {
   GpuFactors slow_gpus;   // all compute of these takes `factor` times as long
   GpuFactors slow_links;  // the ports of these (NVLink and NIC) have 1 / factor of their bandwidth
   double jitter = 0;      // sigma of a log-normal factor, drawn per operation, GPU and replica
-  engine::Slowdowns overlap;  // of what runs at the same time on one GPU
+  engine::Slowdowns slowdowns;  // of what runs at the same time on one GPU
 };
 
 // "3:1.5+7:2", empty for none: as the options and columns have it.

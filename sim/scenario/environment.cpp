@@ -39,11 +39,11 @@ void use_slowdowns_of_profile(Resolution& at) {
   Scenario& scenario = at.scenario;
   const auto& measured = scenario.profile->overlap();
   if (!measured || has_uneven_exchange(scenario) || scenario.network == Network::flows) return;
-  scenario.conditions.overlap = {measured->compute, measured->exchange};
+  scenario.conditions.slowdowns = {measured->compute, measured->exchange};
 }
 
 void check_slowdowns(const Scenario& scenario, Use use) {
-  if (use == Use::routing || scenario.conditions.overlap.none()) return;
+  if (use == Use::routing || scenario.conditions.slowdowns.none()) return;
   if (scenario.network == Network::flows) {
     throw UsageError(
         "--overlap-slowdown: exact flows do not slow down for compute; use --network fast");

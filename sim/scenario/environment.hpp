@@ -47,7 +47,7 @@ void declare_environment(Table& table) {
       .help("log-normal spread of each kernel on each GPU; 0.02 is 2 %")
       .idle(without_step);
   const auto slowdowns_text = [](const engine::Slowdowns& slowdowns) { return text_of(slowdowns); };
-  table.text("overlap-slowdown", "A:B", parse_slowdowns, slowdowns_text, &Conditions::overlap)
+  table.text("overlap-slowdown", "A:B", parse_slowdowns, slowdowns_text, &Conditions::slowdowns)
       .by_default("the profile's, else 1:1", use_slowdowns_of_profile)
       .help("compute beside an exchange takes A times as long, the exchange B times")
       .after({"profile", "router", "padding", "network"})

@@ -11,15 +11,16 @@ enum class Checkpointing { none, full };
 inline constexpr EnumNames<Checkpointing, 2> checkpointing_names{
     {{Checkpointing::none, "none", "nothing"},
      {Checkpointing::full, "full", "the forward pass of each layer"}}};
-enum class Overlap { none, gradient };
-inline constexpr EnumNames<Overlap, 2> overlap_names{
-    {{Overlap::none, "none", "after it"}, {Overlap::gradient, "gradient", "while it goes on"}}};
+enum class GradientOverlap { none, gradient };
+inline constexpr EnumNames<GradientOverlap, 2> gradient_overlap_names{
+    {{GradientOverlap::none, "none", "after it"},
+     {GradientOverlap::gradient, "gradient", "while it goes on"}}};
 
 // What a training step stores, repeats and reduces.
 struct Training {
   Checkpointing checkpointing = Checkpointing::none;
   int zero = 1;  // ZeRO stage
-  Overlap overlap = Overlap::none;
+  GradientOverlap gradient_overlap = GradientOverlap::none;
 };
 
 template <class Table>
@@ -34,7 +35,7 @@ void declare_training(Table& table) {
       .help("ZeRO stage, 0 to 3: optimizer, then gradients, then parameters spread over the GPUs")
       .applies(is_training)
       .idle(without_training);
-  table.choice("overlap", overlap_names, &Training::overlap)
+  table.choice("overlap", gradient_overlap_names, &Training::gradient_overlap)
       .by_default("none")
       .help("when gradients are reduced, by the backward pass:")
       .applies(is_training)

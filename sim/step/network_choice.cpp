@@ -144,7 +144,7 @@ NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::P
   if (why.empty()) return {scenario::Network::fast, true, "equal blocks, exact alone"};
   if (scenario.network == scenario::Network::fast)
     return {scenario::Network::fast, false, "not certified: " + why};
-  if (!scenario.conditions.overlap.none()) {
+  if (!scenario.conditions.slowdowns.none()) {
     return {scenario::Network::fast, false, "not certified, but with overlap slowdowns: " + why};
   }
   if (messages > affordable_messages) {

@@ -41,8 +41,8 @@ engine::Execution StepRunner::run(const routing::ReplicaRouting* routing, int re
     return run_uneven(*routing, durations, errors);
   }
   if (used() == scenario::Network::flows) return run_equal_flows(*routing, durations, errors);
-  if (!scenario.conditions.overlap.none()) {
-    return engine::run_contended(model_.program(), durations, scenario.conditions.overlap);
+  if (!scenario.conditions.slowdowns.none()) {
+    return engine::run_contended(model_.program(), durations, scenario.conditions.slowdowns);
   }
   return engine::run_alone(model_.program(), durations);
 }

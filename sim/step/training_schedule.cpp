@@ -15,7 +15,7 @@ void add_forward(const scenario::Scenario& scenario, std::int64_t micro_step, Sc
 
 // Gradients are reduced at the end of the pass, or layer by layer under `overlap`.
 void add_backward(const scenario::Scenario& scenario, std::int64_t micro_step, Schedule& schedule) {
-  const bool overlapped = scenario.overlap == scenario::Overlap::gradient;
+  const bool overlapped = scenario.gradient_overlap == scenario::GradientOverlap::gradient;
   schedule.push_back({Action::head, Pass::backward, -1, micro_step});
   for (int layer = scenario.model->layers - 1; layer >= 0; --layer) {
     schedule.push_back({Action::layer, Pass::backward, layer, micro_step});

@@ -84,10 +84,10 @@ TEST_CASE("slowdowns under overlap come from the pairs, and a scenario takes the
   moesim::scenario::DocumentCache documents;
   moesim::scenario::OptionValues options{{"profile", folder.file("node.json")}};
   const auto scenario = moesim::scenario::resolve(options, documents);
-  CHECK(scenario.conditions.overlap.compute == fit->at("compute").at("slowdown").get<double>());
-  CHECK(scenario.conditions.overlap.exchange == fit->at("exchange").at("slowdown").get<double>());
+  CHECK(scenario.conditions.slowdowns.compute == fit->at("compute").at("slowdown").get<double>());
+  CHECK(scenario.conditions.slowdowns.exchange == fit->at("exchange").at("slowdown").get<double>());
   options["overlap-slowdown"] = "1:1.1";  // what is typed counts
-  CHECK(moesim::scenario::resolve(options, documents).conditions.overlap.exchange == 1.1);
+  CHECK(moesim::scenario::resolve(options, documents).conditions.slowdowns.exchange == 1.1);
 }
 
 TEST_CASE("synthetic, void and lone points give no slowdown; none is below 1") {

@@ -61,7 +61,7 @@ TEST_CASE("options left out have the documented defaults") {
   CHECK(scenario.micro_steps == 1);
   CHECK(scenario.checkpointing == scenario::Checkpointing::none);
   CHECK(scenario.zero == 1);
-  CHECK(scenario.overlap == scenario::Overlap::none);
+  CHECK(scenario.gradient_overlap == scenario::GradientOverlap::none);
   CHECK(scenario.scores.name() == "gaussian:0.1");
   CHECK(scenario.network == scenario::Network::automatic);
   CHECK(scenario.replicas == 16);

@@ -156,7 +156,7 @@ TEST_CASE("conditions that cannot be are refused") {
   CHECK_THROWS_AS(check(scenario), UsageError);
   scenario.conditions.slow_gpus = {{15, 2}};
   CHECK_NOTHROW(check(scenario));
-  scenario.conditions.overlap = {1.1, 1};
+  scenario.conditions.slowdowns = {1.1, 1};
   scenario.network = scenario::Network::flows;
   CHECK_THROWS_AS(check(scenario), UsageError);
 }

@@ -217,7 +217,7 @@ TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on
   scenario::Scenario node = scenario_of("gating-dropout:0.5+ir@node");  // no rows to rectify
   check_apart(node, own);
   scenario::Scenario slowed = by_group;
-  slowed.conditions.overlap = {1.1, 1.2};
+  slowed.conditions.slowdowns = {1.1, 1.2};
   check_apart(slowed, own);
   for (const scenario::Network network : {scenario::Network::fast, scenario::Network::flows}) {
     scenario::Scenario pools = scenario_of("scomoe:1:0");
@@ -463,7 +463,7 @@ TEST_CASE("what needs equal blocks is refused where there are none, with a way o
     CHECK(reason(scenario) == "");
   }
   scenario::Scenario slowed = scenario_of("dropless");
-  slowed.conditions.overlap = {1.1, 1.2};
+  slowed.conditions.slowdowns = {1.1, 1.2};
   CHECK(reason(slowed).find("--overlap-slowdown") == 0);
   scenario::Scenario unpadded = scenario_of("top2+ir");
   unpadded.router.ir_compute = routing::IrCompute::grouped;

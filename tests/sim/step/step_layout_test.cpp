@@ -65,13 +65,13 @@ int first(const StepModel& model, const std::string& name) {
 TEST_CASE("every operation waits for earlier ones only, whatever the layout") {
   for (const int gpus : {1, 8, 16}) {
     for (const int zero : {0, 1, 2, 3}) {
-      for (const scenario::Overlap overlap :
-           {scenario::Overlap::none, scenario::Overlap::gradient}) {
+      for (const scenario::GradientOverlap overlap :
+           {scenario::GradientOverlap::none, scenario::GradientOverlap::gradient}) {
         scenario::Scenario scenario = small_scenario();
         scenario.gpus = gpus;
         scenario.expert_parallel = std::min(gpus, 8);
         scenario.zero = zero;
-        scenario.overlap = overlap;
+        scenario.gradient_overlap = overlap;
         scenario.micro_steps = 2;
         StepModel model(scenario);
         const auto& operations = model.program().operations;
@@ -154,7 +154,7 @@ TEST_CASE("from ZeRO-2 on each micro-step's gradients are reduced, then added to
 TEST_CASE("overlapped gradients are added up before they are reduced") {
   scenario::Scenario scenario = small_scenario();
   scenario.micro_steps = 2;
-  scenario.overlap = scenario::Overlap::gradient;
+  scenario.gradient_overlap = scenario::GradientOverlap::gradient;
   const StepModel model(scenario);
   CHECK(first(model, "gradient_accumulation") < first(model, "nccl:reduce_scatter"));
   // Four layers and what belongs to none; experts in two of them.

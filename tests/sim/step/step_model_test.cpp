@@ -199,12 +199,12 @@ TEST_CASE("gradient accumulation repeats the passes and reduces once") {
 TEST_CASE("gradients reduced during the backward pass take no longer than after it") {
   scenario::Scenario scenario = small_scenario();
   scenario.mode = scenario::Mode::train;
-  const auto time_of = [&](scenario::Overlap overlap) {
-    scenario.overlap = overlap;
+  const auto time_of = [&](scenario::GradientOverlap overlap) {
+    scenario.gradient_overlap = overlap;
     StepModel model(scenario);
     return step_ms(model, routing_with(scenario, on_all(scenario, 0)));
   };
-  CHECK(time_of(scenario::Overlap::gradient) < time_of(scenario::Overlap::none));
+  CHECK(time_of(scenario::GradientOverlap::gradient) < time_of(scenario::GradientOverlap::none));
 }
 
 TEST_CASE("curve errors are strata of a normal: their median replica is the curve itself") {

@@ -64,7 +64,7 @@ TEST_CASE("micro-steps run one after the other, backward in reverse, and one upd
 TEST_CASE("overlapped gradients are reduced layer by layer") {
   scenario::Scenario scenario = two_layers();
   scenario.micro_steps = 1;
-  scenario.overlap = scenario::Overlap::gradient;
+  scenario.gradient_overlap = scenario::GradientOverlap::gradient;
   CHECK(order_of(scenario) == "eF0F1hHB1r1B0r0Eou");
 }
 

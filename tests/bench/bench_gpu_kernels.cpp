@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <string>
 
-#include "kernels/measure/sessions/benchmark.hpp"
-#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/benchmarks/run_benchmarks.hpp"
+#include "kernels/measure/devices/machine.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "tests/support/utc.hpp"

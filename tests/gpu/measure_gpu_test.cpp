@@ -1,8 +1,8 @@
 
 #include <map>
 
-#include "kernels/measure/sessions/benchmark.hpp"
-#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/benchmarks/run_benchmarks.hpp"
+#include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/sessions/plan.hpp"
 #include "kernels/measure/sessions/trial.hpp"
 #include "tests/gpu/device.hpp"
@@ -45,8 +45,8 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
   for (const char* kernel : {"streaming", "activation", "normalization"}) {
     check_sound(measure_one(*device, "memory", {std::string("kernel=") + kernel, "rows=4096"}));
   }
-  check_sound(measure_one(*device, "exchange", {"permute", "tokens=1024", "router=top2"}));
-  check_sound(measure_one(*device, "exchange", {"combine", "tokens=1024", "router=top2"}));
+  check_sound(measure_one(*device, "permute", {"permute", "tokens=1024", "router=top2"}));
+  check_sound(measure_one(*device, "permute", {"combine", "tokens=1024", "router=top2"}));
   check_sound(measure_one(*device, "routing", {"route", "tokens=1024", "router=top2+fr+ir"}));
   check_sound(measure_one(*device, "routing", {"gate", "tokens=1024", "experts=8"}));
   for (const char* pass : {"pass=forward", "pass=backward"}) {

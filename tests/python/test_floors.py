@@ -34,7 +34,8 @@ INNER_FLOORS = {
     ],
     "sim/network": ["topology", "flows", "ports", "schedules", "exchange"],
     "sim/study": ["sweep", "validation"],
-    "kernels/measure": ["timing", "points", "ranks", "fit", "documents", "sessions", "cuda"],
+    "kernels/measure": ["timing", "points", "suites", "ranks", "devices", "fit", "documents", "sessions",
+                        "benchmarks", "cuda"],
 }
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 KERNELS_MAY_USE = {"base", "profile", "routing"}

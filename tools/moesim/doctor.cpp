@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "kernels/base/shared_library.hpp"
-#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/devices/machine.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/simd.hpp"
 #include "sim/cluster/cluster.hpp"

@@ -32,15 +32,8 @@ int top_k(const CommandLine& line) {
 }
 
 std::vector<std::string> parts(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char letter : text) {
-    if (letter == ',') {
-      words.emplace_back();
-    } else {
-      words.back().push_back(letter);
-    }
-  }
-  return words;
+  const std::vector<std::string_view> found = split(text, ',');
+  return {found.begin(), found.end()};
 }
 
 // A flag that means nothing for this kind of file would be passed over in silence.

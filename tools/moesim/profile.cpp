@@ -2,8 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <limits>
 
 #include "kernels/measure/documents/profile_document.hpp"
@@ -15,6 +13,7 @@
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -25,16 +24,11 @@ namespace measure = kernels::measure;
 constexpr int shown_gpus = 8;
 constexpr int most_gpus = 1024;
 
-std::vector<std::string> split(const std::string& text, char at) {
+// The parts between separators that are not empty.
+std::vector<std::string> words_of(const std::string& text, char separator) {
   std::vector<std::string> words;
-  std::string word;
-  for (const char letter : text + at) {
-    if (letter != at) {
-      word += letter;
-    } else if (!word.empty()) {
-      words.push_back(std::move(word));
-      word.clear();
-    }
+  for (const std::string_view part : split(text, separator)) {
+    if (!part.empty()) words.emplace_back(part);
   }
   return words;
 }
@@ -68,8 +62,8 @@ std::uint64_t chosen_seed(const CommandLine& line) {
 
 measure::Selection selection(const CommandLine& line) {
   measure::Selection chosen;
-  chosen.suites = split(line.get("suite"), ',');
-  chosen.only = split(line.get("only"), ' ');
+  chosen.suites = words_of(line.get("suite"), ',');
+  chosen.only = words_of(line.get("only"), ' ');
   for (const std::string& name : chosen.suites) measure::find_suite(name);
   return chosen;
 }
@@ -84,7 +78,7 @@ void list_suites() {
   }
   std::string text = report::align(lines, {false, true, true, false});
   text += "\nNot measured:\n";
-  for (const measure::Gap& gap : measure::known_gaps()) {
+  for (const measure::Missing& gap : measure::always_missing()) {
     text += fmt::format("  {}: {}; {}\n", gap.suite, gap.reason, gap.hint);
   }
   Output("").write(text);
@@ -112,38 +106,20 @@ void show_plan(const CommandLine& line) {
         {planned.suite, fmt::format("{:.2f} s", planned.seconds), planned.spec.label()});
   }
   Output("").write(report::align(lines, {false, true, false}));
-  for (const measure::Gap& gap : plan.missing) {
+  for (const measure::Missing& gap : plan.missing) {
     note(fmt::format("{} left out: {}; {}", gap.suite, gap.reason, gap.hint));
   }
   note(fmt::format("{} points, about {} on {} GPU(s) like those of {}", plan.points.size(),
                    duration(plan.seconds()), chosen.gpus, base));
 }
 
-// "12 of 306 points, gemm m=16 ..., about 40 s left": redrawn on a terminal, else every 5 seconds.
-class PointProgress {
- public:
-  void show(const measure::RunProgress& progress) {
-    const auto now = std::chrono::steady_clock::now();
-    const bool last = progress.label.empty();
-    if (!terminal_ && !last && now - shown_ < std::chrono::seconds(5)) return;
-    shown_ = now;
-    std::string text = fmt::format("{} of {} points", progress.done, progress.total);
-    if (progress.resumed > 0) text += fmt::format(" ({} resumed)", progress.resumed);
-    if (!last) {
-      text += fmt::format(", {}, about {} left", progress.label, duration(progress.seconds_left));
-    }
-    if (!terminal_) {
-      note(text);
-      return;
-    }
-    std::fputs(("\r\033[K" + text + (last ? "\n" : "")).c_str(), stderr);
-    std::fflush(stderr);
-  }
-
- private:
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  std::chrono::steady_clock::time_point shown_{};
-};
+// "12 of 306 points, gemm m=16 ..., about 40 s left".
+std::string progress_text(const measure::RunProgress& progress) {
+  std::string text = fmt::format("{} of {} points", progress.done, progress.total);
+  if (progress.resumed > 0) text += fmt::format(" ({} resumed)", progress.resumed);
+  if (progress.label.empty()) return text;
+  return text + fmt::format(", {}, about {} left", progress.label, duration(progress.seconds_left));
+}
 
 std::vector<std::string> typed(const CommandLine& line) {
   std::vector<std::string> words;
@@ -184,7 +160,7 @@ measure::SessionOptions session_options(const CommandLine& line) {
 // What the user wants to know at the end, and the exit code that says it to a script.
 ExitCode conclude(const measure::SessionReport& report) {
   for (const std::string& reason : report.run.voided) note("void: " + reason);
-  for (const measure::Gap& gap : report.missing) {
+  for (const measure::Missing& gap : report.missing) {
     note(fmt::format("missing: {}: {}; {}", gap.suite, gap.reason, gap.hint));
   }
   if (report.profile_path.empty()) {
@@ -213,8 +189,11 @@ ExitCode run(const CommandLine& line) {
   const std::unique_ptr<measure::Machine> machine = measure::open_machine();
   const InterruptWatch watch;
   options.interrupted = &watch.flag();
-  PointProgress progress;
-  options.on_progress = [&progress](const measure::RunProgress& now) { progress.show(now); };
+  ProgressLine line_of_points("points");
+  options.on_progress = [&line_of_points](const measure::RunProgress& now) {
+    const std::string text = progress_text(now);
+    now.label.empty() ? line_of_points.finish(text) : line_of_points.show(text);
+  };
   options.on_note = [](const std::string& text) { note(text); };
   // The rank hangs in a call that never returns: there is nothing to unwind to.
   options.give_up = [](const std::string& where, ExitCode code) {

@@ -38,14 +38,16 @@ ProgressLine::ProgressLine(std::string unit)
       start_(Clock::now()),
       last_(start_) {}
 
-void ProgressLine::show(const study::SweepProgress& progress) {
+bool ProgressLine::due() {
   const Clock::time_point now = Clock::now();
   const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
   const bool first_on_terminal = terminal_ && !drawn_;
-  if (!first_on_terminal && now - last_ < pause) return;
+  if (!first_on_terminal && now - last_ < pause) return false;
   last_ = now;
-  const std::string text =
-      progress_text(progress, unit_, std::chrono::duration<double>(now - start_).count());
+  return true;
+}
+
+void ProgressLine::draw(const std::string& text) {
   if (!terminal_) {
     note(text);
     return;
@@ -67,9 +69,19 @@ void ProgressLine::show(std::size_t done, std::size_t total) {
   show(progress);
 }
 
-void ProgressLine::finish() {
+void ProgressLine::show(const study::SweepProgress& progress) {
+  if (!due()) return;
+  draw(progress_text(progress, unit_, std::chrono::duration<double>(last_ - start_).count()));
+}
+
+void ProgressLine::show(const std::string& text) {
+  if (due()) draw(text);
+}
+
+void ProgressLine::finish(const std::string& text) {
   if (drawn_) std::fputs("\r\033[K", stderr);
   drawn_ = false;
+  if (!text.empty()) note(text);
 }
 
 }  // namespace moesim::tool

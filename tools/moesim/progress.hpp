@@ -17,11 +17,15 @@ class ProgressLine {
   void show(const study::SweepProgress& progress);
   // `done` of `total` units, of which each takes as long as those before it on average.
   void show(std::size_t done, std::size_t total);
-  // Ends the redrawn line.
-  void finish();
+  // The same of a text of the caller's own.
+  void show(const std::string& text);
+  // Ends the redrawn line; a text stays in its place.
+  void finish(const std::string& text = "");
 
  private:
   using Clock = std::chrono::steady_clock;
+  bool due();  // whether it is time for another text
+  void draw(const std::string& text);
   std::string unit_;
   bool terminal_;
   bool drawn_ = false;

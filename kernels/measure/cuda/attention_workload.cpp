@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "kernels/measure/cuda/cudnn.hpp"
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/points/attention.hpp"
+#include "kernels/measure/suites/attention.hpp"
 #include "sim/base/random.hpp"
 
 namespace moesim::kernels::measure::cuda {

@@ -4,8 +4,9 @@
 #include <numeric>
 
 #include "kernels/measure/cuda/nccl.hpp"
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/collectives.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/devices/machine.hpp"
 #include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {
@@ -25,25 +25,7 @@ class CudaDevice : public Device {
   }
 
   std::unique_ptr<Workload> prepare(const PointSpec& spec, std::uint64_t seed) override {
-    return cuda::translated([&]() -> std::unique_ptr<Workload> {
-      if (spec.op == "gemm") return cuda::gemm_workload(*context_, spec, seed);
-      if (spec.op == "memory") return cuda::memory_workload(*context_, spec, seed);
-      if (spec.op == "attention") return cuda::attention_workload(*context_, spec, seed);
-      if (spec.op == "route" || spec.op == "gate") {
-        return cuda::routing_workload(*context_, spec, seed);
-      }
-      if (spec.op == "choose" || spec.op == "assign" || spec.op == "router-backward") {
-        return cuda::stage_workload(*context_, spec, seed);
-      }
-      if (spec.op.starts_with("permute") || spec.op.starts_with("combine")) {
-        return cuda::row_workload(*context_, spec, seed);
-      }
-      if (spec.op == "layer") return cuda::layer_workload(*context_, spec, seed);
-      if (spec.op == "overlap") return cuda::overlap_workload(*context_, spec, seed);
-      if (spec.op == "expert-ffn") return cuda::expert_workload(*context_, spec, seed);
-      if (spec.collective) return cuda::collective_workload(*context_, spec, seed);
-      throw NotMeasurable(fmt::format("no kernel for {} in this build", spec.op));
-    });
+    return cuda::translated([&] { return cuda::make_workload(*context_, spec, seed); });
   }
 
  private:

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_CUDNN

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/base/shared_library.hpp"
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "kernels/experts/device_ffn.hpp"
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/experts.hpp"
 #include "sim/base/random.hpp"
 
 namespace moesim::kernels::measure::cuda {

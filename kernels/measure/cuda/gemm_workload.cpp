@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "sim/base/random.hpp"
 

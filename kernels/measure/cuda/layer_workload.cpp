@@ -8,8 +8,9 @@
 #include "kernels/layer/device_layer.hpp"
 #include "kernels/layer/reference.hpp"
 #include "kernels/measure/cuda/nccl.hpp"
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/points/layer_points.hpp"
+#include "kernels/measure/suites/layer_points.hpp"
 #include "kernels/routing/compare.hpp"
 #include "sim/base/statistics.hpp"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 
 namespace moesim::kernels::measure::cuda {

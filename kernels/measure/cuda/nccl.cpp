@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/shared_library.hpp"
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "sim/base/error.hpp"
 
 #ifdef MOESIM_HAVE_NCCL

@@ -6,8 +6,8 @@
 
 #include "kernels/layer/run.hpp"
 #include "kernels/measure/cuda/device_kernels.hpp"
-#include "kernels/measure/points/hierarchical.hpp"
 #include "kernels/measure/ranks/group.hpp"
+#include "kernels/measure/suites/hierarchical.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
-#include "kernels/measure/points/overlap.hpp"
+#include "kernels/measure/suites/overlap.hpp"
 
 namespace moesim::kernels::measure::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/base/device_buffer.hpp"
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "kernels/routing/router.hpp"
 
 namespace moesim::kernels::measure::cuda {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "kernels/exchange/launch.hpp"
+#include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/routed_tokens.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 

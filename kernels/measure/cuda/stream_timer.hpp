@@ -8,7 +8,7 @@
 
 #include "kernels/base/device_buffer.hpp"
 #include "kernels/measure/cuda/device_kernels.hpp"
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

@@ -1,67 +1,45 @@
 #include "kernels/measure/cuda/workloads.hpp"
 
-#include <bit>
-#include <cmath>
-#include <map>
-#include <vector>
+#include <fmt/format.h>
 
-#include "sim/base/error.hpp"
-#include "sim/base/statistics.hpp"
+#include <array>
 
 namespace moesim::kernels::measure::cuda {
+namespace {
 
-std::string RotatedWorkload::verify() {
-  return translated([this] {
-    poison();
-    launch(0);
-    MOESIM_CUDA(cudaStreamSynchronize(stream()));
-    return check();
-  });
-}
+struct Entry {
+  const char* op;
+  std::unique_ptr<Workload> (*make)(Context&, const PointSpec&, std::uint64_t);
+};
 
-Run RotatedWorkload::cold() {
-  return translated([this] {
-    const std::size_t copy = next_copy();
-    return context_.timer->cold([this, copy] { launch(copy); });
-  });
-}
+constexpr std::array workloads{Entry{"gemm", gemm_workload},
+                               Entry{"memory", memory_workload},
+                               Entry{"attention", attention_workload},
+                               Entry{"route", routing_workload},
+                               Entry{"gate", routing_workload},
+                               Entry{"choose", stage_workload},
+                               Entry{"assign", stage_workload},
+                               Entry{"router-backward", stage_workload},
+                               Entry{"permute", row_workload},
+                               Entry{"permute-backward", row_workload},
+                               Entry{"combine", row_workload},
+                               Entry{"combine-backward", row_workload},
+                               Entry{"expert-ffn", expert_workload},
+                               Entry{"layer", layer_workload},
+                               Entry{"overlap", overlap_workload},
+                               Entry{"all-to-all", collective_workload},
+                               Entry{"all-reduce", collective_workload},
+                               Entry{"all-gather", collective_workload},
+                               Entry{"reduce-scatter", collective_workload}};
 
-double RotatedWorkload::hot(std::size_t calls) {
-  return translated([this, calls] {
-    return context_.timer->hot(calls, [this](std::size_t call) { launch(call % copies_); });
-  });
-}
+}  // namespace
 
-std::optional<Activity> RotatedWorkload::trace() {
-  if (context_.tracer == nullptr) return std::nullopt;
-  constexpr std::uint64_t calls = 5;
-  return translated([this]() -> std::optional<Activity> {
-    CuptiTracer& tracer = *context_.tracer;
-    tracer.start();
-    for (std::uint64_t call = 1; call <= calls; ++call) {
-      tracer.begin_range(call);
-      launch(next_copy());
-      tracer.end_range();
-    }
-    MOESIM_CUDA(cudaStreamSynchronize(stream()));
-    const std::map<std::uint64_t, Activity> each = join_activity(tracer.stop());
-    if (each.size() != calls) throw Error("the tracer saw nothing of some calls");
-    std::vector<double> busy, sum, span;
-    for (const auto& [range, activity] : each) {
-      busy.push_back(activity.busy_us);
-      sum.push_back(activity.sum_us);
-      span.push_back(activity.span_us);
-    }
-    return Activity{each.begin()->second.launches, median(busy), median(sum), median(span)};
-  });
-}
-
-double bf16_value(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
-}
-
-bool close(double got, double wanted, double slack) {
-  return std::abs(got - wanted) <= std::abs(wanted) * 0x1p-7 + slack;
+std::unique_ptr<Workload> make_workload(Context& context, const PointSpec& spec,
+                                        std::uint64_t seed) {
+  for (const Entry& entry : workloads) {
+    if (spec.op == entry.op) return entry.make(context, spec, seed);
+  }
+  throw NotMeasurable(fmt::format("no kernel for {} in this build", spec.op));
 }
 
 }  // namespace moesim::kernels::measure::cuda

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <regex>
@@ -14,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::kernels::measure {
 namespace {
@@ -25,9 +25,8 @@ constexpr std::size_t type_at = 2, time_at = 5, wrong_at = 8;
 constexpr std::size_t longest_rank_line = 1024;
 
 double number(const std::string& file, std::size_t line, const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
+  const std::optional<double> value = parse_number<double>(text);
+  if (value && *value >= 0) return *value;
   throw UsageError(fmt::format("{}: line {}: '{}' is not a number", file, line, text));
 }
 

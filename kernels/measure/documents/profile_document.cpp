@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "kernels/measure/fit/fit.hpp"
-#include "kernels/measure/points/overlap.hpp"
+#include "kernels/measure/suites/overlap.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
@@ -68,7 +68,8 @@ ordered_json figure(const ordered_json& value, const char* unit, const char* ori
 
 class Writer {
  public:
-  Writer(const RunFacts& facts, const std::vector<Point>& points, const std::vector<Gap>& missing)
+  Writer(const RunFacts& facts, const std::vector<Point>& points,
+         const std::vector<Missing>& missing)
       : facts_(facts), points_(points), missing_(missing) {
     base_name_ = facts.base.empty() ? usual_base(facts.device) : facts.base;
     base_ = load_profile(base_name_);
@@ -104,7 +105,7 @@ class Writer {
     document["points"] = ordered_json::array();
     for (const Point& point : points_) document["points"].push_back(to_json(point));
     document["missing"] = ordered_json::array();
-    for (const Gap& gap : missing_) {
+    for (const Missing& gap : missing_) {
       document["missing"].push_back(
           {{"suite", gap.suite}, {"reason", gap.reason}, {"hint", gap.hint}});
     }
@@ -234,7 +235,7 @@ class Writer {
 
   const RunFacts& facts_;
   const std::vector<Point>& points_;
-  const std::vector<Gap>& missing_;
+  const std::vector<Missing>& missing_;
   std::vector<Point> fitted_;
   std::string base_name_;
   ordered_json base_;
@@ -287,7 +288,7 @@ std::string as_name(const std::string& device) {
 }
 
 ordered_json profile_document(const RunFacts& facts, const std::vector<Point>& points,
-                              const std::vector<Gap>& missing) {
+                              const std::vector<Missing>& missing) {
   ordered_json document = Writer(facts, points, missing).write();
   Document::parse(document.dump(), "the new profile")
       .validate(Document::load(find_document("schema", "profile.schema")));

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "kernels/measure/points/point.hpp"
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/suites.hpp"
 
 namespace moesim::kernels::measure {
 
@@ -27,7 +27,7 @@ struct RunFacts {
 // published if the base is the same device, else marked assumed), missing[]. The document is
 // checked against the schema. Throws UsageError for a base that is none.
 nlohmann::ordered_json profile_document(const RunFacts& facts, const std::vector<Point>& points,
-                                        const std::vector<Gap>& missing);
+                                        const std::vector<Missing>& missing);
 
 // The shipped profile that stands in for what cannot be measured here.
 std::string usual_base(const DeviceFacts& device);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/measure/points/point.hpp"
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/suites.hpp"
 
 namespace moesim::kernels::measure {
 

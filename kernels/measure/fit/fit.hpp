@@ -48,7 +48,13 @@ std::optional<nlohmann::ordered_json> fit_row_moves(const std::vector<Point>& po
                                                     const nlohmann::ordered_json& streaming,
                                                     const std::string& source);
 
-// Fewer points than this make no curve.
+// The profile's "overlap": by how much each side of an overlap point (suites/overlap.hpp) takes
+// longer beside the other, the medians over all measured pairs (at least 1) and their ranges.
+std::optional<nlohmann::ordered_json> fit_overlap(const std::vector<Point>& points,
+                                                  const std::string& source);
+
+// Fewer points than this make no curve; fewer pairs say nothing of another pair.
+constexpr std::size_t fewest_overlap_pairs = 3;
 constexpr std::size_t fewest_gemm_points = 20;
 constexpr std::size_t fewest_attention_points = 15;
 constexpr std::size_t fewest_sizes = 5;

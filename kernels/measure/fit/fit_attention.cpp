@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "kernels/measure/fit/fit.hpp"
+#include "kernels/measure/fit/residual_figures.hpp"
 #include "kernels/measure/fit/smooth_grid.hpp"
-#include "kernels/measure/points/attention.hpp"
-#include "kernels/measure/points/residual_figures.hpp"
+#include "kernels/measure/suites/attention.hpp"
 #include "sim/base/document.hpp"
 #include "sim/profile/attention_curve.hpp"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernels/measure/fit/fit.hpp"
+#include "kernels/measure/fit/residual_figures.hpp"
 #include "kernels/measure/fit/smooth_grid.hpp"
-#include "kernels/measure/points/residual_figures.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/profile/gemm_curve.hpp"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "kernels/measure/fit/fit.hpp"
-#include "kernels/measure/points/residual_figures.hpp"
+#include "kernels/measure/fit/residual_figures.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/profile/size_curve.hpp"

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure {
@@ -13,10 +12,10 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr double event_limit_us = 20;  // below, events resolve less than 2.5 %
-constexpr std::array all_qualities{Quality::good, Quality::unsettled, Quality::throttled,
-                                   Quality::unstable};
-constexpr std::array all_stops{Stop::no, Stop::precise, Stop::plateau, Stop::most_samples,
-                               Stop::time};
+constexpr EnumNames<Quality, 4> quality_names{{{Quality::good, "good"},
+                                               {Quality::unsettled, "unsettled"},
+                                               {Quality::throttled, "throttled"},
+                                               {Quality::unstable, "unstable"}}};
 
 std::string key_of(const std::string& op, const Params& params) {
   return op + " " + json(params).dump();  // json sorts the keys
@@ -37,7 +36,7 @@ ordered_json as_json(const Figures& figures, bool samples) {
                       {"outliers", summary.outliers},
                       {"dropped", figures.dropped},
                       {"calls", figures.calls},
-                      {"stop", name_of(figures.stop)}};
+                      {"stop", name_in(stop_names, figures.stop)}};
   if (summary.ci95) out["ci95"] = rounded(*summary.ci95);
   if (samples) {
     ordered_json list = ordered_json::array();
@@ -72,14 +71,6 @@ ordered_json as_json(const Point& point, bool samples) {
   return out;
 }
 
-template <typename Enum, std::size_t count>
-Enum read_name(const std::array<Enum, count>& all, const std::string& text, const char* what) {
-  for (const Enum each : all) {
-    if (text == name_of(each)) return each;
-  }
-  throw UsageError(fmt::format("unknown {} '{}'", what, text));
-}
-
 Figures read_figures(const json& from) {
   Figures figures;
   figures.samples = from.at("samples").get<std::vector<double>>();
@@ -94,25 +85,13 @@ Figures read_figures(const json& from) {
   summary.outliers = from.at("outliers");
   figures.dropped = from.at("dropped");
   figures.calls = from.at("calls");
-  figures.stop = read_name(all_stops, from.at("stop"), "stop");
+  figures.stop = value_in(stop_names, from.at("stop").get<std::string>(), "stop");
   return figures;
 }
 
 }  // namespace
 
-const char* name_of(Quality quality) {
-  switch (quality) {
-    case Quality::good:
-      return "good";
-    case Quality::unsettled:
-      return "unsettled";
-    case Quality::throttled:
-      return "throttled";
-    case Quality::unstable:
-      return "unstable";
-  }
-  return "good";
-}
+const char* name_of(Quality quality) { return name_in(quality_names, quality); }
 
 std::string PointSpec::key() const { return key_of(op, params); }
 std::string Point::key() const { return key_of(op, params); }
@@ -156,7 +135,7 @@ Point point_from_json(const json& from, const std::string& where) {
     point.activity_trouble = from.value("activity_trouble", std::string());
     if (from.contains("details")) point.details = Params::parse(from.at("details").dump());
     if (!from.at("clock").is_null()) point.clock_mhz = from.at("clock").at("sm_mhz");
-    point.quality = read_name(all_qualities, from.at("quality"), "quality");
+    point.quality = value_in(quality_names, from.at("quality").get<std::string>(), where);
     point.verify = from.at("verify");
     point.synthetic = from.at("synthetic");
     return point;

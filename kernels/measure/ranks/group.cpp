@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <mutex>
 
 #include "sim/base/error.hpp"
+#include "sim/base/parallel.hpp"
 
 namespace moesim::kernels::measure {
 
@@ -97,6 +99,26 @@ ThreadGroups::ThreadGroups(int size) : shared_(std::make_unique<Shared>(size)) {
 ThreadGroups::~ThreadGroups() = default;
 
 Group& ThreadGroups::member(int rank) { return *members_.at(static_cast<std::size_t>(rank)); }
+
+void run_in_threads(int size, const std::function<void(Group&)>& work) {
+  ThreadGroups groups(size);
+  std::mutex mutex;
+  std::exception_ptr first;  // guarded by mutex
+  // As many threads as ranks: each has its own while others wait.
+  parallel_for(static_cast<std::size_t>(size), size, [&](std::size_t index) {
+    const int rank = static_cast<int>(index);
+    try {
+      work(groups.member(rank));
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      groups.abandon(rank, error.what());
+    }
+  });
+  if (first) std::rethrow_exception(first);
+}
 
 void ThreadGroups::abandon(int rank, const std::string& reason) {
   const std::lock_guard lock(shared_->mutex);

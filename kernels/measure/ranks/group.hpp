@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,5 +57,10 @@ class ThreadGroups {
   std::unique_ptr<Shared> shared_;
   std::vector<std::unique_ptr<Member>> members_;
 };
+
+// Calls `work` for each of `size` ranks at the same time, each a member of one group of threads. A
+// rank that throws leaves the group, and the others' calls throw. When all have ended, the first
+// failure is thrown again: that rank knows why, the others only that it is gone.
+void run_in_threads(int size, const std::function<void(Group&)>& work);
 
 }  // namespace moesim::kernels::measure

@@ -2,24 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cstdint>
 #include <cstdlib>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim::kernels::measure {
 namespace {
 
 // Where rank 0 listens if nothing says so: outside the ephemeral range of Linux, and another one
 // for every job, so that two jobs on a node do not meet.
-int port_of(const std::string& job) {
-  std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const char letter : job) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619U;
-  }
-  return 20000 + static_cast<int>(hash % 10000U);
-}
+int port_of(const std::string& job) { return 20000 + static_cast<int>(fnv1a_32(job) % 10000U); }
 
 class Detection {
  public:
@@ -28,10 +22,8 @@ class Detection {
   std::optional<int> number(const std::string& name) const {
     const auto text = environment_(name);
     if (!text) return std::nullopt;
-    int value = 0;
-    const char* end = text->data() + text->size();
-    const auto [stop, trouble] = std::from_chars(text->data(), end, value);
-    if (trouble != std::errc() || stop != end || value < 0) {
+    const std::optional<int> value = parse_number<int>(*text);
+    if (!value || *value < 0) {
       throw UsageError(fmt::format("{}={}: expected a whole number of at least 0", name, *text));
     }
     return value;
@@ -137,9 +129,8 @@ void check(const Launch& launch) {
                     "for all ranks",
                     launch.source));
   }
-  int port = 0;
   const std::string text = colon == std::string::npos ? "" : launch.address.substr(colon + 1);
-  std::from_chars(text.data(), text.data() + text.size(), port);
+  const int port = parse_number<int>(text).value_or(0);
   if (colon == 0 || port < 1 || port > 65535 || std::to_string(port) != text) {
     throw UsageError(
         fmt::format("address '{}': expected HOST:PORT, a port from 1 to 65535", launch.address));

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
-#include <exception>
-#include <thread>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
@@ -106,29 +104,12 @@ class Member {
   std::unique_ptr<Device> device_;
 };
 
-LayerSessionReport among_threads(Machine& machine, const LayerSessionOptions& options) {
-  const int ranks = options.size.gpus;
-  ThreadGroups groups(ranks);
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
-  std::atomic<int> first_failed{-1};
+LayerSessionReport in_threads(Machine& machine, const LayerSessionOptions& options) {
   LayerSessionReport report;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        LayerSessionReport own = Member(machine, options, rank, groups.member(rank)).run();
-        if (rank == 0) report = std::move(own);
-      } catch (const std::exception& error) {
-        failures[static_cast<std::size_t>(rank)] = std::current_exception();
-        int none = -1;
-        first_failed.compare_exchange_strong(none, rank);
-        groups.abandon(rank, error.what());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  // The first to fail knows why; the others only that it is gone.
-  if (first_failed >= 0) std::rethrow_exception(failures[static_cast<std::size_t>(first_failed)]);
+  run_in_threads(options.size.gpus, [&](Group& group) {
+    LayerSessionReport own = Member(machine, options, group.rank(), group).run();
+    if (group.rank() == 0) report = std::move(own);
+  });
   return report;
 }
 
@@ -140,7 +121,7 @@ LayerSessionReport measure_layers(Machine& machine, const LayerSessionOptions& o
     throw UsageError(
         fmt::format("--gpus {}: this process has {}", options.size.gpus, machine.gpus()));
   }
-  if (options.size.gpus > 1) return among_threads(machine, options);
+  if (options.size.gpus > 1) return in_threads(machine, options);
   SoloGroup alone;
   return Member(machine, options, 0, alone).run();
 }

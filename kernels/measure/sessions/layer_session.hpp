@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/measure/points/layer_points.hpp"
-#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/sessions/trial.hpp"
+#include "kernels/measure/suites/layer_points.hpp"
 
 namespace moesim::kernels::measure {
 

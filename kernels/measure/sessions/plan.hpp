@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/measure/points/device.hpp"
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "kernels/measure/sessions/trial.hpp"
+#include "kernels/measure/suites/suites.hpp"
 
 namespace moesim::kernels::measure {
 
@@ -32,8 +32,8 @@ struct Planned {
   double seconds = 0;  // estimated
 };
 struct Plan {
-  std::vector<Planned> points;  // in the order they are measured: by suite, each shuffled
-  std::vector<Gap> missing;     // suites that cannot be had with these GPUs
+  std::vector<Planned> points;   // in the order they are measured: by suite, each shuffled
+  std::vector<Missing> missing;  // suites that cannot be had with these GPUs
   double seconds() const;
 };
 

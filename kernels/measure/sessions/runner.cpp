@@ -106,7 +106,7 @@ class Runner {
     tell(fmt::format("{}: {}", planned.spec.label(), reason));
     auto [entry, fresh] = failed_.emplace(
         planned.suite,
-        Gap{planned.suite, fmt::format("{}: {}", planned.spec.label(), reason), hint});
+        Missing{planned.suite, fmt::format("{}: {}", planned.spec.label(), reason), hint});
     if (!fresh && !entry->second.reason.ends_with("and others")) {
       entry->second.reason += ", and others";
     }
@@ -165,7 +165,7 @@ class Runner {
   double left_s_ = 0;
   double spent_estimate_s_ = 0;
   RunReport report_;
-  std::map<std::string, Gap> failed_;
+  std::map<std::string, Missing> failed_;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ struct RunReport {
   std::size_t measured = 0;
   std::size_t resumed = 0;
   std::vector<std::string> voided;  // label and reason
-  std::vector<Gap> missing;         // points that could not be measured, one entry per suite
+  std::vector<Missing> missing;     // points that could not be measured, one entry per suite
 };
 
 // The phase in which other ranks wait while rank 0 measures alone.

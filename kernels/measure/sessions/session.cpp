@@ -4,8 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
-#include <thread>
+#include <utility>
 
 #include "kernels/measure/documents/profile_document.hpp"
 #include "kernels/measure/ranks/tcp_group.hpp"
@@ -106,20 +105,21 @@ class Member {
         real = real || (point.valid() && !point.synthetic);
       }
       const bool said = std::any_of(report.missing.begin(), report.missing.end(),
-                                    [&](const Gap& gap) { return gap.suite == suite.name; });
+                                    [&](const Missing& gap) { return gap.suite == suite.name; });
       if (real || said) continue;
       report.missing.push_back(
-          sound ? Gap{suite.name,
-                      "its points are synthetic, since ranks share a GPU or a copy stands for an "
-                      "exchange: they calibrate nothing",
-                      "run it on a node with at least 2 GPUs"}
-          : tried
-              ? Gap{suite.name, "results of all its points were wrong", "see the points' verify"}
+          sound
+              ? Missing{suite.name,
+                        "its points are synthetic, since ranks share a GPU or a copy stands for an "
+                        "exchange: they calibrate nothing",
+                        "run it on a node with at least 2 GPUs"}
+          : tried ? Missing{suite.name, "results of all its points were wrong",
+                            "see the points' verify"}
           : report.run.end != RunEnd::complete
-              ? Gap{suite.name, "the run ended before its first point",
-                    "moesim profile --resume measures it"}
-              : Gap{suite.name, "it was not asked for (--suite, --only)",
-                    "moesim profile --resume without them measures it"});
+              ? Missing{suite.name, "the run ended before its first point",
+                        "moesim profile --resume measures it"}
+              : Missing{suite.name, "it was not asked for (--suite, --only)",
+                        "moesim profile --resume without them measures it"});
     }
   }
 
@@ -145,7 +145,7 @@ class Member {
     report.missing.insert(report.missing.end(), report.run.missing.begin(),
                           report.run.missing.end());
     name_unmeasured(raw, report);
-    report.missing.insert(report.missing.end(), known_gaps().begin(), known_gaps().end());
+    report.missing.insert(report.missing.end(), always_missing().begin(), always_missing().end());
     if (!device.trace_trouble().empty()) {
       report.missing.push_back({"activity", device.trace_trouble(),
                                 "times come from CUDA events and graphs all the same"});
@@ -179,28 +179,12 @@ class Member {
 };
 
 SessionReport in_threads(Machine& machine, const SessionOptions& options, int gpus) {
-  ThreadGroups groups(gpus);
-  std::vector<SessionReport> reports(static_cast<std::size_t>(gpus));
-  std::vector<std::exception_ptr> failures(reports.size());
-  std::vector<std::thread> threads;
-  std::atomic<int> first_failed{-1};
-  for (int rank = 0; rank < gpus; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto place = static_cast<std::size_t>(rank);
-      try {
-        reports[place] = Member(machine, options, rank, groups.member(rank)).run();
-      } catch (const std::exception& error) {
-        failures[place] = std::current_exception();
-        int none = -1;
-        first_failed.compare_exchange_strong(none, rank);
-        groups.abandon(rank, error.what());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  // The first to fail knows why; the others only that it is gone.
-  if (first_failed >= 0) std::rethrow_exception(failures[static_cast<std::size_t>(first_failed)]);
-  return reports.front();
+  SessionReport report;
+  run_in_threads(gpus, [&](Group& group) {
+    SessionReport own = Member(machine, options, group.rank(), group).run();
+    if (group.rank() == 0) report = std::move(own);
+  });
+  return report;
 }
 
 SessionReport among_processes(Machine& machine, const SessionOptions& options) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/measure/devices/machine.hpp"
 #include "kernels/measure/ranks/launch.hpp"
-#include "kernels/measure/sessions/machine.hpp"
 #include "kernels/measure/sessions/runner.hpp"
 #include "sim/base/error.hpp"
 
@@ -43,7 +43,7 @@ struct SessionReport {
   std::string profile_path;  // "" on ranks other than 0, and if no point was measured
   std::string raw_path;
   std::size_t points = 0;  // valid ones in the profile
-  std::vector<Gap> missing;
+  std::vector<Missing> missing;
 };
 
 // "node.json" -> "node.raw.json".

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "kernels/measure/ranks/group.hpp"
 
 namespace moesim::kernels::measure {

@@ -30,22 +30,6 @@ bool WarmUp::add(double time_us, double elapsed_s) {
   return settled_;
 }
 
-const char* name_of(Stop stop) {
-  switch (stop) {
-    case Stop::no:
-      return "none";
-    case Stop::precise:
-      return "precise";
-    case Stop::plateau:
-      return "plateau";
-    case Stop::most_samples:
-      return "most-samples";
-    case Stop::time:
-      return "time";
-  }
-  return "none";
-}
-
 double Sampling::relative_half_width(std::size_t count) const {
   const auto end = samples_.begin() + static_cast<std::ptrdiff_t>(count);
   const auto interval = median_interval({samples_.begin(), end});

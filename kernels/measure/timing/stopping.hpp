@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/base/enum_names.hpp"
+
 namespace moesim::kernels::measure {
 
 // Warm-up: at least `fewest` runs and `least_s` seconds, until the medians of two adjoining windows
@@ -40,7 +42,11 @@ enum class Stop {
   most_samples,  // the limit of samples
   time           // the limit of time
 };
-const char* name_of(Stop stop);
+inline constexpr EnumNames<Stop, 5> stop_names{{{Stop::no, "none"},
+                                                {Stop::precise, "precise"},
+                                                {Stop::plateau, "plateau"},
+                                                {Stop::most_samples, "most-samples"},
+                                                {Stop::time, "time"}}};
 
 // When enough samples are there. Judged every `every` samples from `fewest` on.
 struct StoppingRule {

@@ -1,4 +1,4 @@
-#include "kernels/measure/points/attention.hpp"
+#include "kernels/measure/suites/attention.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "kernels/measure/sessions/benchmark.hpp"
+#include "kernels/measure/benchmarks/run_benchmarks.hpp"
 
 #include <algorithm>
 #include <filesystem>

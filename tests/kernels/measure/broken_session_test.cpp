@@ -48,7 +48,7 @@ TEST_CASE("a device that dies in one suite leaves a profile of those before it")
   const std::size_t memory_points = measure::find_suite("memory").points(1).size();
   machine.prepare = [&](int, FakeDevice& device) { device.dies_at = memory_points + 2; };
   auto options = quick(folder.file("node.json"));
-  options.selection.suites = {"memory", "exchange"};
+  options.selection.suites = {"memory", "permute"};
   std::vector<std::string> notes;
   options.on_note = [&notes](const std::string& text) { notes.push_back(text); };
   CHECK_THROWS_WITH(measure::profile_node(machine, options), ContainsSubstring("is lost"));
@@ -60,7 +60,7 @@ TEST_CASE("a device that dies in one suite leaves a profile of those before it")
   machine.prepare = nullptr;
   options.resume = true;
   const auto rest = measure::profile_node(machine, options);
-  CHECK(rest.points == memory_points + measure::find_suite("exchange").points(1).size() - 1);
+  CHECK(rest.points == memory_points + measure::find_suite("permute").points(1).size() - 1);
 }
 
 TEST_CASE("without NCCL the exchanges are missing, with its words, and the rest is measured") {

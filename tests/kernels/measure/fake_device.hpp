@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "kernels/measure/points/device.hpp"
+#include "kernels/measure/devices/device.hpp"
 #include "sim/base/random.hpp"
 
 namespace moesim::kernels::measure::testing {

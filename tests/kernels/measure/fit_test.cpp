@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/measure/fit/residual_figures.hpp"
 #include "kernels/measure/fit/smooth_grid.hpp"
-#include "kernels/measure/points/attention.hpp"
-#include "kernels/measure/points/residual_figures.hpp"
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/attention.hpp"
+#include "kernels/measure/suites/suites.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/random.hpp"
 #include "sim/profile/attention_curve.hpp"

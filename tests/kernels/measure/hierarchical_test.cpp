@@ -1,10 +1,10 @@
-#include "kernels/measure/points/hierarchical.hpp"
+#include "kernels/measure/suites/hierarchical.hpp"
 
 #include <deque>
 #include <map>
 #include <utility>
 
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/suites.hpp"
 #include "tests/support/catch.hpp"
 
 namespace measure = moesim::kernels::measure;

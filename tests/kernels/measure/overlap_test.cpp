@@ -1,4 +1,6 @@
-#include "kernels/measure/points/overlap.hpp"
+#include "kernels/measure/suites/overlap.hpp"
+#include "kernels/measure/fit/fit.hpp"
+#include "kernels/measure/suites/experts.hpp"
 
 #include "kernels/measure/documents/profile_document.hpp"
 #include "kernels/measure/sessions/trial.hpp"

@@ -73,7 +73,7 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
   FakeDevice device(simple_law);
   const auto points = measured(device);
   const ProfileFile file(
-      measure::profile_document(facts_of(device, "fake-node"), points, measure::known_gaps()));
+      measure::profile_document(facts_of(device, "fake-node"), points, measure::always_missing()));
   const Profile profile = Profile::load(file.path());
   CHECK(profile.name() == "fake-node");
   CHECK(profile.device().sms == 132);
@@ -136,12 +136,12 @@ TEST_CASE("exchanges across nodes are points, no curve of the node") {
 TEST_CASE("a document says what it rests on") {
   FakeDevice device(simple_law);
   const auto document =
-      measure::profile_document(facts_of(device, "empty-node"), {}, measure::known_gaps());
+      measure::profile_document(facts_of(device, "empty-node"), {}, measure::always_missing());
   CHECK(document["conditions"]["base"] == "h200-sxm");
   CHECK(document["conditions"]["nccl"] == "2.28.3");
   CHECK(document["conditions"]["cupti"].is_null());
   CHECK(document["devices"][0]["uuid"] == device.facts_.uuid);
-  CHECK(document["missing"].size() == measure::known_gaps().size());
+  CHECK(document["missing"].size() == measure::always_missing().size());
   // Nothing measured: every curve is the base's, as it was.
   for (const auto& curve : document["curves"]) CHECK(curve["origin"] != "measured");
 }

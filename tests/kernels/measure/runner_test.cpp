@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "kernels/measure/suites/collectives.hpp"
 #include "sim/base/file.hpp"
 #include "tests/kernels/measure/fake_device.hpp"
 #include "tests/support/catch.hpp"

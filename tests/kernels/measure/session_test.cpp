@@ -62,8 +62,7 @@ TEST_CASE("every suite without a sound point is missing, with the reason, and no
   CHECK_THAT(reasons["routing"], ContainsSubstring("wrong"));
   CHECK_THAT(reasons["gemm"], ContainsSubstring("not asked for"));
   CHECK_THAT(reasons["memory"], ContainsSubstring("not asked for"));  // --only left none of it
-  for (const char* suite :
-       {"exchange", "collectives", "attention", "experts", "layer", "overlap"}) {
+  for (const char* suite : {"permute", "collectives", "attention", "experts", "layer", "overlap"}) {
     CHECK(reasons.count(suite) == 1);
   }
 

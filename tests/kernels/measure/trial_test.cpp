@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/suites.hpp"
 #include "tests/kernels/measure/fake_device.hpp"
 #include "tests/support/catch.hpp"
 

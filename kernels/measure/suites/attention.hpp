@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/suite.hpp"
 #include "sim/profile/attention_curve.hpp"
 
 namespace moesim::kernels::measure {
@@ -11,7 +11,7 @@ namespace moesim::kernels::measure {
 // Causal attention forward in bf16, keys and values of the same tokens as the queries.
 PointSpec attention_point(const profile::AttentionShape& shape);
 // Prefills of the shipped models' heads, whole and as a GPU's share of tensor parallelism.
-std::vector<PointSpec> attention_points(Ranks ranks);
+Suite attention_suite();
 // Of a point that attention_point() made.
 profile::AttentionShape attention_shape(const Params& params);
 

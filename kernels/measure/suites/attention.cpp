@@ -1,4 +1,4 @@
-#include "kernels/measure/points/attention.hpp"
+#include "kernels/measure/suites/attention.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,9 +18,11 @@ PointSpec attention_point(const profile::AttentionShape& shape) {
   // Two products, each over the half of the scores that the mask leaves.
   spec.flops = 2 * tokens * static_cast<double>(shape.sequence * shape.heads) * dim;
   spec.bytes = 2 * tokens * dim * static_cast<double>(2 * (shape.heads + shape.kv_heads));
-  spec.held_bytes = spec.bytes + 512e6;  // rotated past twice the L2
+  spec.held_bytes = spec.bytes + rotation_bytes;
   return spec;
 }
+
+namespace {
 
 std::vector<PointSpec> attention_points(Ranks) {
   struct Heads {
@@ -40,6 +42,16 @@ std::vector<PointSpec> attention_points(Ranks) {
     }
   }
   return points;
+}
+
+}  // namespace
+
+Suite attention_suite() {
+  return {"attention",
+          "causal attention forward of cuDNN, bf16, prefills of 128 to 16,384 tokens",
+          {"attention"},
+          1,
+          attention_points};
 }
 
 profile::AttentionShape attention_shape(const Params& params) {

@@ -1,4 +1,4 @@
-#include "kernels/measure/sessions/machine.hpp"
+#include "kernels/measure/devices/machine.hpp"
 #include "sim/base/error.hpp"
 
 // The machine of a build without CUDA; cuda/ has the other one.

@@ -1,4 +1,4 @@
-#include "kernels/measure/points/layer_points.hpp"
+#include "kernels/measure/suites/layer_points.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "kernels/measure/points/hierarchical.hpp"
+#include "kernels/measure/suites/hierarchical.hpp"
 
 namespace moesim::kernels::measure {
 

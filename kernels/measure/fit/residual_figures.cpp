@@ -1,4 +1,4 @@
-#include "kernels/measure/points/residual_figures.hpp"
+#include "kernels/measure/fit/residual_figures.hpp"
 
 #include <fmt/format.h>
 

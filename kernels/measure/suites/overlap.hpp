@@ -1,11 +1,9 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "kernels/measure/points/suites.hpp"
+#include "kernels/measure/suites/suite.hpp"
 
 // What a product and an exchange lose while both run on a GPU. A point of op "overlap" times one of
 // them ("timed": "gemm" or "exchange"), back-to-back, while the other one runs ("beside") or
@@ -21,16 +19,10 @@ struct OverlapParts {
 };
 // Of a point of op "overlap".
 OverlapParts overlap_parts(const PointSpec& spec);
+// "beside" of a point that times one side alone.
+constexpr const char* overlap_alone = "nothing";
 // Four points for each pair of a product and a size: each side alone and beside the other.
 std::vector<PointSpec> overlap_points(Ranks ranks);
-
-// Fewer pairs than this say nothing of another pair.
-constexpr std::size_t fewest_overlap_pairs = 3;
-
-// The profile's "overlap": by how much each side takes longer beside the other, the medians over
-// all measured pairs (at least 1) and their ranges. Void and synthetic points do not count; nothing
-// if there are too few.
-std::optional<nlohmann::ordered_json> fit_overlap(const std::vector<Point>& points,
-                                                  const std::string& source);
+Suite overlap_suite();
 
 }  // namespace moesim::kernels::measure

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/measure/benchmarks/kernel_benchmarks.hpp"
+#include "kernels/measure/benchmarks/peers.hpp"
+#include "kernels/measure/devices/device.hpp"
+
+// What came of the benchmarks: verdicts and the table.
+namespace moesim::kernels::measure {
+
+enum class Verdict { none, met, unmet };
+
+// One line of the table. A result that was wrong, or that could not be had, has a trouble and no
+// figures.
+struct BenchmarkRow {
+  std::string id;
+  std::optional<Point> point;
+  std::string trouble;
+  double time_us = 0;
+  double p05_us = 0;  // of the same samples as time_us, as are those that follow
+  double p95_us = 0;
+  std::size_t samples = 0;
+  std::optional<double> ci95_us;
+  double bytes_per_second = 0;
+  double of_copy = 0;   // bandwidth against the device copy's; 0: there is none
+  double of_floor = 0;  // time against that of its bytes at peak bandwidth; 0: peak not known
+  std::string bar;      // "at most 10 us", "" if none
+  Verdict verdict = Verdict::none;
+  std::vector<std::pair<Peer, double>> peers;  // and how many times as long as ours it takes
+};
+
+// `copy_bytes_per_second` and `peak_bytes_per_second` are 0 where they are not known; a bar that
+// needs one is then unmet. A peer that is faster is unmet too.
+BenchmarkRow judge(const Benchmark& benchmark, const Point& point, double copy_bytes_per_second,
+                   double peak_bytes_per_second, const std::vector<Peer>& peers);
+
+struct BenchmarkReport {
+  DeviceFacts device;
+  Versions versions;
+  std::string date;   // ISO 8601, UTC
+  std::string peers;  // of which version; "" if there are none
+  std::vector<BenchmarkRow> rows;
+
+  bool all_right() const;  // no row has a trouble
+  bool all_met() const;    // no row is unmet
+  std::string table() const;
+  std::string csv() const;
+  nlohmann::ordered_json json() const;
+};
+
+}  // namespace moesim::kernels::measure

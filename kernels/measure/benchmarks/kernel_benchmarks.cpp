@@ -1,0 +1,117 @@
+#include "kernels/measure/benchmarks/kernel_benchmarks.hpp"
+
+#include <fmt/format.h>
+
+namespace moesim::kernels::measure {
+namespace {
+
+constexpr std::int64_t tokens = 16384;
+constexpr std::int64_t hidden = 4096;
+
+Benchmark device_copy() {
+  Benchmark copy{device_copy_id, {}, {}, ""};
+  constexpr std::int64_t rows = 131072, columns = 4096;  // 1 GiB read, 1 GiB written
+  constexpr std::int64_t bytes = std::int64_t{4} * rows * columns;
+  copy.spec.op = "memory";
+  copy.spec.params = {{"kernel", "streaming"},
+                      {"dtype", "bf16"},
+                      {"columns", columns},
+                      {"rows", rows},
+                      {"bytes", bytes}};
+  copy.spec.bytes = static_cast<double>(bytes);
+  return copy;
+}
+
+// `bytes_per_token` of kernels/README.md's table.
+Benchmark routed(const std::string& id, const char* op, const char* router, std::int64_t experts,
+                 const char* factor, const char* priority, double bytes_per_token, Bar bar = {}) {
+  Benchmark benchmark{id, {}, bar, ""};
+  benchmark.spec.op = op;
+  benchmark.spec.params = {{"router", router},
+                           {"tokens", tokens},
+                           {"experts", experts},
+                           {"capacity_factor", factor},
+                           {"priority", priority}};
+  benchmark.spec.bytes = bytes_per_token * static_cast<double>(tokens);
+  return benchmark;
+}
+
+// The gate with its choices, without capacity and weights: x and the weights read, logits and
+// choices written.
+Benchmark gate() {
+  constexpr std::int64_t experts = 64;
+  constexpr double per_token = 2.0 * hidden + 4.0 * experts + 20;
+  Benchmark benchmark = routed("gate-bf16", "gate", "top2", experts, "2", "token-max", per_token,
+                               {BarKind::times_byte_floor, 1.5});
+  benchmark.spec.params["hidden"] = hidden;
+  benchmark.spec.params["dtype"] = "bf16";
+  benchmark.spec.params["alone"] = true;
+  benchmark.spec.bytes += 2.0 * experts * hidden;
+  return benchmark;
+}
+
+// The same by the library's product, with logits that go through memory.
+Benchmark gate_by_cublas() {
+  Benchmark benchmark = gate();
+  benchmark.id = "cublas-gate-bf16";
+  benchmark.bar = {};
+  benchmark.peer_of = "gate-bf16";
+  benchmark.spec.params["cublas"] = true;
+  benchmark.spec.bytes += 4.0 * 64 * static_cast<double>(tokens);
+  return benchmark;
+}
+
+Benchmark rows(const char* op, std::int64_t k) {
+  constexpr std::int64_t experts = 64;
+  Benchmark benchmark{fmt::format("{}-top{}", op, k), {}, {BarKind::share_of_copy, 0.8}, ""};
+  const std::int64_t slots = experts * ((k * tokens + experts - 1) / experts);
+  // The backward of combine reads the rows as well, for the weights' gradients.
+  const bool reads_rows = benchmark.id.starts_with("combine-backward");
+  const std::int64_t bytes = 2 * hidden * (tokens + (reads_rows ? 2 : 1) * slots);
+  benchmark.spec.op = op;
+  benchmark.spec.params = {{"dtype", "bf16"},
+                           {"router", fmt::format("top{}", k)},
+                           {"capacity_factor", std::to_string(k)},
+                           {"tokens", tokens},
+                           {"hidden", hidden},
+                           {"experts", experts},
+                           {"rows", slots},
+                           {"bytes", bytes}};
+  benchmark.spec.bytes = static_cast<double>(bytes);
+  return benchmark;
+}
+
+std::vector<Benchmark> make_benchmarks() {
+  constexpr Bar capacity{BarKind::microseconds, 10};
+  std::vector<Benchmark> all = {device_copy(), gate_by_cublas(), gate()};
+  // Logits read, 10 bytes written per choice.
+  all.push_back(routed("choose-top2-e64", "choose", "top2", 64, "2", "token-max", 4 * 64 + 20));
+  all.push_back(routed("choose-top8-e256", "choose", "top8", 256, "8", "token-max", 4 * 256 + 80));
+  // At half the slots, so that there is something to choose; 6 bytes read per choice, 4 written.
+  for (const char* priority : {"token-max", "own-score", "position", "random"}) {
+    all.push_back(routed(fmt::format("assign-{}", priority), "assign", "top2", 64, "1", priority,
+                         20, capacity));
+  }
+  all.push_back(routed("assign-fill-in", "assign", "top2+fr", 64, "1", "token-max", 30));
+  // From logits to slots and weights, all launches: 24 bytes more per choice than `choose`.
+  for (const char* router : {"top2", "top2+fr", "top2+ir", "top2+fr+ir"}) {
+    const bool fills = std::string(router).find("fr") != std::string::npos;
+    all.push_back(routed(fmt::format("route-{}", router), "route", router, 64, "1", "token-max",
+                         4 * 64 + 34 * (fills ? 3 : 2)));
+  }
+  all.push_back(
+      routed("backward-top2", "router-backward", "top2", 64, "1", "token-max", 8 * 64 + 28));
+  for (const char* op : {"permute", "combine", "permute-backward", "combine-backward"}) {
+    for (const std::int64_t k : {1, 2}) all.push_back(rows(op, k));
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Benchmark>& kernel_benchmarks() {
+  static const std::vector<Benchmark> all = make_benchmarks();
+  return all;
+}
+
+}  // namespace moesim::kernels::measure

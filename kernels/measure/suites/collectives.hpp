@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/measure/suites/suite.hpp"
+
+namespace moesim::kernels::measure {
+
+// `bytes`: the whole per-rank buffer.
+PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int64_t bytes);
+
+// The bytes that rank `from` sends to each of `gpus` ranks in the uneven exchange: `bytes` in all
+// from each rank, the receivers' shares falling as 1 / (1 + place), where the rank after `from` has
+// place 0; multiples of 16, at least 16.
+std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes);
+
+// Of 2 GPUs and more.
+Suite collectives_suite();
+
+}  // namespace moesim::kernels::measure

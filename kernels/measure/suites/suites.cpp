@@ -1,0 +1,44 @@
+#include "kernels/measure/suites/suites.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kernels/measure/suites/attention.hpp"
+#include "kernels/measure/suites/collectives.hpp"
+#include "kernels/measure/suites/experts.hpp"
+#include "kernels/measure/suites/gemm.hpp"
+#include "kernels/measure/suites/memory.hpp"
+#include "kernels/measure/suites/overlap.hpp"
+#include "kernels/measure/suites/permute.hpp"
+#include "kernels/measure/suites/routing.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::kernels::measure {
+
+const std::vector<Suite>& all_suites() {
+  static const std::vector<Suite> suites = {gemm_suite(),        memory_suite(),  attention_suite(),
+                                            permute_suite(),     experts_suite(), routing_suite(),
+                                            collectives_suite(), overlap_suite()};
+  return suites;
+}
+
+const Suite& find_suite(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Suite& suite : all_suites()) {
+    if (suite.name == name) return suite;
+    names.push_back(suite.name);
+  }
+  throw UsageError(fmt::format("unknown suite '{}'{}; there are {}", name, suggestion(name, names),
+                               fmt::join(names, ", ")));
+}
+
+const std::vector<Missing>& always_missing() {
+  static const std::vector<Missing> missing = {
+      {"layer", "bench_layer_gpu times whole MoE layers, no suite does",
+       "moesim validate layer --measured compares them with this profile"},
+  };
+  return missing;
+}
+
+}  // namespace moesim::kernels::measure

@@ -89,7 +89,7 @@ while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{SYNTHETIC}' >"$2"; shift; done
     return run
 
 
-def test_parts_run_in_order_of_worth(machine):
+def test_parts_run_in_order_of_importance(machine):
     result = machine()
     assert result.returncode == 0, result.stderr
     assert states(machine.folder) == {
@@ -128,7 +128,7 @@ def test_a_program_that_cannot_start_names_its_libraries(machine):
     machine.program("ldd", 'echo "	libfmt.so.9 => not found"')
     result = machine("--parts", "facts")
     assert result.returncode == 1
-    assert "cannot start here, for want of: libfmt.so.9" in result.stderr
+    assert "cannot start here: it lacks libfmt.so.9" in result.stderr
 
 
 def test_our_programs_find_the_libraries_of_python_packages(machine):

@@ -5,14 +5,14 @@
 
 #include "kernels/measure/points/point.hpp"
 
-// The benchmarks of this project's kernels: what is timed, and what each is held to.
+// The benchmarks of this project's kernels: what is timed, and what each has to reach.
 namespace moesim::kernels::measure {
 
-// What a benchmark is held to.
+// What a benchmark has to reach.
 enum class BarKind {
   none,
-  microseconds,      // at most so many
-  times_byte_floor,  // at most so many times its bytes at the device's peak bandwidth
+  microseconds,      // at most this many
+  times_byte_floor,  // at most this many times its bytes at the device's peak bandwidth
   share_of_copy,     // at least this share of the bandwidth of a device copy in the same run
 };
 struct Bar {

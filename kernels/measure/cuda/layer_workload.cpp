@@ -53,7 +53,7 @@ class StageEvents {
 };
 
 // |got - wanted| over |wanted|. Rounded to bf16 about six times on its way, each by 0.0016 of its
-// size in the mean square, a right result is off by 0.004; a wrong row or factor by about 1.
+// root-mean-square size, a right result is off by 0.004; a wrong row or factor by about 1.
 double error_of(const Values& got, const Values& wanted) {
   double off = 0, size = 0;
   for (std::size_t at = 0; at < wanted.size(); ++at) {

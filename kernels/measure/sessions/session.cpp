@@ -94,21 +94,21 @@ class Member {
     return options;
   }
 
-  // Suites without a sound point that nothing else has said to be missing.
+  // Suites without a valid point that no other entry says to be missing.
   static void name_unmeasured(const RawDocument& raw, SessionReport& report) {
     for (const Suite& suite : all_suites()) {
-      bool tried = false, sound = false, real = false;
+      bool tried = false, valid = false, real = false;
       for (const Point& point : raw.points()) {
         if (point.suite != suite.name) continue;
         tried = true;
-        sound = sound || point.valid();
+        valid = valid || point.valid();
         real = real || (point.valid() && !point.synthetic);
       }
       const bool said = std::any_of(report.missing.begin(), report.missing.end(),
                                     [&](const Missing& gap) { return gap.suite == suite.name; });
       if (real || said) continue;
       report.missing.push_back(
-          sound
+          valid
               ? Missing{suite.name,
                         "its points are synthetic, since ranks share a GPU or a copy stands for an "
                         "exchange: they calibrate nothing",
@@ -134,7 +134,7 @@ class Member {
       if (options_.on_note) options_.on_note(error.what());
     }
     if (report.points > 0 && !report.profile_path.empty() && options_.on_note) {
-      options_.on_note(fmt::format("{} points measured before are in {}; --resume goes on",
+      options_.on_note(fmt::format("{} points measured before are in {}; --resume continues",
                                    report.points, report.profile_path));
     }
   }

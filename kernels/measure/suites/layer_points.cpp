@@ -8,7 +8,7 @@
 namespace moesim::kernels::measure {
 
 const std::vector<LayerCase>& layer_cases() {
-  // In order of worth, for a run that ends early.
+  // In order of importance, for a run that ends early.
   static const std::vector<LayerCase> cases = {
       {"top2", "2", "index"},        {"top1", "1", "index"},      {"top2", "1", "index"},
       {"top2+ir", "1", "index"},     {"top2", "2", "einsum"},     {"top1", "1", "einsum"},

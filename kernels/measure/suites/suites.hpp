@@ -7,7 +7,7 @@
 
 namespace moesim::kernels::measure {
 
-// In order of worth: if time runs out, what a simulation needs first is there.
+// In order of importance: if time runs out, what a simulation needs most is there.
 const std::vector<Suite>& all_suites();
 // Throws UsageError that lists the suites, with the nearest one as a suggestion.
 const Suite& find_suite(const std::string& name);

@@ -104,7 +104,7 @@ TEST_CASE("wrong, too large and late layers are said to be, and the rest is kept
   CHECK(report.document["points"].size() == 1);
   CHECK(report.missing == 3);
   CHECK_THAT(report.document["missing"][0]["reason"].get<std::string>(),
-             ContainsSubstring("0.001 s were over"));
+             ContainsSubstring("time limit of 0.001 s was over"));
 }
 
 TEST_CASE("a lost device ends the run; more GPUs than there are, are refused") {

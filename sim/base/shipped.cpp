@@ -13,21 +13,50 @@ namespace moesim {
 
 namespace fs = std::filesystem;
 
-std::string shipped_folder() {
-  if (const char* chosen = std::getenv("MOESIM_PROFILES"); chosen != nullptr && *chosen != '\0') {
-    return chosen;
+namespace {
+
+std::string chosen_profiles() {
+  const char* chosen = std::getenv("MOESIM_PROFILES");
+  return chosen == nullptr ? "" : chosen;
+}
+
+}  // namespace
+
+std::vector<std::string> shipped_places() {
+  std::vector<std::string> places;
+  if (const std::string chosen = chosen_profiles(); !chosen.empty()) {
+    places.push_back(fs::path(chosen + "/..").lexically_normal().string());
   }
+  std::error_code failure;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failure);
+  if (!failure) places.push_back(program.parent_path().parent_path() / "share/moesim");
+  places.emplace_back(MOESIM_SOURCE_FOLDER);
+  places.emplace_back(MOESIM_INSTALLED_FOLDER);
+  return places;
+}
+
+std::optional<std::string> find_shipped(const std::string& name) {
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path installed = program.parent_path().parent_path() / "share/moesim/profiles";
-  if (fs::is_directory(installed / "hardware", ignored)) return installed.string();
-  return MOESIM_SOURCE_PROFILES;
+  for (const fs::path place : shipped_places()) {
+    for (const fs::path& candidate : {place / name, place / "tools" / name}) {
+      if (fs::exists(candidate, ignored)) return candidate.string();
+    }
+  }
+  return std::nullopt;
+}
+
+std::string shipped_folder() {
+  if (const std::string chosen = chosen_profiles(); !chosen.empty()) return chosen;
+  const std::optional<std::string> hardware = find_shipped("profiles/hardware");
+  return hardware ? fs::path(*hardware).parent_path().string() : "";
 }
 
 std::vector<std::string> shipped_names(const std::string& kind) {
   std::vector<std::string> names;
+  const fs::path folder = shipped_folder();
+  if (folder.empty()) return names;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(fs::path(shipped_folder()) / kind, ignored)) {
+  for (const auto& entry : fs::directory_iterator(folder / kind, ignored)) {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
@@ -38,7 +67,15 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
   if (is_path) return name_or_path;
-  const fs::path shipped = fs::path(shipped_folder()) / kind / (name_or_path + ".json");
+  const fs::path folder = shipped_folder();
+  if (folder.empty()) {
+    throw Error(fmt::format(
+        "'{}': the documents of moesim are in none of {}: set MOESIM_PROFILES to its folder "
+        "'profiles' (in its sources, or in share/moesim where it is installed), or give the path "
+        "of a JSON file",
+        name_or_path, fmt::join(shipped_places(), ", ")));
+  }
+  const fs::path shipped = folder / kind / (name_or_path + ".json");
   std::error_code ignored;
   if (!name_or_path.empty() && fs::is_regular_file(shipped, ignored)) return shipped.string();
   const std::vector<std::string> names = shipped_names(kind);
@@ -47,7 +84,14 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
                                                : kind.substr(0, kind.size() - 1);
   throw UsageError(fmt::format(
       "unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what, name_or_path,
-      suggestion(name_or_path, names), fmt::join(names, ", "), shipped_folder()));
+      suggestion(name_or_path, names), fmt::join(names, ", "), folder.string()));
+}
+
+std::string find_trace(const std::string& name_or_path) {
+  std::error_code ignored;
+  const bool is_path = name_or_path.empty() || name_or_path.find('/') != std::string::npos;
+  if (is_path || fs::exists(name_or_path, ignored)) return name_or_path;
+  return find_shipped("traces/" + name_or_path).value_or(name_or_path);
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {

@@ -1,21 +1,33 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace moesim {
 
+// The first of the places below that has the file or folder `name` ("traces", "plot/plot.py"), with
+// that name behind it: the folder that holds $MOESIM_PROFILES; share/moesim beside the folder of
+// the running program, where `cmake --install` puts it; the source tree it was built from (also in
+// tools/ there); share/moesim of the prefix that it was built for. Nothing if none has it.
+std::optional<std::string> find_shipped(const std::string& name);
+// Those places, for messages.
+std::vector<std::string> shipped_places();
+
 // The documents that ship with the program. `kind` is the folder under profiles/: "hardware",
-// "models", "clusters" or "schema". They are looked for in $MOESIM_PROFILES if that is set, else
-// beside the installed program (../share/moesim/profiles), else in the source tree it was built
-// from.
+// "models", "clusters" or "schema". They are looked for in $MOESIM_PROFILES if that is set, else as
+// find_shipped() does; "" if there are none.
 std::string shipped_folder();
 std::vector<std::string> shipped_names(const std::string& kind);  // sorted, without ".json"
 
 // The file behind `name_or_path`: a shipped name, or a path to a file of the user's own (anything
 // with a '/' or ending in .json). Throws UsageError that lists the shipped names, with the nearest
-// one as a suggestion.
+// one as a suggestion; Error that says what to set where there are no shipped documents at all.
 std::string find_document(const std::string& kind, const std::string& name_or_path);
+
+// The trace behind `name_or_path`: the path itself where there is such a file or folder, else the
+// shipped trace of that name, else the path.
+std::string find_trace(const std::string& name_or_path);
 
 // The member of `known` nearest to `word` by edit distance, or "" if nothing is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);

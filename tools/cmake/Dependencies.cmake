@@ -1,4 +1,8 @@
 # Everything the simulator needs, all of it Debian packages; tools/quickstart installs them.
+# Boost brings its own package file; CMake's search for it is gone from 3.30 on.
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)
+endif()
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

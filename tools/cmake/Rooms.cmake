@@ -1,18 +1,23 @@
 # moesim_room(NAME USES libraries...): the static library moesim_NAME from all .cpp below sim/NAME, or an
-# interface library while the room holds headers only.
+# interface library while the room holds headers only. MOESIM_ROOMS lists them.
 function(moesim_room name)
   cmake_parse_arguments(ROOM "" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/sim/${name}/*.cpp)
   if(NOT sources)
     add_library(moesim_${name} INTERFACE)
-    target_include_directories(moesim_${name} INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})
-    target_link_libraries(moesim_${name} INTERFACE ${ROOM_USES})
-    return()
+    set(scope INTERFACE)
+  else()
+    add_library(moesim_${name} STATIC ${sources})
+    set(scope PUBLIC)
+    moesim_warnings(moesim_${name})
   endif()
-  add_library(moesim_${name} STATIC ${sources})
-  target_include_directories(moesim_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-  target_link_libraries(moesim_${name} PUBLIC ${ROOM_USES})
-  moesim_warnings(moesim_${name})
+  set_target_properties(moesim_${name} PROPERTIES EXPORT_NAME ${name})
+  # Includes are written from the root of the project: "sim/base/units.hpp".
+  target_include_directories(moesim_${name} ${scope}
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/moesim>)
+  target_compile_features(moesim_${name} ${scope} cxx_std_20)
+  target_link_libraries(moesim_${name} ${scope} ${ROOM_USES})
+  set_property(GLOBAL APPEND PROPERTY MOESIM_ROOMS moesim_${name})
 endfunction()
 
 function(moesim_warnings target)

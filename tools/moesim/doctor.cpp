@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -127,7 +128,7 @@ Finding documents(const std::string& what, const std::string& kind,
       bad += fmt::format("{}{}", bad.empty() ? "" : "; ", error.what());
     }
   }
-  if (names.empty()) bad = "none in " + shipped_folder();
+  if (names.empty()) bad = fmt::format("none in {}", fmt::join(shipped_places(), ", "));
   return {what, bad.empty(), bad.empty() ? good : bad,
           "set MOESIM_PROFILES to the folder of shipped documents, or give files of your own"};
 }

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
@@ -19,13 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The plotter beside the installed program, else that of the source tree.
 std::string plotter() {
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path installed = program.parent_path().parent_path() / "share/moesim/plot/plot.py";
-  if (fs::is_regular_file(installed, ignored)) return installed.string();
-  return MOESIM_SOURCE_TOOLS "/plot/plot.py";
+  if (const std::optional<std::string> found = find_shipped("plot/plot.py")) return *found;
+  throw Error(fmt::format(
+      "the plotter of moesim, plot/plot.py, is in none of {}: set MOESIM_PROFILES to the folder "
+      "'profiles' of its sources, or of share/moesim where it is installed",
+      fmt::join(shipped_places(), ", ")));
 }
 
 // A file that goes when it goes out of scope.

@@ -10,6 +10,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/scores/score_model.hpp"
 
@@ -142,7 +143,7 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
     } else if (source.kind == Kind::scores) {
       source.model = ScoreModel::load(source.file);
     } else {
-      source.trace = Trace::load(source.file);
+      source.trace = Trace::load(find_trace(source.file));
     }
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{} '{}': {}; {} takes {}", what, text, error.what(),

@@ -340,7 +340,8 @@ ExitCode run(const CommandLine& line) {
         "--op: say which operation, or give queries with --in FILE; 'moesim predict "
         "--help' lists the operations");
   }
-  const profile::PredictedOperation& op = profile::find_operation(line.get("op"));
+  const std::string asked = line.get("op");
+  const profile::PredictedOperation& op = profile::find_operation(asked);
   Params params;
   for (const std::string& name : all_parameters()) {
     if (!line.has(name)) continue;

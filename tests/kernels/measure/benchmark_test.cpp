@@ -159,7 +159,7 @@ TEST_CASE("peers are read, joined by benchmark, and refused from another device"
   const measure::PeerRun peers = measure::load_peers(path);
   FakeDevice fast = device(0.9, 6);
   const auto report = measure::run_benchmarks(fast, measure::kernel_benchmarks(), peers, 1, {});
-  const auto& choose = row(report, "choose-top2-e64");
+  const auto choose = row(report, "choose-top2-e64");
   REQUIRE(choose.peers.size() == 1);
   CHECK(choose.peers[0].second == Approx(300 / choose.time_us));
   CHECK(choose.verdict == Verdict::met);

@@ -43,7 +43,8 @@ std::vector<measure::Point> points_of(const std::string& suite, int gpus, Law la
 ordered_json shipped_curve(const std::string& op) {
   const auto document =
       moesim::Document::load(std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/h200-sxm.json");
-  for (const auto& curve : document.root().json().at("curves")) {
+  const auto root = document.root();
+  for (const auto& curve : root.json().at("curves")) {
     if (curve.at("op") == op && curve.value("default", true)) {
       return ordered_json::parse(curve.dump());
     }

@@ -68,7 +68,7 @@ class Source {
   Answer ask(const std::string& op, const Params& params) {
     Answer answer{op, params, {}, {}, {}, 0, 0};
     if (exchanges_.handles(op, params)) {
-      ExchangeTime time = exchanges_.answer(op, answer.params);
+      network::ExchangePrediction time = exchanges_.answer(op, answer.params);
       answer.estimate = time.estimate;
       answer.provenance = std::move(time.provenance);
       answer.rank_finish_us = std::move(time.rank_finish_us);

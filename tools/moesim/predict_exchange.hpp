@@ -6,19 +6,10 @@
 #include <vector>
 
 #include "sim/cluster/cluster.hpp"
+#include "sim/network/exchange/exchange_query.hpp"
 #include "sim/profile/profile.hpp"
 
 namespace moesim::tool {
-
-// The time of one exchange on a cluster.
-struct ExchangeTime {
-  profile::Estimate estimate;
-  std::vector<double> rank_finish_us;
-  std::string provenance;
-  // Of the port bound: the time is certain to lie here. Both 0 where it is exact.
-  double lower_us = 0;
-  double upper_us = 0;
-};
 
 // What predict answers about exchanges that a profile alone cannot: across nodes, of byte matrices,
 // under a schedule. Parameters are texts as users type them:
@@ -44,7 +35,8 @@ class ExchangePredictor {
   bool handles(const std::string& op, const std::map<std::string, std::string>& params);
   // Fills in params what follows from the others: gpus, cluster, schedule. Throws UsageError for
   // parameters that do not go together, unknown values and bad documents and files.
-  ExchangeTime answer(const std::string& op, std::map<std::string, std::string>& params);
+  network::ExchangePrediction answer(const std::string& op,
+                                     std::map<std::string, std::string>& params);
 
  private:
   std::shared_ptr<const cluster::Cluster> cluster(const std::string& name);

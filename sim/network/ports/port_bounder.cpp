@@ -354,16 +354,21 @@ Reach PortBounder::bound_run_above(const std::int64_t* row, int source, const Ru
                                    double start) {
   const double* latency = latencies_from(source);
   const PlanePorts& ports = run.inner ? inner_ : outer_;
-  std::array<const LinkLoad*, Route::max_links> way{};
-  std::size_t links = 0;
-  for (int step = 0; step < run.above; ++step) {
-    way[links++] = &loads_[at(above_[at(run.first_above + step)])];
-  }
-  way[links++] = &loads_[at(ports.up.link[at(source)])];
+  // The links of the way, the slowest first.
   const auto slower = [](const LinkLoad* a, const LinkLoad* b) {
     return a->per_byte > b->per_byte;
   };
-  std::sort(way.begin(), way.begin() + links, slower);
+  std::array<const LinkLoad*, Route::max_links> way{};
+  std::size_t links = 0;
+  const auto insert = [&](const LinkLoad* link) {
+    std::size_t place = links++;
+    for (; place > 0 && slower(link, way[place - 1]); --place) way[place] = way[place - 1];
+    way[place] = link;
+  };
+  for (int step = 0; step < run.above; ++step) {
+    insert(&loads_[at(above_[at(run.first_above + step)])]);
+  }
+  insert(&loads_[at(ports.up.link[at(source)])]);
   Reach latest;
   for (int destination = run.begin; destination < run.end; ++destination) {
     const std::size_t column = at(destination);

@@ -65,11 +65,10 @@ void add_router(const RouterConfig& router, Key& key) {
   leave_out(pad_to_capacity, weights, ir_compute);
 }
 
-}  // namespace
-
-std::string RoutingJob::logits_key() const {
+// Not in a member function, where the names would hide the members.
+std::string logits_key_of(const RoutingJob& job) {
   const auto& [router, scores, experts, gpus, expert_parallel, expert_placement, gpus_per_domain,
-               tokens_per_gpu, layers, seed, fidelity, count_copies] = *this;
+               tokens_per_gpu, layers, seed, fidelity, count_copies] = job;
   leave_out(router, count_copies);
   return Key()
       .add(scores.name(), digest(scores),
@@ -77,6 +76,10 @@ std::string RoutingJob::logits_key() const {
            expert_parallel, gpus_per_domain, tokens_per_gpu, layers, seed, fidelity)
       .take();
 }
+
+}  // namespace
+
+std::string RoutingJob::logits_key() const { return logits_key_of(*this); }
 
 std::string RoutingJob::key() const {
   Key key;

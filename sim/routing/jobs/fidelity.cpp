@@ -71,7 +71,7 @@ std::int64_t most_tokens(Fidelity fidelity) {
 
 std::string counts_refusal(const RoutingJob& job) {
   if (job.router.kind->no_counts != nullptr) {
-    return fmt::format("router {}: {}", job.router.name(), job.router.kind->no_counts);
+    return fmt::format("counts are not for {}: {}", job.router.name(), job.router.kind->no_counts);
   }
   if (job.tokens_per_gpu < least_tokens && job.router.has_gate()) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,

@@ -1,5 +1,6 @@
 #include "sim/report/options_document.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -39,6 +40,14 @@ std::vector<std::string> affected(const Option& option) {
   return {};
 }
 
+// Whether the default follows from the router alone: a chart need not say it beside the router.
+bool has_default_of_router(const Option& option) {
+  return option.set_default != nullptr && !option.after.empty() &&
+         std::all_of(option.after.begin(), option.after.end(), [](const std::string& earlier) {
+           return earlier == "router" || earlier == "router-dialect";
+         });
+}
+
 Json json_of(const Option& option) {
   Json values = Json::array();
   for (const scenario::NamedValue& value : option.values) {
@@ -49,6 +58,7 @@ Json json_of(const Option& option) {
                          option.minimum, option.maximum});
   object["values"] = std::move(values);
   object["default"] = option.default_text;
+  object["default_from_router"] = has_default_of_router(option);
   object["help"] = option.help;
   object["affects"] = affected(option);
   return object;

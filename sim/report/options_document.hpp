@@ -7,7 +7,8 @@ namespace moesim::report {
 
 // The scenario options and the columns of results as one document, for programs that read them:
 //   {"options": [{"name", "column", "type": whole | decimal | choice | text | document, "minimum",
-//                 "maximum", "values": [{"name", "meaning"}], "default", "help",
+//                 "maximum", "values": [{"name", "meaning"}], "default",
+//                 "default_from_router": whether the router decides it, "help",
 //                 "affects": [routing, step]}],
 //    "columns": [{"name", "type": text | number | boolean,
 //                 "role": status | option | figure | loss | part | provenance, "unit"}]}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import moesim, needs_binary
+from plot_options import small_options  # noqa: F401 (a fixture)
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "profiles" / "studies" / "zeng2024-accuracy.json"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from plot_options import small_options  # noqa: F401 (a fixture)
 
 PLOT = Path(__file__).resolve().parents[2] / "tools" / "plot"
 sys.path.insert(0, str(PLOT))

@@ -38,6 +38,10 @@ def is_shown(shown, printed):
 README_EXAMPLES = examples((ROOT / "README.md").read_text())
 
 
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
 def test_readme_has_three_examples_with_output():
     assert len(README_EXAMPLES) >= 3
     assert all(command.startswith("moesim ") and len(shown) >= 2

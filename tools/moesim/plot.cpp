@@ -11,6 +11,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
+#include "sim/report/options_document.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
@@ -34,7 +35,7 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content) {
     std::error_code ignored;
-    std::string name = (fs::temp_directory_path(ignored) / "moesim-curves-XXXXXX").string();
+    std::string name = (fs::temp_directory_path(ignored) / "moesim-plot-XXXXXX").string();
     const int descriptor = ::mkstemp(name.data());
     if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", name));
     ::close(descriptor);
@@ -84,6 +85,13 @@ void refuse(const CommandLine& line, const char* flag, const char* reason) {
   if (line.has(flag)) throw UsageError(fmt::format("--{}: {}", flag, reason));
 }
 
+// Draws a chart of a sweep, whose option columns the plotter reads from a document.
+ExitCode run_sweep_plotter(std::vector<std::string> arguments, const std::string& out) {
+  const TemporaryFile options(report::options_document().dump());
+  arguments.insert(arguments.end(), {"--options", options.path(), "--out", out});
+  return run_plotter(arguments, out);
+}
+
 // Published accuracy over the speeds of a sweep.
 ExitCode plot_accuracy(const CommandLine& line, const std::string& input) {
   refuse(line, "chart", "--accuracy is a chart of its own: leave one of them out");
@@ -91,8 +99,8 @@ ExitCode plot_accuracy(const CommandLine& line, const std::string& input) {
   const std::string study = find_document("studies", line.get("accuracy"));
   Document::load(study).validate(Document::load(find_document("schema", "accuracy.schema")));
   const std::string out = chart_path(line, input);
-  return run_plotter(
-      {"accuracy", input, "--study", study, "--out", out, "--title", line.get("title")}, out);
+  return run_sweep_plotter({"accuracy", input, "--study", study, "--title", line.get("title")},
+                           out);
 }
 
 ExitCode plot_table(const CommandLine& line, const std::string& input) {
@@ -105,13 +113,13 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
   if (chart == "loss") refuse(line, "measured", "measured speeds are drawn by --chart speed");
   if (line.has("measured")) read_file(line.get("measured"));
   const std::string out = chart_path(line, input);
-  std::vector<std::string> arguments{chart == "speed" ? "sweep" : "loss", input, "--out", out};
+  std::vector<std::string> arguments{chart == "speed" ? "sweep" : "loss", input};
   for (const char* flag : {"measured", "title"}) {
     if (line.has(flag)) {
       arguments.insert(arguments.end(), {std::string("--") + flag, line.get(flag)});
     }
   }
-  return run_plotter(arguments, out);
+  return run_sweep_plotter(std::move(arguments), out);
 }
 
 // What `moesim route --format json` wrote; false for any other file.

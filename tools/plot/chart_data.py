@@ -2,6 +2,8 @@
 import csv
 from dataclasses import dataclass, field
 
+import option_columns
+
 
 class BadInput(Exception):
     """A file that cannot be charted; the message says which, where and why."""
@@ -36,16 +38,6 @@ class Measured:
     excluded: bool
 
 
-# Options that tell one line of the chart from another. `capacity` and others follow from them.
-OPTIONS = ("model", "profile", "cluster", "priority", "weights", "fill_order", "ir_compute",
-           "dispatch", "mode", "routing", "gpus", "expert_parallel", "experts",
-           "capacity_convention", "capacity_scope", "sequence_length", "micro_batch",
-           "tokens_per_gpu", "checkpointing", "zero", "network", "replicas", "seed",
-           "min_capacity", "ir_duplicates", "global_batch", "overlap", "slow_gpu", "slow_link",
-           "jitter", "overlap_slowdown", "router_dialect", "padding", "dedup",
-           "expert_placement")
-# Some routers fix these themselves: rows that differ in them by their router alone need no label.
-FIXED_BY_ROUTERS = ("priority", "weights", "fill_order", "padding")
 MOST_LINES = 30
 NEEDED = ("status", "router", "capacity_factor", "step_ms", "step_ms_p05", "step_ms_p95",
           "tokens_per_s_per_gpu", "failed", "residual_loss")
@@ -79,27 +71,70 @@ def present(path, line, row, column):
     return value
 
 
-def varying(rows):
-    """The options in which rows differ, blanks (does not apply) aside."""
+def varying(rows, columns):
+    """The option columns in which rows differ, blanks (does not apply) aside. What a router sets by
+    itself counts only where rows of one router differ in it."""
     def differs(name):
         values = {}
         for _, row in rows:
             if row[name]:
-                group = row["router"] if name in FIXED_BY_ROUTERS else None
+                group = row["router"] if name in columns.by_router else None
                 values.setdefault(group, set()).add(row[name])
         return any(len(group) > 1 for group in values.values())
 
-    return [name for name in OPTIONS if rows and name in rows[0][1] and differs(name)]
+    return [name for name in drawn_options(rows, columns) if differs(name)]
 
 
-def common(rows):
+def drawn_options(rows, columns):
+    """The option columns of the file, but for the two that every chart draws."""
+    return [name for name in columns.options
+            if rows and name in rows[0][1] and name not in ("router", "capacity_factor")]
+
+
+def common(rows, columns):
     """The options that are the same in all rows, blanks aside."""
     result = {}
-    for name in OPTIONS:
-        values = {row.get(name) for _, row in rows if row.get(name)}
+    for name in drawn_options(rows, columns):
+        values = {row[name] for _, row in rows if row[name]}
         if len(values) == 1:
             result[name] = values.pop()
     return result
+
+
+def lines_of(path, rows, columns):
+    """(the columns that tell lines apart, {their values with the router: rows}): no line has two
+    scenarios at one capacity factor."""
+    options = drawn_options(rows, columns)
+    differing = varying(rows, columns)
+    while True:
+        lines, more = {}, None
+        for line, row in rows:
+            key = (row["router"], tuple(row[name] for name in differing))
+            at = lines.setdefault(key, {})
+            factor = number(path, line, row, "capacity_factor")
+            first, other = at.setdefault(factor, (line, row))
+            if other == row:  # the very same row again
+                continue
+            # An option that is blank in one of the two rows tells them apart as well.
+            more = next((name for name in options if row[name] != other[name]), None)
+            if more is None:
+                _refuse_twice(path, first, other, line, row, columns)
+            break
+        if more is None:
+            return differing, {key: list(at.values()) for key, at in lines.items()}
+        differing = [name for name in options if name in differing or name == more]
+
+
+def _refuse_twice(path, first, other, line, row, columns):
+    """Two different rows of one scenario: says in which columns they differ."""
+    differ = [name for name in row if row[name] != other[name]]
+    unknown = [name for name in differ
+               if name not in columns.options and name not in columns.results]
+    if unknown:
+        raise BadInput(f"{path}: lines {first} and {line} differ in {', '.join(unknown)}, which this "
+                       "version of moesim does not know: plot with the version that wrote the file")
+    raise BadInput(f"{path}: lines {first} and {line} are the same scenario with different results "
+                   f"({', '.join(differ[:4])}): do not mix results of several versions in one file")
 
 
 def read_point(path, line, row):
@@ -118,20 +153,19 @@ def read_sweep(path):
     good = [(line, row) for line, row in rows if row["status"] == "ok"]
     if not good:
         raise BadInput(f"{path}: no row with status ok, so there is nothing to draw")
-    differing = varying(good)
-    series = {}
-    for line, row in good:
-        distinction = tuple(row[name] for name in differing)
-        label = ", ".join([row["router"], *(f"{name.replace('_', ' ')} {value}" for name, value
-                                            in zip(differing, distinction) if value)])
-        entry = series.setdefault((row["router"], distinction), Series(row["router"], label))
-        entry.points.append(read_point(path, line, row))
-    if len(series) > MOST_LINES:
-        raise BadInput(f"{path}: {len(series)} lines: nobody can "
-                       f"tell more than {MOST_LINES} apart: chart fewer rows at a time")
-    for entry in series.values():
-        entry.points.sort(key=lambda point: point.capacity_factor or 0)
-    return list(series.values()), common(good), len(rows) - len(good)
+    columns = option_columns.load()
+    differing, lines = lines_of(path, good, columns)
+    if len(lines) > MOST_LINES:
+        raise BadInput(f"{path}: {len(lines)} lines, and more "
+                       f"than {MOST_LINES} cannot be distinguished: chart fewer rows at a time")
+    series = []
+    for (router, values), members in lines.items():
+        label = ", ".join([router, *(f"{name.replace('_', ' ')} {value}"
+                                     for name, value in zip(differing, values) if value)])
+        points = [read_point(path, line, row) for line, row in members]
+        series.append(Series(router, label,
+                             sorted(points, key=lambda point: point.capacity_factor or 0)))
+    return series, common(good, columns), len(rows) - len(good)
 
 
 def read_measured(path, mode):

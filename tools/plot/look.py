@@ -1,4 +1,4 @@
-"""How the charts look: colours that colour-blind readers tell apart, markers that survive grey."""
+"""How the charts look: colours that colour-blind readers can distinguish, markers that are readable in grey."""
 from matplotlib.ticker import FuncFormatter
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.

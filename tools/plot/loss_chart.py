@@ -5,10 +5,10 @@ from matplotlib.lines import Line2D
 
 import look
 from chart_data import BadInput, read_sweep
-from sweep_chart import subtitle, with_factor, wrapped
+from sweep_chart import setting, subtitle, with_factor, wrapped
 
 PANELS = (("failed", "routes that failed,\nbefore rectification"),
-          ("token_loss", "token loss: weight of chosen experts\nthat nobody processes, in the end"),
+          ("token_loss", "token loss: weight of chosen experts\nthat no expert processes, after rectification"),
           ("padded", "slots that stay empty"))
 
 
@@ -53,6 +53,6 @@ def draw(path, title):
         what = f"{same}: l" if same else "L"
         figure.text(0.015, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",
                     fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 1 - 0.44 / height, subtitle(shared, refused), fontsize=9.5, color="#333333",
-                    va="top")
+        figure.text(0.015, 1 - 0.44 / height, f"{setting(shared)}, {subtitle(shared, refused)}",
+                    fontsize=9.5, color="#333333", va="top")
     return figure

@@ -7,6 +7,8 @@
     plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
 
+Which columns of a sweep are options is said by moesim: `--options FILE` names what `moesim options
+--format json` printed; without it option_columns.py looks for a moesim to ask.
 The suffix of CHART chooses the format (png, pdf, svg). The file is written whole or not at all.
 Exit codes: 0 ok, 1 failure, 2 usage.
 """
@@ -43,6 +45,7 @@ def arguments(words):
     parser.add_argument("--measured")
     parser.add_argument("--study")
     parser.add_argument("--title", default="")
+    parser.add_argument("--options", help="output of 'moesim options --format json'")
     return parser.parse_args(words)
 
 
@@ -52,6 +55,9 @@ def main(words):
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"  # ids in SVG files do not change from run to run
     from chart_data import BadInput
+    from option_columns import NoOptions, VARIABLE
+    if options.options:
+        os.environ[VARIABLE] = options.options
     try:
         if options.kind == "sweep":
             from sweep_chart import draw
@@ -72,6 +78,9 @@ def main(words):
     except BadInput as error:
         print(f"moesim: error: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except NoOptions as error:
+        print(f"moesim: error: {error}", file=sys.stderr)
+        return EXIT_FAILURE
     except OSError as error:
         print(f"moesim: error: {options.out}: cannot write: {error.strerror}", file=sys.stderr)
         return EXIT_FAILURE

@@ -1,4 +1,4 @@
-"""How a router's load lies: experts by layer, busiest over mean, losses, and all of it over time."""
+"""How a router's load is distributed: experts by layer, busiest over mean, losses, and each over time."""
 import json
 
 import matplotlib
@@ -8,7 +8,7 @@ from matplotlib import pyplot
 import look
 from chart_data import BadInput
 
-PEAKS = (("expert_demand_busiest_over_mean", "most wanted expert, before drops"),
+PEAKS = (("expert_demand_busiest_over_mean", "most demanded expert, before drops"),
          ("gpu_rows_busiest_over_mean", "busiest GPU, rows computed"))
 LOSSES = (("failed", "failed routes"), ("residual_loss", "token loss"), ("padded", "padded slots"))
 
@@ -84,7 +84,7 @@ def _draw_losses(axes, lines, positions, xlabel):
 
 
 def _titles(result):
-    title = f"{result['router']} over {result['experts']} experts: who is asked for, and what is lost"
+    title = f"{result['router']} over {result['experts']} experts: demand for each expert, and losses"
     factor = result.get("capacity_factor")
     parts = [f"routing {result['routing']}", f"{result['gpus']} GPUs in groups of "
              f"{result['expert_parallel']}", f"{result['tokens_per_gpu']:,} tokens per GPU",

@@ -13,11 +13,15 @@ from chart_data import BadInput, read_measured, read_sweep
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
 
 
-def _title(shared):
+def setting(shared):
+    """The model and the GPUs that all rows share."""
     model = shared.get("model", "several models")
     where = f"{shared['gpus']} x " if "gpus" in shared else ""
-    return f"{model} on {where}{shared.get('profile', 'several profiles')}: speed and token loss " \
-           "by capacity factor"
+    return f"{model} on {where}{shared.get('profile', 'several profiles')}"
+
+
+def _title(shared):
+    return f"{setting(shared)}: speed and token loss by capacity factor"
 
 
 def subtitle(shared, refused):
@@ -44,6 +48,7 @@ def with_factor(points):
 
 
 def _draw_speed(axes, series, styles):
+    shade = min(0.10, 0.8 / len(series))  # many bands one over another must not hide the lines
     for entry, how in zip(series, styles):
         points = with_factor(entry.points)
         for point in entry.points:
@@ -52,7 +57,7 @@ def _draw_speed(axes, series, styles):
                              linestyle=how["linestyle"])
         factors = [point.capacity_factor for point in points]
         axes.fill_between(factors, [point.speed_low for point in points],
-                          [point.speed_high for point in points], color=how["color"], alpha=0.10,
+                          [point.speed_high for point in points], color=how["color"], alpha=shade,
                           linewidth=0)
         if points:
             axes.plot(factors, [point.speed for point in points], linewidth=1.6, **how)
@@ -190,14 +195,15 @@ def _measured_entries(points):
     return entries
 
 
-def _legends(speed, loss, series, styles, measured):
+def _legends(speed, loss, series, styles, measured, only_routers):
     entries = [(Line2D([], [], linewidth=1.6, **how), wrapped(entry.label, 26))
                for entry, how in zip(series, styles)]
     entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
-                    "p05 to p95: routing and\ncurve residuals"))
+                    "5th to 95th percentile:\nrouting and curve errors"))
     entries += _measured_entries(measured)
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
-    above = speed.legend(*zip(*entries), title="router", handlelength=3.4, **place)
+    above = speed.legend(*zip(*entries), title="router" if only_routers else "router, options",
+                         handlelength=3.4, **place)
     speed.figure.canvas.draw()
     # Many routers reach down beside the lower panel: its legend then follows theirs.
     panel = loss.get_window_extent()
@@ -231,7 +237,7 @@ def draw(path, measured_path, title):
         _draw_speed(speed, series, styles)
         _draw_loss(loss, series, styles)
         shown = _draw_measured(speed, series, styles, measured)
-        _legends(speed, loss, series, styles, shown)
+        _legends(speed, loss, series, styles, shown, only_routers)
         figure.text(0.015, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
         figure.text(0.015, 1 - 0.38 / height, subtitle(shared, refused), fontsize=9.5, color="#333333",
                     va="top")

@@ -1,0 +1,78 @@
+"""Which columns of a result are scenario options: read from what `moesim options --format json` prints.
+
+Looked for in this order: the file of `plot.py --options` (`moesim plot` hands one over) or of the
+variable MOESIM_OPTIONS, the program that MOESIM_BIN names, the moesim of the same installation or
+build, the moesim of the PATH.
+"""
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+VARIABLE = "MOESIM_OPTIONS"
+
+
+class NoOptions(Exception):
+    """The list of scenario options cannot be had; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class OptionColumns:
+    """Columns in the order of the document. `by_router`: those whose default a router sets."""
+    options: tuple
+    by_router: frozenset
+    results: frozenset
+
+
+def parse(text, source):
+    """The columns of a document; NoOptions where it is none."""
+    try:
+        document = json.loads(text)
+        declared = [option for option in document["options"] if option.get("column")]
+        names = tuple(option["column"] for option in declared)
+        columns = [column["name"] for column in document["columns"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise NoOptions(f"{source}: this is not the document of 'moesim options --format json'") \
+            from None
+    return OptionColumns(names,
+                         frozenset(option["column"] for option in declared
+                                   if option.get("default_from_router")),
+                         frozenset(columns) - frozenset(names))
+
+
+def _program():
+    """The program that knows the options, if there is one."""
+    if os.environ.get("MOESIM_BIN"):
+        return os.environ["MOESIM_BIN"]
+    here = Path(__file__).resolve()
+    for near in (here.parents[3] / "bin" / "moesim",  # share/moesim/plot of an installation
+                 here.parents[2] / "build" / "release" / "tools" / "moesim"):  # tools/plot of a clone
+        if near.is_file():
+            return str(near)
+    return shutil.which("moesim")
+
+
+def load():
+    """The option columns; NoOptions says what is missing."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        try:
+            return parse(Path(path).read_text(encoding="utf-8"), path)
+        except OSError as error:
+            raise NoOptions(f"{path}: cannot read the list of options: {error.strerror}") from None
+    program = _program()
+    if program is None:
+        raise NoOptions("the plotter does not know the scenario options, and found no moesim to ask: run "
+                        "'moesim plot', or set MOESIM_BIN to the program, or MOESIM_OPTIONS to a file "
+                        "with the output of 'moesim options --format json'")
+    try:
+        answer = subprocess.run([program, "options", "--format", "json"], capture_output=True,
+                                text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoOptions(f"{program}: cannot run it for its list of options: {error}") from None
+    if answer.returncode != 0:
+        raise NoOptions(f"{program}: 'moesim options' failed: {answer.stderr.strip()}")
+    return parse(answer.stdout, program)

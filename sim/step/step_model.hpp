@@ -62,8 +62,8 @@ class StepModel {
   // How much longer exchanges take in the software of the profile than its curves say.
   double exchange_multiplier() const { return prices_.multiplier(KernelClass::exchange); }
 
-  // What the prices are based on: the weakest origin and support per class of kernel, then the costs
-  // that are assumed of the router's kind. Complete once durations() has been called for each
+  // What the prices are based on: the weakest origin and support per class of kernel, then the
+  // costs that are assumed of the router's kind. Complete once durations() has been called for each
   // replica.
   std::string provenance() const;
 

@@ -23,7 +23,7 @@ constexpr int all_levels[] = {0, 1, 2};
 
 bool skip_missing(benchmark::State& state, SimdLevel level) {
   if (level <= best_simd_level()) return false;
-  state.SkipWithError(("this CPU has no " + name_of(level)).c_str());
+  state.SkipWithError((std::string("this CPU has no ") + name_of(level)).c_str());
   return true;
 }
 

@@ -101,6 +101,7 @@ def folder_beside_the_build():
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_add_subdirectory(beside):
     configure(beside, f"-DMOESIM_SOURCE={ROOT}")
     targets = call("ninja", "-C", beside, "-t", "targets", "all")

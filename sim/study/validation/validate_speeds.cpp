@@ -98,7 +98,8 @@ void add_claims(const StudyResult& result, Validation& validation) {
 // What the einsum backend is worth: the same model with index dispatch.
 void add_einsum_finding(const PublishedStudy& study, const StudyResult& result,
                         routing::RoutingCache& cache, Validation& validation) {
-  const StudyRow& row = Predictions(result).at("top2, CF 2, prefill");
+  const Predictions at(result);
+  const StudyRow& row = at.at("top2, CF 2, prefill");
   EvaluateSettings settings;
   for (std::size_t index = 0; index < study.unknowns.size(); ++index) {
     for (const step::KernelClass kind : study.unknowns[index].classes) {

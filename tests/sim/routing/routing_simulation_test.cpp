@@ -214,7 +214,8 @@ TEST_CASE("jobs that cannot be are refused with the flag to change") {
   refused([](RoutingJob& job) { job.gpus = 0; }, "--gpus");
   refused([](RoutingJob& job) { job.expert_parallel = 3; }, "--expert-parallel");
   refused([](RoutingJob& job) { job.expert_parallel = 32; }, "--expert-parallel");
-  refused([](RoutingJob& job) { job.experts = 12; }, "--experts");
+  refused([](RoutingJob& job) { job.experts = 12; },
+          "--expert-parallel: 12 experts cannot be spread evenly over 8 GPUs");
   refused([](RoutingJob& job) { job.tokens_per_gpu = 0; }, "--tokens-per-gpu");
   refused([](RoutingJob& job) { job.tokens_per_gpu = std::int64_t{1} << 40; }, "--expert-parallel");
   refused([](RoutingJob& job) { job.layers = 0; }, "layers");

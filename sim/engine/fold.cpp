@@ -96,7 +96,7 @@ std::vector<int> places(const Partition& partition, int ranks) {
   return place;
 }
 
-// Splits ranks whose groups the clock does not treat alike.
+// Splits ranks whose groups the clock treats differently.
 void split_by_links(const Partition& partition, const network::ExchangeClock& clock,
                     Colours& colours) {
   std::map<std::vector<std::int64_t>, int> known;

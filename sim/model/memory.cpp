@@ -39,7 +39,7 @@ void check(const MemoryQuery& query) {
 
 std::int64_t padded_rows(const MemoryQuery& query) { return query.experts * query.capacity; }
 
-// The rows that a GPU's experts compute in a layer: of all layers in the mean, or the most.
+// The rows that a GPU's experts compute in a layer: on average over layers, or the most.
 std::int64_t expert_rows(const MemoryQuery& query) {
   return query.rows ? query.rows->most : padded_rows(query);
 }
@@ -50,7 +50,7 @@ std::int64_t mean_expert_rows(const MemoryQuery& query) {
 // Kept per MoE layer by one GPU. The router's probabilities and the routes; the received rows as
 // the experts' input, the experts' inner activations, and the returned rows, from which the
 // backward pass of the combine takes the gradient of the weights. E C rows leave a GPU and, all
-// sources sending alike, P (E/P) C arrive: `rows`. Rectified rows are one more expert call.
+// sources sending equal blocks, P (E/P) C arrive: `rows`. Rectified rows are one more expert call.
 std::int64_t moe_ffn_bytes(const MemoryQuery& query, std::int64_t rows) {
   const Model& model = *query.model;
   const std::int64_t norm = 2 * bf16 * model.hidden;

@@ -153,7 +153,7 @@ Estimate AttentionCurve::estimate(const AttentionShape& shape, bool backward) co
       std::max(known[sequence] - std::log2(longest_), 0.0) +
       std::max(std::log2(static_cast<double>(shape.batch * shape.heads) / most_batch_heads_), 0.0);
   Estimate estimate;
-  // The backward pass rests on a ratio of FLOPs alone: its bar is one octave wider.
+  // The backward pass is based only on a ratio of FLOPs: its bar is one octave wider.
   const double widen = widening(octaves + (backward ? 1 : 0));
   const double factor = backward ? backward_over_forward : 1;
   residual_.apply(forward_us, forward_us, widen, estimate);

@@ -18,7 +18,7 @@ struct MoeTraffic {
   double token_bytes = 0;
 };
 
-// Of `groups` equal groups of experts (ranks, or nodes), how many a token meets in the mean when
+// Of `groups` equal groups of experts (ranks, or nodes), how many a token reaches on average when
 // its experts are drawn evenly without repetition: groups (1 - C(E - E / groups, k) / C(E, k)).
 double distinct_groups(const MoeTraffic& traffic, int groups);
 

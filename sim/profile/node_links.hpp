@@ -19,7 +19,7 @@ struct NodeLinks {
   int group = 0;
   double group_bytes_per_us = 0;
 
-  // Whether all is said that the time among `count` GPUs rests on.
+  // Whether everything is given that the time among `count` GPUs depends on.
   bool join(int count) const;
 
   // From a profile's "topology" and the first of its "devices"; errors name file and key.

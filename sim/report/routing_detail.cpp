@@ -122,7 +122,7 @@ Json pair_bytes(const routing::RoutingJob& job, Replicas replicas, const Loads& 
   return result;
 }
 
-// Shares of the experts in the demand of a layer, by their number; all 0 where nobody asks.
+// Shares of the experts in the demand of a layer, by their number; all 0 where there is no demand.
 std::vector<double> shares(const routing::RoutingJob& job, const ReplicaRouting& replica,
                            std::size_t layer) {
   const std::vector<std::int64_t>& demand = replica.layers[layer].demand;

@@ -28,10 +28,10 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
 // below. Measured against flows, a training step of 32 layers at EP 64 is 0.6 % shorter with routes
 // of mild skew, 2 % with strong skew; at EP 8 the two agree to 1e-4.
 //
-// Fast is certified for equal blocks if groups lie alike on the domains and share no link that
-// could hold them back. An exchange then is alone on its links; the links of its last member carry
-// no more than the busiest one of the curve or the port model, of which max-min gives each of n
-// messages at least the n-th part: it ends that link's time after its last member came, whoever
+// Fast is certified for equal blocks if groups are placed equally on the domains and share no link
+// that could hold them back. An exchange then is alone on its links; the links of its last member
+// carry no more than the busiest one of the curve or the port model, of which max-min gives each of
+// n messages at least the n-th part: it ends that link's time after its last member came, whoever
 // came before.
 constexpr std::int64_t affordable_messages = 100'000;
 NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::Partition& groups,

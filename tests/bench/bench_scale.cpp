@@ -7,7 +7,7 @@
 //   step_balanced/gpus the same, and every expert gets the same
 //   step_flows/gpus  as step, but every exchange as exact flows on the links of the whole cluster;
 //                    over_fast: its step over that of the fast network
-//   scenarios/threads 64 GPUs, counts drawn anew for each
+//   scenarios/threads 64 GPUs, new counts drawn for each
 // A step counts the durations of all operations from the counts, and the execution; the counts are
 // given. Scenarios also count drawing them. run_scale draws the plot.
 #include <benchmark/benchmark.h>

@@ -24,7 +24,7 @@ scenario::Scenario paper_scenario(scenario::DocumentCache& documents, const std:
                            documents);
 }
 
-// Sixteen replicas of a scenario whose routing nobody asked for before.
+// Sixteen replicas of a scenario whose routing is not cached.
 void scenario_routing_not_cached(benchmark::State& state) {
   scenario::DocumentCache documents;
   const scenario::Scenario scenario = paper_scenario(documents, "prefill", 16);

@@ -58,7 +58,7 @@ double error_of(const std::vector<Bfloat16>& got, std::size_t begin, const Value
   }
   return off == 0 ? 0 : std::sqrt(off / size);
 }
-// Three or four roundings to bf16, each 0.0016 in the mean square (tests/kernels/experts).
+// Three or four roundings to bf16, each with a root mean square of 0.0016 (tests/kernels/experts).
 constexpr double tolerance = 0.01;
 
 void check_expert(const Case& one, int expert, const std::vector<Bfloat16>& output,

@@ -101,7 +101,7 @@ double error_of(Values got, const Values& wanted) {
   for (std::size_t at = 0; at < wanted.size(); ++at) got[at] -= wanted[at];
   return norm(got) == 0 ? 0 : norm(got) / norm(wanted);
 }
-// About six roundings to bf16, 0.0016 each in the mean square (tests/kernels/layer).
+// About six roundings to bf16, each with a root mean square of 0.0016 (tests/kernels/layer).
 constexpr double tolerance = 0.02;
 
 void add_outer(Values& to, const Values& left, const Values& right) {

@@ -9,7 +9,7 @@
 namespace moesim::routing {
 
 // How far routing by counts is from routing tokens: both route the same layers, whose popularities
-// are drawn alike, and the mean over layers of what differs is told with its standard error.
+// are drawn equally, and the mean difference over layers is given with its standard error.
 
 struct DistanceShape {
   std::string scores;

@@ -9,8 +9,8 @@
 #include "sim/network/flows/flow.hpp"
 #include "sim/network/topology/topology.hpp"
 
-// Max-min flows from the definition, a flow and a link at a time: progressive filling anew at every
-// event. Slow, and shares no code with the solver.
+// Max-min flows from the definition, a flow and a link at a time: progressive filling again at
+// every event. Slow, and shares no code with the solver.
 namespace moesim::support {
 
 struct NaiveFlow {

@@ -25,7 +25,7 @@ class SkewedCounts {
   }
 
   // kept_rows of `layers` layers over `gpus` GPUs; those of one `period` repeat on all others where
-  // it is not 0. `scenario` draws anew.
+  // it is not 0. `scenario` draws again.
   routing::ReplicaRouting draw(int layers, int gpus, std::uint32_t scenario, int period = 0) const {
     routing::ReplicaRouting routing;
     routing.layers.resize(static_cast<std::size_t>(layers));

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t fold_count = 5;
 constexpr std::uint64_t fold_seed = 20240612;
-// How stiff the correction is; points are few, and neighbours in length and size behave alike.
+// How stiff the correction is; points are few, and neighbours in length and size behave similarly.
 constexpr double stiffness = 0.03;
 const std::vector<double> sequence_knots{0, 7, 9, 10, 11, 12, 13, 14};
 const std::vector<double> footprint_knots{-7, -5, -3, -1, 0, 1, 3, 5};

@@ -70,7 +70,7 @@ class ThreadGroups::Member : public Group {
   std::vector<int> awaited() const override {
     const std::lock_guard lock(shared_.mutex);
     std::vector<int> ranks;
-    if (!shared_.there[static_cast<std::size_t>(rank_)]) return ranks;  // it waits for nobody
+    if (!shared_.there[static_cast<std::size_t>(rank_)]) return ranks;  // it waits for no rank
     for (int rank = 0; rank < size(); ++rank) {
       if (!shared_.there[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
     }

@@ -11,8 +11,8 @@ namespace moesim::kernels::measure {
 int listen_at(const std::string& address, int backlog);
 // The next connection, or -1 if none came within `patience_s`.
 int accept_within(int listener, double patience_s);
-// A connection to host:port, tried until `patience_s` have passed; -1 if nobody listened. Throws
-// Error for an unknown host.
+// A connection to host:port, tried until `patience_s` have passed; -1 if no process listened.
+// Throws Error for an unknown host.
 int connect_within(const std::string& address, double patience_s);
 
 enum class TextKind : char { value = 'v', farewell = 'f' };

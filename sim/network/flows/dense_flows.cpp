@@ -14,8 +14,8 @@ namespace {
 constexpr double rounding = 1e-13;
 constexpr double filled = 1e-12;
 constexpr std::size_t fewest_flows = 512;
-constexpr int most_turns = 50;                  // per event, before all levels are computed anew
-constexpr std::int64_t trusted_events = 16384;  // residuals are measured anew after that many
+constexpr int most_turns = 50;                  // per event, before all levels are recomputed
+constexpr std::int64_t trusted_events = 16384;  // residuals are recomputed after that many
 
 template <typename Visit>
 void for_each(const std::uint64_t* bits, std::size_t words, Visit&& visit) {
@@ -379,7 +379,7 @@ void DenseFlows::measure_residuals() {
   base_ = now_;
 }
 
-// Progressive filling: all levels anew, for the flows that are there. Sets order_ and rank_.
+// Progressive filling: recomputes all levels, for the current flows. Sets order_ and rank_.
 void DenseFlows::fill() {
   order_.clear();
   std::vector<std::uint32_t> open;

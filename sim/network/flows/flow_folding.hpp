@@ -12,13 +12,13 @@ namespace moesim::network {
 //   flows of one class have the same bytes, enter at the same time, and pass the same number of
 //     links of every class of links;
 //   links of one class have the same capacity and carry the same number of flows of every class.
-// Then flows of one class run alike. Proof: by induction over the events. At an event the flows of
-// a class have the same bytes left, so all or none of them are under way. Give each flow the rate
-// that its class gets in the quotient: one link per class of links, on which each class of flows
-// counts as often as on any link of that class. The sum over a link of rates min(x, m_f) is the
-// same for all links of a class and equal to the quotient's, hence so are levels; the rates satisfy
-// the equations of MaxMin, whose solution is unique. So the flows of a class have the same bytes
-// left at the next event. (Such a partition is called equitable; cf. color refinement.)
+// Then flows of one class behave identically. Proof: by induction over the events. At an event the
+// flows of a class have the same bytes left, so all or none of them are under way. Give each flow
+// the rate that its class gets in the quotient: one link per class of links, on which each class of
+// flows counts as often as on any link of that class. The sum over a link of rates min(x, m_f) is
+// the same for all links of a class and equal to the quotient's, hence so are levels; the rates
+// satisfy the equations of MaxMin, whose solution is unique. So the flows of a class have the same
+// bytes left at the next event. (Such a partition is called equitable; cf. color refinement.)
 struct Folding {
   struct Class {
     std::int64_t bytes = 0;

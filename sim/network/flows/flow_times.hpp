@@ -11,7 +11,7 @@
 namespace moesim::network {
 
 struct FlowOptions {
-  // Simulate flows that are provably alike as one: see fold(). The times are the same.
+  // Simulate flows that are provably equal as one: see fold(). The times are the same.
   bool fold = true;
   // Exchanges of 512 flows and more, most of them of sizes of their own, between ports alone may
   // fit a link's level only when its flows would be off by about this: see DenseFlows. Errors of
@@ -25,11 +25,11 @@ struct FlowOptions {
 // What it took to find the times.
 struct FlowCounts {
   std::int64_t flows = 0;          // with something to send to another rank
-  std::int64_t classes = 0;        // of flows that are alike; flows when nothing was folded
+  std::int64_t classes = 0;        // of equal flows; flows when nothing was folded
   std::int64_t events = 0;         // different times at which flows enter or end
   std::int64_t level_changes = 0;  // of a link: all flows it holds back change their rate
   std::int64_t evaluations = 0;    // of a link's level
-  std::int64_t fillings = 0;       // of all levels anew
+  std::int64_t fillings = 0;       // of all levels
   bool dense = false;              // by DenseFlows
   Picoseconds correction;          // then: the most that one fit made up for; no bound on errors
   std::int64_t moves = 0;          // of a flow from one link that holds it back to another

@@ -25,7 +25,7 @@ struct Hop {
 // levels only. So after flows came or went, only links are looked at whose own flows changed or
 // below whose level another changed, lowest first; links are evaluated until every one fits its
 // equation, in whatever order, and the solution is then the one. Should they take too many turns,
-// all levels are computed anew by progressive filling, as they are for large changes.
+// all levels are recomputed by progressive filling, as they are for large changes.
 class MaxMin {
  public:
   static constexpr double unlimited = std::numeric_limits<double>::infinity();

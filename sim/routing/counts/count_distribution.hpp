@@ -11,7 +11,7 @@ namespace moesim::routing {
 // How many of `tokens` independent tokens have each expert among their `per_token` different
 // experts: the counts of one GPU. Marginals are binomial; the correlation is that of sampling
 // without replacement of fixed size, cov = -d_e d_f / sum d with d such that the variances are
-// s (1 - s) (Hajek 1964; exact for per_token = 1 and for experts that are alike), carried over by a
+// s (1 - s) (Hajek 1964; exact for per_token = 1 and for equal experts), carried over by a
 // Gaussian copula. Every draw sums to tokens * per_token.
 class CountDistribution {
  public:

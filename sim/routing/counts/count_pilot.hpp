@@ -15,7 +15,7 @@
 
 namespace moesim::routing {
 
-// What the tokens of the pilot come to under one job, as shares. `failed` is of the primary routes,
+// The losses of the pilot's tokens under one job, as shares. `failed` is of the primary routes,
 // `attempted` of all k'; `ir` of the tokens.
 struct PilotLoss {
   double failed = 0, attempted = 0;

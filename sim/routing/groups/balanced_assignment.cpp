@@ -60,7 +60,7 @@ void BalancedAssignment::choose_best() {
   }
 }
 
-// A price that every token pays alike changes no sum of a balanced assignment, for each expert has
+// A price that is equal for all tokens changes no sum of a balanced assignment, for each expert has
 // the same number of tokens in all of them: any prices are right, good ones leave few tokens to
 // move. The logarithm of the load is exact for log-popularity plus Gumbel noise and too much for
 // thinner tails: half of it, less where a round made things worse.
@@ -110,7 +110,7 @@ void BalancedAssignment::enter(std::size_t expert, std::int32_t token) {
   }
 }
 
-// Few of the moves to other experts are this very token's: those alone are looked for anew.
+// Few of the moves to other experts are this token's: only those are searched again.
 void BalancedAssignment::leave(std::size_t expert, std::int32_t token) {
   std::vector<std::int32_t>& list = list_[expert];
   *std::find(list.begin(), list.end(), token) = list.back();

@@ -12,7 +12,7 @@
 
 namespace moesim::routing {
 
-// What routing one group comes to; names as in LayerRouting.
+// The result of routing one group; names as in LayerRouting.
 struct GroupOutcome {
   LossSums sums;
   std::int64_t capacity = 0;

@@ -70,7 +70,7 @@ struct RoutedGroup {
   std::vector<Route> routes() const;
 };
 
-// What a decision comes to, route by route: slots, weights and IR rows, sizes and losses; the
+// The result of a decision, route by route: slots, weights and IR rows, sizes and losses; the
 // choices and capacities themselves are for the caller to bring. Under `group` scope slots count
 // over the group.
 void collect_routes(const DecisionInput& input, const Decision& decision, RoutedGroup& group);

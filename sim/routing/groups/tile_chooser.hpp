@@ -8,7 +8,7 @@
 
 namespace moesim::routing {
 
-// The experts of each token from its logits, its range of experts or the like, for choosers.
+// The experts of each token from its logits, its range of experts or similar, for choosers.
 class TileChooser {
  public:
   TileChooser(int experts, const TileKernels& kernels);

@@ -32,7 +32,7 @@ std::int64_t most_tokens(Fidelity fidelity);
 // Why counts cannot stand for the tokens of a job; empty where they can.
 std::string counts_refusal(const RoutingJob& job);
 
-// What `wanted` comes to: never automatic.
+// What `wanted` resolves to: never automatic.
 Fidelity choose_fidelity(Fidelity wanted, const RoutingJob& job);
 
 }  // namespace moesim::routing

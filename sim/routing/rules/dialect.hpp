@@ -19,7 +19,7 @@ namespace moesim::routing {
 //   switch     mesh_tensorflow/transformer/moe.py: C = min(S, int(S CF / E)), at least 4, CF not
 //              multiplied by k; position; plain g.
 //   paper      exact decimals, token-max, weights over what is kept.
-// Slots are numbered alike under all: by choice, then token.
+// Slots are numbered in the same way under all: by choice, then token.
 void apply_dialect(Dialect dialect, RouterConfig& config);
 
 // C before the least capacity, in the arithmetic of the dialect's library, binary rounding

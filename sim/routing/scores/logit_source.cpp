@@ -38,7 +38,7 @@ std::vector<double> zipf_offsets(double exponent, int experts, Stream& stream) {
   return offsets;
 }
 
-// The expert that a draw from a stream picks, each alike.
+// The expert that a draw from a stream picks, all equally likely.
 std::size_t pick(Stream& stream, std::size_t among) {
   const auto drawn = static_cast<std::size_t>(stream.uniform() * static_cast<double>(among));
   return std::min(drawn, among - 1);

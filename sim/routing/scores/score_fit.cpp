@@ -112,7 +112,7 @@ class Candidate {
   const ScoreComponents& parts() const { return parts_; }
 
  private:
-  // What has to move further is no small correction: a short trace that never comes to rest.
+  // What has to move further is no small correction: a short trace that does not converge.
   static constexpr double most_correction = 1.3;
 
   void update() {
@@ -174,7 +174,7 @@ constexpr double most_cells = 1e6;  // of one round
 constexpr int most_simulated_ranks = 16;
 
 // Moves the candidate until what it generates looks like the counts. All rounds use the same random
-// numbers, so that it comes to rest.
+// numbers, so that it converges.
 void calibrate(Candidate& candidate) {
   const ScoreModel& model = candidate.model();
   const int ranks = std::min(model.ranks, most_simulated_ranks);

@@ -13,7 +13,7 @@ namespace moesim::routing {
 struct Imbalance {
   double mean = 0;
   double busiest_over_mean = 1;  // 1: balanced; the busiest sets the time of a layer
-  double gini = 0;               // 0: all alike; (n - 1) / n: all on one of n
+  double gini = 0;               // 0: all equal; (n - 1) / n: all on one of n
   double spread = 0;             // standard deviation over mean
 };
 

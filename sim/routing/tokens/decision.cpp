@@ -242,7 +242,7 @@ void Decision::flag_kept(const DecisionInput& input) {
   }
 }
 
-// With IrDuplicates::allow the best local expert is it, for all tokens alike. Otherwise tokens that
+// With IrDuplicates::allow it is the best local expert, for all tokens. Otherwise tokens that
 // need IR look for the best one that does not have them yet.
 void Decision::find_ir(const DecisionInput& input) {
   has_ir_.resize(static_cast<std::size_t>(input.table.tokens()));

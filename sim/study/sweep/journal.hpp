@@ -16,7 +16,7 @@ std::string journal_path(const std::string& out);
 // that names the sweep, then one line of JSON per row, each written whole and checked on reading.
 class Journal {
  public:
-  // Starts the file anew, or, with `resume`, takes over its rows. Throws UsageError if they belong
+  // Starts a new file, or, with `resume`, takes over its rows. Throws UsageError if they belong
   // to another sweep, Error if the file cannot be written.
   Journal(const std::string& path, const std::string& fingerprint, bool resume);
   ~Journal();

@@ -19,7 +19,7 @@ namespace moesim::study {
 using step::Part;
 using step::part_count;
 
-// What one scenario comes to. Times in milliseconds.
+// The result of one scenario. Times in milliseconds.
 struct Outcome {
   double step_ms = 0;      // median over replicas
   double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
@@ -34,7 +34,7 @@ struct Outcome {
   bool fits_memory = true;
   model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded
   double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise
-  std::string provenance;    // what the prediction rests on, and its weakest parts
+  std::string provenance;    // what the prediction is based on, and its weakest parts
   // RowPeak::empty_share(): of blocks padded to the largest, where these are not C alone.
   double empty_rows_sent = 0;
   // Detail for JSON.

@@ -59,7 +59,7 @@ Mapped map_row(const CsvTable& table, std::size_t row) {
   return {options, ""};
 }
 
-// What the predicted steps come to, and what explains their errors.
+// The predicted steps, and what explains their errors.
 class Summary {
  public:
   void add(const std::string& system, double measured_ms, double predicted_ms) {

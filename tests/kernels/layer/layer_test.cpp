@@ -37,7 +37,7 @@ Values slice(const Bfloat16* from, std::size_t count) {
 
 // |got - wanted| over |wanted| as vectors. On its way a result is rounded to bf16 about six times
 // (hidden, activated, row, out; as many backward, or a mask's weights), each by 0.0016 of its size
-// in the mean square: 0.004 together.
+// root mean square: 0.004 together.
 double error_of(const Values& got, const Values& wanted) {
   double off = 0, size = 0;
   for (std::size_t at = 0; at < wanted.size(); ++at) {
@@ -94,7 +94,7 @@ void check_tokens(const HostGroup& group, int rank, WeightGradients& sums) {
                      expected.x_gradient) < tolerance);
     const float* logits = group.buffer<float>(rank, Buffer::logit_gradient) + at * experts;
     // u = <dL/do, row> may cancel: rows that are off by 0.003 of their size at random leave it off
-    // by 0.003 / sqrt(32) |dL/do| |row| in the mean square; seven times that.
+    // by 0.003 / sqrt(32) |dL/do| |row| (root mean square); seven times that.
     double size = 0;
     for (const Values& row : expected.output) size = std::max(size, norm(row));
     size *= norm(in.out_gradient);

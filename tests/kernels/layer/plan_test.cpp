@@ -92,7 +92,7 @@ class Recorder : public LayerBackend {
 
 LayerRun run_of(const LayerProblem& problem) {
   const LayerPlan plan = plan_layer(problem);
-  // Addresses that nobody follows.
+  // Addresses that are never read.
   return {plan, carve(reinterpret_cast<void*>(std::uintptr_t{1} << 20), plan)};
 }
 

@@ -110,7 +110,7 @@ TEST_CASE("a rank that is lost ends the phase it left another in, and no other p
   Watchdog dog(options);
   dog.phase("all-to-all: cold");
   std::this_thread::sleep_for(milliseconds(1300));
-  CHECK(lines.all().empty());  // nobody is lost
+  CHECK(lines.all().empty());  // no rank is lost
   gone = true;
   for (int step = 0; step < 10; ++step) {  // it gets on: whoever is gone is not missed yet
     dog.phase("fit " + std::to_string(step));

@@ -86,7 +86,7 @@ TEST_CASE("both slow each other down") {
   CHECK(execution.finish[execution.at(2, 0)] == Picoseconds(70));
   CHECK(execution.finish[execution.at(1, 0)] == Picoseconds(72));
   CHECK(execution.end_of(0) == Picoseconds(79));
-  // Waiting for others slows nobody: rank 1 arrives at 60, and rank 0 has computed from 10 to 40.
+  // Waiting for others slows no rank: rank 1 arrives at 60, and rank 0 has computed from 10 to 40.
   const Program two = beside_an_exchange(2);
   Durations durations = uniform({10, 50, 30, 7});
   durations.per_rank[0] = {Picoseconds(10), Picoseconds(60)};

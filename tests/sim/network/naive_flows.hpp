@@ -10,7 +10,7 @@
 
 namespace moesim::network {
 
-// Max-min sharing as its definition says, in O(flows^2 links): all rates are found anew by
+// Max-min sharing as its definition says, in O(flows^2 links): all rates are recomputed by
 // progressive filling whenever a flow begins or ends. Long doubles, nothing in common with the
 // solver. Returns the end of each flow in picoseconds.
 inline std::vector<double> naive_flows(const Topology& topology, std::span<const Flow> flows) {

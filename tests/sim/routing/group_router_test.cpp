@@ -149,7 +149,7 @@ TEST_CASE("a capacity factor is the decimal that was typed") {
 }
 
 // Four tokens of three experts, C = 1. First choices 0 0 0 1, second choices 1 2 1 0; the surest
-// token is 2, then 1, then 0 and 3 alike.
+// token is 2, then 1, then 0 and 3 equally.
 TEST_CASE("token-max keeps the surest tokens, one choice after another") {
   const Logits logits = {
       join({prefers(0, 1, 1), prefers(0, 2, 2), prefers(0, 1, 3), prefers(1, 0, 1)})};
@@ -250,7 +250,7 @@ TEST_CASE("minus infinity is never chosen while a finite logit is left") {
   CHECK(experts_of(group, 1) == std::vector<int>{3, 1, 0});
   CHECK(group.probability[0] == 1.0F);
   CHECK(group.probability[group.stride] == 0.0F);
-  CHECK(group.probability[1] == 0.25F);  // no preference at all: all experts alike
+  CHECK(group.probability[1] == 0.25F);  // no preference at all: all experts equal
   CHECK(group.probability[2] == 1.0F);
   CHECK(group.weight[0] == 1.0F);
   CHECK(group.weight[2] == 1.0F);

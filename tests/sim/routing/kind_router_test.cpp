@@ -121,7 +121,7 @@ TEST_CASE("expert-choice gives every expert its best tokens") {
   // Token 2's best expert, 0, did not take it: one route of four, its 0.6 of 0.9 + 0.8 + 0.6 + 0.7.
   CHECK(group.loss.failed == 0.25);
   CHECK(group.loss.lost_mass == Approx(0.6 / 3.0).epsilon(1e-5));
-  // It has 0.4 of the 0.6 that its best would give; nobody is left out.
+  // It has 0.4 of the 0.6 that its best would give; no token is left out.
   CHECK(group.loss.residual_loss == Approx((1 - 0.4 / 0.6) / 4).epsilon(1e-5));
   CHECK(group.loss.unrouted == 0);
   CHECK(group.loss.padded == 0);
@@ -132,7 +132,7 @@ TEST_CASE("expert-choice gives every expert its best tokens") {
 }
 
 TEST_CASE("expert-choice: ties go to the lower token, and C may exceed S") {
-  const Logits equal{std::vector<float>(10, 1.0F)};  // five tokens, two experts, all alike
+  const Logits equal{std::vector<float>(10, 1.0F)};  // five tokens, two experts, all equal
   // C = ceil(1 * 5 / 2) = 3: tokens 0, 1 and 2 twice, 3 and 4 never.
   const RoutedGroup group = route(make("expert-choice", 1), 2, equal);
   CHECK(kept_experts(group, 0, 2) == std::vector<int>{0, 1});

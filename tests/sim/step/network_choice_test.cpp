@@ -42,7 +42,7 @@ TEST_CASE("expert groups share links where these can hold them back") {
   CHECK(shared_links(leaves_of_three(12, 2), engine::blocks(12, 4)) ==
         "expert groups share links: leaf");
   CHECK(shared_links(leaves_of_three(12, 3), engine::blocks(12, 4)).empty());
-  // Nobody leaves a leaf, or one group alone does.
+  // No group leaves a leaf, or only one does.
   CHECK(shared_links(leaves_of_three(12, 1), engine::blocks(12, 3)).empty());
   CHECK(shared_links(leaves_of_three(12, 1), engine::blocks(12, 12)).empty());
   // Ranks 2 and 3 share a port, but they are of two groups.
@@ -50,7 +50,7 @@ TEST_CASE("expert groups share links where these can hold them back") {
   topology.outer.port_up[3] = topology.outer.port_up[2];
   CHECK(shared_links(topology, engine::blocks(12, 3)) == "expert groups share links: rank 2 up");
   CHECK(shared_links(topology, engine::blocks(12, 4)).empty());
-  // A plane that rank 0 has no port in, under switches without a way up, holds nobody back.
+  // A plane that rank 0 has no port in, under switches without a way up, slows no rank.
   topology = leaves_of_three(12, 3);
   network::Tier dead_end;
   dead_end.switch_of = std::vector<int>(12, 0);

@@ -61,7 +61,7 @@ TEST_CASE("the ten parts sum to the step") {
 }
 
 TEST_CASE("gating dropout skips its share of the exchanges, all GPUs at once") {
-  // 32 layers of which half are MoE, 5 replicas: 80 coins. Four all-to-alls a layer, all alike.
+  // 32 layers of which half are MoE, 5 replicas: 80 coins. Four equal all-to-alls a layer.
   const Outcome none = outcome_of(small({{"router", "gating-dropout:0"}, {"mode", "train"}}));
   const Outcome some = outcome_of(small({{"router", "gating-dropout:0.5"}, {"mode", "train"}}));
   REQUIRE(none.exchange_ms > 0);

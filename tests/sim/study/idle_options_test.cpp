@@ -134,7 +134,7 @@ std::optional<scenario::Scenario> scenario_of(const OptionValues& values, Asker 
     if (asker == Asker::routing) routing::check(scenario.routing_job());
     return scenario;
   } catch (const UsageError&) {
-    return std::nullopt;  // refused with a reason: nobody takes it for an effect
+    return std::nullopt;  // refused with a reason: cannot be taken for an effect
   }
 }
 

@@ -5,7 +5,7 @@
 namespace moesim::profile {
 
 // How the GPUs of one node reach each other: what the time among more GPUs than were measured
-// rests on.
+// is based on.
 struct NodeLinks {
   enum class Kind { unknown, nvlink_switch, pcie };
   Kind kind = Kind::unknown;

@@ -68,7 +68,7 @@ std::string what_it_is(const scenario::Scenario& scenario) {
                       scenario.sequence_length);
   if (scenario.is_ragged()) {
     text +=
-        fmt::format(" on the fullest GPU, {} tokens in the mean", grouped(scenario.mean_tokens()));
+        fmt::format(" on the fullest GPU, {} tokens on average", grouped(scenario.mean_tokens()));
   }
   return text + fmt::format(", {} micro-step{}\n", scenario.micro_steps,
                             scenario.micro_steps == 1 ? "" : "s");
@@ -176,7 +176,7 @@ std::string row_line(const scenario::Scenario& scenario, const study::Outcome& o
                               percent(outcome.empty_rows_sent));
   }
   const auto rows = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
-  text += fmt::format("the busiest GPU of a layer computes {} rows in the mean, {} at most",
+  text += fmt::format("the busiest GPU of a layer computes {} rows on average, {} at most",
                       grouped(outcome.busiest_rows), rows(outcome.rows.most));
   if (scenario.router.has_capacity()) return text + "\n";
   return text + fmt::format(", where an even load is {}\n",
@@ -204,7 +204,7 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
     text += "\n" + row_line(scenario, outcome);
     text += loss_lines(outcome.loss);
   }
-  return text + "\nrests on: " + outcome.provenance + "\n";
+  return text + "\nbased on: " + outcome.provenance + "\n";
 }
 
 std::string route_summary(const scenario::Scenario& scenario, const study::Outcome& outcome,

@@ -104,7 +104,7 @@ def test_ragged_in_name_only_is_balanced_to_the_bit():
 
 def test_the_table_says_what_the_gpus_hold():
     text = succeed("simulate", "--router", "top2", "--routing", "empty-rank", "--replicas", 1, *SIZES)
-    assert "on the fullest GPU, 448 tokens in the mean" in text
+    assert "on the fullest GPU, 448 tokens on average" in text
     assert "of the rows that travel are padding to the largest block" in text
     text = succeed("simulate", "--router", "dropless", "--routing", "empty-rank", "--replicas", 1,
                    *SIZES)

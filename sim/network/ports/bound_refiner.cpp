@@ -77,7 +77,7 @@ void BoundRefiner::least_rates(std::size_t flow) {
 }
 
 // When a flow has passed its bytes at the least rates.
-double BoundRefiner::surely_ends(std::size_t flow) const {
+double BoundRefiner::latest_end(std::size_t flow) const {
   double left = flows_.bytes[flow];
   const double enters = flows_.enters[flow];
   const int first = static_cast<int>((enters - grid_.begin) / grid_.step);
@@ -106,7 +106,7 @@ void BoundRefiner::add_passed(std::size_t flow) {
 }
 
 // How long the other flows of its links keep a flow, whatever they get beyond what is sure.
-double BoundRefiner::surely_lasts(std::size_t flow, const BoundedLinks& links) const {
+double BoundRefiner::longest_duration(std::size_t flow, const BoundedLinks& links) const {
   double latest = 0;
   for (int at_link = flows_.first_link[flow]; at_link < flows_.first_link[flow + 1]; ++at_link) {
     const auto link = at(flows_.links[at(at_link)]);
@@ -151,7 +151,7 @@ double BoundRefiner::narrow_upper(double begin, double end) {
     double latest = 0;
     for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
       least_rates(flow);
-      flows_.upper[flow] = std::min(flows_.upper[flow], surely_ends(flow));
+      flows_.upper[flow] = std::min(flows_.upper[flow], latest_end(flow));
       latest = std::max(latest, flows_.upper[flow]);
     }
     const bool enough = latest > end - worth_another * (end - begin);
@@ -166,7 +166,7 @@ void BoundRefiner::note_ends(const BoundedLinks& links, PortBound& bound) {
   std::vector<Picoseconds> upper(bound.rank_upper.size());
   for (std::size_t flow = 0; flow < flows_.upper.size(); ++flow) {
     least_rates(flow);
-    const Picoseconds lasts(std::llround(std::floor(surely_lasts(flow, links))));
+    const Picoseconds lasts(std::llround(std::floor(longest_duration(flow, links))));
     const Picoseconds ends(std::llround(std::ceil(flows_.upper[flow])));
     for (const auto rank : {at(flows_.source[flow]), at(flows_.destination[flow])}) {
       upper[rank] = std::max(upper[rank], ends);

@@ -55,9 +55,9 @@ class BoundRefiner {
   double narrow_upper(double begin, double end);
   void set_grid(double begin, double end);
   void least_rates(std::size_t flow);
-  double surely_ends(std::size_t flow) const;
+  double latest_end(std::size_t flow) const;
   void add_passed(std::size_t flow);
-  double surely_lasts(std::size_t flow, const BoundedLinks& links) const;
+  double longest_duration(std::size_t flow, const BoundedLinks& links) const;
   void note_ends(const BoundedLinks& links, PortBound& bound);
 
   const Topology& topology_;

@@ -35,9 +35,12 @@ def cached(name):
 
 
 def configure(folder, *settings):
+    # The flags of the build type too: others, and a compiler cache knows no source.
+    build_type = cached("CMAKE_BUILD_TYPE")
     alike = [f"-D{name}={cached(name)}"
              for name in ("CMAKE_BUILD_TYPE", "CMAKE_CXX_COMPILER", "CMAKE_CXX_FLAGS",
-                          "CMAKE_CXX_COMPILER_LAUNCHER", "MOESIM_WERROR")]
+                          f"CMAKE_CXX_FLAGS_{build_type.upper()}", "CMAKE_CXX_COMPILER_LAUNCHER",
+                          "MOESIM_WERROR")]
     return call("cmake", "-S", CONSUMER, "-B", folder, "-G", "Ninja", "--no-warn-unused-cli", *alike,
                 *settings)
 

@@ -17,9 +17,9 @@ std::vector<double> slowdowns(const std::vector<Point>& points, const std::strin
   for (const Point& point : points) {
     const std::optional<double> time_us = point.time_us();
     if (point.op != "overlap" || point.synthetic || !time_us) continue;
-    if (point.params.at("timed") != timed) continue;
+    if (point.params.at("timed").get<std::string>() != timed) continue;
     Params pair = point.params;
-    const bool alone = pair.at("beside") == overlap_alone;
+    const bool alone = pair.at("beside").get<std::string>() == overlap_alone;
     pair.erase("beside");
     times[pair.dump()][alone] = *time_us;
   }

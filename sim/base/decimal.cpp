@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim {
 namespace {
@@ -17,16 +18,6 @@ std::int64_t power_of_ten(int exponent) {
   std::int64_t result = 1;
   for (int step = 0; step < exponent; ++step) result *= 10;
   return result;
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
 }
 
 }  // namespace

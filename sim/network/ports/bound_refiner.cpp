@@ -92,7 +92,7 @@ double BoundRefiner::latest_end(std::size_t flow) const {
   return flows_.upper[flow];
 }
 
-// Adds what a flow has surely passed at the beginning of each step to its links.
+// Adds what a flow has certainly passed at the beginning of each step to its links.
 void BoundRefiner::add_passed(std::size_t flow) {
   double passed = 0;
   for (int step = 0; step < grid; ++step) {
@@ -144,7 +144,7 @@ void BoundRefiner::start_from(const PortBound& bound, const BoundedLinks& links)
   }
 }
 
-// Rounds until one narrows too little. Returns when all flows have surely ended.
+// Rounds until one narrows too little. Returns when all flows have certainly ended.
 double BoundRefiner::narrow_upper(double begin, double end) {
   for (int round = 0; round < rounds; ++round) {
     set_grid(begin, end);

@@ -19,10 +19,10 @@ struct BoundedLinks {
 
 // Narrower bounds of a burst from what is certain about its course. In the notation of
 // port_bounder.hpp, rounds of:
-//   A flow g that has surely ended by e_g counts on its links before e_g only. With m_L(t) the
+//   A flow g that has certainly ended by e_g counts on its links before e_g only. With m_L(t) the
 //   flows of L that may still be there at t, g's rate is at least r_g(t) = min over its links of
 //   c_L / m_L(t); that it has passed all its bytes at this rate is a new e_g, if earlier.
-// At last, what flows have surely passed by t bounds the others of a link from below: f has not
+// At last, what flows have certainly passed by t bounds the others of a link from below: f has not
 // ended while c_L (t - first) < b_f + sum over others g of min(b_g, integral of r_g to t).
 // Times are cut into `grid` steps; m_L of a step is that of its beginning.
 class BoundRefiner {
@@ -46,7 +46,7 @@ class BoundRefiner {
     double begin = 0;
     double step = 0;
     std::vector<double> share;   // [link][step]: c_L / m_L, bytes per ps
-    std::vector<double> passed;  // [link][step]: surely by the beginning of the step
+    std::vector<double> passed;  // [link][step]: certainly by the beginning of the step
   };
   static constexpr int grid = 128;
   void list_flows(const ByteMatrix& bytes, std::span<const Picoseconds> start,

@@ -221,7 +221,7 @@ std::optional<FittedValue> fit_token_types(const ScoreModel& model, const Trace&
   // Of the trace's layers and of the generated ones that they are held against.
   const double error = curve.deviation_at(found.value) *
                        std::sqrt(1 / layers + 1.0 / simulated_layers(shape.experts));
-  // Below what there is without types, all that can be said is how little could be told.
+  // Below the excess without types, only an upper bound of the variance can be given.
   const double from = std::max(seen, curve.without_types());
   found.error = std::max(curve.variance_at(from + error) - found.value,
                          found.value - curve.variance_at(from - error));

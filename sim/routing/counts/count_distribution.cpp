@@ -9,11 +9,11 @@ namespace moesim::routing {
 
 namespace {
 
-// From this variance on the expansion is within 1e-3 of a count, on average.
+// From this variance on, the expansion is within 1e-3 of a count on average.
 constexpr double expanded_variance = 25;
-// Here for a single quantile, whose count may be off by one in a few per cent of the cases.
+// The limit for a single quantile, whose count may be off by one in a few per cent of the cases.
 constexpr double least_expanded = 9;
-constexpr double far = 5.5;  // standard normals beyond are cut: one in 2.6e7
+constexpr double far = 5.5;  // standard normals are truncated here: one in 2.6e7
 
 double normal_quantile(double below, double above) {
   if (below < above) return -M_SQRT2 * boost::math::erfc_inv(2 * std::max(below, 1e-300));
@@ -60,8 +60,9 @@ CountDistribution::CountDistribution(std::span<const double> shares, std::int64_
   }
 }
 
-// Finds d: d - d^2 / D = v with D = sum d. Each d is the lesser root of its equation, but for an
-// expert whose variance nearly outweighs all others: that one may need the greater.
+// Finds d: d - d^2 / D = v with D = sum d. Each d is the smaller root of its equation, except for
+// an expert whose variance is nearly larger than all others together, which may need the larger
+// root.
 void CountDistribution::correlate(std::span<const double> variance) {
   const auto most = std::max_element(variance.begin(), variance.end());
   const auto dominant = static_cast<std::size_t>(most - variance.begin());
@@ -80,7 +81,7 @@ void CountDistribution::correlate(std::span<const double> variance) {
   double low = 4 * *most;
   const bool greater = excess(low, false) < 0;
   double high = 2 * low;
-  // With the greater root the excess starts below 0 and has to rise; else it falls.
+  // With the larger root the excess starts below 0 and has to rise; otherwise it falls.
   const auto beyond = [&](double total) { return (excess(total, greater) > 0) == greater; };
   for (int doubling = 0; doubling < 40 && !beyond(high); ++doubling) high *= 2;
   for (int halving = 0; halving < 60; ++halving) {
@@ -115,7 +116,7 @@ void CountDistribution::add_marginal(double share) {
   marginal.edge_end = static_cast<std::uint32_t>(edges_.size());
 }
 
-// Edge n is where the distribution function of the count passes P(count <= n).
+// Edge n is the point at which the distribution function reaches P(count <= n).
 void CountDistribution::add_edges(double share, double mean, double deviation) {
   Marginal& marginal = experts_.back();
   const double trials = static_cast<double>(tokens_);
@@ -162,7 +163,7 @@ void CountDistribution::draw(float* z, int gpus, std::int32_t* counts) const {
     }
     if (marginal.c1 > 0) {
       const auto most = static_cast<std::int32_t>(tokens_);
-      const auto about_most = static_cast<float>(tokens_);  // rounded, up too, beyond 2^24
+      const auto about_most = static_cast<float>(tokens_);  // rounded, possibly up, beyond 2^24
       for (int gpu = 0; gpu < lanes; ++gpu) {
         const float w = row[gpu];
         const float value =
@@ -186,8 +187,8 @@ void CountDistribution::draw(float* z, int gpus, std::int32_t* counts) const {
   }
 }
 
-// Rounding leaves a few routes too many or too few, about the root of a twelfth of the experts:
-// one each to experts from an arbitrary one on.
+// Rounding leaves a few routes too many or too few, about the square root of a twelfth of the
+// number of experts: they are corrected by one each, starting at an arbitrary expert.
 void CountDistribution::restore_total(const float* z, std::int32_t (*counts)[tile_tokens]) const {
   if (adjustable_.empty()) return;
   for (int gpu = 0; gpu < tile_tokens; ++gpu) {
@@ -223,7 +224,7 @@ std::int32_t binomial_quantile(std::int32_t trials, double share, double z) {
     return static_cast<std::int32_t>(std::clamp(std::floor(value + 0.5), 0.0, trials * 1.0));
   }
   if (share > 0.5) return trials - binomial_quantile(trials, 1 - share, -z);
-  // Up from 0: the mean is below 18.
+  // Searched upwards from 0: the mean is below 18.
   const double below = 0.5 * std::erfc(-z * M_SQRT1_2);
   const double odds = share / (1 - share);
   double weight = std::exp(trials * std::log1p(-share));
@@ -271,7 +272,8 @@ std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std:
     };
     return log_factorial(from) - log_factorial(taken) - log_factorial(from - taken);
   };
-  // Up from the least: with so little variance the mean is near it, or near 0.
+  // Searched upwards from the minimum: with so little variance the mean is close to it, or close to
+  // 0.
   double weight = std::exp(log_choose(marked, least) + log_choose(others, drawn - least) -
                            log_choose(all, drawn));
   double sum = weight;

@@ -8,18 +8,19 @@
 
 namespace moesim::routing {
 
-// How many of `tokens` independent tokens have each expert among their `per_token` different
-// experts: the counts of one GPU. Marginals are binomial; the correlation is that of sampling
-// without replacement of fixed size, cov = -d_e d_f / sum d with d such that the variances are
-// s (1 - s) (Hajek 1964; exact for per_token = 1 and for equal experts), carried over by a
-// Gaussian copula. Every draw sums to tokens * per_token.
+// How many of `tokens` independent tokens choose each expert, with `per_token` different experts
+// per token: the counts of one GPU. Marginals are binomial; the correlation is that of fixed-size
+// sampling without replacement, cov = -d_e d_f / sum d with d such that the variances are s (1 - s)
+// (Hajek 1964; exact for per_token = 1 and for equal experts), modelled by a Gaussian copula. Every
+// draw sums to tokens * per_token.
 class CountDistribution {
  public:
   // `shares[e]` = P(a token has e), summing to `per_token`.
   CountDistribution(std::span<const double> shares, std::int64_t tokens, int per_token);
 
-  // The counts of 16 GPUs from independent standard normals z [expert][16]. Leaves in z the normal
-  // that each count is the quantile of. `counts[gpu * experts + expert]` for `gpus` <= 16 of them.
+  // The counts of 16 GPUs from independent standard normals z [expert][16]. On return, z has the
+  // normal of which each count is the quantile. `counts[gpu * experts + expert]` for `gpus` <= 16
+  // GPUs.
   void draw(float* z, int gpus, std::int32_t* counts) const;
 
  private:
@@ -28,9 +29,9 @@ class CountDistribution {
   void add_edges(double share, double mean, double deviation);
   void restore_total(const float* z, std::int32_t (*counts)[tile_tokens]) const;
 
-  // One expert's quantile function. Where the variance is large: Cornish and Fisher's expansion of
-  // count plus uniform noise, whose rounding is the count; else the normals at which the count
-  // grows by one.
+  // One expert's quantile function. For a large variance: the Cornish-Fisher expansion of count
+  // plus uniform noise, rounded to the count; otherwise the normals at which the count increases by
+  // one.
   struct Marginal {
     float slope = 0, scale = 1;  // of the copula: w = (z - slope T) scale, T = sum root z
     float root = 0;              // sqrt(d)
@@ -42,15 +43,16 @@ class CountDistribution {
   int per_token_;
   std::vector<Marginal> experts_;
   std::vector<float> edges_;
-  std::vector<std::uint32_t> adjustable_;  // experts that make up what rounding left of the total
+  std::vector<std::uint32_t> adjustable_;  // experts that absorb the rounding error of the total
 };
 
 // The `z`-quantile, z a standard normal, of Binomial(trials, share).
 std::int32_t binomial_quantile(std::int32_t trials, double share, double z);
-// The same of the number of marked among `drawn` of `all`, of which `marked` are.
+// The same for the number of marked items among `drawn` of `all` items, `marked` of which are
+// marked.
 std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
                                      double z);
-// And where few are expected, too: `log_factorials[n]` = log(n!) up to `all`.
+// The same also where few are expected: `log_factorials[n]` = log(n!) up to `all`.
 std::int64_t hypergeometric_quantile(std::int64_t all, std::int64_t marked, std::int64_t drawn,
                                      double z, std::span<const double> log_factorials);
 

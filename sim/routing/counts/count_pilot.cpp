@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t pilot_logits = std::size_t{1} << 20;
 constexpr std::size_t least_blocks = 32;
 constexpr std::size_t most_blocks = 256;
-constexpr double band_routes = 128;  // expected, per choice: what a quantile is told from
+constexpr double band_routes = 128;  // expected per choice: the sample for a quantile
 constexpr std::uint32_t bits_of_one = 0x3f800000;
 
 std::uint32_t bits_of(float probability) {
@@ -23,7 +23,7 @@ std::uint32_t bits_of(float probability) {
   return bits;
 }
 
-// Numbers the routes of each band in the order given, then makes places quantiles.
+// Numbers the routes of each band in the given order, then converts positions to quantiles.
 class Places {
  public:
   explicit Places(std::size_t bands) : length_(bands, 0) {}
@@ -69,7 +69,7 @@ void CountPilot::draw(std::span<const RoutingJob> jobs, const LogitSource& logit
   }
 }
 
-// Blocks are dealt to the ranks of one group, as evenly as it goes: IR depends on the rank.
+// Blocks are distributed to the ranks of one group as evenly as possible: IR depends on the rank.
 void CountPilot::draw_tables(std::span<const RoutingJob> jobs, const LogitSource& logits) {
   const RoutingJob& first = jobs.front();
   const int ranks = first.expert_parallel;
@@ -80,6 +80,10 @@ void CountPilot::draw_tables(std::span<const RoutingJob> jobs, const LogitSource
   std::fill(std::begin(local_set_), std::end(local_set_), -1);
   std::vector<LocalExperts>& locals = locals_;
   locals.clear();
+  const auto place = [shown](int set, int index) {
+    return static_cast<std::size_t>(set) * static_cast<std::size_t>(shown) +
+           static_cast<std::size_t>(index);
+  };
   for (const RoutingJob& job : jobs) {
     choices = std::max(choices, job.router.choices());
     if (job.router.rectification == Rectification::none) continue;
@@ -89,7 +93,7 @@ void CountPilot::draw_tables(std::span<const RoutingJob> jobs, const LogitSource
     for (int index = 0; index < shown; ++index) {
       const LocalExperts wanted = local_experts(job.router, first.experts, ranks,
                                                 index * ranks / shown, {0, first.gpus_per_domain});
-      LocalExperts& held = locals[static_cast<std::size_t>(set * shown + index)];
+      LocalExperts& held = locals[place(set, index)];
       if (wanted.wanted > held.wanted) held = wanted;
       places = std::max(places, held.wanted);
     }
@@ -99,7 +103,7 @@ void CountPilot::draw_tables(std::span<const RoutingJob> jobs, const LogitSource
     const auto rank = static_cast<std::uint32_t>(index * ranks / shown);
     std::vector<LocalExperts> of_rank;
     for (int set = 0; set < sets; ++set) {
-      of_rank.push_back(locals[static_cast<std::size_t>(set * shown + index)]);
+      of_rank.push_back(locals[place(set, index)]);
     }
     const auto dealt = [&](int rank_index) {
       return static_cast<std::size_t>(rank_index) * blocks_ / static_cast<std::size_t>(shown);
@@ -135,7 +139,7 @@ void CountPilot::set_popularity(int choices, std::span<const double> popularity)
 
 const CountPilot::Quantiles& CountPilot::quantiles(const RouterConfig& router, int choice) {
   const bool fill = choice == router.top_k;
-  // Shares of one choice are all 1, and equal keys go by index.
+  // The shares of a single choice are all 1, and equal keys are ordered by index.
   const bool alike = router.priority == Priority::own_weight && router.top_k == 1;
   const bool own = router.has_one_queue();
   const bool by_rank =
@@ -165,8 +169,8 @@ void CountPilot::make_quantiles(const Key& key, Quantiles& quantiles) {
   std::vector<float>& quantile = quantiles.of;
   quantile.resize(tokens_);
   if (order == Order::index || order == Order::group_index) {
-    // Every block has its tokens anywhere in the order, or, rank by rank as they are, its own
-    // place.
+    // The tokens of a block may be anywhere in the order, or, with tokens ordered by rank, have the
+    // position of the block.
     const std::size_t all = order == Order::index ? block_tokens : tokens_;
     for (std::size_t token = 0; token < tokens_; ++token) {
       quantile[token] = (static_cast<float>(token % all) + 0.5F) / static_cast<float>(all);
@@ -249,8 +253,8 @@ KeptTokens CountPilot::kept_tokens(const RouterConfig& router, int rank) const {
   return run;
 }
 
-// How many of `waiting` routes come before one of this quantile, which is among `routes` of the
-// sample (0: known for sure).
+// How many of `waiting` routes come before a route with this quantile, which is one of `routes` in
+// the sample (0: known exactly).
 std::int64_t CountPilot::draw_ahead(std::int32_t waiting, double quantile, std::int32_t routes,
                                     double chance) const {
   if (routes == 0) return binomial_quantile(waiting, quantile, chance);
@@ -361,12 +365,13 @@ std::map<std::pair<int, int>, IrTargets> CountPilot::ir_targets(const RouterConf
   for (int rank = 0; rank < table_.ranks(); ++rank) {
     const KeptTokens run = kept_tokens(router, rank);
     const auto begin = static_cast<std::size_t>(table_.rank_begin(rank));
-    const LocalExperts local =
-        locals_[static_cast<std::size_t>(local_set(router) * table_.ranks() + rank)];
+    const LocalExperts local = locals_[static_cast<std::size_t>(local_set(router)) *
+                                           static_cast<std::size_t>(table_.ranks()) +
+                                       static_cast<std::size_t>(rank)];
     std::vector<Tally>& tally = tallies[{local.first, local.last}];
     tally.resize(bands.count);
     for (std::size_t token = 0; token < run.tokens; ++token) {
-      const bool rectified = has_ir_[begin + token] != 0;
+      const bool rectified = run.ir_expert != nullptr && has_ir_[begin + token] != 0;
       bool to_failed = false;
       for (int choice = 0; choice < router.top_k; ++choice) {
         const auto row = static_cast<std::size_t>(choice);

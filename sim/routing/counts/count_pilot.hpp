@@ -15,39 +15,40 @@
 
 namespace moesim::routing {
 
-// The losses of the pilot's tokens under one job, as shares. `failed` is of the primary routes,
-// `attempted` of all k'; `ir` of the tokens.
+// The losses of the pilot's tokens under one job, as shares. `failed` is relative to the primary
+// routes, `attempted` to all k' routes, `ir` to the tokens.
 struct PilotLoss {
   double failed = 0, attempted = 0;
   double partial = 0, lost_mass = 0, unrouted = 0, residual = 0;
-  double needing = 0;  // fewer than k kept of k', with IR only
+  double needing = 0;  // fewer than k of k' kept; with IR only
   double ir = 0, duplicate_ir = 0;
 };
 
-// What a further route finds at an expert: slots that earlier choices left, and the routes of its
-// own choice.
+// The state of an expert for a further route: slots left by earlier choices, and the routes of the
+// same choice.
 struct Queueing {
   std::int32_t left = 0, waiting = 0;
 };
 
-// Where rectified tokens go.
+// The experts that rectified tokens go to.
 struct IrTargets {
-  // [expert] of like popularity: rows to an expert that had just turned the token down over failed
-  // primary routes of tokens whose domain it is in, and other rows over tokens whose best local
-  // expert it is.
+  // [expert], averaged over experts of similar popularity: the ratio of rows to an expert that has
+  // just rejected the token to failed primary routes of tokens in its domain, and the ratio of
+  // other rows to tokens whose best local expert it is.
   std::vector<double> failed_rates, other_rates;
 };
 
-// A sample of a layer's tokens, drawn from their logits, that stands for the tokens of all GPUs:
-// they are alike, and what tells GPUs apart are their counts. Each route of the sample knows where
-// it stands, as a quantile Q, among the routes of its choice to experts of like popularity in the
-// order of the drop priority. It meets the counts of a GPU that it knows nothing of: of n routes
-// there of its choice, some come before it, and it is kept if these leave a slot. How many is
-// drawn as if the n were picked from the L - 1 others that its place was told from, without
-// replacement (all L - 1 of them, in proportion, where n is more): token and n routes are then a
-// sample of independent ones. Binomial(n, Q) would add the scatter of Q, about Q (1 - Q) / L, to
-// that of the count, and keep too little of the probability mass, up to 0.1 percentage points.
-// Tokens come in blocks of 64, each of which meets the counts of one GPU.
+// A sample of a layer's tokens, drawn from their logits, that represents the tokens of all GPUs:
+// tokens of all GPUs have the same distribution, and GPUs differ by their counts. Each route of the
+// sample has a quantile Q: its position among the routes of its choice to experts of similar
+// popularity, in the order of the drop priority. It is combined with the counts of a GPU that are
+// independent of it: of n routes of its choice on that GPU some come before it, and it is kept if
+// these leave a slot. Their number is drawn as if the n routes were sampled without replacement
+// from the L - 1 other routes that Q was estimated from (all L - 1 of them, scaled, if n is
+// larger): the token and the n routes are then a sample of independent routes. Binomial(n, Q) would
+// add the variance of Q, about Q (1 - Q) / L, to that of the count, and keep too little of the
+// probability mass, by up to 0.1 percentage points. Tokens are in blocks of 64, each combined with
+// the counts of one GPU.
 class CountPilot {
  public:
   explicit CountPilot(const TileKernels& kernels) : kernels_(kernels) {}
@@ -55,20 +56,20 @@ class CountPilot {
   static constexpr std::size_t block_tokens = 64;
   static std::size_t blocks_for(int experts);
 
-  // The jobs share their logits. `key`: of what chance has to decide.
+  // The jobs share their logits. `key`: of the random stream for random decisions.
   void draw(std::span<const RoutingJob> jobs, const LogitSource& logits, const StreamKey& key);
-  // Has to be called for every k' before a job of it is judged. `popularity[e]`: expected choices,
-  // of the k', of expert e per token.
+  // Has to be called for every k' before a job with this k' is judged. `popularity[e]`: the
+  // expected number of choices, among the k', of expert e per token.
   void set_popularity(int choices, std::span<const double> popularity);
 
   std::size_t blocks() const { return blocks_; }
 
   // `queues[(block, choice, expert)]`, k' choices.
   PilotLoss judge(const RouterConfig& router, std::span<const Queueing> queues);
-  // Of the last judge() under IR, by the experts [first, last) of the tokens' domain.
+  // For the last judge() with IR, by the experts [first, last) of the tokens' domain.
   std::map<std::pair<int, int>, IrTargets> ir_targets(const RouterConfig& router) const;
 
-  // Of the last judge(), by position under `group` scope: `failed` and `partial` alone, for `parts`
+  // For the last judge() by position with `group` scope: only `failed` and `partial`, for `parts`
   // equal parts of the order.
   std::vector<PilotLoss> judge_parts(const RouterConfig& router, int parts) const;
 
@@ -77,15 +78,16 @@ class CountPilot {
   // rank's before the next one's.
   enum class Order { token_max, index, group_index, own_score, own_weight, nominee };
   using Key = std::tuple<Order, int, int, int>;  // k', top_k (own only), choice
-  // The key of a route depends on its expert by that expert's popularity alone, smoothly: experts
-  // in the order of their popularity fall into bands with enough routes to tell quantiles from.
+  // The distribution of a route's key depends on its expert only by the expert's popularity, and
+  // smoothly: experts, sorted by popularity, are grouped into bands with enough routes to estimate
+  // quantiles.
   struct Bands {
     std::vector<std::uint16_t> of;  // [expert]
     std::size_t count = 0;
   };
   struct Quantiles {
     std::vector<float> of;             // [token]
-    std::vector<std::int32_t> routes;  // [band], L; empty: the quantiles are known for sure
+    std::vector<std::int32_t> routes;  // [band], L; empty: the quantiles are known exactly
   };
 
   std::int64_t decide(const RouterConfig& router, int choice, std::span<const Queueing> queues);

@@ -23,7 +23,7 @@ bool count_alike(const RouterConfig& one, const RouterConfig& other) {
   return one.name() == other.name();
 }
 
-// Each token has one expert, of g = 1: a failed route is all that it lost.
+// Each token has one expert with g = 1: a failed route loses all of its mass.
 void set_losses_of_drawn(double tokens, double kept, double slots, TokenLoss& loss) {
   loss.failed = 1 - kept / tokens;
   loss.padded = share(slots - kept, slots);
@@ -78,7 +78,7 @@ void CountRouter::route_counts(std::span<const RoutingJob> jobs, int replica, in
   for (std::size_t job = 0; job < jobs.size(); ++job) settle(jobs[job], results[job]);
 }
 
-// By k', not the most that any job asks for: what a job gets must not depend on the others.
+// By k', not by the largest k' of all jobs: the result of a job must not depend on the others.
 const std::vector<double>& CountRouter::shares_of(int choices) {
   std::vector<double>& shares = shares_[choices];
   if (!shares.empty()) return shares;
@@ -125,7 +125,7 @@ CountRouter::Counts& CountRouter::add_counts(const RouterConfig& router) {
   return counts;
 }
 
-// The very counts of the tokens, where the router tells them without its tokens.
+// The exact counts of the tokens, where the router can compute them without tokens.
 void CountRouter::count_exactly(Counts& counts) const {
   const auto experts = static_cast<std::size_t>(job_.experts);
   counts.primary.resize(static_cast<std::size_t>(job_.gpus) * experts);
@@ -138,7 +138,7 @@ void CountRouter::count_exactly(Counts& counts) const {
   }
 }
 
-// A nominee is no primary choice of its token: cov(primary, nominee) = -S s_primary s_nominee.
+// A nominee is never a primary choice of its token: cov(primary, nominee) = -S s_primary s_nominee.
 void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
   const auto experts = static_cast<std::size_t>(job_.experts);
   const auto gpus = static_cast<std::size_t>(job_.gpus);
@@ -180,8 +180,8 @@ void CountRouter::draw_counts(Counts& counts, bool primary_given) const {
   }
 }
 
-// Given how many routes of a GPU go to an expert, each is its token's choice c with probability
-// share(c, e) / sum of them: a multinomial, drawn choice by choice.
+// Given the number of routes of a GPU to an expert, each of them is choice c of its token with
+// probability share(c, e) / sum of shares: a multinomial distribution, drawn choice by choice.
 const std::vector<std::int32_t>& CountRouter::split_of(Counts& counts, CapacityScope scope) const {
   std::vector<std::int32_t>& split = counts.split[static_cast<int>(scope)];
   if (!split.empty()) return split;
@@ -194,7 +194,7 @@ const std::vector<std::int32_t>& CountRouter::split_of(Counts& counts, CapacityS
   const std::size_t blocks = pilot_.blocks();
   split.assign(blocks * choices * experts, 0);
   for (std::size_t block = 0; block < blocks; ++block) {
-    // Blocks come rank by rank: a stride makes every rank meet GPUs from all over.
+    // Blocks are ordered by rank: a stride combines every rank with GPUs from the whole range.
     const std::size_t domain =
         domains >= blocks ? block * domains / blocks : (block * 7 + block / domains) % domains;
     std::int32_t* last = split.data() + (block * choices + top_k - 1) * experts;
@@ -284,7 +284,8 @@ void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {
     attempted = 1 - (kept_primary + filled) / (routes + tokens);
     loss.failed_attempted = attempted;
   }
-  // The pilot's sampling error is mostly one of how many routes failed, which the counts know.
+  // The pilot's sampling error is mainly in the number of failed routes, which the counts give
+  // exactly.
   const auto scaled = [](double found, double pilot_failed, double failed) {
     return pilot_failed > 0 ? std::min(1.0, found * failed / pilot_failed) : failed;
   };

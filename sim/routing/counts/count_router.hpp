@@ -11,12 +11,13 @@
 
 namespace moesim::routing {
 
-// Routes one layer of one replica from counts: how many tokens of each GPU choose each expert is
-// drawn, and no token of its own but those of a pilot sample (count_pilot.hpp). Rows and the shares
-// of failed and padded are exact functions of the counts; what needs to know which routes belong to
-// one token (partial, lost_mass, unrouted, residual_loss, IR) is estimated from the pilot. Routers
-// that score nothing need no pilot: all follows from the counts, which some tell exactly
-// (RouterDescriptor::count_exactly). Keeps its working memory; one per thread.
+// Routes one layer of one replica from counts: the number of tokens of each GPU that choose each
+// expert is drawn, and no tokens except those of a pilot sample (count_pilot.hpp). Rows and the
+// shares of failed and padded are exact functions of the counts; figures that depend on which
+// routes belong to the same token (partial, lost_mass, unrouted, residual_loss, IR) are estimated
+// from the pilot. Routers without scores need no pilot: everything follows from the counts, which
+// some of them compute exactly (RouterDescriptor::count_exactly). Keeps its working memory; use one
+// per thread.
 class CountRouter {
  public:
   explicit CountRouter(SimdLevel level = best_simd_level())
@@ -26,14 +27,14 @@ class CountRouter {
   void route(std::span<const RoutingJob> jobs, int replica, int layer,
              std::span<LayerRouting> results);
 
-  // The same with the counts given: `primary[gpu, expert]` routes of each GPU that ask for each
-  // expert, each row summing to S k. All jobs have one k. The job's scores say what the counts
-  // leave open: which experts a token combines, and how surely.
+  // The same with given counts: `primary[gpu, expert]` primary routes of each GPU to each expert;
+  // each row sums to S k. All jobs have the same k. The job's scores determine what the counts do
+  // not: which experts a token combines, and with which probabilities.
   void route_counts(std::span<const RoutingJob> jobs, int replica, int layer,
                     std::span<const std::int32_t> primary, std::span<LayerRouting> results);
 
  private:
-  // What a plane of normals is for; planes per choice come last, max_choices of them each.
+  // The purpose of a plane of normals; planes per choice are last, max_choices of each.
   enum Plane : std::uint32_t {
     primary_plane,
     nominee_plane,
@@ -45,17 +46,17 @@ class CountRouter {
     rank_split_plane = 128,
     chance_plane = 192
   };
-  // The counts of jobs that count alike (by k and fill-in, or the router that draws), [gpu,
-  // expert], and what they split into for the GPU, or group, that each block of the pilot meets:
-  // [block, choice, expert], k' choices.
+  // The counts of jobs with the same counts (same k and fill-in, or the same drawing router), [gpu,
+  // expert], and their split by choice for the GPU, or group, that each block of the pilot is
+  // combined with: [block, choice, expert], k' choices.
   struct Counts {
     RouterConfig router;  // of one of the jobs
     int top_k = 0;
     bool fill_in = false;
     const double* shares = nullptr;  // [choice, expert], k' choices
-    std::vector<double> drawn;       // which these are where the router draws
+    std::vector<double> drawn;       // storage of `shares` where the router draws
     std::vector<std::int32_t> primary, nominees;
-    std::vector<std::int32_t> split[2];  // of each CapacityScope, made when asked for
+    std::vector<std::int32_t> split[2];  // for each CapacityScope, computed on demand
   };
   struct Kept {
     std::vector<std::int64_t> primary, filled;  // [gpu] routes

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t position_parts = 8;
 
-// The rectified rows of a GPU and what draws them to the ranks of its domain.
+// The rectified rows of a GPU and their distribution over the ranks of its domain.
 struct OutgoingRows {
   std::int32_t rows = 0;
   double failed = 0;                // expected rows that follow a failed route, over all ranks
@@ -24,7 +24,8 @@ struct OutgoingRows {
   double others = 0;                // expected other rows
 };
 
-// Rows that follow failed routes are dealt in proportion, the others drawn by `shares` [rank].
+// Rows that follow failed routes are distributed proportionally, the others are drawn by `shares`
+// [rank].
 void deal_rows(const OutgoingRows& out, const std::vector<double>& shares, Stream& stream,
                std::int32_t* computed) {
   double failed_left = out.failed;
@@ -48,8 +49,8 @@ void deal_rows(const OutgoingRows& out, const std::vector<double>& shares, Strea
 
 }  // namespace
 
-// How fast the share of partial tokens grows with that of failed routes: the pilot's judged again
-// with a little less capacity.
+// How fast the share of partial tokens grows with the share of failed routes: the pilot is judged
+// again with slightly less capacity.
 double CountRouter::growth_at_less_capacity(const RoutingJob& job, const PilotLoss& pilot,
                                             const LayerRouting& result) {
   const RouterConfig& router = job.router;
@@ -65,9 +66,9 @@ double CountRouter::growth_at_less_capacity(const RoutingJob& job, const PilotLo
   return (other.partial - pilot.partial) / (other.failed - pilot.failed);
 }
 
-// [gpu]: tokens with a failed primary route. Under `group` scope by position the last ranks lose
-// most: each has the law of growth of the tokens at its place in the order. Else GPUs differ
-// little.
+// [gpu]: tokens with a failed primary route. With `group` scope and priority by position the last
+// ranks lose most: each rank uses the growth law of the tokens at its position in the order.
+// Otherwise GPUs differ little.
 std::vector<double> CountRouter::partial_tokens(const RoutingJob& job, const PilotLoss& pilot,
                                                 const LayerRouting& result) {
   const RouterConfig& router = job.router;
@@ -89,7 +90,7 @@ std::vector<double> CountRouter::partial_tokens(const RoutingJob& job, const Pil
     return partial;
   }
   const double slope = router.top_k == 1 ? 1.0 : growth_at_less_capacity(job, pilot, result);
-  // What routes failed twice for one token scatters; 1.4 as found against routed tokens.
+  // The scatter from tokens with two failed routes; 1.4 was found by comparison with routed tokens.
   const double twice = std::max(0.0, router.top_k * result.loss.failed - partial_share);
   const double apart = partial_share * (1 - partial_share);
   const double scatter = std::min(1.4 * std::sqrt(tokens * twice), 1.2 * std::sqrt(tokens * apart));
@@ -103,8 +104,8 @@ std::vector<double> CountRouter::partial_tokens(const RoutingJob& job, const Pil
   return partial;
 }
 
-// [gpu], IrDuplicates::exclude: how often all local experts of a token have it already, up to a
-// factor: the product of their kept rows over tokens.
+// [gpu], IrDuplicates::exclude: how often all local experts of a token already have it, up to a
+// factor: the product of their kept rows divided by tokens.
 std::vector<double> CountRouter::missing_locals(const RoutingJob& job,
                                                 const LayerRouting& result) const {
   const int ranks = job.expert_parallel;
@@ -124,8 +125,8 @@ std::vector<double> CountRouter::missing_locals(const RoutingJob& job,
   return missing;
 }
 
-// A partial token is rectified unless a nomination made up for it (FR), or all its local experts
-// have it already (IrDuplicates::exclude).
+// A partial token is rectified unless a nomination replaced the failed route (FR), or all its local
+// experts already have it (IrDuplicates::exclude).
 void CountRouter::set_ir_rows(const RoutingJob& job, const PilotLoss& pilot, LayerRouting& result) {
   const RouterConfig& router = job.router;
   const double tokens = static_cast<double>(job.tokens_per_gpu);
@@ -145,7 +146,7 @@ void CountRouter::set_ir_rows(const RoutingJob& job, const PilotLoss& pilot, Lay
   for (std::size_t gpu = 0; gpu < partial.size(); ++gpu) {
     double mine = part;
     if (router.fill_in) {
-      // One failed route is made up for by a nomination that finds a slot; several are not.
+      // One failed route is replaced by a nomination that finds a slot; several are not.
       const double failed = 1 - static_cast<double>(kept_.filled[gpu]) / tokens;
       mine = std::clamp(part + share(1 - part, 1 - unfilled) * (failed - unfilled), 0.0, 1.0);
     }
@@ -156,9 +157,9 @@ void CountRouter::set_ir_rows(const RoutingJob& job, const PilotLoss& pilot, Lay
   if (by_node) send_ir_rows(job, targets, result);
 }
 
-// [rank of the experts first .. last - 1]: the share of a domain's tokens that is rectified by each
-// rank but to no expert that turned them down. A token's best expert of the domain follows from the
-// scores; how often it then needs it, from the pilot.
+// [rank of the experts first .. last - 1]: the share of a domain's tokens that each rank rectifies,
+// excluding tokens that go to an expert that rejected them. The best expert of a token in the
+// domain follows from the scores; how often the token then needs it, from the pilot.
 std::vector<double> CountRouter::target_shares(int first, int last, int per_rank,
                                                const std::vector<double>& rate) const {
   const std::span<const float> offsets(offsets_.data() + first,
@@ -178,7 +179,7 @@ std::vector<double> CountRouter::target_shares(int first, int last, int per_rank
   return shares;
 }
 
-// [rank, expert] of the group of `first_gpu`: primary routes that failed.
+// [rank, expert] of the group of `first_gpu`: failed primary routes.
 std::vector<double> CountRouter::failed_routes(const RoutingJob& job, int first_gpu,
                                                const LayerRouting& result) {
   const auto experts = static_cast<std::size_t>(job.experts);
@@ -209,13 +210,13 @@ std::vector<double> CountRouter::failed_routes(const RoutingJob& job, int first_
   return failed;
 }
 
-// Rows that go where their token has just failed follow the routes that failed; the others, where
-// scores send them.
+// Rows to an expert that has just rejected their token follow the failed routes; the others follow
+// the scores.
 void CountRouter::send_ir_rows(const RoutingJob& job, const DomainTargets& targets,
                                LayerRouting& result) {
   const int ranks = job.expert_parallel;
   const int per_rank = job.experts / ranks;
-  std::map<std::pair<int, int>, std::vector<double>> known;  // by the domain's experts
+  std::map<std::pair<int, int>, std::vector<double>> known;  // by the experts of the domain
   std::vector<std::int32_t> computed(result.ir_rows.size(), 0);
   std::vector<double> failed;
   for (int gpu = 0; gpu < job.gpus; ++gpu) {

@@ -38,7 +38,7 @@ void CountRouter::keep_by_group(const RouterConfig& router, const Counts& counts
   const auto ranks = static_cast<std::size_t>(job_.expert_parallel);
   const std::int64_t slots = capacity * job_.expert_parallel;
   std::vector<std::int64_t> primary(experts), filled(experts);
-  // Routes of a router that draws all have g = 1, and equal keys go by index.
+  // All routes of a drawing router have g = 1, and equal keys are ordered by index.
   const bool by_index = router.priority == Priority::position ||
                         (!router.has_gate() && router.priority != Priority::random);
   for (std::size_t gpu = 0; gpu < static_cast<std::size_t>(job_.gpus); gpu += ranks) {
@@ -63,8 +63,8 @@ void CountRouter::keep_by_group(const RouterConfig& router, const Counts& counts
   result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
 }
 
-// Keys say nothing of ranks: any set of as many routes of a group is as likely to be kept. `kept`
-// [expert] of the group's routes to each expert are.
+// Keys are independent of ranks: all sets of routes of a group with the same size are equally
+// likely to be kept. `kept` [expert] of the group's routes to each expert are kept.
 void CountRouter::deal_by_chance(const std::vector<std::int32_t>& routes, std::uint32_t plane,
                                  std::size_t first_gpu, std::vector<std::int64_t> kept,
                                  std::vector<std::int64_t>& of_gpu, LayerRouting& result) const {
@@ -94,8 +94,9 @@ void CountRouter::deal_by_chance(const std::vector<std::int32_t>& routes, std::u
   }
 }
 
-// Choice after choice, the first rank's tokens first. The nominees follow the primary choices, by
-// score or by rank; dealt by rank either way, as few free slots are left where that matters.
+// Choice by choice, the tokens of the first rank first. Nominees follow the primary choices, by
+// score or by rank; here always by rank, because few free slots are left where the difference
+// matters.
 void CountRouter::deal_by_rank(const Counts& counts, std::size_t first_gpu, std::int64_t slots,
                                LayerRouting& result) {
   const auto experts = static_cast<std::size_t>(job_.experts);

@@ -60,10 +60,11 @@ void BalancedAssignment::choose_best() {
   }
 }
 
-// A price that is equal for all tokens changes no sum of a balanced assignment, for each expert has
-// the same number of tokens in all of them: any prices are right, good ones leave few tokens to
-// move. The logarithm of the load is exact for log-popularity plus Gumbel noise and too much for
-// thinner tails: half of it, less where a round made things worse.
+// A price that is the same for all tokens does not change the order of balanced assignments,
+// because each expert has the same number of tokens in all of them: any prices are correct, and
+// good prices leave few tokens to move. The logarithm of the load is exact for log-popularity plus
+// Gumbel noise and too large for thinner tails: half of it is used, and less after a round that
+// increased the excess.
 void BalancedAssignment::price() {
   constexpr int most_rounds = 24;
   double share = 0.5;
@@ -110,7 +111,7 @@ void BalancedAssignment::enter(std::size_t expert, std::int32_t token) {
   }
 }
 
-// Few of the moves to other experts are this token's: only those are searched again.
+// Few of the best moves to other experts are of this token: only those are searched again.
 void BalancedAssignment::leave(std::size_t expert, std::int32_t token) {
   std::vector<std::int32_t>& list = list_[expert];
   *std::find(list.begin(), list.end(), token) = list.back();
@@ -129,8 +130,8 @@ void BalancedAssignment::leave(std::size_t expert, std::int32_t token) {
   }
 }
 
-// Dijkstra from all experts with too many tokens at once, on costs made non-negative by the
-// distances of the last time (Johnson). An edge is the cheapest token to move.
+// Dijkstra's algorithm from all experts with too many tokens at once, on costs made non-negative by
+// the previous distances (Johnson). An edge is the cheapest token to move.
 void BalancedAssignment::find_distances() {
   distance_.assign(experts_, unreachable);
   before_.assign(experts_, experts_);

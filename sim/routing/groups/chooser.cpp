@@ -62,7 +62,7 @@ void ChosenRouter::decide(const GroupLogits& logits, const RouterContext& contex
   decision_.decide(input());
   outcome_.sums = decision_.sums();
   if (rules_.own_experts_only && config.has_capacity()) {
-    outcome_.sums.slots = 0;  // those of other GPUs are out of reach
+    outcome_.sums.slots = 0;  // slots on other GPUs cannot be reached
     for (const std::int64_t slots : capacity_)
       outcome_.sums.slots += slots * rules_.capacity_experts;
   }

@@ -8,23 +8,24 @@
 
 namespace moesim::routing {
 
-// Under which rules the routes of a group are kept, once they are chosen.
+// The rules by which the chosen routes of a group are kept.
 struct KeepingRules {
   RouterConfig config;       // its k is the number of choices
-  int capacity_experts = 0;  // over how many experts a GPU's tokens spread: C = ceil(CF S / this)
+  int capacity_experts = 0;  // experts that a GPU's tokens can go to: C = ceil(CF S / this)
   bool exchanged = true;
   bool own_experts_only = false;
 };
 
-// Where a group's choices go.
+// The output for the choices of a group.
 struct Choices {
   ChoiceTable& table;
-  // [token]: the mass of the token's k best of all experts. Left empty where the choices are those.
+  // [token]: the mass of the token's k best of all experts. Empty where the choices are these
+  // experts.
   std::vector<float>& reference_mass;
 };
 
-// How the tokens of a group come by their experts: the part in which kinds of router differ. What
-// is kept is then decided as for top-k (Decision).
+// How the tokens of a group choose their experts: the part in which kinds of router differ. Which
+// routes are kept is then decided as for top-k (Decision).
 class Chooser {
  public:
   Chooser() = default;
@@ -34,9 +35,9 @@ class Chooser {
 
   virtual void start_layer(const GroupLogits& logits, const RouterContext& context);
   virtual KeepingRules rules(const RouterContext& context) const = 0;
-  // Appends all ranks of the group to the table, which is of as many choices as rules() says.
+  // Appends all ranks of the group to the table, which has the number of choices of rules().
   virtual void choose(const GroupLogits& logits, const RouterContext& context, Choices& out) = 0;
-  // Replaces the weights of the last choose() where a kind has its own.
+  // Replaces the weights of the last choose() for kinds with their own weights.
   virtual void reweigh(RoutedGroup& group) const;
 };
 

@@ -7,7 +7,7 @@
 
 namespace moesim::routing {
 
-// Of routers that look at no logit: each token has one expert, of g = 1.
+// For routers that use no logits: each token has one expert with g = 1.
 class DrawnChooser : public Chooser {
  public:
   explicit DrawnChooser(const KindShape& shape) : shape_(shape) {}
@@ -16,7 +16,8 @@ class DrawnChooser : public Chooser {
   void choose(const GroupLogits& logits, const RouterContext& context, Choices& out) override;
 
  protected:
-  // The expert of each of a GPU's tokens into experts_, which has room for a last whole tile.
+  // Writes the expert of each of a GPU's tokens to experts_, which has room for a complete last
+  // tile.
   virtual void draw(std::int64_t tokens, std::uint32_t gpu, const RouterContext& context) = 0;
 
   KindShape shape_;

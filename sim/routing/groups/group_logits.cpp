@@ -33,8 +33,8 @@ void repair(float* tile, int experts, int rank, std::int64_t token, int place) {
   for (int expert = 0; expert < experts; ++expert) tile[expert * tile_tokens + place] = 0.0F;
 }
 
-// The first `valid` tokens of a tile. Few tokens have a logit that is not finite: 0 times that is
-// NaN, which shows for 16 tokens at once.
+// The first `valid` tokens of a tile. Few tokens have a logit that is not finite: 0 times such a
+// logit is NaN, which is detected for 16 tokens at once.
 void repair_tile(float* tile, int experts, int valid, int rank, std::int64_t first_token) {
   float sum[tile_tokens] = {};
   for (const float* row = tile; row < tile + experts * tile_tokens; row += tile_tokens) {

@@ -10,15 +10,15 @@
 
 namespace moesim::routing {
 
-// The logits of one rank: row-major [tokens, experts], fp32. No tokens is fine.
+// The logits of one rank: row-major [tokens, experts], fp32. May have no tokens.
 struct RankLogits {
   std::span<const float> logits;
   std::int64_t tokens = 0;
 };
 
-// The logits of an expert-parallel group, tile by tile, wherever they come from. In every tile
-// [expert][16] a logit is finite or -inf, and not all of a token's are -inf: logits that are all
-// -inf stand for "no preference" and come as zeros.
+// The logits of an expert-parallel group, tile by tile, from any source. In every tile [expert][16]
+// a logit is finite or -inf, and no token has only -inf: logits that are all -inf mean "no
+// preference" and are returned as zeros.
 class GroupLogits {
  public:
   GroupLogits() = default;
@@ -29,16 +29,16 @@ class GroupLogits {
   virtual int experts() const = 0;
   virtual int ranks() const = 0;
   virtual std::int64_t tokens(int rank) const = 0;
-  // 16 tokens from `first_token` on, a multiple of 16; those behind tokens(rank) mean nothing.
+  // 16 tokens from `first_token` on, a multiple of 16; tokens beyond tokens(rank) are undefined.
   virtual void fill_tile(int rank, std::int64_t first_token, float* tile) const = 0;
-  // The `index`-th tile of tokens to train a router on, and how many of the 16 there are.
+  // The `index`-th tile of tokens to train a router on; returns how many of the 16 are valid.
   virtual int fill_training_tile(std::int64_t index, float* tile) const = 0;
 
   std::int64_t all_tokens() const;
 };
 
-// Drawn: the GPUs of one group of a job. Training tokens are further tokens of the same source, of
-// each GPU of the job in turn. Refers to its arguments.
+// Drawn logits: the GPUs of one group of a job. Training tokens are further tokens of the same
+// source, from each GPU of the job in turn. Keeps references to its arguments.
 class DrawnLogits final : public GroupLogits {
  public:
   DrawnLogits(const RoutingJob& job, const LogitSource& source, int first_gpu,
@@ -58,9 +58,9 @@ class DrawnLogits final : public GroupLogits {
   const TileKernels& kernels_;
 };
 
-// Given: each rank's logits in memory. Training tokens are these tokens over and over. Refers to
-// its arguments. Throws UsageError naming rank and token for a logit that is NaN or +inf, when its
-// tile is asked for.
+// Given logits of each rank in memory. Training tokens repeat these tokens. Keeps references to its
+// arguments. Throws UsageError naming rank and token for a logit that is NaN or +inf when its tile
+// is requested.
 class GivenLogits final : public GroupLogits {
  public:
   GivenLogits(std::span<const RankLogits> ranks, int experts, const TileKernels& kernels);

@@ -13,9 +13,9 @@
 
 namespace moesim::routing {
 
-// The token-level router on the CPU: the reference that kernels are held to, and the fast path of
-// the simulator. Terms: a route is (token, choice, expert); choices 0 .. k-1 are primary, choice k
-// is the fill-in nomination; IR rows are extra. Rules as in Zeng et al. 2024, priorities as in the
+// The token-level router on the CPU: the reference for the kernels, and the fast path of the
+// simulator. Terms: a route is (token, choice, expert); choices 0 .. k-1 are primary, choice k is
+// the fill-in nomination; IR rows are extra. Rules as in Zeng et al. 2024, priorities as in the
 // libraries named here:
 //   token_max   choice after choice, tokens by their largest g        (the paper's code, Tutel BPR)
 //   own_score   one queue per expert over all choices, by g           (DeepSpeed top-k, Megatron)
@@ -24,11 +24,11 @@ namespace moesim::routing {
 
 class KindRouter;  // kind_router.hpp
 
-// Reusable: keeps its working memory between calls. Not for use by several threads at once.
+// Reusable: keeps its working memory between calls. Not thread-safe.
 class GroupRouter {
  public:
-  // Throws UsageError when the router cannot be: dense, soft (it has no routes), k' > E or > 63,
-  // E % ranks != 0, and what check_router() refuses.
+  // Throws UsageError for routers that are not possible here: dense, soft (it has no routes), k' >
+  // E or > 63, E % ranks != 0, and what check_router() refuses.
   GroupRouter(const RouterConfig& config, int experts, int ranks,
               SimdLevel level = best_simd_level());
   ~GroupRouter();
@@ -52,7 +52,7 @@ class GroupRouter {
   RoutedGroup result_;
 };
 
-// One call, nothing kept.
+// For a single call; keeps no working memory.
 RoutedGroup route_group(const RouterConfig& config, int experts, std::span<const RankLogits> ranks,
                         const RouterContext& context = {});
 

@@ -12,7 +12,7 @@
 
 namespace moesim::routing {
 
-// The result of routing one group; names as in LayerRouting.
+// The result of routing one group, with the names of LayerRouting.
 struct GroupOutcome {
   LossSums sums;
   std::int64_t capacity = 0;
@@ -24,8 +24,8 @@ struct GroupOutcome {
   TokenCopies copies;
 };
 
-// Routes groups by the rule of one kind of router, for the kinds that do not just take each token's
-// k best experts. Keeps its working memory between groups; not for several threads at once.
+// Routes groups by the rule of one kind of router, for kinds that do not simply take each token's k
+// best experts. Keeps its working memory between groups; not thread-safe.
 class KindRouter {
  public:
   KindRouter() = default;
@@ -33,13 +33,14 @@ class KindRouter {
   KindRouter& operator=(const KindRouter&) = delete;
   virtual ~KindRouter() = default;
 
-  // Before the first group of a layer: what all its groups share. Any group's logits will do.
+  // Called before the first group of a layer: prepares what all its groups share. The logits may be
+  // of any group.
   virtual void start_layer(const GroupLogits& logits, const RouterContext& context);
   virtual void decide(const GroupLogits& logits, const RouterContext& context) = 0;
   const GroupOutcome& outcome() const { return outcome_; }
 
-  // The routes of the last decide(), all but ranks, experts and tokens of `group`. Only if made
-  // with `keep_routes`.
+  // Writes the routes of the last decide(), except ranks, experts and tokens of `group`. Only if
+  // constructed with `keep_routes`.
   virtual void collect(RoutedGroup& group) = 0;
 
  protected:
@@ -52,16 +53,16 @@ struct KindShape {
   int ranks = 0;
   const TileKernels& kernels;
   bool keep_routes = false;
-  int nodes = 0;  // of a group, where copies are counted; 0: they are not
+  int nodes = 0;  // of a group, if copies are counted; 0: not counted
 };
 
-// What an outcome starts from: no rows anywhere.
+// An empty outcome: no rows.
 GroupOutcome empty_outcome(const KindShape& shape);
-// No routes yet for the tokens of `group`, and room for as many choices as it says.
+// Clears the routes of the tokens of `group`, with room for its number of choices.
 void clear_routes(RoutedGroup& group);
 
-// Null for the kinds that take each token's k best experts, which GroupRouter and LayerRouter route
-// themselves. The shape's references must outlive the router.
+// Null for kinds that take each token's k best experts, which GroupRouter and LayerRouter route.
+// The references in the shape must outlive the router.
 std::unique_ptr<KindRouter> make_kind_router(const KindShape& shape);
 
 }  // namespace moesim::routing

@@ -9,7 +9,6 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/npy.hpp"
 
 namespace moesim::routing {
 
@@ -17,7 +16,7 @@ namespace {
 
 constexpr std::size_t kind_letters = 7;
 
-// NumPy's <U7: seven UTF-32 code points, zeros behind the text.
+// NumPy's <U7: seven UTF-32 code points, padded with zeros.
 std::array<std::uint32_t, kind_letters> kind_text(RouteKind kind) {
   const std::string_view text = kind == RouteKind::primary ? "primary"
                                 : kind == RouteKind::fill  ? "fill"
@@ -60,13 +59,12 @@ void write_routes(const std::string& path, const RoutedGroup& group) {
                     static_cast<std::int64_t>(routes.size()), records);
 }
 
-RoutedGroup route_logits_file(const RouterConfig& config, const std::string& logits_path,
-                              const std::string& out_path, const RouterContext& context) {
-  const NpyArray array = NpyArray::load(logits_path);
+RoutedGroup route_logits(const RouterConfig& config, const NpyArray& array,
+                         const std::string& out_path, const RouterContext& context) {
   if (array.shape.size() != 3) {
     throw UsageError(
         fmt::format("{}: shape {} instead of [P, S, E] (ranks, tokens per rank, experts)",
-                    logits_path, array.shape_text()));
+                    array.name, array.shape_text()));
   }
   const std::vector<float> logits = array.float32();
   const std::int64_t ranks = array.shape[0];
@@ -76,7 +74,7 @@ RoutedGroup route_logits_file(const RouterConfig& config, const std::string& log
     throw UsageError(fmt::format(
         "{}: shape {}: there has to be at least one rank and an expert on each, and at most {} "
         "experts",
-        logits_path, array.shape_text(), max_experts));
+        array.name, array.shape_text(), max_experts));
   }
   check_writable(out_path);
   std::vector<RankLogits> sources;
@@ -88,7 +86,7 @@ RoutedGroup route_logits_file(const RouterConfig& config, const std::string& log
   try {
     group = route_group(config, static_cast<int>(experts), sources, context);
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{}: {}", logits_path, error.what()));
+    throw UsageError(fmt::format("{}: {}", array.name, error.what()));
   }
   write_routes(out_path, group);
   return group;

@@ -6,7 +6,7 @@ namespace moesim::routing {
 
 namespace {
 
-// Kept routes get their slots in (choice, token) order, so one sweep per choice does it.
+// Kept routes get their slots in (choice, token) order, so one pass per choice is sufficient.
 void assign_slots(const DecisionInput& input, const Decision& decision, RoutedGroup& group) {
   const CapacityScope scope = input.config.capacity_scope;
   const auto experts = static_cast<std::size_t>(group.experts);

@@ -10,8 +10,8 @@
 
 namespace moesim::routing {
 
-// Where and when a group routes: its GPUs (for +ir@node and scomoe) and the random streams of its
-// seed, replica and layer.
+// The context of a group: its GPUs (for +ir@node and scomoe) and the seed, replica and layer of its
+// random streams.
 struct RouterContext {
   GroupPlace place;
   std::uint64_t seed = 1;
@@ -36,10 +36,10 @@ struct Route {
   bool operator==(const Route&) const = default;
 };
 
-// The result for one expert-parallel group. Tokens of all ranks follow each other, rank first:
-// token t of rank r is index rank_begin[r] + t of `tokens`. Rows of [choice, token] are `stride`
-// apart; what lies behind their tokens means nothing. Routers whose tokens have different numbers
-// of experts fill the choices that a token has not with no_expert.
+// The result for one expert-parallel group. Tokens are ordered by rank: token t of rank r has index
+// rank_begin[r] + t of `tokens`. Rows of [choice, token] are `stride` apart; values beyond their
+// tokens are undefined. Routers whose tokens have different numbers of experts fill missing choices
+// with no_expert.
 struct RoutedGroup {
   int ranks = 0;
   int experts = 0;
@@ -59,20 +59,19 @@ struct RoutedGroup {
   std::vector<std::int32_t> kept_rows;   // [rank, expert]
   std::vector<std::int32_t> ir_rows;     // [rank that computes them]
   // Rows that every rank must send per (source, expert) block of a padded exchange: those of the
-  // largest rank, or each would wait for rows that another never sends.
+  // rank with the largest block, otherwise ranks would wait for rows that are never sent.
   std::int64_t exchanged_capacity = 0;
   bool exchanged = true;  // false: gating dropout skipped the all-to-all
   LossSums sums;
   TokenLoss loss;
 
-  // One list in (rank, token, choice) order: all k' routes of every token, failed ones too, each
-  // token's IR row, if it has one, behind them.
+  // A list in (rank, token, choice) order: all k' routes of every token, including failed ones,
+  // followed by the token's IR row, if any.
   std::vector<Route> routes() const;
 };
 
-// The result of a decision, route by route: slots, weights and IR rows, sizes and losses; the
-// choices and capacities themselves are for the caller to bring. Under `group` scope slots count
-// over the group.
+// Writes the result of a decision for each route: slots, weights and IR rows, sizes and losses; the
+// caller fills in choices and capacities. With `group` scope slots are numbered over the group.
 void collect_routes(const DecisionInput& input, const Decision& decision, RoutedGroup& group);
 
 }  // namespace moesim::routing

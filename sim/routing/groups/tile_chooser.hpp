@@ -8,24 +8,24 @@
 
 namespace moesim::routing {
 
-// The experts of each token from its logits, its range of experts or similar, for choosers.
+// Chooses the experts of each token from its logits, among all experts or a range of them.
 class TileChooser {
  public:
   TileChooser(int experts, const TileKernels& kernels);
 
   float* tile() { return tile_.data(); }
-  // Of the tile as it stands: what turns logits into g. `maximum`: each token's largest logit.
+  // For the current tile: the normalisation of g. `maximum`: each token's largest logit.
   void find_softmax();
   void find_softmax(const float* maximum);
-  // The same, and the `choices` best of all experts, as g.
+  // The same, and the `choices` best of all experts, with g.
   void find_best(int choices, const ChoiceOutput& out);
-  // The `choices` best of experts [first, last), as g.
+  // The `choices` best of experts [first, last), with g.
   void best(int first, int last, int choices, const ChoiceOutput& out);
-  // Adds up the g of the `choices` best of all experts: 16 values.
+  // The sum of the g of the `choices` best of all experts: 16 values.
   void best_mass(int choices, float* mass);
-  // The whole tile becomes g.
+  // Converts the whole tile to g.
   void to_probabilities();
-  // Logits of `choices` rows become g.
+  // Converts the logits of `choices` rows to g.
   void to_probabilities(int choices, const ChoiceOutput& logits) const;
 
  private:

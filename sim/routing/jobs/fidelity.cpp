@@ -13,7 +13,7 @@ namespace moesim::routing {
 
 namespace {
 
-// Below, a token of the pilot is no small part of what it meets.
+// Below this, a token of the pilot is a considerable part of the tokens it is compared with.
 constexpr std::int64_t least_tokens = 256;
 
 std::string refuse_scores(const RoutingJob& job) {
@@ -40,9 +40,9 @@ std::string refuse_scores(const RoutingJob& job) {
   return "";
 }
 
-// Whether a rectified token has the one expert of its GPU to go to, or nothing. It then matters
-// which tokens kept that expert: the pilot knows their share on average, not on the fullest GPU
-// (2 % of its rows off under zipf:1.2).
+// Whether a rectified token can only go to the single expert of its GPU. It then matters which
+// tokens kept that expert: the pilot has their average share, not the share on the fullest GPU (2 %
+// error in its rows with zipf:1.2).
 bool may_lack_its_only_local(const RoutingJob& job) {
   const RouterConfig& router = job.router;
   if (router.rectification == Rectification::none || job.experts != job.expert_parallel) {

@@ -8,7 +8,8 @@
 
 namespace moesim::routing {
 
-// The routing of one MoE layer over all GPUs of a job. What the numbers mean, kind by kind:
+// The routing of one MoE layer over all GPUs of a job. The meaning of the numbers for each kind of
+// router:
 //   top_k, random, hash    capacity C; kept_rows the routes kept, fill-in included. With
 //                          RouterConfig::pads_exchange() each block travels as exchanged_capacity
 //                          rows: C, under `group` scope the largest kept count of any group
@@ -21,12 +22,12 @@ namespace moesim::routing {
 //   soft                   capacity C slots, all full: kept_rows = C. loss is 0
 //   scomoe                 kept_rows are the blocks with their padding: the slots of the pools that
 //                          may go there. capacity, the largest of them, is that of an own expert
-// exchanged_capacity is the largest block that travels, whatever the kind. C goes by the tokens of
-// the source: of ragged sources each has its own, in a padded exchange all send blocks as large as
-// the largest, as ranks would wait for rows that others never send; loss.padded is of the slots
-// that the C of each source makes. The routes of `loss` are
-// those that the router chose (of expert_choice those of the token's k best experts), its masses
-// are relative to the k best of all experts; random and hash have no g: each expert counts 1.
+// exchanged_capacity is the largest block that is sent, for every kind. C depends on the tokens of
+// the source: ragged sources have different C, and in a padded exchange all send blocks of the
+// largest size, because ranks would otherwise wait for rows that are never sent; loss.padded is
+// relative to the slots from the C of each source. The routes of `loss` are those that the router
+// chose (for expert_choice those of the token's k best experts), its masses are relative to the k
+// best of all experts; random and hash have no g: each expert counts 1.
 struct LayerRouting {
   TokenLoss loss;                       // over all GPUs
   std::int64_t capacity = 0;            // C, slots per expert and source GPU (the fullest)
@@ -40,7 +41,7 @@ struct LayerRouting {
                        // of tokens (expert_choice, soft, scomoe) and where counts stand for tokens
 };
 
-// One replica: every layer and every GPU routed by itself.
+// One replica: every layer and every GPU is routed separately.
 struct ReplicaRouting {
   TokenLoss loss;  // mean over layers
   std::vector<LayerRouting> layers;

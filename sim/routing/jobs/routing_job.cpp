@@ -11,7 +11,7 @@ namespace moesim::routing {
 
 namespace {
 
-// Two files of one name may differ (one was edited between two loads): their contents count.
+// Two files with the same name may differ (edited between two loads): their contents are compared.
 std::uint64_t digest(const ScoreSource& source) {
   if (source.trace != nullptr) return source.trace->digest();
   if (source.model != nullptr) return source.model->digest();
@@ -22,7 +22,7 @@ std::uint64_t digest(const ScoreSource& source) {
   return digest.value();
 }
 
-// Values in a row, apart: equal texts have equal values.
+// Separated values: equal texts have equal values.
 class Key {
  public:
   template <class... Values>
@@ -46,12 +46,12 @@ class Key {
   std::string text_;
 };
 
-// For fields that no routing depends on.
+// For fields that routing does not depend on.
 template <class... Values>
 void leave_out(const Values&...) {}
 
-// Here and below every field is named: one that is added to its struct does not compile until it
-// is either in the key or left out.
+// Here and below every field is named: a new field of the struct does not compile until it is added
+// to the key or excluded.
 void add_router(const RouterConfig& router, Key& key) {
   const auto& [kind, parameters, groups, kept_groups, top_k, fill_in, rectification,
                capacity_factor, capacity_convention, capacity_scope, min_capacity, pad_to_capacity,
@@ -65,7 +65,7 @@ void add_router(const RouterConfig& router, Key& key) {
   leave_out(pad_to_capacity, weights, ir_compute);
 }
 
-// Not in a member function, where the names would hide the members.
+// Not a member function, in which the names would shadow the members.
 std::string logits_key_of(const RoutingJob& job) {
   const auto& [router, scores, experts, gpus, expert_parallel, expert_placement, gpus_per_domain,
                tokens_per_gpu, layers, seed, fidelity, count_copies] = job;

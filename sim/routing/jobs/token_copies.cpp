@@ -10,7 +10,7 @@ namespace moesim::routing {
 
 namespace {
 
-// Counts tokens by destination: a token adds to each of its destinations once.
+// Counts tokens per destination: a token counts once for each of its destinations.
 class OnceEach {
  public:
   explicit OnceEach(std::size_t destinations) : last_token_(destinations, -1) {}
@@ -22,7 +22,7 @@ class OnceEach {
   }
 
  private:
-  std::vector<std::int64_t> last_token_;  // [destination]: the last one that was counted there
+  std::vector<std::int64_t> last_token_;  // [destination]: the last token that was counted
 };
 
 int node_of(int gpu, int gpus_per_domain) {

@@ -11,21 +11,21 @@ class Decision;
 struct GroupPlace;
 struct RoutingJob;
 
-// Tokens that some GPU or node has to have, each counted once however many of its kept routes go
-// there: what an exchange without duplicates sends. A GPU's own and its own node's are among them.
-// Nodes are NVLink domains, counted from the first one that the group has a GPU in.
+// Tokens that each GPU or node needs, each counted once regardless of how many of its kept routes
+// go there: what an exchange without duplicates sends. Includes the tokens of the GPU itself and of
+// its own node. Nodes are NVLink domains, numbered from the first one with a GPU of the group.
 struct TokenCopies {
   std::vector<std::int32_t> to_gpu;   // [gpu, rank of its group]
   std::vector<std::int32_t> to_node;  // [gpu, node of its group]: group_nodes() of them
 };
 
-// The most nodes that an expert-parallel group of the job lies on.
+// The largest number of nodes of any expert-parallel group of the job.
 int group_nodes(const RoutingJob& job);
-// The node of a GPU of the job, counted as above.
+// The node of a GPU of the job, numbered as above.
 std::size_t node_in_group(const RoutingJob& job, int gpu);
 
-// Those of one group after its decision; its ranks are the GPUs. `choices`: k', of the routes that
-// may be kept. `nodes`: of a row of to_node.
+// Counts one group after its decision; its ranks are the GPUs. `choices`: k', the routes that may
+// be kept. `nodes`: the length of a row of to_node.
 void count_copies(const ChoiceTable& table, const Decision& decision, int choices,
                   const GroupPlace& place, int nodes, TokenCopies& copies);
 

@@ -1,5 +1,5 @@
-// base: in training S/E of each GPU's tokens go to each expert, so that the sum of their logits is
-// largest (Lewis et al. 2021). base:greedy, and base in inference: each token goes to its best
+// base: in training S/E of each GPU's tokens go to each expert, with the largest possible sum of
+// logits (Lewis et al. 2021). base:greedy, and base in inference: each token goes to its best
 // expert, without limit.
 #include <fmt/format.h>
 
@@ -15,13 +15,14 @@
 
 namespace moesim::routing {
 
-// Not in the table: base_router reads its name.
+// Not in the table: base_router parses its name.
 extern const RouterDescriptor base_greedy_router;
 
 namespace {
 
 // BASE layers (Lewis et al. 2021): in training each GPU's tokens are spread evenly over all
-// experts, in inference each goes to its best. Either way y = s E(x) + (1 - s) x, s = sigmoid(a).
+// experts, in inference each goes to its best expert. In both cases y = s E(x) + (1 - s) x, s =
+// sigmoid(a).
 class BaseChooser final : public Chooser {
  public:
   BaseChooser(const KindShape& shape, bool greedy)
@@ -111,7 +112,7 @@ void read(const RouterReading& in, RouterConfig& config) {
 std::string name(const RouterConfig& /*config*/) { return "base"; }
 std::string greedy_name(const RouterConfig& /*config*/) { return "base:greedy"; }
 
-// BASE layers assign greedily when nothing is trained (Lewis et al. 2021, section 3.2).
+// BASE layers assign greedily outside training (Lewis et al. 2021, section 3.2).
 void infer(RouterConfig& config) { config.kind = &base_greedy_router; }
 
 void check(const RouterConfig& /*config*/, int experts, std::int64_t tokens) {
@@ -133,11 +134,12 @@ std::unique_ptr<KindRouter> make_greedy(const KindShape& shape) {
 
 constexpr double base_kernels = 4;  // arg-max, sort by expert, counts, inverse
 
-// The auction of BASE layers in fairseq (libbase/balanced_assignment.cpp): each round works on
-// [E, S] tensors (bids cleared, column top-k, the highest bid per token, prices taken off the
-// scores) and in about 12 kernels on vectors of S, and the host reads two results before it goes
-// on. On Gaussian logits it takes 11 to 16 rounds, 13 in the median, for 8 and 64 experts, 4,096
-// and 16,384 tokens and popularity biases up to 0.5: counted by running the algorithm.
+// The auction of BASE layers in fairseq (libbase/balanced_assignment.cpp): each round has kernels
+// on [E, S] tensors (bids cleared, column top-k, the highest bid per token, prices subtracted from
+// the scores) and about 12 kernels on vectors of S, and the host reads two results before it
+// continues. On Gaussian logits it takes 11 to 16 rounds, with a median of 13, for 8 and 64
+// experts, 4,096 and 16,384 tokens and popularity biases up to 0.5: counted by running the
+// algorithm.
 constexpr double auction_rounds = 13;
 constexpr double auction_vector_kernels = 12;
 constexpr double auction_host_reads = 2;
@@ -158,8 +160,8 @@ void add_auction(const GateShape& shape, GateWorkList& list) {
                   .count = auction_rounds * auction_host_reads});
 }
 
-// BASE trains its centroids through the weight of the expert's output alone: the gate itself has no
-// backward pass, unless it is one kernel with all the rest.
+// BASE trains its centroids only through the weight of the expert's output: the gate itself has no
+// backward pass, unless it is fused into one kernel.
 GateWorkList greedy_price(const RouterConfig& /*config*/, const GateShape& shape) {
   if (shape.fused) return fused_gate(shape);
   GateWorkList list;

@@ -1,8 +1,8 @@
-// bias-balanced: the k best by score + bias, weighed by score, which is a sigmoid; dropless (Wang
-// et al. 2024). Behind "+groups" only among the experts of the groups whose two best score + bias
-// sum highest: DeepSeek-V3's router (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor on all
-// weights routes nothing). Parameters: u, which the bias of an expert moves by in a step, and the
-// steps of training behind the bias.
+// bias-balanced: the k best by score + bias, weighted by score, which is a sigmoid; dropless (Wang
+// et al. 2024). With "+groups" only among the experts of the groups with the highest sum of their
+// two best score + bias: DeepSeek-V3's router (arXiv:2412.19437, sections 2.1.2 and 5.4; its factor
+// on all weights does not affect routing). Parameters: u, the change of an expert's bias per step,
+// and the number of training steps before.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ int update_steps(const RouterConfig& config) {
 }
 
 // Loss-free balancing (Wang et al. 2024): the score is a sigmoid, as there and in DeepSeek-V3,
-// whose update speed 0.001 is relative to it. The bias is what `update_steps` steps of training
-// leave, each on a fresh batch of the same source (GroupLogits::fill_training_tile). Groups limit
+// whose update speed 0.001 is relative to it. The bias is the result of `update_steps` steps of
+// training, each on a new batch of the same source (GroupLogits::fill_training_tile). Groups limit
 // the choices as in DeepSeek-V3's published model code, which sets all but the best groups' scores
 // to -inf.
 class BiasChooser final : public Chooser {
@@ -75,7 +75,7 @@ class BiasChooser final : public Chooser {
                 score_[std::size_t{expert} * tile_tokens + place];
           }
         }
-        // What the k best scores would have been without the bias.
+        // The k best scores without the bias.
         shape_.kernels.largest(score_.data(), 0, shape_.experts, shape_.config.top_k,
                                {expert_.data(), key_.data(), tile_tokens});
         float* mass = out.reference_mass.data() + begin + token;
@@ -87,7 +87,7 @@ class BiasChooser final : public Chooser {
   }
 
  private:
-  // A step of training on the tiles from `tile` on, which it moves.
+  // A step of training on the tiles from `tile` on; advances `tile`.
   void train(const GroupLogits& logits, std::int64_t& tile) {
     const auto speed = static_cast<float>(update_speed(shape_.config));
     load_.assign(bias_.size(), 0);
@@ -106,11 +106,12 @@ class BiasChooser final : public Chooser {
     }
   }
 
-  // Where a training settles, it forgets where it started: a bias that is off moves by a speed a
-  // step until its load scatters around the mean, which takes some 20 steps for 5 speeds. So long
-  // trainings start where score + bias exceeds one threshold for a share k / E of a sample's
-  // tokens, at every expert, and carry out the last steps alone. False, with the biases at 0, where
-  // the steps might not have sufficed to get there.
+  // The result of a converged training does not depend on its start: a wrong bias changes by the
+  // update speed in each step until its load fluctuates around the mean, which takes about 20 steps
+  // for an error of 5 speeds. Long trainings therefore start from biases with which score + bias
+  // exceeds a common threshold for a share k / E of a sample's tokens at every expert, and run only
+  // the last steps. Returns false, with biases 0, if the steps might not have been enough to
+  // converge.
   static constexpr int last_steps = 128;
 
   bool settle(const GroupLogits& logits, std::int64_t& tile) {
@@ -144,7 +145,8 @@ class BiasChooser final : public Chooser {
     return true;
   }
 
-  // So many that a step's mean load is 32 routes, and its sign seldom chance.
+  // Enough tokens for a mean load of 32 routes per step, so that the sign of its error is rarely
+  // random.
   std::int64_t tiles_per_step() const {
     constexpr std::int64_t least_tokens = 512;
     constexpr std::int64_t mean_load = 32;
@@ -162,8 +164,8 @@ class BiasChooser final : public Chooser {
                            {expert_.data(), key_.data(), tile_tokens});
   }
 
-  // Of the tile as scores with their bias: -inf in all groups but the `kept_groups` best, by the
-  // sum of their two best, the lower group first among equals.
+  // Converts the tile to scores plus bias, with -inf in all groups except the `kept_groups` best by
+  // the sum of their two best; ties: the lower group first.
   void mask_groups() {
     const auto groups = static_cast<std::size_t>(shape_.config.groups);
     const int listed = std::min(per_group_, 2);
@@ -181,7 +183,7 @@ class BiasChooser final : public Chooser {
     for (std::size_t group = 0; group < groups; ++group) mask(group);
   }
 
-  // An expert of logit -inf has score 0, as the published code has it.
+  // An expert with logit -inf has score 0, as in the published code.
   float pair_key(std::size_t at) const {
     return pair_key_[at] == hopeless ? bias_[pair_expert_[at]] : pair_key_[at];
   }
@@ -201,7 +203,8 @@ class BiasChooser final : public Chooser {
     }
   }
 
-  // Of an expert of logit -inf, below all that a finite one may have, above those of other groups.
+  // For an expert with logit -inf: below every value of a finite logit, above those of other
+  // groups.
   static constexpr float hopeless = std::numeric_limits<float>::lowest();
 
   KindShape shape_;

@@ -13,9 +13,9 @@ namespace moesim::routing {
 
 namespace {
 
-// Each expert takes its C best tokens by g (Zhou et al. 2022), lower tokens first among equals; C
-// is of the tokens of one GPU, under `group` scope of all of them together. The token's "routes"
-// are those to its k best experts.
+// Each expert takes its C best tokens by g (Zhou et al. 2022), ties: lower tokens first; among the
+// tokens of one GPU, or with `group` scope among those of all GPUs together. The "routes" of a
+// token are those to its k best experts.
 class ExpertChoiceRouter final : public KindRouter {
  public:
   explicit ExpertChoiceRouter(const KindShape& shape)
@@ -25,7 +25,7 @@ class ExpertChoiceRouter final : public KindRouter {
   void collect(RoutedGroup& group) override;
 
  private:
-  // The tokens that share an expert's slots: of ranks [first, last).
+  // The tokens that share an expert's slots: those of ranks [first, last).
   struct Domain {
     int first = 0, last = 0;
     std::size_t tokens = 0;
@@ -48,16 +48,16 @@ class ExpertChoiceRouter final : public KindRouter {
 
   KindShape shape_;
   TileChooser tile_;
-  // Of one domain: [expert, token], and [choice, token] of the token's best.
+  // For one domain: [expert, token], and [choice, token] of the token's best experts.
   std::vector<float> probability_;
   std::vector<std::uint8_t> taken_;
   std::vector<std::uint16_t> best_;
   std::vector<float> best_probability_;
   std::size_t stride_ = 0;
   std::vector<std::uint32_t> places_;  // the tokens that an expert takes
-  std::vector<float> mass_;            // [token]: of the experts that took it
-  std::vector<std::int32_t> takers_;   // [token]: how many these are
-  // Of the group, with keep_routes.
+  std::vector<float> mass_;            // [token]: mass of the experts that took it
+  std::vector<std::int32_t> takers_;   // [token]: number of these experts
+  // For the group, with keep_routes.
   std::vector<Taken> routes_, sorted_;
   std::vector<std::size_t> begin_;  // [token + 1], in sorted_
   std::vector<float> best_mass_;
@@ -116,7 +116,7 @@ void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
     }
     begin += static_cast<std::size_t>(logits.tokens(rank));
   }
-  for (std::size_t expert = 0; expert < experts; ++expert) {  // as largest_places wants them
+  for (std::size_t expert = 0; expert < experts; ++expert) {  // the format of largest_places
     std::fill_n(probability_.data() + expert * stride_ + domain.tokens, tile_tokens, 0.0F);
   }
 }
@@ -194,16 +194,16 @@ void ExpertChoiceRouter::add_losses(const Domain& domain) {
   outcome_.sums += sums;
 }
 
-// raw: g, as in the paper. kept: over the sum of what took the token; before-drop: over the mass of
-// its k best.
+// raw: g, as in the paper. kept: divided by the mass of the experts that took the token;
+// before-drop: divided by the mass of its k best experts.
 float ExpertChoiceRouter::weight_of(const Taken& one, float sum, float best_mass) const {
   if (shape_.config.weights == Weights::raw) return one.probability;
   const float whole = shape_.config.weights == Weights::kept ? sum : best_mass;
   return whole > 0 ? one.probability / whole : 0.0F;
 }
 
-// Into sorted_: a token's best expert first, the lower expert among equals. They come by expert, so
-// that an insertion that stops at an equal keeps that order.
+// Writes sorted_: a token's best expert first, ties: the lower expert. Experts are inserted in
+// ascending order, so an insertion that stops at an equal value keeps this order.
 void ExpertChoiceRouter::sort_by_token(std::size_t tokens) {
   begin_.assign(tokens + 1, 0);
   for (const Taken& one : routes_) ++begin_[one.token + 1];

@@ -12,8 +12,8 @@ namespace {
 
 const Decimal& probability(const RouterConfig& config) { return config.parameters[0]; }
 
-// With probability P all GPUs skip the exchange; a token then has what its own GPU's experts offer,
-// which may be fewer than k.
+// With probability P all GPUs skip the exchange; a token is then routed among its own GPU's
+// experts, which may be fewer than k.
 class DropoutChooser final : public Chooser {
  public:
   explicit DropoutChooser(const KindShape& shape)
@@ -62,7 +62,7 @@ class DropoutChooser final : public Chooser {
     return static_cast<std::size_t>(logits.all_tokens()) + tile_tokens;
   }
 
-  // One coin for all GPUs.
+  // One random draw for all GPUs.
   bool skips(const RouterContext& context) const {
     Stream stream({context.seed, Purpose::skipped_exchange, context.replica, context.layer, 0});
     return stream.uniform() < probability(shape_.config).to_double();
@@ -85,7 +85,7 @@ std::string name(const RouterConfig& config) {
   return "gating-dropout:" + probability(config).text();
 }
 
-// A dropout regularises training (Liu et al. 2022).
+// Only in training: dropout is a regularisation (Liu et al. 2022).
 void infer(RouterConfig& config) { config.parameters[0] = Decimal(0); }
 
 std::unique_ptr<KindRouter> make(const KindShape& shape) {

@@ -1,4 +1,4 @@
-// group-limited: the k best experts of the groups of experts whose two best g sum highest
+// group-limited: the k best experts of the groups with the highest sum of their two best g
 // (DeepSeek-V3); dropless unless a capacity factor is given.
 #include <fmt/format.h>
 
@@ -14,9 +14,9 @@ namespace moesim::routing {
 
 namespace {
 
-// Groups of neighbouring experts, usually a node's: the best by the sum of their two best g, lower
-// group first among equals, then the best experts of these (DeepSeek-V3, section 2.1.2). No token
-// needs more of a group than a short list of its best experts: what follows looks at these alone.
+// Groups of neighbouring experts, usually those of a node: the best groups by the sum of their two
+// best g, ties: lower group first, then the best experts of these (DeepSeek-V3, section 2.1.2). A
+// token needs only a short list of the best experts of each group: the rest uses these lists.
 class GroupLimitedChooser final : public Chooser {
  public:
   explicit GroupLimitedChooser(const KindShape& shape)
@@ -71,7 +71,7 @@ class GroupLimitedChooser final : public Chooser {
     }
   }
 
-  // And the mass of the k best of all experts, which the lists hold.
+  // Also the mass of the k best of all experts, which are in the lists.
   void find_softmax(float* mass) {
     shape_.kernels.largest(logit_.data(), 0, static_cast<int>(groups() * listed_),
                            shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
@@ -98,8 +98,8 @@ class GroupLimitedChooser final : public Chooser {
     kept_.find();
   }
 
-  // The lists of a token's kept groups move together, the lowest group first: by logit, since
-  // different logits may have one g, the earliest of equal ones is then the lower expert.
+  // The lists of a token's kept groups are merged, the lowest group first: by logit, because
+  // different logits may have the same g; the first of equal ones is then the lower expert.
   void choose_offered(const ChoiceOutput& to) {
     const auto width = static_cast<std::uint32_t>(listed_) * tile_tokens;
     std::uint32_t next[tile_tokens] = {};
@@ -111,7 +111,7 @@ class GroupLimitedChooser final : public Chooser {
           offered_[to_row + at] = logit_[from + at];
           offered_expert_[to_row + at] = expert_[from + at];
         }
-        next[place] += kept_.mask(group, place) & width;  // else the next group takes its place
+        next[place] += kept_.mask(group, place) & width;  // otherwise the next group overwrites it
       }
     }
     shape_.kernels.largest(offered_.data(), 0,

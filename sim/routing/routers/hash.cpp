@@ -1,4 +1,4 @@
-// hash: one expert a token, a hash of its id; ids are Zipf-distributed (Roller et al. 2021).
+// hash: one expert per token, a hash of its id; ids are Zipf-distributed (Roller et al. 2021).
 // Parameter: the exponent of that distribution.
 #include <algorithm>
 #include <cmath>
@@ -15,19 +15,19 @@ namespace {
 
 const Decimal& exponent(const RouterConfig& config) { return config.parameters[0]; }
 
-// Tokens of a language model's usual vocabulary (LLaMA 2's).
+// The size of a usual vocabulary (LLaMA 2).
 constexpr std::size_t vocabulary = 32000;
 
-// The ids of tokens, id 0 the most frequent, and the expert that each is hashed to. Static: the
-// hash knows neither seed nor replica; it differs between layers, as the layers' tables do in
-// Roller et al. 2021.
+// The ids of tokens, with id 0 the most frequent, and the expert that each is hashed to. The hash
+// is static: it does not depend on seed or replica; it differs between layers, as in Roller et al.
+// 2021.
 class HashedIds {
  public:
   HashedIds(const Decimal& exponent, int experts);
 
-  // `draw` in (0, 1): where the token's id lies among all, the most frequent first.
+  // `draw` in (0, 1): the quantile of the token's id, the most frequent id first.
   std::uint16_t expert(double draw, std::uint32_t layer) const;
-  // [expert]: P(a token has it). They sum to 1.
+  // [expert]: P(a token has this expert); the sum is 1.
   std::vector<double> shares(std::uint32_t layer) const;
 
  private:

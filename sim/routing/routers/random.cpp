@@ -1,5 +1,5 @@
-// random: one uniform expert a token. random:balanced: a random permutation of the tokens over the
-// experts.
+// random: one uniformly random expert per token. random:balanced: a random permutation of the
+// tokens over the experts.
 #include <algorithm>
 
 #include "sim/base/random.hpp"
@@ -9,12 +9,12 @@
 
 namespace moesim::routing {
 
-// Not in the table: random_router reads its name.
+// Not in the table: random_router parses its name.
 extern const RouterDescriptor random_balanced_router;
 
 namespace {
 
-// The expert that a dealing starts with: the first number that a GPU's stream is asked for.
+// The first expert of the distribution: the first number of the GPU's stream.
 std::size_t first_dealt(Stream& stream, std::size_t experts) {
   return static_cast<std::size_t>(std::uint64_t{stream.next_u32()} * experts >> 32);
 }
@@ -36,7 +36,8 @@ class RandomChooser final : public DrawnChooser {
   }
 };
 
-// Tokens dealt to the experts in turn, from a drawn one on, then shuffled (Fisher and Yates).
+// Tokens are distributed to the experts in turn, from a random one on, then shuffled (Fisher and
+// Yates).
 class DealingChooser final : public DrawnChooser {
  public:
   using DrawnChooser::DrawnChooser;
@@ -78,7 +79,7 @@ std::vector<double> expert_shares(const RouterConfig& /*config*/, int experts,
   return std::vector<double>(static_cast<std::size_t>(experts), 1.0 / experts);
 }
 
-// Every expert has its part of a GPU's tokens, and the first dealt ones have the remainder.
+// Every expert has an equal part of a GPU's tokens; the first ones also get the remainder.
 void count_dealt(const StreamKey& gpu, std::int64_t tokens, std::span<std::int32_t> counts) {
   StreamKey key = gpu;
   key.purpose = Purpose::random_expert;

@@ -12,7 +12,7 @@ namespace moesim::routing {
 
 namespace {
 
-// The kind of which this is the head, whole heads before prefixes; null: none.
+// The kind with this head; exact matches before prefixes; null: none.
 const RouterDescriptor* find_kind(std::string_view head) {
   for (const RouterDescriptor* kind : router_table) {
     if (!kind->head_is_prefix && head == kind->head) return kind;

@@ -4,7 +4,7 @@
 
 namespace moesim::routing {
 
-// Each is defined in the file of its kind, beside its rule, its implementation and its price.
+// Each is defined in the file of its kind, with its rule, implementation and price.
 extern const RouterDescriptor dense_router;
 extern const RouterDescriptor top_k_router;
 extern const RouterDescriptor dropless_router;
@@ -18,7 +18,7 @@ extern const RouterDescriptor gating_dropout_router;
 extern const RouterDescriptor group_limited_router;
 extern const RouterDescriptor bias_balanced_router;
 
-// All kinds of routers, in the order of help texts: a kind is known by being listed here.
+// All kinds of routers, in the order of help texts: this list registers a kind.
 inline constexpr const RouterDescriptor* router_table[] = {
     &dense_router,  &top_k_router,          &dropless_router,      &expert_choice_router,
     &base_router,   &random_router,         &hash_router,          &soft_router,

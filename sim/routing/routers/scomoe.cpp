@@ -1,6 +1,6 @@
-// scomoe: a share of the tokens stays on its GPU, another in its NVLink domain, the rest goes
-// anywhere; each pool with its C (Zeng and Xiong 2023). Parameters: the two shares, at most 1
-// together.
+// scomoe: a share of the tokens stays on its GPU, another in its NVLink domain, the rest goes to
+// any GPU; each pool has its own C (Zeng and Xiong 2023). Parameters: the two shares, whose sum is
+// at most 1.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ const Decimal& node_share(const RouterConfig& config) { return config.parameters
 
 // SCoMoE-Seq (Zeng and Xiong 2023): a GPU's tokens are sliced by position. The first share chooses
 // among the experts of its own GPU, the next among those of its NVLink domain, the rest among all;
-// each pool routes as top-k, with C = ceil(CF tokens of the pool / experts of the pool). A block
-// has the slots of all pools that may go to its expert: own, domain's, global, in this order.
+// each pool is routed as top-k, with C = ceil(CF tokens of the pool / experts of the pool). A block
+// has the slots of all pools that can use its expert: own, domain, global, in this order.
 class PooledRouter final : public KindRouter {
  public:
   explicit PooledRouter(const KindShape& shape)
@@ -70,7 +70,7 @@ void PooledRouter::lay_out(const GroupLogits& logits, const RouterContext& conte
   const Decimal& local = local_share(shape_.config);
   const Decimal near = local + node_share(shape_.config);
   RouterConfig by_node = shape_.config;
-  by_node.rectification = Rectification::node;  // whose experts are those of the domain
+  by_node.rectification = Rectification::node;  // its experts are those of the domain
   for (Pool& pool : pools_) {
     pool.begin.clear();
     pool.end.clear();
@@ -93,13 +93,13 @@ void PooledRouter::lay_out(const GroupLogits& logits, const RouterContext& conte
       pool.experts.push_back(reach[index]);
       const int experts = reach[index].last - reach[index].first;
       const std::int64_t pooled = cuts[index + 1] - cuts[index];
-      // A pool without tokens is no pool: not even the least capacity travels for it.
+      // A pool without tokens sends nothing, not even the minimum capacity.
       pool.capacity.push_back(pooled > 0 ? shape_.config.capacity(pooled, experts) : 0);
     }
   }
 }
 
-// A tile may lie in two pools or three: each takes its own tokens of it.
+// A tile may overlap two or three pools: each uses its own tokens.
 void PooledRouter::choose(const GroupLogits& logits, Pool& pool) {
   const auto top_k = static_cast<std::size_t>(pool.config.top_k);
   std::int64_t tokens = 0;
@@ -244,7 +244,7 @@ std::unique_ptr<KindRouter> make(const KindShape& shape) {
   return std::make_unique<PooledRouter>(shape);
 }
 
-// Each pool that has tokens selects by itself.
+// Each pool with tokens selects separately.
 GateWorkList price(const RouterConfig& config, const GateShape& shape) {
   const double local = local_share(config).to_double();
   const double node = node_share(config).to_double();

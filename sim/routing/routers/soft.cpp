@@ -1,4 +1,4 @@
-// soft: every slot is a mix of all tokens, so that nothing is routed (Puigcerver et al. 2023).
+// soft: every slot is a mixture of all tokens, so no token is routed (Puigcerver et al. 2023).
 #include <algorithm>
 
 #include "sim/base/error.hpp"
@@ -10,7 +10,7 @@ namespace moesim::routing {
 
 namespace {
 
-// There is nothing to choose or to lose.
+// There are no choices and no losses.
 class SoftRouter final : public KindRouter {
  public:
   explicit SoftRouter(const KindShape& shape) : shape_(shape) {}
@@ -50,9 +50,9 @@ std::unique_ptr<KindRouter> make(const KindShape& shape) {
   return std::make_unique<SoftRouter>(shape);
 }
 
-// Bytes per cell of [S, E p] beside its GEMMs. Forward: two softmaxes read fp32 logits and write
-// bf16 weights. Backward: each reads weights and their gradient and writes that of the logits, and
-// the two are added up.
+// Bytes per cell of [S, E p] in addition to its GEMMs. Forward: two softmaxes read fp32 logits and
+// write bf16 weights. Backward: each reads weights and their gradient and writes the gradient of
+// the logits, and the two are added.
 constexpr double softmax_bytes = 2 * (fp32_bytes + bf16_bytes);
 constexpr double softmax_bytes_backward = 2 * (2 * bf16_bytes + fp32_bytes) + 3 * fp32_bytes;
 

@@ -1,5 +1,5 @@
-// topK: each token goes to its k best experts, and an overflowing expert keeps C of the routes
-// (groups/group_router.hpp says which). FR and IR as in Zeng et al. 2024.
+// topK: each token goes to its k best experts, and an overflowing expert keeps C of the routes (see
+// groups/group_router.hpp). FR and IR as in Zeng et al. 2024.
 #include <fmt/format.h>
 
 #include "sim/base/text.hpp"
@@ -10,7 +10,7 @@ namespace moesim::routing {
 
 namespace {
 
-// "top2" is 2, "topk" what --top-k or else the model says.
+// "top2" is 2; "topk" takes --top-k, or the model's value.
 void read(const RouterReading& in, RouterConfig& config) {
   in.expect(0, 0, "top1, top2, ... or topk with --top-k");
   const std::string_view digits = in.parts[0].substr(3);

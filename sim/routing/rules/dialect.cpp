@@ -19,8 +19,8 @@ void apply_deepspeed(RouterConfig& config) {
 }
 
 void apply_megatron(RouterConfig& config) {
-  // Of one expert alone the softmax over the chosen is 1 for every token: Megatron asks for the
-  // softmax before the choice there, which makes the weight g.
+  // For a single chosen expert the softmax over the chosen logits is 1 for every token: Megatron
+  // then applies the softmax before the choice, so that the weight is g.
   config.priority = config.top_k == 1 ? Priority::own_score : Priority::own_weight;
   config.weights = config.top_k == 1 ? Weights::raw : Weights::before_drop;
   config.pad_to_capacity = false;
@@ -85,7 +85,7 @@ std::int64_t dialect_capacity(const RouterConfig& config, std::int64_t tokens,
           std::min(static_cast<double>(tokens),
                    std::floor(static_cast<double>(tokens) * factor / static_cast<double>(experts)));
   }
-  constexpr double most = 4e15;  // far beyond any number of tokens, and exact in a double
+  constexpr double most = 4e15;  // larger than any number of tokens, and exact in a double
   return static_cast<std::int64_t>(std::min(slots, most));
 }
 

@@ -6,8 +6,8 @@
 
 namespace moesim::routing {
 
-// Sets what a library does where it is not told otherwise: convention, least capacity, priority,
-// weights, padding, and the arithmetic of C. `config.top_k` counts and is kept. From the code of
+// Sets the defaults of a library: convention, minimum capacity, priority, weights, padding, and the
+// arithmetic of C. Depends on `config.top_k`, which is kept. From the code of
 //   deepspeed  deepspeed/moe/sharded_moe.py: C = ceil(S / E * (k CF)) in fp32, at least 4; k = 1
 //              keeps random tokens and weighs by g, k = 2 goes by position, more by own score,
 //              both weighed over what is kept. Its sampling of the second expert is not simulated.
@@ -19,12 +19,12 @@ namespace moesim::routing {
 //   switch     mesh_tensorflow/transformer/moe.py: C = min(S, int(S CF / E)), at least 4, CF not
 //              multiplied by k; position; plain g.
 //   paper      exact decimals, token-max, weights over what is kept.
-// Slots are numbered in the same way under all: by choice, then token.
+// Slots are numbered in the same way in all dialects: by choice, then token.
 void apply_dialect(Dialect dialect, RouterConfig& config);
 
-// C before the least capacity, in the arithmetic of the dialect's library, binary rounding
-// included: S = 3,000, E = 8, CF = 2.2, k = 1 is 825 in fp32 and 826 in fp64. Not for
-// Dialect::paper. Throws UsageError where the library does not define it (the other capacity
+// C before the minimum capacity, in the arithmetic of the dialect's library, including binary
+// rounding: S = 3,000, E = 8, CF = 2.2, k = 1 is 825 in fp32 and 826 in fp64. Not for
+// Dialect::paper. Throws UsageError if the library does not define it (the other capacity
 // convention).
 std::int64_t dialect_capacity(const RouterConfig& config, std::int64_t tokens,
                               std::int64_t experts);

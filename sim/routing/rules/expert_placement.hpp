@@ -6,13 +6,13 @@
 
 namespace moesim::routing {
 
-// Which expert has which position, where experts do not lie on the ranks in the order of their
-// numbers. Position p is on rank p / (E / P) of a group; routing counts by positions, so that those
-// of a rank are always neighbours.
+// The position of each expert, for experts that are not placed on the ranks in the order of their
+// numbers. Position p is on rank p / (E / P) of a group; routing uses positions, so that the
+// positions of a rank are always contiguous.
 class ExpertPlacement {
  public:
-  // expert_at[layer][position], each layer a permutation of 0 .. E - 1; layers beyond the last
-  // start again. Throws UsageError naming `what` for anything else.
+  // expert_at[layer][position], each layer a permutation of 0 .. E - 1; further layers repeat from
+  // the first. Throws UsageError naming `what` for anything else.
   ExpertPlacement(std::vector<std::vector<std::uint16_t>> expert_at, const std::string& what);
 
   std::size_t experts() const { return expert_at_.front().size(); }
@@ -29,7 +29,7 @@ class ExpertPlacement {
       position_of_;  // [layer][position], [layer][expert]
 };
 
-// Rows of E values, one per expert, in the order of the positions, in place.
+// Reorders rows of E values, one per expert, to the order of the positions, in place.
 template <typename Value>
 void put_in_placement(const std::vector<std::uint16_t>& expert_at, std::vector<Value>& rows) {
   std::vector<Value> row(expert_at.size());

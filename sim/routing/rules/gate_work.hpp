@@ -7,15 +7,15 @@ namespace moesim::routing {
 
 struct RouterConfig;
 
-// What a gate computes, as work that sim/step prices with the curves of a profile. Sizes are of one
-// GPU and one MoE layer.
+// The work of a gate, which sim/step prices with the curves of a profile. Sizes are for one GPU and
+// one MoE layer.
 struct GateShape {
   std::int64_t tokens = 0;  // S of this GPU
   std::int64_t hidden = 0;
   int experts = 0;
-  std::int64_t slots = 0;  // of a sequence, where slots mix tokens (soft)
+  std::int64_t slots = 0;  // per sequence, for slots that mix tokens (soft)
   bool backward = false;
-  bool train = false;    // a step of training, forward or backward
+  bool train = false;    // part of a training step, forward or backward
   bool fused = false;    // the software computes a gate in one kernel
   bool one_hot = false;  // tokens are dispatched by products with one-hot masks
 };
@@ -33,7 +33,7 @@ struct GateWork {
   double bytes = 0;
   std::int64_t rows = 0, columns = 0, depth = 0;
   double count = 1;    // calls
-  bool gating = true;  // calibrated as part of the gate; false: as any memory-bound kernel
+  bool gating = true;  // calibrated as part of the gate; false: as other memory-bound kernels
 };
 using GateWorkList = std::vector<GateWork>;
 
@@ -47,29 +47,29 @@ inline constexpr double fp32_bytes = 4;
 inline constexpr double gate_kernels = 6;
 inline constexpr double gate_kernels_per_choice = 10;
 
-// What limits groups: top-2 of each and their sum, top groups, scatter, mask, fill. Counted in the
-// gate of DeepSeek-V3's published inference code (model.py).
+// The kernels of group limits: top-2 of each group and their sum, top groups, scatter, mask, fill.
+// Counted in the gate of DeepSeek-V3's published inference code (model.py).
 inline constexpr double group_kernels = 6;
 
 // A radix select or sort of 32-bit keys takes four passes of 8 bits. Assumed of torch.topk over the
 // columns of [S, E], which sorts what it selects.
 inline constexpr double radix_passes = 4;
 
-// Gate GEMM, softmax and top-k' in one kernel on tensor cores, the bf16 input read once; backward a
-// GEMM each by input and by weight.
+// Gate GEMM, softmax and top-k' in one kernel on tensor cores, the bf16 input read once; backward:
+// one GEMM by input and one by weight.
 GateWorkList fused_gate(const GateShape& shape);
 // The input in fp32 and its product with the gate in fp32; backward by input and by weight.
 void add_gate_product(const GateShape& shape, GateWorkList& list);
-// `count` kernels over [S, E], in the backward pass half as many.
+// `count` kernels over [S, E], half as many in the backward pass.
 void add_gate_kernels(const GateShape& shape, double count, GateWorkList& list);
-// Of one-hot dispatch: the position of each token in its expert's queue, for each choice.
+// For one-hot dispatch: the position of each token in its expert's queue, for each choice.
 void add_queue_positions(const GateShape& shape, int choices, GateWorkList& list);
-// A library's gate that takes the best experts of each token: fused, or product, `kernels` small
-// kernels and queue positions.
+// The gate of a library that takes the best experts of each token: fused, or a product, `kernels`
+// small kernels and queue positions.
 GateWorkList library_gate(const GateShape& shape, double kernels, int choices);
-// The same with as many kernels as top-k has.
+// The same with the number of kernels of top-k.
 GateWorkList top_k_gate(const RouterConfig& config, const GateShape& shape);
-// Without scores: nothing to multiply, nothing to train, kernels for the choices alone.
+// A gate without scores: no products, no training, only the kernels for the choices.
 GateWorkList scoreless_gate(const RouterConfig& config, const GateShape& shape);
 
 }  // namespace moesim::routing

@@ -36,8 +36,8 @@ bool rectifies(const MoeLayerShape& shape) {
   return shape.rectified && shape.ir_compute == When;
 }
 
-// IR needs local data only: under `overlap` it runs while tokens travel, under `grouped` with the
-// experts, else once the rows are home.
+// IR needs only local data: with `overlap` it runs during the exchange of tokens, with `grouped`
+// together with the experts, otherwise after the rows have returned.
 constexpr PhaseRule forward_rules[] = {
     {MoePhase::shuffle, shuffles},
     {MoePhase::route, always},
@@ -53,8 +53,8 @@ constexpr PhaseRule forward_rules[] = {
     {MoePhase::combine, always},
     {MoePhase::unshuffle, shuffles},
 };
-// The forward pass reversed, but that IR follows what it follows there: the first exchange, the
-// experts, or the second exchange.
+// The reversed forward pass, except that IR follows the same phase as there: the first exchange,
+// the experts, or the second exchange.
 constexpr PhaseRule backward_rules[] = {
     {MoePhase::unshuffle, shuffles},
     {MoePhase::combine, always},

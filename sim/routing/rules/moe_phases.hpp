@@ -5,37 +5,37 @@
 
 #include "sim/routing/rules/router_config.hpp"
 
-// One MoE layer as a step of the simulator, its price lists and kernels/layer all go through it:
-// the phases of a pass in their order. Which kernels a phase has on one GPU: moe_stages.hpp.
+// The phases of a pass through one MoE layer, in order: used by the simulated step, its prices and
+// kernels/layer. moe_stages.hpp has the kernels of a phase on one GPU.
 namespace moesim::routing {
 
 enum class Pass { forward, backward };
 const char* name_of(Pass pass);
 
-// The parts of a step that a layer's time counts to.
+// The parts of a step that the time of a layer counts to.
 enum class LayerPart { router, dispatch_combine, exchange, expert, rectify };
 const char* name_of(LayerPart part);
 
 // S tokens of a GPU go to E experts over P GPUs.
 enum class MoePhase {
-  shuffle,   // BASE in training: tokens to random GPUs of the group, a batch's order undone
+  shuffle,   // BASE in training: tokens to random GPUs of the group, against correlated batches
   route,     // gate, choice, capacity
-  announce,  // what the GPUs have to agree on before they exchange rows
+  announce,  // sizes that the GPUs exchange before the rows
   dispatch,  // rows in the order of their experts
-  dispatch_exchange,  // the all-to-all from tokens to experts; backward their gradients come home
+  dispatch_exchange,  // the all-to-all from tokens to experts; backward: gradients to the tokens
   rectify,            // Intra-GPU Rectification
   shared_expert,      // of all tokens
-  experts,            // of the rows that came
-  combine_exchange,   // the all-to-all back; backward gradients go to the experts
+  experts,            // of the received rows
+  combine_exchange,   // the all-to-all back; backward: gradients to the experts
   combine,            // each token's rows, weighted and added up
-  unshuffle           // BASE in training: tokens home
+  unshuffle           // BASE in training: tokens back
 };
 
-// The number that a phase's work grows with.
+// The quantity that the work of a phase is proportional to.
 enum class PhaseRows {
   tokens,     // S
-  sent,       // rows that the GPU sends: E C of padded blocks, else those that it keeps
-  received,   // rows that each of its experts gets: P C, or those that came
+  sent,       // rows that the GPU sends: E C with padded blocks, else the kept rows
+  received,   // rows that each of its experts receives: P C with padded blocks
   rectified,  // IR rows of the GPU
   exchanged   // the bytes of an exchange
 };
@@ -47,7 +47,7 @@ struct MoePhaseTraits {
 };
 MoePhaseTraits traits_of(MoePhase phase);
 
-// What decides which phases a layer has.
+// The conditions that determine the phases of a layer.
 struct MoeLayerShape {
   bool exchanges = true;  // P > 1
   bool shuffles = false;
@@ -57,7 +57,7 @@ struct MoeLayerShape {
 };
 std::vector<MoePhase> moe_phases(Pass pass, const MoeLayerShape& shape);
 
-// Whether an exchange takes rows to their experts, or home to their tokens.
+// Whether an exchange sends rows to their experts, or back to their tokens.
 constexpr bool goes_to_experts(MoePhase exchange, Pass pass) {
   return (exchange == MoePhase::dispatch_exchange) == (pass == Pass::forward);
 }

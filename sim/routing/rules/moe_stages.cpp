@@ -18,7 +18,7 @@ using Kind = MoeStageKind;
 using Phase = MoePhase;
 using Part = LayerPart;
 
-// Phase by phase, each in its order.
+// Grouped by phase, each in order.
 constexpr StageRule rules[] = {
     {forward, {Kind::gate, Phase::route, "gate", Part::router}},
     {forward, {Kind::assign, Phase::route, "capacity", Part::router}},

@@ -5,8 +5,8 @@
 
 #include "sim/routing/rules/moe_phases.hpp"
 
-// The stages of an MoE layer with equal blocks on one GPU, as kernels/layer carries them out and
-// sim/step prices them: each a kernel, a few products, or an exchange.
+// The stages of an MoE layer with equal blocks on one GPU, as kernels/layer runs them and sim/step
+// prices them: each a kernel, a few products, or an exchange.
 namespace moesim::routing {
 
 enum class MoeStageKind {
@@ -54,7 +54,7 @@ struct MoeStage {
   LayerPart part = LayerPart::router;
 };
 
-// How rows reach the blocks of their experts: moved, or multiplied by one-hot masks.
+// How rows are put into the blocks of their experts: copied, or multiplied by one-hot masks.
 enum class RowMoves { index, einsum };
 
 // The stages of a pass in their order: those of each of its moe_phases(). IR rows are gathered with
@@ -62,7 +62,7 @@ enum class RowMoves { index, einsum };
 std::vector<MoeStage> moe_stages(Pass pass, const MoeLayerShape& shape, RowMoves moves);
 
 // Tokens S of the GPU, E experts, P ranks, C slots per source and expert, k' choices of a token,
-// hidden size h; elements are bf16 but where work_of() says fp32.
+// hidden size h; elements are bf16 except where work_of() says fp32.
 struct MoeLayerSizes {
   std::int64_t tokens = 0;
   std::int64_t experts = 0;
@@ -73,12 +73,12 @@ struct MoeLayerSizes {
   bool residual = false;  // the layer adds its input to its output
 };
 
-// What a stage does at least. IR rows, whose number only the device knows, and the products of the
-// experts are not counted.
+// The minimum work of a stage. IR rows, whose number is known only on the device, and the products
+// of the experts are not counted.
 struct MoeStageWork {
   double flops = 0;
-  double bytes = 0;         // to and from memory; of an exchange the per-rank buffer
-  double weight_bytes = 0;  // of the gate's weights or their gradient, besides
+  double bytes = 0;         // to and from memory; for an exchange: the per-rank buffer
+  double weight_bytes = 0;  // additional bytes of the gate's weights or their gradient
 };
 MoeStageWork work_of(MoeStageKind stage, const MoeLayerSizes& sizes);
 

@@ -27,7 +27,7 @@ RouterConfig RouterConfig::among_own(int own_experts) const {
   RouterConfig own = *this;
   own.top_k = std::min(top_k, own_experts);
   own.fill_in = fill_in && own_experts > own.top_k;
-  own.capacity_scope = CapacityScope::source;  // no other GPU shares a GPU's experts
+  own.capacity_scope = CapacityScope::source;  // a GPU's experts get no tokens of other GPUs
   return own;
 }
 

@@ -19,55 +19,55 @@ class KindRouter;
 
 // How many slots per expert and source GPU a kind of router has.
 enum class CapacityRule {
-  none,              // an expert takes all that comes
+  none,              // an expert takes all tokens
   by_factor,         // C by the capacity factor
-  by_factor_if_set,  // C where a capacity factor is given, none where not
-  equal_shares       // S / E, all of them full; no capacity option changes that
+  by_factor_if_set,  // C if a capacity factor is given, else none
+  equal_shares       // S / E, all full; capacity options have no effect
 };
 
 // Which rows a kind of router exchanges per (source, expert).
 enum class ExchangeBlocks {
-  kept,   // with a capacity C rows, or with --padding none the kept ones; else the kept ones
-  full,   // as many rows as there are slots, which all are full
-  pooled  // the slots of the pools that may go there: unequal, but known before routing
+  kept,   // with a capacity C rows, or the kept rows with --padding none; else the kept rows
+  full,   // one row per slot; all slots are full
+  pooled  // the slots of the pools that can go there: unequal, but known before routing
 };
 
-// "+HEAD:..." behind the name of one kind.
+// "+HEAD:..." after the name of one kind.
 struct RouterSuffix {
   const char* head = nullptr;  // null: the kind has none
   const char* form = "";       // "+groups:GROUPS:KEPT"
   const char* help = "";       // in a line
-  const char* elsewhere = "";  // to one who typed it behind another router
+  const char* elsewhere = "";  // error text if typed after another router
   void (*read)(const RouterReading& in, std::span<const std::string_view> parts,
                RouterConfig& config) = nullptr;
 };
 
-// All that the simulator knows of one kind of router. sim/routing/routers has a file per kind that
-// defines its descriptor beside its rule and its price, and router_table.hpp lists them. A
-// descriptor is a constant; no code compares them, it asks for what it has to know.
+// All properties of one kind of router. sim/routing/routers has a file per kind that defines its
+// descriptor with its rule and its price, and router_table.hpp lists them. A descriptor is a
+// constant; code does not compare descriptors but uses their traits.
 //
-// Reasons are null where the thing is possible; as part of a message they follow the router's name.
+// Reasons are null where the option is possible; in a message they follow the router's name.
 struct RouterDescriptor {
-  // The name: its part before the first ':' or '+', or all that starts with it ("top": top1, topk).
+  // The name: the part before the first ':' or '+', or a prefix ("top": top1, topk).
   const char* head = "";
   bool head_is_prefix = false;
-  const char* form = "";        // as help texts show it: "base[:greedy]"
+  const char* form = "";        // in help texts: "base[:greedy]"
   const char* short_form = "";  // in the middle of a sentence; form where empty
-  const char* help = "";        // its rule in a line
+  const char* help = "";        // its rule in one line
   RouterSuffix suffix{};
 
   // Traits.
   bool moe = true;               // false: one FFN instead of experts, no routing at all
   bool gate = true;              // a gate scores tokens
-  bool mixes_tokens = false;     // slots are mixes of all tokens: nothing is routed
+  bool mixes_tokens = false;     // slots are mixtures of all tokens: no routing
   bool chooses_top_k = false;    // a token goes to the k experts it scores best, maybe among fewer
                                  // than all; dialects of libraries are about these
   bool takes_best = false;       // the k best of all experts and nothing else: routed from a table
                                  // that jobs share, also by recorded choices; `make` is null
-  bool can_rectify = false;      // FR and IR mean something: routes may fail, and tokens choose
+  bool can_rectify = false;      // FR and IR are possible: routes may fail, and tokens choose
   bool shuffles_tokens = false;  // in training tokens change GPUs at random before and after
-  bool gated_output = false;     // y = s E(x) + (1 - s) x, s of each row: one more kernel
-  bool one_mask = false;         // one-hot masks: one in all, not one per choice
+  bool gated_output = false;     // y = s E(x) + (1 - s) x, s per row: one more kernel
+  bool one_mask = false;         // one-hot masks: a single one, not one per choice
   CapacityRule capacity = CapacityRule::by_factor;
   ExchangeBlocks blocks = ExchangeBlocks::kept;
 
@@ -80,34 +80,34 @@ struct RouterDescriptor {
   const char* idle_padding = nullptr;       // why --padding changes nothing
   const char* idle_weights = nullptr;       // why --weights changes nothing
 
-  // Reads what stands behind the head, and k. Sets kind where its form has several.
+  // Parses the parameters after the head, and k. Sets `kind` if its form has several kinds.
   void (*read)(const RouterReading& in, RouterConfig& config) = nullptr;
-  // The name that reads back as this config, without +fr and +ir.
+  // The name that parses to this config, without +fr and +ir.
   std::string (*name)(const RouterConfig& config) = nullptr;
-  // Turns a router of training into the one of inference; null: the same.
+  // Converts a router for training to the one for inference; null: the same.
   void (*infer)(RouterConfig& config) = nullptr;
-  // Throws UsageError where S = `tokens` of a GPU (0: not known yet) cannot be routed over so many
-  // experts; null: always possible.
+  // Throws UsageError if S = `tokens` of a GPU (0: not known yet) cannot be routed over this number
+  // of experts; null: always possible.
   void (*check)(const RouterConfig& config, int experts, std::int64_t tokens) = nullptr;
-  // True where no token leaves its GPU; null: never.
+  // True if no token leaves its GPU; null: never.
   bool (*stays_on_gpu)(const RouterConfig& config) = nullptr;
 
   // The implementation. Null with takes_best, and for a router without MoE.
   std::unique_ptr<KindRouter> (*make)(const KindShape& shape) = nullptr;
-  // Without a gate: [expert], P(a token has it), in a layer.
+  // Without a gate: [expert], P(a token has this expert), in a layer.
   std::vector<double> (*expert_shares)(const RouterConfig& config, int experts,
                                        std::uint32_t layer) = nullptr;
-  // Without a gate, where the counts of a GPU follow from its random stream alone: `tokens` of it
-  // into counts[expert]. Null: they are drawn by the shares.
+  // Without a gate, if the counts of a GPU follow from its random stream alone: writes the counts
+  // of its `tokens` to counts[expert]. Null: counts are drawn by the shares.
   void (*count_exactly)(const StreamKey& gpu, std::int64_t tokens,
                         std::span<std::int32_t> counts) = nullptr;
 
-  // The price of the gate, and what of it is assumed ("": nothing beyond any gate's).
+  // The price of the gate, and its assumptions ("": none beyond those of every gate).
   GateWorkList (*price)(const RouterConfig& config, const GateShape& shape) = nullptr;
   const char* assumed = "";
 };
 
-// What a RouterConfig is unless it is read from a name (routers/top_k.cpp).
+// The default kind of a RouterConfig (routers/top_k.cpp).
 extern const RouterDescriptor top_k_router;
 
 }  // namespace moesim::routing

@@ -7,11 +7,12 @@
 
 namespace moesim::routing {
 
-// The options of routers that do not depend on their kind, and how they are spelled on the command
-// line and in result columns.
+// The options of routers that do not depend on their kind, and their names on the command line and
+// in result columns.
 
 enum class Rectification { none, gpu, node };  // none, +ir, +ir@node
-// Which routes overflow keeps. own_weight: as own_score, by g over the sum of the k choices' g.
+// Which routes are kept on overflow. own_weight: as own_score, by g over the sum of the k choices'
+// g.
 enum class Priority { token_max, own_score, own_weight, position, random };
 enum class Weights { kept, before_drop, raw };
 enum class FillOrder { nominee_score, priority };
@@ -19,7 +20,8 @@ enum class IrCompute { separate, grouped, overlap };
 enum class IrDuplicates { allow, exclude };
 enum class CapacityConvention { paper, library };  // C = ceil(CF S / E), or times k
 enum class CapacityScope { source, group };        // per source GPU, or EP group
-// Whose rules a router follows (dialect.hpp); by itself it decides how C is rounded.
+// The library whose rules a router follows (dialect.hpp); by itself it determines the rounding of
+// C.
 enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
 
 // In the order of help texts and messages.
@@ -58,7 +60,7 @@ std::string name_of(CapacityConvention value);
 std::string name_of(CapacityScope value);
 std::string name_of(Dialect value);
 std::string name_of_padding(bool to_capacity);
-// Throw UsageError that names `where` and lists the choices.
+// Throw a UsageError that names `where` and lists the choices.
 Priority parse_priority(std::string_view text, const std::string& where);
 Weights parse_weights(std::string_view text, const std::string& where);
 FillOrder parse_fill_order(std::string_view text, const std::string& where);

@@ -44,8 +44,8 @@ std::size_t pick(Stream& stream, std::size_t among) {
   return std::min(drawn, among - 1);
 }
 
-// Whether a replica has a burst: one coin for all its layers. Its stream is told from those of the
-// layers' popularities by the rank, which they do not use.
+// Whether a replica has a burst: one random draw for all its layers. Its stream differs from those
+// of the layers' popularities by the rank, which they do not use.
 bool has_burst(const ScoreSource& source, std::uint64_t seed, std::uint32_t replica) {
   Stream coin(StreamKey{seed, Purpose::expert_bias, replica, 0, 1});
   return coin.uniform() < source.share;
@@ -105,14 +105,14 @@ std::vector<double> count_offsets(const ScoreSource& source, int experts, std::u
   return offsets;
 }
 
-// Log-weights of draws that load the experts as `counts` says: exact for k = 1, else to 1e-4
-// (race.hpp). Experts without a route have -inf.
+// Log-weights of draws with expert loads proportional to `counts`: exact for k = 1, otherwise
+// within 1e-4 (race.hpp). Experts without a route have -inf.
 std::vector<float> recorded_weights(std::span<const std::int64_t> counts, int top_k) {
   std::vector<double> shares;
   for (const std::int64_t count : counts) {
     if (count > 0) shares.push_back(static_cast<double>(count));
   }
-  // As many as are chosen: each is, whatever its weight.
+  // With as many experts as choices each is chosen, whatever its weight.
   const std::vector<double> weights = static_cast<std::size_t>(top_k) < shares.size()
                                           ? race_log_weights(shares, top_k)
                                           : std::vector<double>(shares.size(), 0.0);
@@ -162,7 +162,7 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
     default:
       offsets = scenario_offsets(source, shape, bias_key);
   }
-  if (!normal_) {  // popularities are shares: the most popular expert sets the level
+  if (!normal_) {  // popularities are shares: relative to the most popular expert
     const double largest = *std::max_element(offsets.begin(), offsets.end());
     for (double& offset : offsets) offset -= largest;
   }
@@ -202,7 +202,7 @@ std::vector<double> LogitSource::model_offsets(const ScoreModel& model, const Lo
   return race.log_weights;
 }
 
-// Of a typical rank where `gpus` is 0.
+// For a typical rank if `gpus` is 0.
 void LogitSource::draw_types(const ScoreDraw& draw, int gpus) {
   const MixedRace race = draw.mixed_race();
   const auto append = [&](const MixedRace::Types& weights) {
@@ -267,7 +267,7 @@ LogitSource::Choices LogitSource::choices(std::uint32_t rank) const {
           trace_->shape().top_k};
 }
 
-// Tokens beyond the recorded ones start again from the first.
+// Tokens beyond the recorded ones repeat from the first.
 void LogitSource::recorded_tile(std::uint32_t rank, std::uint64_t first_token,
                                 const TileKernels& kernels, float* tile) const {
   const std::size_t experts = offsets_.size();

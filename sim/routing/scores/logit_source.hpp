@@ -14,7 +14,7 @@ namespace moesim::routing {
 
 class ScoreDraw;
 
-// The experts of a job and the GPUs that hold them: what a score source may depend on.
+// The experts of a job and their GPUs: the inputs that a score source may depend on.
 struct LogitShape {
   int experts = 0;
   int expert_parallel = 1;  // P, a divisor of experts: expert e is on rank e / (E / P)
@@ -22,21 +22,21 @@ struct LogitShape {
   const ExpertPlacement* expert_placement = nullptr;  // null: in the order of their numbers
 };
 
-// Draws the logits of one layer of one replica. Experts come in the order of their positions. Every
-// (rank, token) has random numbers of its own, so any part can be drawn by itself, in any order, by
+// Draws the logits of one layer of one replica. Experts are in the order of their positions. Every
+// (rank, token) has its own random numbers, so any part can be drawn separately, in any order, by
 // any thread.
 class LogitSource {
  public:
-  // `experts` as in the job: a counts file of fewer experts leaves the others unpopular, one of
-  // more is an error (UsageError).
+  // `experts` as in the job: with a counts file of fewer experts the others are never popular, more
+  // experts are an error (UsageError).
   LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
               std::uint32_t replica, std::uint32_t layer);
-  // All experts on one GPU.
+  // With all experts on one GPU.
   LogitSource(const ScoreSource& source, int experts, std::uint64_t seed, std::uint32_t replica,
               std::uint32_t layer)
       : LogitSource(source, LogitShape{experts}, seed, replica, layer) {}
 
-  // Whether there are logits at all: a trace of choices has none, and choices() instead.
+  // Whether there are logits: a trace of choices has choices() instead.
   bool has_logits() const { return trace_ == nullptr || trace_->kind() != Trace::Kind::choices; }
 
   // Recorded choices of a rank's tokens: expert and probability of each, [token, held]. Empty
@@ -59,15 +59,15 @@ class LogitSource {
   std::vector<float> rank_logits(std::uint32_t rank, std::int64_t tokens,
                                  const TileKernels& kernels) const;
 
-  // What noise is added to: the bias per expert, or the log-popularity. Of this layer and replica,
-  // the same on all ranks unless differs_between_ranks(). Zeros for a trace.
+  // The offsets that noise is added to: the bias per expert, or the log-popularity, for this layer
+  // and replica; the same on all ranks unless differs_between_ranks(). Zeros for a trace.
   const std::vector<float>& offsets() const { return offsets_; }
-  // Whether each GPU has offsets of its own around these: a fitted model may, and a
-  // trace of counts does.
+  // Whether each GPU has its own offsets around these: possible for a fitted model, always so for a
+  // trace of counts.
   bool differs_between_ranks() const { return !rank_offsets_.empty(); }
   std::span<const float> offsets_of(std::uint32_t rank) const;
-  // Whether tokens are of types (score_model.hpp), each with offsets of its own; these are then
-  // what a typical token would have.
+  // Whether tokens have types (score_model.hpp) with their own offsets; the offsets above are then
+  // those of a typical token.
   bool has_token_types() const { return !type_offsets_.empty(); }
   Noise noise() const { return normal_ ? Noise::normal : Noise::gumbel; }
 
@@ -86,7 +86,7 @@ class LogitSource {
   std::vector<float> rank_offsets_;  // [gpu, expert]; empty: the same on all
   std::vector<float> type_offsets_;  // [gpu or 1, type, expert]; empty: no types
 
-  // Of a trace only.
+  // For a trace only.
   void trace_offsets(int gpus);
   void recorded_tile(std::uint32_t rank, std::uint64_t first_token, const TileKernels& kernels,
                      float* tile) const;

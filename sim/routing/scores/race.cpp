@@ -12,11 +12,11 @@ namespace {
 
 constexpr double most_inclusion = 0.999;
 
-// log of the rate at which a rival-free expert has arrived by time 1 with this probability.
+// log of the rate at which an expert without rivals arrives by time 1 with this probability.
 double log_rate(double inclusion) { return std::log(-std::log1p(-inclusion)); }
 
 // P(at most k - 1 of the other experts have arrived), for every expert, when expert f has arrived
-// with probability arrived[f]: counts of those before and of those behind it, put together.
+// with probability arrived[f]: the distributions of the counts before and behind it are combined.
 class OthersArrived {
  public:
   OthersArrived(std::size_t experts, std::size_t k)
@@ -38,7 +38,7 @@ class OthersArrived {
     const double* before = &before_[expert * k_];
     const double* behind = &behind_[(expert + 1) * k_];
     double probability = 0;
-    double at_most = 0;  // of those behind it: k - 1 - early
+    double at_most = 0;  // of the experts behind it: k - 1 - early
     for (std::size_t early = k_; early-- > 0;) {
       at_most += behind[k_ - 1 - early];
       probability += before[early] * at_most;
@@ -71,7 +71,7 @@ Integrals integrate(std::span<const double> log_weights, int k) {
   std::vector<double> rates;
   for (const double weight : log_weights) rates.push_back(std::exp(weight - largest));
   const double whole = std::accumulate(rates.begin(), rates.end(), 0.0);
-  for (double& rate : rates) rate /= whole;  // one arrival per unit of time at the start
+  for (double& rate : rates) rate /= whole;  // one arrival per unit of time initially
   const double slowest = *std::min_element(rates.begin(), rates.end());
   Integrals result{std::vector<double>(experts, 0.0), std::vector<double>(experts, 0.0)};
   OthersArrived others(experts, static_cast<std::size_t>(k));
@@ -97,8 +97,8 @@ Integrals integrate(std::span<const double> log_weights, int k) {
   return result;
 }
 
-// The move of a log-weight for one of its inclusion probability, if its rivals arrived at a fixed
-// rate.
+// The change of a log-weight per change of its inclusion probability, if its rivals arrived at a
+// fixed rate.
 double free_shift(double from, double to) { return log_rate(to) - log_rate(from); }
 
 }  // namespace
@@ -138,8 +138,8 @@ std::vector<double> capped_inclusions(std::span<const double> shares, int k) {
   return inclusion;
 }
 
-// A fixed point: weights move by what is missing, as if each expert's rivals arrived at a fixed
-// rate; with two experts or more beside the k this contracts quickly.
+// Fixed-point iteration: weights change by the missing probability, as if each expert's rivals
+// arrived at a fixed rate; with two or more experts beyond the k this converges quickly.
 std::vector<double> race_log_weights(std::span<const double> shares, int k) {
   std::vector<double> weights;
   if (k == static_cast<int>(shares.size())) return std::vector<double>(shares.size(), 0.0);
@@ -162,8 +162,8 @@ std::vector<double> race_log_weights(std::span<const double> shares, int k) {
   return weights;
 }
 
-// With dpi_e = a_e (d_e - sum a d / sum a) for moves d of the log-weights, an expert's own slope is
-// a_e - a_e^2 / sum a; while the inclusions sum to k, d_e = dpi_e / a_e.
+// With dpi_e = a_e (d_e - sum a d / sum a) for changes d of the log-weights, an expert's own slope
+// is a_e - a_e^2 / sum a; while the inclusions sum to k, d_e = dpi_e / a_e.
 Race::Race(const std::vector<double>& shares, int k)
     : top_k(k),
       log_weights(race_log_weights(shares, k)),
@@ -183,8 +183,8 @@ Race::Race(const std::vector<double>& shares, int k)
   }
 }
 
-// The slope holds at the race's own inclusions; how it changes beyond them is taken from rivals at
-// a fixed rate.
+// The slope is valid at the inclusions of the race; how it changes away from them is computed for
+// rivals at a fixed rate.
 std::vector<double> Race::moved_to(std::span<const double> wanted) const {
   std::vector<double> weights = log_weights;
   for (std::size_t expert = 0; expert < weights.size(); ++expert) {
@@ -201,13 +201,13 @@ std::vector<double> Race::moved_to(std::span<const double> wanted) const {
 
 namespace {
 
-// d inclusion / d log-weight, were rivals to arrive at a fixed rate.
+// d inclusion / d log-weight, if rivals arrived at a fixed rate.
 double free_slope(double inclusion) { return (1 - inclusion) * -std::log1p(-inclusion); }
 
-// What to add to a log-weight that all types share, so that the mean of an expert's inclusion
-// probabilities `of_types` becomes `wanted`: the move without types, times how much less the
-// mean follows a weight because some types choose the expert nearly always and others hardly
-// ever.
+// The change of a log-weight shared by all types with which the mean of an expert's inclusion
+// probabilities `of_types` becomes `wanted`: the change without types, multiplied by how much less
+// the mean depends on a weight because some types choose the expert nearly always and others
+// rarely.
 double shared_shift(const std::vector<double>& of_types, double wanted) {
   const auto types = static_cast<double>(of_types.size());
   double mean = 0;
@@ -264,7 +264,7 @@ void MixedRace::search(std::span<const double> wanted, double part, Types reache
       close = close && std::abs(mean - wanted[expert]) < 2e-5 + part * wanted[expert];
       shared[expert] += shared_shift(of_types, wanted[expert]);
     }
-    if (close) return;  // the last shift, of what is left, does no harm
+    if (close) return;  // applying the last, small shift is harmless
     reached = inclusions_of(shared);
   }
 }

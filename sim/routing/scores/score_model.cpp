@@ -18,12 +18,12 @@ namespace moesim::routing {
 
 namespace {
 
-// Streams of Purpose::score_model are told apart by the rank: what belongs to no GPU comes before
-// the GPUs.
+// Streams of Purpose::score_model are distinguished by the rank: terms without a GPU have the ranks
+// before the GPUs.
 enum class Term : std::uint32_t { order, drift, step, gpu };
 
-// Replicas end below 2^24, so the last number is free for what lasts over all of them: terms of a
-// GPU, and in the place of `drift` those of the types of tokens.
+// Replicas are below 2^24, so the last number is used for terms that are the same in all replicas:
+// terms of a GPU and, in the place of `drift`, terms of the types of tokens.
 constexpr std::uint32_t lasting = (1U << 24) - 1;
 
 Stream stream_of(std::uint64_t seed, std::uint32_t replica, std::uint32_t layer, Term term,
@@ -38,8 +38,9 @@ std::vector<double> normals(Stream stream, std::size_t count) {
   return values;
 }
 
-// Step `replica` of a stationary AR(1) process of unit variance, each expert by itself. Steps whose
-// share of it is below 1e-6 are left out, so that a late step costs no more than an early one.
+// Step `replica` of a stationary AR(1) process of unit variance, independent for each expert. Steps
+// whose contribution is below 1e-6 are left out, so that a late step costs no more than an early
+// one.
 std::vector<double> drifted(std::uint64_t seed, std::uint32_t replica, std::uint32_t layer,
                             double autocorrelation, std::size_t experts) {
   std::uint32_t steps = 0;
@@ -165,7 +166,7 @@ std::vector<double> ScoreModel::layer_popularity(std::uint32_t layer, int wanted
   std::vector<double> logs;
   for (const double share : shares) logs.push_back(std::log(share));
   std::sort(logs.begin(), logs.end());
-  // Expert i of n stands for the quantile (i + 1/2) / n.
+  // Expert i of n represents the quantile (i + 1/2) / n.
   std::vector<double> result;
   for (int expert = 0; expert < wanted; ++expert) {
     const double place = (expert + 0.5) / wanted * experts - 0.5;

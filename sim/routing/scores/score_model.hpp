@@ -16,7 +16,7 @@ struct FittedValue {
   double error = 0;
 };
 
-// As many types of tokens as a score model knows (ScoreModel::token_type).
+// The number of types of tokens in a score model (ScoreModel::token_type).
 inline constexpr std::size_t token_types = 4;
 
 inline double value_of(const std::optional<FittedValue>& figure) {
@@ -45,8 +45,8 @@ struct ScoreModel {
   int top_k = 1;
   std::vector<std::vector<double>> popularity;  // [layer, expert], shares above 0
 
-  // Variances of log-popularity, and the share of drift that is left a step later.
-  // What the trace could not tell is absent and taken as 0.
+  // Variances of log-popularity, and the share of drift that is left a step later. A figure that
+  // the trace could not determine is absent and taken as 0.
   FittedValue spread;  // between experts: log(E sum p^2), mean over layers; follows from popularity
   std::optional<FittedValue> drift, autocorrelation, step, rank, rank_step;
   std::optional<FittedValue> token_type;  // "kind" in the document
@@ -54,28 +54,28 @@ struct ScoreModel {
   // From a JSON document of profiles/schema/scores.schema.json. Throws UsageError naming file and
   // key.
   static std::shared_ptr<const ScoreModel> load(const std::string& path);
-  // The document, as load() takes it.
+  // The document, in the format that load() reads.
   std::string text() const;
-  // Of what decides the routing: models with equal digests route equally.
+  // A hash of everything that determines the routing: models with equal digests route equally.
   std::uint64_t digest() const;
 
   bool differs_between_ranks() const { return value_of(rank) > 0 || value_of(rank_step) > 0; }
 
-  // The popularity of a layer (beyond the model's they wrap) among `experts`. Another number of
-  // experts than the model's is spaced evenly over the quantiles of its log-popularity, and dealt
-  // in an order drawn per (seed, layer).
+  // The popularity of a layer (beyond the model's they wrap) among `experts`. If the number of
+  // experts differs from the model's, experts are spaced evenly over the quantiles of its
+  // log-popularity, in an order drawn per (seed, layer).
   std::vector<double> layer_popularity(std::uint32_t layer, int experts, std::uint64_t seed) const;
 };
 
 // One layer of one step of a generated run; replica r is step r.
 class ScoreDraw {
  public:
-  // Throws UsageError when there are fewer experts than the model chooses per token.
+  // Throws UsageError if there are fewer experts than the model chooses per token.
   ScoreDraw(const ScoreModel& model, int experts, std::uint64_t seed, std::uint32_t replica,
             std::uint32_t layer);
 
-  // [expert] The probability that a token chooses it: on a typical rank, and on one GPU, which its
-  // own terms move away from that.
+  // [expert] The probability that a token chooses it: on a typical rank, and on one GPU, which
+  // differs from it by its own terms.
   const std::vector<double>& inclusions() const { return inclusions_; }
   std::vector<double> gpu_inclusions(std::uint32_t gpu) const;
   // Whether tokens are of types; where every expert is chosen, they would make no difference.
@@ -83,10 +83,12 @@ class ScoreDraw {
     return value_of(model_.token_type) > 0 && model_.top_k < static_cast<int>(inclusions_.size());
   }
 
-  // The race of a typical rank, whose log-weights Gumbel noise is added to. Takes some ms to find
-  // for hundreds of experts; a GPU's log-weights, race().moved_to(gpu_inclusions()), much less.
+  // The race of a typical rank; Gumbel noise is added to its log-weights. Takes some ms to compute
+  // for hundreds of experts; a GPU's log-weights, race().moved_to(gpu_inclusions()), take much
+  // less.
   Race race() const { return {inclusions_, model_.top_k}; }
-  // That of tokens of types, and [type, expert] what a type adds to the log-weights.
+  // The race for tokens with types, and [type, expert] the terms that a type adds to the
+  // log-weights.
   MixedRace mixed_race() const { return {inclusions_, model_.top_k, type_terms()}; }
   std::vector<std::vector<double>> type_terms() const;
 

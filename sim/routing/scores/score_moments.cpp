@@ -59,8 +59,9 @@ struct DriftLine {
   double level = 0, variance = 0, autocorrelation = 0;
 };
 
-// Least squares of level + variance phi^lag to `logs`[lag], lag >= 1, each lag weighing as its
-// pairs of steps; phi is given. Neither the variance nor what logs[0] has beyond it is negative.
+// Least squares of level + variance phi^lag to `logs`[lag], lag >= 1, each lag weighted by its
+// number of pairs of steps; phi is given. Neither the variance nor the excess of logs[0] over it is
+// negative.
 class DriftFit {
  public:
   DriftFit(const std::vector<double>& logs, int steps) : logs_(logs), steps_(steps) {}
@@ -189,7 +190,7 @@ ScoreComponents MomentFit::without(std::ptrdiff_t group) const {
   }
   double layers = 0;
   for (const double value : squares(parts, group)) {
-    if (value <= 0) continue;  // all its experts are left out
+    if (value <= 0) continue;  // no expert is left
     parts.spread += std::log(value);
     layers += 1;
   }

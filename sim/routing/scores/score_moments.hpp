@@ -22,16 +22,16 @@ struct CountTable {
   }
 };
 
-// Drift is told from 4 steps on.
+// Drift needs at least 4 steps.
 inline constexpr int least_steps_of_drift = 4;
 inline constexpr double least_autocorrelation = 0.3;
 double most_autocorrelation(int steps);  // exp(-1 / steps)
 
-// The variances of a score model as the moments of a table show them (score_fit.hpp says how).
-// Estimates: they may be negative.
+// The variances of a score model, estimated from the moments of a table (see score_fit.hpp).
+// Estimates may be negative.
 struct ScoreComponents {
   double spread = 0, drift = 0, autocorrelation = 0, step = 0, rank = 0, rank_step = 0;
-  double first_lag = 0;  // what same-step moments have beyond those one step apart
+  double first_lag = 0;  // excess of same-step moments over those one step apart
 };
 
 // Moments of inclusion probabilities, of one expert or summed over experts.
@@ -55,8 +55,8 @@ class MomentFit {
   ScoreComponents without(std::ptrdiff_t group) const;
   std::size_t groups() const { return groups_; }
 
-  // [layer] E sum p^2 of lasting popularity, at least 1: free of what counting noise and the
-  // terms of `parts` add.
+  // [layer] E sum p^2 of lasting popularity, at least 1: without the contributions of counting
+  // noise and of the terms in `parts`.
   std::vector<double> lasting_squares(const ScoreComponents& parts) const;
   // [layer, expert] mean shares of the layer's routes.
   std::vector<std::vector<double>> shares() const;

@@ -20,7 +20,7 @@ namespace {
 
 using Kind = ScoreSource::Kind;
 
-// How a kind is written. `fallback` 0: the value has to be given.
+// The syntax of a kind. `fallback` 0: the value is required.
 struct Spelling {
   Kind kind;
   std::string_view name;
@@ -96,7 +96,7 @@ double parse_share(const std::string& what, std::string_view text, std::string_v
   return share;
 }
 
-// Layers in the order of their numbers, experts 0 .. the largest of the file.
+// Layers sorted by number, experts from 0 to the largest in the file.
 std::vector<std::vector<double>> load_counts(const std::string& file) {
   const CsvTable table = CsvTable::load(file);
   const std::size_t layer_at = table.column("layer");
@@ -133,7 +133,8 @@ std::vector<std::vector<double>> load_counts(const std::string& file) {
   return popularity;
 }
 
-// What the source's file holds. A file that will not do is refused with the value that named it.
+// The contents of the source's file. An unsuitable file is refused with the option value that named
+// it.
 void load_file(const Spelling& spelling, std::string_view text, const std::string& what,
                ScoreSource& source) {
   try {

@@ -13,12 +13,12 @@ namespace moesim::routing {
 namespace {
 
 constexpr double most_variance = 6.4;
-// Layers of few experts differ more from each other, and cost less.
+// Layers with few experts differ more from each other, and cost less.
 int simulated_layers(int experts) { return std::clamp(3072 / experts, 24, 48); }
-// Unlike what a user would choose: a model that is fitted to what it generated must not meet the
-// same random numbers.
+// Unlike any seed that a user would choose: a model that is fitted to its own output must not use
+// the same random numbers.
 constexpr std::uint64_t seed_of_fit = 0x6b696e6473;
-// Of one layer; of a larger trace a part is simulated, and the error is that of the part.
+// For one layer; of a larger trace only a part is simulated, and the error is that of this part.
 constexpr double most_logits = 1 << 22;
 
 bool can_tell(const TraceShape& shape, Trace::Kind kind) {
@@ -26,7 +26,7 @@ bool can_tell(const TraceShape& shape, Trace::Kind kind) {
          shape.tokens >= 4 && shape.experts <= 1024;
 }
 
-// [layer] What `excess` says of each layer, on all cores.
+// [layer] The estimate from `excess` for each layer, computed on all cores.
 template <typename Function>
 std::vector<double> of_layers(int layers, const Function& excess) {
   std::vector<double> excesses(static_cast<std::size_t>(layers));
@@ -35,14 +35,14 @@ std::vector<double> of_layers(int layers, const Function& excess) {
   return excesses;
 }
 
-// What generated layers say of one variance.
+// The result of generated layers for one variance.
 struct Generated {
   double mean = 0, deviation = 0;  // of one layer's excess
 };
 
-// How much of one layer of a trace is generated: popularity differs between a few of its steps and
-// ranks, as many tables of tokens are drawn as it holds. Finding the weights of a step and rank
-// costs more than drawing their tokens.
+// How much of one layer of a trace is generated: popularity for a few of its steps and ranks, and
+// as many tables of tokens as the trace has. Computing the weights of a step and rank costs more
+// than drawing their tokens.
 struct Cells {
   int steps = 1, ranks = 1;
   int stride = 1;  // from one step to the next
@@ -61,7 +61,7 @@ struct Cells {
 double generated_excess(const ScoreSource& source, std::uint32_t layer, const Cells& cells) {
   const ScoreModel& model = *source.model;
   const TileKernels& kernels = tile_kernels(best_simd_level());
-  // From one table to the next, in whole tiles.
+  // The distance between tables, in whole tiles.
   const std::int64_t pitch =
       (model.tokens + tile_tokens - 1) / static_cast<std::int64_t>(tile_tokens) * tile_tokens;
   PairCounts pairs(model.experts);
@@ -82,7 +82,7 @@ double generated_excess(const ScoreSource& source, std::uint32_t layer, const Ce
   return pairs.excess();
 }
 
-// The same random numbers for each variance, so that one can be held against the other.
+// The same random numbers for each variance, so that results are comparable.
 Generated generate(const ScoreModel& fitted, double variance, const Cells& cells) {
   ScoreModel model = fitted;
   model.token_type = FittedValue{variance, 0};
@@ -102,23 +102,23 @@ Generated generate(const ScoreModel& fitted, double variance, const Cells& cells
   return result;
 }
 
-// The excess as a function of the variance, where it has been generated. It rises about with the
-// square of the variance, so the root of what is beyond no types is nearly a line.
+// The excess as a function of the variance, where it has been generated. It increases roughly with
+// the square of the variance, so the square root of the excess over no types is nearly linear.
 class ExcessCurve {
  public:
   ExcessCurve(const ScoreModel& model, const Cells& cells) : model_(model), cells_(cells) {
     points_.push_back({0, generate(model, 0, cells), 0});
   }
 
-  // The variance that has this excess: looked for by secants.
+  // The variance with this excess, found by the secant method.
   double find(double excess) {
     constexpr int most_points = 6;
     const double wanted = root(excess);
-    if (wanted == 0) {  // the curve near 0 tells how little could be told
+    if (wanted == 0) {  // the curve near 0 gives the smallest detectable value
       add(0.2);
       return 0;
     }
-    // Without inclusions that sum to k, types add (M - 1) / M^2 times the square.
+    // Without the constraint that inclusions sum to k, types add (M - 1) / M^2 times the square.
     double next = wanted * token_types / std::sqrt(token_types - 1.0);
     for (int point = 1; point < most_points; ++point) {
       next = std::min(next, most_variance);

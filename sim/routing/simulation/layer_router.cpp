@@ -22,7 +22,7 @@ void LayerRouter::draw_group(std::span<const RoutingJob> jobs, const LogitSource
     int& set = local_set_[static_cast<int>(job.router.rectification)];
     if (set < 0) set = sets++;
   }
-  // A set holds what its most demanding job wants.
+  // A set has enough experts for its most demanding job.
   std::vector<LocalExperts> locals(static_cast<std::size_t>(ranks) *
                                    static_cast<std::size_t>(sets));
   for (const std::size_t index : sharing_) {
@@ -164,7 +164,7 @@ void LayerRouter::route(std::span<const RoutingJob> jobs, int replica, int layer
     results[job].loss = sums_[job].loss(jobs[job].router);
     if (!has_exact_counts(jobs[job])) continue;
     take_exact_counts(jobs[job], replica, layer, results[job]);
-    results[job].copies = {};  // the counts do not say which routes are of one token
+    results[job].copies = {};  // counts do not tell which routes belong to one token
   }
 }
 

@@ -16,9 +16,9 @@
 namespace moesim::routing {
 
 // Routes one layer of one replica under several jobs that share their logits: a group's logits are
-// drawn once, reduced to its tokens' best experts, and routed under each job while these are in
-// cache. Jobs of routers that need more of the logits than that (KindRouter) draw their own; jobs
-// of Fidelity::counts go to a CountRouter. Keeps its working memory; one per thread.
+// drawn once, reduced to the best experts of its tokens, and routed under each job while these are
+// in cache. Jobs of routers that need more of the logits (KindRouter) draw them again; jobs with
+// Fidelity::counts use a CountRouter. Keeps its working memory; use one per thread.
 class LayerRouter {
  public:
   explicit LayerRouter(SimdLevel level = best_simd_level())
@@ -29,7 +29,7 @@ class LayerRouter {
              std::span<LayerRouting> results);
 
  private:
-  // What routing one group came to.
+  // The result of routing one group.
   struct GroupView {
     const LossSums& sums;
     const std::vector<std::int32_t>& kept_rows;
@@ -54,10 +54,10 @@ class LayerRouter {
   Decision decision_;
   std::vector<LossSums> sums_;
   TokenCopies copies_, no_copies_;
-  std::vector<std::uint16_t> positions_;  // of the experts of recorded choices
+  std::vector<std::uint16_t> positions_;  // positions of the experts of recorded choices
   CountRouter by_counts_;
   int local_set_[3] = {};  // of each Rectification
-  // Which jobs share the table, and which route by themselves.
+  // The jobs that share the table, and the jobs that route separately.
   std::vector<std::size_t> sharing_;
   std::vector<std::pair<std::size_t, std::unique_ptr<KindRouter>>> others_;
 };

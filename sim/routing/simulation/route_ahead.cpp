@@ -7,7 +7,7 @@
 namespace moesim::routing {
 namespace {
 
-// Watches the layers of a cache as long as it is in scope.
+// Watches the layers of a cache while in scope.
 class LayerWatch {
  public:
   LayerWatch(RoutingCache& cache, std::function<void()> watcher) : cache_(cache) {
@@ -43,7 +43,7 @@ void route_ahead(std::span<const RoutingJob> jobs, int replicas, int threads, Ro
     if (watcher) watcher(done, total);
   };
   const LayerWatch watch(cache, by_layer ? count : std::function<void()>());
-  // Replica by replica: the first job of each routes the others that share its logits with it.
+  // Replica by replica: routing the first job also routes the other jobs that share its logits.
   parallel_for(tasks, threads, [&](std::size_t task) {
     cache.get(jobs[task % jobs.size()], static_cast<int>(task / jobs.size()));
     if (!by_layer) count();

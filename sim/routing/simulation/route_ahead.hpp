@@ -9,16 +9,17 @@
 
 namespace moesim::routing {
 
-// What route_ahead() counts: a job alone may take minutes per replica, so its layers are counted;
-// of several jobs, which share layers, their replicas.
+// The unit of progress of route_ahead(): layers for a single job, which may take minutes per
+// replica; replicas for several jobs, which share layers.
 enum class RoutedUnit { layer, replica };
 RoutedUnit routed_unit(std::span<const RoutingJob> jobs);
 
 // Called by one thread at a time, after each unit.
 using RoutedWatcher = std::function<void(std::size_t done, std::size_t total)>;
 
-// Routes the replicas of all `jobs` on `threads` threads into `cache`: one scenario is evaluated by
-// one thread, and routing is most of its work. Throws what the first failing replica threw.
+// Routes the replicas of all `jobs` on `threads` threads into `cache`: a scenario is evaluated by a
+// single thread, and most of its work is routing. Throws the exception of the first failing
+// replica.
 void route_ahead(std::span<const RoutingJob> jobs, int replicas, int threads, RoutingCache& cache,
                  const RoutedWatcher& watcher = nullptr);
 

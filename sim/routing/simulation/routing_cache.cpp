@@ -37,8 +37,8 @@ std::string entry_key(const RoutingJob& job, int replica) {
   return fmt::format("{}#{}", job.key(), replica);
 }
 
-// Jobs routed in one pass. Whoever needs one of them takes layers until none is left, so threads
-// that wait for the same pass share it instead.
+// Jobs routed in one pass. A thread that needs one of them routes layers until none is left, so
+// threads share the work of a pass instead of waiting for it.
 struct Batch {
   std::vector<RoutingJob> jobs;
   std::vector<std::string> keys;
@@ -50,7 +50,8 @@ struct Batch {
   std::condition_variable changed;
   int layers_left = 0;
   std::exception_ptr error;
-  std::vector<Result> finished;  // [job], once layers_left is 0
+  std::atomic<bool> failed{false};  // there is an error: the layers left are not routed
+  std::vector<Result> finished;     // [job], once layers_left is 0
 
   // True for the thread that finished the last layer.
   bool help(const std::function<void()>& on_layer) {
@@ -60,16 +61,21 @@ struct Batch {
     for (int layer = next_layer++; layer < layers; layer = next_layer++) {
       std::exception_ptr failure;
       try {
-        router.route(jobs, replica, layer, results);
-        for (std::size_t job = 0; job < jobs.size(); ++job) {
-          working[job].layers[static_cast<std::size_t>(layer)] = std::move(results[job]);
+        if (!failed) {
+          router.route(jobs, replica, layer, results);
+          for (std::size_t job = 0; job < jobs.size(); ++job) {
+            working[job].layers[static_cast<std::size_t>(layer)] = std::move(results[job]);
+          }
+          if (on_layer) on_layer();
         }
-        if (on_layer) on_layer();
       } catch (...) {
         failure = std::current_exception();
       }
       const std::lock_guard<std::mutex> lock(mutex);
-      if (failure != nullptr) error = failure;
+      if (failure != nullptr) {
+        error = failure;
+        failed = true;
+      }
       if (--layers_left == 0) return true;
     }
     return false;
@@ -85,7 +91,7 @@ struct RoutingCache::State {
     std::list<std::string>::iterator use;
   };
   struct Announced {
-    std::vector<RoutingJob> jobs;  // that share their logits, in the order of the asking
+    std::vector<RoutingJob> jobs;  // that share their logits, in the order of the requests
     std::unordered_map<std::string, std::size_t> place;  // by key
   };
 
@@ -99,7 +105,7 @@ struct RoutingCache::State {
   int replicas = 1;
   std::function<void()> on_layer;
 
-  // All with the mutex held.
+  // All need the mutex to be held.
   Result find(const std::string& key) {
     const auto found = entries.find(key);
     if (found == entries.end()) return nullptr;
@@ -125,8 +131,8 @@ struct RoutingCache::State {
     return batch;
   }
 
-  // The results of a batch wait in the cache until their turn, for all replicas; half of the cache
-  // is for them.
+  // The results of a batch stay in the cache until they are requested, for all replicas; half of
+  // the cache is reserved for them.
   void add_followers(const Announced& group, Batch& batch) {
     const RoutingJob& first = batch.jobs.front();
     const std::size_t each = result_bytes(first) * static_cast<std::size_t>(replicas);
@@ -152,7 +158,7 @@ struct RoutingCache::State {
       entries[batch.keys[job]] = {batch.finished[job], size, uses.begin()};
       bytes += size;
     }
-    // The newest entry stays, however large it is.
+    // The newest entry is kept, whatever its size.
     while (bytes > max_bytes && entries.size() > 1) {
       const auto oldest = entries.find(uses.back());
       bytes -= oldest->second.bytes;
@@ -175,7 +181,7 @@ void RoutingCache::announce(std::span<const RoutingJob> jobs, int replicas) {
     try {
       check(job);
     } catch (const UsageError&) {
-      continue;  // get() will say why, if it is ever asked
+      continue;  // get() throws the reason, if the job is requested
     }
     State::Announced& group = state_->announced[job.logits_key()];
     if (group.place.emplace(job.key(), group.jobs.size()).second) group.jobs.push_back(job);

@@ -13,18 +13,18 @@ namespace moesim::routing {
 ReplicaRouting simulate_routing(const RoutingJob& job, int replica);
 
 // The same for jobs that share their logits (equal logits_key(); UsageError otherwise): each
-// (layer, GPU) is drawn once and routed under each job. Every result is the one that its job gives
-// alone, to the bit.
+// (layer, GPU) is drawn once and routed under each job. Every result has the same bits as if its
+// job were routed alone.
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica);
 
-// C of a result: slots that an expert has for one source GPU, of the fullest GPU; 0 where the
-// router has no capacity. Of scomoe those of a GPU's own expert, all pools together; of gating
-// dropout those of a layer that exchanges.
+// C of a result: the slots of an expert for one source GPU, for the fullest GPU; 0 if the router
+// has no capacity. For scomoe: the slots of a GPU's own expert, over all pools; for gating dropout:
+// those of a layer with an exchange.
 std::int64_t slots_per_expert(const RoutingJob& job, const ReplicaRouting& routing);
 
-// Throws UsageError when the job cannot be: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;
-// ranks that hold different numbers of tokens under base, whose blocks have no empty slots;
-// Fidelity::counts where counts_refusal() has a reason.
+// Throws UsageError for an invalid job: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;
+// ranks with different numbers of tokens for base, whose blocks have no empty slots;
+// Fidelity::counts if counts_refusal() has a reason.
 void check(const RoutingJob& job);
 
 }  // namespace moesim::routing

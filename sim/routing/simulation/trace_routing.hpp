@@ -8,26 +8,27 @@
 
 namespace moesim::routing {
 
-// Throws UsageError for a job whose scores are a trace (job.scores.trace) that cannot drive it:
-// other experts, more layers or ranks, too few tokens, or a router that needs what the trace does
-// not hold (local experts or further choices of a trace of choices, an order by probability where
-// none is recorded, experts where counts are per rank).
+// Throws UsageError for a job whose scores are a trace (job.scores.trace) that does not fit it:
+// other experts, more layers or ranks, too few tokens, or a router that needs data that the trace
+// does not have (local experts or further choices of a trace of choices, an order by probability
+// where none is recorded, experts where counts are per rank).
 void check_trace(const RoutingJob& job);
 
-// Routes of one GPU, or of a group that shares its capacity, by their counts alone: every order of
-// dropping keeps min(count, slots) of an expert's primary routes.
+// The routes of one GPU, or of a group that shares its capacity, from their counts alone: every
+// drop order keeps min(count, slots) of an expert's primary routes.
 struct CountedRoutes {
   std::int64_t routes = 0;
   std::int64_t failed = 0;  // sum of max(0, count - slots)
 };
 CountedRoutes count_routes(std::span<const std::int64_t> counts, std::int64_t slots);
 
-// Whether the loads of a job are recorded counts, and not drawn: trace:FILE of counts per expert.
+// Whether the loads of a job are recorded counts instead of drawn: trace:FILE with counts per
+// expert.
 bool has_exact_counts(const RoutingJob& job);
 
-// Puts the recorded counts in the place of what was drawn from their popularity: `failed` and
-// `demand`; without fill-in `padded`; and under `source` scope without fill-in `kept_rows`. Masses,
-// partial tokens and IR rows stay as drawn.
+// Replaces the values drawn from the popularity of the recorded counts by the counts themselves:
+// `failed` and `demand`; without fill-in `padded`; and under `source` scope without fill-in
+// `kept_rows`. Masses, partial tokens and IR rows stay as drawn.
 void take_exact_counts(const RoutingJob& job, int replica, int layer, LayerRouting& result);
 
 }  // namespace moesim::routing

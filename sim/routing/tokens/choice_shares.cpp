@@ -12,7 +12,7 @@ namespace moesim::routing {
 namespace {
 
 constexpr double negligible = 1e-10;
-constexpr std::size_t block = 8;  // abscissas at a time: the compiler vectorises over them
+constexpr std::size_t block = 8;  // abscissas at a time, over which the compiler vectorises
 constexpr int most_abscissas = 4096;
 
 struct Integrand {
@@ -48,9 +48,9 @@ struct Grid {
   std::size_t count;
 };
 
-// From where hardly ever fewer than `choices` experts score above, to where hardly ever one does.
-// The step resolves the narrowest order statistic: the standard deviation of the k-th largest score
-// is about sqrt(k) over the density of scores there.
+// From a score that nearly always at least `choices` experts exceed, to a score that nearly none
+// exceeds. The step resolves the narrowest order statistic: the standard deviation of the k-th
+// largest score is about sqrt(k) over the density of scores there.
 Grid grid_of(const Integrand& of) {
   const auto [least, most] = std::minmax_element(of.offsets.begin(), of.offsets.end());
   const bool normal = of.noise == Noise::normal;
@@ -78,8 +78,8 @@ Grid grid_of(const Integrand& of) {
   return {low, (high - low) / (count - 1), static_cast<std::size_t>(count)};
 }
 
-// The numbers of experts above a score, as truncated generating functions: of those before an
-// expert times of those behind it is that of the others.
+// The numbers of experts above a score, as truncated generating functions: the product of the
+// function of the experts before an expert and of those behind it is that of all others.
 class Sweep {
  public:
   Sweep(const Integrand& of, std::vector<double>& shares)

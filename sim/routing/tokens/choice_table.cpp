@@ -17,7 +17,7 @@ void ChoiceTable::reset(int experts, int choices, int local_sets, int locals, st
   locals_ = locals;
   places_.clear();
   holds_best_ = true;
-  stride_ = static_cast<std::size_t>(tokens) + tile_tokens;  // the last tile may hang over
+  stride_ = static_cast<std::size_t>(tokens) + tile_tokens;  // for a partial last tile
   rank_begin_.assign(1, 0);
   const auto grow = [](auto& values, std::size_t size) {
     if (values.size() < size) values.resize(size);
@@ -61,7 +61,7 @@ void ChoiceTable::append_choices(std::span<const std::uint16_t> expert,
     }
   }
   rank_begin_.push_back(rank_begin_.back() + tokens);
-  holds_best_ = false;  // whatever was recorded as a probability
+  holds_best_ = false;  // recorded probabilities may be anything
 }
 
 void ChoiceTable::append_tile(std::size_t at, std::int64_t token, int valid, int rank,
@@ -91,8 +91,8 @@ void ChoiceTable::append_tile(std::size_t at, std::int64_t token, int valid, int
   }
 }
 
-// A sum that is NaN has one of two reasons: a logit that no softmax takes, which is the caller's
-// mistake, or a token whose logits are all -inf, which stands for "no preference".
+// A NaN sum has one of two causes: a logit without a softmax, which is an error of the caller, or a
+// token whose logits are all -inf, which means "no preference".
 void ChoiceTable::repair(std::int64_t token, int valid, int rank, const float* sum) {
   for (int place = 0; place < valid; ++place) {
     if (!std::isnan(sum[place])) continue;

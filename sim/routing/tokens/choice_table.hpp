@@ -10,29 +10,30 @@
 
 namespace moesim::routing {
 
-// Experts [first, last) that a rank's tokens may be rectified to, and how many of them, best
-// first, are wanted.
+// The experts [first, last) that a rank's tokens may be rectified to, and how many of the best ones
+// are needed.
 struct LocalExperts {
   int first = 0;
   int last = 0;
   int wanted = 0;
 };
 
-// What the router needs to know of a run of tokens: their best experts with probabilities, the
-// same among local experts, and nothing else of the logits. Tokens of several ranks follow each
-// other, rank first, so that a token's index is its place in the total order.
+// The data of a run of tokens that the router needs: their best experts with probabilities, and the
+// same among local experts; no other data of the logits. Tokens are ordered by rank, so that the
+// index of a token is its position in the total order.
 class ChoiceTable {
  public:
-  // Forgets all tokens but keeps the memory. `local_sets` sets of local experts, of at most
-  // `locals` places each, are kept per token.
+  // Removes all tokens but keeps the memory. Stores `local_sets` sets of local experts, with at
+  // most `locals` experts each, per token.
   void reset(int experts, int choices, int local_sets, int locals, std::int64_t tokens);
 
-  // The tokens of the next rank from row-major logits [tokens, experts]. Throws UsageError naming
-  // rank and token for a logit that is NaN or +inf; logits that are all -inf count as all equal.
+  // Appends the tokens of the next rank from row-major logits [tokens, experts]. Throws UsageError
+  // naming rank and token for a logit that is NaN or +inf; logits that are all -inf count as all
+  // equal.
   void append_logits(std::span<const float> logits, std::int64_t tokens, int rank,
                      std::span<const LocalExperts> local, const TileKernels& kernels);
 
-  // The tokens of the next rank, tile by tile: `fill(first token of the tile, tile)` writes
+  // Appends the tokens of the next rank, tile by tile: `fill(first token of the tile, tile)` writes
   // [expert][16] logits without NaN or +inf.
   template <typename Fill>
   void append_tiles(std::int64_t tokens, int rank, std::span<const LocalExperts> local,
@@ -48,14 +49,14 @@ class ChoiceTable {
     for (const LocalExperts& set : local) places_.push_back(set.wanted);
   }
 
-  // `tokens` tokens of the next rank from choices made elsewhere, [recorded tokens, held], best
-  // first, of which the first choices() are taken; beyond the recorded tokens they start again.
-  // Without probabilities each of the `held` has 1 / held. The table has no local experts then.
+  // Appends `tokens` tokens of the next rank from given choices, [recorded tokens, held], best
+  // first, of which the first choices() are used; further tokens repeat the recorded ones. Without
+  // probabilities each of the `held` choices has 1 / held. The table has no local experts then.
   void append_choices(std::span<const std::uint16_t> expert, std::span<const float> probability,
                       int held, std::int64_t tokens);
 
-  // The tokens of the next rank, whose choices the caller makes: `choose(first token, out)` writes
-  // 16 tokens' choices. No local experts.
+  // Appends the tokens of the next rank, whose choices the caller makes: `choose(first token, out)`
+  // writes 16 tokens' choices. No local experts.
   template <typename Choose>
   void append_chosen(std::int64_t tokens, Choose&& choose) {
     const std::size_t begin = static_cast<std::size_t>(rank_begin_.back());
@@ -67,16 +68,16 @@ class ChoiceTable {
     rank_begin_.push_back(rank_begin_.back() + tokens);
   }
 
-  // Where the next tokens' local experts go, for callers that find them themselves: the first 16 of
-  // the next rank are at `token` 0. Only of set 0, `wanted` places.
+  // The output for the local experts of the next tokens, for callers that choose them: the first 16
+  // tokens of the next rank are at `token` 0. Only for set 0, `wanted` experts.
   ChoiceOutput local_output(std::int64_t token) {
     const auto at = static_cast<std::size_t>(rank_begin_.back() + token);
     return {local_expert_.data() + at, local_probability_.data() + at, stride_};
   }
   void set_local_places(int wanted) { places_.push_back(wanted); }
 
-  // Exchanges the choices, [choice, stride()], with the caller's vectors of an earlier call: they
-  // are gone from here until reset().
+  // Swaps the choices, [choice, stride()], with the caller's vectors of an earlier call: the table
+  // has no choices until reset().
   void swap_choices(std::vector<std::uint16_t>& expert, std::vector<float>& probability) {
     expert_.swap(expert);
     probability_.swap(probability);
@@ -84,7 +85,7 @@ class ChoiceTable {
 
   int experts() const { return experts_; }
   int choices() const { return choices_; }
-  // How many local experts the tokens of a rank have in a set.
+  // The number of local experts of the tokens of a rank in a set.
   int local_places(int set, int rank) const {
     const int place = rank * local_sets_ + set;
     return places_[static_cast<std::size_t>(place)];
@@ -100,9 +101,9 @@ class ChoiceTable {
   const float* probability(int choice) const {
     return probability_.data() + static_cast<std::size_t>(choice) * stride_;
   }
-  // Whether the first choices are the best of all experts, with a g of at least 1 / E.
+  // Whether the first choices are the best of all experts, so that their g is at least 1 / E.
   bool holds_best() const { return holds_best_; }
-  // max over the experts that a token may go to of g: the key of token-max.
+  // The maximum of g over the experts that a token may go to: the key of token-max.
   const float* max_probability() const { return probability(0); }
   std::size_t stride() const { return stride_; }  // from one choice to the next
   const std::uint16_t* local_expert(int set, int place) const {

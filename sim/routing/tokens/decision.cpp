@@ -198,8 +198,8 @@ void Decision::set_limits(const DecisionInput& input) {
   }
 }
 
-// Choices come one after another and find what those before them left. Under own_score and
-// own_weight all primary choices stand in one queue: they have one limit and are taken off
+// Choices are processed one after another, each with the slots left by earlier ones. With own_score
+// and own_weight all primary choices are in one queue: they have a common limit and are subtracted
 // together, after the last.
 void Decision::settle_expert(const RouterConfig& config, std::size_t domain, std::size_t expert,
                              std::int64_t slots) {
@@ -232,7 +232,7 @@ void Decision::flag_kept(const DecisionInput& input) {
       const auto begin = static_cast<std::size_t>(input.orders.domain_begin(scope, index));
       const auto end = static_cast<std::size_t>(input.orders.domain_end(scope, index));
       if (std::equal(length, length + experts_, limit, std::less_equal<>())) {
-        std::fill(keep + begin, keep + end, std::uint8_t{1});  // no queue is too long
+        std::fill(keep + begin, keep + end, std::uint8_t{1});  // no queue exceeds its limit
         continue;
       }
       for (std::size_t token = begin; token < end; ++token) {
@@ -242,8 +242,8 @@ void Decision::flag_kept(const DecisionInput& input) {
   }
 }
 
-// With IrDuplicates::allow it is the best local expert, for all tokens. Otherwise tokens that
-// need IR look for the best one that does not have them yet.
+// With IrDuplicates::allow it is the best local expert, for all tokens. Otherwise tokens that need
+// IR get the best one that does not have them yet.
 void Decision::find_ir(const DecisionInput& input) {
   has_ir_.resize(static_cast<std::size_t>(input.table.tokens()));
   if (!excludes(input.config)) return;
@@ -251,8 +251,8 @@ void Decision::find_ir(const DecisionInput& input) {
                       ir_expert_, ir_probability_);
 }
 
-// The kernels know the mass of the choices alone; where these are not the best of all experts, the
-// loss is relative to what the best would have been.
+// The kernels only use the mass of the choices; if these are not the best of all experts, the loss
+// is relative to the mass of the best.
 double Decision::residual(const DecisionInput& input, int rank) const {
   const auto begin = static_cast<std::size_t>(input.table.rank_begin(rank));
   const KeptTokens run = kept_tokens(input, rank);
@@ -281,7 +281,7 @@ void Decision::count_rows(const DecisionInput& input) {
   const bool by_source = input.config.capacity_scope == CapacityScope::source;
   const bool own = input.config.has_one_queue();
   for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
-    if (by_source) {  // queue lengths and limits say it all
+    if (by_source) {  // queue lengths and limits are sufficient
       if (own && choice + 1 < static_cast<std::size_t>(input.config.top_k)) continue;
       for (std::size_t at = 0; at < domains_ * experts_; ++at) {
         kept_rows_[at] +=
@@ -304,7 +304,7 @@ void Decision::count_rows(const DecisionInput& input) {
                             : std::int64_t{*std::max_element(kept_rows_.begin(), kept_rows_.end())};
 }
 
-// In one queue every choice's queue counts the routes of all primary choices.
+// With a single queue, the queue of every choice counts the routes of all primary choices.
 void Decision::count_demand(const DecisionInput& input) {
   demand_.assign(experts_, 0);
   const bool own = input.config.has_one_queue();

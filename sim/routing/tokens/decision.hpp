@@ -12,13 +12,14 @@
 
 namespace moesim::routing {
 
-// What TokenLoss is the quotient of; sums over tokens, so they add up over ranks and groups.
+// The numerators and denominators of TokenLoss: sums over tokens, which can be added over ranks and
+// groups.
 struct LossSums {
   std::int64_t tokens = 0;
   std::int64_t primary_routes = 0, primary_kept = 0;
   std::int64_t nominations = 0, filled = 0;
   std::int64_t slots = 0;
-  std::int64_t others = 0;  // slots taken by neither: of routes that their token did not choose
+  std::int64_t others = 0;  // slots taken by neither: routes that their token did not choose
   LossTotals totals;
 
   LossSums& operator+=(const LossSums& other);
@@ -28,16 +29,16 @@ struct LossSums {
 // Which ranks of a group share an NVLink domain: rank r is GPU first_gpu + r.
 struct GroupPlace {
   int first_gpu = 0;
-  int gpus_per_domain = 0;  // 0: all of the group
+  int gpus_per_domain = 0;  // 0: the whole group
 };
 
-// Where the tokens of `rank` may be rectified to under `config`; wanted = 0 without IR.
+// The experts that the tokens of `rank` may be rectified to with `config`; wanted = 0 without IR.
 LocalExperts local_experts(const RouterConfig& config, int experts, int ranks, int rank,
                            const GroupPlace& place);
 
 // IrDuplicates::exclude: for every token with fewer than top_k kept routes, the best of its local
-// experts that none of them goes to; no_expert where there is none, and for all other tokens.
-// keep [choice, token], 0 or 1, keep_stride apart.
+// experts without such a route; no_expert if there is none, and for all other tokens. keep [choice,
+// token], 0 or 1, keep_stride apart.
 struct LocalSearch {
   const ChoiceTable& table;
   int local_set = 0;
@@ -48,7 +49,7 @@ struct LocalSearch {
 void find_untaken_locals(const LocalSearch& search, std::vector<std::uint16_t>& expert,
                          std::vector<float>& probability);
 
-// The routing decision of one expert-parallel group under one router. The table holds at least
+// The routing decision of one expert-parallel group with one router. The table has at least
 // config.choices() choices and, with IR, the local experts of local_experts(config, ...) as its set
 // `local_set`.
 struct DecisionInput {
@@ -58,8 +59,8 @@ struct DecisionInput {
   const TileKernels& kernels;
   int local_set = 0;
   std::span<const std::int64_t> capacity;  // [rank]: C of each source
-  // [token]: the mass that residual_loss is relative to, of a token's k best experts. Null: they
-  // are those of the table.
+  // [token]: the mass that residual_loss is relative to, of a token's k best experts. Null: these
+  // are the choices of the table.
   const float* reference_mass = nullptr;
 };
 
@@ -70,13 +71,13 @@ class Decision {
   const LossSums& sums() const { return sums_; }
   const std::vector<std::int32_t>& kept_rows() const { return kept_rows_; }  // [rank, expert]
   const std::vector<std::int32_t>& ir_rows() const { return ir_rows_; }      // [rank]
-  // [expert] primary routes that asked for it, kept or not, of all ranks.
+  // [expert] primary routes to it, kept or not, of all ranks.
   const std::vector<std::int64_t>& demand() const { return demand_; }
-  // Rows per (source, expert) block of a padded exchange: C, under `group` scope the largest kept
+  // Rows per (source, expert) block of a padded exchange: C, or with `group` scope the largest kept
   // count of the group.
   std::int64_t exchanged_capacity() const { return exchanged_capacity_; }
 
-  // The tokens of a rank with what was decided for them; valid until the next decide().
+  // The tokens of a rank with their decision; valid until the next decide().
   KeptTokens kept_tokens(const DecisionInput& input, int rank) const;
   const std::uint8_t* keep(int choice) const {  // [token], 0 or 1
     return keep_.data() + static_cast<std::size_t>(choice) * keep_stride_;
@@ -98,7 +99,7 @@ class Decision {
   LossSums sums_;
   std::size_t experts_ = 0, domains_ = 0;
   std::vector<const Queue*> queues_;  // [choice]
-  std::vector<std::int32_t> limits_;  // [choice, domain, expert]: places below it are kept
+  std::vector<std::int32_t> limits_;  // [choice, domain, expert]: positions below it are kept
   std::vector<std::int32_t> kept_rows_, ir_rows_;
   std::vector<std::int64_t> demand_;
   std::int64_t exchanged_capacity_ = 0;

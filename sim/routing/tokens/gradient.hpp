@@ -5,10 +5,10 @@
 
 namespace moesim::routing {
 
-// What the router's logits get from the loss through the combine o = sum_j w_j E_j(x) over the
-// rows that process a token, w_j = m_j / G, G = sum_j m_j (Zeng et al. 2024, straight-through).
+// The gradient of the loss by the router's logits through the combination o = sum_j w_j E_j(x) over
+// the rows that process a token, w_j = m_j / G, G = sum_j m_j (Zeng et al. 2024, straight-through).
 
-// A row that processes the token: a kept route has mass g_j, an IR row s g_h.
+// A row that processes the token: the mass of a kept route is g_j, of an IR row s g_h.
 struct ProcessedRow {
   int expert = 0;
   double mass = 0;
@@ -21,7 +21,7 @@ enum class Normaliser {
 };
 
 // dL/da_l of one token for all experts: `probabilities` is g over all of them, v = sum_j w_j u_j.
-// An expert that has two rows (IR repeated it) gets the sum of both. No rows, or no mass: zeros.
+// An expert with two rows (repeated by IR) gets the sum of both. No rows, or no mass: zeros.
 std::vector<double> logit_gradient(std::span<const double> probabilities,
                                    std::span<const ProcessedRow> rows, Normaliser normaliser);
 

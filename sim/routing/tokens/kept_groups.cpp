@@ -11,7 +11,7 @@ KeptGroups::KeptGroups(int groups, int kept, const TileKernels& kernels)
       best_(static_cast<std::size_t>(kept) * tile_tokens),
       best_scores_(best_.size()) {}
 
-// Kept are the last of the best and whatever is ahead of it.
+// The last of the best groups and all groups ahead of it are kept.
 void KeptGroups::find() {
   kernels_.largest(scores_.data(), 0, groups_, kept_,
                    {best_.data(), best_scores_.data(), tile_tokens});

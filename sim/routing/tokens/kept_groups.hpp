@@ -8,17 +8,17 @@
 
 namespace moesim::routing {
 
-// The groups of experts that each of 16 tokens may go to: the `kept` best by their scores, the
-// lower group first among equals.
+// The groups of experts that each of 16 tokens may go to: the `kept` best by their scores; ties:
+// the lower group first.
 class KeptGroups {
  public:
   KeptGroups(int groups, int kept, const TileKernels& kernels);
 
-  // The scores of a group, to be set for all groups before find().
+  // The scores of a group; set them for all groups before find().
   float* scores(std::size_t group) { return scores_.data() + group * tile_tokens; }
   void find();
   bool keeps(std::size_t group, std::size_t token) const { return mask(group, token) != 0; }
-  // The same as all bits or none.
+  // The same as a mask with all bits or none.
   std::uint32_t mask(std::size_t group, std::size_t token) const {
     return mask_[group * tile_tokens + token];
   }

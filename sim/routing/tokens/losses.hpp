@@ -5,7 +5,7 @@
 
 namespace moesim::routing {
 
-// The auxiliary losses that training adds to keep a router usable, and their customary weights.
+// The auxiliary losses of router training, and their usual weights.
 inline constexpr double balance_loss_weight = 1e-2;  // Switch (Fedus et al. 2021)
 inline constexpr double z_loss_weight = 1e-3;        // ST-MoE (Zoph et al. 2022)
 

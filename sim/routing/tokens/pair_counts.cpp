@@ -8,8 +8,8 @@ namespace moesim::routing {
 
 namespace {
 
-// Scales `pairs`, symmetric, so that row e sums to what tokens that choose `top_k` experts, e with
-// probability inclusion[e], have: (top_k - 1) inclusion[e].
+// Scales the symmetric matrix `pairs` so that row e sums to (top_k - 1) inclusion[e], as for tokens
+// that choose `top_k` experts, e with probability inclusion[e].
 void scale_to(const std::vector<double>& inclusion, int top_k, std::vector<double>& pairs) {
   const std::size_t experts = inclusion.size();
   std::vector<double> scale(experts);
@@ -32,11 +32,11 @@ void scale_to(const std::vector<double>& inclusion, int top_k, std::vector<doubl
   }
 }
 
-// [expert, expert] The probability that a token chooses both, where only the popularity of each
-// decides: as in sampling of a fixed number with the largest entropy, to the first order in 1 / d
-// (Hajek 1964), pi_e pi_f (1 - (1 - pi_e) (1 - pi_f) / d), d = sum pi (1 - pi); then scaled to the
-// sums that it has to have, which is exact for two choices. Where the first order has nothing
-// left, a part of the product stands in.
+// [expert, expert] The probability that a token chooses both if only the popularity of each
+// matters: fixed-size sampling with maximum entropy, to first order in 1 / d (Hajek 1964), pi_e
+// pi_f (1 - (1 - pi_e) (1 - pi_f) / d), d = sum pi (1 - pi); then scaled to the required sums,
+// which is exact for two choices. Where the first order is not positive, a fraction of the product
+// is used.
 std::vector<double> independent_pairs(const std::vector<double>& inclusion, int top_k) {
   const std::size_t experts = inclusion.size();
   double scatter = 0;

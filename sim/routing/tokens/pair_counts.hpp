@@ -10,19 +10,20 @@
 
 namespace moesim::routing {
 
-// How often two experts are chosen by the same token, in one layer, against what the popularity of
-// each says. Holds 4 E^2 numbers.
+// How often two experts are chosen by the same token, in one layer, compared with the expectation
+// from the popularity of each. Stores 4 E^2 numbers.
 class PairCounts {
  public:
   explicit PairCounts(int experts);
 
-  // The tokens of a table, all of one step and rank: popularity is taken of each half by itself.
+  // Adds the tokens of a table, all of one step and rank: popularity is computed separately for
+  // each half.
   void add(const ChoiceTable& table);
 
-  // The mean square of (pairs of e and f) / (pairs that their popularities say) - 1. Tokens of the
-  // two halves of each table are independent, so products of their differences are free of the
-  // noise of counting: about 0 without a correlation of choices, whatever the number of tokens;
-  // may be negative. Pairs weigh by how often they are expected; those below one, less.
+  // The mean square of (pairs of e and f) / (pairs expected from their popularities) - 1. Tokens of
+  // the two halves of each table are independent, so products of their differences have no counting
+  // noise: about 0 without correlation of choices, for any number of tokens; may be negative. Pairs
+  // are weighted by their expected number; less if it is below one.
   double excess() const;
 
  private:

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int most_digit_bits = 13;  // a histogram of 32 KiB stays in the first-level cache
 constexpr int index_bits = 19;
-constexpr std::uint32_t bits_of_one = 0x3f800000;  // of the float 1: no probability has more
+constexpr std::uint32_t bits_of_one = 0x3f800000;  // of the float 1: the largest probability
 
-// Probabilities are never negative, so their bits order as they do.
+// Probabilities are not negative, so their bits have the same order.
 std::uint32_t bits_of(float probability) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &probability, sizeof bits);
@@ -27,7 +27,7 @@ std::uint32_t starts(std::uint32_t* bins, std::size_t count) {
   return start;
 }
 
-// Two digits: what the second pass needs, the high digit and the index, fits a word.
+// Two digits: the input of the second pass, the high digit and the index, fits into one word.
 void sort_in_two(const std::uint32_t* keys, std::size_t count, std::uint32_t most, int bits,
                  std::uint32_t* order, SortScratch& scratch) {
   const int low_bits = bits / 2;
@@ -126,7 +126,7 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
   std::uint32_t least = 0;
   std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (kind == Kind::token_max) {
-    // The largest of E shares of 1 is at least 1 / E; one step more for the rounding.
+    // The largest of E shares of 1 is at least 1 / E; one step less for rounding.
     if (table_->holds_best()) least = bits_of(1.0F / static_cast<float>(table_->experts())) - 1;
     most = bits_of_one;
     std::transform(table_->max_probability(), table_->max_probability() + tokens, keys_.begin(),
@@ -182,7 +182,7 @@ void RouteOrders::enqueue(CapacityScope scope, const std::uint32_t* order, int c
   }
 }
 
-// Two choices in one walk along the order: its jumps from token to token are the dear part.
+// Two choices in one pass over the order: the random accesses to tokens are the expensive part.
 void RouteOrders::enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice,
                               Queue& first, Queue& second) {
   const auto experts = static_cast<std::size_t>(table_->experts());

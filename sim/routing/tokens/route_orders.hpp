@@ -12,8 +12,8 @@
 namespace moesim::routing {
 
 // `order` = the indices of `keys`, largest key first, equal keys by lower index. All keys are in
-// [least, most]; the narrower that range, the faster. Radix sort: the time does not depend on the
-// values. The scratch vectors only grow.
+// [least, most]; a narrower range is faster. Radix sort: the time does not depend on the values.
+// The scratch vectors never shrink.
 struct SortScratch {
   std::vector<std::uint64_t> items, spare;
   std::vector<std::uint32_t> words, histogram;
@@ -21,20 +21,20 @@ struct SortScratch {
 void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t least,
                      std::uint32_t most, std::uint32_t* order, SortScratch& scratch);
 
-// Where each route stands in its expert's queue, 0 first, and how long each queue is. Queues are
-// kept per domain, the set of tokens that share an expert's slots: the tokens of one rank, or of
-// the whole group.
+// The position of each route in its expert's queue, 0 first, and the length of each queue. Queues
+// are per domain, the set of tokens that share an expert's slots: the tokens of one rank, or of the
+// whole group.
 struct Queue {
   std::vector<std::int32_t> place;   // [token]
   std::vector<std::int32_t> length;  // [domain, expert]
 };
 
-// The queues of a ChoiceTable, made when first asked for. None depends on the capacity: a route is
-// kept when its place is below what its expert has left, so many capacity factors, numbers of
+// The queues of a ChoiceTable, computed on demand. Queues do not depend on the capacity: a route is
+// kept if its position is below the free slots of its expert, so many capacity factors, numbers of
 // choices and rectifications share one set of queues.
 class RouteOrders {
  public:
-  // Forgets all queues but keeps their memory. `rank_keys[rank]` are the streams of the keys of
+  // Removes all queues but keeps their memory. `rank_keys[rank]` are the streams of the keys of
   // Priority::random. The table must outlive this object's use.
   void reset(const ChoiceTable& table, std::vector<StreamKey> rank_keys);
 
@@ -42,7 +42,7 @@ class RouteOrders {
   std::int64_t domain_begin(CapacityScope scope, int domain) const;
   std::int64_t domain_end(CapacityScope scope, int domain) const;
 
-  // Choice `choice` under a policy that settles one choice after another (not own_score).
+  // Choice `choice` with a policy that processes one choice after another (not own_score).
   const Queue& by_priority(CapacityScope scope, Priority priority, int choice);
   // The nominees of choice `choice`, best probability for that expert first.
   const Queue& by_nominee(CapacityScope scope, int choice);
@@ -66,7 +66,7 @@ class RouteOrders {
   Cached& slot(const Key& key);
   const std::vector<std::uint32_t>& sorted_tokens(CapacityScope scope, Kind kind);
   void prepare(CapacityScope scope, Queue& queue) const;
-  // `order` null: token by token.
+  // `order` null: in the order of tokens.
   void enqueue(CapacityScope scope, const std::uint32_t* order, int choice, Queue& queue);
   void enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice, Queue& first,
                    Queue& second);

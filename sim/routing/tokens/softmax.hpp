@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>  // device code has memcpy of its own
+#include <cstring>  // device code has its own memcpy
 
-// The one softmax of the project: the maximum subtracted, exp by the operations below, summed by
+// The only softmax of the project: the maximum subtracted, exp by the operations below, summed by
 // folding halves. Host and device run the same IEEE operations in the same order, none of them
-// contracted to an FMA, so that the keys that decide a route agree to the bit. Nothing but plain
-// C++ in here, because device code includes it too; the vectorised host kernels (tile_kernels)
-// repeat these operations lane by lane, and a test holds them to the same bits.
+// contracted to an FMA, so that the keys of a route have the same bits. Only plain C++ in this
+// file, because device code includes it too; the vectorised host kernels (tile_kernels) repeat
+// these operations lane by lane, and a test checks that the bits are the same.
 
 #if defined(__CUDACC__)
 #define MOESIM_HOST_DEVICE __host__ __device__
@@ -85,8 +85,8 @@ MOESIM_HOST_DEVICE inline float sigmoid(float logit) {
 }
 
 // The sum of `count` values in the order of a folded tree: the list, padded with zeros to a power
-// of two, is folded onto its first half until one value is left. A warp that holds value l in lane
-// l % 32 gets there with shuffles, a vector unit with whole registers. Overwrites `values`.
+// of two, is folded onto its first half until one value is left. A warp with value l in lane l % 32
+// does this with shuffles, a vector unit with whole registers. Overwrites `values`.
 MOESIM_HOST_DEVICE inline float folded_sum(float* values, int count) {
   int half = 1;
   while (2 * half < count) half *= 2;

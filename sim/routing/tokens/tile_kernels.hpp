@@ -9,29 +9,29 @@
 
 namespace moesim::routing {
 
-// Sixteen tokens side by side: tile[expert * 16 + token]. Kernels work on tiles, because whatever
-// is done per token is then the same operation on neighbouring floats.
+// Sixteen tokens side by side: tile[expert * 16 + token]. Kernels work on tiles, because operations
+// per token are then the same operation on neighbouring floats.
 inline constexpr int tile_tokens = 16;
 
 inline constexpr int max_choices = 63;     // k', fill-in included
-inline constexpr int max_experts = 65534;  // one number is no expert
+inline constexpr int max_experts = 65534;  // one number means no expert
 
-// Where a tile's choices go; each pointer is at the tile's first token, 16 values are written per
-// choice, `stride` apart.
+// The output for a tile's choices; each pointer is at the tile's first token, 16 values are written
+// per choice, `stride` apart.
 struct ChoiceOutput {
   std::uint16_t* expert = nullptr;
   float* probability = nullptr;
   std::size_t stride = 0;
 };
 
-// The logits of a tile drawn from a score source: per token, its own Philox blocks.
+// The logits of a tile drawn from a score source: each token has its own Philox blocks.
 struct NoiseKey {
   PhiloxWords words;
   std::uint64_t first_token = 0;
 };
 
-// A run of tokens of one rank after the decision: which routes are kept, and where IR would take a
-// token with fewer than top_k of them. All pointers are at the run's first token.
+// A run of tokens of one rank after the decision: the kept routes, and the IR expert of a token
+// with fewer than top_k of them. All pointers are at the run's first token.
 struct KeptTokens {
   std::size_t tokens = 0;
   int top_k = 0;
@@ -47,8 +47,8 @@ struct KeptTokens {
 
 inline constexpr std::uint16_t no_expert = 0xffff;
 
-// Sums over such a run. The masses are added in an order of their own, the same on every
-// instruction set: float in runs of a lane (token modulo 16), then double.
+// Sums over such a run. The masses are added in a fixed order, the same for every instruction set:
+// float in runs of a lane (token modulo 16), then double.
 struct LossTotals {
   double top_mass = 0, lost_mass = 0, residual = 0;
   std::int64_t partial = 0;   // fewer than top_k of the primary routes kept
@@ -63,7 +63,7 @@ struct WeightOutput {
   float* ir_weight = nullptr;  // [token]; null without IR
 };
 
-// One implementation per instruction set. All give the same bits.
+// One implementation per instruction set, all with the same bits.
 struct TileKernels {
   // Row-major logits [16, experts], rows `row_stride` floats apart, to a tile.
   void (*transpose)(const float* rows, std::size_t row_stride, int experts, float* tile);
@@ -72,8 +72,8 @@ struct TileKernels {
   // logits go to the lower expert. Writes the expert and its logit.
   void (*largest)(const float* tile, int first, int last, int choices, const ChoiceOutput& out);
 
-  // The places of the `wanted` <= count largest of `count` probabilities, lower places first among
-  // equals, in ascending order; behind the values, up to a whole tile, there are zeros.
+  // The positions of the `wanted` <= count largest of `count` probabilities, ties: lower positions
+  // first, in ascending order; after the values, up to a whole tile, there are zeros.
   void (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
                          std::uint32_t* places);
 
@@ -85,14 +85,14 @@ struct TileKernels {
   void (*probabilities)(const float* maximum, const float* sum, int choices,
                         const ChoiceOutput& values);
 
-  // Of a tile of logits: score = sigmoid(a), exp(-|a|) as softmax.hpp has it; and in the logit's
-  // place score + bias[expert], the lowest finite float where the logit is -inf.
+  // For a tile of logits: score = sigmoid(a), with exp(-|a|) as in softmax.hpp; replaces the logit
+  // by score + bias[expert], or by the lowest finite float if the logit is -inf.
   void (*biased_sigmoids)(float* tile, int experts, const float* bias, float* score);
 
   // Adds a run to `totals`; `has_ir`, if not null, receives 1 per token that gets an IR row.
   void (*add_losses)(const KeptTokens& tokens, std::uint8_t* has_ir, LossTotals& totals);
-  // The weights of a run under each mode (router_config.hpp). A token that IR alone processes is
-  // taken to its expert with weight 1 under Weights::kept, whatever g_h is.
+  // The weights of a run for each mode (router_config.hpp). A token that only IR processes has
+  // weight 1 with Weights::kept, whatever g_h is.
   void (*weigh)(const KeptTokens& tokens, Weights mode, const WeightOutput& out);
 
   // tile = offset[expert] + unit normal noise.

@@ -102,7 +102,7 @@ void Trace::seal() {
   if (kind_ == Kind::choices) check_choices();
   if (kind_ == Kind::choices) check_probabilities();
   if (kind_ == Kind::counts) check_counts();
-  // The same values have other meanings under other axes.
+  // The same values have different meanings with different axes.
   const std::array<std::int64_t, 8> meaning{static_cast<std::int64_t>(kind_),
                                             static_cast<std::int64_t>(per_),
                                             shape_.steps,

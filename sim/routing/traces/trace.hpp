@@ -9,34 +9,34 @@
 
 namespace moesim::routing {
 
-// How much a trace holds. Steps, ranks and layers are at least 1.
+// The size of a trace. Steps, ranks and layers are at least 1.
 struct TraceShape {
   int steps = 1;
   int ranks = 1;
   int layers = 1;
   std::int64_t tokens = 1;  // per step, rank and layer
   int experts = 1;
-  int top_k = 1;  // experts per token of the model that was recorded; choices: how many are held
+  int top_k = 1;  // experts per token of the recorded model; choices: how many are stored
 };
 
 // Recorded routing (traces/README.md): router logits, expert choices or expert counts of every
 // step, rank and MoE layer.
 class Trace {
  public:
-  // Tokens of a step, rank and layer: what sums of counts hold without overflow.
+  // The largest number of tokens of a step, rank and layer: sums of counts do not overflow.
   static constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 
   enum class Kind { logits, choices, counts };
-  // What one count is of: an expert, or all experts of a rank (split sizes of an exchange).
+  // What a count refers to: an expert, or all experts of a rank (split sizes of an exchange).
   enum class Per { expert, rank };
 
   // `path`: a JSON document of profiles/schema/trace.schema.json, or a folder with a trace.json.
   // Throws UsageError naming file, key and place: a document or array that is damaged or does not
-  // meet the other, NaN or +inf logits, an expert out of range or chosen twice by one token,
-  // probabilities outside 0..1 or rising with the choice, counts that do not add up to tokens
-  // times top_k or exceed the tokens.
+  // match the other, NaN or +inf logits, an expert out of range or chosen twice by one token,
+  // probabilities outside 0..1 or rising with the choice, counts that do not add up to tokens times
+  // top_k or exceed the tokens.
   static std::shared_ptr<const Trace> load(const std::string& path);
-  // The same from memory: counts [step, rank, layer, expert]; `name` stands for the file.
+  // The same from memory: counts [step, rank, layer, expert]; `name` replaces the file name.
   static std::shared_ptr<const Trace> of_counts(const std::string& name, const TraceShape& shape,
                                                 std::vector<std::int64_t> counts,
                                                 Per per = Per::expert);
@@ -45,11 +45,12 @@ class Trace {
   Per per() const { return per_; }
   const TraceShape& shape() const { return shape_; }
   const std::string& file() const { return file_; }
-  // Of the contents: equal traces route equally.
+  // A hash of the contents: traces with equal digests route equally.
   std::uint64_t digest() const { return digest_; }
   bool has_probabilities() const { return !probabilities_.empty(); }
 
-  // One step, rank and layer, each below its number in shape(); empty for a trace of another kind.
+  // The values of one step, rank and layer, each below its length in shape(); empty for a trace of
+  // another kind.
   std::span<const float> logits(int step, int rank, int layer) const;           // [token, expert]
   std::span<const std::uint16_t> choices(int step, int rank, int layer) const;  // [token, choice]
   std::span<const float> probabilities(int step, int rank, int layer) const;    // [token, choice]
@@ -63,7 +64,7 @@ class Trace {
   void check_counts() const;
   void seal();
 
-  // "step 3, rank 0, layer 1" of the value at `index`, each step, rank and layer having `each`.
+  // "step 3, rank 0, layer 1" of the value at `index`, with `each` values per step, rank and layer.
   std::string place(std::size_t index, std::size_t each) const;
   template <typename Value>
   std::span<const Value> part(const std::vector<Value>& values, int step, int rank,
@@ -80,14 +81,14 @@ class Trace {
   std::vector<std::int64_t> counts_;
 };
 
-// What a trace document says besides its array; texts may not be empty.
+// The contents of a trace document besides its array; texts must not be empty.
 struct TraceNotes {
   std::string name, model, source, licence, origin, note;
   std::vector<std::int64_t> steps, layers;  // numbers; none: not stated
 };
 
-// Writes `trace`, which holds counts, as FOLDER/counts.npy and FOLDER/trace.json, the document
-// last: a folder without one is no trace. Makes the folder. Throws Error where it cannot be
+// Writes `trace`, which has counts, as FOLDER/counts.npy and FOLDER/trace.json, the document last:
+// a folder without a document is not a trace. Creates the folder. Throws Error if it cannot be
 // written.
 void write_count_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes);
 

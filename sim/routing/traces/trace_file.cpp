@@ -16,7 +16,7 @@ namespace moesim::routing {
 
 namespace fs = std::filesystem;
 
-// A document and its arrays into a trace.
+// Converts a document and its arrays to a trace.
 class TraceReader {
  public:
   explicit TraceReader(const std::string& path) : document_(Document::load(path)) {
@@ -98,7 +98,7 @@ class TraceReader {
     if (shape.top_k > shape.experts) {
       root.fail(fmt::format("{} experts per token of {}", shape.top_k, shape.experts), "top_k");
     }
-    // The lengths of steps, ranks and layers are the array's.
+    // The numbers of steps, ranks and layers are the lengths of the array's axes.
     const std::string name = file(root.text("array"));
     array_ = NpyArray::load(name);
     if (array_.shape.size() != axes_.size()) {

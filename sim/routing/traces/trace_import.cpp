@@ -22,7 +22,7 @@ namespace {
   throw UsageError(fmt::format("{}: {}", file, reason));
 }
 
-// The trace of counts [step, rank, layer, expert]; how many tokens there were follows from them.
+// The trace of counts [step, rank, layer, expert]; the number of tokens follows from the counts.
 std::shared_ptr<const Trace> trace_of(const std::string& file, TraceShape shape,
                                       std::vector<std::int64_t> counts) {
   if (shape.top_k < 1 || shape.top_k > shape.experts) {
@@ -43,7 +43,7 @@ std::shared_ptr<const Trace> trace_of(const std::string& file, TraceShape shape,
   return Trace::of_counts(file, shape, std::move(counts));
 }
 
-// Columns whose kept rows differ, and how: what --where may still choose.
+// The columns in which the kept rows differ, with their values: what --where can still select.
 std::string choices_left(const CsvTable& table, const std::vector<std::size_t>& rows,
                          const std::set<std::size_t>& used) {
   std::string text;

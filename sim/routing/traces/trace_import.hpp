@@ -10,8 +10,8 @@
 
 namespace moesim::routing {
 
-// Counts that others recorded, made into a trace of them. Everything a file does not say has to be
-// given; UsageErrors name the file and what is missing or wrong.
+// Converts counts recorded by other programs to a trace. The caller has to give everything that a
+// file does not contain; UsageErrors name the file and what is missing or wrong.
 
 struct ImportedCounts {
   std::shared_ptr<const Trace> trace;
@@ -19,8 +19,8 @@ struct ImportedCounts {
   std::string what;                         // what was read, for the trace's note
 };
 
-// Rows of a CSV: columns layer, expert, count and, if they are there, step and rank. An expert that
-// is missing has count 0.
+// Rows of a CSV: columns layer, expert, count and optionally step and rank. A missing expert has
+// count 0.
 struct CountTableQuery {
   std::string file;
   std::vector<std::pair<std::string, std::string>> where;  // column = value, all of them
@@ -33,7 +33,7 @@ ImportedCounts import_count_table(const CountTableQuery& query);
 struct CountArrayQuery {
   std::string file;
   std::string array;              // of an .npz
-  std::vector<std::string> axes;  // step, rank, layer, micro-batch, expert, as the array has them
+  std::vector<std::string> axes;  // step, rank, layer, micro-batch, expert, in array order
   std::string steps;              // .npz: the array that numbers the steps; "": none
   int top_k = 0;
 };
@@ -41,18 +41,18 @@ struct CountArrayQuery {
 ImportedCounts import_count_array(const CountArrayQuery& query);
 
 // Chrome traces of the PyTorch profiler (Kineto), plain or .gz, one per rank of an expert-parallel
-// group: the split sizes of its all_to_allv, which are rows per receiving rank.
+// group: the split sizes of the group's all_to_allv, which are rows per receiving rank.
 struct ProfilerQuery {
   std::vector<std::string> files;
-  std::string process_group;    // name or description; "": the only one there is
+  std::string process_group;    // name or description; "": the only one in the file
   int layers = 0;               // MoE layers per step
   int exchanges = 2;            // of a layer's forward pass: the dispatch first, the combine last
   bool backward = false;        // as many again follow, last layer first
   std::int64_t row_values = 1;  // split sizes count values: this many are a row
   int top_k = 0;
 };
-// Refuses ranks that are missing, differ in their number of exchanges or contradict each other, and
-// exchanges that are no dispatch and combine in turn.
+// Refuses missing ranks, ranks with different numbers of exchanges or contradictory sizes, and
+// exchanges that are not alternately dispatch and combine.
 ImportedCounts import_profiler_traces(const ProfilerQuery& query);
 
 }  // namespace moesim::routing

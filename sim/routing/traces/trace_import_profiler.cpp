@@ -77,7 +77,7 @@ Json parsed(const std::string& file) {
   return document;
 }
 
-// The all_to_allv of one file in order of time, and the group rank they were recorded on.
+// The all_to_allv operations of one file in order of time, and the group rank that recorded them.
 std::pair<int, RankFile> read_rank(const std::string& file, const ProfilerQuery& query) {
   RankFile result{file, {}};
   std::set<std::string> groups;
@@ -147,7 +147,7 @@ std::vector<RankFile> read_ranks(const ProfilerQuery& query) {
   return ordered;
 }
 
-// What one rank says it sends, the other has to say it receives.
+// The rows that one rank sends have to equal the rows that the other receives.
 void check_pairs(const std::vector<RankFile>& ranks, std::size_t index) {
   for (std::size_t source = 0; source < ranks.size(); ++source) {
     const Exchange& exchange = ranks[source].exchanges[index];

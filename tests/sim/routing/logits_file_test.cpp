@@ -65,7 +65,7 @@ TEST_CASE("logits go in, routes come out, in (rank, token, choice) order") {
   write_npy_float32(in_path, {2, 2, 4},
                     {3, 1, 2, 0, /**/ 4, 1, 3, 0,  //
                      0, 1, 2, 3, /**/ 3, 2, 1, 0});
-  route_logits_file(make("top2+fr+ir", "2"), in_path, out_path);
+  route_logits(make("top2+fr+ir", "2"), NpyArray::load(in_path), out_path);
   const std::vector<Record> records = read_records();
   const std::string header = read_file(out_path).substr(0, 256);
   CHECK(header.find("[('rank', '<i4'), ('token', '<i4'), ('choice', '<i4'), ('expert', '<i4'), "
@@ -97,7 +97,8 @@ TEST_CASE("logits go in, routes come out, in (rank, token, choice) order") {
 TEST_CASE("logits files that cannot be routed say why and leave no output") {
   const Cleanup cleanup;
   const auto refused = [](const RouterConfig& config, const std::string& part) {
-    CHECK_THROWS_WITH(route_logits_file(config, in_path, out_path), ContainsSubstring(part));
+    CHECK_THROWS_WITH(route_logits(config, NpyArray::load(in_path), out_path),
+                      ContainsSubstring(part));
     CHECK_THROWS_AS(read_file(out_path), UsageError);
   };
   refused(make("top1", "1"), in_path);  // absent
@@ -114,7 +115,8 @@ TEST_CASE("logits files that cannot be routed say why and leave no output") {
   write_npy_float32(in_path, {0, 3, 4}, {});
   refused(make("top1", "1"), "at least one rank");
   write_npy_float32(in_path, {1, 0, 4}, {});
-  CHECK(route_logits_file(make("top1", "1"), in_path, out_path).routes().empty());
+  CHECK(route_logits(make("top1", "1"), NpyArray::load(in_path), out_path).routes().empty());
   write_npy_float32(in_path, {1, 1, 4}, {0, 1, 2, 3});
-  CHECK_THROWS_AS(route_logits_file(make("top1", "1"), in_path, "no_such_folder/out.npy"), Error);
+  CHECK_THROWS_AS(
+      route_logits(make("top1", "1"), NpyArray::load(in_path), "no_such_folder/out.npy"), Error);
 }

@@ -48,12 +48,18 @@ bool has_grouped_gemm() {
 #endif
 }
 
-void set_stream(cublasHandle_t cublas, cudaStream_t stream) {
+void set_stream(cublasHandle_t cublas, cudaStream_t stream, void* workspace,
+                std::size_t workspace_bytes) {
   check_cublas(cublas_library().set_stream(cublas, stream), "cublasSetStream");
+  check_cublas(cublas_library().set_workspace(cublas, workspace, workspace_bytes),
+               "cublasSetWorkspace");
 }
 
-void set_workspace(cublasHandle_t cublas, void* memory, std::size_t bytes) {
-  check_cublas(cublas_library().set_workspace(cublas, memory, bytes), "cublasSetWorkspace");
+void use_stream(cublasHandle_t cublas, cudaStream_t stream) {
+  cudaStream_t current = nullptr;
+  check_cublas(cublas_library().get_stream(cublas, &current), "cublasGetStream");
+  if (current == stream) return;
+  check_cublas(cublas_library().set_stream(cublas, stream), "cublasSetStream");
 }
 
 void run_gemm(cublasHandle_t cublas, const Gemm& gemm, const void* left, const void* right,

@@ -34,10 +34,15 @@ class CublasHandle {
 // later, of the build and of the library).
 bool has_grouped_gemm();
 
-// Each throws CudaError when cuBLAS refuses. Products queue on the handle's stream; another stream
-// takes the workspace away.
-void set_stream(cublasHandle_t cublas, cudaStream_t stream);
-void set_workspace(cublasHandle_t cublas, void* memory, std::size_t bytes);
+// Each throws CudaError when cuBLAS refuses.
+//
+// Products queue on the handle's stream. cublasSetStream takes the handle's workspace away, even
+// where the stream stays the same (cuBLAS manual, cublasSetStream): a product without one cannot be
+// captured in a graph, and may run another algorithm. So stream and workspace are set together.
+void set_stream(cublasHandle_t cublas, cudaStream_t stream, void* workspace,
+                std::size_t workspace_bytes);
+// Does nothing if the handle is on this stream already, whose workspace it then keeps.
+void use_stream(cublasHandle_t cublas, cudaStream_t stream);
 void run_gemm(cublasHandle_t cublas, const Gemm& gemm, const void* left, const void* right,
               void* result, const GemmBatch& batch = {});
 

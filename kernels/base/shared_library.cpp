@@ -42,6 +42,41 @@ SharedLibrary open_shared_library(const std::string& name, const char* variable)
   return library;
 }
 
+std::vector<std::string> library_candidates(const std::string& name, const char* variable) {
+  const char* chosen = std::getenv(variable);
+  if (chosen != nullptr && *chosen != '\0') return {chosen};
+  std::vector<std::string> files{name};
+  for (const std::string& folder : toolkit_folders()) {
+    files.push_back(fmt::format("{}/{}", folder, name));
+  }
+  return files;
+}
+
+SharedLibrary open_newest_library(const std::vector<std::string>& files,
+                                  const std::function<long(const SharedLibrary&)>& version) {
+  SharedLibrary newest;
+  long most = 0;
+  for (const std::string& file : files) {
+    SharedLibrary library;
+    library.handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library.handle == nullptr) {
+      newest.trouble += newest.trouble.empty() ? "" : "; ";
+      newest.trouble += ::dlerror();
+      continue;
+    }
+    const long found = version(library);
+    if (newest.handle != nullptr && found <= most) {
+      ::dlclose(library.handle);
+      continue;
+    }
+    if (newest.handle != nullptr) ::dlclose(newest.handle);
+    newest.handle = library.handle;
+    most = found;
+  }
+  if (newest.handle != nullptr) newest.trouble.clear();
+  return newest;
+}
+
 void* find_symbol(const SharedLibrary& library, const char* name) {
   return ::dlsym(library.handle, name);
 }

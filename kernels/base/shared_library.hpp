@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace moesim::kernels {
 
@@ -14,6 +16,13 @@ struct SharedLibrary {
 // `name` as the dynamic linker finds it, then in the folder of the toolkit of this build, and then
 // in the usual folders of a CUDA toolkit.
 SharedLibrary open_shared_library(const std::string& name, const char* variable);
+
+// The files that open_shared_library() tries, in its order.
+std::vector<std::string> library_candidates(const std::string& name, const char* variable);
+// Of the files that can be loaded, the one for which `version` gives the largest number, the
+// earlier of equal ones; the others are let go. Their troubles together if there is none.
+SharedLibrary open_newest_library(const std::vector<std::string>& files,
+                                  const std::function<long(const SharedLibrary&)>& version);
 
 // The function `name` of the library, null if it has none. `Function` is a pointer to a function.
 void* find_symbol(const SharedLibrary& library, const char* name);

@@ -14,14 +14,14 @@ int columns_of(const EinsumArguments& in) { return in.map.experts * in.map.block
 void einsum_dispatch(const EinsumArguments& in, cublasContext* cublas, Stream stream) {
   const NvtxRange range("einsum dispatch");
   launch_one_hot({in.map, nullptr, in.mask}, ElementType::bfloat16, stream);
-  set_stream(cublas, stream);
+  use_stream(cublas, stream);
   run_gemm(cublas, {columns_of(in), in.hidden, in.map.tokens, true}, in.mask, in.tokens, in.rows);
 }
 
 void einsum_combine(const EinsumArguments& in, cublasContext* cublas, Stream stream) {
   const NvtxRange range("einsum combine");
   launch_one_hot({in.map, in.weight, in.mask}, ElementType::bfloat16, stream);
-  set_stream(cublas, stream);
+  use_stream(cublas, stream);
   run_gemm(cublas, {in.map.tokens, in.hidden, columns_of(in)}, in.mask, in.rows, in.out);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/base/cuda_check.hpp"
+#include "kernels/base/launch_limits.hpp"
 #include "kernels/base/nvtx.hpp"
 #include "kernels/exchange/einsum.hpp"
 #include "kernels/exchange/one_hot.cuh"
@@ -13,22 +14,12 @@ namespace moesim::kernels::exchange {
 
 namespace {
 
-// As many blocks as the device holds at once: the kernels stride over tokens.
-template <typename Kernel>
-unsigned resident_blocks(Kernel kernel) {
-  int device = 0;
-  int processors = 0;
-  int blocks = 0;
-  MOESIM_CUDA(cudaGetDevice(&device));
-  MOESIM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  MOESIM_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, rows_threads, 0));
-  return static_cast<unsigned>(processors * (blocks > 0 ? blocks : 1));
-}
-
 template <typename Kernel, typename Arguments>
 void launch(Kernel kernel, const Arguments& in, Stream stream) {
   if (in.map.tokens == 0 && in.map.block_rows == 0) return;
-  kernel<<<resident_blocks(kernel), rows_threads, 0, stream>>>(in);
+  // As many blocks as the device holds at once: the kernels stride over tokens.
+  const int blocks = resident_blocks(reinterpret_cast<const void*>(kernel), rows_threads);
+  kernel<<<static_cast<unsigned>(blocks), rows_threads, 0, stream>>>(in);
   MOESIM_CUDA(cudaGetLastError());
 }
 

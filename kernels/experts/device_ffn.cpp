@@ -7,9 +7,13 @@
 
 namespace moesim::kernels::experts {
 
+DeviceFfn::DeviceFfn(cublasHandle_t cublas, cudaStream_t stream)
+    : cublas_(cublas), stream_(stream) {
+  use_stream(cublas, stream);
+}
+
 void DeviceFfn::multiply(const ExpertGemm& call, const FfnTensors& tensors) {
   const NvtxRange range(call.name);
-  set_stream(cublas_, stream_);
   std::vector<PlacedGemm> placed;
   for (const GemmBlock& block : call.blocks) {
     placed.push_back({block.gemm, tensors.element(call.left, block.left),

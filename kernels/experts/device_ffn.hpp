@@ -9,8 +9,9 @@ namespace moesim::kernels::experts {
 // Carries plans out on the current device, on one stream; nothing waits.
 class DeviceFfn : public FfnBackend {
  public:
-  // The handle is set to the stream before each call of cuBLAS; both must outlive this object.
-  DeviceFfn(cublasHandle_t cublas, cudaStream_t stream) : cublas_(cublas), stream_(stream) {}
+  // Puts the handle on the stream, once; both must outlive this object, and whoever moves the
+  // handle to another stream must bring it back with its workspace before the next call.
+  DeviceFfn(cublasHandle_t cublas, cudaStream_t stream);
 
   void multiply(const ExpertGemm& call, const FfnTensors& tensors) override;
   void activate(const SwigluArguments& in) override;

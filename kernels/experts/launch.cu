@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/base/cuda_check.hpp"
+#include "kernels/base/launch_limits.hpp"
 #include "kernels/base/nvtx.hpp"
 #include "kernels/experts/swiglu.cuh"
 
@@ -21,12 +22,8 @@ void launch(Kernel kernel, const Arguments& in, Stream stream) {
                                 std::to_string(in.ffn) +
                                 ": rows are multiples of 8 and together below 2^34 elements");
   }
-  int device = 0, processors = 0, resident = 0;
-  MOESIM_CUDA(cudaGetDevice(&device));
-  MOESIM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  MOESIM_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, swiglu_threads, 0));
   const std::int64_t wanted = (pieces + swiglu_threads - 1) / swiglu_threads;
-  const std::int64_t most = std::int64_t{processors} * std::max(resident, 1);
+  const std::int64_t most = resident_blocks(reinterpret_cast<const void*>(kernel), swiglu_threads);
   kernel<<<static_cast<unsigned>(std::min(wanted, most)), swiglu_threads, 0, stream>>>(in);
   MOESIM_CUDA(cudaGetLastError());
 }

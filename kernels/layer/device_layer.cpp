@@ -56,7 +56,6 @@ void DeviceLayer::read_one_hot(const exchange::MaskGradientArguments& in) {
 }
 
 void DeviceLayer::gemm(const Gemm& gemm, const void* left, const void* right, void* result) {
-  set_stream(cublas_, stream_);
   run_gemm(cublas_, gemm, left, right, result);
 }
 

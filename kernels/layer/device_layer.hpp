@@ -16,8 +16,8 @@ using Exchanger = std::function<void(const BlockExchange&, cudaStream_t)>;
 // name. Nothing waits but read_counts(), which only routers with IR call.
 class DeviceLayer : public LayerBackend {
  public:
-  // The handle is set to the stream before each call of cuBLAS; both must outlive this object.
-  // Throws std::logic_error at the first exchange if there is no exchanger.
+  // As of DeviceFfn, the handle is put on the stream once. Throws std::logic_error at the first
+  // exchange if there is no exchanger.
   DeviceLayer(cublasHandle_t cublas, cudaStream_t stream, Exchanger exchanger = {});
   ~DeviceLayer() override;
   DeviceLayer(const DeviceLayer&) = delete;  // it owns host memory

@@ -96,8 +96,12 @@ ReferenceResult reference_token(const ReferenceWeights& weights, const Reference
                                 bool residual, routing::NormaliserRule normaliser) {
   const Values g = probabilities(weights, token.x);
   ReferenceResult result;
-  result.out = residual ? token.x : Values(token.x.size(), 0);
-  result.x_gradient = residual ? token.out_gradient : Values(token.x.size(), 0);
+  result.out.assign(token.x.size(), 0);
+  result.x_gradient.assign(token.x.size(), 0);
+  if (residual) {
+    result.out = token.x;
+    result.x_gradient = token.out_gradient;
+  }
   std::vector<::moesim::routing::ProcessedRow> processed;
   std::vector<ExpertValues> made;
   for (const ReferenceRow& row : token.rows) {

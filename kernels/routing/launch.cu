@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/base/cuda_check.hpp"
+#include "kernels/base/launch_limits.hpp"
 #include "kernels/base/nvtx.hpp"
 #include "kernels/routing/assign.cuh"
 #include "kernels/routing/backward.cuh"
@@ -39,8 +40,7 @@ void launch_gate(const GateArguments& in, bool bfloat16, Stream stream) {
   with_gate_tile(experts, [&](auto tile) {
     constexpr int width = decltype(tile)::value;
     constexpr int bytes = GateShape<width>::shared_bytes;
-    MOESIM_CUDA(cudaFuncSetAttribute(gate_bfloat16<width>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    allow_shared_memory(reinterpret_cast<const void*>(gate_bfloat16<width>), bytes);
     const unsigned tiles = blocks_for(experts, width);
     gate_bfloat16<width>
         <<<blocks_for(tokens, gate_tokens) * tiles, gate_threads, bytes, stream>>>(in);
@@ -63,8 +63,7 @@ void launch_choose(const ChooseArguments& in, Stream stream) {
 void launch_assign(const AssignArguments& in, Stream stream) {
   const NvtxRange range("assign");
   const std::size_t bytes = assign_shared_bytes(in.tokens, in.choices, in.buffered_keys);
-  MOESIM_CUDA(cudaFuncSetAttribute(assign_capacity, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(bytes)));
+  allow_shared_memory(reinterpret_cast<const void*>(assign_capacity), bytes);
   assign_capacity<<<static_cast<unsigned>(in.experts), assign_threads, bytes, stream>>>(in);
   MOESIM_CUDA(cudaGetLastError());
 }

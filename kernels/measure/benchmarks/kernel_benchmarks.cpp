@@ -114,4 +114,33 @@ const std::vector<Benchmark>& kernel_benchmarks() {
   return all;
 }
 
+std::vector<PointSpec> sanitizer_points() {
+  constexpr std::int64_t few = 200;
+  std::vector<PointSpec> points;
+  for (const char* kernel : {"streaming", "activation", "normalization"}) {
+    PointSpec spec = device_copy().spec;
+    spec.params["kernel"] = kernel;
+    spec.params["rows"] = few;
+    points.push_back(spec);
+  }
+  for (const Benchmark& benchmark : kernel_benchmarks()) {
+    const PointSpec& spec = benchmark.spec;
+    if (spec.op == "memory" || spec.params.value("cublas", false)) continue;
+    points.push_back(spec);
+    points.back().params["tokens"] = few;  // the bytes stay, so that buffers are not rotated
+  }
+  // Each form of the gate's tile, and experts that fill no warp.
+  for (const std::int64_t experts : {8, 60, 128, 256}) {
+    PointSpec spec = gate().spec;
+    spec.params["tokens"] = few;
+    spec.params["hidden"] = 264;
+    spec.params["experts"] = experts;
+    points.push_back(spec);
+    spec = routed("", "route", "top2+fr+ir", experts, "1", "token-max", 1e3).spec;
+    spec.params["tokens"] = few;
+    points.push_back(spec);
+  }
+  return points;
+}
+
 }  // namespace moesim::kernels::measure

@@ -32,4 +32,8 @@ const std::vector<Benchmark>& kernel_benchmarks();
 // Benchmark::id of the device copy.
 constexpr const char* device_copy_id = "device-copy";
 
+// This project's own kernels at 200 tokens, none of cuBLAS: what a sanitizer, which slows kernels a
+// hundredfold, can watch. 200 is no multiple of a block, a warp or a tile.
+std::vector<PointSpec> sanitizer_points();
+
 }  // namespace moesim::kernels::measure

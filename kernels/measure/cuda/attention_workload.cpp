@@ -21,7 +21,7 @@ class Attention : public RotatedWorkload {
       : RotatedWorkload(context, rotation(context, spec.bytes)),
         shape_(attention_shape(spec.params)),
         draws_({seed, Purpose::measurement, 5}),
-        attention_(shape_, stream()),
+        attention_(shape_, context.cudnn()),
         tokens_(static_cast<std::size_t>(shape_.batch * shape_.sequence)),
         query_width_(static_cast<std::size_t>(shape_.heads * shape_.head_dim)),
         key_width_(static_cast<std::size_t>(shape_.kv_heads * shape_.head_dim)),

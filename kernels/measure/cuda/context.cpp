@@ -9,6 +9,7 @@
 
 #include "kernels/base/cublas_library.hpp"
 #include "kernels/measure/cuda/nccl.hpp"
+#include "kernels/measure/ranks/launch.hpp"
 #include "sim/base/error.hpp"
 
 namespace moesim::kernels::measure::cuda {
@@ -78,10 +79,16 @@ Versions read_versions() {
 std::string host() {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
-  return name;
+  return machine_identity(name, "/proc/sys/kernel/random/boot_id");
 }
 
 }  // namespace
+
+std::string uuid_of(int index) {
+  cudaDeviceProp properties{};
+  return cudaGetDeviceProperties(&properties, index) == cudaSuccess ? uuid_text(properties.uuid)
+                                                                    : "";
+}
 
 Context::Context(int device, Group& members) : index(device), group(members) {
   MOESIM_CUDA(cudaSetDevice(index));
@@ -92,8 +99,7 @@ Context::Context(int device, Group& members) : index(device), group(members) {
   if (cublas_library().trouble.empty()) {
     cublas_.emplace();
     workspace = DeviceBuffer<std::uint8_t>(workspace_bytes);
-    set_stream(cublas_->get(), timer->stream());
-    set_workspace(cublas_->get(), workspace.data(), workspace.size());
+    set_stream(cublas_->get(), timer->stream(), workspace.data(), workspace.size());
     versions.cublas = cublas_->version();
   }
   tracer = CuptiTracer::get(trace_trouble);
@@ -110,6 +116,11 @@ Context::Context(int device, Group& members) : index(device), group(members) {
 cublasHandle_t Context::cublas() const {
   if (!cublas_) throw NotMeasurable(cublas_library().trouble);
   return cublas_->get();
+}
+
+const CudnnHandle& Context::cudnn() {
+  if (!cudnn_) cudnn_ = std::make_unique<CudnnHandle>(timer->stream());
+  return *cudnn_;
 }
 
 Context::Tiers& Context::tiers() {
@@ -130,6 +141,7 @@ Context::Tiers& Context::tiers() {
 }
 
 Context::~Context() {
+  cudnn_.reset();  // before its stream
   tiers_.reset();
   nccl.reset();
 }

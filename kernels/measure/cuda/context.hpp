@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "kernels/base/cublas.hpp"
+#include "kernels/measure/cuda/cudnn.hpp"
 #include "kernels/measure/cuda/cupti_tracer.hpp"
 #include "kernels/measure/cuda/stream_timer.hpp"
 #include "kernels/measure/ranks/group.hpp"
@@ -26,6 +28,8 @@ struct Context {
   std::unique_ptr<StreamTimer> timer;
   // Throws NotMeasurable with the reason if there is no cuBLAS.
   cublasHandle_t cublas() const;
+  // Made when it is first wanted. Throws NotMeasurable with the reason if there is no cuDNN.
+  const CudnnHandle& cudnn();
   DeviceBuffer<std::uint8_t> workspace;    // of cuBLAS, so that its products can be captured
   std::unique_ptr<NcclCommunicator> nccl;  // of groups of several ranks, if NCCL is there
   std::string nccl_trouble;                // why it is not
@@ -42,9 +46,13 @@ struct Context {
 
  private:
   std::optional<CublasHandle> cublas_;
+  std::unique_ptr<CudnnHandle> cudnn_;
   std::unique_ptr<Tiers> tiers_;
   std::string tiers_trouble_;
 };
+
+// "GPU-1b2c...", the device's own; "" if the driver does not say.
+std::string uuid_of(int index);
 
 // How many copies of a workload's buffers: as many as pass twice the L2 together, at most what
 // memory allows; at least one.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "kernels/measure/cuda/nvml.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
 #include "kernels/measure/devices/machine.hpp"
 #include "sim/base/error.hpp"
@@ -18,6 +19,7 @@ class CudaDevice : public Device {
 
   DeviceFacts facts() const override { return context_->facts; }
   Versions versions() const override { return context_->versions; }
+  DeviceState state() const override { return cuda::device_state(context_->facts.uuid); }
   std::string trace_trouble() const override { return context_->trace_trouble; }
   double now_s() const override {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -36,6 +38,7 @@ class CudaMachine : public Machine {
  public:
   explicit CudaMachine(int gpus) : gpus_(gpus) {}
   int gpus() const override { return gpus_; }
+  std::string identity(int index) const override { return cuda::uuid_of(index); }
   std::unique_ptr<Device> open(int index, Group& group) override {
     return std::make_unique<CudaDevice>(index, group);
   }

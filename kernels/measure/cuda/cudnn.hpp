@@ -9,16 +9,32 @@
 
 namespace moesim::kernels::measure::cuda {
 
+// cuDNN on the current device, calls queued on one stream. One for all plans: to start cuDNN takes
+// longer than a point's samples.
+class CudnnHandle {
+ public:
+  // Throws NotMeasurable with the reason: no cuDNN in this build or on this machine, one that is
+  // too old, or one that does not start.
+  explicit CudnnHandle(Stream stream);
+  ~CudnnHandle();
+  CudnnHandle(const CudnnHandle&) = delete;  // it owns the library's handle
+  CudnnHandle& operator=(const CudnnHandle&) = delete;
+  void* get() const { return handle_; }  // a cudnnHandle_t
+
+ private:
+  void* handle_ = nullptr;
+};
+
 // Causal attention forward by one cuDNN kernel: softmax(scale Q K^T, keys after the query masked) V
 // with scale = 1 / sqrt(head_dim), bf16 in and out, sums in fp32. Q and the output are [batch,
 // sequence, heads, head_dim], K and V [batch, sequence, kv_heads, head_dim], as projections write
-// them. cuDNN (9 and later) is loaded when the first is made, so that a program without it starts.
+// them. cuDNN (9 and later) is loaded when the first handle is made, so that a program without it
+// starts.
 class CudnnAttention {
  public:
-  // The engine is the first of cuDNN's own order that takes the shape. Calls queue on `stream`.
-  // Throws NotMeasurable with the reason: no cuDNN in this build or on this machine, one that is
-  // too old, no engine for the shape.
-  CudnnAttention(const profile::AttentionShape& shape, Stream stream);
+  // The engine is the first of cuDNN's own order that takes the shape; its kernel is compiled here.
+  // Throws NotMeasurable with the reason: no engine for the shape. `handle` must outlive this.
+  CudnnAttention(const profile::AttentionShape& shape, const CudnnHandle& handle);
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;  // it owns descriptors
   CudnnAttention& operator=(const CudnnAttention&) = delete;

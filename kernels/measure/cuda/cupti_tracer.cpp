@@ -35,6 +35,7 @@ struct Library {
   decltype(&::cuptiActivityPopExternalCorrelationId) pop_range = nullptr;
   decltype(&::cuptiSubscribe) subscribe = nullptr;
   decltype(&::cuptiUnsubscribe) unsubscribe = nullptr;
+  std::uint32_t version = 0;
   std::string trouble;
 
   std::string text(CUptiResult result) const {
@@ -44,12 +45,27 @@ struct Library {
   }
 };
 
+// The numbers since CUDA 13 carry its major version, 130001; before they only count, 18 for 12.0.
+std::uint32_t major_of(std::uint32_t version) { return version / 10000; }
+
+std::uint32_t version_of(const SharedLibrary& file) {
+  std::uint32_t version = 0;
+  const auto get = find_function<decltype(&::cuptiGetVersion)>(file, "cuptiGetVersion");
+  return get != nullptr && get(&version) == CUPTI_SUCCESS ? version : 0;
+}
+
+// The newest, since one that is older than the driver may refuse it: the linker may find a Python
+// package's before the toolkit's.
 Library load() {
   Library library;
   const std::string name = fmt::format("libcupti.so.{}", CUDA_VERSION / 1000);
-  const SharedLibrary file = open_shared_library(name, "MOESIM_CUPTI_LIBRARY");
+  constexpr const char* variable = "MOESIM_CUPTI_LIBRARY";
+  const SharedLibrary file =
+      open_newest_library(library_candidates(name, variable),
+                          [](const SharedLibrary& each) { return version_of(each); });
   if (file.handle == nullptr) {
-    library.trouble = fmt::format("CUPTI is missing ({})", file.trouble);
+    library.trouble =
+        fmt::format("CUPTI is missing ({}; {} may name the file)", file.trouble, variable);
     return library;
   }
   const auto find = [&](auto& function, const char* symbol) {
@@ -69,11 +85,11 @@ Library load() {
   find(library.subscribe, "cuptiSubscribe");
   find(library.unsubscribe, "cuptiUnsubscribe");
   if (!library.trouble.empty()) return library;
-  // The layout of the records changes with the version.
-  std::uint32_t version = 0;
-  if (library.get_version(&version) != CUPTI_SUCCESS || version != CUPTI_API_VERSION) {
+  // Within a major version records only grow at their end: what is read of them stays where it is.
+  library.version = version_of(file);
+  if (library.version == 0 || major_of(library.version) != major_of(CUPTI_API_VERSION)) {
     library.trouble = fmt::format("CUPTI has interface version {}, this build was made for {}",
-                                  version, CUPTI_API_VERSION);
+                                  library.version, CUPTI_API_VERSION);
   }
   return library;
 }
@@ -142,9 +158,13 @@ void CUPTIAPI buffer_completed(CUcontext context, std::uint32_t stream, std::uin
 }
 
 // CONCURRENT_KERNEL: the plain KERNEL kind runs kernels one after another. The API records carry
-// the correlations that the ranges are tied to.
-constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                           CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
+// the correlations that the ranges are tied to: the driver's too, since cuDNN and cuBLAS launch
+// through it and no runtime call stands for their kernels.
+constexpr std::array kinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                           CUPTI_ACTIVITY_KIND_MEMCPY,
+                           CUPTI_ACTIVITY_KIND_MEMSET,
+                           CUPTI_ACTIVITY_KIND_RUNTIME,
+                           CUPTI_ACTIVITY_KIND_DRIVER,
                            CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
 void disable_all() {
@@ -195,7 +215,7 @@ CuptiTracer* CuptiTracer::get(std::string& trouble) {
   return reason.empty() ? &tracer : nullptr;
 }
 
-std::string CuptiTracer::version() const { return std::to_string(CUPTI_API_VERSION); }
+std::string CuptiTracer::version() const { return std::to_string(cupti().version); }
 
 void CuptiTracer::start() {
   {

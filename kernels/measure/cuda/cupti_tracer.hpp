@@ -12,8 +12,8 @@ namespace moesim::kernels::measure::cuda {
 class CuptiTracer {
  public:
   // The one of this process (CUPTI has one subscriber per process). Null where it cannot be used:
-  // no library, another version than the headers of this build, refused, or another tool attached;
-  // `trouble` then says why.
+  // no library, another major version than the headers of this build, refused, or another tool
+  // attached; `trouble` then says why.
   static CuptiTracer* get(std::string& trouble);
   CuptiTracer(const CuptiTracer&) = delete;  // one per process
   CuptiTracer& operator=(const CuptiTracer&) = delete;

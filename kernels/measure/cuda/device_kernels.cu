@@ -17,11 +17,13 @@ __device__ std::uint64_t wall_clock() {
 }
 
 __global__ void hold(const volatile std::uint32_t* flag, std::uint32_t ticket,
-                     std::uint64_t patience_ns) {
+                     std::uint64_t patience_ns, volatile std::uint32_t* expired) {
   const std::uint64_t start = wall_clock();
   // Signed distance: tickets may wrap.
   while (static_cast<std::int32_t>(*flag - ticket) < 0) {
-    if (wall_clock() - start > patience_ns) return;
+    if (wall_clock() - start <= patience_ns) continue;
+    *expired = ticket;
+    return;
   }
 }
 
@@ -77,6 +79,21 @@ __global__ void compare(const std::uint32_t* in, std::size_t words, std::uint32_
     mine += in[at] != word_of(rank, salt, at);
   }
   if (mine > 0) atomicAdd(wrong, mine);
+}
+
+__global__ void gather(const std::uint16_t* from, std::uint16_t* to, std::size_t count,
+                       std::size_t apart) {
+  for (std::size_t at = first(); at < count; at += stride()) to[at] = from[at * apart];
+}
+
+__global__ void read(const uint4* __restrict__ from, std::size_t count, std::uint32_t* sink) {
+  std::uint32_t sum = 0;
+  for (std::size_t at = first(); at < count; at += stride()) {
+    const uint4 words = from[at];
+    sum |= words.x | words.y | words.z | words.w;
+  }
+  // What is read is zero: the condition keeps the loads from being left out.
+  if (sum != 0) *sink = sum;
 }
 
 // Four loads before the stores, so that enough bytes are in flight.
@@ -156,8 +173,8 @@ unsigned blocks_for(std::size_t count) {
 }  // namespace
 
 void launch_hold(const volatile std::uint32_t* flag, std::uint32_t ticket,
-                 std::uint64_t patience_ns, Stream stream) {
-  hold<<<1, 1, 0, stream>>>(flag, ticket, patience_ns);
+                 std::uint64_t patience_ns, volatile std::uint32_t* expired, Stream stream) {
+  hold<<<1, 1, 0, stream>>>(flag, ticket, patience_ns, expired);
   MOESIM_CUDA(cudaGetLastError());
 }
 
@@ -188,6 +205,18 @@ void launch_pattern(std::uint32_t* out, std::size_t words, std::uint32_t rank, s
 void launch_compare_pattern(const std::uint32_t* in, std::size_t words, std::uint32_t rank,
                             std::uint32_t salt, unsigned long long* wrong, Stream stream) {
   compare<<<blocks_for(words), threads, 0, stream>>>(in, words, rank, salt, wrong);
+  MOESIM_CUDA(cudaGetLastError());
+}
+
+void launch_gather(const std::uint16_t* from, std::uint16_t* to, std::size_t count,
+                   std::size_t stride, Stream stream) {
+  gather<<<blocks_for(count), threads, 0, stream>>>(from, to, count, stride);
+  MOESIM_CUDA(cudaGetLastError());
+}
+
+void launch_read(const void* from, std::size_t bytes, std::uint32_t* sink, Stream stream) {
+  const std::size_t count = bytes / sizeof(uint4);
+  read<<<blocks_for(count), threads, 0, stream>>>(static_cast<const uint4*>(from), count, sink);
   MOESIM_CUDA(cudaGetLastError());
 }
 

@@ -11,10 +11,11 @@ namespace moesim::kernels::measure::cuda {
 
 using Stream = CUstream_st*;
 
-// Holds the stream until *flag (mapped host memory) is at least `ticket`, or for `patience_ns`:
-// what is queued behind then runs without gaps of the host.
+// Holds the stream until *flag is at least `ticket`: what is queued behind then runs without gaps
+// of the host. After `patience_ns` it frees itself, and writes the ticket to *expired. Both words
+// are mapped host memory.
 void launch_hold(const volatile std::uint32_t* flag, std::uint32_t ticket,
-                 std::uint64_t patience_ns, Stream stream);
+                 std::uint64_t patience_ns, volatile std::uint32_t* expired, Stream stream);
 
 // One SM's clock counter and the wall clock, by SM number: two of them tell each SM's frequency.
 struct SmClock {
@@ -35,6 +36,14 @@ void launch_pattern(std::uint32_t* out, std::size_t words, std::uint32_t rank, s
 // Adds to *wrong the number of words that differ from launch_pattern's.
 void launch_compare_pattern(const std::uint32_t* in, std::size_t words, std::uint32_t rank,
                             std::uint32_t salt, unsigned long long* wrong, Stream stream);
+
+// to[i] = from[i * stride], 16-bit elements.
+void launch_gather(const std::uint16_t* from, std::uint16_t* to, std::size_t count,
+                   std::size_t stride, Stream stream);
+
+// Reads `bytes` (a multiple of 16), all of them zero, and keeps nothing of them; `sink` is one
+// word.
+void launch_read(const void* from, std::size_t bytes, std::uint32_t* sink, Stream stream);
 
 // 16-byte copies; `bytes` a multiple of 16.
 void launch_copy(const void* from, void* to, std::size_t bytes, Stream stream);

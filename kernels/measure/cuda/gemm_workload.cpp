@@ -31,11 +31,12 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
   }
 
   void queue(cudaStream_t on) override {
-    set_stream(cublas_, on);
+    if (on == stream()) return launch(next_copy());
+    // The workspace goes along: products of one point queue on one stream.
+    DeviceBuffer<std::uint8_t>& workspace = context_.workspace;
+    set_stream(cublas_, on, workspace.data(), workspace.size());
     launch(next_copy());
-    set_stream(cublas_, stream());
-    // Another stream takes the workspace away.
-    set_workspace(cublas_, context_.workspace.data(), context_.workspace.size());
+    set_stream(cublas_, stream(), workspace.data(), workspace.size());
   }
 
  protected:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,8 +15,11 @@ namespace moesim::kernels::measure {
 
 // One timed run: how long, and the mean SM clock while it ran (0: not known).
 struct Run {
-  double time_us = 0;
+  double time_us = 0;  // of one call
   double clock_mhz = 0;
+  std::size_t calls = 1;  // back to back in this run
+  // Whether the device began only when all was queued: if not, gaps of the host are in the time.
+  bool held = true;
 };
 
 // A point made ready on a device: inputs drawn at random, outputs poisoned, buffers enough to be
@@ -64,6 +68,16 @@ struct Versions {
   std::string cupti;
 };
 
+// How a device stands when it is asked; what it does not tell is 0, "" or nothing.
+struct DeviceState {
+  std::string driver;        // the driver's own version, "580.65.06"
+  double power_limit_w = 0;  // enforced
+  double power_w = 0;
+  std::vector<std::string> throttled_by;  // what keeps its clock down: "power limit", ...
+  std::optional<bool> ecc, mig;
+  std::string trouble;  // why nothing is known
+};
+
 // Not enough device memory for a point; the next may fit.
 class OutOfDeviceMemory : public Error {
  public:
@@ -86,6 +100,7 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceFacts facts() const = 0;
   virtual Versions versions() const = 0;
+  virtual DeviceState state() const { return {"", 0, 0, {}, {}, {}, "this device does not tell"}; }
   // Why launches are not traced here; "" if they are.
   virtual std::string trace_trouble() const { return ""; }
   // Seconds on a steady clock.

@@ -2,60 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <optional>
-#include <regex>
-#include <set>
-#include <sstream>
 
 #include "kernels/measure/fit/fit.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
-#include "sim/base/text.hpp"
+#include "sim/profile/nccl_tests_log.hpp"
 
 namespace moesim::kernels::measure {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Columns of a row: size count type redop root time algbw busbw #wrong, then the same in place.
-constexpr std::size_t type_at = 2, time_at = 5, wrong_at = 8;
-constexpr std::size_t longest_rank_line = 1024;
-
-double number(const std::string& file, std::size_t line, const std::string& text) {
-  const std::optional<double> value = parse_number<double>(text);
-  if (value && *value >= 0) return *value;
-  throw UsageError(fmt::format("{}: line {}: '{}' is not a number", file, line, text));
-}
-
-void take_row(const std::string& text, std::size_t line, NcclTestsRun& run) {
-  std::istringstream stream(text);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  if (words.empty() || words[0].find_first_not_of("0123456789") != std::string::npos) return;
-  if (words.size() <= wrong_at) {
-    throw UsageError(
-        fmt::format("{}: line {}: {} columns instead of size, count, type, redop, "
-                    "root, time, algbw, busbw, #wrong: the output is cut off",
-                    run.file, line, words.size()));
-  }
-  const double bytes = number(run.file, line, words[0]);
-  const double time_us = number(run.file, line, words[time_at]);
-  if (words[wrong_at] != "0" && words[wrong_at] != "N/A") {
-    throw UsageError(
-        fmt::format("{}: line {}: {} wrong values: this run measured nothing that "
-                    "counts",
-                    run.file, line, words[wrong_at]));
-  }
-  if (!run.dtype.empty() && run.dtype != words[type_at]) {
-    throw UsageError(fmt::format("{}: line {}: type {} after {}: give one type at a time", run.file,
-                                 line, words[type_at], run.dtype));
-  }
-  run.dtype = words[type_at];
-  if (bytes > 0 && time_us > 0) run.times.emplace_back(bytes, time_us);
-}
 
 void check_alike(const NcclTestsImport& request) {
   const NcclTestsRun& first = request.runs.front();
@@ -93,41 +51,30 @@ std::vector<Point> points_of(const NcclTestsImport& request) {
 
 }  // namespace
 
-NcclTestsRun read_nccl_tests(const std::string& file) {
-  NcclTestsRun run;
-  run.file = file;
-  // "#  Rank  0 Group  0 Pid  12345 on  host device  0 [0x07] NVIDIA H200"
-  static const std::regex rank(
-      R"(^#\s*Rank\s+\d+ .* on\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s+(.*\S)\s*$)");
-  std::set<std::string> hosts, devices;
-  std::istringstream text(read_file(file));
-  std::size_t number_of_line = 0;
-  for (std::string line; std::getline(text, line);) {
-    ++number_of_line;
-    std::smatch match;
-    // std::regex recurses by the character: a line of megabytes would be the end of the stack.
-    if (line.size() <= longest_rank_line && std::regex_match(line, match, rank)) {
-      ++run.gpus;
-      hosts.insert(match[1]);
-      devices.insert(match[2]);
-    } else if (!line.starts_with('#')) {
-      take_row(line, number_of_line, run);
+NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op) {
+  const std::vector<profile::NcclTestsRun> runs = profile::read_nccl_tests_log(file);
+  if (runs.size() > 1) {
+    throw UsageError(
+        fmt::format("{}: {} runs: a profile takes one from a file; --cluster takes them all", file,
+                    runs.size()));
+  }
+  const profile::NcclTestsRun& logged = runs.front();
+  if (logged.hosts > 1) {
+    throw UsageError(fmt::format(
+        "{}: ranks on {} hosts: a profile holds the exchanges inside one node; import them into a "
+        "cluster with --cluster",
+        file, logged.hosts));
+  }
+  profile::check_operation(logged, op);
+  NcclTestsRun run{file, logged.device, "", logged.gpus, {}};
+  for (const profile::NcclTestsRow& row : logged.rows) {
+    if (!run.dtype.empty() && run.dtype != row.dtype) {
+      throw UsageError(fmt::format("{}: line {}: type {} after {}: give one type at a time", file,
+                                   row.line, row.dtype, run.dtype));
     }
+    run.dtype = row.dtype;
+    run.times.emplace_back(row.bytes, row.time_us);
   }
-  if (run.gpus < 2 || run.times.empty()) {
-    throw UsageError(
-        fmt::format("{}: {} '# Rank' lines and {} rows of times: this is no output of "
-                    "nccl-tests on 2 or more GPUs",
-                    file, run.gpus, run.times.size()));
-  }
-  if (hosts.size() > 1) {
-    throw UsageError(
-        fmt::format("{}: ranks on {} hosts: a profile holds the exchanges inside one "
-                    "node",
-                    file, hosts.size()));
-  }
-  if (devices.size() > 1) throw UsageError(fmt::format("{}: different GPUs in one run", file));
-  run.device = *devices.begin();
   return run;
 }
 

@@ -16,9 +16,9 @@ struct NcclTestsRun {
   std::vector<std::pair<double, double>> times;  // size column in bytes, out-of-place time in us
 };
 
-// Throws UsageError naming file and line: no ranks or rows, ranks of several hosts or devices,
-// wrong results, cells that are no numbers.
-NcclTestsRun read_nccl_tests(const std::string& file);
+// Throws UsageError naming file and line: as profile::read_nccl_tests_log(), several runs or hosts,
+// several data types, another operation than `op` (as NcclTestsImport::op).
+NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op);
 
 struct NcclTestsImport {
   std::vector<NcclTestsRun> runs;  // of one operation, one dtype and one device

@@ -131,8 +131,27 @@ class Writer {
             {"cublas", version(versions.cublas)},
             {"nccl", version(versions.nccl)},
             {"cupti", version(versions.cupti)},
+            {"device_state", device_state()},
             {"base", base_name_},
             {"reason", "a version that is null was not loaded"}};
+  }
+
+  // At the end of the run: a power limit below the datasheet's, or MIG, explains slow points.
+  ordered_json device_state() const {
+    const DeviceState& state = facts_.state;
+    const auto watts = [](double value) {
+      return value > 0 ? ordered_json(value) : ordered_json();
+    };
+    const auto flag = [](const std::optional<bool>& value) {
+      return value ? ordered_json(*value) : ordered_json();
+    };
+    return {{"driver_version", state.driver.empty() ? ordered_json() : ordered_json(state.driver)},
+            {"power_limit_w", watts(state.power_limit_w)},
+            {"power_w", watts(state.power_w)},
+            {"throttled_by", state.throttled_by},
+            {"ecc", flag(state.ecc)},
+            {"mig", flag(state.mig)},
+            {"trouble", state.trouble}};
   }
 
   // The device's own word, else the base's datasheet, which is a guess if it is another device.

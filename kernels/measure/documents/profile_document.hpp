@@ -19,6 +19,7 @@ struct RunFacts {
   std::vector<std::string> arguments;
   DeviceFacts device;
   Versions versions;
+  DeviceState state;  // at the end of the run
   std::string base;  // a shipped name or file: whose curves stand in for what was not measured; "":
                      // the shipped profile of the same device, else of the nearest one
 };

@@ -29,6 +29,10 @@ struct PointSpec {
   double held_bytes = 0;
   // All ranks take part, not the first alone.
   bool collective = false;
+  // What making it ready takes beside filling memory: a kernel that is compiled, say.
+  double prepare_s = 0;
+  // Calls back to back in one sample, whose time is divided by it.
+  std::size_t calls = 1;
 
   // "gemm {"dtype":"bf16","k":4096,...}": one text per tuple of independent variables.
   std::string key() const;
@@ -47,8 +51,9 @@ struct Figures {
 
 // The two figures of collectives that say how far the ranks were apart, in microseconds.
 struct Skew {
-  double least = 0;   // median over samples of the fastest rank's time
-  double median = 0;  // of slowest minus fastest
+  double least = 0;   // median over samples of the fastest rank's time, of one call
+  double median = 0;  // of slowest minus fastest, of a whole sample: its calls end together, so
+                      // that this is how far apart the ranks began, however many calls there are
 };
 
 enum class Quality { good, unsettled, throttled, unstable };

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
@@ -78,6 +80,23 @@ std::optional<Launch> from_srun(const Detection& found) {
   return launch;
 }
 
+// MPICH's and Intel MPI's mpiexec (Hydra). After srun, which sets PMI_RANK too.
+std::optional<Launch> from_mpich(const Detection& found) {
+  const auto rank = found.number("PMI_RANK");
+  if (!rank) return std::nullopt;
+  Launch launch;
+  launch.source = "mpiexec";
+  launch.rank = *rank;
+  launch.ranks = found.needed("PMI_SIZE", "PMI_RANK");
+  launch.local_rank = found.needed("MPI_LOCALRANKID", "PMI_RANK");
+  launch.local_ranks = found.needed("MPI_LOCALNRANKS", "PMI_RANK");
+  // As of mpirun; no variable tells two jobs on a node apart but PMI_PORT, which some versions set.
+  if (launch.local_ranks == launch.ranks) {
+    launch.address = fmt::format("127.0.0.1:{}", port_of("mpiexec " + found.text("PMI_PORT")));
+  }
+  return launch;
+}
+
 std::optional<Launch> from_torchrun(const Detection& found) {
   const auto rank = found.number("RANK");
   if (!rank || !found.number("WORLD_SIZE")) return std::nullopt;
@@ -144,6 +163,35 @@ std::optional<std::string> process_environment(const std::string& name) {
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
+int device_of(const Launch& launch, int visible) {
+  if (launch.local_rank < visible) return launch.local_rank;
+  if (visible == 1) return 0;
+  throw UsageError(fmt::format(
+      "local rank {} of {}, but this node has {} GPU(s): start as many ranks per node as it has "
+      "GPUs",
+      launch.local_rank, launch.source, visible));
+}
+
+void check_own_devices(const std::vector<std::string>& devices, const std::vector<bool>& narrowed) {
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    if (!narrowed[rank] || devices[rank].empty()) continue;
+    for (std::size_t other = 0; other < devices.size(); ++other) {
+      if (other == rank || devices[other] != devices[rank]) continue;
+      throw UsageError(
+          fmt::format("ranks {} and {} both see {} and nothing else: start as many ranks per node "
+                      "as it has GPUs",
+                      std::min(rank, other), std::max(rank, other), devices[rank]));
+    }
+  }
+}
+
+std::string machine_identity(const std::string& host, const std::string& boot_id_file) {
+  std::ifstream file(boot_id_file);
+  std::string id;
+  std::getline(file, id);
+  return id.empty() ? host : host + " " + id;
+}
+
 std::string first_host(const std::string& node_list) {
   const std::size_t bracket = node_list.find('[');
   const std::size_t comma = node_list.find(',');
@@ -164,6 +212,7 @@ Launch detect_launch(const LaunchFlags& flags, const Environment& environment) {
   std::optional<Launch> launch = from_flags(flags);
   if (!launch) launch = from_mpirun(found);
   if (!launch) launch = from_srun(found);
+  if (!launch) launch = from_mpich(found);
   if (!launch) launch = from_torchrun(found);
   if (!launch) {
     launch.emplace();

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace moesim::kernels::measure {
 
@@ -13,7 +14,7 @@ struct Launch {
   int local_rank = 0;  // among those of this node
   int local_ranks = 1;
   std::string address;  // host:port where rank 0 listens; "" for one process
-  std::string source;   // "flags", "mpirun", "srun", "torchrun", "one process"
+  std::string source;   // "flags", "mpirun", "srun", "mpiexec", "torchrun", "one process"
 };
 
 // What was typed: --rank, --ranks and --address, with --local-rank.
@@ -28,10 +29,25 @@ struct LaunchFlags {
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 std::optional<std::string> process_environment(const std::string& name);
 
-// Flags first, then what mpirun (OMPI_*), srun (SLURM_* inside a step) and torchrun (RANK,
-// WORLD_SIZE) leave in the environment, else one process. MOESIM_ADDRESS overrides the address.
-// Throws UsageError naming the flag or variable that is missing, no number or out of range.
+// Flags first, then what mpirun (OMPI_*), srun (SLURM_* inside a step), mpiexec of MPICH and Intel
+// MPI (PMI_RANK, MPI_LOCALRANKID) and torchrun (RANK, WORLD_SIZE) leave in the environment, else
+// one process. MOESIM_ADDRESS overrides the address. Throws UsageError naming the flag or variable
+// that is missing, no number or out of range.
 Launch detect_launch(const LaunchFlags& flags, const Environment& environment);
+
+// The device of this process among the `visible` ones: that of its local rank, or the only one that
+// its launcher lets it see (srun --gpus-per-task=1). Throws UsageError where there are several, but
+// fewer than ranks.
+int device_of(const Launch& launch, int visible);
+
+// Throws UsageError if two ranks that were to have a GPU of their own got the same one. `devices`
+// are the ranks' identities ("" if unknown); `narrowed` says which ranks see one GPU though their
+// local rank is beyond it.
+void check_own_devices(const std::vector<std::string>& devices, const std::vector<bool>& narrowed);
+
+// What tells this machine from others: its name, and the kernel's boot id from `boot_id_file`,
+// since names may be equal ("localhost"). Processes of one machine that have the same name agree.
+std::string machine_identity(const std::string& host, const std::string& boot_id_file);
 
 // "node[03-05,9]" -> "node03": the first host of a Slurm node list.
 std::string first_host(const std::string& node_list);

@@ -39,13 +39,15 @@ double estimate_seconds(const PointSpec& spec, const Rates& rates, const TrialOp
       launch_s + std::max({spec.flops / (usual_share * rates.peak_flops),
                            spec.bytes / (usual_share * rates.memory_bytes_per_second),
                            spec.sent_bytes / (usual_share * rates.link_bytes_per_second)});
-  const double flush = 2 * rates.l2_bytes / (usual_share * rates.memory_bytes_per_second);
-  const double cold = once + flush + submit_s;
+  // Twice the L2 filled, twice the L2 read.
+  const double flush = 4 * rates.l2_bytes / (usual_share * rates.memory_bytes_per_second);
+  const double cold = static_cast<double>(spec.calls) * once + flush + submit_s;
   const double warm_up =
       std::max(options.warm_up.least_s, static_cast<double>(options.warm_up.fewest) * cold);
   const double hot =
       spec.collective ? 0 : usual_hot_samples * std::max(options.hot_sample_us * 1e-6, once);
-  const double prepare = prepare_s + spec.held_bytes / rates.memory_bytes_per_second;
+  const double prepare =
+      prepare_s + spec.prepare_s + spec.held_bytes / rates.memory_bytes_per_second;
   return prepare + 2 * once + warm_up + usual_samples * cold + hot;
 }
 

@@ -165,6 +165,7 @@ class Member {
     facts.seed = options_.seed;
     facts.arguments = options_.arguments;
     facts.versions = device.versions();
+    facts.state = device.state();
     facts.base = options_.base;
     write_file_atomically(options_.out,
                           profile_document(facts, raw.points(), report.missing).dump(1) + "\n");
@@ -189,15 +190,15 @@ SessionReport in_threads(Machine& machine, const SessionOptions& options, int gp
 
 SessionReport among_processes(Machine& machine, const SessionOptions& options) {
   const Launch& launch = options.launch;
-  if (launch.local_rank >= machine.gpus()) {
-    throw UsageError(fmt::format(
-        "local rank {} of {}, but this node has {} GPU(s): start as many ranks per node as it has "
-        "GPUs",
-        launch.local_rank, launch.source, machine.gpus()));
-  }
+  const int index = device_of(launch, machine.gpus());
   TcpGroup group(launch, options.tool_version);
   try {
-    return Member(machine, options, launch.local_rank, group).run();
+    std::vector<bool> narrowed;
+    for (const std::string& each : group.all_gather(index == launch.local_rank ? "" : "narrowed")) {
+      narrowed.push_back(!each.empty());
+    }
+    check_own_devices(group.all_gather(machine.identity(index)), narrowed);
+    return Member(machine, options, index, group).run();
   } catch (const std::exception& error) {
     group.abandon(error.what());
     throw;

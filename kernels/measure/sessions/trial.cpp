@@ -9,6 +9,8 @@
 namespace moesim::kernels::measure {
 namespace {
 
+constexpr int most_unheld = 10;  // runs that began before all was queued, of a point
+
 class Trial {
  public:
   Trial(Device& device, Group& group, const PointSpec& spec, std::uint64_t seed,
@@ -83,9 +85,18 @@ class Trial {
     return "passed";
   }
 
-  // All ranks' times of one run each.
+  // All ranks' times of one run each; none if the device of one of them began before all was
+  // queued, which all ranks hear of.
   std::vector<double> together(const Run& run) {
-    return spec_.collective ? group_.gather(run.time_us) : std::vector<double>{run.time_us};
+    const double own = run.held ? run.time_us : -1;
+    std::vector<double> times = spec_.collective ? group_.gather(own) : std::vector<double>{own};
+    if (*std::min_element(times.begin(), times.end()) >= 0) return times;
+    if (++unheld_ > most_unheld) {
+      throw NotMeasurable(
+          "the host takes longer to queue a call than the device waits for it: is the machine "
+          "busy?");
+    }
+    return {};
   }
 
   bool decide(bool own) {
@@ -99,6 +110,7 @@ class Trial {
     bool enough = false;
     while (!enough) {
       const std::vector<double> times = together(workload_->cold());
+      if (times.empty()) continue;
       enough =
           decide(rule.add(*std::max_element(times.begin(), times.end()), device_.now_s() - start));
     }
@@ -110,20 +122,24 @@ class Trial {
     Sampling sampling(spec_.collective ? options_.collectives : options_.kernels);
     std::vector<double> clocks, least, apart;
     Stop stop = Stop::no;
+    std::size_t calls = 1;
     const double start = device_.now_s();
     bool enough = false;
     while (!enough) {
       const Run run = workload_->cold();
       const std::vector<double> times = together(run);
+      if (times.empty()) continue;
+      calls = run.calls;
       const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());
       clocks.push_back(run.clock_mhz);
       least.push_back(*fastest);
-      apart.push_back(*slowest - *fastest);
+      apart.push_back((*slowest - *fastest) * static_cast<double>(run.calls));
       stop = sampling.add(*slowest, device_.now_s() - start);
       enough = decide(stop != Stop::no);
     }
     const Filtered filtered = filter_by_clock(sampling.samples(), clocks, options_.clock);
-    point.cold = Figures{sampling.samples(), summarise(filtered.kept), stop, filtered.dropped, 1};
+    point.cold =
+        Figures{sampling.samples(), summarise(filtered.kept), stop, filtered.dropped, calls};
     point.clock_mhz = filtered.median_clock_mhz;
     if (spec_.collective) point.skew = Skew{median(least), median(apart)};
     if (stop == Stop::most_samples || stop == Stop::time) point.quality = Quality::unstable;
@@ -167,6 +183,7 @@ class Trial {
   const TrialOptions& options_;
   const OnPhase& on_phase_;
   std::unique_ptr<Workload> workload_;
+  int unheld_ = 0;
 };
 
 }  // namespace

@@ -10,11 +10,16 @@ PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int
   spec.op = op;
   spec.params = {{"gpus", gpus}, {"pattern", pattern}, {"dtype", "bf16"}, {"bytes", bytes}};
   spec.collective = true;
+  spec.calls = calls_per_sample(bytes);
   spec.sent_bytes = static_cast<double>(bytes) * (gpus - 1) / gpus;
   if (spec.op == "all-reduce") spec.sent_bytes *= 2;
   spec.bytes = 2 * static_cast<double>(bytes);
   spec.held_bytes = 2 * static_cast<double>(bytes);
   return spec;
+}
+
+std::size_t calls_per_sample(std::int64_t bytes) {
+  return bytes <= std::int64_t{1} << 20 ? 100 : 20;
 }
 
 std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes) {

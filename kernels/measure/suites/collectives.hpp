@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/measure/suites/suite.hpp"
 
@@ -8,6 +10,10 @@ namespace moesim::kernels::measure {
 
 // `bytes`: the whole per-rank buffer.
 PointSpec exchange_point(const char* op, const char* pattern, int gpus, std::int64_t bytes);
+
+// Exchanges back to back in one sample. Ranks are released some microseconds apart, as long as a
+// small exchange takes: over many calls the sum of that and of the last call's end is shared out.
+std::size_t calls_per_sample(std::int64_t bytes);
 
 // The bytes that rank `from` sends to each of `gpus` ranks in the uneven exchange: `bytes` in all
 // from each rank, the receivers' shares falling as 1 / (1 + place), where the rank after `from` has

@@ -191,3 +191,16 @@ TEST_CASE("a peer that is measured in the same run is joined to the benchmark it
   CHECK(verdict(30) == measure::Verdict::met);
   CHECK(verdict(41) == measure::Verdict::unmet);
 }
+
+TEST_CASE("a sanitizer watches every kernel that is benchmarked, at 200 tokens, and no library") {
+  const std::vector<measure::PointSpec> points = measure::sanitizer_points();
+  std::set<std::string> ops;
+  for (const measure::PointSpec& spec : points) {
+    ops.insert(spec.op);
+    CHECK_FALSE(spec.params.value("cublas", false));
+    CHECK(spec.params.value(spec.op == "memory" ? "rows" : "tokens", std::int64_t{0}) == 200);
+  }
+  for (const measure::Benchmark& benchmark : measure::kernel_benchmarks()) {
+    CHECK(ops.count(benchmark.spec.op) == 1);
+  }
+}

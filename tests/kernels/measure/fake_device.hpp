@@ -31,6 +31,9 @@ class FakeDevice : public Device {
 
   DeviceFacts facts() const override { return facts_; }
   Versions versions() const override { return {"13.0", "13.0", "13.1", nccl_version, ""}; }
+  DeviceState state() const override {
+    return {"580.65.06", 700, 300, {"power limit"}, true, false, ""};
+  }
   double now_s() const override { return now_s_; }
   std::unique_ptr<Workload> prepare(const PointSpec& spec, std::uint64_t seed) override;
 
@@ -49,6 +52,7 @@ class FakeDevice : public Device {
   std::string not_measurable;        // why collectives are not
   bool shared = false;               // ranks share it
   std::size_t prepared = 0;
+  std::function<bool(std::size_t)> held = [](std::size_t) { return true; };  // by run
   std::string nccl_version = "2.28.3";
   DeviceFacts facts_;
 
@@ -84,6 +88,8 @@ class FakeWorkload : public Workload {
     Run run{device_.draw(time_us_ + device_.cold_extra_us), device_.clock_mhz};
     if (device_.clock_of_run) run.clock_mhz = device_.clock_of_run(runs_);
     if (run.clock_mhz > 0) run.time_us *= device_.clock_mhz / run.clock_mhz;
+    run.held = device_.held(runs_);
+    if (!run.held) run.time_us *= 100;
     ++runs_;
     device_.pass(run.time_us);
     return run;

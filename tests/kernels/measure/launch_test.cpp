@@ -1,5 +1,9 @@
 #include "kernels/measure/ranks/launch.hpp"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "sim/base/error.hpp"
@@ -32,6 +36,9 @@ const Variables srun{{"SLURM_PROCID", "9"},         {"SLURM_STEP_NUM_TASKS", "16
 const Variables torchrun{{"RANK", "1"},           {"WORLD_SIZE", "4"},
                          {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "2"},
                          {"MASTER_ADDR", "head"}, {"MASTER_PORT", "29500"}};
+
+const Variables mpich{
+    {"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "4"}};
 
 }  // namespace
 
@@ -84,6 +91,57 @@ TEST_CASE("torchrun's own port is left to torchrun") {
   CHECK(launch.rank == 1);
   CHECK(launch.local_ranks == 2);
   CHECK(launch.address == "head:29517");
+}
+
+TEST_CASE("mpiexec of MPICH and Intel MPI is known by PMI_RANK, after srun, which sets it too") {
+  CHECK_THROWS_WITH(detect(mpich), ContainsSubstring("MOESIM_ADDRESS"));  // two nodes
+  Variables variables = mpich;
+  variables["MOESIM_ADDRESS"] = "node-1:5000";
+  const Launch launch = detect(variables);
+  CHECK(launch.source == "mpiexec");
+  CHECK(launch.rank == 5);
+  CHECK(launch.ranks == 8);
+  CHECK(launch.local_rank == 1);
+  CHECK(launch.local_ranks == 4);
+  variables = mpich;
+  variables["MPI_LOCALNRANKS"] = "8";
+  CHECK(detect(variables).address.starts_with("127.0.0.1:"));
+  variables.insert(srun.begin(), srun.end());
+  CHECK(detect(variables).source == "srun");
+  variables = mpich;
+  variables.erase("MPI_LOCALRANKID");
+  CHECK_THROWS_WITH(detect(variables), ContainsSubstring("MPI_LOCALRANKID"));
+}
+
+TEST_CASE("a process that sees one GPU takes it, whatever its local rank") {
+  const Launch third = detect(srun);  // local rank 1
+  CHECK(measure::device_of(third, 8) == 1);
+  CHECK(measure::device_of(third, 1) == 0);  // srun --gpus-per-task=1
+  Launch fourth = third;
+  fourth.local_rank = 3;
+  CHECK_THROWS_WITH(measure::device_of(fourth, 2),
+                    ContainsSubstring("local rank 3 of srun, but this node has 2 GPU(s)"));
+  // Both narrowed to the same GPU: a node of one GPU with two ranks.
+  CHECK_NOTHROW(measure::check_own_devices({"GPU-a", "GPU-b"}, {false, true}));
+  CHECK_NOTHROW(measure::check_own_devices({"", ""}, {false, true}));
+  // As two ranks that share a GPU on purpose are started (--local-rank 0 for both).
+  CHECK_NOTHROW(measure::check_own_devices({"GPU-a", "GPU-a"}, {false, false}));
+  CHECK_THROWS_WITH(measure::check_own_devices({"GPU-a", "GPU-b", "GPU-a"}, {false, true, true}),
+                    ContainsSubstring("ranks 0 and 2 both see GPU-a"));
+}
+
+TEST_CASE("machines of equal names are told apart by their boot") {
+  const std::string folder = std::filesystem::temp_directory_path().string();
+  const std::string one = folder + "/moesim-boot-" + std::to_string(::getpid());
+  const std::string other = one + "-other";
+  std::ofstream(one) << "1c5ba55f\n";
+  std::ofstream(other) << "83f0c02e\n";
+  CHECK(measure::machine_identity("localhost", one) == measure::machine_identity("localhost", one));
+  CHECK(measure::machine_identity("localhost", one) !=
+        measure::machine_identity("localhost", other));
+  CHECK(measure::machine_identity("gpu03", "/no/such/file") == "gpu03");
+  std::filesystem::remove(one);
+  std::filesystem::remove(other);
 }
 
 TEST_CASE("flags come before the environment, mpirun before srun before torchrun") {

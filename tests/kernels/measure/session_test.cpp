@@ -33,6 +33,13 @@ TEST_CASE("one GPU: a complete profile, its exchanges as published and said to b
   CHECK(profile.memory(1e8).origin == moesim::profile::Origin::measured);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 8, 1e6).origin !=
         moesim::profile::Origin::measured);
+  const auto document = nlohmann::json::parse(moesim::read_file(report.profile_path));
+  const auto& state = document.at("conditions").at("device_state");
+  CHECK(state.at("driver_version") == "580.65.06");
+  CHECK(state.at("power_limit_w") == 700);
+  CHECK(state.at("throttled_by") == nlohmann::json::array({"power limit"}));
+  CHECK(state.at("ecc") == true);
+  CHECK(state.at("mig") == false);
   bool said = false;
   for (const auto& missing : profile.missing()) said |= missing.suite == "collectives";
   CHECK(said);

@@ -1,5 +1,6 @@
 #include "kernels/measure/sessions/trial.hpp"
 
+#include <algorithm>
 #include <thread>
 
 #include "kernels/measure/suites/suites.hpp"
@@ -119,6 +120,86 @@ TEST_CASE("a collective takes the slowest rank's time, and rank 0 says when it i
     CHECK(point.skew->median == Approx(30).margin(3));
     CHECK_FALSE(point.hot);
   }
+}
+
+namespace {
+
+// Exchanges of `each_us`, `calls` in a sample; this rank is released `early_us` before the last one
+// and waits for it in the first call.
+class ManyCalls : public measure::Workload {
+ public:
+  ManyCalls(double each_us, std::size_t calls, double early_us)
+      : run_{each_us + early_us / static_cast<double>(calls), 0, calls, true} {}
+  std::string verify() override { return ""; }
+  measure::Run cold() override { return run_; }
+  double hot(std::size_t) override { return 0; }
+  bool has_hot() const override { return false; }
+  std::string timer() const override { return "fake"; }
+
+ private:
+  measure::Run run_;
+};
+
+class ManyCallsDevice : public FakeDevice {
+ public:
+  ManyCallsDevice(std::size_t calls, double early_us)
+      : FakeDevice([](const auto&) { return 1.0; }), calls_(calls), early_us_(early_us) {}
+  double now_s() const override { return 1e-3 * static_cast<double>(++asked_); }
+  std::unique_ptr<measure::Workload> prepare(const measure::PointSpec&, std::uint64_t) override {
+    return std::make_unique<ManyCalls>(12, calls_, early_us_);
+  }
+
+ private:
+  std::size_t calls_;
+  double early_us_;
+  mutable int asked_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("many exchanges in a sample share out how far apart the ranks began") {
+  for (const std::size_t calls : {std::size_t{1}, std::size_t{20}, std::size_t{100}}) {
+    CAPTURE(calls);
+    measure::ThreadGroups groups(2);
+    measure::PointSpec spec = some_point();
+    spec.collective = true;
+    std::vector<measure::Point> points(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        ManyCallsDevice device(calls, rank == 0 ? 8 : 0);
+        points[static_cast<std::size_t>(rank)] =
+            measure::measure_point(device, groups.member(rank), spec, "collectives", 1);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    // 12 us each; rank 0 waits 8 us more in the first.
+    CHECK(points[0].cold->summary.median == Approx(12 + 8.0 / static_cast<double>(calls)));
+    CHECK(points[0].cold->calls == calls);
+    CHECK(points[0].skew->least == Approx(12));
+    CHECK(points[0].skew->median == Approx(8));
+  }
+}
+
+TEST_CASE("runs whose stream freed itself do not count, and too many of them are no measurement") {
+  FakeDevice device([](const auto&) { return 50.0; });
+  std::size_t runs = 0, unheld = 0;
+  device.held = [&](std::size_t run) {
+    runs = run + 1;
+    // Some 1,400 runs are the warm-up's: one of them, and some samples.
+    const bool bad = run == 3 || (run > 1400 && run % 10 == 3 && unheld < 9);
+    unheld += bad ? 1 : 0;
+    return !bad;
+  };
+  device.noise = 0.02;
+  const auto start = measure_alone(device);
+  CHECK(start.cold->summary.median == Approx(50).epsilon(0.02));
+  CHECK(*std::max_element(start.cold->samples.begin(), start.cold->samples.end()) < 60);
+  CHECK(runs > 1430);
+  CHECK(unheld >= 4);
+  device.held = [](std::size_t run) { return run % 2 == 0; };
+  CHECK_THROWS_AS(measure_alone(device), measure::NotMeasurable);
+  CHECK_THROWS_WITH(measure_alone(device), ContainsSubstring("is the machine busy?"));
 }
 
 TEST_CASE("if one rank cannot prepare a collective, all ranks hear of it") {

@@ -1,6 +1,6 @@
-// A libcupti that refuses as FAKE_CUPTI says: "privileges", "subscriber", "version"; else it agrees
-// to everything and records nothing. FAKE_CUPTI_LOG names a file that gets a line per kind of
-// activity switched on or off.
+// A libcupti that refuses as FAKE_CUPTI says: "privileges", "subscriber", "version" (of another
+// major number); else it agrees to everything and records nothing. FAKE_CUPTI_LOG names a file that
+// gets a line per kind of activity switched on or off.
 #include <cupti.h>
 
 #include <cstdio>
@@ -27,7 +27,8 @@ void log(const char* what, int kind) {
 extern "C" {
 
 CUptiResult cuptiGetVersion(std::uint32_t* version) {
-  *version = mode() == "version" ? CUPTI_API_VERSION - 1 : CUPTI_API_VERSION;
+  constexpr std::uint32_t own = CUPTI_API_VERSION + FAKE_CUPTI_NEWER;
+  *version = mode() == "version" ? own - 10000 : own;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {

@@ -1,10 +1,20 @@
-// How cuBLAS is found, in processes of their own since a library is loaded once.
+// How cuBLAS is found and called, in processes of their own since a library is loaded once.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+
 #include "kernels/base/cublas.hpp"
 #include "kernels/base/cublas_library.hpp"
+#include "kernels/experts/device_ffn.hpp"
+#include "kernels/layer/device_layer.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
 #include "tests/kernels/measure/cuda/in_process.hpp"
 #include "tests/support/catch.hpp"
 
+namespace kernels = moesim::kernels;
 using moesim::kernels::cublas_library;
 
 namespace {
@@ -17,6 +27,31 @@ std::string trouble() {
 std::string made_handle() {
   const moesim::kernels::CublasHandle handle;
   return "made";
+}
+
+template <typename Pointer>
+Pointer at(std::uintptr_t address) {
+  return reinterpret_cast<Pointer>(address);
+}
+
+// Two calls each of an FFN's product and a layer's, on a handle that has a workspace.
+std::string two_passes() {
+  const kernels::CublasHandle cublas;
+  auto* const stream = at<cudaStream_t>(7);
+  kernels::set_stream(cublas.get(), stream, at<void*>(99), 1 << 20);
+  const kernels::experts::FfnPlan plan =
+      kernels::experts::plan_ffn({2, 64, 128}, kernels::experts::RowLayout::padded(2, 16), {});
+  kernels::experts::FfnTensors tensors;
+  for (std::size_t each = 0; each < kernels::experts::tensor_count; ++each) {
+    tensors[static_cast<kernels::experts::Tensor>(each)] = at<void*>(4096);
+  }
+  kernels::experts::DeviceFfn ffn(cublas.get(), stream);
+  kernels::layer::DeviceLayer layer(cublas.get(), stream);
+  for (int pass = 0; pass < 2; ++pass) {
+    ffn.multiply(plan.forward.front(), tensors);
+    layer.gemm({16, 64, 128}, at<void*>(16), at<void*>(32), at<void*>(48));
+  }
+  return "done";
 }
 
 }  // namespace
@@ -40,4 +75,23 @@ TEST_CASE("the cuBLAS of the toolkit has all functions in use") {
   const std::string found = in_process("MOESIM_CUBLAS_LIBRARY", "", trouble);
   if (found.find("cuBLAS is missing") != std::string::npos) MOESIM_SKIP(found);
   CHECK(found == "usable");
+}
+
+TEST_CASE("every product of experts and layers runs with the workspace that was set") {
+  const std::string log =
+      (std::filesystem::temp_directory_path() / ("moesim-cublas-" + std::to_string(::getpid())))
+          .string();
+  std::filesystem::remove(log);
+  ::setenv("FAKE_CUBLAS_LOG", log.c_str(), 1);
+  CHECK(in_process("MOESIM_CUBLAS_LIBRARY", MOESIM_FAKE_CUBLAS, two_passes) == "done");
+  ::unsetenv("FAKE_CUBLAS_LOG");
+  const std::string lines = moesim::read_file(log);
+  std::filesystem::remove(log);
+  // The stream once, then nothing but products.
+  CHECK(lines ==
+        "set stream 7 workspace 0\n"
+        "batched stream 7 workspace 99\n"
+        "one stream 7 workspace 99\n"
+        "batched stream 7 workspace 99\n"
+        "one stream 7 workspace 99\n");
 }

@@ -25,7 +25,8 @@ constexpr moesim::profile::AttentionShape shape{2, 256, 8, 2, 64};
 void* at(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 std::string one_call() {
-  cuda::CudnnAttention attention(shape, nullptr);
+  const cuda::CudnnHandle handle(nullptr);
+  cuda::CudnnAttention attention(shape, handle);
   attention.run(at(16), at(32), at(48), at(64), at(80));
   return fmt::format("{} {}", attention.version(), attention.workspace_bytes());
 }
@@ -70,7 +71,8 @@ TEST_CASE("an attention point describes causal attention to cuDNN, operation by 
   const Told called = told("");
   CHECK(called.said == "9.19.0 4096");
   // Values from 7 on are the kernel's own: 7 scores, 8 scaled, 9 row, 10 column, 11 row >= column,
-  // 12 masked, 13 shares, 14 maximum, 15 difference, 16 exponentials, 17 sum.
+  // 12 masked, 13 shares, 14 maximum, 15 difference, 16 exponentials, 17 sum, 18 its logarithm, 19
+  // that and the maximum.
   const auto pointwise = [](int mode, const std::string& rest) {
     return fmt::format("pointwise {} axis {}", mode, rest);
   };
@@ -85,10 +87,12 @@ TEST_CASE("an attention point describes causal attention to cuDNN, operation by 
       pointwise(CUDNN_POINTWISE_SUB, "- of 12 14 - to 15"),
       pointwise(CUDNN_POINTWISE_EXP, "- of 15 - - to 16"),
       fmt::format("reduce {} of 16 to 17", static_cast<int>(CUDNN_REDUCE_TENSOR_ADD)),
+      pointwise(CUDNN_POINTWISE_LOG, "- of 17 - - to 18"),
+      pointwise(CUDNN_POINTWISE_ADD, "- of 14 18 - to 19"),
       pointwise(CUDNN_POINTWISE_DIV, "- of 16 17 - to 13"),
       "matmul 13 3 to 4"};
   CHECK(starting(called.lines, {"matmul", "pointwise", "reduce"}) == expected);
-  CHECK(starting(called.lines, {"graph"}) == std::vector<std::string>{"graph of 12"});
+  CHECK(starting(called.lines, {"graph"}) == std::vector<std::string>{"graph of 14"});
   // 1 / sqrt(64); the addresses in the order of the names 1 to 4.
   CHECK(starting(called.lines, {"execute"}) ==
         std::vector<std::string>{"execute 1,2,3,4,5,6 workspace 80 16 32 48 64 scale 0.125000"});
@@ -97,7 +101,7 @@ TEST_CASE("an attention point describes causal attention to cuDNN, operation by 
 
 TEST_CASE("tensors lie as projections write them, keys read transposed") {
   const std::vector<std::string> tensors = starting(told("").lines, {"tensor"});
-  REQUIRE(tensors.size() == 17);
+  REQUIRE(tensors.size() == 19);
   // [2, 256, 8, 64] read as [batch, heads, sequence, head_dim]: a token is 512 elements on, a
   // sequence 131,072; of keys and values, with 2 heads, 128 and 32,768.
   const std::string query = "sizes 2,8,256,64 strides 131072,64,512,1 virtual - by-value -";
@@ -112,6 +116,10 @@ TEST_CASE("tensors lie as projections write them, keys read transposed") {
   CHECK(tensors[3] ==
         fmt::format("tensor 4 type {} {}", static_cast<int>(CUDNN_DATA_BFLOAT16), query));
   CHECK_THAT(tensors[4], ContainsSubstring("sizes 1,1,1,1") && ContainsSubstring("by-value 1"));
+  for (const std::size_t statistic : {13, 16, 17, 18}) {  // one for each query
+    CHECK_THAT(tensors[statistic],
+               ContainsSubstring("sizes 2,8,256,1 ") && ContainsSubstring("virtual 1"));
+  }
   CHECK_THAT(tensors[6], ContainsSubstring("sizes 2,8,256,256") && ContainsSubstring("virtual 1"));
 }
 

@@ -1,5 +1,6 @@
 // NCCL and CUPTI as they answer on broken machines, and NCCL's calls on ranks that are threads:
 // stand-ins for both libraries, in processes of their own since a library is loaded once.
+#include <cupti.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "kernels/base/shared_library.hpp"
 #include "kernels/measure/cuda/cupti_tracer.hpp"
 #include "kernels/measure/cuda/nccl.hpp"
 #include "sim/base/error.hpp"
@@ -101,6 +103,50 @@ TEST_CASE("CUPTI that refuses is told apart, and nothing it switched on stays on
   CHECK_THAT(lines, ContainsSubstring("on 10\n") && ContainsSubstring("on 1\n") &&
                         ContainsSubstring("off 10\n") && ContainsSubstring("off 1\n"));
   CHECK(lines.rfind("on ") < lines.find("off "));
+}
+
+TEST_CASE("a CUPTI of the same major version is taken, and its own version told") {
+  CHECK(in_process("MOESIM_CUPTI_LIBRARY", MOESIM_FAKE_NEWER_CUPTI, [] {
+          std::string trouble;
+          const cuda::CuptiTracer* tracer = cuda::CuptiTracer::get(trouble);
+          return tracer != nullptr ? tracer->version() : trouble;
+        }) == std::to_string(CUPTI_API_VERSION + 2));
+}
+
+TEST_CASE("kernels that are launched through the driver are tied to their range too") {
+  const std::string log =
+      (std::filesystem::temp_directory_path() / ("moesim-kinds-" + std::to_string(::getpid())))
+          .string();
+  ::setenv("FAKE_CUPTI_LOG", log.c_str(), 1);
+  CHECK(with_fake_cupti("") == "works");
+  ::unsetenv("FAKE_CUPTI_LOG");
+  const std::string lines = moesim::read_file(log);
+  std::filesystem::remove(log);
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER,
+                                        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION}) {
+    CHECK_THAT(lines, ContainsSubstring("on " + std::to_string(kind) + "\n") &&
+                          ContainsSubstring("off " + std::to_string(kind) + "\n"));
+  }
+}
+
+TEST_CASE("of several libraries the newest is opened, wherever it stands") {
+  const std::string older = MOESIM_FAKE_CUPTI, newer = MOESIM_FAKE_NEWER_CUPTI;
+  const auto version = [](const moesim::kernels::SharedLibrary& library) {
+    std::uint32_t number = 0;
+    moesim::kernels::find_function<decltype(&::cuptiGetVersion)>(library,
+                                                                 "cuptiGetVersion")(&number);
+    return static_cast<long>(number);
+  };
+  for (const auto& files : {std::vector{older, newer}, std::vector{newer, older},
+                            std::vector{"/no/such.so" + older, newer}}) {
+    const auto opened = moesim::kernels::open_newest_library(files, version);
+    REQUIRE(opened.handle != nullptr);
+    CHECK(opened.trouble.empty());
+    CHECK(version(opened) == CUPTI_API_VERSION + 2);
+  }
+  const auto none = moesim::kernels::open_newest_library({"/no/such.so", "/nor/this.so"}, version);
+  CHECK(none.handle == nullptr);
+  CHECK_THAT(none.trouble, ContainsSubstring("/no/such.so") && ContainsSubstring("/nor/this.so"));
 }
 
 TEST_CASE("a machine without NCCL says so on every rank, and whose it is") {

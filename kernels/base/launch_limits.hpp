@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/base/cuda_check.hpp"
+#include "kernels/base/per_kernel.hpp"
+
+// What a launch needs to know of its kernel on the current device, asked once per kernel and
+// device. Both throw CudaError.
+namespace moesim::kernels {
+
+inline int current_device() {
+  int device = 0;
+  MOESIM_CUDA(cudaGetDevice(&device));
+  return device;
+}
+
+// Blocks of `threads` without dynamic shared memory that the device holds at once, at least one per
+// processor.
+inline int resident_blocks(const void* kernel, int threads) {
+  static PerKernel<int> blocks;
+  const int device = current_device();
+  return blocks.get(kernel, device, [&] {
+    int processors = 0, each = 0;
+    MOESIM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    MOESIM_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, 0));
+    return processors * std::max(each, 1);
+  });
+}
+
+// Lets the kernel be launched with `bytes` of dynamic shared memory; more than 48 KiB are refused
+// without.
+inline void allow_shared_memory(const void* kernel, std::size_t bytes) {
+  static PerKernel<std::size_t> allowed;
+  allowed.raise(kernel, current_device(), bytes, [kernel](std::size_t most) {
+    MOESIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(most)));
+  });
+}
+
+}  // namespace moesim::kernels

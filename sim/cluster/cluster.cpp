@@ -18,6 +18,15 @@ Efficiency read_efficiency(const Node& node) {
   return efficiency;
 }
 
+NicStart read_start(const Node& node) {
+  NicStart start{node.number("value"), node.number("low"), node.number("high"),
+                 node.text("origin")};
+  if (start.low > start.value || start.high < start.value) {
+    node.fail("low and high must enclose value");
+  }
+  return start;
+}
+
 double figure(const Node& node, const std::string& key) { return node.at(key).number("value"); }
 
 // The switches above ports of `port` line rate per GPU or node. `below` is the key that counts how
@@ -89,8 +98,10 @@ void read_nic(const Node& node, Cluster& cluster) {
   cluster.nic_efficiency_low = efficiency.low;
   cluster.nic_efficiency_high = efficiency.high;
   cluster.efficiency_origin = efficiency.origin;
+  cluster.nic_transport = node.text_or("transport", "");
   cluster.nic_latency_us = figure(node, "latency_us");
   cluster.latency_origin = node.at("latency_us").text("origin");
+  if (const auto start = node.find("start")) cluster.nic_start = read_start(*start);
 }
 
 void read_fabric(const Node& node, Cluster& cluster) {
@@ -128,7 +139,29 @@ Cluster Cluster::read(const Document& document) {
   if (!root.has("domain") && !root.has("nic")) {
     root.fail("GPUs reach each other through a domain or NICs, and neither is given");
   }
+  cluster.exchanges = read_measured_exchanges(root, cluster.gpus_per_node, cluster.nodes);
+  cluster.dispatches = read_measured_dispatches(root, cluster.gpus_per_node, cluster.nodes);
+  for (const MeasuredExchange& measured : cluster.exchanges) {
+    if (measured.nodes * cluster.gpus_per_node > cluster.gpus_per_domain &&
+        cluster.nics_per_node == 0) {
+      root.fail(fmt::format("{} over {} nodes, which no NIC connects", name_of(measured.operation),
+                            measured.nodes),
+                "exchanges");
+    }
+  }
   return cluster;
+}
+
+const MeasuredExchange* Cluster::measured(MeasuredOperation operation, int node_count, int gpus,
+                                          const std::string& library) const {
+  const MeasuredExchange* found = nullptr;
+  for (const MeasuredExchange& exchange : exchanges) {
+    if (exchange.operation == operation && exchange.nodes == node_count && exchange.gpus == gpus &&
+        (library.empty() || exchange.library == library)) {
+      found = &exchange;
+    }
+  }
+  return found;
 }
 
 int Cluster::ports_per_node() const { return std::min(gpus_per_node, nics_per_node); }

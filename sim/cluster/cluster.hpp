@@ -5,6 +5,8 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/units.hpp"
+#include "sim/cluster/measured_dispatch.hpp"
+#include "sim/cluster/measured_exchange.hpp"
 
 namespace moesim::cluster {
 
@@ -15,6 +17,16 @@ struct Efficiency {
   double low = 1;
   double high = 1;
   std::string origin;  // "published: ..." or "assumed: ...", shown in provenance
+};
+
+// How long the exchanges of NCCL take to start between nodes, as a multiple of what the law says
+// (sim/network/ports/node_crossing.hpp), with its 5 % and 95 % quantiles. 0 is a cluster of ideal
+// links: without software, and all parts of an exchange at the same time.
+struct NicStart {
+  double value = 1;
+  double low = 0.5;
+  double high = 1.9;
+  std::string origin;  // as Efficiency
 };
 
 // One level of switches above the ports. A switch of the level has all ports below it, and one way
@@ -54,11 +66,15 @@ struct Cluster {
   double nic_efficiency = 1;  // as Efficiency
   double nic_efficiency_low = 1;
   double nic_efficiency_high = 1;
+  NicStart nic_start;
+  std::string nic_transport;  // "gpu" or "proxy" writes to them (dispatchers); "": not known
   double nic_latency_us = 0;  // one message between nodes below one leaf, both ends
   std::string efficiency_origin;
   std::string latency_origin;
   bool rails = false;         // NIC n of every node below one leaf is on leaf n of its group
   std::vector<Level> levels;  // of the fabric, lowest first
+  std::vector<MeasuredExchange> exchanges;  // as measured on this cluster; mostly empty
+  std::vector<MeasuredDispatch> dispatches;
 
   // Shipped name or path. Throws UsageError naming file and key.
   static Cluster load(const std::string& name_or_path);
@@ -75,6 +91,10 @@ struct Cluster {
   int ports_per_node() const;
   // How many GPUs there are, 0: no limit. Without a network it ends with the first domain.
   int max_gpus() const;
+  // The measured curve of an exchange among `gpus` spread evenly over `nodes`; of several libraries
+  // the named one, or with "" the last in the document. nullptr: not measured.
+  const MeasuredExchange* measured(MeasuredOperation operation, int nodes, int gpus,
+                                   const std::string& library = "") const;
 };
 
 }  // namespace moesim::cluster

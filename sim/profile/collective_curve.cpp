@@ -17,6 +17,12 @@ namespace {
 // (profiles/README.md): for a curve that carries no check of its own.
 Residual::Region other_machines() { return {"all", 0, 0.05, 0.15, -0.10, 0.20}; }
 
+Residual by_bytes(const Node& node) {
+  Residual residual(node);
+  if (residual.by() != "bytes") node.fail("expected \"bytes\"", "by");
+  return residual;
+}
+
 // As Node::fail() names a key.
 std::string where(const Node& node, const std::string& key) {
   return fmt::format("{}: {}/{}", node.file(), node.path(), key);
@@ -34,6 +40,7 @@ Collective read_collective(const Node& node, const std::string& key) {
 
 CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
     : kind_(read_collective(node, "op")),
+      links_(links),
       nccl_(node.at("params").text("nccl")),
       is_default_(node.boolean_or("default", false)),
       residual_(node.at("residual")),
@@ -42,6 +49,7 @@ CollectiveCurve::CollectiveCurve(const Node& node, const NodeLinks& links)
   if (measured_bytes_.empty()) node.fail("expected at least one size", "measured_bytes");
   std::sort(measured_bytes_.begin(), measured_bytes_.end());
   if (residual_.by() != "bytes") node.at("residual").fail("expected \"bytes\"", "by");
+  read_scatter(node);
   for (const Node& item : node.items("branches")) {
     branches_.push_back(read_branch(item));
     const std::size_t count = branches_.size();
@@ -73,11 +81,8 @@ void CollectiveCurve::add_law(const NodeLinks& links, int up_to, const Residual&
   for (int gpus = measured + 1; gpus <= up_to; ++gpus) {
     // The law is checked over one doubling of the GPU count.
     const double doublings = std::log2(static_cast<double>(gpus) / measured) - 1;
-    branches_.push_back({gpus,
-                         Origin::derived,
-                         among_more_gpus(kind_, links, fewer, gpus),
-                         {residual},
-                         std::max(doublings, 0.0)});
+    branches_.push_back({gpus, Origin::derived, among_more_gpus(kind_, links, fewer, gpus),
+                         OwnResidual{residual, residual, false}, std::max(doublings, 0.0)});
   }
 }
 
@@ -85,8 +90,18 @@ CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
   const std::int64_t gpus = node.positive_integer("gpus");
   if (gpus < 2) node.fail("expected at least 2: one GPU does not communicate", "gpus");
   Branch branch{static_cast<int>(gpus), read_origin(node, "origin"), SizeCurve(node), {}, 0};
-  if (const auto own = node.find("residual")) branch.own_residual.emplace_back(*own);
+  if (const auto own = node.find("residual")) {
+    const auto same = node.find("residual_same_version");
+    branch.own = OwnResidual{by_bytes(*own), by_bytes(same ? *same : *own), true};
+  }
   return branch;
+}
+
+void CollectiveCurve::read_scatter(const Node& node) {
+  if (const auto tail = node.find("tail")) tail_ = by_bytes(tail->at("residual"));
+  if (const auto scatter = node.find("scatter")) {
+    scatter_ = Scatter{by_bytes(scatter->at("any_version")), by_bytes(scatter->at("same_version"))};
+  }
 }
 
 std::vector<int> CollectiveCurve::gpu_counts() const {
@@ -103,30 +118,80 @@ double CollectiveCurve::octaves_to_measured(double bytes) const {
   return nearest;
 }
 
-Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes) const {
-  const double away = octaves_to_measured(bytes);
-  const bool outside = bytes < measured_bytes_.front() || bytes > measured_bytes_.back();
-  const Residual& residual = branch.own_residual.empty() ? residual_ : branch.own_residual.front();
-  const double time_us = branch.curve.time_us(bytes);
-  Estimate estimate;
-  residual.apply(time_us, bytes, widening((outside ? away : 0) + branch.doublings), estimate);
-  if (branch.own_residual.empty() && !at_measured_.empty()) {
-    // Held-out sizes were one octave from the next: at a measured size the bar is that of the fit,
-    // and it grows from there with the distance.
-    Estimate near;
-    at_measured_.front().apply(time_us, bytes, 1, near);
-    const double share = std::min(away, 1.0);
-    estimate.time_us_p05 = near.time_us_p05 + (estimate.time_us_p05 - near.time_us_p05) * share;
-    estimate.time_us_p95 = near.time_us_p95 + (estimate.time_us_p95 - near.time_us_p95) * share;
+bool CollectiveCurve::beyond_measured(double bytes) const { return bytes > measured_bytes_.back(); }
+
+bool CollectiveCurve::is_far(const Branch& branch) const {
+  if (!branch.own) return false;
+  int most = 0;
+  for (const Branch& each : branches_) most = each.own ? most : std::max(most, each.gpus);
+  return branch.gpus > 2 * most;
+}
+
+const Residual& CollectiveCurve::residual_of(const Branch& branch, double bytes,
+                                             bool same_version) const {
+  if (branch.own) return same_version ? branch.own->same_version : branch.own->any_version;
+  return tail_ && beyond_measured(bytes) ? *tail_ : residual_;
+}
+
+// Held-out sizes were one octave from the next: at a measured size the bar is that of the fit, and
+// it grows from there with the distance.
+void CollectiveCurve::near_measured(const Branch& branch, double bytes, Estimate& estimate) const {
+  if (branch.own || at_measured_.empty() || (tail_ && beyond_measured(bytes))) return;
+  Estimate near;
+  at_measured_.front().apply(estimate.time_us, bytes, 1, near);
+  const double share = std::min(octaves_to_measured(bytes), 1.0);
+  estimate.time_us_p05 = near.time_us_p05 + (estimate.time_us_p05 - near.time_us_p05) * share;
+  estimate.time_us_p95 = near.time_us_p95 + (estimate.time_us_p95 - near.time_us_p95) * share;
+}
+
+// What lies between the run that was published and the asker's: another specimen, another version,
+// and with that other places where protocols change. A curve measured on one's own node has no
+// scatter.
+void CollectiveCurve::spread(const Branch& branch, double bytes, bool same_version,
+                             Estimate& estimate) const {
+  if (!scatter_) return;
+  if (!branch.own || !branch.own->has_scatter) {
+    (same_version ? scatter_->same_version : scatter_->any_version).join(bytes, estimate);
   }
+  if (same_version) return;
+  const double over = branch.curve.over_chord(bytes);
+  estimate.time_us_p05 /= std::max(over, 1.0);
+  estimate.time_us_p95 /= std::min(over, 1.0);
+}
+
+Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool same_version) const {
+  const double away = octaves_to_measured(bytes);
+  const bool outside = bytes < measured_bytes_.front() || beyond_measured(bytes);
+  double further = outside ? away : 0;  // octaves beyond what the errors were taken from
+  if (tail_ && beyond_measured(bytes)) {
+    further = std::max(std::log2(bytes / branch.curve.largest()), 0.0);
+  }
+  Estimate estimate;
+  residual_of(branch, bytes, same_version)
+      .apply(branch.curve.time_us(bytes), bytes, widening(further + branch.doublings), estimate);
+  near_measured(branch, bytes, estimate);
+  spread(branch, bytes, same_version, estimate);
   estimate.origin = branch.origin;
   estimate.support = Support::interpolated;
   if (away == 0 && branch.origin != Origin::derived) estimate.support = Support::measured_point;
-  if (outside || branch.doublings > 0) estimate.support = Support::extrapolated;
+  if (outside || is_far(branch)) estimate.support = Support::extrapolated;
   return estimate;
 }
 
-Estimate CollectiveCurve::estimate(int gpus, double bytes) const {
+void CollectiveCurve::refuse(int gpus) const {
+  const std::string known = fmt::format("{} among {} GPUs of one node: the profile knows {} GPUs",
+                                        name_of(kind_), gpus, fmt::join(gpu_counts(), ", "));
+  if (links_.kind == NodeLinks::Kind::pcie && gpus > branches_.back().gpus) {
+    throw Error(fmt::format(
+        "{}, over PCIe; how fast more groups of GPUs reach each other depends on the box and was "
+        "not measured: run nccl-tests there and import its output (moesim import --help)",
+        known));
+  }
+  throw Error(known +
+              "; other counts cross nodes or were never measured: describe them as a cluster");
+}
+
+Estimate CollectiveCurve::estimate(int gpus, double bytes, bool same_version) const {
   if (!(bytes > 0) || !std::isfinite(bytes)) {
     throw UsageError(fmt::format("{}: {} bytes: expected a positive size", name_of(kind_), bytes));
   }
@@ -138,18 +203,15 @@ Estimate CollectiveCurve::estimate(int gpus, double bytes) const {
   }
   const auto high = std::find_if(branches_.begin(), branches_.end(),
                                  [gpus](const Branch& branch) { return branch.gpus >= gpus; });
-  if (high != branches_.end() && high->gpus == gpus) return at_branch(*high, bytes);
+  if (high != branches_.end() && high->gpus == gpus) return at_branch(*high, bytes, same_version);
   if (high == branches_.end() || high == branches_.begin()) {
-    throw Error(
-        fmt::format("{} among {} GPUs of one node: the profile knows {} GPUs; other counts "
-                    "cross nodes or were never measured: describe them as a cluster",
-                    name_of(kind_), gpus, fmt::join(gpu_counts(), ", ")));
+    refuse(gpus);
   }
   // Each rank sends bytes (n - 1) / n: compare the neighbours at that amount, not at equal buffers.
   const Branch& low = *(high - 1);
   const double sent = bytes * (gpus - 1) / gpus;
-  const Estimate few = at_branch(low, sent * low.gpus / (low.gpus - 1));
-  const Estimate many = at_branch(*high, sent * high->gpus / (high->gpus - 1));
+  const Estimate few = at_branch(low, sent * low.gpus / (low.gpus - 1), same_version);
+  const Estimate many = at_branch(*high, sent * high->gpus / (high->gpus - 1), same_version);
   const double share = static_cast<double>(gpus - low.gpus) / (high->gpus - low.gpus);
   const auto mix = [share](double a, double b) { return a + (b - a) * share; };
   Estimate estimate;

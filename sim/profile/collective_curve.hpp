@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,30 +29,53 @@ class CollectiveCurve {
   const Residual& residual() const { return residual_; }
   std::vector<int> gpu_counts() const;
 
-  // `bytes` > 0 is nccl-tests' size column. A GPU count between those of the curve is interpolated
-  // at equal bytes sent and marked derived; one that the law answers for is derived too, beyond
-  // twice the largest measured count extrapolated, with a wider bar. Throws Error for fewer than 2
-  // GPUs (a device copy, not communication) and for more than the curve knows.
-  Estimate estimate(int gpus, double bytes) const;
+  // `bytes` > 0 is nccl-tests' size column. `same_version`: who asks runs the curve's own NCCL
+  // version, so that the bar leaves out what lies between versions. A GPU count between those of
+  // the curve is interpolated at equal bytes sent and marked derived; one that the law answers for
+  // is derived too, beyond twice the largest measured count extrapolated, with a wider bar. Throws
+  // Error for fewer than 2 GPUs (a device copy, not communication) and for more than the curve
+  // knows.
+  Estimate estimate(int gpus, double bytes, bool same_version = false) const;
 
  private:
+  // The errors of a GPU count that was not measured on this machine.
+  struct OwnResidual {
+    Residual any_version;
+    Residual same_version;
+    bool has_scatter;  // between runs: it is not to be added
+  };
   struct Branch {
     int gpus;
     Origin origin;
     SizeCurve curve;
-    std::vector<Residual> own_residual;  // none or one: the curve's holds
-    double doublings = 0;                // of the GPU count beyond the law's checks
+    std::optional<OwnResidual> own;  // none: the curve's residual holds
+    double doublings = 0;            // of the GPU count beyond the law's checks
   };
+  // How far other runs lie from such a curve.
+  struct Scatter {
+    Residual any_version;
+    Residual same_version;
+  };
+  void read_scatter(const Node& node);
   Branch read_branch(const Node& node) const;
+  [[noreturn]] void refuse(int gpus) const;
   void add_law(const NodeLinks& links, int up_to, const Residual& residual);
-  Estimate at_branch(const Branch& branch, double bytes) const;
+  Estimate at_branch(const Branch& branch, double bytes, bool same_version) const;
+  void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
+  void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;
+  bool beyond_measured(double bytes) const;
+  bool is_far(const Branch& branch) const;  // more than one doubling from what was measured
+  const Residual& residual_of(const Branch& branch, double bytes, bool same_version) const;
   double octaves_to_measured(double bytes) const;
 
   Collective kind_;
+  NodeLinks links_;
   std::string nccl_;
   bool is_default_;
   Residual residual_;                  // of sizes one octave from any measured one
   std::vector<Residual> at_measured_;  // of the measured sizes themselves; none or one
+  std::optional<Residual> tail_;       // of knots beyond them; none: the last piece goes on
+  std::optional<Scatter> scatter_;
   std::vector<double> measured_bytes_;
   std::vector<Branch> branches_;  // ascending GPU counts
 };

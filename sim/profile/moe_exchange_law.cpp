@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -12,7 +14,8 @@ namespace moesim::profile {
 
 namespace {
 
-constexpr double exponent = 3;  // of the soft maximum of fixed part and copies
+constexpr double exponent = 3;      // of the soft maximum of fixed part and copies
+constexpr double half_filled = 64;  // tokens
 
 // Copies of a balanced token that leave its rank.
 double leaving(int ranks, std::int64_t top_k) {
@@ -20,15 +23,43 @@ double leaving(int ranks, std::int64_t top_k) {
   return met * (ranks - 1) / ranks;
 }
 
-void check(const MoeTraffic& traffic, const NodeStep& step) {
-  const std::int64_t ranks = static_cast<std::int64_t>(step.ranks_per_node) * step.nodes;
-  if (step.ranks_per_node < 1 || step.nodes < 2 || traffic.experts % ranks != 0) {
-    throw Error(
-        fmt::format("{} experts on {} nodes of {} ranks: expected at least 2 nodes and as "
-                    "many experts on every rank",
-                    traffic.experts, step.nodes, step.ranks_per_node));
+// (a^6 + b^6 + ...)^(1/6).
+double norm6(std::initializer_list<double> parts) {
+  double sum = 0;
+  for (const double part : parts) {
+    const double cube = part * part * part;
+    sum += cube * cube;
   }
-  if (!(step.nic_bytes_per_us > 0)) throw Error("the rate of a NIC must be positive");
+  return std::cbrt(std::sqrt(sum));
+}
+
+const StageCost& cost_of(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
+                         const DispatchGroup& group) {
+  const DispatchMachine& machine = dispatcher.on(device);
+  const auto at = static_cast<std::size_t>(stage);
+  if (!group.crosses()) return machine.inside[at];
+  if (machine.across[at]) return *machine.across[at];
+  throw Error(fmt::format("dispatcher {} works inside one NVLink domain: {} GPUs lie in {} of {}",
+                          dispatcher.name, group.gpus, group.domains(), group.per_domain));
+}
+
+// Of the transport; of an unknown one the range of both.
+DispatchNic nic_of(const Dispatcher& dispatcher, const DispatchRates& rates) {
+  const auto& found = dispatcher.nic[static_cast<std::size_t>(rates.transport)];
+  if (!found) {
+    throw Error(fmt::format("dispatcher {} has no figures for NICs that {}", dispatcher.name,
+                            rates.transport == Transport::gpu ? "GPUs write to by themselves"
+                                                              : "a CPU proxy writes to (EFA)"));
+  }
+  DispatchNic nic = *found;
+  if (rates.transport_known) return nic;
+  for (const auto& other : dispatcher.nic) {
+    if (!other) continue;
+    nic.efficiency.low = std::min(nic.efficiency.low, other->efficiency.low);
+    nic.efficiency.high = std::max(nic.efficiency.high, other->efficiency.high);
+    nic.message_us.high = std::max(nic.message_us.high, other->message_us.high);
+  }
+  return nic;
 }
 
 }  // namespace
@@ -43,27 +74,99 @@ double distinct_groups(const MoeTraffic& traffic, int groups) {
   return groups * (1 - missed);
 }
 
-double deepep_normal_us(const SizeCurve& one_node, const MoeTraffic& traffic, const NodeStep& step,
-                        MoeStage stage, double tokens) {
-  check(traffic, step);
-  const double floor = one_node.time_us(0);
-  const double before = distinct_groups(traffic, step.ranks_per_node);
-  const double ranks_met = distinct_groups(traffic, step.ranks_per_node * step.nodes);
-  const double nodes_met = distinct_groups(traffic, step.nodes);
-  const double after = stage == MoeStage::dispatch ? ranks_met + nodes_met : 2 * ranks_met;
-  const double copying = (one_node.time_us(tokens) - floor) * after / before;
-  const double crossing = nodes_met * (step.nodes - 1) / step.nodes;
-  const double nic = tokens * traffic.token_bytes * crossing / step.nic_bytes_per_us;
-  return floor + std::max(copying, nic);
+DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,
+                           const DispatchGroup& group, double tokens) {
+  const int domains = group.domains();
+  if (group.gpus < 2 || group.per_domain < 1 || traffic.experts % group.gpus != 0 ||
+      (domains > 1 && group.gpus % group.per_domain != 0)) {
+    throw Error(
+        fmt::format("{} experts on {} GPUs in domains of {}: expected at least 2 GPUs, whole "
+                    "domains, and as many experts on every GPU",
+                    traffic.experts, group.gpus, group.per_domain));
+  }
+  const double inside = group.crosses() ? group.per_domain : group.gpus;
+  const double others = (inside - 1) / inside;  // of a domain's GPUs
+  const double away = 1 - 1.0 / domains;
+  const auto choices = static_cast<double>(traffic.top_k);
+  DispatchLoad load;
+  load.tokens = tokens;
+  load.expert_rows = tokens * group.gpus * choices / static_cast<double>(traffic.experts);
+  if (sent == SentOnce::per_expert) {
+    load.copies = tokens * choices;
+    load.link_rows = load.copies * (inside - 1) / group.gpus;
+    load.nic_rows = load.copies * away;
+    return load;
+  }
+  const bool limited = traffic.domain_limit > 0 && traffic.domain_limit < domains;
+  const int within = limited ? traffic.domain_limit : domains;
+  const MoeTraffic drawn = {traffic.experts / domains * within, traffic.top_k, 0, 0};
+  const double ranks_met = distinct_groups(drawn, group.gpus / domains * within);
+  const double domains_met = domains > 1 ? distinct_groups(drawn, within) : 0;
+  load.copies = tokens * ranks_met;
+  if (domains > 1) {
+    load.copies += tokens * (stage == MoeStage::dispatch ? domains_met : ranks_met);
+  }
+  load.link_rows = tokens * ranks_met * others;
+  load.nic_rows = tokens * domains_met * away;
+  return load;
 }
 
-double deepep_low_latency_us(const SizeCurve& one_node, const MoeTraffic& traffic,
-                             const NodeStep& step, double tokens) {
-  check(traffic, step);
-  const double messages = tokens * static_cast<double>(traffic.top_k);
-  const double crossing = messages * (step.nodes - 1) / step.nodes;
-  const double nic = crossing * traffic.token_bytes / step.nic_bytes_per_us;
-  return std::max(one_node.time_us(tokens), one_node.time_us(0) + step.nic_latency_us + nic);
+double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,
+                double row_bytes, double link_bytes_per_us, double nic_bytes_per_us,
+                double message_us, int sms) {
+  const double per_copy =
+      cost.copy_ns * 1e-3 + (cost.sm_bytes_per_us > 0 ? row_bytes / cost.sm_bytes_per_us : 0);
+  const double copying =
+      (load.tokens * cost.token_ns * 1e-3 + load.copies * per_copy) / std::max(sms, 1);
+  const double link = load.link_rows * row_bytes / link_bytes_per_us;
+  const double nic = load.nic_rows == 0 ? 0
+                                        : std::max(load.nic_rows * row_bytes / nic_bytes_per_us,
+                                                   load.nic_rows * message_us);
+  const double doublings = std::max(0.0, std::log2(group.gpus / 2.0));
+  return cost.fixed_us + cost.doubling_us * doublings +
+         cost.fill_us * load.tokens / (load.tokens + half_filled) +
+         norm6({copying, link, nic, load.expert_rows * cost.expert_row_ns * 1e-3});
+}
+
+Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
+                       const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
+                       const DispatchRates& rates, int sms) {
+  const StageCost& cost = cost_of(dispatcher, device, stage, group);
+  if (!(rates.link_bytes_per_us > 0)) {
+    throw Error(
+        fmt::format("dispatcher {} needs NVLink between the GPUs of a domain, which {} has "
+                    "not",
+                    dispatcher.name, device));
+  }
+  DispatchNic nic;
+  if (group.crosses()) {
+    if (!(rates.nic_bytes_per_us > 0)) throw Error("no NICs connect the domains");
+    nic = nic_of(dispatcher, rates);
+  }
+  const Ranged& link = cost.link_efficiency;
+  const auto time = [&](double link_share, double nic_share, double message_us) {
+    return stage_us(cost, group, load, row_bytes, link_share * rates.link_bytes_per_us,
+                    nic_share * rates.nic_bytes_per_us, message_us,
+                    dispatcher.usual_sms > 0 ? sms : 1);
+  };
+  Estimate estimate;
+  const double middle = time(link.value, nic.efficiency.value, nic.message_us.value);
+  estimate.time_us = cost.factor.value * middle;
+  const auto away = [&](double factor, double by_link, double by_nic) {
+    return std::hypot(std::log(factor / cost.factor.value), std::log(by_link / middle),
+                      std::log(by_nic / middle));
+  };
+  estimate.time_us_p05 =
+      estimate.time_us *
+      std::exp(-away(cost.factor.low, time(link.high, nic.efficiency.value, nic.message_us.value),
+                     time(link.value, nic.efficiency.high, nic.message_us.low)));
+  estimate.time_us_p95 =
+      estimate.time_us *
+      std::exp(away(cost.factor.high, time(link.low, nic.efficiency.value, nic.message_us.value),
+                    time(link.value, nic.efficiency.low, nic.message_us.high)));
+  estimate.origin = Origin::derived;
+  estimate.support = Support::interpolated;
+  return estimate;
 }
 
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,

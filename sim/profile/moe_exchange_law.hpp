@@ -2,53 +2,89 @@
 
 #include <cstdint>
 
+#include "sim/profile/dispatcher.hpp"
+#include "sim/profile/estimate.hpp"
 #include "sim/profile/size_curve.hpp"
 
 namespace moesim::profile {
 
-// Exchanges of MoE layers by kernels of their own (DeepEP, TensorRT-LLM) on more nodes or GPUs than
-// were measured. profiles/README.md quotes the errors and says what was looked at first.
-//
-// A curve here is time against tokens per rank: a SizeCurve whose "bytes" are tokens.
+// Exchanges of MoE layers by kernels of their own (DeepEP, HybridEP, TensorRT-LLM).
+// profiles/README.md quotes the errors on machines and node counts that were left out.
 
 // What an exchange moves: each token goes to the `top_k` of `experts` it chose, as `token_bytes`.
 struct MoeTraffic {
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
   double token_bytes = 0;
+  // A token's experts lie in at most so many domains (DeepSeek-V3's group-limited routing); 0: any.
+  int domain_limit = 0;
 };
 
 // Of `groups` equal groups of experts (ranks, or nodes), how many a token reaches on average when
 // its experts are drawn evenly without repetition: groups (1 - C(E - E / groups, k) / C(E, k)).
 double distinct_groups(const MoeTraffic& traffic, int groups);
 
-enum class MoeStage { dispatch, combine };
-
-// The nodes to go to and the way between them.
-struct NodeStep {
-  int ranks_per_node = 8;  // of the measured node too
-  int nodes = 2;
-  double nic_bytes_per_us = 0;  // what one rank's NIC reaches, each direction
-  double nic_latency_us = 0;    // of a message there and its notice
+// The GPUs of an exchange: `gpus` of them, `per_domain` in each NVLink domain (one domain: all).
+struct DispatchGroup {
+  int gpus = 8;
+  int per_domain = 8;
+  int domains() const { return (gpus + per_domain - 1) / per_domain; }
+  bool crosses() const { return gpus > per_domain; }
 };
 
-// DeepEP's normal kernels, microseconds, from the curve of one node. The copies that SMs handle
-// grow: a dispatched token is staged for each node it visits and forwarded to each of its ranks
-// there; a combined one is copied to the forwarding rank and again into its sum. A NIC carries a
-// token once per other node. The slower decides.
-double deepep_normal_us(const SizeCurve& one_node, const MoeTraffic& traffic, const NodeStep& step,
-                        MoeStage stage, double tokens);
+// What the busiest of its GPUs, ports and experts has to do, in rows.
+struct DispatchLoad {
+  double tokens = 0;       // of one GPU
+  double copies = 0;       // of rows, by the SMs of one GPU
+  double link_rows = 0;    // through the NVLink port of one GPU, one direction
+  double nic_rows = 0;     // through its share of the NICs, one direction
+  double expert_rows = 0;  // that one expert receives
+};
 
-// DeepEP's low-latency kernels: each (token, expert) travels by itself, over the NIC if the expert
-// is on another node; nothing is merged.
-double deepep_low_latency_us(const SizeCurve& one_node, const MoeTraffic& traffic,
-                             const NodeStep& step, double tokens);
+// Of equal loads: `tokens` per GPU, experts drawn evenly. r: ranks that a token meets, d: domains.
+//   per node    copies r inside one domain; across, each row is staged for d domains and forwarded
+//               to r ranks on dispatch, copied to the forwarding rank and into its sum, 2 r, on
+//               combine. NVLink r (n - 1) / n, NIC d (N - 1) / N, as one rank of n is at hand
+//   per gpu     copies r, NVLink r (n - 1) / n
+//   per expert  copies k, NVLink those to the domain's other ranks, NIC those to other domains
+// A domain limit L < N: the experts are drawn from L domains, evenly. Throws Error for experts that
+// are not spread evenly over the GPUs.
+DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,
+                           const DispatchGroup& group, double tokens);
+
+// What carries the rows, line rates per GPU and direction.
+struct DispatchRates {
+  double link_bytes_per_us = 0;
+  double nic_bytes_per_us = 0;
+  Transport transport = Transport::gpu;
+  bool transport_known = true;  // else the band also covers the other one
+};
+
+// Microseconds of one stage among the GPUs of `group`, notify phases apart:
+//   fixed + fill T / (T + 64) + |(copying, NVLink, NIC, fullest expert)|_6
+//   copying  (T token_ns + copies (copy_ns + row / SM rate)) / SMs
+//   NVLink, NIC: rows x row bytes at the line rate times the efficiency; a proxied NIC at least its
+//   time per message
+// The four work at once: the slowest decides, in a norm of order 6, chosen where curves bend.
+// Quantiles: what NVLink's and the NIC's own quantiles make of the time and the stage's factor err
+// independently of each other, so that the squares of their logs add up. `row_bytes` as
+// dispatched_row_bytes(); `sms` is ignored where the dispatcher leaves no choice. Throws Error for
+// what the dispatcher does not do: other nodes, a transport.
+Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, MoeStage stage,
+                       const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
+                       const DispatchRates& rates, int sms);
+
+// The same of one set of figures: `at` picks value, low or high of each rate.
+double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,
+                double row_bytes, double link_bytes_per_us, double nic_bytes_per_us,
+                double message_us, int sms);
 
 // An MoE all-to-all inside one NVLink domain among `ranks`, from curves of `few` < `many` <
 // `ranks`: a fixed part that any number of ranks takes and the copies that leave a rank, softly the
 // slower of the two (T^3 = fixed^3 + copies^3); the floor grows by
 // each doubling of the ranks as it did between the two. `balanced`: each token's experts are spread
-// evenly over the ranks, so that it meets min(k, ranks) of them.
+// evenly over the ranks, so that it meets min(k, ranks) of them. Curves are time against tokens per
+// rank: a SizeCurve whose "bytes" are tokens.
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,
                            int ranks, std::int64_t top_k);
 

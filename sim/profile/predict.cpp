@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
+#include "sim/profile/separate_ffn.hpp"
 
 namespace moesim::profile {
 
@@ -63,6 +67,80 @@ Estimate predict_attention(const Profile& profile, const PredictedOperation& op,
                            count(op, params, "head-dim"), backward);
 }
 
+// "512,0,80", also with ; or spaces between: zeros allowed.
+std::vector<std::int64_t> load_of(const PredictedOperation& op, const std::string& text) {
+  std::string list = text;
+  for (char& letter : list) {
+    if (letter == ';' || letter == ' ') letter = ',';
+  }
+  std::vector<std::int64_t> load;
+  for (const std::string_view part : split(list, ',')) {
+    load.push_back(parse_whole(fmt::format("{}: rows-per-expert", op.name), part, 0,
+                               std::numeric_limits<std::int32_t>::max()));
+  }
+  return load;
+}
+
+// Each expert's rows: as listed, else spread evenly.
+std::vector<std::int64_t> expert_load(const PredictedOperation& op, const Params& params) {
+  const auto listed = params.find("rows-per-expert");
+  if (listed == params.end()) {
+    const std::int64_t rows = count(op, params, "rows"), experts = count(op, params, "experts");
+    std::vector<std::int64_t> load(static_cast<std::size_t>(experts), rows / experts);
+    for (std::int64_t expert = 0; expert < rows % experts; ++expert) {
+      ++load[static_cast<std::size_t>(expert)];
+    }
+    return load;
+  }
+  std::vector<std::int64_t> load = load_of(op, listed->second);
+  const auto agrees = [&](const char* name, std::int64_t listed_count) {
+    if (params.count(name) == 0 || count(op, params, name) == listed_count) return;
+    throw UsageError(fmt::format("{}: {} {}, but rows-per-expert has {}: leave {} out", op.name,
+                                 name, params.at(name), listed_count, name));
+  };
+  agrees("experts", static_cast<std::int64_t>(load.size()));
+  agrees("rows", std::accumulate(load.begin(), load.end(), std::int64_t{0}));
+  return load;
+}
+
+Estimate predict_expert_ffn(const Profile& profile, const PredictedOperation& op,
+                            const Params& params) {
+  const std::int64_t hidden = count(op, params, "hidden"), ffn = count(op, params, "ffn");
+  if (choice(op, params, "kernel", {"fused", "separate"}) == "separate") {
+    return separate_expert_ffn(profile, expert_load(op, params), hidden, ffn);
+  }
+  if (params.count("rows-per-expert") != 0) {
+    return profile.expert_ffn(expert_load(op, params), hidden, ffn);
+  }
+  return profile.expert_ffn(count(op, params, "rows"), hidden, ffn, count(op, params, "experts"));
+}
+
+// Kernels of another type are other kernels: no curve answers for them.
+void check_data_type(const Profile& profile, const PredictedOperation& op, const Params& params) {
+  const auto named = params.find("dtype");
+  if (named == params.end()) return;
+  static const std::vector<std::pair<std::string, std::string>> others{
+      {"bfloat16", "bf16"}, {"float16", "fp16"}, {"half", "fp16"},          {"float32", "fp32"},
+      {"float", "fp32"},    {"float8", "fp8"},   {"fp8-block", "fp8_block"}};
+  static const std::vector<std::string> names{"bf16",      "fp16",  "fp32",  "tf32",  "fp8",
+                                              "fp8_block", "mxfp8", "nvfp4", "mxfp4", "int8"};
+  std::string type = named->second;
+  for (const auto& [other, own] : others) {
+    if (type == other) type = own;
+  }
+  const std::vector<std::string> known = profile.data_types(op.name);
+  if (contains(known, type)) return;
+  if (!contains(names, type)) {
+    throw UsageError(fmt::format("{}: dtype '{}': expected one of {}{}", op.name, named->second,
+                                 fmt::join(names, ", "), suggestion(named->second, names)));
+  }
+  throw Error(fmt::format(
+      "{} in {}: profile {} has {}; kernels of other types are different ones and were not "
+      "measured: leave dtype out, or choose a profile that has it",
+      op.name, type, profile.name(),
+      known.empty() ? "no curve of it at all" : fmt::format("{} alone", fmt::join(known, ", "))));
+}
+
 Estimate predict_collective(const Profile& profile, Collective kind, const PredictedOperation& op,
                             const Params& params) {
   const std::int64_t gpus = count(op, params, "gpus");
@@ -84,9 +162,11 @@ void check_names(const PredictedOperation& op, const Params& params) {
     throw UsageError(fmt::format("{}: unknown parameter '{}'{}; it takes {}", op.name, name,
                                  suggestion(name, known), fmt::join(known, ", ")));
   }
+  const bool by_expert = params.count("rows-per-expert") != 0;
   for (const std::string& name : op.parameters) {
     const auto found = params.find(name);
     if (found != params.end() && !found->second.empty()) continue;
+    if (by_expert && (name == "rows" || name == "experts")) continue;
     throw UsageError(fmt::format("{}: {} is missing; it needs {}", op.name, name,
                                  fmt::join(op.parameters, ", ")));
   }
@@ -96,12 +176,17 @@ void check_names(const PredictedOperation& op, const Params& params) {
 
 const std::vector<PredictedOperation>& operations() {
   static const std::vector<PredictedOperation> all = {
-      {"gemm", {"m", "n", "k"}, {}},
-      {"attention", {"batch", "sequence", "heads", "kv-heads", "head-dim"}, {"pass"}},
+      {"gemm", {"m", "n", "k"}, {"dtype"}},
+      {"attention", {"batch", "sequence", "heads", "kv-heads", "head-dim"}, {"pass", "dtype"}},
       {"memory", {"bytes"}, {"kernel"}},
       {"permute", {"tokens", "hidden", "k"}, {}},
-      {"combine", {"tokens", "hidden", "k"}, {}},
-      {"expert-ffn", {"rows", "hidden", "ffn", "experts"}, {}},
+      {"dispatch",
+       {"dispatcher", "tokens", "hidden", "k", "experts", "gpus"},
+       {"sms", "row-format", "node-limit", "cluster", "transport"}},
+      {"combine",
+       {"tokens", "hidden", "k"},
+       {"dispatcher", "experts", "gpus", "sms", "node-limit", "cluster", "transport"}},
+      {"expert-ffn", {"rows", "hidden", "ffn", "experts"}, {"rows-per-expert", "kernel", "dtype"}},
       {"all-to-all", {"gpus", "bytes"}, {"nccl"}},
       {"all-reduce", {"gpus", "bytes"}, {"nccl"}},
       {"all-gather", {"gpus", "bytes"}, {"nccl"}},
@@ -123,15 +208,18 @@ const PredictedOperation& find_operation(const std::string& name) {
 Estimate predict(const Profile& profile, const std::string& name, const Params& params) {
   const PredictedOperation& op = find_operation(name);
   check_names(op, params);
+  check_data_type(profile, op, params);
+  if (name == "dispatch" || params.count("dispatcher") != 0) {
+    throw UsageError(
+        fmt::format("{}: a dispatcher exchanges over a cluster: ask moesim predict", name));
+  }
   const auto number = [&](const char* key) { return count(op, params, key); };
   if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"));
   if (name == "attention") return predict_attention(profile, op, params);
   if (name == "memory") return predict_memory(profile, op, params);
   if (name == "permute") return profile.permute(number("tokens"), number("hidden"), number("k"));
   if (name == "combine") return profile.combine(number("tokens"), number("hidden"), number("k"));
-  if (name == "expert-ffn") {
-    return profile.expert_ffn(number("rows"), number("hidden"), number("ffn"), number("experts"));
-  }
+  if (name == "expert-ffn") return predict_expert_ffn(profile, op, params);
   return predict_collective(profile, value_in(collective_names, name, "operation"), op, params);
 }
 

@@ -21,8 +21,12 @@ const PredictedOperation& find_operation(const std::string& name);
 // The time of one operation. `params` maps parameter names to their text: whole numbers of at
 // least 1; "bytes" also takes suffixes (64MiB, 1GB, 1e6); "kernel" of memory is streaming,
 // activation or normalization; "pass" of attention is forward or backward; "nccl" of an exchange
-// is a version the profile has. Throws UsageError for an unknown operation or parameter, a missing,
-// negative or non-numeric one, and Error where the profile cannot answer.
+// is a version the profile has; "rows-per-expert" of expert-ffn is a list (zeros allowed) in the
+// place of rows and experts, "kernel" of it fused (the measured kernels of serving engines) or
+// separate (separate_ffn.hpp); "dtype" is a data type that the profile has. What a dispatcher
+// exchanges (dispatch, combine with one) needs a cluster too and is refused here. Throws UsageError
+// for an unknown operation or parameter, a missing, negative or non-numeric one, and Error where
+// the profile cannot answer.
 Estimate predict(const Profile& profile, const std::string& op,
                  const std::map<std::string, std::string>& params);
 

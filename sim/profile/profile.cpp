@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
@@ -58,7 +59,8 @@ struct Profile::Content {
   NodeLinks links;
   std::vector<CollectiveCurve> collectives;
   std::optional<OverlapSlowdowns> overlap;
-  std::map<std::string, double> software;  // multipliers by kernel class
+  std::map<std::string, double> software;                   // multipliers by kernel class
+  std::map<std::string, std::set<std::string>> data_types;  // by operation
 
   void add_curve(const Node& node);
   [[noreturn]] void lacks(const std::string& what) const;
@@ -67,6 +69,8 @@ struct Profile::Content {
 
 void Profile::Content::add_curve(const Node& node) {
   const std::string op = node.text("op");
+  const std::string type = node.at("params").text_or("dtype", "");
+  if (!type.empty()) data_types[op].insert(type);
   if (op == "gemm") {
     gemm.emplace(node);
   } else if (op == "expert-ffn") {
@@ -153,6 +157,12 @@ const std::optional<OverlapSlowdowns>& Profile::overlap() const { return content
 double Profile::software_multiplier(const std::string& kernel_class) const {
   const auto found = content_->software.find(kernel_class);
   return found == content_->software.end() ? 1.0 : found->second;
+}
+
+std::vector<std::string> Profile::data_types(const std::string& op) const {
+  const auto found = content_->data_types.find(op);
+  if (found == content_->data_types.end()) return {};
+  return {found->second.begin(), found->second.end()};
 }
 
 Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k) const {
@@ -247,7 +257,7 @@ Estimate Profile::collective(Collective kind, int gpus, double bytes,
   std::vector<std::string> versions;
   for (const CollectiveCurve& curve : content_->collectives) {
     if (curve.kind() != kind) continue;
-    if (curve.nccl() == nccl) return curve.estimate(gpus, bytes);
+    if (curve.nccl() == nccl) return curve.estimate(gpus, bytes, true);
     versions.push_back(curve.nccl());
   }
   if (versions.empty()) content_->lacks(profile::name_of(kind));

@@ -61,6 +61,10 @@ class Profile {
   // says; 1 for a profile of hardware alone. The estimates below do not contain it.
   double software_multiplier(const std::string& kernel_class) const;
 
+  // The data types of the curves of an operation ("gemm", "attention", "expert-ffn"), as the
+  // document names them ("bf16"); empty: no curve.
+  std::vector<std::string> data_types(const std::string& op) const;
+
   // bf16 C[m, n] = A[m, k] B[k, n]; all sizes >= 1.
   Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
 

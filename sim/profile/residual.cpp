@@ -46,16 +46,30 @@ Residual::Residual(std::string by, const Region& everywhere)
   regions_.front().below = std::numeric_limits<double>::infinity();
 }
 
+const Residual::Region& Residual::region_at(double where) const {
+  return *std::find_if(regions_.begin(), regions_.end() - 1,
+                       [where](const Region& each) { return where < each.below; });
+}
+
 void Residual::apply(double time_us, double where, double widen, Estimate& estimate) const {
-  const auto region = std::find_if(regions_.begin(), regions_.end() - 1,
-                                   [where](const Region& each) { return where < each.below; });
+  const Region& region = region_at(where);
   estimate.time_us = time_us;
   // The point estimate lies inside its own bar even where the held-out errors are one-sided; a
   // widened lower quantile approaches 0 but never reaches it.
-  const double low = std::min(region->q05, 0.0);
-  const double high = std::max(region->q95, 0.0);
+  const double low = std::min(region.q05, 0.0);
+  const double high = std::max(region.q95, 0.0);
   estimate.time_us_p05 = time_us * std::pow(1 + low, widen);
   estimate.time_us_p95 = time_us * (1 + high * widen);
+}
+
+void Residual::join(double where, Estimate& estimate) const {
+  const Region& region = region_at(where);
+  const double low = std::log(estimate.time_us / estimate.time_us_p05);
+  const double high = std::log(estimate.time_us_p95 / estimate.time_us);
+  estimate.time_us_p05 =
+      estimate.time_us * std::exp(-std::hypot(low, std::log1p(std::min(region.q05, 0.0))));
+  estimate.time_us_p95 =
+      estimate.time_us * std::exp(std::hypot(high, std::log1p(std::max(region.q95, 0.0))));
 }
 
 double widening(double octaves) { return 1 + 0.5 * std::max(octaves, 0.0); }

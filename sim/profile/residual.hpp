@@ -33,6 +33,10 @@ class Residual {
   // `widen` >= 1 multiplies the width of the error bar (1 inside what was measured).
   void apply(double time_us, double where, double widen, Estimate& estimate) const;
 
+  // Widens the bar of `estimate` by these errors, which are independent of those already in it: the
+  // logs of both ends add in squares.
+  void join(double where, Estimate& estimate) const;
+
   // "time_us" or "bytes": what `where` must hold.
   const std::string& by() const { return by_; }
   double median_abs() const { return median_abs_; }
@@ -45,6 +49,8 @@ class Residual {
   double median_abs_ = 0;
   double p90_abs_ = 0;
   std::vector<Region> regions_;
+
+  const Region& region_at(double where) const;
 };
 
 // Widening of an error bar `octaves` factors of two away from what was measured: half as wide

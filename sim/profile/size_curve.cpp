@@ -1,6 +1,7 @@
 #include "sim/profile/size_curve.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -46,6 +47,10 @@ double SizeCurve::time_us(double bytes) const {
   const double slope = (time_us_[high] - time_us_[high - 1]) / (bytes_[high] - bytes_[high - 1]);
   if (bytes > bytes_[high]) return time_us_[high] + (bytes - bytes_[high]) * slope;
   return time_us_[high - 1] + (bytes - bytes_[high - 1]) * slope;
+}
+
+double SizeCurve::over_chord(double bytes) const {
+  return time_us(bytes) / std::sqrt(time_us(bytes / 2) * time_us(2 * bytes));
 }
 
 }  // namespace moesim::profile

@@ -19,6 +19,10 @@ class SizeCurve {
   // Microseconds. Below the first knot its time (the latency floor); beyond the last, the bandwidth
   // of the last piece.
   double time_us(double bytes) const;
+  // How far the curve lies above (> 1) or below (< 1) the straight line in log-log from half of
+  // `bytes` to twice them: where it does, a protocol or the number of channels changes, at another
+  // size under another NCCL version.
+  double over_chord(double bytes) const;
   double smallest() const { return bytes_.front(); }
   double largest() const { return bytes_.back(); }
 

@@ -2,7 +2,8 @@
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, gpu_count_law, devices, piecewise
+from tools.fit import (common, devices, exchange_scatter, exchange_siblings, exchange_tail,
+                       gpu_count_law, piecewise)
 
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 SYSTEMS = {"a100-sxm-80gb": "a100_sxm", "h100-sxm": "h100_sxm", "h200-sxm": "h200_sxm",
@@ -13,13 +14,18 @@ SYSTEMS = {"a100-sxm-80gb": "a100_sxm", "h100-sxm": "h100_sxm", "h200-sxm": "h20
 DEFAULT_NCCL = {"a100_sxm": "2.27.3", "h100_sxm": "2.27.3", "h200_sxm": "2.26.2",
                 "b200_sxm": "2.27.3", "gb200": "2.29.2", "l40s": "2.27.3",
                 "rtx_pro_6000_server": "2.29.2"}
-# Up to how many GPUs the law of tools/fit/gpu_count_law.py answers where the table ends before.
-LAW_UP_TO = {"h200_sxm": 8, "b200_sxm": 8, "gb200": 72}
-# Rings on H200: the ratio of its sister H100. Tried where H200 is known, 4 GPUs from 2, that ratio
-# is off by 0.5 to 1.6 % in the median from 1 MiB on, less than the law is anywhere.
-BY_RATIO = {"h200_sxm": REDUCTIONS + ("all-gather",)}
-# For H200's 8 GPUs: the H100 runs of the same, or else the nearest, NCCL version.
-DONOR_NCCL = {"2.23": "2.23", "2.26.2": "2.27.3", "2.29.2": "2.29.2"}
+# Larger GPU counts than a table has, from the law of tools/fit/gpu_count_law.py.
+LAW_COUNTS = {"b200_sxm": (8,), "gb200": (8, 16, 32, 64, 72)}
+# Larger GPU counts, from the measured ones of a machine with the same NVLink generation and switch.
+SIBLING_COUNTS = {"h200_sxm": ("h100_sxm", (8,))}
+# Profiles without any run of their own: their sibling's, under its default NCCL version.
+SIBLING_PROFILES = {"b300-sxm": "b200-sxm", "gb300": "gb200"}
+# A branch's own residual, and that where the asker's NCCL version is known to be the curve's.
+RESIDUALS = (("residual", "any_version"), ("residual_same_version", "same_version"))
+# How much wider than a measured machine's the bar of a GPU count that a sibling lends is at least.
+LENT = 1.1
+# How much wider the scatter between two machines is taken to be where one of them was never seen.
+UNSEEN_MACHINE = 1.2
 OPS = {"all-to-all": "alltoall", "all-reduce": "all_reduce", "all-gather": "all_gather",
        "reduce-scatter": "reduce_scatter"}
 KNOT_TOLERANCE = 0.02
@@ -99,42 +105,6 @@ def medians_at(table, system, op, nccl, gpus):
     return medians(rows[rows.num_gpus == gpus])
 
 
-def transferred(table, op, own, own_nccl, donor, donor_nccl):
-    """The stated law for 8 GPUs where only 2 and 4 were measured: the time of 4 GPUs times the
-    donor machine's ratio of 8 GPUs to 4, size by size. (Of the ratios at 2 GPUs, at 4 and their
-    mean, the one at 4 misses least where it can be checked.) Returns (sizes, times)."""
-    sizes, eight = medians_at(table, donor, op, donor_nccl, 8)
-    four = piecewise.fit(*medians_at(table, donor, op, donor_nccl, 4), 0.0)
-    mine = piecewise.fit(*medians_at(table, own, op, own_nccl, 4), 0.0)
-    return sizes, piecewise.evaluate(*mine, sizes) * eight / piecewise.evaluate(*four, sizes)
-
-
-def law_residual(table, op):
-    """The law's error where it can be checked: H100 with 8 GPUs from A100's 4 -> 8, and A100's
-    from H100's, signed and by size."""
-    size_all, measured, predicted = [], [], []
-    for own, donor in (("h100_sxm", "a100_sxm"), ("a100_sxm", "h100_sxm")):
-        sizes, times = transferred(table, op, own, "2.27.3", donor, "2.27.3")
-        known_sizes, known = medians_at(table, own, op, "2.27.3", 8)
-        size_all.append(sizes)
-        measured.append(known[np.isin(known_sizes, sizes)])
-        predicted.append(times)
-    return common.residual(
-        np.concatenate(measured), np.concatenate(predicted), np.concatenate(size_all), by="bytes",
-        regions=((None, common.MIB + 1), (common.MIB + 1, None)), fewest=10,
-        method="the law checked on H100 from A100 and on A100 from H100 (NCCL 2.27.3)")
-
-
-def derived_branch(table, op, system, nccl):
-    donor_nccl = DONOR_NCCL[nccl]
-    sizes, times = transferred(table, op, system, nccl, "h100_sxm", donor_nccl)
-    return branch(
-        8, *piecewise.fit(sizes, times, KNOT_TOLERANCE), origin="derived",
-        residual=law_residual(table, op),
-        note=f"not measured: this machine's 4-GPU time times H100's ratio of 8 GPUs to 4 at the same "
-             f"size, NCCL {donor_nccl}")
-
-
 def links(system):
     """What tools/fit/gpu_count_law.py is told of how a machine's GPUs are joined."""
     profile = next(name for name, each in SYSTEMS.items() if each == system)
@@ -146,35 +116,126 @@ def links(system):
             "switch_reduces": topology.get("switch_reduces", False)}
 
 
-def law_check(table, op):
-    """The count law's error where it can be checked: 8 GPUs from 2 and 4 behind NVLink switches,
-    every NCCL version of A100 and H100, signed and by size."""
-    size_all, measured, predicted = [], [], []
+def law_knots(table, op, system, nccl, gpus):
+    """Up to the largest size that 2 and 4 GPUs were measured at."""
+    fewer = [(count, piecewise.fit(*medians_at(table, system, op, nccl, count), KNOT_TOLERANCE))
+             for count in (2, 4)]
+    sizes, times = gpu_count_law.predict(op, links(system), fewer, gpus)
+    inside = sizes <= fewer[-1][1][0][-1]
+    return sizes[inside], times[inside]
+
+
+def law_errors(table, op):
+    """The count law where it can be checked: 8 GPUs from 2 and 4 behind NVLink switches, every row
+    of A100 and H100 that records its NCCL (the H100 runs that do not take twice as long among 8 GPUs
+    as among 4 up to 64 KiB, which no law of counts knows)."""
+    found = []
     for system in ("a100_sxm", "h100_sxm"):
-        rows = table[(table.system == system) & (table.op_name == OPS[op])]
+        rows = table[(table.system == system) & (table.op_name == OPS[op]) & (table.nccl != "2.23")]
         for nccl in sorted(rows.nccl.unique()):
-            fewer = [(gpus, piecewise.fit(*medians_at(table, system, op, nccl, gpus),
-                                          KNOT_TOLERANCE)) for gpus in (2, 4)]
-            knots = gpu_count_law.predict(op, links(system), fewer, 8)
             eight = rows_of(table, system, op, nccl)
-            eight = eight[eight.num_gpus == 8]
-            size_all.append(eight.size_bytes)
-            measured.append(eight.time_us)
-            predicted.append(piecewise.evaluate(*knots, eight.size_bytes))
-    return common.residual(
-        np.concatenate(measured), np.concatenate(predicted), np.concatenate(size_all), by="bytes",
-        regions=((None, 64 * 1024 + 1), (64 * 1024 + 1, common.MIB),
-                 (common.MIB, 16 * common.MIB + 1), (16 * common.MIB + 1, None)), fewest=10,
-        method="8 GPUs from 2 and 4, every row of A100 and H100, all NCCL versions")
+            found.append(exchange_scatter.compared(law_knots(table, op, system, nccl, 8),
+                                                   eight[eight.num_gpus == 8], system, nccl, 8))
+    return pd.concat(found, ignore_index=True)
 
 
-def law(table, op, system):
-    return {"up_to": LAW_UP_TO[system], "residual": law_check(table, op),
-            "note": "more GPUs than were measured: from the curves above and the topology by the law "
-                    "of channels, ports and rings (sim/profile/gpu_count_law.hpp)"}
+def rack_base(table):
+    """GB200's curves among the GPU counts that GB300 was measured among, without tails."""
+    nccl = DEFAULT_NCCL["gb200"]
+    four = piecewise.fit(*medians_at(table, "gb200", "all-to-all", nccl, 4), KNOT_TOLERANCE)
+    return {4: four, **{gpus: law_knots(table, "all-to-all", "gb200", nccl, gpus)
+                        for gpus in (8, 64)}}
 
 
-def curve(table, system, op, nccl):
+class Tails:
+    """What the published runs of 4 GiB and more say of sizes beyond the tables."""
+
+    def __init__(self, table):
+        rows, base = exchange_tail.rack_rows(), rack_base(table)
+        self.table = table
+        self.factor = exchange_tail.choose_factor(rows, base)
+        self.rack = exchange_tail.rack_held_out(rows, base)
+
+    def extend(self, op, system, gpus, knots):
+        line = exchange_scatter.line_rate(system)
+        return exchange_tail.extend(op, line, gpus, knots, self.factor)
+
+    def residual(self, op, system, top):
+        if op == "all-to-all" and exchange_scatter.line_rate(system) == exchange_tail.FAST_LINE:
+            region = exchange_scatter.tail_region(0.0, None, self.rack, 1.0)
+            return exchange_scatter.tail_object(
+                [region], self.rack, "the rows of GB300 in one rack, 4 to 16 GiB, each run and each GPU "
+                                     "count left out of the choice of the factor")
+        return exchange_scatter.tail_residual(self.table, op, top)
+
+
+def law_branches(table, tails, op, system, nccl, own):
+    """Branches by the count law; `own`: tail and scatter of the curve, and its largest size."""
+    checked = exchange_scatter.residual(
+        law_errors(table, op), "8 GPUs from 2 and 4, every row of A100 and H100 that records its NCCL",
+        exchange_scatter.FEW_MACHINES[op == "all-to-all"])
+    if op != "all-to-all":
+        checked = exchange_scatter.mirrored(checked)
+    found = []
+    for gpus in LAW_COUNTS.get(system, ()):
+        knots = piecewise.fit(*law_knots(table, op, system, nccl, gpus), KNOT_TOLERANCE / 4)
+        widen = 1 + 0.5 * np.log2(gpus / 8)  # the law is checked over one doubling
+        found.append(branch(
+            gpus, *tails.extend(op, system, gpus, knots), origin="derived",
+            **{key: exchange_scatter.with_tail(checked, own["tail"], own["top"],
+                                               own["scatter"][version], widen)
+               for key, version in RESIDUALS},
+            note="not measured: from 2 and 4 GPUs and the topology by the law of channels, ports and "
+                 "rings (sim/profile/gpu_count_law.hpp)"))
+    return found
+
+
+def runs_like(table, op, system, nccl):
+    """All runs of a system with the NCCL that `nccl` records: [{GPU count: (sizes, times)}]."""
+    rows = table[(table.system == system) & (table.op_name == OPS[op])]
+    wanted = exchange_siblings.recorded(system, nccl)
+    return [{gpus: medians_at(table, system, op, each, gpus)
+             for gpus in sorted(rows[rows.nccl == each].num_gpus.unique())}
+            for each in sorted(rows.nccl.unique())
+            if exchange_siblings.recorded(system, each) == wanted]
+
+
+def sibling_branches(table, tails, op, system, nccl, own):
+    """Branches by the runs of a sibling, under the NCCL that both record."""
+    if system not in SIBLING_COUNTS:
+        return []
+    donor, counts = SIBLING_COUNTS[system]
+    wanted = exchange_siblings.recorded(system, nccl)
+    donor_nccl = next(each for each in sorted(table[table.system == donor].nccl.unique(), reverse=True)
+                      if exchange_siblings.recorded(donor, each) == wanted)
+    profile = next(name for name, each in SYSTEMS.items() if each == donor)
+    errors_found = exchange_scatter.sibling_errors(table, op, exchange_scatter.line_rate(system))
+    alike = errors_found.source.str.split("/").str[1] == errors_found.target.str.split("/").str[1]
+    method = "4 and 8 GPUs of each machine of this NVLink generation from its sibling"
+    bodies = {"residual": exchange_scatter.residual(
+                  errors_found, method + " and from other NCCL versions, every row", 1.0),
+              "residual_same_version": exchange_scatter.residual(
+                  errors_found[alike], method + " under the same NCCL, every row", 1.0, switches=False)}
+    # Wider than of a measured machine, though not by much: assumed.
+    bodies = {key: exchange_scatter.widened(
+        exchange_scatter.at_least(bodies[key], own["scatter"][version]), LENT)
+              for key, version in RESIDUALS}
+    found = []
+    for gpus in counts:
+        sizes, times = exchange_siblings.predict(runs_like(table, op, system, nccl),
+                                                 runs_like(table, op, donor, donor_nccl), gpus)
+        knots = piecewise.fit(sizes, times, KNOT_TOLERANCE)
+        found.append(branch(
+            gpus, *tails.extend(op, system, gpus, knots), origin="derived",
+            **{key: exchange_scatter.with_tail(body, own["tail"], own["top"])
+               for key, body in bodies.items()},
+            sibling={"profile": profile, "nccl": donor_nccl, "gpus": gpus},
+            note="not measured: the sibling's times, scaled by half the ratio of the two machines at 2 "
+                 "and 4 GPUs, by size"))
+    return found
+
+
+def curve(table, tails, system, op, nccl):
     """The curve object of one operation under one NCCL version."""
     rows = rows_of(table, system, op, nccl)
     branches, unseen, at_measured = [], [], []
@@ -182,12 +243,12 @@ def curve(table, system, op, nccl):
         knots = piecewise.fit(*medians(part), KNOT_TOLERANCE)
         unseen += held_out(part)
         at_measured += seen(part, knots)
-        branches.append(branch(gpus, *knots))
-    extra, most = {}, max(each["gpus"] for each in branches)
-    if op in BY_RATIO.get(system, ()):
-        branches.append(derived_branch(table, op, system, nccl))
-    elif LAW_UP_TO.get(system, 0) > most:
-        extra["law"] = law(table, op, system)
+        branches.append(branch(gpus, *tails.extend(op, system, gpus, knots)))
+    top = float(rows.size_bytes.max())
+    own = {"tail": tails.residual(op, system, top), "top": top,
+           "scatter": exchange_scatter.scatter(table, op, system)}
+    branches += law_branches(table, tails, op, system, nccl, own)
+    branches += sibling_branches(table, tails, op, system, nccl, own)
     noise = rows.time_us / rows.groupby(["num_gpus", "size_bytes"]).time_us.transform("median") - 1
     return {
         "op": op,
@@ -195,30 +256,54 @@ def curve(table, system, op, nccl):
         "default": nccl == DEFAULT_NCCL[system],
         "model": "piecewise-alpha-beta",
         "branches": branches,
-        **extra,
         "measured_bytes": sorted(float(each) for each in rows.size_bytes.unique()),
-        "valid": {"gpus": [2, max([LAW_UP_TO.get(system, 0), *(each["gpus"] for each in branches)])],
-                  "bytes": [float(rows.size_bytes.min()),
-                                             float(rows.size_bytes.max())]},
+        "valid": {"gpus": [2, max(each["gpus"] for each in branches)],
+                  "bytes": [float(rows.size_bytes.min()), top]},
         "residual": errors(unseen, METHOD),
         "residual_at_measured": errors(at_measured, "every row against the fit that saw it"),
+        "scatter": own["scatter"],
+        "tail": {"residual": own["tail"],
+                 "note": "knots beyond the largest measured size: bandwidth goes on rising "
+                         "(profiles/README.md)"},
         "noise": {"p90_abs": common.rounded(noise.abs().quantile(0.9)),
                   "of": "repeats and data types about the median of their size"},
         "origin": "published",
         "source": f"{SOURCE}, {rows.source_dir.iloc[0]}",
         "note": "GPU counts between those measured: linear in the count at equal bytes sent "
-                "(bytes (n-1)/n). Below the smallest size the latency floor, beyond the largest "
-                "the last piece's bandwidth.",
+                "(bytes (n-1)/n). Below the smallest size the latency floor.",
     }
+
+
+def as_sibling(document, table, op, profile):
+    """The curve of a machine that was never measured: its sibling's, with wider bars."""
+    system = SYSTEMS[profile]
+    wide = exchange_scatter.scatter(table, op, system, between_systems=True,
+                                    wider=UNSEEN_MACHINE)
+    for each in wide.values():
+        each["method"] += "; a fifth wider, since this machine was not among them"
+    branches = [{**each, "origin": "derived",
+                 **{key: exchange_scatter.widened(each[key], UNSEEN_MACHINE)
+                    for key, _ in RESIDUALS if key in each}} for each in document["branches"]]
+    # The folder's name is not what these runs record, and there are no others to tell apart.
+    params = {**document["params"],
+              "nccl": exchange_siblings.recorded(system, document["params"]["nccl"])}
+    return {**document, "params": params, "branches": branches, "scatter": wide, "origin": "derived", "sibling": profile,
+            "note": f"not measured: {profile}'s curve. {document['note']}"}
 
 
 def curves(data, profile):
     """All collective curves of a profile, by operation and NCCL version."""
-    table, system = load(data), SYSTEMS[profile]
-    found = []
+    table = load(data)
+    tails = Tails(table)
+    if profile in SIBLING_PROFILES:
+        sibling = SIBLING_PROFILES[profile]
+        system = SYSTEMS[sibling]
+        return [as_sibling(curve(table, tails, system, op, DEFAULT_NCCL[system]), table, op, sibling)
+                for op in OPS]
+    system, found = SYSTEMS[profile], []
     for op in OPS:
         versions = table[(table.system == system) & (table.op_name == OPS[op])].nccl.unique()
-        found += [curve(table, system, op, nccl) for nccl in sorted(versions)]
+        found += [curve(table, tails, system, op, nccl) for nccl in sorted(versions)]
     for each in found:
         if each["op"] == "all-to-all" and each["default"] and system in CHECKED:
             each["residual"]["checks"] = bar_checks(table, system)

@@ -8,12 +8,15 @@ DATASHEETS = {
     "h200-sxm": "NVIDIA H200 Tensor Core GPU datasheet (2024) and Hopper architecture whitepaper",
     "b200-sxm": "NVIDIA HGX B200 datasheet (2024)",
     "gb200": "NVIDIA GB200 NVL72 datasheet (2024)",
+    "b300-sxm": "NVIDIA HGX B300 datasheet (2025)",
+    "gb300": "NVIDIA GB300 NVL72 datasheet (2025)",
     "l40s": "NVIDIA L40S datasheet (2023) and Ada architecture whitepaper",
     "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet (2025); bf16 as an "
                     "eighth of its sparse FP4 figure",
 }
 NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB HBM3",
          "h200-sxm": "NVIDIA H200", "b200-sxm": "NVIDIA B200", "gb200": "NVIDIA GB200",
+         "b300-sxm": "NVIDIA B300", "gb300": "NVIDIA GB300",
          "l40s": "NVIDIA L40S",
          "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
 # Figures that no datasheet states: (profile, key) -> (origin, source). No curve is based on them.
@@ -23,10 +26,13 @@ NOT_IN_DATASHEETS = {
     ("b200-sxm", "l2_bytes"): ("assumed", "no document was found that states it"),
     ("gb200", "sms"): ("assumed", "no document was found that states it"),
     ("gb200", "l2_bytes"): ("assumed", "no document was found that states it"),
+    **{(profile, key): ("assumed", "no document was consulted for it; no curve is based on it")
+       for profile in ("b300-sxm", "gb300") for key in ("sms", "hbm_bytes", "l2_bytes")},
 }
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.
 CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "h100-sxm": "hgx-h100", "h200-sxm": "hgx-h200",
-            "b200-sxm": "hgx-b200", "gb200": "gb200-nvl72", "l40s": "pcie-l40s"}
+            "b200-sxm": "hgx-b200", "gb200": "gb200-nvl72",
+            "b300-sxm": "hgx-b300", "gb300": "gb300-nvl72", "l40s": "pcie-l40s"}
 # name: (SMs, HBM bytes, HBM B/s, L2 bytes, dense bf16 FLOP/s, NVLink or PCIe B/s per direction)
 # The datasheets' "80 GB" and "141 GB" of HBM are binary: stacks of 16 GiB and of 24 GiB.
 FIGURES = {
@@ -35,6 +41,8 @@ FIGURES = {
     "h200-sxm": (132, 141 * 2**30, 4.8e12, 50 * 2**20, 989.4e12, 450e9),
     "b200-sxm": (148, 180 * 10**9, 8e12, 126 * 2**20, 2250e12, 900e9),
     "gb200": (152, 186 * 10**9, 8e12, 126 * 2**20, 2500e12, 900e9),
+    "b300-sxm": (148, 270 * 10**9, 8e12, 126 * 2**20, 2250e12, 900e9),
+    "gb300": (152, 278 * 10**9, 8e12, 126 * 2**20, 2500e12, 900e9),
     "l40s": (142, 48 * 2**30, 864e9, 96 * 2**20, 362.05e12, 32e9),
     "rtx-pro-6000": (188, 96 * 2**30, 1597e9, 128 * 2**20, 500e12, 64e9),
 }
@@ -51,6 +59,9 @@ TOPOLOGIES = {
     "b200-sxm": {"kind": "nvswitch", "gpus_per_node": 8, "switch_reduces": True, "source": HGX},
     "gb200": {"kind": "nvswitch", "gpus_per_node": 72, "switch_reduces": True,
               "source": "NVIDIA GB200 NVL72"},
+    "b300-sxm": {"kind": "nvswitch", "gpus_per_node": 8, "switch_reduces": True, "source": HGX},
+    "gb300": {"kind": "nvswitch", "gpus_per_node": 72, "switch_reduces": True,
+              "source": "NVIDIA GB300 NVL72"},
     "l40s": {"kind": "pcie", "gpus_per_node": 4, "gpus_per_group": 2,
              "group_bytes_per_second": 6.1e9, "source": "the measured machine, not described",
              "note": "two groups of two, and the rate between them: derived from the all-to-all of "

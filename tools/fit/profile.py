@@ -9,7 +9,7 @@ TOOL_VERSION = "0.1.0"
 PROFILES = tuple(devices.NAMES)
 SUITES = ("gemm", "expert_ffn", "attention", "memory", "collectives")
 # Machines of which the public tables in use hold exchanges alone.
-EXCHANGES_ALONE = ("b200-sxm", "gb200", "l40s", "rtx-pro-6000")
+EXCHANGES_ALONE = ("b200-sxm", "gb200", "b300-sxm", "gb300", "l40s", "rtx-pro-6000")
 # What no public table in use holds for a profile: {profile: [(suite, reason, hint)]}.
 MISSING = {
     "a100-sxm-80gb": [
@@ -22,7 +22,7 @@ MISSING = {
     "h100-sxm": [],
     "h200-sxm": [
         ("collectives with 8 GPUs", "the public runs have 2 and 4 GPUs",
-         "all-to-all by the law of channels and ports, rings by H100's ratio of 8 GPUs to 4"),
+         "derived from H100's runs, scaled by half the ratio of the two machines at 2 and 4 GPUs"),
         ("expert_ffn", "no public table", "derived from H100's curve"),
         ("memory-bound kernels", "no public table", "derived from H100 by memory bandwidth"),
     ],
@@ -58,8 +58,16 @@ def suite_of(curve):
     return names.get(curve["op"], "collectives")
 
 
+def of_sibling(profile):
+    """What is said of exchanges that were measured on a sibling alone."""
+    sibling = collectives.SIBLING_PROFILES.get(profile)
+    return [] if sibling is None else [
+        ("exchanges of this very machine", f"derived from {sibling}'s, with wider error bars: none of "
+         "its own runs is in use below 4 GiB", "moesim import takes nccl-tests output of your own")]
+
+
 def missing(profile):
-    entries = (EXCHANGES_ONLY + EVERYWHERE[:1] if profile in EXCHANGES_ALONE
+    entries = (EXCHANGES_ONLY + of_sibling(profile) + EVERYWHERE[:1] if profile in EXCHANGES_ALONE
                else MISSING[profile] + EVERYWHERE)
     return [{"suite": suite, "reason": reason, "hint": hint} for suite, reason, hint in entries]
 
@@ -103,6 +111,8 @@ def text(value, depth=0, width=96):
     """JSON with short arrays and objects on one line: a curve stays readable and diffs small."""
     flat = json.dumps(value)
     if len(flat) + 2 * depth <= width or not isinstance(value, (dict, list)) or not value:
+        return flat
+    if "region" in value:  # a line of a table
         return flat
     pad, end = "  " * (depth + 1), "  " * depth
     if isinstance(value, dict):

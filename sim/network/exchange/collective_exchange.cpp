@@ -40,7 +40,8 @@ std::vector<int> ring_order(const Domains& domains, int number) {
 void add_ring(MessagePlan& plan, const std::vector<int>& order, std::int64_t bytes, int rounds,
               std::span<const Picoseconds> start) {
   const int ranks = static_cast<int>(order.size());
-  std::vector<int> got(order.size(), -1), next(order.size(), -1);
+  std::vector<int> got(order.size(), -1);
+  std::vector<int> next = got;
   for (int round = 0; round < rounds; ++round) {
     for (int place = 0; place < ranks; ++place) {
       const int chunk = (place - round % ranks + ranks) % ranks;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/domains.hpp"
 
@@ -41,6 +43,18 @@ ByteMatrix inside_part(const Topology& topology, const ByteMatrix& bytes) {
     }
   }
   return inside;
+}
+
+// What leaves domains.
+ByteMatrix outside_part(const Topology& topology, const ByteMatrix& bytes) {
+  ByteMatrix outside(bytes.ranks());
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      if (topology.same_domain(source, destination)) continue;
+      outside.at(source, destination) = bytes.at(source, destination);
+    }
+  }
+  return outside;
 }
 
 bool crosses_domains(const Topology& topology, const ByteMatrix& bytes) {
@@ -100,6 +114,12 @@ struct ExchangeModel::Links {
   std::optional<Estimate> inside;  // calibrated by it
   std::string not_measured;        // why not
   int gpus = 0;
+};
+
+// What the law between domains says of a uniform exchange that loads the busiest NIC as much.
+struct ExchangeModel::Crossing {
+  PortModel::Crossed crossed;
+  double more_us = 0;  // than the links take, which carry both parts at once
 };
 
 ExchangeModel::ExchangeModel(std::shared_ptr<const profile::Profile> profile,
@@ -181,6 +201,76 @@ ExchangeModel::Links ExchangeModel::links(std::span<const int> members, const By
   return links;
 }
 
+ExchangeModel::Crossing ExchangeModel::crossing(const Topology& topology,
+                                                std::span<const int> members,
+                                                const ByteMatrix& bytes,
+                                                const ExchangeSchedule& schedule) const {
+  const Topology bare = bare_links(topology);
+  PortBounder bounder(bare);
+  const double nic_us = bounder.bound(outside_part(topology, bytes)).lower.us();
+  constexpr std::int64_t block = 1 << 20;
+  ByteMatrix uniform(topology.ranks());
+  for (int source = 0; source < topology.ranks(); ++source) {
+    std::fill_n(uniform.row(source), topology.ranks(), block);
+  }
+  const double uniform_us = bounder.bound(outside_part(topology, uniform)).lower.us();
+  const double buffer = static_cast<double>(block) * topology.ranks() * nic_us / uniform_us;
+  Crossing crossing;
+  if (schedule.bytes_inside != nullptr) {
+    // The parts inside are messages of the schedule; each GPU sends to one of every other domain.
+    const int others = span_of(members, *cluster_).domains - 1;
+    crossing.crossed = ports_.across(Collective::all_to_all, members, buffer, others);
+    crossing.more_us = std::max(crossing.crossed.start_us - cluster_->nic_latency_us, 0.0);
+  } else {
+    crossing.crossed = ports_.across(Collective::all_to_all, members, buffer);
+    const PortModel::Crossed& law = crossing.crossed;
+    const double links_us = std::max(law.inside_us, cluster_->nic_latency_us + law.stream_us);
+    crossing.more_us = std::max(law.estimate.time_us - links_us, 0.0);
+  }
+  return crossing;
+}
+
+// `on` are the links of the median.
+ExchangeAnswer ExchangeModel::across(const Links& on, std::span<const int> members,
+                                     const ByteMatrix& bytes, std::span<const Picoseconds> start,
+                                     const ExchangeSchedule& schedule) const {
+  const Crossing law = crossing(on.topology, members, bytes, schedule);
+  Topology topology = on.topology;
+  std::set<int> nics(topology.outer.port_up.begin(), topology.outer.port_up.end());
+  nics.insert(topology.outer.port_down.begin(), topology.outer.port_down.end());
+  for (const int nic : nics) {
+    topology.links[at(nic)].bandwidth.bytes_per_second *= law.crossed.nic_share;
+  }
+  ExchangeSettings settings = settings_;
+  if (on.inside) settings.nccl.low_latency_bytes = 0;
+  const ExchangeTimes times = simulate_exchange(topology, bytes, start, schedule, settings);
+  ExchangeAnswer answer;
+  answer.used = times.used;
+  answer.lower_us = times.lower.us() + law.more_us;
+  answer.upper_us = times.upper.us() + law.more_us;
+  const ByteMatrix outside = outside_part(topology, bytes);
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    std::int64_t crossing_bytes = 0;
+    for (int other = 0; other < topology.ranks(); ++other) {
+      crossing_bytes += outside.at(rank, other) + outside.at(other, rank);
+    }
+    answer.rank_finish_us.push_back(times.rank_finish[at(rank)].us() +
+                                    (crossing_bytes > 0 ? law.more_us : 0));
+  }
+  Estimate& estimate = answer.estimate;
+  const Estimate& uniform = law.crossed.estimate;
+  estimate.time_us = times.makespan.us() + law.more_us;
+  estimate.time_us_p05 = estimate.time_us * uniform.time_us_p05 / uniform.time_us;
+  estimate.time_us_p95 = estimate.time_us * uniform.time_us_p95 / uniform.time_us;
+  estimate.origin = uniform.origin;
+  estimate.support = uniform.support;
+  answer.provenance = fmt::format(
+      "{}; started {:.3g} us after the links alone would, as an even exchange of these "
+      "bytes",
+      provenance(on, true, schedule, times.used), law.more_us);
+  return answer;
+}
+
 std::string ExchangeModel::provenance(const Links& links, bool crosses,
                                       const ExchangeSchedule& schedule, Method used) const {
   std::string text;
@@ -200,10 +290,27 @@ std::string ExchangeModel::provenance(const Links& links, bool crosses,
   return fmt::format("{}; {}; network {}", text, schedule_note(schedule, settings_), name_of(used));
 }
 
+std::string ExchangeModel::basis(Collective kind, std::span<const int> members,
+                                 double bytes) const {
+  if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
+    return fmt::format("; {}", curve->origin);
+  }
+  if (span_of(members, *cluster_).domains == 1) return "";
+  const PortModel::Crossed crossed = ports_.across(kind, members, bytes);
+  std::string text =
+      fmt::format("; two-level: curve inside a domain, {} between", crossed.algorithm);
+  if (!crossed.measured.empty()) text += ", " + crossed.measured;
+  return text;
+}
+
 ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteMatrix& bytes,
                                        std::span<const Picoseconds> start,
                                        const ExchangeSchedule& schedule) const {
   const Links on = links(members, bytes, schedule, LinkRate::median);
+  const bool crosses = crosses_domains(on.topology, bytes);
+  if (crosses && schedule.runs_nccl && profile_ != nullptr) {
+    return across(on, members, bytes, start, schedule);
+  }
   ExchangeSettings settings = settings_;
   if (on.inside) settings.nccl.low_latency_bytes = 0;
   const ExchangeTimes times = simulate_exchange(on.topology, bytes, start, schedule, settings);
@@ -228,7 +335,6 @@ ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteM
            port_bound_us(other.topology, bytes, start, schedule, settings);
   };
   ExchangeAnswer answer;
-  const bool crosses = crosses_domains(on.topology, bytes);
   Estimate& estimate = answer.estimate;
   estimate.time_us = times.makespan.us();
   estimate.time_us_p05 = std::min(estimate.time_us, makespan_us(LinkRate::high));
@@ -282,6 +388,7 @@ Estimate ExchangeModel::price(Collective kind, std::span<const int> members, dou
   Estimate estimate = ports_.price(kind, members, bytes);
   if (kind != Collective::all_to_all || cluster_->levels.empty()) return estimate;
   if (span_of(members, *cluster_).domains == 1) return estimate;
+  if (find_measured(*cluster_, kind, members) != nullptr) return estimate;  // switches and all
   const double above_us = us_per_byte_above(members) * bytes;
   const auto no_faster = [&](double time_us, double efficiency) {
     return std::max(time_us,

@@ -31,8 +31,12 @@ struct ExchangeAnswer {
 // curve says of a uniform exchange that loads a link as much (W bytes out of a port of n ranks: a
 // buffer of W n / (n - 1)); a uniform matrix takes the curve's time, an uneven one that of its
 // busiest port, shaped by how flows share links. The curve's time of the smallest size is latency,
-// and LL's flags are in the curve already. Between domains, and under the other schedules,
-// links are as the document has them: line rate times efficiency, whose range is the error bar.
+// and LL's flags are in the curve already. Between domains NICs have the document's line rate times
+// its efficiency; under these schedules times the share that PortModel::across says of a uniform
+// exchange that loads the busiest NIC as much. What such a one takes beyond its links - the start,
+// and the part inside that goes before - is added to every rank that crosses; the error bar is that
+// one's, in proportion. Under the other schedules links are as the document has them, and the range
+// of the efficiency is the error bar.
 class ExchangeModel {
  public:
   // Without a profile nothing is calibrated.
@@ -44,6 +48,10 @@ class ExchangeModel {
   profile::Estimate price(profile::Collective kind, std::span<const int> members,
                           double bytes) const;
 
+  // What price() goes by, for its provenance: "; two-level: curve inside a domain, ring, LL
+  // between".
+  std::string basis(profile::Collective kind, std::span<const int> members, double bytes) const;
+
   // Rank r of the matrix sits on members[r]. Throws as topology_of and simulate_exchange.
   ExchangeAnswer exchange(std::span<const int> members, const ByteMatrix& bytes,
                           std::span<const Picoseconds> start,
@@ -54,9 +62,14 @@ class ExchangeModel {
  private:
   struct Inside;
   struct Links;
+  struct Crossing;
   Inside measured_inside(const Topology& topology, const ByteMatrix& bytes) const;
   Links links(std::span<const int> members, const ByteMatrix& bytes,
               const ExchangeSchedule& schedule, LinkRate rate) const;
+  Crossing crossing(const Topology& topology, std::span<const int> members, const ByteMatrix& bytes,
+                    const ExchangeSchedule& schedule) const;
+  ExchangeAnswer across(const Links& on, std::span<const int> members, const ByteMatrix& bytes,
+                        std::span<const Picoseconds> start, const ExchangeSchedule& schedule) const;
   double us_per_byte_above(std::span<const int> members) const;
   std::string provenance(const Links& links, bool crosses, const ExchangeSchedule& schedule,
                          Method used) const;

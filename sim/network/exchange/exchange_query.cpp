@@ -118,13 +118,8 @@ ExchangePrediction two_level_prediction(const ExchangeQuery& query, const Exchan
   prediction.rank_finish_us.assign(query.members.size(), prediction.estimate.time_us);
   prediction.provenance =
       fmt::format("{}; cluster {}", profile::describe(prediction.estimate), cluster.name);
-  if (span_of(query.members, cluster).domains > 1) {
-    prediction.schedule = two_level;
-    prediction.provenance += "; two-level: curve inside a domain, NICs between, at the same time";
-    if (query.collective != Collective::all_to_all) {
-      prediction.provenance += " (p95: at least one after the other)";
-    }
-  }
+  prediction.provenance += model.basis(query.collective, query.members, query.bytes);
+  if (span_of(query.members, cluster).domains > 1) prediction.schedule = two_level;
   return prediction;
 }
 

@@ -24,7 +24,7 @@ struct ExchangeQuery {
   std::optional<ByteMatrix> matrix;  // of an all-to-all, in the place of `bytes`
   std::vector<Picoseconds> start;    // with a matrix: when each rank begins to send; empty: at 0
   // The name of an ExchangeSchedule of all-to-alls; ring, or tree of all-reduce; two-level of equal
-  // blocks with a profile: its curve inside a domain, NICs between, both at once. "": two-level
+  // blocks with a profile: its curve inside a domain, the law of NCCL between. "": two-level
   // where a profile is given and the network is automatic, else burst or ring.
   std::string schedule;
   Method network = Method::automatic;

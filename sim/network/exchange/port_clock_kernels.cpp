@@ -1,6 +1,7 @@
 #include "sim/network/exchange/port_clock_kernels.hpp"
 
 #include <bit>
+#include <limits>
 
 namespace moesim::network {
 

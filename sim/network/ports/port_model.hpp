@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/profile/profile.hpp"
@@ -17,36 +19,57 @@ struct Span {
 };
 Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
 
-// The time of an exchange on idle links, from two port bandwidths per GPU: inside a domain (GPUs
-// that reach each other without a NIC: a node, or a rack of them) the profile's measured size curve
-// of the collective, between domains the GPU's share of the NICs at the cluster's efficiency. Both
-// ports work at the same time, so the slower one decides:
+// The time of a collective on idle links: inside a domain (GPUs that reach each other without a
+// NIC: a node, or a rack of them) the profile's measured size curve, between domains the law of
+// node_crossing.hpp on the GPU's share of the NICs.
 //   all-to-all      a NIC carries the (P - n) / P of the buffer of each member behind it that is
 //                   bound for other domains, n being the members of its own
 //   all-gather, reduce-scatter
-//                   the NICs of a domain carry (P - n) / P of the buffer (n / P the other way): of
-//                   N domains of n, each NIC (N - 1) / N of a 1/n share, as in two-level rings
-//   all-reduce      2 (N - 1) / N of the buffer through the NICs of each of N domains
-// The NICs of a domain are those behind its members; the worst domain decides. So no answer is
-// below what the bytes that must enter or leave any domain need on its NICs. Inside, the fullest
-// domain decides.
-// The levels of an all-to-all are independent. Those of the others depend on each other, piece by
-// piece: that they overlap is assumed, and the 95 % quantile is no less than one after the other.
-// Across, plus one fabric latency per message round: N - 1 for rings, 1 for the all-to-all.
+//                   rings: (P - 1) / P of the buffer over the NICs of the domain with the fewest
+//   all-reduce      rings: twice that; trees: 2 (N - 1) / N of the buffer over the NICs of a
+//   domain,
+//                   of which there are N
+// The NICs of a domain are those behind its members. So no answer is below what the bytes that must
+// enter or leave any domain need on its NICs. Inside, the fullest domain decides. Behind PCIe the
+// bytes of an all-to-all inside the node and on its NICs move at the same time.
+//
+// What the cluster document has measured goes before: among as many GPUs on as many nodes its curve
+// answers. Curves of other numbers of nodes correct the law by half of what it is off there, at the
+// same bytes on a NIC (half, as public machines measured on several numbers of nodes suggest), to
+// 20 % either way.
 class PortModel {
  public:
   PortModel(std::shared_ptr<const profile::Profile> profile,
             std::shared_ptr<const cluster::Cluster> cluster);
 
-  // `bytes` > 0 is nccl-tests' per-rank buffer. One member is no communication: Error. The NIC
-  // part is marked assumed, its quantiles are those of the cluster's efficiency range.
+  // `bytes` > 0 is nccl-tests' per-rank buffer. One member is no communication: Error. What crosses
+  // domains is marked assumed; its quantiles add the independent errors of the NICs' efficiency, of
+  // the start, of the part inside and of the law, each at its own quantile, in quadrature.
   profile::Estimate price(profile::Collective kind, std::span<const int> members,
                           double bytes) const;
 
+  // How a collective that leaves its domain is carried out.
+  struct Crossed {
+    profile::Estimate estimate;
+    const char* algorithm = "";  // "ring, LL"
+    double inside_us = 0;        // the part inside the fullest domain by itself
+    double start_us = 0;         // of the crossing, as node_crossing.hpp has it
+    double stream_us = 0;        // the bytes on the busiest NIC
+    double nic_share = 1;        // of the NICs' efficiency that they reach
+    std::string measured;        // what of the cluster was measured; "": nothing that bears on it
+  };
+  // The same with its parts. Precondition: the members lie in several domains. `peers`: those that
+  // a rank sends to over its NIC in an all-to-all; absent: all of other domains.
+  Crossed across(profile::Collective kind, std::span<const int> members, double bytes,
+                 std::optional<int> peers = std::nullopt) const;
+
  private:
-  double busiest_nic(profile::Collective kind, std::span<const int> members) const;
-  profile::Estimate nic_part(profile::Collective kind, std::span<const int> members,
-                             double bytes) const;
+  struct Inside;
+  Inside inside(profile::Collective kind, const Span& span, double bytes) const;
+  Crossed by_law(profile::Collective kind, std::span<const int> members, double bytes,
+                 std::optional<int> peers) const;
+  void correct(profile::Collective kind, std::span<const int> members, double bytes,
+               Crossed& crossed) const;
 
   std::shared_ptr<const profile::Profile> profile_;
   std::shared_ptr<const cluster::Cluster> cluster_;

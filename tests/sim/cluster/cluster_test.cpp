@@ -60,7 +60,9 @@ TEST_CASE("line rates of the shipped clusters are the vendors'") {
                                    {"hgx-h100", 8, 8, 50, 450},
                                    {"hgx-h200", 8, 8, 50, 450},
                                    {"hgx-b200", 8, 8, 50, 900},
+                                   {"hgx-b300", 8, 8, 100, 900},
                                    {"gb200-nvl72", 4, 72, 50, 900},
+                                   {"gb300-nvl72", 4, 72, 100, 900},
                                    {"pcie-l40s", 8, 8, 12.5, 32},
                                    {"generic-8x100g", 8, 8, 12.5, 300},
                                    {"ideal-node8", 8, 8, 50, 450}}) {
@@ -121,6 +123,21 @@ TEST_CASE("the way up of a switch follows from its oversubscription") {
   CHECK(two.levels[1].uplink.gb_per_s() == Approx(2 * 4 * 50 / 3.0));
 }
 
+TEST_CASE("how long exchanges take to start between nodes is the law's, or the document's") {
+  CHECK(Cluster::load("dgx-a100").nic_start.value == 1);
+  CHECK(Cluster::load("dgx-a100").nic_start.low == 0.5);
+  CHECK(Cluster::load("dgx-a100").nic_start.high == 1.9);
+  CHECK(Cluster::load("ideal-switch").nic_start.value == 0);
+  std::string text = moesim::read_file(moesim::find_document("clusters", "dgx-a100"));
+  const std::string key = "\"per_node\": 8,";
+  text.insert(text.find(key),
+              R"("start": {"value": 2, "low": 1.5, "high": 3, "origin": "measured"},)");
+  const Cluster own = Cluster::read(Document::parse(text, "own"));
+  CHECK(own.nic_start.value == 2);
+  CHECK(own.nic_start.low == 1.5);
+  CHECK(own.nic_start.high == 3);
+}
+
 TEST_CASE("a malformed cluster names the file and the key") {
   CHECK(mentions(message_of("\"gpus_per_node\": 8,", ""), "gpus_per_node"));
   CHECK(mentions(message_of("\"gpus_per_node\": 8", "\"gpus_per_node\": 0"),
@@ -129,9 +146,15 @@ TEST_CASE("a malformed cluster names the file and the key") {
       mentions(message_of("\"gpus\": 8", "\"gpus\": 12"),
                "bad.json: /domain/gpus: a domain of 12 GPUs does not consist of whole nodes of 8"));
   CHECK(
-      mentions(message_of("\"value\": 0.85", "\"value\": 1.2"), "bad.json: /nic/efficiency/value"));
-  CHECK(mentions(message_of("\"value\": 0.85", "\"value\": 0.96"),
+      mentions(message_of("\"value\": 0.95", "\"value\": 1.2"), "bad.json: /nic/efficiency/value"));
+  CHECK(mentions(message_of("\"low\": 0.7,", "\"low\": 0.96,"),
                  "bad.json: /nic/efficiency: low and high must enclose value"));
+  const auto start = [](const std::string& figures) {
+    return message_of("\"per_node\": 8,",
+                      "\"per_node\": 8, \"start\": {" + figures + ", \"origin\": \"measured\"},");
+  };
+  CHECK(mentions(start("\"value\": 2, \"low\": 2.5, \"high\": 3"),
+                 "bad.json: /nic/start: low and high must enclose value"));
   CHECK(mentions(message_of("\"value\": 200", "\"value\": \"fast\""),
                  "bad.json: /nic/gbit_per_s/value"));
   CHECK(mentions(message_of("\"value\": 200", "\"value\": 0"), "bad.json: /nic/gbit_per_s/value"));

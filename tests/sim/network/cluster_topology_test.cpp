@@ -134,7 +134,7 @@ TEST_CASE("a NIC that several GPUs share is one link") {
 TEST_CASE("several NICs of one GPU are one port of their sum") {
   const Topology topology = topology_of(changed("dgx-a100", "\"per_node\": 8", "\"per_node\": 16"),
                                         std::vector<int>{3, 9});
-  CHECK(slowest(topology, 0, 1) == Approx(50e9 * 0.85));
+  CHECK(slowest(topology, 0, 1) == Approx(50e9 * 0.95));
   CHECK(names(topology, 0, 1) == "node 0 NIC 6 up, leaf 3 up, leaf 1 down, node 1 NIC 2 down");
 }
 

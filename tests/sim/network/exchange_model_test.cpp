@@ -68,23 +68,39 @@ TEST_CASE("an uneven matrix inside a node takes the time of its busiest port") {
   CHECK(routed.lower_us == routed.upper_us);
 }
 
-TEST_CASE("across nodes a uniform matrix takes the NICs' time, and their range is the error bar") {
+TEST_CASE("across nodes a uniform matrix takes the time of the law, and its error bar") {
   const ExchangeModel model = model_of("dgx-a100");
-  const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
   const std::int64_t block = 1 << 22;
+  const profile::Estimate law =
+      model.price(Collective::all_to_all, gpus(32), static_cast<double>(block) * 32);
   const ExchangeAnswer answer =
       model.exchange(gpus(32), uniform_matrix(32, block), {}, schedules::nccl);
-  // 24 of 31 messages of each rank leave through its NIC.
-  const double bytes_us = 24.0 * block / cluster.effective_nic().bytes_per_second * 1e6;
-  CHECK(answer.estimate.time_us == Approx(cluster.nic_latency_us + bytes_us).margin(1e-4));
-  CHECK(answer.estimate.time_us_p95 - cluster.nic_latency_us ==
-        Approx(bytes_us * cluster.nic_efficiency / cluster.nic_efficiency_low));
-  CHECK(answer.estimate.time_us_p05 - cluster.nic_latency_us ==
-        Approx(bytes_us * cluster.nic_efficiency / cluster.nic_efficiency_high));
+  CHECK(answer.estimate.time_us == Approx(law.time_us).epsilon(1e-6));
+  CHECK(answer.estimate.time_us_p05 == Approx(law.time_us_p05).epsilon(1e-6));
+  CHECK(answer.estimate.time_us_p95 == Approx(law.time_us_p95).epsilon(1e-6));
   CHECK(answer.estimate.origin == profile::Origin::assumed);
-  CHECK_THAT(answer.provenance, ContainsSubstring("NICs at 0.85"));
-  CHECK(model.price(Collective::all_to_all, gpus(32), static_cast<double>(block) * 32).time_us ==
-        Approx(answer.estimate.time_us).epsilon(1e-6));
+  CHECK_THAT(answer.provenance, ContainsSubstring("NICs at 0.95"));
+  for (const double finish : answer.rank_finish_us) {
+    CHECK(finish == Approx(answer.estimate.time_us));
+  }
+}
+
+TEST_CASE("an uneven matrix across nodes is later by as much, and who does not cross is not") {
+  const ExchangeModel model = model_of("dgx-a100");
+  const std::int64_t block = 1 << 22;
+  // One message from node to node, and one inside the second node.
+  ByteMatrix matrix(16);
+  matrix.at(0, 8) = 16 * block;
+  matrix.at(9, 10) = block;
+  const ExchangeAnswer answer = model.exchange(gpus(16), matrix, {}, schedules::nccl);
+  // As an even exchange of 32 blocks would load NIC 0.
+  const PortModel ports(std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb")),
+                        std::make_shared<cluster::Cluster>(cluster::Cluster::load("dgx-a100")));
+  const double law_us = ports.price(Collective::all_to_all, gpus(16), 32.0 * block).time_us;
+  CHECK(answer.estimate.time_us == Approx(law_us).epsilon(1e-3));
+  CHECK(answer.rank_finish_us[0] == Approx(answer.estimate.time_us));
+  CHECK(answer.rank_finish_us[10] < 0.1 * answer.estimate.time_us);
+  CHECK(answer.rank_finish_us[15] == 0);
 }
 
 TEST_CASE("the error bar of flows is that of the busiest link, in proportion") {

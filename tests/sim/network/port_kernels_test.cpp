@@ -38,7 +38,8 @@ struct Bounded {
 
 Bounded bounded(const BoundKernels& kernels, std::uint64_t seed, bool any_amount) {
   std::mt19937_64 random(seed);
-  const std::vector<std::int64_t> row = amounts(random, any_amount ? 62 : 40);
+  // 37 amounts of 56 bits: above 2^52, and their sum is below 2^63.
+  const std::vector<std::int64_t> row = amounts(random, any_amount ? 56 : 40);
   const std::int64_t* limit = row.data() + row.size();
   const auto latency = reals(random), share = reals(random), alone = reals(random);
   const auto mean = reals(random), left = reals(random), own = reals(random);

@@ -1,6 +1,7 @@
 #include "sim/network/ports/port_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -38,44 +39,74 @@ TEST_CASE("inside a node an exchange costs what the profile says") {
   }
 }
 
-TEST_CASE("across nodes the NIC port carries what leaves the node") {
+TEST_CASE("an all-to-all across nodes: the part inside, the start, the bytes on the NIC") {
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
-  const double bytes = 1e9;
-  const double nic_us = bytes / cluster.effective_nic().bytes_per_second * 1e6;
-  const double latency = cluster.nic_latency_us;
-  const PortModel model = a100_model();
-  // 32 GPUs on 4 nodes: of the buffer's 32 blocks 24 are bound for other nodes.
-  CHECK(model.price(Collective::all_to_all, gpus(32), bytes).time_us ==
-        Approx(latency + 24.0 / 32 * nic_us));
-  // Rings of 4 nodes over a shard of 1/8: 3/4 of it out and in, twice for an all-reduce.
-  CHECK(model.price(Collective::reduce_scatter, gpus(32), bytes).time_us >=
-        Approx(3 * latency + 3.0 / 4 / 8 * nic_us));
-  // One GPU per node: the whole buffer goes through one GPU's share of the NICs.
-  CHECK(model.price(Collective::all_reduce, gpus(4, 8), bytes).time_us ==
-        Approx(6 * latency + 2 * 3.0 / 4 * nic_us));
-}
-
-TEST_CASE("what crosses nodes is marked assumed and its error bar is the cluster's range") {
-  const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
-  const profile::Estimate estimate = a100_model().price(Collective::all_to_all, gpus(32), 1e10);
-  CHECK(estimate.origin == profile::Origin::assumed);
-  CHECK(estimate.time_us_p95 / estimate.time_us ==
-        Approx(cluster.nic_efficiency / cluster.nic_efficiency_low).epsilon(1e-3));
-  CHECK(estimate.time_us_p05 / estimate.time_us ==
-        Approx(cluster.nic_efficiency / cluster.nic_efficiency_high).epsilon(1e-3));
-}
-
-TEST_CASE("the error bar of two levels covers one after the other") {
-  const PortModel model = a100_model();
   const profile::Profile profile = profile::Profile::load("a100-sxm-80gb");
+  const double bytes = 1e9;
+  // 32 GPUs on 4 nodes: of the buffer's 32 blocks 8 stay inside and 24 are bound for other nodes.
+  const double inside_us = profile.collective(Collective::all_to_all, 8, bytes / 4).time_us;
+  const double nic_bytes = 24.0 / 32 * bytes;
+  const double start_us = cluster.nic_latency_us + 1.5 + 24 + 95 * nic_bytes / (nic_bytes + 4e6);
+  const double nic_us = nic_bytes / (cluster.effective_nic().bytes_per_second * 0.95) * 1e6;
+  const auto crossed = a100_model().across(Collective::all_to_all, gpus(32), bytes);
+  CHECK(crossed.estimate.time_us == Approx(inside_us + start_us + nic_us));
+  CHECK(crossed.inside_us == Approx(inside_us));
+  CHECK(crossed.start_us == Approx(start_us));
+  CHECK(crossed.stream_us == Approx(nic_us));
+  CHECK(a100_model().price(Collective::all_to_all, gpus(32), bytes).time_us ==
+        crossed.estimate.time_us);
+}
+
+TEST_CASE("rings put nearly the whole buffer through the NICs of every node") {
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
-  const double bytes = 1 << 26;
-  const profile::Estimate estimate = model.price(Collective::all_gather, gpus(16), bytes);
-  const double inside_us = profile.collective(Collective::all_gather, 8, bytes).time_us;
-  const double across_us =
-      cluster.nic_latency_us + bytes / 2 / 8 / cluster.effective_nic().bytes_per_second * 1e6;
-  CHECK(estimate.time_us == Approx(std::max(inside_us, across_us)));
-  CHECK(estimate.time_us_p95 >= (inside_us + across_us) * (1 - 1e-12));
+  const double bytes = 4e9;
+  const double rate = cluster.effective_nic().bytes_per_second / 1e6;
+  const PortModel model = a100_model();
+  // 31 of 32 parts over 8 NICs, 28 steps inside nodes and 3 between.
+  for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter}) {
+    const auto crossed = model.across(kind, gpus(32), bytes);
+    CHECK(crossed.algorithm == std::string("ring, Simple"));
+    CHECK(crossed.estimate.time_us == Approx(8.4 + 28 * 3.4 + 3 * 14 + bytes * 31 / 32 / 8 / rate));
+  }
+  // One GPU per node: trees, 3/4 of the buffer out and in through one GPU's share of the NICs.
+  const auto tree = model.across(Collective::all_reduce, gpus(4, 8), bytes);
+  CHECK(tree.algorithm == std::string("ring, Simple"));
+  CHECK(tree.estimate.time_us == Approx(8.4 + 6 * 14 + bytes * 2 * 3 / 4 / rate));
+}
+
+TEST_CASE("the error bar across nodes adds its independent parts in quadrature") {
+  cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
+  const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("a100-sxm-80gb"));
+  const auto price = [&](double bytes) {
+    return PortModel(profile, std::make_shared<cluster::Cluster>(cluster))
+        .price(Collective::all_to_all, gpus(32), bytes);
+  };
+  // Large: the NICs' efficiency; small: the start.
+  const profile::Estimate large = price(1e10);
+  CHECK(large.origin == profile::Origin::assumed);
+  const double nic_us = 0.75e10 / (25e3 * 0.95 * 0.95);
+  const double of_nics_us = nic_us * (cluster.nic_efficiency / cluster.nic_efficiency_low - 1);
+  CHECK(large.time_us_p95 - large.time_us ==
+        Approx(std::hypot(of_nics_us, 0.08 * large.time_us)).epsilon(0.01));
+  const profile::Estimate small = price(1024);
+  const double start_us = cluster.nic_latency_us + 1.5 + 24;
+  CHECK(small.time_us_p95 - small.time_us >= 0.9 * start_us);
+  CHECK(small.time_us_p05 <= small.time_us - 0.5 * start_us);
+  // A start that is known leaves the rest.
+  cluster.nic_start = {1, 1, 1, "measured"};
+  CHECK(price(1024).time_us_p95 - price(1024).time_us < 0.3 * start_us);
+}
+
+TEST_CASE("behind PCIe the bytes inside a node and on its NICs move at the same time") {
+  const auto profile = std::make_shared<profile::Profile>(profile::Profile::load("l40s"));
+  const auto cluster = std::make_shared<cluster::Cluster>(cluster::Cluster::load("pcie-l40s"));
+  std::vector<int> members = {0, 1, 2, 3, 8, 9, 10, 11};
+  const double bytes = 1 << 30;
+  const auto crossed = PortModel(profile, cluster).across(Collective::all_to_all, members, bytes);
+  const double first_us = profile->collective(Collective::all_to_all, 4, 1).time_us;
+  CHECK(crossed.estimate.time_us ==
+        Approx(crossed.start_us + first_us +
+               std::max(crossed.inside_us - first_us, crossed.stream_us)));
 }
 
 TEST_CASE("one GPU does not communicate") {
@@ -93,25 +124,25 @@ TEST_CASE("a span counts the domains and their fullest share") {
 }
 
 TEST_CASE("the node with the fewest members sends the most through each NIC") {
-  // 12 GPUs, 8 and 4 to a node: each of the 4 has 8/12 of its buffer for the other node; a
-  // gather brings 8/12 of the buffer to the 4 NICs of the second node.
+  // 12 GPUs, 8 and 4 to a node: each of the 4 has 8/12 of its buffer for the other node; the rings
+  // of a gather bring 11/12 of the buffer to the 4 NICs of the second node.
   const cluster::Cluster cluster = cluster::Cluster::load("dgx-a100");
   const double bytes = 1e9;
   const double nic_us = bytes / cluster.effective_nic().bytes_per_second * 1e6;
   const PortModel model = a100_model();
-  CHECK(model.price(Collective::all_to_all, gpus(12), bytes).time_us ==
-        Approx(cluster.nic_latency_us + 8.0 / 12 * nic_us));
-  CHECK(model.price(Collective::all_gather, gpus(12), bytes).time_us ==
-        Approx(cluster.nic_latency_us + 8.0 / 12 / 4 * nic_us));
+  CHECK(model.across(Collective::all_to_all, gpus(12), bytes).stream_us ==
+        Approx(8.0 / 12 * nic_us / 0.95));
+  CHECK(model.across(Collective::all_gather, gpus(12), bytes).stream_us ==
+        Approx(11.0 / 12 / 4 * nic_us));
 }
 
 TEST_CASE("a GPU alone on its node gets everybody else's blocks through one NIC") {
-  // 9 GPUs: 8/9 of 64 MiB over 50 GB/s * 0.85.
+  // 9 GPUs: 8/9 of 64 MiB over 50 GB/s * 0.95.
   const PortModel model{std::make_shared<profile::Profile>(profile::Profile::load("h100-sxm")),
                         std::make_shared<cluster::Cluster>(cluster::Cluster::load("hgx-h100"))};
   const double bytes = 64 << 20;
   for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter}) {
-    CHECK(model.price(kind, gpus(9), bytes).time_us > 8.0 / 9 * bytes / 42.5e3);
+    CHECK(model.price(kind, gpus(9), bytes).time_us > 8.0 / 9 * bytes / 47.5e3);
   }
 }
 

@@ -80,6 +80,66 @@ TEST_CASE("one GPU does not communicate, and more than the node has were not mea
   CHECK_THROWS_AS(simple().estimate(2, -1), UsageError);
 }
 
+TEST_CASE("a tail has knots and errors of its own") {
+  // Twice as fast beyond 200 bytes, up to 400.
+  const std::string text = R"({
+    "op": "all-to-all", "params": {"nccl": "2.0"}, "default": true, "measured_bytes": [100, 200],
+    "branches": [{"gpus": 2, "origin": "published", "bytes": [100, 200, 400],
+                  "time_us": [10, 110, 210]}], )" +
+                           residual("residual", "0.1") + R"(, "tail": {"note": "test", )" +
+                           residual("residual", "0.3") + "}}";
+  const CollectiveCurve curve(Document::parse(text, "x.json").root());
+  const Estimate inside = curve.estimate(2, 200);
+  CHECK(inside.time_us_p95 == Approx(1.1 * 110));
+  const Estimate tail = curve.estimate(2, 400);
+  CHECK(tail.time_us == Approx(210));
+  CHECK(tail.time_us_p95 == Approx(1.3 * 210));
+  CHECK(tail.support == Support::extrapolated);
+  // An octave behind the last knot: half as wide again.
+  CHECK(curve.estimate(2, 800).time_us_p95 == Approx((1 + 0.3 * 1.5) * 410));
+}
+
+TEST_CASE("scatter between runs adds in squares, and a switch covers both sides") {
+  const std::string scatter = R"(, "scatter": {)" + residual("any_version", "0.2") + "," +
+                              residual("same_version", "0.1") + "}";
+  const CollectiveCurve curve = simple(scatter);
+  // At 150 bytes 60 us, the errors of the curve 10 % and of another specimen 10 %.
+  const Estimate same = curve.estimate(2, 150, true);
+  CHECK(same.time_us_p95 == Approx(60 * std::exp(std::sqrt(2.0) * std::log(1.1))));
+  CHECK(same.time_us_p05 == Approx(60 * std::exp(std::sqrt(2.0) * std::log(0.9))));
+  // Under another version 20 %; the curve lies above the line in log-log from 75 to 300 bytes, 10
+  // and 210 us: 60 / sqrt(10 * 210) = 1.309. The bar reaches down to that line, no further up.
+  const Estimate any = curve.estimate(2, 150);
+  const double up = std::hypot(std::log(1.1), std::log(1.2));
+  const double down = std::hypot(std::log(0.9), std::log(0.8));
+  CHECK(any.time_us_p95 == Approx(60 * std::exp(up)));
+  CHECK(any.time_us_p05 == Approx(60 * std::exp(-down) / (60 / std::sqrt(10.0 * 210))));
+  // At 100 bytes it lies below: 10 us against the line from 10 to 110.
+  CHECK(curve.estimate(2, 100).time_us_p95 ==
+        Approx(10 * std::exp(up) * std::sqrt(10.0 * 110) / 10));
+}
+
+TEST_CASE("a GPU count derived from a sibling has its own errors, by version") {
+  const auto branch = [](int gpus, const std::string& more) {
+    return R"({"gpus": )" + std::to_string(gpus) +
+           R"(, "origin": "derived", "bytes": [100, 200], "time_us": [30, 130])" + more + "}";
+  };
+  const std::string own =
+      ", " + residual("residual", "0.4") + ", " + residual("residual_same_version", "0.3");
+  const std::string text =
+      R"({"op": "all-to-all", "params": {"nccl": "2.0"}, "measured_bytes": [100, 200],
+          "branches": [)" +
+      branch(4, "") + "," + branch(8, own) + "," + branch(16, own) + "], " +
+      residual("residual", "0.1") + R"(, "scatter": {)" + residual("any_version", "0.2") + "," +
+      residual("same_version", "0.1") + "}}";
+  const CollectiveCurve curve(Document::parse(text, "x.json").root());
+  CHECK(curve.estimate(8, 200, true).time_us_p95 == Approx(1.3 * 130));
+  // 80 us lie below the line from 30 at 75 bytes to 230 at 300: the bar starts there.
+  CHECK(curve.estimate(8, 150).time_us_p95 == Approx(1.4 * std::max(80.0, std::sqrt(30.0 * 230))));
+  CHECK(curve.estimate(8, 200).support == Support::interpolated);
+  CHECK(curve.estimate(16, 200).support == Support::extrapolated);
+}
+
 TEST_CASE("a law answers for more GPUs, marked derived, with its own error bar") {
   NodeLinks links;
   links.kind = NodeLinks::Kind::nvlink_switch;
@@ -176,7 +236,8 @@ TEST_CASE("a profile of exchanges alone answers them, and says what it lacks") {
   const Profile l40s = Profile::load(shipped + "l40s.json");
   CHECK(l40s.device().nvlink_bandwidth.bytes_per_second == 0);
   CHECK_THROWS_WITH(l40s.collective(Collective::all_to_all, 8, mebibyte),
-                    ContainsSubstring("knows 2, 4 GPUs"));
+                    ContainsSubstring("knows 2, 4 GPUs") && ContainsSubstring("over PCIe") &&
+                        ContainsSubstring("moesim import"));
 }
 
 TEST_CASE("another NCCL version is another curve") {

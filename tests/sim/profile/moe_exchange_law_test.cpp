@@ -11,10 +11,21 @@ using namespace moesim::profile;
 
 namespace {
 
-constexpr NodeStep two_nodes = {8, 2, 45e3, 6};
+constexpr DispatchGroup one_node = {8, 8};
+constexpr DispatchGroup two_nodes = {16, 8};
+constexpr MoeTraffic traffic = {256, 8, 0};
 
-// 20 us and 0.1 us per token.
-SizeCurve one_node() { return SizeCurve({1, 1e6}, {20, 20 + 0.1 * (1e6 - 1)}); }
+// Nothing costs but what a test sets.
+StageCost free_cost() {
+  StageCost cost;
+  cost.fixed_us = 20;
+  return cost;
+}
+
+double time_us(const StageCost& cost, const DispatchLoad& load, const DispatchGroup& group = {8, 8},
+               int sms = 1) {
+  return stage_us(cost, group, load, 1000, 1e12, 1e12, 0, sms);
+}
 
 }  // namespace
 
@@ -26,28 +37,140 @@ TEST_CASE("the groups that a token meets follow from drawing without repetition"
   CHECK(distinct_groups({4, 2, 0}, 2) == Approx(1 + 2.0 / 3));
 }
 
-TEST_CASE("DeepEP's normal dispatch copies more often on two nodes, or waits for the NIC") {
-  const MoeTraffic light = {256, 8, 1};  // a byte per token: the NIC does not matter
-  const double copies =
-      (distinct_groups(light, 16) + distinct_groups(light, 2)) / distinct_groups(light, 8);
-  CHECK(deepep_normal_us(one_node(), light, two_nodes, MoeStage::dispatch, 1000) ==
-        Approx(20 + 0.1 * 999 * copies));
-  const double sums = 2 * distinct_groups(light, 16) / distinct_groups(light, 8);
-  CHECK(deepep_normal_us(one_node(), light, two_nodes, MoeStage::combine, 1000) ==
-        Approx(20 + 0.1 * 999 * sums));
-  // One expert per token, 90 kB each: half of 1000 tokens cross at 45 kB/us.
-  CHECK(deepep_normal_us(one_node(), {256, 1, 90e3}, two_nodes, MoeStage::dispatch, 1000) ==
-        Approx(20 + 1000.0));
+TEST_CASE("a row per node is copied for each rank, and staged for each node or copied twice") {
+  const double ranks = distinct_groups(traffic, 16);
+  const double nodes = distinct_groups(traffic, 2);
+  const DispatchLoad there =
+      balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100);
+  CHECK(there.copies == Approx(100 * (ranks + nodes)));
+  CHECK(there.link_rows == Approx(100 * ranks * 7 / 8));
+  CHECK(there.nic_rows == Approx(100 * nodes / 2));
+  CHECK(there.expert_rows == Approx(100 * 16 * 8 / 256.0));
+  const DispatchLoad back =
+      balanced_load(SentOnce::per_node, MoeStage::combine, traffic, two_nodes, 100);
+  CHECK(back.copies == Approx(100 * 2 * ranks));
+  const DispatchLoad inside =
+      balanced_load(SentOnce::per_node, MoeStage::combine, traffic, one_node, 100);
+  CHECK(inside.copies == Approx(100 * distinct_groups(traffic, 8)));
+  CHECK(inside.nic_rows == 0);
 }
 
-TEST_CASE("DeepEP's low-latency kernels send each token to each of its experts") {
-  // 100 tokens to 8 experts, half of them on the other node: 400 messages of 4500 B at 45 kB/us.
-  CHECK(deepep_low_latency_us(one_node(), {256, 8, 4500}, two_nodes, 100) == Approx(20 + 6 + 40));
-  // Never faster than one node.
-  CHECK(deepep_low_latency_us(one_node(), {256, 8, 1}, two_nodes, 1e5) ==
-        Approx(one_node().time_us(1e5)));
-  CHECK_THROWS_WITH(deepep_low_latency_us(one_node(), {250, 8, 1}, two_nodes, 1),
-                    ContainsSubstring("250 experts"));
+TEST_CASE("a token that is limited to some nodes meets these alone") {
+  // 8 nodes of 8 GPUs with 256 experts; 4 nodes hold 128 on 32 GPUs.
+  const MoeTraffic limited = {256, 8, 0, 4};
+  const DispatchLoad load =
+      balanced_load(SentOnce::per_node, MoeStage::dispatch, limited, {64, 8}, 100);
+  const double nodes = distinct_groups({128, 8, 0}, 4);
+  const double ranks = distinct_groups({128, 8, 0}, 32);
+  CHECK(load.nic_rows == Approx(100 * nodes * 7 / 8));  // one of 8 is its own
+  CHECK(load.copies == Approx(100 * (nodes + ranks)));
+  CHECK(load.nic_rows <
+        balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, {64, 8}, 100).nic_rows);
+  // As many as there are limit nothing.
+  CHECK(balanced_load(SentOnce::per_node, MoeStage::dispatch, {256, 8, 0, 2}, two_nodes, 100)
+            .nic_rows ==
+        balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100).nic_rows);
+}
+
+TEST_CASE("a row per expert travels by itself, over the NIC to other domains") {
+  const DispatchLoad load =
+      balanced_load(SentOnce::per_expert, MoeStage::dispatch, traffic, two_nodes, 100);
+  CHECK(load.copies == 800);
+  CHECK(load.link_rows == Approx(800 * 7 / 16.0));
+  CHECK(load.nic_rows == 400);
+  // Without NVLink all but its own go through the NIC.
+  const DispatchLoad nics =
+      balanced_load(SentOnce::per_expert, MoeStage::dispatch, traffic, {16, 1}, 100);
+  CHECK(nics.link_rows == 0);
+  CHECK(nics.nic_rows == Approx(800 * 15 / 16.0));
+}
+
+TEST_CASE("what is not spread evenly has no balanced load") {
+  CHECK_THROWS_WITH(balanced_load(SentOnce::per_node, MoeStage::dispatch, {250, 8, 0}, one_node, 1),
+                    ContainsSubstring("250 experts on 8 GPUs"));
+  CHECK_THROWS_AS(balanced_load(SentOnce::per_node, MoeStage::dispatch, {240, 8, 0}, {12, 8}, 1),
+                  Error);
+}
+
+TEST_CASE("one part alone takes its own time after the fixed one") {
+  const DispatchLoad load = {100, 400, 300, 200, 50};
+  CHECK(time_us(free_cost(), load) == Approx(20));
+  StageCost copying = free_cost();
+  copying.token_ns = 10;           // 1 us of 100 tokens
+  copying.copy_ns = 20;            // 8 us of 400 copies
+  copying.sm_bytes_per_us = 20e3;  // 400 x 1000 B at 20 kB/us: 20 us
+  CHECK(time_us(copying, load) == Approx(20 + 29));
+  CHECK(time_us(copying, load, one_node, 4) == Approx(20 + 29 / 4.0));
+  StageCost filling = free_cost();
+  filling.fill_us = 10;  // 100 of 164
+  filling.doubling_us = 3;
+  CHECK(time_us(filling, load) == Approx(20 + 10 * 100 / 164.0 + 2 * 3));
+  StageCost fullest = free_cost();
+  fullest.expert_row_ns = 100;
+  CHECK(time_us(fullest, load) == Approx(20 + 5));
+  // 300 kB at 10 kB/us; 200 kB at 5 kB/us, or half a microsecond for each of 200.
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 0, 0}, 1000, 10e3, 1, 0, 1) == Approx(50));
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, 1000, 1, 5e3, 0, 1) == Approx(60));
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 0, 200, 0}, 1000, 1, 5e3, 0.5, 1) == Approx(120));
+  // Two equal parts are slower than each by the sixth root of two.
+  CHECK(stage_us(free_cost(), one_node, {100, 0, 300, 150, 0}, 1000, 10e3, 5e3, 0, 1) ==
+        Approx(20 + 30 * std::pow(2, 1 / 6.0)));
+}
+
+TEST_CASE(
+    "shipped dispatchers answer for their machines, more slowly with fewer SMs or more rows") {
+  const Dispatcher deepep = Dispatcher::load("deepep");
+  const DispatchRates rates = {450e3, 50e3};
+  const auto time = [&](double tokens, int sms, const DispatchGroup& group) {
+    const DispatchLoad load =
+        balanced_load(deepep.sent, MoeStage::dispatch, traffic, group, tokens);
+    return dispatch_time(deepep, "NVIDIA H100 80GB HBM3", MoeStage::dispatch, group, load, 7392,
+                         rates, sms);
+  };
+  double before = 0;
+  for (const double tokens : {1.0, 64.0, 512.0, 4096.0, 32768.0}) {
+    const Estimate estimate = time(tokens, 24, two_nodes);
+    CHECK(estimate.time_us > before);
+    CHECK(estimate.time_us_p05 < estimate.time_us);
+    CHECK(estimate.time_us < estimate.time_us_p95);
+    before = estimate.time_us;
+  }
+  CHECK(time(4096, 4, two_nodes).time_us > 3 * time(4096, 24, two_nodes).time_us);
+  CHECK(time(4096, 24, two_nodes).time_us > time(4096, 24, one_node).time_us);
+  // aiconfigurator's table has 749 us for 2 nodes and 24 SMs.
+  CHECK(time(4096, 24, two_nodes).time_us == Approx(749).epsilon(0.1));
+}
+
+TEST_CASE("a dispatcher refuses what it does not do") {
+  const DispatchLoad load = {100, 100, 100, 100, 100};
+  const Dispatcher one_sided = Dispatcher::load("trtllm");
+  CHECK_THROWS_WITH(dispatch_time(one_sided, "NVIDIA GB200", MoeStage::dispatch, two_nodes, load,
+                                  1000, {900e3, 50e3}, 1),
+                    ContainsSubstring("inside one NVLink domain"));
+  const Dispatcher hybrid = Dispatcher::load("hybridep");
+  DispatchRates rates = {450e3, 50e3, Transport::proxy};
+  CHECK_THROWS_WITH(
+      dispatch_time(hybrid, "NVIDIA H100", MoeStage::dispatch, two_nodes, load, 1000, rates, 16),
+      ContainsSubstring("EFA"));
+  CHECK_THROWS_WITH(
+      dispatch_time(hybrid, "NVIDIA L40S", MoeStage::dispatch, one_node, load, 1000, {0, 50e3}, 16),
+      ContainsSubstring("NVLink"));
+}
+
+TEST_CASE("an unknown way to the NIC widens the band to the slower one") {
+  const Dispatcher deepep = Dispatcher::load("deepep");
+  const DispatchLoad load = balanced_load(deepep.sent, MoeStage::dispatch, traffic, {32, 8}, 32768);
+  DispatchRates rates = {450e3, 50e3};
+  const auto time = [&] {
+    return dispatch_time(deepep, "NVIDIA H100", MoeStage::dispatch, {32, 8}, load, 7392, rates, 24);
+  };
+  const Estimate known = time();
+  rates.transport_known = false;
+  const Estimate unknown = time();
+  CHECK(unknown.time_us == known.time_us);
+  CHECK(unknown.time_us_p95 > 1.2 * known.time_us_p95);
+  rates.transport = Transport::proxy;
+  CHECK(time().time_us > known.time_us);
 }
 
 TEST_CASE("inside a domain the copies that leave a rank add to the fixed part by their cubes") {

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/profile/moe_exchange_law.hpp"
+#include "sim/profile/profile.hpp"
+
+namespace moesim::network {
+
+// Where an exchange by a dispatcher takes place, and what carries its rows.
+struct DispatchPlace {
+  std::string device;
+  profile::DispatchGroup group;
+  profile::DispatchRates rates;
+};
+
+// The first `gpus` GPUs of a cluster: line rates of its NVLink domains and NICs, the efficiencies
+// being the dispatcher's own. `transport`: "gpu", "proxy", or "" for what the cluster says. Throws
+// UsageError for one GPU, GPUs that do not fill their domains, GPUs without NVLink, domains that
+// nothing connects.
+DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster, int gpus,
+                             const std::string& transport = "");
+
+// "dispatcher deepep, 24 SMs (derived: ...); NIC written to by the GPU (...); without 40 us of
+// notify", or with it, where the time has it in it.
+std::string dispatch_provenance(const profile::Dispatcher& dispatcher, const DispatchPlace& place,
+                                int sms, bool with_notify = false);
+
+}  // namespace moesim::network

@@ -1,0 +1,112 @@
+#include "sim/network/ports/cluster_measurements.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "sim/profile/residual.hpp"
+
+namespace moesim::network {
+namespace {
+
+using cluster::MeasuredExchange;
+using cluster::MeasuredOperation;
+using profile::Collective;
+
+constexpr double another_day = 0.06;
+
+MeasuredOperation operation_of(Collective kind) {
+  switch (kind) {
+    case Collective::all_to_all:
+      return MeasuredOperation::all_to_all;
+    case Collective::all_reduce:
+      return MeasuredOperation::all_reduce;
+    case Collective::all_gather:
+      return MeasuredOperation::all_gather;
+    case Collective::reduce_scatter:
+      break;
+  }
+  return MeasuredOperation::reduce_scatter;
+}
+
+// On how many nodes the members lie, 0 if not evenly.
+int even_nodes(const cluster::Cluster& cluster, std::span<const int> members) {
+  std::map<int, int> on_node;
+  for (const int gpu : members) ++on_node[cluster.node_of(gpu)];
+  for (const auto& [node, count] : on_node) {
+    if (count != on_node.begin()->second) return 0;
+  }
+  return static_cast<int>(on_node.size());
+}
+
+}  // namespace
+
+const MeasuredExchange* find_measured(const cluster::Cluster& cluster, Collective kind,
+                                      std::span<const int> members) {
+  if (cluster.exchanges.empty()) return nullptr;
+  return cluster.measured(operation_of(kind), even_nodes(cluster, members),
+                          static_cast<int>(members.size()));
+}
+
+std::vector<const MeasuredExchange*> measured_elsewhere(const cluster::Cluster& cluster,
+                                                        Collective kind,
+                                                        std::span<const int> members) {
+  std::vector<const MeasuredExchange*> curves;
+  const int nodes = even_nodes(cluster, members);
+  for (const MeasuredExchange& each : cluster.exchanges) {
+    if (each.operation != operation_of(kind)) continue;
+    if (each.nodes == nodes && each.gpus == static_cast<int>(members.size())) continue;
+    const int per_node = each.gpus / each.nodes;
+    if (each.nodes * cluster.gpus_per_node <= cluster.gpus_per_domain) continue;
+    if (per_node <= cluster.gpus_per_node) curves.push_back(&each);
+  }
+  return curves;
+}
+
+std::vector<int> members_of(const MeasuredExchange& measured, const cluster::Cluster& cluster) {
+  std::vector<int> members;
+  for (int node = 0; node < measured.nodes; ++node) {
+    for (int local = 0; local < measured.gpus / measured.nodes; ++local) {
+      members.push_back(node * cluster.gpus_per_node + local);
+    }
+  }
+  return members;
+}
+
+std::string measured_basis(const cluster::Cluster& cluster, Collective kind,
+                           std::span<const int> members) {
+  if (const MeasuredExchange* curve = find_measured(cluster, kind, members)) return curve->origin;
+  const bool crosses = std::any_of(members.begin(), members.end(), [&](int gpu) {
+    return cluster.domain_of(gpu) != cluster.domain_of(members.front());
+  });
+  if (!crosses) return "";
+  std::vector<int> nodes;
+  for (const MeasuredExchange* curve : measured_elsewhere(cluster, kind, members)) {
+    nodes.push_back(curve->nodes);
+  }
+  if (nodes.empty()) return "";
+  return fmt::format("corrected by what was measured on {} nodes of cluster {}",
+                     fmt::join(nodes, ", "), cluster.name);
+}
+
+profile::Estimate estimate_of(const MeasuredExchange& measured, double bytes) {
+  const MeasuredExchange::Time time = measured.at(bytes);
+  const double widen = profile::widening(std::log2(time.beyond));
+  profile::Estimate estimate;
+  estimate.time_us = time.time_us;
+  estimate.time_us_p05 =
+      std::min(time.p05_us, time.time_us * std::max(1 - another_day * widen, 0.1));
+  estimate.time_us_p95 = std::max(time.p95_us, time.time_us * (1 + another_day * widen));
+  estimate.origin = profile::Origin::measured;
+  const bool point = std::any_of(measured.bytes.begin(), measured.bytes.end(),
+                                 [bytes](double size) { return size == bytes; });
+  estimate.support = time.beyond > 1 ? profile::Support::extrapolated
+                     : point         ? profile::Support::measured_point
+                                     : profile::Support::interpolated;
+  return estimate;
+}
+
+}  // namespace moesim::network

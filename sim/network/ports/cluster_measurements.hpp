@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/profile/collective.hpp"
+#include "sim/profile/estimate.hpp"
+
+namespace moesim::network {
+
+// The measured curve of `kind` among as many GPUs, spread over as many nodes as `members`; null if
+// the cluster document has none, or the members are not spread evenly. Of several libraries the
+// last in the document.
+const cluster::MeasuredExchange* find_measured(const cluster::Cluster& cluster,
+                                               profile::Collective kind,
+                                               std::span<const int> members);
+
+// The curves of `kind` between nodes, on other numbers of nodes or GPUs.
+std::vector<const cluster::MeasuredExchange*> measured_elsewhere(const cluster::Cluster& cluster,
+                                                                 profile::Collective kind,
+                                                                 std::span<const int> members);
+
+// GPUs of the cluster that lie as those of a measured curve did: the first of each node.
+std::vector<int> members_of(const cluster::MeasuredExchange& measured,
+                            const cluster::Cluster& cluster);
+
+// What of the cluster's curves the times of `kind` among `members` go by: the origin of the curve
+// that answers, or "corrected by what was measured on 2, 4 nodes of cluster NAME"; "": none.
+std::string measured_basis(const cluster::Cluster& cluster, profile::Collective kind,
+                           std::span<const int> members);
+
+// The time of `bytes`. Its quantiles are those of the runs, and at least 6 % on either side for
+// another run on another day (public repeats and siblings differ by 2 to 8 %); half as much again
+// for each factor of two beyond what was measured.
+profile::Estimate estimate_of(const cluster::MeasuredExchange& measured, double bytes);
+
+}  // namespace moesim::network

@@ -1,0 +1,115 @@
+#include "sim/profile/dispatcher.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::profile {
+namespace {
+
+constexpr const char* stage_names[] = {"dispatch", "combine"};
+
+Ranged read_ranged(const Node& node) {
+  const Ranged ranged{node.number("value"), node.number("low"), node.number("high")};
+  if (!(ranged.low <= ranged.value && ranged.value <= ranged.high)) {
+    node.fail("low and high must enclose value");
+  }
+  return ranged;
+}
+
+StageCost read_stage(const Node& node) {
+  StageCost cost;
+  cost.fixed_us = node.positive("fixed_us");
+  cost.doubling_us = node.number_or("doubling_us", 0);
+  cost.fill_us = node.number_or("fill_us", 0);
+  cost.token_ns = node.number_or("token_ns", 0);
+  cost.copy_ns = node.number_or("copy_ns", 0);
+  cost.sm_bytes_per_us = node.number_or("sm_gb_per_s", 0) * 1e3;
+  cost.expert_row_ns = node.number_or("expert_row_ns", 0);
+  cost.link_efficiency = read_ranged(node.at("link_efficiency"));
+  cost.factor = {1, node.at("factor").number("low"), node.at("factor").number("high")};
+  if (!(cost.factor.low <= 1 && cost.factor.high >= 1)) {
+    node.at("factor").fail("low and high must enclose 1");
+  }
+  return cost;
+}
+
+DispatchMachine read_machine(const Node& node) {
+  DispatchMachine machine;
+  if (node.has("gpus")) machine.gpus = node.texts("gpus");
+  machine.origin = node.text("origin");
+  for (const std::size_t stage : {0, 1}) {
+    machine.inside[stage] = read_stage(node.at("inside").at(stage_names[stage]));
+    if (const auto across = node.find("across")) {
+      machine.across[stage] = read_stage(across->at(stage_names[stage]));
+    }
+  }
+  return machine;
+}
+
+DispatchNic read_nic(const Node& node) {
+  DispatchNic nic;
+  nic.efficiency = read_ranged(node.at("efficiency"));
+  nic.message_us = {0, 0, 0};
+  if (const auto message = node.find("message_us")) nic.message_us = read_ranged(*message);
+  nic.origin = node.text("origin");
+  return nic;
+}
+
+}  // namespace
+
+Dispatcher Dispatcher::load(const std::string& name_or_path) {
+  return read(Document::load(find_document("dispatchers", name_or_path)));
+}
+
+Dispatcher Dispatcher::read(const Document& document) {
+  document.validate(Document::load(find_document("schema", "dispatcher.schema")));
+  const Node root = document.root();
+  Dispatcher dispatcher;
+  dispatcher.name = root.text("name");
+  dispatcher.help = root.text("help");
+  dispatcher.sent = value_in(sent_once_names, root.text("sent_once_per"), document.name());
+  dispatcher.usual_sms = static_cast<int>(root.integer_or("usual_sms", 0));
+  dispatcher.host_reads = root.boolean_or("host_reads", false);
+  dispatcher.header_bytes = static_cast<int>(root.integer_or("header_bytes", 0));
+  if (const auto notify = root.find("notify_us")) {
+    dispatcher.notify_us[0] = notify->number_or("inside", 0);
+    dispatcher.notify_us[1] = notify->number_or("across", 0);
+  }
+  for (const Node& machine : root.items("machines")) {
+    dispatcher.machines.push_back(read_machine(machine));
+  }
+  if (const auto nic = root.find("nic")) {
+    if (const auto own = nic->find("gpu")) dispatcher.nic[0] = read_nic(*own);
+    if (const auto proxy = nic->find("proxy")) dispatcher.nic[1] = read_nic(*proxy);
+  }
+  for (const DispatchMachine& machine : dispatcher.machines) {
+    if (machine.across[0].has_value() == dispatcher.crosses_nodes()) continue;
+    root.fail("'nic' and every machine's 'across' go together: both or neither", "machines");
+  }
+  return dispatcher;
+}
+
+const DispatchMachine& Dispatcher::on(const std::string& device) const {
+  for (const DispatchMachine& machine : machines) {
+    const bool named = std::any_of(
+        machine.gpus.begin(), machine.gpus.end(),
+        [&](const std::string& part) { return device.find(part) != std::string::npos; });
+    if (named || machine.gpus.empty()) return machine;
+  }
+  throw Error(
+      fmt::format("dispatcher {} has no figures for {}: add it to 'machines' of a copy of "
+                  "the document",
+                  name, device));
+}
+
+double dispatched_row_bytes(const Dispatcher& dispatcher, MoeStage stage, double hidden, bool fp8) {
+  if (stage == MoeStage::combine) return 2 * hidden;
+  return (fp8 ? hidden + hidden / 128 * 4 : 2 * hidden) + dispatcher.header_bytes;
+}
+
+}  // namespace moesim::profile

@@ -1,0 +1,389 @@
+#include "sim/profile/nccl_tests_log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
+
+namespace moesim::profile {
+namespace {
+
+// std::regex recurses by the character: a line of megabytes would be the end of the stack.
+constexpr std::size_t longest_line = 1024;
+
+struct Program {
+  const char* name;
+  const char* operation;
+};
+constexpr std::array<Program, 5> programs{{{"alltoall_perf", "all-to-all"},
+                                           {"all_reduce_perf", "all-reduce"},
+                                           {"all_gather_perf", "all-gather"},
+                                           {"reduce_scatter_perf", "reduce-scatter"},
+                                           {"sendrecv_perf", "send-receive"}}};
+
+std::string operation_of(const std::string& program) {
+  for (const Program& known : programs) {
+    if (program == known.name) return known.operation;
+  }
+  return "";
+}
+
+// NCCL_VERSION_CODE: 2708 is 2.7.8, and from 2.9 on 22703 is 2.27.3.
+std::string version_of(int code) {
+  const int major = code >= 10000 ? code / 10000 : code / 1000;
+  const int rest = code >= 10000 ? code % 10000 : code % 1000;
+  return fmt::format("{}.{}.{}", major, rest / 100, rest % 100);
+}
+
+// The ranks of a run as its table of devices lists them.
+struct Ranks {
+  std::map<std::string, int> on_host;
+  std::set<std::string> devices, groups, numbers;
+  int count = 0;
+
+  void add(const std::string& number, const std::string& group, const std::string& host,
+           const std::string& device) {
+    ++count;
+    ++on_host[host];
+    devices.insert(device);
+    groups.insert(group);
+    if (!numbers.insert(number).second) ++repeated;
+  }
+  int repeated = 0;
+};
+
+[[noreturn]] void refuse(const NcclTestsRun& run, std::size_t line, const std::string& why) {
+  throw UsageError(line > 0 ? fmt::format("{}: line {}: {}", run.file, line, why)
+                            : fmt::format("{}: {}", run.file, why));
+}
+
+void check_ranks(const NcclTestsRun& run, const Ranks& ranks) {
+  if (ranks.repeated > 0) {
+    refuse(run, run.line,
+           fmt::format("rank {} is listed several times: nccl-tests built without MPI ran alone in "
+                       "each process; build it with MPI=1",
+                       *ranks.numbers.begin()));
+  }
+  if (ranks.groups.size() > 1) {
+    refuse(run, run.line,
+           fmt::format("{} groups at once (NCCL_TESTS_SPLIT): run one, which has the links to "
+                       "itself",
+                       ranks.groups.size()));
+  }
+  if (ranks.devices.size() > 1) refuse(run, run.line, "different GPUs in one run");
+  const int each = ranks.on_host.begin()->second;
+  for (const auto& [host, gpus] : ranks.on_host) {
+    if (gpus == each) continue;
+    refuse(run, run.line,
+           fmt::format("{} GPUs on {}, {} on {}: run with the same number on each host", each,
+                       ranks.on_host.begin()->first, gpus, host));
+  }
+}
+
+// Reads the printed output line by line.
+class PrintedOutput {
+ public:
+  explicit PrintedOutput(std::string file) : file_(std::move(file)) { run_.file = file_; }
+
+  std::vector<NcclTestsRun> read() {
+    std::istringstream text(read_file(file_));
+    for (std::string line; std::getline(text, line);) {
+      ++line_;
+      take(without_prefix(line));
+    }
+    finish();
+    return std::move(runs_);
+  }
+
+ private:
+  // mpirun --tag-output: "[1,0]<stdout>:# ..."; srun --label: "0: # ...".
+  static std::string without_prefix(const std::string& line) {
+    static const std::regex prefix(R"(^(\[\d+,\d+\](<std(out|err)>)?:|\s*\d+: ))");
+    std::smatch match;
+    const std::string head = line.substr(0, 40);
+    return std::regex_search(head, match, prefix)
+               ? line.substr(static_cast<std::size_t>(match.length(0)))
+               : line;
+  }
+
+  void take(const std::string& line) {
+    if (line.size() <= longest_line) {
+      take_version(line);
+      take_program(line);
+    }
+    const std::size_t start = line.find_first_not_of(" \t");
+    if (start == std::string::npos) return;
+    if (line[start] == '#' || line[start] == 'O') {
+      take_comment(line.substr(start));
+    } else if (line[start] >= '0' && line[start] <= '9') {
+      take_row(line);
+    }
+  }
+
+  void take_version(const std::string& line) {
+    static const std::regex library(R"(nccl-library=(\d+))");
+    static const std::regex printed(R"(NCCL version (\d+\.\d+\.\d+))");
+    std::smatch match;
+    if (line.find("nccl-library=") != std::string::npos &&
+        std::regex_search(line, match, library)) {
+      begin();
+      nccl_ = version_of(static_cast<int>(parse_whole(where(), match[1].str(), 1, 999999)));
+    } else if (line.find("NCCL version ") != std::string::npos &&
+               std::regex_search(line, match, printed)) {
+      nccl_ = match[1];
+    }
+  }
+
+  // From "# Collective test starting: alltoall_perf" or a command line among the output.
+  void take_program(const std::string& line) {
+    static const std::regex named(R"((^|[/\s"'])([a-z_0-9]+_perf)\b)");
+    std::smatch match;
+    if (line.find("_perf") == std::string::npos || !std::regex_search(line, match, named)) return;
+    if (line.find("concluded") != std::string::npos) return;
+    if (line.find("starting:") != std::string::npos || !run_.rows.empty()) begin();
+    program_ = match[2];
+  }
+
+  void take_comment(const std::string& line) {
+    // "#  Rank  0 Group  0 Pid  12345 on  host device  0 [0x07] NVIDIA H200"; once without Group
+    static const std::regex rank(
+        R"(^#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s+(.*\S)\s*$)");
+    static const std::regex bounds(R"(^#?\s*Out of bounds values\s*:\s*(\d+))");
+    if (line.size() > longest_line) return;
+    std::smatch match;
+    if (line.starts_with("# nThread ")) begin();
+    if (std::regex_match(line, match, rank)) {
+      if (!run_.rows.empty()) begin();
+      if (run_.line == 0) run_.line = line_;
+      ranks_.add(match[1], match[2], match[3], match[4]);
+    } else if (std::regex_search(line, match, bounds) && match[1] != "0") {
+      refuse(run_, line_,
+             fmt::format("{} values out of bounds: this run measured nothing that counts",
+                         match[1].str()));
+    } else if (line.find("algbw") != std::string::npos) {
+      if (line.find("cputime") != std::string::npos) {
+        refuse(run_, line_, "these are CPU times (-C 1): run without it");
+      }
+      half_ = line.find("i_min") != std::string::npos ? 8 : 4;
+      checked_ = line.find("#wrong") != std::string::npos;
+      in_table_ = true;
+    }
+  }
+
+  // Columns: size count type [redop] [root], then out of place and in place each time, algbw,
+  // busbw, #wrong and, by iteration, four more; last perhaps date and time.
+  void take_row(const std::string& line) {
+    std::istringstream stream(line);
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) words.push_back(word);
+    if (words[0].find_first_not_of("0123456789") != std::string::npos) return;
+    if (ranks_.count == 0) {
+      if (!in_table_) return;
+      refuse(run_, line_, "a table of times without '# Rank' lines before it");
+    }
+    NcclTestsRow row;
+    row.line = line_;
+    row.bytes = number(words[0]);
+    if (words.size() > 1) number(words[1]);
+    std::size_t next = 2;
+    if (words.size() > next) row.dtype = words[next++];
+    const auto is_name = [&](const std::string& word) {
+      return word.find_first_of("0123456789") == std::string::npos && word != "N/A";
+    };
+    if (words.size() > next && is_name(words[next])) row.redop = words[next++];
+    std::size_t end = words.size();
+    if (end > next + 2 && words[end - 1].find(':') != std::string::npos) end -= 2;
+    const std::size_t figures = end - std::min(next, end);
+    const bool whole = figures % half_ <= 1 && figures >= half_ && figures <= 2 * half_ + 1;
+    if (!whole) {
+      refuse(run_, line_,
+             fmt::format("{} columns instead of size, count, type, redop, root, and time, algbw, "
+                         "busbw, #wrong out of place and in place: the output is cut off",
+                         words.size()));
+    }
+    next += figures % half_;  // root
+    row.time_us = number(words[next]);
+    const double algorithm = number(words[next + 1]), bus = number(words[next + 2]);
+    // Two decimals: a ratio of less than 1 GB/s says little.
+    row.bus_over_algorithm = algorithm >= 1 ? bus / algorithm : 0;
+    const std::string& wrong = words[next + 3];
+    if (checked_ && wrong != "0" && wrong != "N/A") {
+      refuse(run_, line_,
+             fmt::format("{} wrong values: this run measured nothing that counts", wrong));
+    }
+    if (row.bytes > 0 && row.time_us > 0) run_.rows.push_back(std::move(row));
+  }
+
+  double number(const std::string& text) const {
+    const std::optional<double> value = parse_number<double>(text);
+    if (value && *value >= 0 && std::isfinite(*value)) return *value;
+    refuse(run_, line_, fmt::format("'{}' is not a number", text));
+  }
+
+  std::string where() const { return fmt::format("{}: line {}", file_, line_); }
+
+  // The lines before a table belong to its run.
+  void begin() {
+    if (ranks_.count > 0 || !run_.rows.empty()) finish();
+  }
+
+  void finish() {
+    run_.program = std::exchange(program_, "");
+    run_.nccl = nccl_;
+    run_.gpus = ranks_.count;
+    if (ranks_.count > 0) {
+      check_ranks(run_, ranks_);
+      run_.hosts = static_cast<int>(ranks_.on_host.size());
+      run_.device = *ranks_.devices.begin();
+      runs_.push_back(std::move(run_));
+    }
+    run_ = {};
+    run_.file = file_;
+    ranks_ = {};
+    half_ = 4;
+    checked_ = true;
+    in_table_ = false;
+  }
+
+  std::string file_;
+  std::size_t line_ = 0;
+  std::string program_, nccl_;
+  NcclTestsRun run_;
+  Ranks ranks_;
+  std::size_t half_ = 4;
+  bool checked_ =
+      true;  // the last column counts wrong values; "error" in old versions: a difference
+  bool in_table_ = false;
+  std::vector<NcclTestsRun> runs_;
+};
+
+// The file of option -J (nccl-tests 2.17 and later).
+NcclTestsRun read_json(const std::string& file) {
+  const Document document = Document::load(file);
+  const Node root = document.root();
+  NcclTestsRun run;
+  run.file = file;
+  if (root.has("args")) {
+    const std::vector<std::string> words = root.texts("args");
+    if (!words.empty()) run.program = words.front().substr(words.front().find_last_of('/') + 1);
+  }
+  if (root.has("nccl_version")) {
+    run.nccl = version_of(static_cast<int>(root.positive_integer("nccl_version")));
+  }
+  const Node config = root.at("config");
+  Ranks ranks;
+  std::int64_t last_rank = 0;
+  for (const Node& device : config.items("devices")) {
+    last_rank = std::max(last_rank, device.integer("rank"));
+    ranks.add(std::to_string(device.integer("rank")), std::to_string(device.integer_or("group", 0)),
+              device.text("hostname"), device.text("device_info"));
+  }
+  if (ranks.count == 0) config.fail("no GPU", "devices");
+  check_ranks(run, ranks);
+  run.device = *ranks.devices.begin();
+  run.hosts = static_cast<int>(ranks.on_host.size());
+  run.gpus = ranks.count;
+  // A process of several GPUs may list its first one alone: then the ranks are as far apart.
+  const auto own = config.integer_or("nthreads", 1) * config.integer_or("ngpus", 1);
+  if (last_rank == (ranks.count - 1) * own) run.gpus = static_cast<int>(ranks.count * own);
+  for (const Node& node : root.items("results")) {
+    const auto half = node.find("out_of_place");
+    if (!half) continue;
+    if (half->has("cpu_time")) half->fail("these are CPU times (-C 1): run without it", "cpu_time");
+    if (half->number_or("nwrong", 0) != 0) {
+      half->fail("wrong values: this run measured nothing that counts", "nwrong");
+    }
+    const double algorithm = half->number("alg_bw");
+    NcclTestsRow row{0,
+                     node.number("size"),
+                     node.text("type"),
+                     node.text_or("redop", ""),
+                     half->number("time"),
+                     algorithm >= 1 ? half->number("bus_bw") / algorithm : 0};
+    if (row.bytes > 0 && row.time_us > 0) run.rows.push_back(std::move(row));
+  }
+  return run;
+}
+
+// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md).
+double bus_factor(const std::string& operation, double ranks) {
+  if (operation == "all-reduce") return 2 * (ranks - 1) / ranks;
+  if (operation == "send-receive") return 1;
+  return (ranks - 1) / ranks;
+}
+
+void name_operation(NcclTestsRun& run) {
+  run.operation = operation_of(run.program);
+  if (!run.program.empty() && run.operation.empty()) {
+    refuse(run, run.line,
+           fmt::format("{}: known are alltoall_perf, all_reduce_perf, all_gather_perf, "
+                       "reduce_scatter_perf, sendrecv_perf",
+                       run.program));
+  }
+}
+
+}  // namespace
+
+std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file) {
+  std::vector<NcclTestsRun> runs;
+  if (file.ends_with(".json")) {
+    runs.push_back(read_json(file));
+  } else {
+    runs = PrintedOutput(file).read();
+  }
+  int ranks = 0;
+  std::size_t rows = 0;
+  for (NcclTestsRun& run : runs) {
+    ranks = std::max(ranks, run.gpus);
+    rows += run.rows.size();
+    name_operation(run);
+    if (run.gpus > 1 && run.rows.empty() && runs.size() > 1) {
+      refuse(run, run.line, "this run has no rows of times: it failed or is cut off");
+    }
+  }
+  if (ranks < 2 || rows == 0) {
+    throw UsageError(
+        fmt::format("{}: {} '# Rank' lines and {} rows of times: this is no output of "
+                    "nccl-tests on 2 or more GPUs",
+                    file, ranks, rows));
+  }
+  return runs;
+}
+
+void check_operation(const NcclTestsRun& run, const std::string& operation) {
+  if (!run.operation.empty() && run.operation != operation) {
+    refuse(run, run.line, fmt::format("{} is {}, not {}", run.program, run.operation, operation));
+  }
+  const double expected = bus_factor(operation, run.gpus);
+  for (const NcclTestsRow& row : run.rows) {
+    // Of two bandwidths of two decimals, at least 1.
+    const auto fits = [&](double factor) {
+      return std::abs(row.bus_over_algorithm - factor) < 0.02;
+    };
+    if (row.bus_over_algorithm == 0 || fits(expected)) continue;
+    for (const Program& other : programs) {
+      if (!fits(bus_factor(other.operation, run.gpus))) continue;
+      refuse(
+          run, row.line,
+          fmt::format("busbw is {:.2f} of algbw as of {} among {} GPUs; of {} it is {:.2f}: this "
+                      "is another operation",
+                      row.bus_over_algorithm, other.operation, run.gpus, operation, expected));
+    }
+  }
+}
+
+}  // namespace moesim::profile

@@ -1,0 +1,254 @@
+"""How far one run of an exchange lies from another: between specimens of a machine, between NCCL
+versions and from repeat to repeat. Error bars of published curves are based on it, since whoever asks
+has another specimen and often another version. Twin of sim/study/validation/exchange_coverage.cpp.
+"""
+import itertools
+
+import numpy as np
+import pandas as pd
+
+from tools.fit import common, devices, exchange_siblings, exchange_tail, piecewise
+
+MIB = common.MIB
+REGIONS = ((None, 64 * 1024 + 1), (64 * 1024 + 1, MIB + 1), (MIB + 1, 16 * MIB + 1), (16 * MIB + 1, None))
+# Quantiles of a few runs are those of these runs: as much wider they hold 85 to 91 % of runs that are left
+# out of them (`moesim validate exchanges`). The runs over 450 GB/s are of NCCL versions further apart.
+FEW_RUNS = {(450e3,): 1.1, (900e3,): 1.4, (450e3, 900e3): 1.1}
+FEW_TAILS = 1.4
+# The same of the count law, which two machines check: all-to-all, whose constants were chosen on all
+# machines, and rings, whose errors there have one sign (`mirrored`: as far up as down).
+FEW_MACHINES = {True: 2.0, False: 1.6}
+COLUMNS = ["bytes", "measured", "predicted", "excess", "source", "target", "gpus"]
+
+
+def line_rate(system):
+    """Bytes per microsecond and direction of an NVLink machine, 0 for PCIe."""
+    from tools.fit import collectives
+    profile = next(name for name, each in collectives.SYSTEMS.items() if each == system)
+    if devices.TOPOLOGIES[profile]["kind"] == "pcie":
+        return 0.0
+    return devices.FIGURES[profile][-1] / 1e6
+
+
+def runs(table, op, lines):
+    """(system, NCCL version, GPU count) and rows of every run on machines of these line rates."""
+    from tools.fit import collectives
+    rows = table[(table.op_name == collectives.OPS[op])]
+    if op in collectives.REDUCTIONS:
+        rows = rows[rows.nccl_dtype == "half"]
+    return [(key, part) for key, part in rows.groupby(["system", "nccl", "num_gpus"])
+            if line_rate(key[0]) in lines]
+
+
+def excess(knots, sizes):
+    """log of how far a curve lies above the chord in log-log from half a size to twice it: a change of
+    protocol or of the number of channels, whose place differs by version."""
+    sizes = np.asarray(sizes, float)
+    ends = piecewise.evaluate(*knots, sizes / 2) * piecewise.evaluate(*knots, sizes * 2)
+    return np.log(piecewise.evaluate(*knots, sizes) / np.sqrt(ends))
+
+
+def compared(knots, rows, source, target, gpus):
+    """One line per row of `rows`, predicted by `knots`."""
+    rows = rows[rows.size_bytes >= knots[0][0]]
+    sizes = rows.size_bytes.to_numpy(float)
+    return pd.DataFrame({"bytes": sizes, "measured": rows.time_us.to_numpy(),
+                         "predicted": piecewise.evaluate(*knots, sizes),
+                         "excess": excess(knots, sizes), "source": source, "target": target,
+                         "gpus": gpus}, columns=COLUMNS)
+
+
+def pairs(table, op, lines, between_systems=False, same_version=False):
+    """Every run predicted by every other of the same machine and GPU count, or `between_systems` by
+    those of the other machines of the same line rate; `same_version`: under the same NCCL, as the runs
+    themselves record it."""
+    from tools.fit import collectives
+    found = []
+    for line in lines:
+        every = [(key, part, piecewise.fit(*collectives.medians(part), collectives.KNOT_TOLERANCE))
+                 for key, part in runs(table, op, (line,))]
+        for (one, _, knots), (other, rows, _) in itertools.permutations(every, 2):
+            alike = exchange_siblings.recorded(*one[:2]) == exchange_siblings.recorded(*other[:2])
+            if (one[2] == other[2] and (one[0] == other[0]) != between_systems and
+                    (alike or not same_version)):
+                found.append(compared(knots, rows, "/".join(one[:2]), "/".join(other[:2]), one[2]))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=COLUMNS)
+
+
+def quantiles(found, widen, switches=True):
+    """(q05, q95) of measured / predicted - 1, beyond what the place of a switch explains."""
+    error = np.log(found.measured.to_numpy(float) / found.predicted.to_numpy(float))
+    switch = found.excess.to_numpy(float) if switches else np.zeros(len(found))
+    low = np.quantile(np.minimum(error + np.maximum(switch, 0), 0), 0.05)
+    high = np.quantile(np.maximum(error - np.maximum(-switch, 0), 0), 0.95)
+    return float(np.expm1(widen * low)), float(np.expm1(widen * high))
+
+
+def residual(found, method, widen, switches=True):
+    """The residual object, by size, of compared rows."""
+    result = common.residual(found.measured, found.predicted, found.bytes, by="bytes", regions=REGIONS,
+                             method=method)
+    for each in result["regions"]:
+        inside = found[(found.bytes >= each["from"]) & (found.bytes < (each["below"] or np.inf))]
+        each["q05"], each["q95"] = map(common.rounded, quantiles(inside, widen, switches))
+    return result
+
+
+def lines_of(system):
+    """The line rates whose runs say how far runs of a system scatter: its own where two runs exist."""
+    line = line_rate(system)
+    return (line,) if line in (450e3, 900e3) else (450e3, 900e3)
+
+
+def scatter(table, op, system, between_systems=False, wider=1.0):
+    """{"any_version", "same_version"}: residual objects."""
+    lines = lines_of(system)
+    widen = wider * FEW_RUNS[lines]
+    whose = "of the other machine" if between_systems else "of every other run of its machine"
+    method = f"every run against the curve {whose} among as many GPUs"
+    if line_rate(system) not in lines:
+        method += ", machines of 450 and of 900 GB/s: this one was measured once"
+    same = residual(pairs(table, op, lines, between_systems, same_version=True),
+                    method + ", the same NCCL", widen, switches=False)
+    # To name one's version never widens a bar.
+    every = residual(pairs(table, op, lines, between_systems), method, widen)
+    return {"any_version": at_least(every, same), "same_version": same}
+
+
+def sibling_errors(table, op, line):
+    """Runs predicted from those of a sibling or of another NCCL version as
+    tools/fit/exchange_siblings.py does."""
+    from tools.fit import collectives
+    curves, rows = {}, {}
+    for (system, nccl, gpus), part in runs(table, op, (line,)):
+        era = system, exchange_siblings.recorded(system, nccl)
+        curves.setdefault(era, {}).setdefault(nccl, {})[gpus] = collectives.medians(part)
+        rows.setdefault((era, gpus), []).append(part)
+    found = []
+    for (own, gpus), parts in rows.items():
+        for donor in curves:
+            donors = list(curves[donor].values())
+            if gpus == 2 or donor == own or not any(gpus in run for run in donors):
+                continue
+            knots = exchange_siblings.predict(list(curves[own].values()), donors, gpus)
+            for part in parts:
+                found.append(compared(knots, part, "/".join(donor), "/".join(own), gpus))
+    return pd.concat(found, ignore_index=True)
+
+
+def hidden_errors(table, op, octaves, lines=(300e3, 450e3, 900e3)):
+    """log(measured / predicted) with the last `octaves` sizes of every run hidden: the tail's and
+    those of the last straight piece."""
+    from tools.fit import collectives
+    ours, straight = [], []
+    for _, part in runs(table, op, lines):
+        sizes, times = collectives.medians(part)
+        times = piecewise.non_decreasing(times)
+        keep = len(sizes) - octaves
+        ours += [error for _, error in exchange_tail.hidden(sizes, times, octaves,
+                                                            collectives.KNOT_TOLERANCE)]
+        knots = piecewise.fit(sizes[:keep], times[:keep], collectives.KNOT_TOLERANCE)
+        straight += list(np.log(times[keep:] / piecewise.evaluate(*knots, sizes[keep:])))
+    return np.array(ours), np.array(straight)
+
+
+def tail_residual(table, op, top):
+    """The errors of the tail by distance: one octave beyond `top` bytes, two, more."""
+    from tools.fit import collectives
+    found = []
+    for hide in (1, 2):
+        for _, part in runs(table, op, (300e3, 450e3, 900e3)):
+            sizes, times = collectives.medians(part)
+            found += exchange_tail.hidden(sizes, piecewise.non_decreasing(times), hide,
+                                          collectives.KNOT_TOLERANCE)
+    octaves, errors = map(np.array, zip(*found))
+    entries, start = [], 0.0
+    for octave, below, widen in ((1, 2 * top, 1.0), (2, 4 * top, 1.0), (2, None, 1.5)):
+        entries.append(tail_region(start, below, errors[octaves == octave], widen))
+        start = below
+    return tail_object(entries, errors, "the last one and two octaves of every NVLink machine hidden; "
+                                        "half as wide again beyond two octaves (assumed)")
+
+
+def tail_region(start, below, errors, widen):
+    relative = np.expm1(errors)
+    figures = common.summary(relative)
+    low, high = np.quantile(np.minimum(errors, 0), 0.05), np.quantile(np.maximum(errors, 0), 0.95)
+    figures["q05"] = common.rounded(np.expm1(widen * FEW_TAILS * low))
+    figures["q95"] = common.rounded(np.expm1(widen * FEW_TAILS * high))
+    name = "all" if below is None and not start else common.label(start or None, below, common.byte_text)
+    return {"region": name, "from": start, "below": below, **figures}
+
+
+def tail_object(entries, errors, method):
+    total = common.summary(np.expm1(errors))
+    return {"by": "bytes", "n": total["n"], "median_abs": total["median_abs"],
+            "p90_abs": total["p90_abs"], "method": method, "regions": entries}
+
+
+def joined(*residuals):
+    """(q05, q95) of independent errors: quadrature of the logs."""
+    low = np.sqrt(sum(np.log1p(each["q05"])**2 for each in residuals if each["q05"] < 0))
+    high = np.sqrt(sum(np.log1p(each["q95"])**2 for each in residuals if each["q95"] > 0))
+    return common.rounded(np.expm1(-low)), common.rounded(np.expm1(high))
+
+
+def region_at(residual_object, size):
+    return next(each for each in residual_object["regions"]
+                if each["below"] is None or size < each["below"])
+
+
+def with_tail(body, tail, top, extra=None, widen=1.0):
+    """A residual that holds `body` up to `top` bytes, there `widen` times as wide, and its last region
+    joined with `tail` beyond; all joined with `extra`, a residual by size, where that is given."""
+    entries = []
+    for start, below, source in sections(body, tail, top, extra):
+        joining = [body, extra] if source is body else [tail, body, extra]
+        parts = [region_at(each, start) for each in joining if each is not None]
+        low, high = joined(*parts)
+        factor = 1.0 if source is tail else widen
+        entries.append({**parts[0], "from": start, "below": below,
+                        "region": common.label(start or None, below, common.byte_text),
+                        "q05": common.rounded(np.expm1(factor * np.log1p(low))),
+                        "q95": common.rounded(np.expm1(factor * np.log1p(high)))})
+    return {key: body[key] for key in ("by", "n", "median_abs", "p90_abs", "method")} | {
+        "regions": entries}
+
+
+def at_least(residual_object, other):
+    """The same errors with quantiles no narrower than those of another residual."""
+    regions = []
+    for each in residual_object["regions"]:
+        beside = region_at(other, each["from"])
+        regions.append({**each, "q05": min(each["q05"], beside["q05"]),
+                        "q95": max(each["q95"], beside["q95"])})
+    return {**residual_object, "regions": regions}
+
+
+def mirrored(residual_object):
+    """The same errors with a bar as far up as down, in logs."""
+    regions = []
+    for each in residual_object["regions"]:
+        reach = max(-np.log1p(min(each["q05"], 0.0)), np.log1p(max(each["q95"], 0.0)))
+        regions.append({**each, "q05": common.rounded(np.expm1(-reach)),
+                        "q95": common.rounded(np.expm1(reach))})
+    return {**residual_object, "regions": regions}
+
+
+def widened(residual_object, factor):
+    """The same errors with quantiles `factor` times as far in the logs."""
+    regions = [{**each, **{key: common.rounded(np.expm1(factor * np.log1p(each[key])))
+                           for key in ("q05", "q95")}} for each in residual_object["regions"]]
+    return {**residual_object, "regions": regions}
+
+
+def sections(body, tail, top, extra):
+    """(start, below, residual that holds there), divided wherever one of them is."""
+    edges = {0.0, float(top)}
+    for each, low, high in ((body, 0, top), (extra, 0, top), (tail, top, np.inf)):
+        if each is not None:
+            edges |= {region["below"] for region in each["regions"]
+                      if region["below"] is not None and low < region["below"] < high}
+    ordered = sorted(edges)
+    for start, below in itertools.zip_longest(ordered, ordered[1:]):
+        yield start, below, tail if start >= top else body

@@ -14,12 +14,12 @@
 namespace moesim::engine {
 namespace {
 
-// Something that takes `left` picoseconds at full speed from `since` on.
+// Work that takes another `left` picoseconds at full speed, counted from `since`.
 struct Work {
   double left = 0;
   Picoseconds since;
   double slowdown = 1;
-  int version = 0;  // of its end in the queue: earlier ones are void
+  int version = 0;  // of its end event: queued ends of earlier versions are ignored
   bool active = false;
 };
 
@@ -38,7 +38,7 @@ struct Gathering {
   int operation = 0;
   int group = 0;
   int missing = 0;
-  int computing = 0;  // members that compute while it is under way
+  int computing = 0;  // members that compute during it
   Work work;
 };
 
@@ -98,8 +98,8 @@ class Run {
     }
   }
 
-  // Starts what can start on a rank: one operation of each stream at most, as none ends now but
-  // skipped collectives.
+  // Starts what can start on a rank: at most one operation per stream, since only skipped
+  // collectives end at once.
   void advance(int rank, Picoseconds now) {
     for (std::size_t stream = 0; stream < stream_count; ++stream) {
       const std::size_t head = heads_[at(rank)][stream];
@@ -111,7 +111,7 @@ class Run {
       if (durations_.skips(op)) {
         execution_.began[cell] = now;
         finish(rank, operation(op).stream, now);
-        return advance(rank, now);  // others may have waited for it
+        return advance(rank, now);  // other operations may have waited for it
       }
       if (operation(op).groups >= 0) {
         arrive(op, rank, now);
@@ -135,7 +135,7 @@ class Run {
     work.since = now;
     work.active = true;
   }
-  // Goes on at another speed.
+  // Continues at another speed.
   static void change(Work& work, double slowdown, Picoseconds now) {
     work.left =
         std::max(0.0, work.left - static_cast<double>((now - work.since).count) / work.slowdown);

@@ -4,19 +4,19 @@
 
 namespace moesim::engine {
 
-// How the two streams of a GPU slow each other down: factors >= 1 on the time of what runs
-// meanwhile. NCCL's kernels take multiprocessors and memory bandwidth from the compute kernels, and
-// the other way round.
+// How the two streams of a GPU slow each other down: factors >= 1 on the time of work that
+// overlaps. NCCL's kernels take multiprocessors and memory bandwidth from the compute kernels, and
+// vice versa.
 struct Slowdowns {
-  double compute = 1;   // while an exchange of this rank is under way
+  double compute = 1;   // during an exchange of this rank
   double exchange = 1;  // while any of its members computes: the slowest member sets the pace
   bool none() const { return compute == 1 && exchange == 1; }
 };
 
-// As run() on an IdleFabric, but what overlaps slows down. An exchange is under way from its last
-// member's arrival on: who waits for it is not slowed. Work goes on at 1 / factor and is neither
-// lost nor done twice; each stretch is rounded to a picosecond. Throws std::logic_error as run()
-// does.
+// As run() on an IdleFabric, but overlapping work slows down. An exchange starts when its last
+// member arrives: members that wait for it are not slowed. Overlapping work progresses at a rate of
+// 1 / factor; the duration of each interval is rounded to a picosecond. Throws std::logic_error as
+// run() does.
 Execution run_contended(const Program& program, const Durations& durations,
                         const Slowdowns& slowdowns);
 

@@ -65,7 +65,7 @@ class Pass {
   }
   int rank_of(std::size_t column) const { return fold_.representative[column]; }
 
-  // A rank is ready for an operation when its stream and all it waits for are done.
+  // A rank is ready for an operation when its stream is free and all dependencies have finished.
   void make_ready(int op, int last) {
     Picoseconds* start = row(execution_.start, op);
     if (last >= 0) {

@@ -5,23 +5,24 @@
 
 namespace moesim::engine {
 
-// Whether ranks to which the same must happen are simulated once (fold.hpp).
+// Whether equivalent ranks are simulated once (fold.hpp).
 enum class Folding { off, on };
 
-// The uneven exchanges of a program: their matrices, and who tells the time of one of them.
+// The uneven exchanges of a program: their matrices, and the model that times one exchange.
 struct Exchanges {
-  const Traffic* traffic = nullptr;  // none: every exchange takes its duration
+  const Traffic* traffic = nullptr;  // null: every exchange takes its given duration
   network::ExchangeClock* clock = nullptr;
 };
 
-// Runs a program whose exchanges do not disturb each other. Nothing that happens later
-// in a program then changes anything earlier, so that one pass over the operations, all ranks of
-// one at a time, gives what the events of run() give on an IdleFabric, to the bit: no queue, times
-// read and written in the order they lie in memory.
+// Runs a program whose exchanges do not affect each other. Later operations then cannot change
+// earlier times, so one pass over the operations, each for all ranks at once, gives the same bits
+// as the events of run() on an IdleFabric. There is no queue, and times are read and written in
+// memory order.
 //
-// Even collectives begin with their last member and end for all at once. In an uneven exchange each
-// member's messages start when it arrives, and it goes on when its own are sent and received: ranks
-// drift apart from layer to layer. Throws std::logic_error if an operation waits for a later one.
+// Even collectives begin when their last member arrives and end for all members at once. In an
+// uneven exchange each member's messages start when it arrives, and it continues when its own
+// messages are sent and received: ranks drift apart from layer to layer. Throws std::logic_error if
+// an operation waits for a later one.
 Execution run_alone(const Program& program, const Durations& durations,
                     const Exchanges& exchanges = {}, Folding folding = Folding::on);
 

@@ -98,7 +98,7 @@ class Run {
     return partition_of(op).groups[static_cast<std::size_t>(group)];
   }
 
-  // Goes through both streams of a rank until each waits for an exchange or is done.
+  // Advances both streams of a rank until each waits for an exchange or is done.
   void advance(int rank) {
     bool moved = true;
     while (moved) {
@@ -114,7 +114,7 @@ class Run {
     if (head == streams_[stream].size()) return false;
     const int op = streams_[stream][head];
     const std::size_t cell = execution_.at(op, rank);
-    if (execution_.start[cell] != unset) return false;  // a collective under way
+    if (execution_.start[cell] != unset) return false;  // a collective in progress
     Picoseconds ready = free_[static_cast<std::size_t>(rank)][stream];
     for (const int before : program_.operations[static_cast<std::size_t>(op)].after) {
       const Picoseconds finish = execution_.finish[execution_.at(before, rank)];
@@ -224,7 +224,7 @@ Picoseconds Execution::end_of(int rank) const {
 }
 
 int Execution::slowest_rank() const {
-  // Row by row, as the times lie in memory.
+  // Row by row, in memory order.
   std::vector<Picoseconds> end(static_cast<std::size_t>(columns));
   for (std::size_t row = 0; row < finish.size(); row += end.size()) {
     for (std::size_t column = 0; column < end.size(); ++column) {

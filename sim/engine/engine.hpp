@@ -8,7 +8,7 @@
 
 namespace moesim::engine {
 
-// One execution of a program: when everything happened. Ranks to which the same happens share a
+// One execution of a program: when every operation started and ended. Equivalent ranks share a
 // column: times are indexed [operation * columns + column], use at(). Unfolded, every rank is its
 // own column.
 struct Execution {
@@ -26,14 +26,14 @@ struct Execution {
            static_cast<std::size_t>(column);
   }
   Picoseconds end_of(int rank) const;  // the last finish on a rank
-  int slowest_rank() const;            // the lowest rank among those that end last
+  int slowest_rank() const;            // the lowest of the ranks that end last
 };
 
-// Runs the program: every rank goes through its streams, a collective begins when its last member
-// arrives and ends when the fabric says so. Only exchanges are events; compute between two of them
-// is followed without touching the event queue, as nothing can disturb it. Deterministic.
-// The uneven exchanges of `traffic`, if there is one, go to the fabric member by member, each when
-// it arrives. Throws std::logic_error if the program cannot finish (a dependency on a later
+// Runs the program: every rank runs the operations of its streams in order; a collective begins
+// when its last member arrives and ends when the fabric reports it. Only exchanges are events;
+// compute between two exchanges needs no event, because nothing can delay it. Deterministic. Uneven
+// exchanges, if `traffic` is given, are passed to the fabric member by member, each when it
+// arrives. Throws std::logic_error if the program cannot finish (a dependency on a later
 // operation).
 Execution run(const Program& program, const Durations& durations, network::Fabric& fabric,
               const Traffic* traffic = nullptr);
@@ -44,8 +44,9 @@ struct PathStep {
   Picoseconds duration;
 };
 
-// What the rank waited for, from its last finish back to time 0, latest first: the durations sum to
-// end_of(rank). A collective counts from this rank's arrival, waiting for the others included.
+// The critical path of the rank, from its last finish back to time 0, latest first: the durations
+// sum to end_of(rank). A collective counts from this rank's arrival, including the wait for other
+// members.
 std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank);
 
 // Every operation of every rank as a bar, in order of rank, then program. `categories` names the

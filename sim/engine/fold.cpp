@@ -21,8 +21,8 @@ struct PairHash {
   }
 };
 
-// The classes so far. Numbers are given in the order of the ranks, so that they are the same on
-// every machine.
+// The classes so far, numbered in the order of the ranks so that the numbers are the same on every
+// machine.
 class Colours {
  public:
   explicit Colours(int ranks) : colour_(static_cast<std::size_t>(ranks)) {}
@@ -31,7 +31,7 @@ class Colours {
   bool all_apart() const { return count_ == static_cast<int>(colour_.size()); }
   int of(int rank) const { return colour_[static_cast<std::size_t>(rank)]; }
 
-  // Ranks stay together if they were and `property(rank)` agrees.
+  // Ranks stay in one class if they were in one and have the same `property(rank)`.
   template <class Property>
   void split(Property property) {
     if (all_apart() || agrees(property)) return;
@@ -45,7 +45,7 @@ class Colours {
   }
 
  private:
-  // Whether the property is one value in each class, so that nothing is to be split.
+  // Whether all ranks of each class have the same property, so that no class has to be split.
   template <class Property>
   bool agrees(Property property) const {
     std::vector<std::int64_t> value(static_cast<std::size_t>(count_));
@@ -145,7 +145,7 @@ std::vector<int> signatures(const Partition& partition, bool placed, const Colou
   for (const std::vector<int>& group : partition.groups) {
     held.clear();
     for (const int rank : group) {
-      // Runs of one class are common: keep the list short.
+      // Consecutive ranks often have the same class: such runs are stored once.
       if (placed || held.empty() || held.back() != colours.of(rank))
         held.push_back(colours.of(rank));
     }
@@ -163,7 +163,7 @@ FoldedPartition folded(const Partition& partition, bool placed, const Colours& c
   FoldedPartition result;
   result.columns.group_of.assign(static_cast<std::size_t>(colours.count()), 0);
   for (std::size_t group = 0; group < signature.size(); ++group) {
-    // New signatures come in the order of their numbers.
+    // New signatures are numbered in order of appearance.
     if (signature[group] != static_cast<int>(result.whole_groups.size())) continue;
     std::vector<int> columns;
     for (const int rank : partition.groups[group]) columns.push_back(colours.of(rank));

@@ -13,13 +13,13 @@ namespace moesim::engine {
 enum class StreamKind : std::uint8_t { compute, communication };
 constexpr std::size_t stream_count = 2;
 
-// One operation of the program every rank runs (SPMD). Operations of a stream run in program
-// order, one at a time, as on a CUDA stream; `after` names further operations of the same rank
-// that must have finished, all of them earlier in the program.
+// One operation of the program that every rank runs (SPMD). Operations of a stream run in program
+// order, one at a time, as on a CUDA stream; `after` lists further operations of the same rank that
+// must have finished, all of them earlier in the program.
 struct Operation {
   std::string name;  // Kineto-like: "expert_ffn", "nccl:all_to_all"
   StreamKind stream = StreamKind::compute;
-  int category = 0;  // the caller's: which part of the step the time counts to
+  int category = 0;  // defined by the caller: the part of the step that the time counts to
   int layer = -1;    // -1: belongs to no layer
   int groups = -1;   // communication: index into Program::partitions; compute: -1
   std::vector<int> after;
@@ -43,13 +43,13 @@ struct Program {
 };
 
 // How long each operation takes: the same on every rank (uniform), or rank by rank where
-// per_rank[operation] is not empty. For a collective it is its duration on idle links, read for
-// the first rank of the group.
+// per_rank[operation] is not empty. For a collective: its duration on idle links, taken from the
+// first rank of the group.
 struct Durations {
   std::vector<Picoseconds> uniform;                // [operation]
   std::vector<std::vector<Picoseconds>> per_rank;  // [operation][rank], or empty
-  // [operation] collectives that do not take place: a rank is done with one on arrival, and none
-  // waits for another there. Empty: all take place.
+  // [operation] collectives that are skipped: each rank finishes one on arrival and waits for no
+  // other rank. Empty: none is skipped.
   std::vector<bool> skipped;
 
   bool skips(int operation) const {
@@ -63,15 +63,16 @@ struct Durations {
   }
 };
 
-// The byte matrices of the uneven exchanges of a program. They are asked for one at a time, when an
-// exchange is priced, so that a step never holds all of them.
+// The byte matrices of the uneven exchanges of a program. They are requested one at a time, when an
+// exchange is timed, so that a step never holds all of them in memory.
 class Traffic {
  public:
   virtual ~Traffic() = default;
-  // Whether the operation, a communication, is an exchange by matrix; others take their duration.
+  // Whether the communication operation is an exchange with a matrix; others take their given
+  // duration.
   virtual bool is_uneven(int operation) const = 0;
-  // Writes what the members of a group send each other, in the order of the group; `bytes` comes
-  // with as many ranks as the group has members.
+  // Writes the bytes that the members of a group send each other, in the order of the group; the
+  // caller gives `bytes` as many ranks as the group has members.
   virtual void fill(int operation, int group, ByteMatrix& bytes) const = 0;
   // Groups of one operation with the same pattern have the same matrix.
   virtual int pattern(int /*operation*/, int group) const { return group; }

@@ -31,6 +31,12 @@ std::shared_ptr<const cluster::Cluster> DocumentCache::cluster(const std::string
   });
 }
 
+std::shared_ptr<const profile::Dispatcher> DocumentCache::dispatcher(const std::string& name) {
+  return remembered(mutex_, dispatchers_, name, [&] {
+    return std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
+  });
+}
+
 routing::ScoreSource DocumentCache::scores(const std::string& text) {
   return remembered(mutex_, scores_, text,
                     [&] { return routing::parse_score_source(text, "--routing"); });

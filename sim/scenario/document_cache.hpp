@@ -7,17 +7,20 @@
 
 #include "sim/cluster/cluster.hpp"
 #include "sim/model/model.hpp"
+#include "sim/profile/dispatcher.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/routing/scores/score_source.hpp"
 
 namespace moesim::scenario {
 
-// Profiles, models, clusters and score files by name, each read once. Safe to use from threads.
+// Profiles, models, clusters, dispatchers and score files by name, each read once. Safe to use from
+// threads.
 class DocumentCache {
  public:
   std::shared_ptr<const profile::Profile> profile(const std::string& name);
   std::shared_ptr<const model::Model> model(const std::string& name);
   std::shared_ptr<const cluster::Cluster> cluster(const std::string& name);
+  std::shared_ptr<const profile::Dispatcher> dispatcher(const std::string& name);
   routing::ScoreSource scores(const std::string& text);
 
  private:
@@ -25,6 +28,7 @@ class DocumentCache {
   std::map<std::string, std::shared_ptr<const profile::Profile>> profiles_;
   std::map<std::string, std::shared_ptr<const model::Model>> models_;
   std::map<std::string, std::shared_ptr<const cluster::Cluster>> clusters_;
+  std::map<std::string, std::shared_ptr<const profile::Dispatcher>> dispatchers_;
   std::map<std::string, routing::ScoreSource> scores_;
 };
 

@@ -30,7 +30,7 @@ void declare_environment(Table& table) {
   table.choice("network", network_names, &Environment::network)
       .by_default("auto")
       .help("how long exchanges take:")
-      .idle(without_step);
+      .idle(without_links);
   const auto factors_text = [](const GpuFactors& factors) { return text_of(factors); };
   table.text("slow-gpu", "GPU:FACTOR", parse_gpu_factors, factors_text, &Conditions::slow_gpus)
       .by_default("none")

@@ -2,11 +2,61 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/scenario/scenario.hpp"
 
 namespace moesim::scenario {
+namespace {
+
+// What a library that sends a row once for each of these places does by --dedup's names. Where a
+// group lies inside one domain, a row per node is one per GPU there.
+Deduplication deduplication_of(profile::SentOnce sent) {
+  switch (sent) {
+    case profile::SentOnce::per_node:
+      return Deduplication::node;
+    case profile::SentOnce::per_gpu:
+      return Deduplication::gpu;
+    case profile::SentOnce::per_expert:
+      break;
+  }
+  return Deduplication::none;
+}
+
+}  // namespace
+
+bool has_dispatcher(const Scenario& scenario) {
+  return has_experts(scenario) && scenario.dispatcher != nullptr;
+}
+
+std::string dispatcher_text(const Scenario& scenario) { return scenario.dispatcher_name; }
+
+void check_dispatcher_text(const std::string& text, DocumentCache& documents) {
+  if (text != nccl_dispatcher) documents.dispatcher(text);
+}
+
+void use_dispatcher(const std::string& text, Resolution& at) {
+  at.scenario.dispatcher_name = text;
+  if (text == nccl_dispatcher) return;
+  at.scenario.dispatcher = at.documents.dispatcher(text);
+  if (at.use == Use::routing) return;  // what it sends is no question of routing alone
+  const Deduplication own = deduplication_of(at.scenario.dispatcher->sent);
+  if (at.find("dedup") != nullptr && at.scenario.dedup != own) {
+    throw UsageError(fmt::format(
+        "--dedup {}: dispatcher {} sends a row once to each {}: leave it out", *at.find("dedup"),
+        text, name_in(profile::sent_once_names, at.scenario.dispatcher->sent)));
+  }
+  at.scenario.dedup = own;
+}
+
+std::uint64_t dispatcher_contents(const Scenario& scenario) {
+  if (scenario.dispatcher == nullptr) return 0;
+  return Digest().add(read_file(find_document("dispatchers", scenario.dispatcher_name))).value();
+}
 
 // One-hot products need blocks of equal size.
 void check_dispatch(const Scenario& scenario, Use use) {
@@ -27,10 +77,13 @@ void check_dispatch(const Scenario& scenario, Use use) {
 
 void check_deduplication(const Scenario& scenario, Use use) {
   if (use == Use::routing || !scenario.has_moe()) return;
-  if (scenario.dedup == Deduplication::none) return;
+  if (scenario.dedup == Deduplication::none && scenario.dispatcher == nullptr) return;
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(
-        fmt::format("--dedup {}: {}", name_in(deduplication_names, scenario.dedup), why));
+    const std::string flag =
+        scenario.dispatcher != nullptr
+            ? "--dispatcher " + scenario.dispatcher_name
+            : fmt::format("--dedup {}", name_in(deduplication_names, scenario.dedup));
+    throw UsageError(fmt::format("{}: {}", flag, why));
   };
   const routing::RouterConfig& router = scenario.router;
   if (router.counts_known()) {
@@ -41,7 +94,8 @@ void check_deduplication(const Scenario& scenario, Use use) {
                     "{}--router dropless, or leave it out",
                     router.name(), unpadded.counts_known() ? "" : "--padding none or "));
   }
-  if (scenario.fidelity == routing::Fidelity::counts) {
+  if (scenario.dedup == Deduplication::none) return;
+  if (scenario.fidelity == routing::Fidelity::counts && scenario.dispatcher == nullptr) {
     refuse("counts do not say which routes are of one token: use --fidelity tokens or auto");
   }
   if (scenario.scores.trace != nullptr && routing::has_exact_counts(scenario.routing_job())) {
@@ -50,13 +104,37 @@ void check_deduplication(const Scenario& scenario, Use use) {
                     "--routing trace-repeat:FILE, which draws tokens from their popularity",
                     scenario.scores.name()));
   }
-  if (scenario.dedup == Deduplication::node && !scenario.has_aligned_groups()) {
+  if (scenario.dedup == Deduplication::node && scenario.dispatcher == nullptr &&
+      !scenario.has_aligned_groups()) {
     refuse(
         fmt::format("expert-parallel groups of {} GPUs have parts of nodes of {}, so that a GPU "
                     "need not have its counterpart in each: choose --expert-parallel as a "
                     "multiple or a divisor of {}, or --dedup gpu",
                     scenario.expert_parallel, scenario.cluster->gpus_per_domain,
                     scenario.cluster->gpus_per_domain));
+  }
+}
+
+// Beside what check_deduplication() says of the rows that it sends.
+void check_dispatcher(const Scenario& scenario, Use use) {
+  if (use == Use::routing || !scenario.has_moe() || scenario.dispatcher == nullptr) return;
+  if (scenario.expert_parallel < 2) return;
+  const std::string flag = "--dispatcher " + scenario.dispatcher_name;
+  if (!scenario.has_aligned_groups()) {
+    throw UsageError(
+        fmt::format("{}: expert-parallel groups of {} GPUs have parts of nodes of {}: "
+                    "choose --expert-parallel as a multiple or a divisor of {}",
+                    flag, scenario.expert_parallel, scenario.cluster->gpus_per_domain,
+                    scenario.cluster->gpus_per_domain));
+  }
+  try {
+    const std::string& device = scenario.profile->device().name;
+    const network::DispatchPlace place =
+        network::dispatch_place(device, *scenario.cluster, scenario.expert_parallel);
+    profile::dispatch_time(*scenario.dispatcher, place.device, profile::MoeStage::dispatch,
+                           place.group, {}, 1, place.rates, scenario.dispatcher->usual_sms);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", flag, error.what()));
   }
 }
 

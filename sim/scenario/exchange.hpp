@@ -1,6 +1,10 @@
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "sim/base/enum_names.hpp"
+#include "sim/profile/dispatcher.hpp"
 #include "sim/scenario/idle_rules.hpp"
 #include "sim/scenario/option.hpp"
 
@@ -26,9 +30,20 @@ inline constexpr EnumNames<Deduplication, 3> deduplication_names{
 struct Exchange {
   Dispatch dispatch = Dispatch::index;
   Deduplication dedup = Deduplication::none;
+  // What carries the rows that routing keeps, instead of NCCL's all-to-all; null: that.
+  std::shared_ptr<const profile::Dispatcher> dispatcher;
+  std::string dispatcher_name = "all-to-all";
 };
+inline constexpr const char* nccl_dispatcher = "all-to-all";
 
 void check_dispatch(const Scenario& scenario, Use use);
+void check_dispatcher_text(const std::string& text, DocumentCache& documents);
+// The deduplication is the dispatcher's own; UsageError where another one is typed.
+void use_dispatcher(const std::string& text, Resolution& at);
+void check_dispatcher(const Scenario& scenario, Use use);
+std::uint64_t dispatcher_contents(const Scenario& scenario);
+bool has_dispatcher(const Scenario& scenario);
+std::string dispatcher_text(const Scenario& scenario);
 void check_deduplication(const Scenario& scenario, Use use);
 
 template <class Table>
@@ -47,6 +62,20 @@ void declare_exchange(Table& table) {
       .applies(sends_counted_rows)
       .idle(without_several_experts)
       .checked(check_deduplication);
+  table.text("dispatcher", "NAME|FILE", check_dispatcher_text, use_dispatcher, dispatcher_text)
+      .forms(named_values({{nccl_dispatcher, "NCCL's, of a row per expert or as --dedup says"},
+                           {"deepep", "DeepEP's kernels for training, a row per node"},
+                           {"low-latency", "DeepEP's kernels for decoding, a row per expert"},
+                           {"hybridep", "HybridEP, a row per node or rack"},
+                           {"trtllm", "TensorRT-LLM's one-sided, a row per GPU of one domain"}}))
+      .by_default(nccl_dispatcher)
+      .help("what carries the rows that routing keeps:")
+      .in_route(false)
+      .after({"dedup"})
+      .applies(has_dispatcher)
+      .idle(without_exchange)
+      .checked(check_dispatcher)
+      .contents(dispatcher_contents);
 }
 
 }  // namespace moesim::scenario

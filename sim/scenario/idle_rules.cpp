@@ -76,6 +76,20 @@ Reason without_several_experts(const Question& ask) {
   return ask.scenario.router.choices() > 1 ? useful : "a token of this run has one expert alone";
 }
 
+Reason without_exchange(const Question& ask) {
+  const Reason unused = without_moe_step(ask);
+  if (!unused.empty()) return unused;
+  return ask.scenario.expert_parallel > 1 ? useful : "--expert-parallel 1 exchanges nothing";
+}
+
+Reason without_links(const Question& ask) {
+  const Reason unused = without_step(ask);
+  if (!unused.empty()) return unused;
+  return ask.scenario.dispatcher == nullptr || !ask.scenario.has_moe()
+             ? useful
+             : "the time of a --dispatcher is a law of its own";
+}
+
 Reason without_rectified_step(const Question& ask) {
   const Reason unused = without_rectification(ask);
   return unused.empty() ? without_step(ask) : unused;

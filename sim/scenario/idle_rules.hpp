@@ -18,6 +18,8 @@ Reason without_scores(const Question& ask);
 Reason without_step(const Question& ask);
 Reason without_moe_step(const Question& ask);
 Reason without_several_experts(const Question& ask);
+Reason without_exchange(const Question& ask);
+Reason without_links(const Question& ask);  // a dispatcher's law has none to share
 Reason without_training(const Question& ask);
 Reason without_phase(const Question& ask);
 Reason without_sequences(const Question& ask);

@@ -16,8 +16,10 @@ routing::RoutingJob Scenario::routing_job() const {
   job.tokens_per_gpu = tokens_per_gpu;
   job.layers = model->moe_layers();
   job.seed = seed;
-  job.count_copies = dedup != Deduplication::none;
-  // Counts do not say which routes are of one token.
+  // Counts do not say which routes are of one token; a dispatcher estimates from them how many are.
+  const bool estimates =
+      dispatcher != nullptr && routing::choose_fidelity(fidelity, job) == routing::Fidelity::counts;
+  job.count_copies = dedup != Deduplication::none && !estimates;
   job.fidelity = job.count_copies && fidelity == routing::Fidelity::automatic
                      ? routing::Fidelity::tokens
                      : routing::choose_fidelity(fidelity, job);

@@ -11,7 +11,7 @@
 namespace moesim::step {
 namespace {
 
-constexpr double quantile_95 = 1.6448536269514722;  // of the standard normal
+constexpr double quantile_95 = 1.6448536269514722;  // of the standard normal distribution
 
 // Folded to the 24 bits a stream's rank has.
 std::uint32_t stream_of(const std::string& label) {
@@ -27,7 +27,7 @@ int CurveErrors::number_of(const std::string& label) {
   return found->second;
 }
 
-// Replicas in the order of their random keys take the strata of the normal distribution.
+// Replicas, sorted by random keys, are assigned to the strata of the normal distribution.
 std::vector<double> CurveErrors::draw(const std::string& label) const {
   std::vector<std::pair<PhiloxBlock, std::size_t>> keys;
   for (int replica = 0; replica < replicas_; ++replica) {

@@ -9,10 +9,10 @@
 
 namespace moesim::step {
 
-// The errors of the profile's curves in each simulated replica: one per label, as kernels of one
-// label err together. Latin hypercube sampling of a standard normal over the replicas, so that the
-// median over replicas is close to the curves' own prediction, with common random numbers across
-// the scenarios of a seed; one replica alone has no error.
+// The errors of the profile's curves in each simulated replica: one per label, because kernels with
+// the same label share their error. Latin hypercube sampling of a standard normal over the
+// replicas, so that the median over replicas is close to the curves' own prediction, with common
+// random numbers across the scenarios of a seed; one replica alone has no error.
 class CurveErrors {
  public:
   static constexpr int none = -1;  // every curve at its median
@@ -35,8 +35,8 @@ class CurveErrors {
   std::vector<std::vector<double>> errors_;  // [label][replica]
 };
 
-// The estimate `error` standard deviations off: below the median by its 5 % quantile, above by its
-// 95 % quantile, log-normal on either side.
+// The estimate shifted by `error` standard deviations: log-normal on each side of the median, with
+// the width of its 5 % quantile below and of its 95 % quantile above.
 double with_error(const profile::Estimate& estimate, double error);
 
 }  // namespace moesim::step

@@ -6,6 +6,7 @@
 
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/ports/port_bounder.hpp"
+#include "sim/network/ports/port_model.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 
 namespace moesim::step {
@@ -18,7 +19,7 @@ void scale(network::Topology& topology, const std::vector<int>& links, double fa
   }
 }
 
-// Everything on these links takes `factor` times as long.
+// All transfers on these links take `factor` times as long.
 void slow_down(network::Topology& topology, const std::vector<int>& links, double factor) {
   scale(topology, links, 1 / factor);
   for (const int number : links) {
@@ -43,12 +44,12 @@ std::vector<int> links_of(const network::Plane& plane) {
   return links;
 }
 
-// What the busiest link needs when the first `gpus` GPUs of a domain send one byte to each other,
-// by the links of the document, us.
+// The time, in us, that the busiest link needs when the first `gpus` GPUs of a domain send one byte
+// to each other, with the links of the document.
 double busiest_us_per_byte(const cluster::Cluster& cluster, int gpus) {
   network::Topology topology = network::topology_of(cluster, cluster::contiguous_placement(gpus));
   for (network::Link& link : topology.links) link.latency = Picoseconds(0);
-  constexpr std::int64_t block = std::int64_t{1} << 36;  // so that picoseconds do not round it
+  constexpr std::int64_t block = std::int64_t{1} << 36;  // large: rounding to ps is negligible
   ByteMatrix bytes(gpus);
   for (int source = 0; source < gpus; ++source) std::fill_n(bytes.row(source), gpus, block);
   return network::PortBounder(topology).bound(bytes).lower.us() / static_cast<double>(block);
@@ -62,6 +63,7 @@ ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(mode
   topology_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
   slow_down(topology_, links_of(topology_.outer), model_.exchange_multiplier());
   calibrate_inside();
+  calibrate_between();
   for (const scenario::GpuFactor& slow : scenario.conditions.slow_links) {
     const auto gpu = static_cast<std::size_t>(slow.gpu);
     for (const network::Plane* plane : {&topology_.inner, &topology_.outer}) {
@@ -99,6 +101,29 @@ void ExchangeLinks::calibrate_inside() {
   set(plane.port_down, latency - up);
 }
 
+// NICs reach the share of their efficiency that the law between nodes says, and all that a uniform
+// exchange takes beside its bytes on them is latency.
+void ExchangeLinks::calibrate_between() {
+  const scenario::Scenario& scenario = model_.scenario();
+  const cluster::Cluster& cluster = *scenario.cluster;
+  const std::vector<int> members = cluster::contiguous_placement(scenario.expert_parallel);
+  if (block_ == 0 || cluster.nic_start.value == 0) return;
+  if (network::span_of(members, cluster).domains < 2) return;
+  const network::PortModel ports(scenario.profile, scenario.cluster);
+  const network::PortModel::Crossed crossed =
+      ports.across(profile::Collective::all_to_all, members, block_ * scenario.expert_parallel);
+  const network::Plane& plane = topology_.outer;
+  const std::vector<int> nics = links_of({plane.port_up, plane.port_down, {}});
+  scale(topology_, nics, crossed.nic_share);
+  const double beside_us = crossed.estimate.time_us - crossed.stream_us;
+  const Picoseconds latency = Picoseconds::from_us(beside_us * model_.exchange_multiplier());
+  const Picoseconds up(latency.count / 2);
+  for (const int link : plane.port_up) topology_.links[static_cast<std::size_t>(link)].latency = up;
+  for (const int link : plane.port_down) {
+    topology_.links[static_cast<std::size_t>(link)].latency = latency - up;
+  }
+}
+
 void ExchangeLinks::adjust(int first, ByteMatrix& bytes) {
   if (inside_ < 2 || block_ == 0) return;
   const cluster::Cluster& cluster = *model_.scenario().cluster;
@@ -131,8 +156,9 @@ void ExchangeLinks::adjust(int first, ByteMatrix& bytes) {
   }
 }
 
-// The bytes that take the curve's time on the links as they are, over those there are. A curve that
-// dips below the latency of its smallest size leaves a hundredth of its time for the bytes.
+// The ratio of the bytes that take the curve's time on these links to the actual bytes. Where a
+// curve falls below the latency of its smallest size, one hundredth of its time is left for the
+// bytes.
 double ExchangeLinks::stretch(std::int64_t busiest) {
   const auto [found, added] = stretch_.try_emplace(busiest);
   if (!added) return found->second;

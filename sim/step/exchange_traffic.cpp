@@ -35,13 +35,14 @@ bool UnpaddedTraffic::is_uneven(int operation) const {
 
 const std::int32_t* UnpaddedTraffic::rows_of(int layer, int gpu) const {
   const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
-  // One group may stand for all.
+  // One group may represent all groups.
   const std::size_t cell = static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
   return routed.kept_rows.data() + cell % routed.kept_rows.size();
 }
 
-// To each GPU what its experts keep of a source's tokens: straight from the source, or inside
-// another node from the GPU there in the source's place, which has it once over the NIC.
+// To each GPU the rows of a source's tokens that its experts keep: directly from the source, or,
+// inside another node, from the GPU with the source's local rank, which receives each token once
+// over the NIC.
 void UnpaddedTraffic::fill_copies(int layer, int group, std::uint32_t row_bytes,
                                   ByteMatrix& bytes) const {
   const routing::TokenCopies& copies = routing_.layers[static_cast<std::size_t>(layer)].copies;
@@ -85,7 +86,7 @@ void UnpaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
     const std::int32_t* rows = rows_of(layer, group * members_ + source);
     std::int64_t* sent = to_tokens ? sent_.data() : bytes.row(source);
     if (local == 1) {
-      // 32 x 32 to 64 bits, which every vector unit can.
+      // 32 x 32 to 64 bits: every vector unit has this product.
       for (int owner = 0; owner < members_; ++owner) {
         sent[owner] = static_cast<std::int64_t>(
             std::uint64_t{static_cast<std::uint32_t>(rows[owner])} * row_bytes);
@@ -103,7 +104,7 @@ void UnpaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   }
 }
 
-// Those of a group, as bytes to compare.
+// The rows of a group, as bytes to compare.
 std::string UnpaddedTraffic::copies_of(int layer, int first_gpu) const {
   const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
   const std::size_t gpus = routed.kept_rows.size() / static_cast<std::size_t>(experts_);

@@ -13,7 +13,7 @@ namespace moesim::step {
 
 // What the GPUs of each expert-parallel group send each other in the all-to-alls of MoE layers.
 
-// Equal blocks between all members, C rows for each expert. Refers to both arguments.
+// Equal blocks between all members, C rows for each expert. Keeps references to both arguments.
 class PaddedTraffic final : public engine::Traffic {
  public:
   PaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing)
@@ -31,19 +31,18 @@ class PaddedTraffic final : public engine::Traffic {
 };
 
 // Without padding: the rows that routing keeps, of `row_bytes` each, to the GPUs of their experts
-// (expert e on rank e / (E / P) of the group), and back. Where the scenario deduplicates, one row
-// of a token for each GPU, or one for each node and the rows forwarded there; all travel at once,
-// which is a forwarding without any delay. Refers to both arguments.
+// (expert e on rank e / (E / P) of the group), and back. Where the scenario deduplicates: one row
+// per token and GPU, or one per token and node plus the rows forwarded inside the node; all are
+// sent at the same time, that is, forwarding adds no delay. Keeps references to both arguments.
 class UnpaddedTraffic final : public engine::Traffic {
  public:
   // `routing` has kept_rows [gpu, expert] for every MoE layer of the model, of all GPUs or of one
-  // group that stands for all, and copies of the same GPUs where the scenario deduplicates.
+  // group that represents all groups, and copies for the same GPUs where the scenario deduplicates.
   UnpaddedTraffic(const StepModel& model, const routing::ReplicaRouting& routing);
 
   bool is_uneven(int operation) const override;
   void fill(int operation, int group, ByteMatrix& bytes) const override;
-  // Groups whose GPUs keep the same rows, expert by expert. Looks for them when first asked about a
-  // layer.
+  // Groups whose GPUs keep the same rows for every expert. Found at the first call for a layer.
   int pattern(int operation, int group) const override;
 
  private:
@@ -56,10 +55,10 @@ class UnpaddedTraffic final : public engine::Traffic {
   int experts_ = 0;
   int members_ = 0;
   mutable std::vector<std::int64_t> sent_;          // [owner], of one source
-  mutable std::vector<std::vector<int>> patterns_;  // [layer][group], empty: not looked for yet
+  mutable std::vector<std::vector<int>> patterns_;  // [layer][group], empty: not known yet
 };
 
-// Uneven traffic in the bytes that take the curve's time on the links.
+// Uneven traffic, adjusted to the bytes that take the curve's time on the links.
 class AdjustedTraffic final : public engine::Traffic {
  public:
   AdjustedTraffic(const engine::Traffic& traffic, ExchangeLinks& links, int members)

@@ -1,4 +1,4 @@
-// What the gate of a router costs, its work (routing::GateWork) priced with the profile's curves:
+// The cost of a router's gate: its work (routing::GateWork) priced with the profile's curves.
 // KernelPricer's router(), and the kernels that only some routers have.
 #include <algorithm>
 
@@ -11,9 +11,10 @@ using routing::GateWork;
 
 constexpr double wide = 4;  // bytes of fp32
 
-// torch.cumsum over the tokens of an [S, E] one-hot: one thread per expert walks down S rows, each
-// step waiting for the L2 cache (torch's outer-dimension scan; what Tutel's fast_cumsum replaces).
-// 200 cycles at 1.41 GHz on A100: Abdelkhalik et al. 2022 (arXiv:2208.11174); assumed elsewhere.
+// torch.cumsum over the tokens of an [S, E] one-hot: one thread per expert reads S rows one after
+// another, and each step waits for the L2 cache (torch's outer-dimension scan, which Tutel's
+// fast_cumsum replaces). 200 cycles at 1.41 GHz on A100: Abdelkhalik et al. 2022
+// (arXiv:2208.11174); assumed elsewhere.
 constexpr double scan_step_us = 200 / 1410.0;
 
 // A true fp32 GEMM runs on the CUDA cores: 1/16 of the dense bf16 rate on A100 (19.5 of 312
@@ -22,7 +23,7 @@ constexpr double fp32_share_of_bf16 = 1.0 / 16;
 
 }  // namespace
 
-// A true fp32 GEMM: whichever is slower, its bytes or its FLOPs on the CUDA cores.
+// A true fp32 GEMM: limited by its bytes or by its FLOPs on the CUDA cores, whichever takes longer.
 void KernelPricer::gate_product(List& list, const GateWork& work) const {
   const auto rows = static_cast<double>(work.rows);
   const auto columns = static_cast<double>(work.columns);
@@ -79,8 +80,8 @@ Kernels KernelPricer::router(Pass pass) const {
   return list.take();
 }
 
-// A result copied to the host, and the GPU idle until kernels that wait for it are launched.
-// Assumed: no published figure; a copy and a launch take about 10 us each.
+// A result is copied to the host, and the GPU is idle until the kernels that wait for it are
+// launched. Assumed: no published figure; a copy and a launch take about 10 us each.
 Kernels KernelPricer::host_read() const {
   List list(profile_, Pass::forward);
   list.add("host read", KernelClass::gating,
@@ -89,13 +90,13 @@ Kernels KernelPricer::host_read() const {
   return list.take();
 }
 
-// Of a sequence whose tokens are mixed; a GPU may hold a part of one.
+// For a sequence whose tokens are mixed; a GPU may hold part of a sequence.
 std::int64_t KernelPricer::mixed_length() const {
   return scenario_.tokens_per_gpu / scenario_.mixed_sequences();
 }
 
-// One way between the tokens of a sequence and its slots, sequence by sequence: the product that
-// makes `made` rows of `used` rows; backward by both of its factors.
+// One direction between the tokens and the slots of a sequence, per sequence: the product that
+// makes `made` rows from `used` rows; backward: the gradients of both factors.
 Kernels KernelPricer::mix(Pass pass, const std::string& name, std::int64_t made,
                           std::int64_t used) const {
   List list(profile_, Pass::forward);
@@ -110,7 +111,7 @@ Kernels KernelPricer::mix(Pass pass, const std::string& name, std::int64_t made,
   return list.take();
 }
 
-// Slots as mixes of the tokens of a sequence, and tokens as mixes of what came of the slots.
+// Slots as mixtures of the tokens of a sequence, and tokens as mixtures of the slots' outputs.
 Kernels KernelPricer::mix_slots(Pass pass) const {
   return mix(pass, "slot dispatch", scenario_.mixed_slots(), mixed_length());
 }

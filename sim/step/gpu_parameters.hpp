@@ -4,17 +4,17 @@
 
 namespace moesim::step {
 
-// The parameters of one GPU, whole: as many as it computes with, however they are sharded.
+// The parameters that one GPU computes with, before any sharding.
 struct GpuParameters {
   explicit GpuParameters(const scenario::Scenario& scenario) : scenario_(scenario) {}
 
-  double layer_dense(int layer) const;   // of a layer, without its experts
+  double layer_dense(int layer) const;   // of one layer, without its experts
   double layer_expert(int layer) const;  // of a layer's experts on the GPU
-  double dense() const;                  // all but the experts
-  double outer() const;                  // of those, the ones of no layer
+  double dense() const;                  // all except the experts
+  double outer() const;                  // of these, the parameters outside the layers
   double expert() const;                 // the experts of all layers
-  // What a GPU keeps of dense and expert parameters where they are divided over their
-  // data-parallel groups: all GPUs for dense ones, G / P for experts.
+  // The share of dense and expert parameters that a GPU keeps when they are sharded over their
+  // data-parallel groups: all GPUs for dense parameters, G / P GPUs for experts.
   double shard() const;
 
  private:

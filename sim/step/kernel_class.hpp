@@ -10,7 +10,7 @@ namespace moesim::step {
 enum class KernelClass { gemm, attention, memory, gating, einsum, mask, exchange };
 constexpr std::size_t kernel_class_count = 7;
 const char* name_of(KernelClass kernel_class);
-// Throws UsageError that names `where` and lists the classes.
+// Throws a UsageError that names `where` and lists the classes.
 KernelClass parse_kernel_class(const std::string& name, const std::string& where);
 
 // Multipliers on the profile's predictions, for software that is slower than the kernels the

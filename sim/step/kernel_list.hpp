@@ -8,7 +8,7 @@
 
 namespace moesim::step {
 
-// Collects priced kernels; skips those that do nothing.
+// Collects priced kernels; skips kernels without work.
 class KernelPricer::List {
  public:
   List(const profile::Profile& profile, Pass pass) : profile_(profile), pass_(pass) {}
@@ -22,7 +22,8 @@ class KernelPricer::List {
       return;
     }
     add(label + " by input", KernelClass::gemm, profile_.gemm(m, k, n), count);
-    // The [n, k] gradient or its transpose, whichever: the sweeps reach further in n than in m.
+    // The [n, k] gradient or its transpose, whichever fits: the measured sweeps have larger n than
+    // m.
     add(label + " by weight", KernelClass::gemm, profile_.gemm(std::min(n, k), std::max(n, k), m),
         count);
   }

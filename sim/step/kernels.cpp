@@ -11,7 +11,7 @@ namespace {
 constexpr double element = 2;  // bytes of bf16
 constexpr double wide = 4;     // bytes of fp32
 
-// Bytes that the einsum backend moves beside its GEMMs, counted in DeepSpeed's top1gating,
+// Bytes that the einsum backend moves in addition to its GEMMs, counted in DeepSpeed's top1gating,
 // top2gating and MOELayer (sharded_moe.py, 2023). Per element of a dense [S, E, C] tensor:
 //   per choice   the fp32 product of gates and one-hot locations is written (4); every further
 //                choice adds it up (reads 8, writes 4)
@@ -69,13 +69,15 @@ Kernels KernelPricer::attention(Pass pass, bool causal) const {
   for (const model::Projection& projection : model_.attention_projections()) {
     list.gemm("attention " + projection.name, tokens_, projection.n, projection.k);
   }
-  // Latent attention turns a part of each query head and one key that all heads share.
+  // Latent attention applies rotary embedding to a part of each query head and to one key that all
+  // heads share.
   const std::int64_t turned = model_.latent ? (model_.heads + 1) * model_.latent->rope_dim
                                             : (model_.heads + model_.kv_heads) * model_.head_dim;
   const double rotated = element * static_cast<double>(tokens_) * static_cast<double>(turned);
   list.memory_pass("rotary", 2 * rotated, 2 * rotated);
-  // The curves are causal, with queries, keys and values of one width: other shapes by their FLOPs,
-  // twice as many where every key is seen, and in proportion to the widths.
+  // The curves are for causal attention with queries, keys and values of the same width. Other
+  // shapes are scaled by their FLOPs: twice as many without the causal mask, and proportional to
+  // the widths.
   const double widths = static_cast<double>(model_.query_key_dim() + model_.value_dim()) /
                         static_cast<double>(2 * model_.head_dim);
   const double calls = (causal ? 1 : 2) * widths;
@@ -115,7 +117,7 @@ Kernels KernelPricer::dense_ffn(Pass pass) const {
   return list.take();
 }
 
-// Dense tensors that are added up to the mask: one per choice, but where experts choose one in all.
+// Dense tensors whose sum is the mask: one per choice, or one in total where experts choose tokens.
 double KernelPricer::mask_choices() const {
   const routing::RouterConfig& router = scenario_.router;
   return router.kind->one_mask ? 1 : router.choices();
@@ -134,14 +136,14 @@ Kernels KernelPricer::dispatch_einsum(Pass pass, std::int64_t capacity) const {
                 profile::MemoryKernel::streaming, 1, KernelClass::mask);
     list.add("einsum dispatch", KernelClass::einsum, profile_.gemm(slots, model_.hidden, tokens_));
   } else {
-    // Only towards the tokens: the mask itself has no gradient.
+    // Only the gradient of the tokens: the mask itself has none.
     list.add("einsum dispatch by input", KernelClass::einsum,
              profile_.gemm(tokens_, model_.hidden, slots));
   }
   return list.take();
 }
 
-// What a GPU without tokens fills the blocks of a padded exchange with.
+// The padding that a GPU without tokens sends in a padded exchange.
 Kernels KernelPricer::zero_rows(std::int64_t rows) const {
   List list(profile_, Pass::forward);
   list.memory("empty rows", row_bytes(rows));
@@ -202,8 +204,8 @@ Kernels KernelPricer::combine_rows(Pass pass, std::int64_t rows) const {
   List list(profile_, pass);
   if (rows == 0) return list.take();
   // Backward reads the gradient of the tokens and the rows (for the gradient of their weights) and
-  // writes that of the rows; where the experts apply the weights themselves, as fused libraries do,
-  // it is a gather.
+  // writes the gradient of the rows; where the experts apply the weights, as in fused libraries, it
+  // is a gather.
   const bool weighs = pass == Pass::backward && scenario_.fusion == scenario::Fusion::eager;
   list.add(pass == Pass::forward ? "combine" : "combine backward", KernelClass::memory,
            profile_.combine_rows(tokens_, weighs ? 2 * rows : rows, model_.hidden));

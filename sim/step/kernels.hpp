@@ -13,29 +13,29 @@
 
 namespace moesim::step {
 
-// One priced kernel, run `count` times in a row. The label names the curve error it shares: kernels
-// of one label (one kernel, whatever its shape) err together, kernels of different labels do not.
+// One priced kernel, run `count` times in a row. Kernels with the same label (the same kernel with
+// any shape) share one curve error; errors of different labels are independent.
 struct Kernel {
   std::string label;
   KernelClass kernel_class = KernelClass::memory;
   profile::Estimate estimate;
   double count = 1;
-  double latency_us = 0;  // of an exchange: what no bandwidth shortens; known under slow links
+  double latency_us = 0;  // of an exchange: the fixed part; known where links are slow
 };
 using Kernels = std::vector<Kernel>;
 
 using routing::Pass;
 
-// Assumed: from the end of a kernel to the start of the next where the host has to read a result in
-// between.
+// Assumed: the time from the end of a kernel to the start of the next one if the host reads a
+// result in between.
 constexpr double host_read_us = 20;
 
-// Prices the kernels of the blocks of a step: one GPU, one micro-step. The tokens of the GPU are S,
-// or as given: of S tokens' sequences so many whole ones and the rest in one shorter sequence; 0
-// tokens run no kernel but what makes an empty block of an exchange. Which kernels a block runs,
-// with their FLOPs and bytes, is the operation list of README.md's "What a step is made of"; every
-// time is the profile's. Backward: each GEMM twice (by input and by weight), memory-bound kernels
-// with the bytes of their gradients.
+// Prices the kernels of the blocks of a step: one GPU, one micro-step. The GPU has S tokens, or the
+// given number: as many whole sequences as fit and the rest in one shorter sequence. A GPU with 0
+// tokens runs only the kernels that make the empty blocks of an exchange. Which kernels a block
+// runs, with their FLOPs and bytes, is the operation list of README.md's "What a step is made of";
+// all times are from the profile. Backward: each GEMM twice (by input and by weight), memory-bound
+// kernels with the bytes of their gradients.
 class KernelPricer {
  public:
   explicit KernelPricer(const scenario::Scenario& scenario)
@@ -49,7 +49,7 @@ class KernelPricer {
   Kernels residual(Pass pass) const;
   Kernels attention(Pass pass, bool causal) const;  // one block: projections, rotary, attention
   Kernels dense_ffn(Pass pass) const;
-  // Gate GEMM, softmax, top-k', capacity: what the router has of them.
+  // Gate GEMM, softmax, top-k' and capacity, as far as the router has them.
   Kernels router(Pass pass) const;
   Kernels host_read() const;  // of a result on the GPU, before work that depends on it
   // `capacity` is C of this layer: rows per (source GPU, expert).
@@ -58,7 +58,7 @@ class KernelPricer {
   Kernels experts(Pass pass, std::int64_t capacity, std::int64_t appended_rows) const;
   // BASE's output, `rows` of it.
   Kernels gated_residual(Pass pass, std::int64_t rows) const;
-  // The same without padding: `rows` sent by this GPU, or computed by one of its experts.
+  // The same without padding: `rows` that this GPU sends, or that one of its experts computes.
   Kernels dispatch_rows(std::int64_t rows) const;
   Kernels combine_rows(Pass pass, std::int64_t rows) const;
   Kernels expert_rows(Pass pass, std::int64_t rows) const;
@@ -67,7 +67,7 @@ class KernelPricer {
   Kernels rectify_moves(Pass pass, std::int64_t rows) const;  // compaction and blend alone
   Kernels embedding(Pass pass) const;
   Kernels head(Pass pass) const;  // LM head, loss
-  // Adam over the parameters this GPU keeps states of.
+  // Adam over the parameters whose optimizer states this GPU keeps.
   Kernels optimizer(double parameters) const;
   Kernels accumulate_gradients(double parameters) const;
 

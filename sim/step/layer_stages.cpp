@@ -17,8 +17,8 @@ using routing::MoeStage;
 using routing::MoeStageKind;
 using routing::RowMoves;
 
-// Kernels run one after another; their curves err independently, but the sum of the quantiles is
-// kept, which is the wider bar.
+// Kernels run one after another. Their curve errors are independent, but the quantiles are added,
+// which gives the wider interval.
 Estimate sum(const Kernels& kernels) {
   Estimate total{0, 0, 0, profile::Origin::measured, profile::Support::measured_point};
   for (const Kernel& kernel : kernels) {
@@ -78,8 +78,8 @@ std::vector<LayerStage> dropless_layer_stages(const scenario::Scenario& scenario
 
 namespace {
 
-// Prices the stages of kernels/layer. The copies hold what differs by stage: which gate, and whose
-// blend of IR rows.
+// Prices the stages of kernels/layer. The copies hold what differs between stages: the kind of
+// gate, and the software that blends IR rows.
 class PaddedLayer {
  public:
   PaddedLayer(const scenario::Scenario& scenario, std::int64_t capacity, std::int64_t ir_rows)
@@ -127,7 +127,7 @@ class PaddedLayer {
     return {scenario_.tokens_per_gpu, scenario_.experts,          capacity_,
             scenario_.model->hidden,  scenario_.router.choices(), rectified()};
   }
-  // One launch that moves the stage's bytes. The gate's weights, little beside them, are not
+  // One launch that moves the stage's bytes. The gate's weights are small in comparison and not
   // counted.
   Kernels touch(MoeStageKind stage) const {
     const double bytes = work_of(stage, sizes()).bytes;
@@ -137,7 +137,7 @@ class PaddedLayer {
     first.insert(first.end(), second.begin(), second.end());
     return first;
   }
-  // Of the IR rows: 0 their gather, 1 their blend; nothing without rows.
+  // For IR rows: 0 is the gather, 1 the blend; no kernel without rows.
   Kernels ir_move(Pass pass, std::size_t which) const {
     const Kernels moves = moved_pricer_.rectify_moves(pass, rectified() ? ir_rows_ : 0);
     return which < moves.size() ? Kernels{moves[which]} : Kernels{};
@@ -152,7 +152,7 @@ class PaddedLayer {
     return {pricer_.exchange(Collective::all_to_all, members_, pricer_.dispatch_bytes(capacity_),
                              name)};
   }
-  // Of the two products of einsum's combination.
+  // For the two products of the einsum combination.
   Kernels combine_product(Pass pass, bool by_weight) const {
     Kernels kernels = without_masks(pricer_.combine(pass, capacity_));
     std::erase_if(kernels, [&](const Kernel& kernel) {

@@ -15,7 +15,7 @@
 namespace moesim::step {
 namespace {
 
-// Links of switches that cannot hold back what the ports below them send.
+// Links of switches that are never slower than the ports below them together.
 std::vector<bool> ample_links(const network::Topology& topology) {
   std::vector<bool> ample(topology.links.size());
   const auto look = [&](const network::Tier& tier, const std::vector<int>& ports,
@@ -36,7 +36,7 @@ std::vector<bool> ample_links(const network::Topology& topology) {
   return ample;
 }
 
-// Whether all groups are divided among domains in one way.
+// Whether all groups are divided among domains in the same way.
 bool lie_alike(const engine::Partition& groups, const cluster::Cluster& cluster) {
   std::set<std::vector<int>> patterns;
   for (const std::vector<int>& group : groups.groups) {
@@ -59,7 +59,7 @@ bool cross_domains(const engine::Partition& groups, const cluster::Cluster& clus
   });
 }
 
-// Why fast may be off, empty where it is certified.
+// Why fast may be inaccurate; empty where it is certified.
 std::string doubt(const scenario::Scenario& scenario, const engine::Partition& groups) {
   const cluster::Cluster& cluster = *scenario.cluster;
   if (!lie_alike(groups, cluster)) return "expert groups lie differently on the nodes";
@@ -134,6 +134,10 @@ NetworkChoice choose_for_uneven(const scenario::Scenario& scenario, const engine
 NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::Partition& groups,
                              int exchanges) {
   if (exchanges == 0) return {};
+  if (scenario.dispatcher != nullptr) {
+    return {scenario::Network::fast, true,
+            fmt::format("all-to-alls by the law of {}", scenario.dispatcher->name)};
+  }
   if (scenario.network == scenario::Network::flows) {
     return {scenario::Network::flows, true, "all-to-alls by exact flows over the cluster's links"};
   }

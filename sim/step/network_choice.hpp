@@ -16,23 +16,26 @@ struct NetworkChoice {
   std::string reason;  // "equal blocks, exact alone"; empty without all-to-alls
 };
 
-// Why exchanges of equal blocks within `groups` may delay each other; empty if they cannot: no link
-// but those of switches that pass on all that the ports below them send is used by two groups.
+// Why exchanges of equal blocks within `groups` may delay each other; empty if they cannot: no two
+// groups share a link, except links of switches with at least the bandwidth of all ports below
+// them.
 std::string shared_links(const network::Topology& topology, const engine::Partition& groups);
 
-// What the scenario asks for; where it leaves the choice: fast where that is certified, else flows,
-// unless their messages of a replica, `exchanges` all-to-alls of every group, are more than
-// `affordable_messages` (seconds), or kernels slow each other down, which flows do not have.
+// By its law where the scenario has a dispatcher. Else what the scenario asks for; where it leaves
+// the choice: fast where that is certified, else flows, unless their messages of a replica,
+// `exchanges` all-to-alls of every group, are more than `affordable_messages` (seconds), or kernels
+// slow each other down, which flows do not have.
 //
-// Blocks of different sizes are never certified: ports that work without a gap are a bound from
-// below. Measured against flows, a training step of 32 layers at EP 64 is 0.6 % shorter with routes
-// of mild skew, 2 % with strong skew; at EP 8 the two agree to 1e-4.
+// Blocks of different sizes are never certified: the fast network assumes ports that are never
+// idle, which gives a lower bound. Compared with flows, a training step of 32 layers at EP 64 is
+// 0.6 % shorter with mildly skewed routing and 2 % shorter with strong skew; at EP 8 the two agree
+// to 1e-4.
 //
-// Fast is certified for equal blocks if groups are placed equally on the domains and share no link
-// that could hold them back. An exchange then is alone on its links; the links of its last member
-// carry no more than the busiest one of the curve or the port model, of which max-min gives each of
-// n messages at least the n-th part: it ends that link's time after its last member came, whoever
-// came before.
+// Fast is certified for equal blocks if all groups are placed on the domains in the same way and
+// share no link that could delay them. An exchange is then alone on its links. The links of its
+// last member carry no more than the busiest link of the curve or the port model, and max-min
+// sharing gives each of n messages at least 1 / n of it: the exchange ends one link time after its
+// last member arrived, whenever the others arrived.
 constexpr std::int64_t affordable_messages = 100'000;
 NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::Partition& groups,
                              int exchanges);

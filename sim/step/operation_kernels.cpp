@@ -19,13 +19,13 @@ Kernels block(const KernelPricer& pricer, Kernels inside, Pass pass) {
   return pricer.norm(pass) + std::move(inside) + pricer.residual(pass);
 }
 
-// With the norm before it.
+// Includes the norm before it.
 Kernels after_norm(const KernelPricer& pricer, Kernels kernels, Pass pass) {
   return pass == Pass::forward ? pricer.norm(pass) + std::move(kernels)
                                : std::move(kernels) + pricer.norm(pass);
 }
 
-// Self-attention, and in a decoder above an encoder also attention to all of the encoder's output,
+// Self-attention and, in a decoder with an encoder, cross-attention to the whole encoder output,
 // which is as long as the decoder's input.
 Kernels attention(const StepOperation& operation, const KernelPricer& pricer) {
   const Pass pass = operation.pass;
@@ -34,7 +34,7 @@ Kernels attention(const StepOperation& operation, const KernelPricer& pricer) {
   return std::move(kernels) + block(pricer, pricer.attention(pass, false), pass);
 }
 
-// With what follows the combination: BASE's gated output and the residual.
+// Includes what follows the combination: BASE's gated output and the residual.
 Kernels combine(Pass pass, const Amount& amount, const KernelPricer& pricer) {
   const std::int64_t rows = amount.padded ? pricer.scenario().experts * amount.rows : amount.rows;
   Kernels kernels =
@@ -45,8 +45,8 @@ Kernels combine(Pass pass, const Amount& amount, const KernelPricer& pricer) {
   return std::move(kernels) + pricer.residual(pass);
 }
 
-// With the experts' products: the same calls with the IR rows appended, less the calls without
-// them.
+// Together with the experts' products: the same calls with the IR rows appended, minus the calls
+// without them.
 Kernels rectify_with_experts(Pass pass, const Amount& amount, const KernelPricer& pricer) {
   if (amount.ir_rows == 0) return {};
   const scenario::Scenario& scenario = pricer.scenario();
@@ -80,7 +80,7 @@ Kernels phase(const StepOperation& operation, const Amount& amount, const Kernel
     case MoePhase::dispatch_exchange:
     case MoePhase::combine_exchange:
     case MoePhase::unshuffle:
-      break;  // operations of other kinds of work
+      break;  // operations with other work
   }
   return {};
 }

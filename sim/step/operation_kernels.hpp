@@ -9,7 +9,7 @@
 
 namespace moesim::step {
 
-// How much an operation of an MoE layer has to do, where routing decides it.
+// The amount of work of an operation of an MoE layer, where routing determines it.
 struct Amount {
   bool padded = true;
   std::int64_t rows = 0;     // of a padded block (C per source GPU and expert); else of the GPU, or
@@ -19,8 +19,8 @@ struct Amount {
   auto operator<=>(const Amount&) const = default;
 };
 
-// The kernels of an operation on a GPU with the pricer's tokens, among the group `members` for
-// communication.
+// The kernels of an operation on a GPU with the pricer's tokens; for communication, among the group
+// `members`.
 Kernels kernels_of(const StepOperation& operation, const Amount& amount, const KernelPricer& pricer,
                    std::span<const int> members);
 

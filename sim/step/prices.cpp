@@ -7,8 +7,9 @@
 namespace moesim::step {
 namespace {
 
-// Groups of one partition may lie differently on the nodes (expert groups of 6 on nodes of 8). All
-// are taken to need as long as the slowest: over the most nodes, the fewest members on one of them.
+// Groups of one partition may be placed differently on the nodes (expert groups of 6 on nodes of
+// 8). All are assumed to take as long as the slowest group: the one on the most nodes, with the
+// fewest members per node.
 std::vector<int> farthest_group(const engine::Partition& partition,
                                 const cluster::Cluster& cluster) {
   const auto farther = [&](const std::vector<int>& first, const std::vector<int>& second) {
@@ -84,7 +85,7 @@ Prices::Prices(const scenario::Scenario& scenario, const StepProgram& program,
   price_fixed(program);
 }
 
-// Operations that differ in their MoE layer alone cost the same.
+// Operations that differ only in their MoE layer cost the same.
 void Prices::price_fixed(const StepProgram& program) {
   std::map<StepOperation, int> known;
   for (StepOperation operation : program.operations()) {
@@ -138,8 +139,15 @@ Picoseconds Prices::time(PricedWork& work, int replica) const {
                     with_error(kernel.estimate, errors_.of(kernel.error, replica));
   }
   work.replica = replica;
-  // Calls with appended rows less those without may come out below 0 where a curve dips.
+  // The difference between calls with and without appended rows may be negative where a curve is
+  // not monotonic.
   return work.time = Picoseconds::from_us(std::max(0.0, microseconds));
+}
+
+Picoseconds Prices::exchange_time(const profile::Estimate& estimate, const std::string& label,
+                                  int replica) {
+  const double error = errors_.of(errors_.number_of(label), replica);
+  return Picoseconds::from_us(calibration_.of(KernelClass::exchange) * with_error(estimate, error));
 }
 
 RowPrices& Prices::by_rows(const StepOperation& operation, TokenClass tokens, int replica) {
@@ -153,8 +161,9 @@ RowPrices& Prices::by_rows(const StepOperation& operation, TokenClass tokens, in
 Picoseconds RowPrices::look_up(std::int64_t rows) {
   const auto at = static_cast<std::size_t>(rows);
   if (times_.size() <= at) times_.resize(at + at / 2 + 1, Picoseconds(-1));
-  // A product's time is smooth but where its tiles run over, which they do past multiples of 16
-  // rows (smaller tiles are for few rows): between those it is interpolated, to 0.1 %.
+  // The time of a product is smooth except where another tile is needed, which happens just above
+  // multiples of 16 rows (smaller tiles are for few rows): between these it is interpolated, to
+  // within 0.1 %.
   constexpr std::int64_t few = 512;
   constexpr std::int64_t tile = 16;
   const std::int64_t low = (rows - 1) / tile * tile + 1;

@@ -14,26 +14,27 @@
 
 namespace moesim::step {
 
-// A kernel whose label has been replaced by the number of its curve error.
+// A kernel with the number of its curve error in place of the label.
 struct PricedKernel {
   int error = 0;
   KernelClass kernel_class = KernelClass::memory;
   profile::Estimate estimate;
   double count = 1;
-  double latency_us = 0;  // as Kernel has it
+  double latency_us = 0;  // as in Kernel
 };
 
-// The kernels of one kind of operation and the last time asked of them.
+// The kernels of one kind of operation, and their time in the replica that was requested last.
 struct PricedWork {
   std::vector<PricedKernel> kernels;
   int replica = CurveErrors::none - 1;  // of the time
   Picoseconds time;
-  double latency_share() const;  // of an exchange's time on the median curve
+  double latency_share() const;  // of the time of an exchange on the median curve
 };
 
 class Prices;
 
-// The times of one phase of an MoE layer by rows, without padding, in one replica.
+// The times of one phase of an MoE layer as a function of its rows, without padding, in one
+// replica.
 class RowPrices {
  public:
   RowPrices(Prices& prices, const StepOperation& operation, TokenClass tokens, int replica)
@@ -51,14 +52,14 @@ class RowPrices {
   StepOperation operation_;
   TokenClass tokens_;
   int replica_;
-  std::vector<Picoseconds> times_;  // [rows], -1 where not asked for yet
+  std::vector<Picoseconds> times_;  // [rows], -1 where not computed yet
 };
 
-// What the operations of a step cost: their kernels, the profile's estimates of these, and the time
-// they add up to under the curve errors of a replica. Everything is looked up in the profile once.
+// The costs of the operations of a step: their kernels, the profile's estimates for these, and the
+// total time with the curve errors of a replica. Each kernel is looked up in the profile once.
 class Prices {
  public:
-  // Refers to scenario and program.
+  // Keeps references to scenario and program.
   Prices(const scenario::Scenario& scenario, const StepProgram& program,
          const Calibration& calibration);
   Prices(const Prices&) = delete;  // the pricers refer to the scenario
@@ -66,18 +67,22 @@ class Prices {
 
   const TokenClasses& token_classes() const { return classes_; }
 
-  // Of an operation that the scenario alone decides.
+  // For an operation that depends on the scenario alone.
   PricedWork& fixed(int operation, TokenClass tokens);
-  // Of one whose amount routing decides; exchanges of equal blocks.
+  // For an operation whose amount of work depends on routing; exchanges of equal blocks.
   PricedWork& sized(const StepOperation& operation, const Amount& amount, TokenClass tokens);
   // The errors of the curves are those of `replica`, or CurveErrors::none.
   Picoseconds time(PricedWork& work, int replica) const;
 
-  // Kept until another replica is asked for.
+  // Of an exchange that no curve prices; `label` is that of its error.
+  Picoseconds exchange_time(const profile::Estimate& estimate, const std::string& label,
+                            int replica);
+
+  // Valid until another replica is requested.
   RowPrices& by_rows(const StepOperation& operation, TokenClass tokens, int replica);
 
   double multiplier(KernelClass kernel) const { return calibration_.of(kernel); }
-  // The weakest origin and support per class of kernel, of all that was asked for so far.
+  // The weakest origin and support per class of kernel, over all kernels requested so far.
   std::string provenance() const;
 
  private:
@@ -90,15 +95,16 @@ class Prices {
   TokenClasses classes_;
   std::vector<KernelPricer> pricers_;  // [token class]
   CurveErrors errors_;
-  std::vector<std::vector<int>> members_;       // [Groups]: those that its exchanges are priced for
-  std::vector<int> fixed_of_;                   // [operation]: its place in fixed_, -1: sized
-  std::vector<std::vector<PricedWork>> fixed_;  // [place][token class]; one where all take as long
+  std::vector<std::vector<int>> members_;  // [Groups]: the members that exchanges are priced for
+  std::vector<int> fixed_of_;  // [operation]: its index in fixed_, -1: depends on routing
+  std::vector<std::vector<PricedWork>> fixed_;  // [index][token class], one class where all agree
   std::map<SizedKey, PricedWork> sized_;
   std::map<std::tuple<MoePhase, Pass, TokenClass>, RowPrices> by_rows_;
   int by_rows_replica_ = CurveErrors::none;
 };
 
-// Whether the scenario alone decides what an operation costs, and whether its tokens do.
+// Whether the cost of an operation depends on the scenario alone, and whether it depends on the
+// GPU's tokens.
 bool is_fixed(const StepOperation& operation);
 bool goes_by_tokens(const StepOperation& operation);
 

@@ -50,7 +50,11 @@ void check_unpadded(const scenario::Scenario& scenario, const routing::ReplicaRo
       scenario.router.ir_compute == routing::IrCompute::grouped) {
     throw UsageError("--ir-compute grouped: needs blocks of equal size; use separate or overlap");
   }
-  if (scenario.dedup != scenario::Deduplication::none) check_copies(scenario, routing);
+  const bool estimated =  // by a dispatcher, from counts
+      scenario.dispatcher != nullptr && routing.layers.front().copies.to_gpu.empty();
+  if (scenario.dedup != scenario::Deduplication::none && !estimated) {
+    check_copies(scenario, routing);
+  }
   const auto experts = static_cast<std::size_t>(scenario.experts);
   for (const routing::LayerRouting& layer : routing.layers) {
     const std::size_t cells = layer.kept_rows.size();
@@ -74,7 +78,7 @@ engine::Durations StepDurations::empty() const {
   return durations;
 }
 
-// The collectives in which nothing would be sent; empty where there is none.
+// The collectives without bytes to send; empty if there are none.
 std::vector<bool> StepDurations::skipped(const routing::ReplicaRouting& routing) const {
   const auto is_skipped = [&](const StepOperation& operation) {
     if (operation.groups == Groups::none || operation.moe_layer < 0) return false;
@@ -92,8 +96,8 @@ std::vector<bool> StepDurations::skipped(const routing::ReplicaRouting& routing)
   return marks;
 }
 
-// C, rows per source GPU and expert. In a layer without exchange a GPU's own experts have all the
-// slots that it would fill on those of its group.
+// C, rows per source GPU and expert. In a layer without exchange the GPU's own experts get all the
+// slots that the GPU would fill on the experts of its group.
 std::int64_t StepDurations::block_rows(const routing::LayerRouting& layer,
                                        TokenClass tokens) const {
   if (layer.exchanged) return layer.exchanged_capacity;
@@ -105,8 +109,8 @@ std::int64_t StepDurations::block_rows(const routing::LayerRouting& layer,
   return (slots + sources - 1) / sources;
 }
 
-// What an operation has to do on the GPUs of a token class, all of them alike and in equal blocks;
-// null: nothing.
+// The work of an operation on the GPUs of a token class, which all do the same, in equal blocks;
+// null: no work.
 PricedWork* StepDurations::work_on(int op, const routing::ReplicaRouting* routing,
                                    TokenClass tokens) {
   const StepOperation& operation = program_.operation(op);
@@ -116,7 +120,7 @@ PricedWork* StepDurations::work_on(int op, const routing::ReplicaRouting* routin
   if ((exchanges_rows(operation) || operation.announces) && !layer.exchanged) return nullptr;
   if (is_fixed(operation)) return &prices_.fixed(op, tokens);
   if (operation.work == Work::exchange_rectified) {
-    // The busiest GPU sets the time of its domain; that of all domains is taken for each.
+    // The busiest GPU determines the time of its domain; the maximum over domains is used for all.
     return &prices_.sized(operation, {true, 0, most_rectified(layer)}, 0);
   }
   return &prices_.sized(operation, {true, block_rows(layer, tokens), 0}, tokens);
@@ -184,7 +188,8 @@ engine::Durations StepDurations::padded(const routing::ReplicaRouting* routing, 
   return durations;
 }
 
-// What the GPUs of a layer send and their experts receive, in one pass over the counts.
+// The rows that the GPUs of a layer send and that their experts receive, in one pass over the
+// counts.
 StepDurations::RowCounts StepDurations::count_rows(const routing::LayerRouting& layer) const {
   const auto experts = static_cast<std::size_t>(scenario_.experts);
   const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
@@ -205,7 +210,8 @@ StepDurations::RowCounts StepDurations::count_rows(const routing::LayerRouting& 
   return counts;
 }
 
-// By the rows that a GPU sends, or by what all GPUs of the group send to each expert of the GPU.
+// From the rows that a GPU sends, or from the rows that all GPUs of the group send to each expert
+// of the GPU.
 std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
                                                 const RowCounts& counts, int replica) {
   const auto gpus = static_cast<std::size_t>(scenario_.gpus);
@@ -231,9 +237,32 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
       times.push_back(prices[tokens]->of(counts.sent[gpu]));
     }
   }
-  // Where one group stands for all.
+  // Where one group represents all groups.
   const std::size_t given = times.size();
   while (times.size() < gpus) times.push_back(times[times.size() - given]);
+  return times;
+}
+
+// Of every GPU the time of its group.
+std::vector<Picoseconds> StepDurations::by_dispatcher(int op, const routing::LayerRouting& layer,
+                                                      int replica) {
+  const auto gpus = static_cast<std::size_t>(scenario_.gpus);
+  const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
+  if (!layer.exchanged) return std::vector<Picoseconds>(gpus);
+  const profile::MoeStage stage = program_.direction(op) == Direction::to_experts
+                                      ? profile::MoeStage::dispatch
+                                      : profile::MoeStage::combine;
+  const std::string label =
+      stage == profile::MoeStage::dispatch ? "dispatcher: dispatch" : "dispatcher: combine";
+  const std::size_t groups =
+      layer.kept_rows.size() / static_cast<std::size_t>(scenario_.experts) / members;
+  std::vector<Picoseconds> times;
+  times.reserve(gpus);
+  for (std::size_t group = 0; group < groups; ++group) {
+    const profile::Estimate estimate = dispatcher_->time(layer, static_cast<int>(group), stage);
+    times.insert(times.end(), members, prices_.exchange_time(estimate, label, replica));
+  }
+  while (times.size() < gpus) times.push_back(times[times.size() - groups * members]);
   return times;
 }
 
@@ -245,8 +274,17 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
   std::vector<RowCounts> counts(routing.layers.size());
   for (int op = 0; op < static_cast<int>(program_.operations().size()); ++op) {
     const StepOperation& operation = program_.operation(op);
-    if (exchanges_rows(operation)) continue;  // by its matrix
     const auto at = static_cast<std::size_t>(op);
+    if (exchanges_rows(operation)) {
+      if (!dispatcher_) continue;  // timed by its matrix
+      std::vector<Picoseconds> times = by_dispatcher(op, layer_of(operation, routing), replica);
+      if (all_equal(times)) {
+        durations.uniform[at] = times.front();
+      } else {
+        durations.per_rank[at] = std::move(times);
+      }
+      continue;
+    }
     if (!one_class && goes_by_tokens(operation)) {
       by_token_class(op, &routing, replica, durations);
       continue;
@@ -279,6 +317,7 @@ std::vector<double> StepDurations::latency_shares(const routing::ReplicaRouting*
   if (scenario_.conditions.slow_links.empty()) return shares;
   for (int op = 0; op < static_cast<int>(shares.size()); ++op) {
     if (program_.operation(op).groups == Groups::none) continue;
+    if (dispatcher_ && exchanges_rows(program_.operation(op))) continue;  // all of it waits
     const PricedWork* work = work_on(op, routing, 0);
     if (work != nullptr) shares[static_cast<std::size_t>(op)] = work->latency_share();
   }

@@ -1,31 +1,41 @@
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/engine/program.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/step/dispatcher_times.hpp"
 #include "sim/step/prices.hpp"
 #include "sim/step/step_program.hpp"
 #include "sim/step/token_classes.hpp"
 
 namespace moesim::step {
 
-// How long the operations of a program take in one simulated replica: their prices for what its
-// routing has them do. The replica is one of the curves' errors, or CurveErrors::none.
+// How long the operations of a program take in one simulated replica: their prices for the work
+// that its routing gives them. The replica is that of the curve errors, or CurveErrors::none.
 class StepDurations {
  public:
-  // Refers to all three.
+  // Keeps references to all three.
   StepDurations(const scenario::Scenario& scenario, const StepProgram& program, Prices& prices)
-      : scenario_(scenario), program_(program), prices_(prices) {}
+      : scenario_(scenario), program_(program), prices_(prices) {
+    if (scenario.dispatcher != nullptr && scenario.has_moe() && scenario.expert_parallel > 1) {
+      dispatcher_.emplace(scenario);
+    }
+  }
 
   // With blocks of equal size, C rows for each source GPU and expert. `routing` may be null for a
   // model without MoE layers.
   engine::Durations padded(const routing::ReplicaRouting* routing, int replica);
-  // With the rows that routing keeps; the all-to-alls of MoE layers are left 0. Throws as
+  // With the rows that routing keeps; the all-to-alls of MoE layers are left 0, unless a dispatcher
+  // has them. Throws as
   // StepModel::unpadded_durations() says.
   engine::Durations unpadded(const routing::ReplicaRouting& routing, int replica);
-  // [operation] as StepModel::latency_shares() has it.
+  // [operation] as StepModel::latency_shares().
   std::vector<double> latency_shares(const routing::ReplicaRouting* routing);
+  // What the times of a dispatcher are based on; empty without one.
+  std::string dispatcher_provenance() const { return dispatcher_ ? dispatcher_->provenance() : ""; }
 
  private:
   struct RowCounts {
@@ -50,10 +60,13 @@ class StepDurations {
   std::vector<Picoseconds> by_rows(const StepOperation& operation, const RowCounts& counts,
                                    int replica);
   RowCounts count_rows(const routing::LayerRouting& layer) const;
+  std::vector<Picoseconds> by_dispatcher(int operation, const routing::LayerRouting& layer,
+                                         int replica);
 
   const scenario::Scenario& scenario_;
   const StepProgram& program_;
   Prices& prices_;
+  std::optional<DispatcherTimes> dispatcher_;
 };
 
 }  // namespace moesim::step

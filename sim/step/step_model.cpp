@@ -57,16 +57,21 @@ std::string StepModel::assumptions() const {
   if (counts) {
     add(fmt::format("{:g} us for the host to read counts", host_read_us));
   }
-  if (scenario_.dedup == scenario::Deduplication::node &&
+  if (scenario_.dispatcher == nullptr && scenario_.dedup == scenario::Deduplication::node &&
       scenario_.expert_parallel > scenario_.cluster->gpus_per_domain) {
     add("tokens forwarded inside a node without delay");
+  }
+  if (scenario_.dispatcher != nullptr && scenario_.dedup != scenario::Deduplication::none &&
+      !scenario_.routing_job().count_copies) {
+    add("the experts of a token independent of each other");
   }
   if (*router.kind->assumed != '\0') add(router.kind->assumed);
   return text;
 }
 
 std::string StepModel::provenance() const {
-  const std::string text = prices_.provenance();
+  std::string text = prices_.provenance();
+  if (const std::string law = durations_.dispatcher_provenance(); !law.empty()) text += "; " + law;
   const std::string assumed = assumptions();
   return assumed.empty() ? text : text + "; assumed: " + assumed;
 }

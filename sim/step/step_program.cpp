@@ -228,8 +228,8 @@ class StepProgram::Builder {
                 in_layer(Work::phase, phase, pass, layer));
   }
 
-  // IR on the rows of each GPU. Under ir@node the rows first travel to their expert's GPU inside
-  // the NVLink domain, and back. Under `overlap` it does not wait for the tokens under way.
+  // IR on the rows of each GPU. With ir@node the rows are first sent to their expert's GPU inside
+  // the NVLink domain, and back afterwards. With `overlap` it does not wait for tokens in transit.
   void rectify(Pass pass, int layer) {
     std::vector<int> under_way;
     if (shape_.ir_compute == IrCompute::overlap) under_way = std::exchange(pending_, {});
@@ -244,8 +244,7 @@ class StepProgram::Builder {
   }
 
   // BASE in training sends every token to a random GPU before it assigns tokens to experts, and
-  // home again at the end (Lewis et al. 2021, arXiv:2103.16716, section 3.2): S rows over the
-  // group.
+  // back at the end (Lewis et al. 2021, arXiv:2103.16716, section 3.2): S rows over the group.
   void shuffle(MoePhase phase, Pass pass, int layer) {
     add_compute(with_pass(routing::traits_of(phase).name, pass), Part::dispatch_combine, layer,
                 compute(Work::shuffle_rows));
@@ -255,14 +254,19 @@ class StepProgram::Builder {
                             "all-to-all of shuffled tokens"));
   }
 
-  // Megatron-Core sends the probability of every row in an all-to-all of its own, with the same
-  // counts, as its experts weigh what they return (MoEAlltoAllTokenDispatcher.token_dispatch in
+  // Megatron-Core sends the probability of every row in a separate all-to-all with the same counts,
+  // because its experts apply the weights (MoEAlltoAllTokenDispatcher.token_dispatch in
   // megatron/core/transformer/moe/token_dispatcher.py, v0.12 and later; in fp32 with
-  // --moe-router-dtype fp32). Backward their gradients go home. Kernels that send tokens without
-  // duplicates take the probabilities along.
+  // --moe-router-dtype fp32). In the backward pass their gradients are sent back. Kernels that send
+  // tokens without duplicates include the probabilities.
   void exchange(MoePhase phase, Pass pass, int layer) {
     StepOperation rows = in_layer(Work::exchange_rows, phase, pass, layer);
     rows.groups = Groups::expert_parallel;
+    if (scenario_.dispatcher != nullptr) {
+      const char* stage = routing::goes_to_experts(phase, pass) ? "dispatch" : "combine";
+      add_exchange(scenario_.dispatcher->name + ":" + stage, Part::exposed_exchange, layer, rows);
+      return;  // probabilities travel with their rows
+    }
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, rows);
     if (phase != MoePhase::dispatch_exchange) return;
     if (scenario_.router.dialect != routing::Dialect::megatron) return;
@@ -271,7 +275,7 @@ class StepProgram::Builder {
     add_exchange("nccl:all_to_all", Part::exposed_exchange, layer, rows);
   }
 
-  // What ranks have to agree on first: the rows of every pair where these differ, or the size of
+  // Sizes that ranks exchange first: the rows of every pair where these differ, or the size of
   // padded blocks. 32-bit integers: the largest kept count of the group for each expert, or the
   // largest C of ragged sources.
   void announce(int layer) {
@@ -292,16 +296,26 @@ class StepProgram::Builder {
     }
   }
 
-  // Who sends how much to whom, which the host has to know before it can start the all-to-all.
+  // The counts of all pairs, which the host needs before it can start the all-to-all. A
+  // dispatcher's kernels tell each other (its notify phase); the host may have to wait for them.
   void exchange_counts(int layer) {
+    if (scenario_.dispatcher != nullptr) {
+      if (scenario_.dispatcher->host_reads) read_counts(layer);
+      return;
+    }
     add_exchange("nccl:all_gather", Part::exposed_exchange, layer,
                  announcing(collective(Collective::all_gather, Groups::expert_parallel,
                                        counts_bytes(scenario_), "all-gather of counts"),
                             layer));
+    read_counts(layer);
+  }
+
+  void read_counts(int layer) {
     add_compute("counts_to_host", Part::router, layer, announcing(compute(Work::host_read), layer));
   }
 
-  // A collective over parameters or their gradients; nothing where there are none or one GPU.
+  // A collective over parameters or their gradients; no operation without parameters or with one
+  // GPU.
   void over_group(const std::string& name, Collective kind, Groups groups, double parameters,
                   const std::string& label, int layer) {
     if (parameters <= 0 || group_size(groups) < 2) return;
@@ -325,14 +339,14 @@ class StepProgram::Builder {
     gather_experts(parameters_.layer_expert(layer), layer);
   }
 
-  // The table of the embedding, or the matrix of the head.
+  // The embedding table, or the matrix of the head.
   void gather_embedding() {
     if (scenario_.zero < 3 || scenario_.mode != scenario::Mode::train) return;
     gather_dense(static_cast<double>(scenario_.model->vocabulary * scenario_.model->hidden), -1);
   }
 
-  // Dense gradients go over all GPUs, each expert's over those that hold it: reduced whole under
-  // ZeRO-0, else scattered to the shard that updates them.
+  // Dense gradients are reduced over all GPUs, those of an expert over the GPUs that hold it:
+  // all-reduce with ZeRO-0, else reduce-scatter to the shard that updates them.
   void reduce_gradients(double dense, double expert, int layer) {
     const bool whole = scenario_.zero == 0;
     const Collective kind = whole ? Collective::all_reduce : Collective::reduce_scatter;
@@ -342,9 +356,9 @@ class StepProgram::Builder {
                layer);
   }
 
-  // Up to ZeRO-1 every GPU adds up whole gradients and reduces them once, after the last
-  // micro-step; from ZeRO-2 on it keeps its shard only, so each micro-step's gradients are reduced
-  // before they are added up (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2).
+  // Up to ZeRO-1 every GPU accumulates full gradients and reduces them once, after the last
+  // micro-step; from ZeRO-2 on it keeps only its shard, so the gradients of each micro-step are
+  // reduced before they are accumulated (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2).
   void settle_gradients(double dense, double expert, int layer, std::int64_t micro_step) {
     const bool whole = scenario_.zero < 2;
     if (whole && micro_step > 0) {
@@ -355,8 +369,8 @@ class StepProgram::Builder {
     reduce_gradients(dense, expert, layer);
   }
 
-  // A layer's reduction is under way while the next layer is computed: only later exchanges, which
-  // share its stream, and what comes after the pass wait for it.
+  // A layer's reduction overlaps the computation of the next layer: only later exchanges, which
+  // share its stream, and operations after the pass wait for it.
   void reduce(const ScheduleEntry& entry) {
     if (entry.action == Action::reduce_layer) {
       settle_gradients(parameters_.layer_dense(entry.layer), parameters_.layer_expert(entry.layer),

@@ -15,7 +15,7 @@ namespace moesim::step {
 using routing::MoePhase;
 using routing::Pass;
 
-// What an operation of a step does; operation_kernels.cpp knows its kernels.
+// What an operation of a step does; operation_kernels.cpp has its kernels.
 enum class Work {
   // Compute.
   embedding,
@@ -28,7 +28,7 @@ enum class Work {
   accumulate_gradients,
   optimizer,
   // Communication.
-  collective,              // of a size that the scenario alone decides
+  collective,              // of a size that depends on the scenario alone
   exchange_rows,           // an all-to-all of an MoE layer: dispatch_exchange or combine_exchange
   exchange_probabilities,  // of the rows' probabilities alone
   exchange_rectified       // rows of ir@node inside a domain
@@ -43,35 +43,35 @@ enum class Groups : std::int8_t {
   domain  // of an expert-parallel group in an NVLink domain
 };
 
-// One operation, alike on all GPUs. Its name, part, layer and dependencies are the engine's.
+// One operation, the same on all GPUs. Its name, part, layer and dependencies are in
+// engine::Operation.
 struct StepOperation {
   Work work = Work::phase;
   Pass pass = Pass::forward;
   MoePhase phase = MoePhase::route;
-  int moe_layer = -1;            // ordinal among MoE layers, -1: of none
-  bool announces = false;        // what an exchange needs first; nothing where there is none
+  int moe_layer = -1;            // index among MoE layers, -1: none
+  bool announces = false;        // sends the sizes for an exchange; skipped without it
   bool causal = true;            // attention
   bool cross_attends = false;    // attention
   double parameters = 0;         // accumulate_gradients, optimizer
   Groups groups = Groups::none;  // communication
   profile::Collective collective = profile::Collective::all_to_all;
-  double bytes = 0;   // collective: per-rank buffer, as nccl-tests has it
+  double bytes = 0;   // collective: per-rank buffer, as in nccl-tests
   std::string label;  // collective
 
   auto operator<=>(const StepOperation&) const = default;
 };
 
-// The all-to-all of an MoE layer's rows, or of their probabilities, that an operation is.
+// The all-to-all that an operation performs: of an MoE layer's rows, or of their probabilities.
 enum class Direction { none, to_experts, to_tokens };
 
-// Which operations one step of a scenario has, in which order, and what each waits for. How long
-// they take is not its business.
+// The operations of one step of a scenario, their order and their dependencies, without durations.
 class StepProgram {
  public:
   explicit StepProgram(const scenario::Scenario& scenario);
 
   const engine::Program& program() const { return program_; }
-  // What program().operations[index] does.
+  // The work of program().operations[index].
   const std::vector<StepOperation>& operations() const { return operations_; }
   const StepOperation& operation(int index) const {
     return operations_[static_cast<std::size_t>(index)];
@@ -85,7 +85,7 @@ class StepProgram {
   std::vector<StepOperation> operations_;
 };
 
-// An MoE layer of a step; the same in all its layers.
+// An MoE layer of a step; all MoE layers are alike.
 routing::MoeLayerShape moe_layer_shape(const scenario::Scenario& scenario);
 
 }  // namespace moesim::step

@@ -37,7 +37,7 @@ engine::Execution StepRunner::run(const routing::ReplicaRouting* routing, int re
   engine::Durations durations = model_.durations(routing, errors);
   disturb(scenario.conditions, model_.program(), scenario.seed, replica, durations,
           model_.latency_shares(routing));
-  if (exchanges_ && !scenario.router.pads_exchange()) {
+  if (exchanges_ && !scenario.router.pads_exchange() && scenario.dispatcher == nullptr) {
     return run_uneven(*routing, durations, errors);
   }
   if (used() == scenario::Network::flows) return run_equal_flows(*routing, durations, errors);
@@ -52,8 +52,8 @@ ExchangeLinks& StepRunner::links_at(double block) {
   return *links_;
 }
 
-// A block of the links' reference: what each member sends to each other if all routes are kept and
-// lie evenly.
+// The reference block of the links: the bytes that each member sends to each other member if all
+// routes are kept and balanced.
 engine::Execution StepRunner::run_uneven(const routing::ReplicaRouting& routing,
                                          const engine::Durations& durations, int errors) {
   const scenario::Scenario& scenario = model_.scenario();
@@ -71,7 +71,7 @@ engine::Execution StepRunner::run_uneven(const routing::ReplicaRouting& routing,
   return engine::run_alone(model_.program(), durations, {&traffic, &clock});
 }
 
-// The first dispatch that takes place, -1: none.
+// The first dispatch that is not skipped, -1: none.
 int StepRunner::first_exchange(const routing::ReplicaRouting& routing) const {
   for (int op = 0; op < static_cast<int>(model_.program().operations.size()); ++op) {
     if (model_.direction(op) != Direction::none && is_exchanged(model_, routing, op)) return op;
@@ -79,7 +79,7 @@ int StepRunner::first_exchange(const routing::ReplicaRouting& routing) const {
   return -1;
 }
 
-// How many times longer this replica's errors make an exchange.
+// The factor by which this replica's curve errors change the time of an exchange.
 double StepRunner::error_of_equal(const routing::ReplicaRouting& routing,
                                   const engine::Durations& durations, int exchange, int errors) {
   if (errors == StepModel::no_errors) return 1;

@@ -10,23 +10,23 @@
 
 namespace moesim::step {
 
-// Simulates replicas of a step on the network and under the conditions of its scenario.
+// Simulates replicas of a step with the network and the conditions of its scenario.
 //
-// `auto`: as choose_network() does.
-// `fast`: each exchange takes its time alone, whatever else is under way: of equal blocks, as
-// measured or as its busiest link needs; of uneven ones, as PortClock has it on ExchangeLinks.
-// `flows`: the all-to-alls of MoE layers are exact flows over ExchangeLinks and share them, group
-// with group. Curve errors of the all-to-all scale all links.
+// `auto`: as choose_network() does. `fast`: each exchange takes the time it would take alone,
+// whatever else is in progress: for equal blocks the measured time or the time of its busiest link,
+// for uneven blocks the time of PortClock on ExchangeLinks. `flows`: the all-to-alls of MoE layers
+// are exact flows over ExchangeLinks; groups share these links. Curve errors of the all-to-all
+// scale all links.
 class StepRunner {
  public:
-  // Refers to `model`. Throws UsageError where the cluster has no place for the job.
+  // Keeps a reference to `model`. Throws UsageError if the job does not fit on the cluster.
   explicit StepRunner(StepModel& model);
 
-  // `routing` may be null for a model without MoE layers. `replica` draws jitter; `errors` those of
-  // the curves, a replica or StepModel::no_errors.
+  // `routing` may be null for a model without MoE layers. `replica` selects the jitter; `errors`
+  // the curve errors: a replica or StepModel::no_errors.
   engine::Execution run(const routing::ReplicaRouting* routing, int replica, int errors);
 
-  // Which network was used: fast or flows.
+  // The network in use: fast or flows.
   scenario::Network used() const { return choice_.used; }
   const NetworkChoice& choice() const { return choice_; }
 

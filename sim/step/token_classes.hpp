@@ -8,7 +8,7 @@
 
 namespace moesim::step {
 
-// GPUs that hold the same number of tokens, for which all prices are the same. 0: those of S.
+// GPUs with the same number of tokens, which have the same prices. 0: GPUs with S tokens.
 using TokenClass = std::size_t;
 
 class TokenClasses {
@@ -24,7 +24,7 @@ class TokenClasses {
 
  private:
   std::vector<std::int64_t> tokens_;  // [class]
-  std::vector<TokenClass> class_of_;  // [gpu], empty: all hold S tokens
+  std::vector<TokenClass> class_of_;  // [gpu], empty: all have S tokens
 };
 
 }  // namespace moesim::step

@@ -13,7 +13,7 @@ void add_forward(const scenario::Scenario& scenario, std::int64_t micro_step, Sc
   schedule.push_back({Action::head, Pass::forward, -1, micro_step});
 }
 
-// Gradients are reduced at the end of the pass, or layer by layer under `overlap`.
+// Gradients are reduced at the end of the pass, or layer by layer with `overlap`.
 void add_backward(const scenario::Scenario& scenario, std::int64_t micro_step, Schedule& schedule) {
   const bool overlapped = scenario.gradient_overlap == scenario::GradientOverlap::gradient;
   schedule.push_back({Action::head, Pass::backward, -1, micro_step});

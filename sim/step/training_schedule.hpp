@@ -10,15 +10,15 @@ namespace moesim::step {
 
 using routing::Pass;
 
-// What all GPUs do next in a step.
+// One item of a step, the same for all GPUs.
 enum class Action {
   embedding,
-  layer,              // one layer of the pass; backward with what it has to compute again
+  layer,              // one layer of the pass; backward includes recomputation
   head,               // LM head and loss
   reduce_layer,       // gradients of the layer, while later layers are computed
-  reduce_outer,       // gradients that belong to no layer; waits for those of the layers
-  reduce_all,         // all gradients; what follows waits
-  accumulate_shards,  // reduced gradients of a micro-step onto those of the ones before
+  reduce_outer,       // gradients outside the layers; waits for those of the layers
+  reduce_all,         // all gradients; later items wait
+  accumulate_shards,  // adds a micro-step's reduced gradients to the earlier ones
   update              // optimizer
 };
 
@@ -29,7 +29,7 @@ struct ScheduleEntry {
   std::int64_t micro_step = 0;
 };
 
-// The order of a whole step: one entry after the other on every GPU.
+// The order of a whole step: every GPU runs the entries one after another.
 std::vector<ScheduleEntry> training_schedule(const scenario::Scenario& scenario);
 
 }  // namespace moesim::step

@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/engine/engine.hpp"
+#include "sim/network/ports/port_model.hpp"
 #include "sim/routing/routers/router_name.hpp"
 #include "sim/step/step_model.hpp"
 #include "tests/support/catch.hpp"
@@ -128,8 +129,13 @@ TEST_CASE("an expert group that straddles nodes sets the time of all groups") {
   const routing::ReplicaRouting routing = balanced(scenario, 0);
   StepModel model(scenario);
   const double bytes = 2.0 * 6 * static_cast<double>(routing.layers[0].capacity) * 4096;
-  const double one_us = scenario.cluster->nic_latency_us +
-                        4.0 / 6 * bytes / scenario.cluster->effective_nic().bytes_per_second * 1e6;
+  const std::vector<int> straddling = {6, 7, 8, 9, 10, 11};
+  const network::PortModel::Crossed one =
+      network::PortModel(scenario.profile, scenario.cluster)
+          .across(profile::Collective::all_to_all, straddling, bytes);
+  CHECK(one.stream_us == Approx(4.0 / 6 * bytes /
+                                (scenario.cluster->effective_nic().bytes_per_second * 0.95) * 1e6));
+  const double one_us = one.estimate.time_us;
   CHECK(duration_ms(model, routing, "nccl:all_to_all") == Approx(2 * 2 * one_us * 1e-3));
 }
 

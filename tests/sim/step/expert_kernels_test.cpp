@@ -1,0 +1,47 @@
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/profile/predict.hpp"
+#include "sim/profile/separate_ffn.hpp"
+#include "sim/step/kernels.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/scenarios.hpp"
+
+using namespace moesim;
+
+// What `predict --op expert-ffn --kernel separate` answers is what a step charges: the same kernels
+// of the same shapes.
+TEST_CASE("separate expert FFNs take what a step's experts take") {
+  const scenario::Scenario scenario = support::scenario_of("mixtral-8x7b", 2);
+  const step::KernelPricer pricer(scenario);
+  const std::vector<std::int64_t> load{4096, 0, 517, 1, 4096};
+  double expected = 0;
+  for (const std::int64_t rows : load) {
+    for (const step::Kernel& kernel : pricer.expert_rows(step::Pass::forward, rows)) {
+      expected += kernel.count * kernel.estimate.time_us;
+    }
+  }
+  const model::Model& model = *scenario.model;
+  const std::int64_t ffn = model.moe->expert_ffn;
+  const profile::Estimate separate =
+      profile::separate_expert_ffn(*scenario.profile, load, model.hidden, ffn);
+  CHECK(separate.time_us == Approx(expected).epsilon(1e-12));
+  CHECK(separate.time_us_p05 < separate.time_us);
+  const profile::Estimate asked = profile::predict(*scenario.profile, "expert-ffn",
+                                                   {{"hidden", std::to_string(model.hidden)},
+                                                    {"ffn", std::to_string(ffn)},
+                                                    {"rows-per-expert", "4096,0,517,1,4096"},
+                                                    {"kernel", "separate"}});
+  CHECK(asked.time_us == separate.time_us);
+  // Padded blocks of a capacity: every expert with as many rows.
+  double padded = 0;
+  for (const step::Kernel& kernel : pricer.experts(step::Pass::forward, 512, 0)) {
+    padded += kernel.count * kernel.estimate.time_us;
+  }
+  const int experts = scenario.experts / scenario.expert_parallel;
+  const std::vector<std::int64_t> even(static_cast<std::size_t>(experts),
+                                       std::int64_t{512} * scenario.expert_parallel);
+  CHECK(profile::separate_expert_ffn(*scenario.profile, even, model.hidden, ffn).time_us ==
+        Approx(padded).epsilon(1e-12));
+}

@@ -5,7 +5,9 @@
 #include <numeric>
 
 #include "sim/base/statistics.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/engine.hpp"
+#include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
 #include "sim/study/sweep/evaluate.hpp"
@@ -112,6 +114,29 @@ std::size_t median_replica(const std::vector<Replica>& replicas) {
   return order[(order.size() - 1) / 2];
 }
 
+// Which of the cluster's own measurements the exchanges go by, for the provenance: those among the
+// first expert group, and among all GPUs.
+std::string measured_exchanges(const scenario::Scenario& scenario) {
+  using profile::Collective;
+  const cluster::Cluster& cluster = *scenario.cluster;
+  if (cluster.exchanges.empty()) return "";
+  std::string text;
+  const auto add = [&](Collective kind, int gpus) {
+    if (gpus < 2) return;
+    const std::string basis =
+        network::measured_basis(cluster, kind, cluster::contiguous_placement(gpus));
+    if (!basis.empty()) text += fmt::format("; {} {}", name_of(kind), basis);
+  };
+  add(Collective::all_to_all, scenario.expert_parallel);
+  if (scenario.mode == scenario::Mode::train) {
+    for (const Collective kind :
+         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+      add(kind, scenario.gpus);
+    }
+  }
+  return text;
+}
+
 void fill_memory(const scenario::Scenario& scenario, Outcome& outcome) {
   const model::MemoryFootprint memory =
       step::memory_footprint(scenario, outcome.ir_rows_mean, outcome.rows);
@@ -177,6 +202,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   outcome.empty_rows_sent = rows.empty_share();
   fill_memory(scenario, outcome);
   outcome.provenance = model.provenance();
+  outcome.provenance += measured_exchanges(scenario);
   const step::NetworkChoice& network = runner.choice();
   outcome.network_used = name_in(scenario::network_names, network.used);
   outcome.network_why = network.reason;

@@ -2,20 +2,25 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
+#include <utility>
 
+#include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 
 namespace moesim::study {
 namespace {
 
-constexpr const char* heading = "moesim sweep journal 2 ";
+constexpr const char* heading = "moesim sweep journal 3 ";
 
 // Restores every cell to the bit: JSON keeps apart whole numbers and figures, which it writes so
 // that they read back exactly. An exact decimal is an array of its text.
@@ -39,10 +44,29 @@ Cell cell_of(const nlohmann::json& value) {
   return {};
 }
 
+std::string checksum(const std::string& cells) {
+  return fmt::format("{:016x}", Digest().add(cells).value());
+}
+
+// [index, number of cells, checksum of the cells' text, cells]
 std::string row_line(std::size_t index, const Row& row) {
   nlohmann::json cells = nlohmann::json::array();
   for (const Cell& cell : row) cells.push_back(json_of(cell));
-  return nlohmann::json::array({index, std::move(cells)}).dump() + "\n";
+  const std::string text = cells.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return fmt::format("[{},{},\"{}\",{}]\n", index, row.size(), checksum(text), text);
+}
+
+// The row of a line as row_line() writes it; nothing where any of it was altered or cut off.
+std::optional<std::pair<std::size_t, Row>> row_of(const std::string& line) {
+  const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+  const bool whole = entry.is_array() && entry.size() == 4 && entry[0].is_number_unsigned() &&
+                     entry[1].is_number_unsigned() && entry[2].is_string() && entry[3].is_array() &&
+                     entry[3].size() == entry[1].get<std::size_t>() &&
+                     entry[2].get<std::string>() == checksum(entry[3].dump());
+  if (!whole) return std::nullopt;
+  Row row;
+  for (const nlohmann::json& value : entry[3]) row.push_back(cell_of(value));
+  return std::pair(entry[0].get<std::size_t>(), std::move(row));
 }
 
 }  // namespace
@@ -53,15 +77,27 @@ std::string journal_path(const std::string& out) {
 
 Journal::Journal(const std::string& path, const std::string& fingerprint, bool resume)
     : path_(path) {
-  const std::string first_line = heading + fingerprint + "\n";
-  if (resume && ::access(path.c_str(), F_OK) == 0) take_over(first_line);
-  // Written anew from the rows that read back whole: a line cut short by a kill is dropped.
-  std::string content = first_line;
-  for (const auto& [index, row] : rows_) content += row_line(index, row);
-  write_file_atomically(path, content);
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (descriptor_ < 0) {
-    throw Error(fmt::format("{}: cannot write: {}", path, std::strerror(errno)));
+  open_and_lock();
+  try {
+    const std::string first_line = heading + fingerprint + "\n";
+    const std::string content = read_file(path_);
+    const bool has_rows = content.find('\n') + 1 < content.size();
+    if (has_rows && !resume) {
+      throw UsageError(
+          fmt::format("{} holds {} finished scenarios of an interrupted sweep: --resume continues "
+                      "it; delete the "
+                      "file to start anew",
+                      path_, std::count(content.begin(), content.end(), '\n') - 1));
+    }
+    // A line cut short by a kill is dropped.
+    const std::size_t end = resume && !content.empty() ? take_over(content, first_line) : 0;
+    if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) {
+      throw Error(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
+    }
+    if (end == 0) append(first_line);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
   }
 }
 
@@ -69,22 +105,52 @@ Journal::~Journal() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void Journal::take_over(const std::string& first_line) {
-  const std::string content = read_file(path_);
+// The sweep before may have ended, and removed the file, between the opening and the lock.
+void Journal::open_and_lock() {
+  constexpr int attempts = 100;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) {
+      throw Error(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
+    }
+    const bool locked = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+    const int code = locked ? 0 : errno;
+    // Some network file systems have no locks.
+    if (!locked && code != ENOLCK && code != EOPNOTSUPP && code != ENOSYS) {
+      ::close(descriptor_);
+      descriptor_ = -1;
+      if (code == EWOULDBLOCK) {
+        throw UsageError(fmt::format(
+            "{}: another sweep is writing it: wait for that one, or choose another --out", path_));
+      }
+      throw Error(fmt::format("{}: cannot lock: {}", path_, std::strerror(code)));
+    }
+    struct stat opened {};
+    struct stat there {};
+    const bool same = ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+                      opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
+    if (same) return;
+    ::close(descriptor_);
+    descriptor_ = -1;
+  }
+  throw Error(fmt::format("{}: cannot lock: other sweeps keep replacing it", path_));
+}
+
+std::size_t Journal::take_over(const std::string& content, const std::string& first_line) {
   if (!content.starts_with(first_line)) {
     throw UsageError(fmt::format(
         "--resume: {} holds rows of a sweep with other options, documents or program version: give "
-        "the options of that sweep, or leave --resume out to start anew",
+        "the options of that sweep, or delete the file to start anew",
         path_));
   }
-  std::istringstream lines(content.substr(first_line.size()));
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-    const bool whole = entry.is_array() && entry.size() == 2 && entry[0].is_number_unsigned() &&
-                       entry[1].is_array();
-    if (!whole || lines.eof()) return;  // cut short: nothing that follows can be whole
-    Row& row = rows_[entry[0].get<std::size_t>()];
-    for (const nlohmann::json& value : entry[1]) row.push_back(cell_of(value));
+  std::size_t end = first_line.size();
+  for (;;) {
+    const std::size_t newline = content.find('\n', end);
+    if (newline == std::string::npos) return end;  // cut short
+    auto row = row_of(content.substr(end, newline - end));
+    if (!row) return end;  // altered: nothing that follows can be trusted
+    rows_[row->first] = std::move(row->second);
+    end = newline + 1;
   }
 }
 

@@ -13,11 +13,13 @@ namespace moesim::study {
 std::string journal_path(const std::string& out);
 
 // The finished rows of a sweep under way, kept in a file so that a kill loses none of them: a line
-// that names the sweep, then one line of JSON per row, each written whole and checked on reading.
+// that names the sweep, then one line of JSON per row, each written whole, with the number of its
+// cells and a checksum, and checked on reading. The file is locked while the sweep runs.
 class Journal {
  public:
   // Starts a new file, or, with `resume`, takes over its rows. Throws UsageError if they belong
-  // to another sweep, Error if the file cannot be written.
+  // to another sweep, if another process is writing them, or, without `resume`, if there are any;
+  // Error if the file cannot be written.
   Journal(const std::string& path, const std::string& fingerprint, bool resume);
   ~Journal();
   Journal(const Journal&) = delete;  // a second owner would close the file twice
@@ -28,7 +30,9 @@ class Journal {
   void add(std::size_t index, const Row& row);
 
  private:
-  void take_over(const std::string& first_line);
+  void open_and_lock();
+  // Where the rows that read back whole end.
+  std::size_t take_over(const std::string& content, const std::string& first_line);
   void append(const std::string& line);
 
   std::string path_;

@@ -157,6 +157,7 @@ constexpr const char* first_columns[] = {"status",
                                          "padding",
                                          "fidelity",
                                          "dedup",
+                                         "dispatcher",
                                          "expert_placement"};
 
 std::vector<RowColumn> declare_columns() {

@@ -95,6 +95,9 @@ class Forecast {
   Pace following_;
 };
 
+// Ends a pass of routing when the sweep is stopped.
+struct Stopped {};
+
 // The threads of one sweep: each takes the next scenario and puts its row in place.
 class Workers {
  public:
@@ -105,12 +108,21 @@ class Workers {
         points.begin(), points.end(), [](const SweepPoint& point) { return !point.repeats; }));
     progress_.total = result_.total;
     if (!settings.journal.empty()) take_over();
+    for (const auto& [index, row] : settings.known) {
+      if (result_.rows[index]) continue;
+      result_.rows[index] = row;
+      ++progress_.resumed;
+    }
+    progress_.done = progress_.resumed;
     for (const std::size_t index : evaluation_order(points)) {
       if (!result_.rows[index] && !points[index].repeats) waiting_.push_back(index);
     }
     threads_ = std::min(static_cast<std::size_t>(std::max(1, settings.jobs)), waiting_.size());
     forecast_.expect(points, waiting_);
     announce();
+    cache_.on_layer([this] {
+      if (stopped()) throw Stopped();
+    });
   }
 
   SweepResult run() {
@@ -137,7 +149,6 @@ class Workers {
       result_.rows[index] = row;
       ++progress_.resumed;
     }
-    progress_.done = progress_.resumed;
   }
 
   void announce() {
@@ -162,6 +173,8 @@ class Workers {
         Row row = make_row(points_[waiting_[turn]]);
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
         finish(waiting_[turn], std::move(row), taken.count());
+      } catch (const Stopped&) {
+        return;
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!failure_) failure_ = std::current_exception();

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ void mark_repeats(std::vector<SweepPoint>& points);
 
 struct SweepProgress {
   std::size_t done = 0;     // rows there are, resumed ones included
-  std::size_t resumed = 0;  // of them, taken from the journal
+  std::size_t resumed = 0;  // of them, taken from the journal or known
   std::size_t total = 0;
   std::optional<double> seconds_left;  // once there is something to go by
 };
@@ -43,7 +44,11 @@ struct SweepSettings {
   std::string journal;
   bool resume = false;
   std::string fingerprint;
-  const std::atomic<bool>* stop = nullptr;  // set from outside: finish what runs, then return
+  // Rows that are known beforehand, by point, and not evaluated.
+  std::map<std::size_t, Row> known;
+  // Set from outside: passes of routing end at their next layer, and scenarios that need no more
+  // routing are finished.
+  const std::atomic<bool>* stop = nullptr;
   std::function<void(const SweepProgress&)> progress;  // called by one thread at a time
   // What gives the figures of a scenario: evaluate(), or what a test puts in its place.
   std::function<Outcome(const scenario::Scenario&, routing::RoutingCache&)> evaluate =

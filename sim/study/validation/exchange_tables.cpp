@@ -14,18 +14,6 @@
 namespace moesim::study {
 namespace {
 
-CsvTable load_table(const std::string& folder, const std::string& name) {
-  return CsvTable::parse(read_plain_or_packed(folder + "/" + name), folder + "/" + name);
-}
-
-// A positive whole number, which the tables may write with a decimal point.
-std::int64_t whole(const CsvTable& table, std::size_t row, const std::string& column) {
-  const double value = table.positive(row, column);
-  if (value == std::floor(value) && value <= 1e15) return static_cast<std::int64_t>(value);
-  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number", table.name,
-                               table.lines[row], column, table.text(row, column)));
-}
-
 std::optional<profile::Collective> collective(const std::string& name) {
   if (name == "alltoall") return profile::Collective::all_to_all;
   if (name == "all_reduce") return profile::Collective::all_reduce;
@@ -41,24 +29,27 @@ bool reduces(profile::Collective kind) {
 MoeExchangeRow shape(const CsvTable& table, std::size_t row) {
   MoeExchangeRow entry;
   entry.version = table.text(row, "version");
-  entry.hidden = whole(table, row, "hidden_size");
-  entry.experts = whole(table, row, "num_experts");
-  return entry;
-}
-
-MoeExchangeRow deepep_shape(const CsvTable& table, std::size_t row) {
-  MoeExchangeRow entry = shape(table, row);
-  entry.gpus = static_cast<int>(8 * whole(table, row, "node_num"));
-  entry.top_k = whole(table, row, "num_topk");
-  entry.tokens = table.positive(row, "num_token");
-  entry.variant = fmt::format("hidden {}, top-{} of {}", entry.hidden, entry.top_k, entry.experts);
+  entry.hidden = table_whole(table, row, "hidden_size");
+  entry.experts = table_whole(table, row, "num_experts");
   return entry;
 }
 
 }  // namespace
 
+CsvTable load_table(const std::string& folder, const std::string& name) {
+  return CsvTable::parse(read_plain_or_packed(folder + "/" + name), folder + "/" + name);
+}
+
+std::int64_t table_whole(const CsvTable& table, std::size_t row, const std::string& column) {
+  const double value = table.positive(row, column);
+  if (value == std::floor(value) && value <= 1e15) return static_cast<std::int64_t>(value);
+  throw UsageError(fmt::format("{}, line {}, column {}: '{}' is not a whole number", table.name,
+                               table.lines[row], column, table.text(row, column)));
+}
+
 std::vector<CollectiveRow> load_collectives(const std::string& folder) {
   const CsvTable table = load_table(folder, "nccl_intranode.csv");
+  const std::size_t recorded = table.find("nccl_version_recorded");
   std::vector<CollectiveRow> rows;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const auto kind = collective(table.text(row, "op_name"));
@@ -68,9 +59,10 @@ std::vector<CollectiveRow> load_collectives(const std::string& folder) {
     entry.system = table.text(row, "system");
     entry.device = table.text(row, "device");
     entry.version = source.substr(source.rfind('/') + 1);
+    if (recorded != CsvTable::npos) entry.recorded = table.rows[row][recorded];
     entry.kind = *kind;
     entry.reduces_bytes = reduces(*kind) && table.text(row, "nccl_dtype") == "int8";
-    entry.gpus = static_cast<int>(whole(table, row, "num_gpus"));
+    entry.gpus = static_cast<int>(table_whole(table, row, "num_gpus"));
     entry.bytes = table.positive(row, "size_bytes");
     entry.time_us = table.positive(row, "time_us");
     rows.push_back(entry);
@@ -89,8 +81,8 @@ std::vector<CollectiveRow> load_vidur(const std::string& folder) {
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const auto device = devices.find(table.text(row, "system"));
     if (table.text(row, "op") != "all_reduce" || device == devices.end()) continue;
-    const std::int64_t gpus = whole(table, row, "num_workers");
-    if (whole(table, row, "devices_per_node") != gpus) continue;  // across nodes
+    const std::int64_t gpus = table_whole(table, row, "num_workers");
+    if (table_whole(table, row, "devices_per_node") != gpus) continue;  // across nodes
     CollectiveRow entry;
     entry.system = device->first;
     entry.device = device->second;
@@ -100,35 +92,6 @@ std::vector<CollectiveRow> load_vidur(const std::string& folder) {
     entry.bytes = table.positive(row, "size");
     entry.time_us = table.positive(row, "median") * 1e3;  // given in milliseconds
     rows.push_back(entry);
-  }
-  return rows;
-}
-
-std::vector<MoeExchangeRow> load_deepep_normal(const std::string& folder) {
-  const CsvTable table = load_table(folder, "deepep_normal.csv");
-  std::vector<MoeExchangeRow> rows;
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    for (const std::string stage : {"dispatch", "combine"}) {
-      MoeExchangeRow entry = deepep_shape(table, row);
-      entry.kernel = table.text(row, "system") + " DeepEP normal " + stage;
-      entry.variant += fmt::format(", {} SMs", whole(table, row, stage + "_sms"));
-      entry.time_us = table.positive(row, stage + "_transmit_us");
-      rows.push_back(entry);
-    }
-  }
-  return rows;
-}
-
-std::vector<MoeExchangeRow> load_deepep_low_latency(const std::string& folder) {
-  const CsvTable table = load_table(folder, "deepep_lowlatency.csv");
-  std::vector<MoeExchangeRow> rows;
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    for (const std::string stage : {"dispatch", "combine"}) {
-      MoeExchangeRow entry = deepep_shape(table, row);
-      entry.kernel = table.text(row, "system") + " DeepEP low-latency " + stage;
-      entry.time_us = table.positive(row, stage + "_avg_t_us");
-      rows.push_back(entry);
-    }
   }
   return rows;
 }
@@ -143,8 +106,8 @@ std::vector<MoeExchangeRow> load_tensorrt_llm(const std::string& folder) {
     entry.kernel = fmt::format("{} TensorRT-LLM {}", table.text(row, "system"), stage);
     entry.variant =
         fmt::format("{} {}", table.text(row, "kernel_source"), table.text(row, "moe_dtype"));
-    entry.gpus = static_cast<int>(whole(table, row, "moe_ep_size"));
-    entry.top_k = whole(table, row, "topk");
+    entry.gpus = static_cast<int>(table_whole(table, row, "moe_ep_size"));
+    entry.top_k = table_whole(table, row, "topk");
     entry.tokens = table.positive(row, "num_tokens");
     entry.time_us = table.positive(row, "latency_us");
     rows.push_back(entry);

@@ -11,28 +11,15 @@
 #include "sim/profile/moe_exchange_law.hpp"
 #include "sim/study/validation/exchange_errors.hpp"
 #include "sim/study/validation/exchange_tables.hpp"
+#include "sim/study/validation/validate_dispatchers.hpp"
 
 namespace moesim::study {
 namespace {
 
-using profile::MoeStage;
-using profile::MoeTraffic;
-using profile::NodeStep;
 using profile::SizeCurve;
 
 constexpr const char* study_name = "exchanges";
-constexpr int node_gpus = 8;
-// 400 Gb/s per GPU, of which a stream of large RDMA writes reaches 90 %, and 3 us each for a write
-// and its notice: assumed, the same for both kernels and stages.
-constexpr double line_rate = 50e3;  // bytes per microsecond
-constexpr NodeStep two_nodes = {node_gpus, 2, 0.9 * line_rate, 6};
 constexpr double many_tokens = 512;
-
-// DeepEP sends 8-bit floats with a 4-byte scale per 128 on dispatch, 16-bit floats on combine.
-double token_bytes(MoeStage stage, std::int64_t hidden) {
-  const auto columns = static_cast<double>(hidden);
-  return stage == MoeStage::dispatch ? columns + columns / 128 * 4 : 2 * columns;
-}
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -54,37 +41,8 @@ Groups grouped(const std::vector<MoeExchangeRow>& rows) {
   return groups;
 }
 
-using Law = std::function<double(const SizeCurve&, const MoeTraffic&, MoeStage, double tokens)>;
-
 std::string at_tokens(double tokens, const std::string& variant) {
   return fmt::format("{} tokens ({})", tokens, variant);
-}
-
-// Two nodes from one of the same variant: of the same kernel version where it was measured, else
-// of any other.
-void add_two_nodes(const std::string& kernel, const std::string& variant, const Curves& curves,
-                   const Law& law, Comparison& few, Comparison& many) {
-  const auto one = curves.by_gpus.find(node_gpus);
-  const auto two = curves.by_gpus.find(2 * node_gpus);
-  if (one == curves.by_gpus.end() || two == curves.by_gpus.end()) return;
-  const MoeStage stage = ends_with(kernel, "dispatch") ? MoeStage::dispatch : MoeStage::combine;
-  const MoeTraffic traffic = {curves.shape.experts, curves.shape.top_k,
-                              token_bytes(stage, curves.shape.hidden)};
-  for (const auto& [version, samples] : two->second) {
-    const auto same = one->second.find(version);
-    const Samples& known = same != one->second.end() ? same->second : one->second.begin()->second;
-    const auto curve = curve_through(known, 0);
-    if (!curve) continue;
-    const double nodes_met = profile::distinct_groups(traffic, 2);
-    for (const auto& [tokens, time] : samples) {
-      Comparison& region = tokens < many_tokens ? few : many;
-      const std::string where = at_tokens(tokens, variant);
-      region.law.add(time, law(*curve, traffic, stage, tokens), where);
-      const double nic = tokens * traffic.token_bytes * nodes_met / 2 / line_rate;
-      region.alpha_beta.add(time, curve->time_us(0) + nic, where);
-      region.nearest_row.add(time, curve->time_us(tokens), where);
-    }
-  }
 }
 
 void report(const Comparison& few, const Comparison& many, const std::string& subject,
@@ -94,18 +52,6 @@ void report(const Comparison& few, const Comparison& many, const std::string& su
   }
   if (!few.law.empty()) {
     validation.rows.push_back(report_row(few, subject + ", below 512 tokens"));
-  }
-}
-
-void compare_deepep(const std::vector<MoeExchangeRow>& rows, const Law& law,
-                    Validation& validation) {
-  for (const auto& [kernel, variants] : grouped(rows)) {
-    Comparison few;
-    Comparison many;
-    for (const auto& [variant, curves] : variants) {
-      add_two_nodes(kernel, variant, curves, law, few, many);
-    }
-    report(few, many, kernel + ", 2 nodes from 1", validation);
   }
 }
 
@@ -193,24 +139,13 @@ void with_table(const std::string& folder, const std::string& name, Validation& 
 }  // namespace
 
 void compare_moe_exchanges(const std::string& folder, Validation& validation) {
-  with_table(folder, "deepep_normal.csv", validation, [&] {
-    compare_deepep(
-        load_deepep_normal(folder),
-        [](const SizeCurve& curve, const MoeTraffic& traffic, MoeStage stage, double tokens) {
-          return profile::deepep_normal_us(curve, traffic, two_nodes, stage, tokens);
-        },
-        validation);
-  });
-  with_table(folder, "deepep_lowlatency.csv", validation, [&] {
-    compare_deepep(
-        load_deepep_low_latency(folder),
-        [](const SizeCurve& curve, const MoeTraffic& traffic, MoeStage, double tokens) {
-          return profile::deepep_low_latency_us(curve, traffic, two_nodes, tokens);
-        },
-        validation);
-  });
+  for (const char* name :
+       {"deepep_normal.csv", "deepep_lowlatency.csv", "internode_alltoall.csv"}) {
+    with_table(folder, name, validation, [] {});
+  }
   with_table(folder, "trtllm_moe_alltoall_gb200.csv", validation,
              [&] { compare_ranks(load_tensorrt_llm(folder), validation); });
+  compare_dispatchers(folder, validation);
 }
 
 }  // namespace moesim::study

@@ -165,6 +165,27 @@ TEST_CASE("an interrupted sweep resumes with the rows it has") {
   CHECK(again == left);
 }
 
+// With all rows of one pass, which may take minutes, in front of them.
+TEST_CASE("a stopped sweep does not finish its pass of routing") {
+  scenario::DocumentCache documents;
+  const auto one = study::plan(
+      study::grid({{"router", "top1"}, {"sequence-length", "64"}, {"replicas", "1"}}), documents);
+  std::atomic<bool> stop{false};
+  SweepSettings settings;
+  settings.stop = &stop;
+  const auto stopping = [&](const scenario::Scenario& scenario, routing::RoutingCache& cache) {
+    stop = true;
+    return study::evaluate(scenario, cache);
+  };
+  const study::SweepResult none = sweep_by(one, stopping, settings);
+  CHECK(none.total == 1);
+  CHECK_FALSE(none.rows[0].has_value());
+  settings.stop = nullptr;
+  const study::SweepResult whole = sweep_by(one, stopping, settings);
+  REQUIRE(whole.complete());
+  CHECK((*whole.rows[0])[0] == Cell("ok"));
+}
+
 TEST_CASE("scenarios that differ only in what does not apply to them are one row") {
   scenario::DocumentCache documents;
   const auto all = study::plan(

@@ -1,0 +1,378 @@
+#include "sim/study/logs/cluster_import.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/base/statistics.hpp"
+#include "sim/cluster/cluster.hpp"
+#include "sim/profile/nccl_tests_log.hpp"
+#include "sim/study/logs/deepep_import.hpp"
+#include "sim/study/logs/link_figures.hpp"
+#include "sim/study/logs/link_fit.hpp"
+#include "sim/study/logs/link_logs.hpp"
+
+namespace moesim::study {
+namespace {
+
+using cluster::Cluster;
+using cluster::MeasuredExchange;
+using cluster::MeasuredOperation;
+using nlohmann::ordered_json;
+using profile::NcclTestsRow;
+using profile::NcclTestsRun;
+
+constexpr int fewest_for_quantiles = 3;
+
+std::string name_of_file(const std::string& file) {
+  return std::filesystem::path(file).filename().string();
+}
+
+bool reduces(MeasuredOperation operation) {
+  return operation == MeasuredOperation::all_reduce ||
+         operation == MeasuredOperation::reduce_scatter;
+}
+
+// All that is measured of one exchange.
+struct Curve {
+  std::map<double, std::vector<double>> time_us;  // of each size
+  std::set<std::string> files, types;
+};
+
+class Importer {
+ public:
+  explicit Importer(const ClusterImport& request)
+      : request_(request),
+        base_file_(Document::load(find_document("clusters", request.base))),
+        base_(Cluster::read(base_file_)),
+        json_(ordered_json::parse(base_file_.root().json().dump())) {}
+
+  ImportedCluster run() {
+    for (const std::string& file : request_.files) take(file);
+    json_["name"] = request_.name;
+    json_["source"] =
+        fmt::format("{} ({}); measured: {}", base_.name, base_.source, fmt::join(names_, ", "));
+    write_exchanges();
+    write_dispatches();
+    write_links(links_, base_, json_, notes_);
+    Cluster::read(Document::parse(json_.dump(), request_.name));
+    return {std::move(json_), std::move(notes_)};
+  }
+
+ private:
+  using Key = std::tuple<MeasuredOperation, int, int, std::string>;  // nodes, GPUs, library
+
+  void take(const std::string& file) {
+    names_.push_back(name_of_file(file));
+    switch (kind_of_log(file)) {
+      case LogKind::nccl_tests:
+        for (const NcclTestsRun& run : profile::read_nccl_tests_log(file)) take_run(run);
+        return;
+      case LogKind::perftest:
+        for (const PerftestRun& run : read_perftest_log(file)) take_perftest(file, run);
+        return;
+      case LogKind::nvbandwidth:
+        for (const CopyMatrix& matrix : read_nvbandwidth_log(file)) take_copies(file, matrix);
+        return;
+      case LogKind::deepep:
+        take_deepep(file);
+        return;
+    }
+  }
+
+  // Logs of another GPU than the base is of, or of two different ones.
+  void check_device(const std::string& file, const std::string& device) {
+    const std::vector<std::string> models = gpu_models(device);
+    if (models.empty()) return;
+    const std::vector<std::string> own = gpu_models_of(base_);
+    if (!own.empty() && std::find(own.begin(), own.end(), models.front()) == own.end()) {
+      throw UsageError(fmt::format(
+          "{}: measured on {}, but cluster '{}' is of {}: give --cluster one of such GPUs, or a "
+          "copy of it whose name and source name {}",
+          file, device, base_.name, fmt::join(own, ", "), models.front()));
+    }
+    if (!links_.gpu.empty() && links_.gpu != models.front()) {
+      throw UsageError(fmt::format("{}: measured on {}, but {} is of {}: import one kind of GPU",
+                                   file, device, model_file_, links_.gpu));
+    }
+    links_.gpu = models.front();
+    model_file_ = file;
+  }
+
+  void check_shape(const NcclTestsRun& run) {
+    const int each = run.gpus / run.hosts;
+    if (each > base_.gpus_per_node) {
+      throw UsageError(
+          fmt::format("{}: line {}: {} GPUs on each of {} hosts, but a node of cluster '{}' has {} "
+                      "(gpus_per_node)",
+                      run.file, run.line, each, run.hosts, base_.name, base_.gpus_per_node));
+    }
+    if (run.hosts > 1 && each < base_.gpus_per_node) {
+      note(fmt::format("{}: {} of a node's {} GPUs took part: the curve answers for as many alone",
+                       name_of_file(run.file), each, base_.gpus_per_node));
+    }
+  }
+
+  MeasuredOperation operation_of(const NcclTestsRun& run) const {
+    std::string name = run.operation.empty() ? request_.op : run.operation;
+    if (name.empty()) name = from_file_name(run.file);
+    if (name.empty()) {
+      throw UsageError(fmt::format(
+          "{}: line {}: the output does not say which program ran: give --op, or a file name with "
+          "alltoall, all_reduce, all_gather, reduce_scatter or sendrecv in it",
+          run.file, run.line));
+    }
+    profile::check_operation(run, request_.op.empty() ? name : request_.op);
+    return value_in(cluster::measured_operation_names, name, "--op");
+  }
+
+  static std::string from_file_name(const std::string& file) {
+    static const std::vector<std::pair<const char*, const char*>> parts{
+        {"alltoall", "all-to-all"},
+        {"allreduce", "all-reduce"},
+        {"allgather", "all-gather"},
+        {"reducescatter", "reduce-scatter"},
+        {"sendrecv", "send-receive"}};
+    std::string plain;
+    for (const char letter : name_of_file(file)) {
+      if (letter != '_' && letter != '-') plain += letter;
+    }
+    for (const auto& [part, operation] : parts) {
+      if (plain.find(part) != std::string::npos) return operation;
+    }
+    return "";
+  }
+
+  void take_run(const NcclTestsRun& run) {
+    if (run.gpus < 2) {
+      throw UsageError(
+          fmt::format("{}: line {}: one GPU copies to itself: no exchange", run.file, run.line));
+    }
+    check_device(run.file, run.device);
+    check_shape(run);
+    const MeasuredOperation operation = operation_of(run);
+    const std::string version = run.nccl.empty() ? request_.nccl : run.nccl;
+    if (!request_.nccl.empty() && version != request_.nccl) {
+      throw UsageError(fmt::format("--nccl {}: {} is of NCCL {}: leave it out", request_.nccl,
+                                   run.file, run.nccl));
+    }
+    Curve& curve =
+        curves_[{operation, run.hosts, run.gpus, version.empty() ? "" : "NCCL " + version}];
+    curve.files.insert(name_of_file(run.file));
+    for (const NcclTestsRow* row : rows_of(run, operation)) {
+      curve.time_us[row->bytes].push_back(row->time_us);
+      curve.types.insert(row->dtype);
+    }
+  }
+
+  // Of several data types and operators those that training uses.
+  std::vector<const NcclTestsRow*> rows_of(const NcclTestsRun& run, MeasuredOperation operation) {
+    std::set<std::string> types, operators;
+    for (const NcclTestsRow& row : run.rows) {
+      types.insert(row.dtype);
+      operators.insert(row.redop);
+    }
+    const auto is_short = [](const std::string& type) {
+      return type == "half" || type == "bfloat16";
+    };
+    const bool any_short = std::any_of(types.begin(), types.end(), is_short);
+    const bool reducing = reduces(operation);
+    if (reducing && !any_short && types.size() > 1) {
+      throw UsageError(fmt::format(
+          "{}: line {}: types {}: adding up takes time that depends on the type; run with -d "
+          "bfloat16 or -d half",
+          run.file, run.line, fmt::join(types, ", ")));
+    }
+    const bool sums = operators.count("sum") != 0;
+    if (reducing && !sums && operators.size() > 1) {
+      throw UsageError(
+          fmt::format("{}: line {}: operators {}, none of which is sum: run with -o sum", run.file,
+                      run.line, fmt::join(operators, ", ")));
+    }
+    std::vector<const NcclTestsRow*> rows;
+    for (const NcclTestsRow& row : run.rows) {
+      if (reducing && any_short && !is_short(row.dtype)) continue;
+      if (reducing && sums && row.redop != "sum") continue;
+      rows.push_back(&row);
+    }
+    if (rows.size() < run.rows.size()) {
+      note(fmt::format("{}: {} of {} rows taken: sums of 16 bits", name_of_file(run.file),
+                       rows.size(), run.rows.size()));
+    }
+    return rows;
+  }
+
+  void take_perftest(const std::string& file, const PerftestRun& run) {
+    if (base_.nics_per_node == 0) {
+      throw UsageError(
+          fmt::format("{}: {}, but cluster '{}' has no NICs", file, run.test, base_.name));
+    }
+    const std::string from =
+        fmt::format("{} test{}", run.test, run.nic.empty() ? "" : " on " + run.nic);
+    if (run.gbit_per_s > 0) {
+      const double line = base_.nic.bytes_per_second * 8 / 1e9;
+      check_line_rate(file, run.gbit_per_s / line,
+                      fmt::format("{}: {:.1f} Gbit/s", from, run.gbit_per_s),
+                      fmt::format("{:g} Gbit/s (nic.gbit_per_s)", line));
+      links_.nic_rates.push_back({run.gbit_per_s / line, from, name_of_file(file)});
+      note(fmt::format("{}: {}: {:.1f} of {:g} Gbit/s", name_of_file(file), from, run.gbit_per_s,
+                       line));
+    }
+    if (run.latency_us > 0) {
+      links_.nic_latency.push_back({run.latency_us, from, name_of_file(file)});
+      note(fmt::format("{}: {}: {:.2f} us", name_of_file(file), from, run.latency_us));
+    }
+  }
+
+  void take_copies(const std::string& file, const CopyMatrix& matrix) {
+    check_device(file, matrix.device);
+    if (base_.gpus_per_domain < 2) {
+      throw UsageError(fmt::format("{}: {}, but in cluster '{}' every message takes a NIC", file,
+                                   matrix.test, base_.name));
+    }
+    const double line = base_.domain.port.gb_per_s();
+    const double rate = median(matrix.gb_per_s);
+    check_line_rate(file, rate / line, fmt::format("{}: {:.1f} GB/s", matrix.test, rate),
+                    fmt::format("{:g} GB/s (domain.gb_per_s)", line));
+    note(fmt::format("{}: {}: {:.1f} of {:g} GB/s in the median of {} pairs", name_of_file(file),
+                     matrix.test, rate, line, matrix.gb_per_s.size()));
+    links_.copies.push_back({rate / line, matrix.test, name_of_file(file)});
+  }
+
+  void take_deepep(const std::string& file) {
+    const std::vector<DeepEpBest> results = read_deepep_log(file);
+    if (results.empty()) {
+      throw UsageError(fmt::format(
+          "{}: DeepEP's test_low_latency.py does not print tokens, hidden size and experts: its "
+          "times cannot be placed; import test_intranode.py or test_internode.py",
+          file));
+    }
+    const DeepEpRun run{std::max(1, request_.nodes), request_.experts};
+    for (const cluster::MeasuredDispatch& found : deepep_dispatches(file, results, run, base_)) {
+      note(fmt::format("{}: DeepEP {} ({}) of {} tokens on {} GPUs, {} {}: {:.1f} us",
+                       name_of_file(file), found.stage, found.row_format, found.tokens, found.gpus,
+                       found.nodes, found.nodes == 1 ? "node" : "nodes", found.time_us));
+      dispatches_.push_back(found);
+    }
+  }
+
+  // The base's own, but for those of stages measured anew on as many nodes and GPUs.
+  void write_dispatches() {
+    if (dispatches_.empty()) return;
+    ordered_json entries = json_.value("dispatches", ordered_json::array());
+    std::erase_if(entries.get_ref<ordered_json::array_t&>(), [&](const auto& old) {
+      return std::any_of(dispatches_.begin(), dispatches_.end(), [&](const auto& found) {
+        return old.at("dispatcher") == found.dispatcher && old.at("stage") == found.stage &&
+               old.at("nodes") == found.nodes && old.at("gpus") == found.gpus;
+      });
+    });
+    for (const cluster::MeasuredDispatch& found : dispatches_) {
+      ordered_json entry = {{"dispatcher", found.dispatcher},
+                            {"stage", found.stage},
+                            {"row_format", found.row_format},
+                            {"nodes", found.nodes},
+                            {"gpus", found.gpus},
+                            {"tokens", found.tokens},
+                            {"hidden", found.hidden},
+                            {"k", found.top_k},
+                            {"experts", found.experts}};
+      if (found.sms > 0) entry["sms"] = found.sms;
+      entry["time_us"] = found.time_us;
+      entry["origin"] = found.origin;
+      entries.push_back(std::move(entry));
+    }
+    json_["dispatches"] = std::move(entries);
+  }
+
+  MeasuredExchange measured_of(const Key& key, const Curve& curve) const {
+    MeasuredExchange measured;
+    std::tie(measured.operation, measured.nodes, measured.gpus, measured.library) = key;
+    const bool repeated =
+        std::all_of(curve.time_us.begin(), curve.time_us.end(),
+                    [](const auto& size) { return size.second.size() >= fewest_for_quantiles; });
+    for (const auto& [bytes, times] : curve.time_us) {
+      measured.bytes.push_back(bytes);
+      measured.time_us.push_back(median(times));
+      if (!repeated) continue;
+      measured.p05_us.push_back(quantile(times, 0.05));
+      measured.p95_us.push_back(quantile(times, 0.95));
+    }
+    const std::string type =
+        reduces(measured.operation) ? fmt::format(", {}", fmt::join(curve.types, ", ")) : "";
+    measured.origin =
+        fmt::format("measured: nccl-tests{}{}, {}", links_.gpu.empty() ? "" : " on " + links_.gpu,
+                    type, fmt::join(curve.files, ", "));
+    return measured;
+  }
+
+  static ordered_json json_of(const MeasuredExchange& measured) {
+    ordered_json entry;
+    entry["op"] = name_of(measured.operation);
+    entry["nodes"] = measured.nodes;
+    entry["gpus"] = measured.gpus;
+    if (!measured.library.empty()) entry["library"] = measured.library;
+    entry["origin"] = measured.origin;
+    entry["bytes"] = ordered_json::array();
+    for (const double bytes : measured.bytes) {
+      entry["bytes"].push_back(static_cast<std::int64_t>(bytes));
+    }
+    entry["time_us"] = measured.time_us;
+    if (!measured.p05_us.empty()) {
+      entry["time_us_p05"] = measured.p05_us;
+      entry["time_us_p95"] = measured.p95_us;
+    }
+    return entry;
+  }
+
+  // The base's own curves, but for those measured anew, and then these: the last one answers.
+  void write_exchanges() {
+    ordered_json entries = json_.value("exchanges", ordered_json::array());
+    for (const auto& [key, curve] : curves_) {
+      MeasuredExchange measured = measured_of(key, curve);
+      if (curve.time_us.size() < 2) {
+        throw UsageError(fmt::format("{}: {}: one size: a curve takes at least two",
+                                     fmt::join(curve.files, ", "), described(measured)));
+      }
+      ordered_json entry = json_of(measured);
+      std::erase_if(entries.get_ref<ordered_json::array_t&>(), [&](const auto& old) {
+        return old.at("op") == entry.at("op") && old.at("nodes") == entry.at("nodes") &&
+               old.at("gpus") == entry.at("gpus") && old.value("library", "") == measured.library;
+      });
+      note(fmt::format("{}{}: {} sizes from {}", described(measured),
+                       measured.library.empty() ? "" : ", " + measured.library,
+                       measured.bytes.size(), fmt::join(curve.files, ", ")));
+      entries.push_back(std::move(entry));
+      links_.exchanges.push_back(std::move(measured));
+    }
+    if (!entries.empty()) json_["exchanges"] = std::move(entries);
+  }
+
+  void note(std::string text) { notes_.push_back(std::move(text)); }
+
+  const ClusterImport& request_;
+  Document base_file_;
+  Cluster base_;
+  ordered_json json_;
+  std::map<Key, Curve> curves_;
+  LinkEvidence links_;
+  std::vector<cluster::MeasuredDispatch> dispatches_;
+  std::vector<std::string> names_, notes_;
+  std::string model_file_;
+};
+
+}  // namespace
+
+ImportedCluster import_cluster(const ClusterImport& request) { return Importer(request).run(); }
+
+}  // namespace moesim::study

@@ -1,0 +1,200 @@
+#include "sim/study/logs/link_figures.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/base/statistics.hpp"
+#include "sim/study/logs/link_fit.hpp"
+
+namespace moesim::study {
+namespace {
+
+using cluster::Cluster;
+using cluster::MeasuredExchange;
+using cluster::MeasuredOperation;
+using nlohmann::ordered_json;
+
+constexpr double most_above_line_rate = 1.01;
+constexpr double small_bytes = 4096;
+
+// "nccl-tests on H100, a.log" of "measured: nccl-tests on H100, a.log".
+std::string runs_of(const MeasuredExchange& measured) {
+  return measured.origin.substr(std::string("measured: ").size());
+}
+
+double rounded(double value) { return std::round(value * 1e4) / 1e4; }
+
+class LinkWriter {
+ public:
+  LinkWriter(const LinkEvidence& evidence, const Cluster& base, ordered_json& document,
+             std::vector<std::string>& notes)
+      : evidence_(evidence), base_(base), fitted_(base), document_(document), notes_(notes) {
+    if (!evidence.gpu.empty()) profile_ = profile_of_gpu(evidence.gpu);
+  }
+
+  void write() {
+    if (document_.contains("nic")) {
+      write_latency();
+      const std::vector<const MeasuredExchange*> across = across_domains();
+      write_start(across);
+      write_efficiency(across);
+    }
+    if (document_.contains("domain")) write_domain();
+  }
+
+ private:
+  // All-to-alls if there are any; their constants are those that MoE layers need.
+  std::vector<const MeasuredExchange*> across_domains() const {
+    std::vector<const MeasuredExchange*> all_to_alls, others;
+    for (const MeasuredExchange& measured : evidence_.exchanges) {
+      if (!crosses_domains(base_, measured.nodes)) continue;
+      const bool first = measured.operation == MeasuredOperation::all_to_all;
+      (first ? all_to_alls : others).push_back(&measured);
+    }
+    return all_to_alls.empty() ? others : all_to_alls;
+  }
+
+  // A message of NCCL with its software: send-receive of the smallest size. What the NICs alone
+  // take is a lower bound.
+  void write_latency() {
+    std::vector<Evidence> found;
+    for (const MeasuredExchange& measured : evidence_.exchanges) {
+      if (measured.operation != MeasuredOperation::send_receive) continue;
+      if (!crosses_domains(base_, measured.nodes) || measured.bytes.front() > small_bytes) continue;
+      found.push_back({measured.time_us.front(), "send-receive across nodes", runs_of(measured)});
+    }
+    if (found.empty()) {
+      for (const Evidence& each : evidence_.nic_latency) {
+        if (each.value > base_.nic_latency_us) {
+          found.push_back({each.value, each.from + " without NCCL's software", each.file});
+          continue;
+        }
+        notes_.push_back(
+            fmt::format("{}: {:.2f} us of the NICs alone: nic.latency_us stays {:g} us, which has "
+                        "NCCL's software in it",
+                        each.file, each.value, base_.nic_latency_us));
+      }
+    }
+    if (found.empty()) return;
+    fitted_.nic_latency_us = median(values(found));
+    document_["nic"]["latency_us"] = {{"value", rounded(fitted_.nic_latency_us)},
+                                      {"origin", origin(found)}};
+    tell("nic.latency_us", fmt::format("{:.2f}", fitted_.nic_latency_us), found);
+  }
+
+  void write_start(const std::vector<const MeasuredExchange*>& across) {
+    std::vector<Evidence> found;
+    for (const MeasuredExchange* measured : across) {
+      if (const auto start = nic_start_of(*measured, fitted_, profile_)) {
+        found.push_back({*start, described(*measured) + by_model(), runs_of(*measured)});
+      }
+    }
+    if (found.empty()) return;
+    const FittedShare start = range_of(values(found), start_spread);
+    fitted_.nic_start = {start.value, start.low, start.high, "measured"};
+    write("nic", "start", start, found);
+  }
+
+  void write_efficiency(const std::vector<const MeasuredExchange*>& across) {
+    std::vector<Evidence> found;
+    for (const MeasuredExchange* measured : across) {
+      const std::optional<double> share = line_share(*measured, base_);
+      if (!share) continue;
+      if (*share > most_above_line_rate) {
+        throw UsageError(fmt::format(
+            "{}: {}: {:.2f} times the line rate of the NICs of cluster '{}': choose another "
+            "--cluster, or correct its nic.per_node and nic.gbit_per_s",
+            runs_of(*measured), described(*measured), *share, base_.name));
+      }
+      const std::string plain =
+          fmt::format("{} at {:.2f} of the line rate", described(*measured), *share);
+      const std::optional<double> fitted = nic_efficiency_of(*measured, fitted_, profile_);
+      found.push_back(
+          {fitted.value_or(*share), plain + (fitted ? by_model() : ""), runs_of(*measured)});
+    }
+    if (found.empty()) found = evidence_.nic_rates;
+    if (!found.empty()) write("nic", "efficiency", share_of(values(found)), found);
+  }
+
+  void write_domain() {
+    std::vector<Evidence> found;
+    for (const MeasuredExchange& measured : evidence_.exchanges) {
+      if (measured.operation != MeasuredOperation::all_to_all) continue;
+      if (crosses_domains(base_, measured.nodes)) continue;
+      const std::optional<double> share = line_share(measured, base_);
+      if (!share) continue;
+      check_line_rate(runs_of(measured), *share,
+                      fmt::format("{}: {:.2f} of the line rate", described(measured), *share),
+                      fmt::format("{:g} GB/s (domain.gb_per_s)", base_.domain.port.gb_per_s()));
+      found.push_back({*share, described(measured), runs_of(measured)});
+    }
+    if (found.empty()) found = evidence_.copies;
+    if (!found.empty()) write("domain", "efficiency", share_of(values(found)), found);
+  }
+
+  std::string by_model() const {
+    return profile_ ? fmt::format(" (by the model with profile {})", profile_->name()) : "";
+  }
+
+  static std::vector<double> values(const std::vector<Evidence>& found) {
+    std::vector<double> values;
+    for (const Evidence& each : found) values.push_back(each.value);
+    return values;
+  }
+
+  static std::string origin(const std::vector<Evidence>& found) {
+    std::set<std::string> from;
+    for (const Evidence& each : found) from.insert(each.from + ", " + each.file);
+    return fmt::format("measured: {}", fmt::join(from, "; "));
+  }
+
+  void write(const char* part, const char* key, const FittedShare& figure,
+             const std::vector<Evidence>& found) {
+    document_[part][key] = {{"value", rounded(figure.value)},
+                            {"low", rounded(figure.low)},
+                            {"high", rounded(figure.high)},
+                            {"origin", origin(found)}};
+    tell(fmt::format("{}.{}", part, key),
+         fmt::format("{:.3f} ({:.3f} to {:.3f})", figure.value, figure.low, figure.high), found);
+  }
+
+  void tell(const std::string& key, const std::string& value, const std::vector<Evidence>& found) {
+    notes_.push_back(fmt::format("{} {}, {}", key, value, origin(found)));
+  }
+
+  const LinkEvidence& evidence_;
+  const Cluster& base_;
+  Cluster fitted_;  // with what is known so far
+  ordered_json& document_;
+  std::vector<std::string>& notes_;
+  std::shared_ptr<const profile::Profile> profile_;
+};
+
+}  // namespace
+
+std::string described(const MeasuredExchange& measured) {
+  return fmt::format("{} of {} GPUs on {} {}", name_of(measured.operation), measured.gpus,
+                     measured.nodes, measured.nodes == 1 ? "node" : "nodes");
+}
+
+void check_line_rate(const std::string& file, double share, const std::string& measured,
+                     const std::string& line) {
+  if (share <= most_above_line_rate) return;
+  throw UsageError(fmt::format(
+      "{}: {}, but the line rate of the base is {}: choose another --cluster, or correct it", file,
+      measured, line));
+}
+
+void write_links(const LinkEvidence& evidence, const Cluster& base, ordered_json& document,
+                 std::vector<std::string>& notes) {
+  LinkWriter(evidence, base, document, notes).write();
+}
+
+}  // namespace moesim::study

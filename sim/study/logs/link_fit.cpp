@@ -1,0 +1,207 @@
+#include "sim/study/logs/link_fit.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "sim/base/document.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/base/statistics.hpp"
+#include "sim/network/exchange/exchange_query.hpp"
+#include "sim/network/ports/cluster_measurements.hpp"
+
+namespace moesim::study {
+namespace {
+
+using cluster::Cluster;
+using cluster::MeasuredExchange;
+using cluster::MeasuredOperation;
+
+constexpr double large_bytes = 16 << 20;
+constexpr double small_bytes = 64 << 10;
+constexpr double least_spread = 0.05;
+
+// Line rate of the NICs of one node that so many of its GPUs use.
+double nics_in_use(const Cluster& cluster, int gpus) {
+  std::set<int> ports;
+  for (int gpu = 0; gpu < gpus; ++gpu) ports.insert(cluster.nic_of(gpu));
+  const double width = static_cast<double>(cluster.nics_per_node) / cluster.ports_per_node();
+  return cluster.nic.bytes_per_second * width * static_cast<double>(ports.size());
+}
+
+// Bytes that pass the links of one domain for each byte of the buffer, one direction.
+double bytes_at_border(const MeasuredExchange& measured, double inside) {
+  const double ranks = measured.gpus;
+  switch (measured.operation) {
+    case MeasuredOperation::all_to_all:
+      return inside * (ranks - inside) / ranks;
+    case MeasuredOperation::all_reduce:
+      return 2 * (ranks - 1) / ranks;
+    case MeasuredOperation::all_gather:
+    case MeasuredOperation::reduce_scatter:
+      return (ranks - 1) / ranks;
+    case MeasuredOperation::send_receive:
+      break;
+  }
+  return 1;
+}
+
+std::optional<profile::Collective> collective_of(MeasuredOperation operation) {
+  for (const auto& known : profile::collective_names) {
+    if (std::string(known.name) == name_of(operation)) return known.value;
+  }
+  return std::nullopt;
+}
+
+// The value in `range` with which the model says what was measured at one size, its time rising
+// with the value; an end of the range where none does. Nothing where the model does not answer.
+std::optional<double> inverted(const MeasuredExchange& measured, std::size_t size,
+                               const Cluster& cluster,
+                               const std::shared_ptr<const profile::Profile>& profile,
+                               std::pair<double, double> range,
+                               const std::function<void(Cluster&, double)>& change) {
+  const auto collective = collective_of(measured.operation);
+  if (!collective || !profile) return std::nullopt;
+  network::ExchangeQuery query;
+  query.collective = *collective;
+  query.members = network::members_of(measured, cluster);
+  query.bytes = measured.bytes[size];
+  auto [low, high] = range;
+  try {
+    while (high / low > 1.0005) {
+      const double middle = std::sqrt(low * high);
+      Cluster changed = cluster;
+      changed.exchanges.clear();
+      change(changed, middle);
+      const double time_us =
+          network::predict_exchange(query, profile, std::make_shared<const Cluster>(changed))
+              .estimate.time_us;
+      (time_us < measured.time_us[size] ? low : high) = middle;
+    }
+  } catch (const Error&) {
+    return std::nullopt;  // the profile has no curve inside a domain of this exchange
+  }
+  return low == range.first ? low : high == range.second ? high : std::sqrt(low * high);
+}
+
+// The first shipped profile of hardware whose first device fits.
+std::shared_ptr<const profile::Profile> shipped_profile(
+    const std::function<bool(const Node& device)>& fits) {
+  for (const std::string& name : shipped_names("hardware")) {
+    const Document document = Document::load(find_document("hardware", name));
+    if (document.root().text_or("format", "") != "moesim-profile") continue;
+    if (!fits(document.root().items("devices").front())) continue;
+    return std::make_shared<const profile::Profile>(profile::Profile::load(name));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+FittedShare range_of(const std::vector<double>& values, double spread) {
+  const double value = median(values);
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return {value, std::min(*least, value * (1 - spread)), std::max(*most, value * (1 + spread))};
+}
+
+FittedShare share_of(const std::vector<double>& shares) {
+  const FittedShare range = range_of(shares, least_spread);
+  return {std::min(1.0, range.value), std::min(1.0, range.low), std::min(1.0, range.high)};
+}
+
+bool crosses_domains(const Cluster& cluster, int nodes) {
+  return nodes * cluster.gpus_per_node > std::max(cluster.gpus_per_domain, cluster.gpus_per_node) ||
+         cluster.gpus_per_domain == 1;
+}
+
+std::optional<double> line_share(const MeasuredExchange& measured, const Cluster& cluster) {
+  const int each = measured.gpus / measured.nodes;
+  const bool crosses = crosses_domains(cluster, measured.nodes);
+  const int nodes_of_domain = std::max(1, cluster.gpus_per_domain / cluster.gpus_per_node);
+  double bytes = 0, line = 0;  // of one domain across, or of one GPU inside
+  if (crosses) {
+    if (cluster.nics_per_node == 0) return std::nullopt;
+    const bool alone = cluster.gpus_per_domain == 1;
+    bytes = bytes_at_border(measured, alone ? 1 : each * nodes_of_domain);
+    line = nics_in_use(cluster, each) * (alone ? 1.0 / each : nodes_of_domain);
+    if (measured.operation == MeasuredOperation::send_receive) line = nics_in_use(cluster, 1);
+  } else {
+    bytes = bytes_at_border(measured, 1);
+    line = cluster.domain.port.bytes_per_second;
+  }
+  std::optional<double> best;
+  for (std::size_t size = 0; size < measured.bytes.size(); ++size) {
+    if (measured.bytes[size] < large_bytes) continue;
+    const double share = measured.bytes[size] * bytes / (measured.time_us[size] * 1e-6) / line;
+    best = std::max(best.value_or(0), share);
+  }
+  return best;
+}
+
+std::optional<double> nic_efficiency_of(const MeasuredExchange& measured, const Cluster& cluster,
+                                        const std::shared_ptr<const profile::Profile>& profile) {
+  if (measured.bytes.back() < large_bytes) return std::nullopt;
+  // Of rates, the reciprocal is linear in time.
+  const auto inverse = inverted(measured, measured.bytes.size() - 1, cluster, profile, {1, 100},
+                                [](Cluster& changed, double each) {
+                                  changed.nic_efficiency = changed.nic_efficiency_low =
+                                      changed.nic_efficiency_high = 1 / each;
+                                });
+  return inverse ? std::optional<double>(1 / *inverse) : std::nullopt;
+}
+
+std::optional<double> nic_start_of(const MeasuredExchange& measured, const Cluster& cluster,
+                                   const std::shared_ptr<const profile::Profile>& profile) {
+  if (measured.bytes.front() > small_bytes) return std::nullopt;
+  return inverted(measured, 0, cluster, profile, {0.05, 20}, [](Cluster& changed, double scale) {
+    changed.nic_start = {scale, scale, scale, "measured"};
+  });
+}
+
+std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model) {
+  return shipped_profile([&](const Node& device) {
+    const std::vector<std::string> models = gpu_models(device.text("name"));
+    return std::find(models.begin(), models.end(), model) != models.end();
+  });
+}
+
+std::shared_ptr<const profile::Profile> profile_of_cluster(const Cluster& cluster) {
+  const auto usual = shipped_profile(
+      [&](const Node& device) { return device.text_or("usual_cluster", "") == cluster.name; });
+  if (usual) return usual;
+  const std::vector<std::string> models = gpu_models_of(cluster);
+  return models.empty() ? nullptr : profile_of_gpu(models.front());
+}
+
+std::vector<std::string> gpu_models_of(const Cluster& cluster) {
+  std::vector<std::string> models = gpu_models(cluster.name);
+  if (models.empty() && !cluster.source.starts_with("no product")) {
+    models = gpu_models(cluster.source);
+  }
+  return models;
+}
+
+std::vector<std::string> gpu_models(const std::string& text) {
+  static const std::set<std::string> known{
+      "P100", "V100", "T4",   "A10",  "A30",  "A40",   "A100", "A800", "L4",    "L20",  "L40",
+      "L40S", "H20",  "H100", "H200", "H800", "GH200", "B200", "B300", "GB200", "GB300"};
+  std::vector<std::string> found;
+  std::string word;
+  for (const char letter : text + " ") {
+    if (std::isalnum(static_cast<unsigned char>(letter)) != 0) {
+      word += static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+      continue;
+    }
+    if (known.count(word) != 0) found.push_back(word);
+    word.clear();
+  }
+  return found;
+}
+
+}  // namespace moesim::study

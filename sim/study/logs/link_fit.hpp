@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/profile/profile.hpp"
+
+namespace moesim::study {
+
+// A figure as a cluster document has it.
+struct FittedShare {
+  double value = 1;
+  double low = 1;
+  double high = 1;
+};
+// The median of the values; low and high enclose all of them, and `spread` of it either way.
+FittedShare range_of(const std::vector<double>& values, double spread);
+// The same of shares of a line rate, at most 1, with the 5 % by which versions and specimens of one
+// setting differ.
+FittedShare share_of(const std::vector<double>& shares);
+// Of nic.start, whose figure varies more: a quarter.
+inline constexpr double start_spread = 0.25;
+
+// Whether an exchange among that many nodes leaves its domain, so that NICs carry it.
+bool crosses_domains(const cluster::Cluster& cluster, int nodes);
+
+// GB/s per GPU that cross the NICs (across domains) or the ports of the domain's switch, at the
+// best of the sizes from 16 MiB on, over the line rate of the links in use; nothing if no size is
+// as large. All-to-all: what leaves the domain; all-gather, reduce-scatter, all-reduce: one ring
+// over all GPUs, which spreads over all NICs of a node; send-receive: the rank at the border.
+std::optional<double> line_share(const cluster::MeasuredExchange& measured,
+                                 const cluster::Cluster& cluster);
+
+// The nic.efficiency with which `network::predict_exchange` says what was measured at the largest
+// size, 16 MiB at least. Nothing for smaller sizes, send-receive, or without a profile with curves
+// of that operation; at most 1.
+std::optional<double> nic_efficiency_of(const cluster::MeasuredExchange& measured,
+                                        const cluster::Cluster& cluster,
+                                        const std::shared_ptr<const profile::Profile>& profile);
+
+// The same of nic.start, from the smallest size, 64 KiB at most; 0.05 to 20.
+std::optional<double> nic_start_of(const cluster::MeasuredExchange& measured,
+                                   const cluster::Cluster& cluster,
+                                   const std::shared_ptr<const profile::Profile>& profile);
+
+// The shipped profile of hardware whose GPU has the same model ("H200") in its name; nullptr: none.
+std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model);
+
+// The one that a cluster is built of: which names it as its usual cluster, else by the GPU model in
+// the cluster's name, or its source (but of "no product"); nullptr: none.
+std::shared_ptr<const profile::Profile> profile_of_cluster(const cluster::Cluster& cluster);
+// The GPU models in a cluster's name, or its source as above.
+std::vector<std::string> gpu_models_of(const cluster::Cluster& cluster);
+
+// The GPU models named in a text, such as "H100" in "NVIDIA H100 80GB HBM3" or "hgx-h100".
+std::vector<std::string> gpu_models(const std::string& text);
+
+}  // namespace moesim::study

@@ -1,0 +1,95 @@
+#include "sim/study/validation/exchange_coverage.hpp"
+
+#include <cmath>
+
+#include "sim/study/validation/exchange_predictors.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::study;
+using profile::SizeCurve;
+
+namespace {
+
+// Rows of 1 KiB that took 1 + first, 1 + first + step, ... times what was predicted.
+std::vector<HeldOutRow> rows(int count, double first, double step, const std::string& target) {
+  std::vector<HeldOutRow> found;
+  for (int row = 0; row < count; ++row) {
+    found.push_back({1024, 1 + first + step * row, 1, 1, "source", target});
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a band holds what lies between the quantiles of other runs' errors") {
+  // Errors 0 to 20 %: the 5 % quantile is cut at none, the 95 % quantile is 19 %.
+  const std::vector<HeldOutRow> others = rows(21, 0, 0.01, "other");
+  const Coverage found = coverage(rows(4, 0.10, 0.05, "own"), others, {1, false});
+  CHECK(found.points == 4);  // 10, 15 % inside; 20 and 25 % not
+  CHECK(found.inside == 2);
+  CHECK(found.widths.front() == Approx(0.19));
+  CHECK(coverage_text(found) == "90 % band: 2 of 4 inside, 19 % wide");
+  // 1.4 times as wide in the logs: up to 1.19^1.4 = 1.276.
+  CHECK(coverage(rows(4, 0.10, 0.05, "own"), others).inside == 4);
+  // As far down as up: 1 / 1.19 = 0.84.
+  CHECK(coverage(rows(2, -0.17, 0.02, "own"), others, {1, true}).inside == 1);
+}
+
+TEST_CASE("rows of the run itself make no band for it") {
+  const std::vector<HeldOutRow> own = rows(30, 0, 0.01, "own");
+  CHECK(coverage(own, own).points == 0);
+  std::vector<HeldOutRow> from_it = rows(30, 0, 0.01, "other");
+  for (HeldOutRow& row : from_it) row.source = "own";
+  CHECK(coverage(own, from_it).points == 0);
+}
+
+TEST_CASE("what a switch at another size explains is no error of the band") {
+  // All took half as long, where the curve lies twice above the line through its sides.
+  std::vector<HeldOutRow> others = rows(20, -0.5, 0, "other");
+  for (HeldOutRow& row : others) row.over_chord = 2;
+  std::vector<HeldOutRow> own = rows(1, -0.4, 0, "own");
+  CHECK(coverage(own, others).inside == 0);  // the band of a curve without a bend has no width
+  own.front().over_chord = 2;
+  CHECK(coverage(own, others).inside == 1);
+}
+
+TEST_CASE("20 points are judged, fewer are reported") {
+  Validation validation;
+  report_coverage({10, 9, std::vector<double>(10, 0.1)}, "few", true, validation);
+  report_coverage({20, 18, std::vector<double>(20, 0.1)}, "held", true, validation);
+  report_coverage({20, 20, std::vector<double>(20, 0.1)}, "too wide", true, validation);
+  report_coverage({20, 10, std::vector<double>(20, 0.1)}, "too narrow", true, validation);
+  report_coverage({20, 10, std::vector<double>(20, 0.1)}, "not judged", false, validation);
+  REQUIRE(validation.verdicts.size() == 5);
+  CHECK(!validation.verdicts[0].met);
+  CHECK(validation.verdicts[1].met == true);
+  CHECK(validation.verdicts[2].met == false);
+  CHECK(validation.verdicts[3].met == false);
+  CHECK(!validation.verdicts[4].met);
+}
+
+TEST_CASE("a tail goes on with the last octave, 2 % less per octave") {
+  // 1 us per byte: 200 to 400 bytes take 0.98 of 200 us, 400 to 800 take 0.98^2 of 400.
+  const SizeCurve tail = with_tail(SizeCurve({100, 200}, {50, 150}), 1600);
+  CHECK(tail.time_us(150) == Approx(100));
+  CHECK(tail.time_us(400) == Approx(150 + 0.98 * 200));
+  CHECK(tail.time_us(800) == Approx(150 + 0.98 * 200 + 0.98 * 0.98 * 400));
+  CHECK(tail.largest() == 1600);
+}
+
+TEST_CASE("a sibling lends its times, scaled by half the ratio of the two") {
+  // Own machine 1.21 times as slow among 2 and 4: among 8 it is taken for 1.1 times.
+  const auto run = [](double scale, int most) {
+    Run found;
+    for (int gpus = 2; gpus <= most; gpus *= 2) {
+      found.emplace(gpus, SizeCurve({1024, 2048, 4096},
+                                    {scale * gpus, 1.5 * scale * gpus, 2 * scale * gpus}));
+    }
+    return found;
+  };
+  const SizeCurve eight = from_sibling({run(1.21, 4)}, {run(1, 8), run(1, 4)}, 8);
+  for (const double bytes : {1024.0, 2048.0, 4096.0}) {
+    CHECK(eight.time_us(bytes) == Approx(1.1 * run(1, 8).at(8).time_us(bytes)));
+  }
+}

@@ -56,7 +56,9 @@ std::string what_it_is(const scenario::Scenario& scenario) {
         fmt::format("\n{} experts over {} GPUs, {}, {} dispatch, routing {}", scenario.experts,
                     scenario.expert_parallel, capacity,
                     name_in(scenario::dispatch_names, scenario.dispatch), scenario.scores.name());
-    if (scenario.dedup != scenario::Deduplication::none) {
+    if (scenario.dispatcher != nullptr) {
+      text += fmt::format("\nrows carried by {}", scenario.dispatcher->name);
+    } else if (scenario.dedup != scenario::Deduplication::none) {
       text += fmt::format("\na token is sent once to each {}",
                           name_in(scenario::deduplication_names, scenario.dedup));
     }

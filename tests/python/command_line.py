@@ -46,3 +46,13 @@ def read_terminal(master):
         if not part:
             return b"".join(parts).decode()
         parts.append(part)
+
+
+def expect_error(result, code, *parts):
+    """Of a run that must fail: its exit code, and one error that names `parts`."""
+    assert result.returncode == code, (result.returncode, result.stderr)
+    assert not result.stdout
+    errors = [line for line in result.stderr.splitlines() if line.startswith("moesim: error: ")]
+    assert len(errors) == 1, result.stderr
+    for part in parts:
+        assert part in errors[0], errors[0]

@@ -5,19 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import SMALL, moesim, needs_binary
+from command_line import expect_error, moesim, needs_binary, SMALL
 
 pytestmark = needs_binary
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
-
-
-def expect_error(result, code, *parts):
-    assert result.returncode == code, (result.returncode, result.stderr)
-    assert not result.stdout
-    errors = [line for line in result.stderr.splitlines() if line.startswith("moesim: error: ")]
-    assert len(errors) == 1, result.stderr
-    for part in parts:
-        assert part in errors[0], errors[0]
 
 
 BAD_OPTIONS = [

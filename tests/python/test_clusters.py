@@ -41,14 +41,16 @@ def test_shipped_cluster_meets_its_schema(path):
 
 def test_the_presets_are_there():
     assert {path.stem for path in CLUSTERS} >= {
-        "dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72", "pcie-l40s",
-        "generic-8x100g", "ideal-switch", "ideal-node8", "ideal-tree2"}
+        "dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "hgx-b300", "gb200-nvl72", "gb300-nvl72",
+        "pcie-l40s", "generic-8x100g", "ideal-switch", "ideal-node8", "ideal-tree2"}
 
 
 @pytest.mark.parametrize("change", [
     lambda d: d["nic"]["gbit_per_s"].update(value=0),
     lambda d: d["nic"]["efficiency"].update(value=1.5),
     lambda d: d["nic"]["efficiency"].pop("low"),
+    lambda d: d["nic"].update(start={"value": -1, "low": -1, "high": 1, "origin": "assumed"}),
+    lambda d: d["nic"].update(start={"value": 1, "origin": "assumed"}),
     lambda d: d["domain"]["gb_per_s"].pop("origin"),
     lambda d: d["domain"].update(kind="carrier pigeon"),
     lambda d: d["domain"].update(gpus=1),

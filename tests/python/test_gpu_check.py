@@ -97,7 +97,11 @@ def test_parts_run_in_order_of_importance(machine):
     words = [" ".join(call) for call in machine.calls() if call[0] != "nvidia-smi"]
     assert [word.split()[0] if word.startswith("test_gpu") else word for word in words] == [
         "moesim doctor", "test_gpu", "moesim profile", "moesim simulate", "moesim profile",
-        "moesim profile", "compute-sanitizer --tool", "compute-sanitizer --tool"]
+        "moesim profile", *["compute-sanitizer --tool"] * 4]
+    tools = [line.split()[2] for line in machine.lines() if line.startswith("compute-sanitizer")]
+    assert tools == ["memcheck", "racecheck", "synccheck", "initcheck"]
+    assert all(line.endswith("test_gpu [sanitizer]") for line in machine.lines()
+               if line.startswith("compute-sanitizer"))
 
 
 def test_list_says_what_is_there_and_runs_nothing(machine):
@@ -105,23 +109,71 @@ def test_list_says_what_is_there_and_runs_nothing(machine):
     assert result.returncode == 0, result.stderr
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert list(lines) == PARTS
-    assert lines["profile"].endswith("ready") and "240 s" in lines["profile"]
+    # 40 % of 600 s less 20 for the archive; all shares together are no more than that.
+    assert lines["profile"].endswith("ready") and "232 s" in lines["profile"]
+    assert sum(int(line.split(" s ")[0].split()[-1]) for line in lines.values()) <= 580
     assert "no layer" in lines["layer"]
     assert not machine.folder.exists() and not (machine.tree.parent / "calls").exists()
 
 
-def test_packed_programs_carry_their_libraries(tmp_path):
+@pytest.fixture
+def built(tmp_path):
+    """A folder of programs that stand for the built ones."""
     programs = tmp_path / "build"
     programs.mkdir()
-    # Any program stands for moesim; this one needs more than the C library.
-    shutil.copy(shutil.which("cmake") or shutil.which("git") or "/bin/ls", programs / "moesim")
-    result = check("--bin", programs, "--pack", tmp_path / "packed")
+    # Any program stands for them; this one needs more than the C library.
+    for name in ("moesim", "test_gpu", "bench_layer_gpu", "bench_gpu_kernels"):
+        shutil.copy("/bin/ls", programs / name)
+    return programs
+
+
+def test_packed_programs_carry_their_libraries_and_start_from_nothing(tmp_path, built):
+    packed = tmp_path / "packed"
+    result = check("--bin", built, "--pack", packed)
     assert result.returncode == 0, result.stderr
-    names = {path.name for path in (tmp_path / "packed" / "lib").iterdir()}
+    names = {path.name for path in (packed / "lib").iterdir()}
     assert names and not any(name.startswith(("libc.so", "libstdc++", "libcublas")) for name in names)
-    assert subprocess.run([tmp_path / "packed" / "moesim", "--version"], check=False,
-                          env={"LD_LIBRARY_PATH": str(tmp_path / "packed" / "lib")},
-                          capture_output=True).returncode == 0
+    assert (packed / "tests" / "bench" / "gpu_peers.py").exists()
+    assert (packed / "profiles" / "hardware").is_dir()
+    # Where there is nothing but the pack: no checkout, no environment.
+    moved = tmp_path / "elsewhere"
+    packed.rename(moved)
+    listed = subprocess.run([moved / "tools" / "gpu-check", "--list"], check=False, text=True,
+                            env={"PATH": "/usr/bin:/bin"}, capture_output=True)
+    assert listed.returncode == 0, listed.stderr
+    for part in ("tests", "profile", "layer", "benchmarks"):
+        assert [line for line in listed.stdout.splitlines() if line.startswith(part)][0].endswith("ready")
+
+
+def test_a_pack_that_lacks_a_program_fails_and_names_it(tmp_path, built):
+    (built / "test_gpu").unlink()
+    (built / "bench_layer_gpu").write_text("#!/bin/sh\nexit 1\n")
+    result = check("--bin", built, "--pack", tmp_path / "packed")
+    assert result.returncode == 1
+    assert "test_gpu is not in" in result.stderr
+    assert "bench_layer_gpu does not start from an empty environment" in result.stderr
+    assert "2 thing(s) are wrong" in result.stderr
+
+
+def test_a_pack_over_48_mib_fails(tmp_path, built):
+    with open(built / "bench_gpu_kernels", "ab") as file:
+        file.truncate(0)
+        file.write(b"#!/bin/sh\nexit 0\n" + os.urandom(50 << 20))
+    result = check("--bin", built, "--pack", tmp_path / "packed")
+    assert result.returncode == 1
+    assert "over 48 MiB" in result.stderr
+
+
+def test_the_archive_is_whole_after_every_part(machine):
+    archive = machine.tree.parent / "home" / "all.tar.gz"
+    # The second part looks at what the first has left, and is then cut off.
+    machine.program("test_gpu", f"""[ "$1" = --list-test-names-only ] && exit 0
+tar -tzf {archive} >{machine.tree.parent}/seen; exit 1""")
+    machine("--parts", "facts,tests", "--archive", archive)
+    assert "results/facts.log" in (machine.tree.parent / "seen").read_text().splitlines()
+    assert [path.name for path in archive.parent.iterdir()] == ["all.tar.gz"]
+    with tarfile.open(archive) as whole:
+        assert "results/tests.log" in whole.getnames()
 
 
 def test_a_program_that_cannot_start_names_its_libraries(machine):
@@ -225,12 +277,12 @@ def test_resume_runs_what_has_not_passed(machine):
 
 
 def test_a_profile_that_ran_out_of_time_counts_if_it_was_written(machine):
-    # Of 100 s the profile gets 40: not enough to go on after a point that may have hung.
+    # Alone the profile gets all of it: of 60 s not enough to go on after a point that may have hung.
     machine.program("moesim", f'echo "{{}}" >"{machine.folder}/node.json"; exit 124')
-    assert machine("--parts", "profile", "--seconds", "100").returncode == 0
+    assert machine("--parts", "profile", "--seconds", "60").returncode == 0
     (machine.folder / "node.json").unlink()
     machine.program("moesim", "exit 124")
-    assert machine("--parts", "profile", "--seconds", "100").returncode == 1
+    assert machine("--parts", "profile", "--seconds", "60").returncode == 1
 
 
 def test_a_part_that_hangs_is_ended_and_the_next_one_runs(machine):

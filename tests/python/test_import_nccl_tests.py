@@ -67,6 +67,17 @@ def test_imported_times_are_predicted_and_the_rest_is_the_base(tmp_path):
     assert succeed(*gemm, "--profile", profile) == succeed(*gemm, "--profile", "h200-sxm")
 
 
+@pytest.mark.parametrize(("file", "name"), [
+    ("my_h200.json", "my_h200"), ("My Node_2.json", "My-Node_2"), ("_.json", "imported")])
+def test_the_name_is_that_of_the_file(file, name, tmp_path):
+    (tmp_path / "two.txt").write_text(output(2, linear))
+    command = words(tmp_path, tmp_path / "two.txt")[:-1]
+    result = moesim(*command, tmp_path / file)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / file).read_text())["name"] == name
+    assert predicted(tmp_path / file, 2, 1024)["time_us"] == pytest.approx(linear(1024), abs=0.006)
+
+
 def test_output_that_cannot_count_is_refused(tmp_path):
     def wrong(text, *parts, name="run.txt"):
         (tmp_path / name).write_text(text)

@@ -1,7 +1,10 @@
 """Routes of `moesim route --logits` against the rules of the router written out in double
 precision: an implementation that shares nothing with the one in sim/routing."""
 
+import io
 import itertools
+import os
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -96,3 +99,17 @@ def test_routes_follow_the_rules(tmp_path, router):
                 np.testing.assert_allclose(routes[name], column, atol=1e-6)
             else:
                 assert (routes[name] == np.array(column)).all(), name
+
+
+def test_logits_come_through_a_pipe(tmp_path):
+    """A pipe can be read once only: so the file is, too."""
+    content = io.BytesIO()
+    logits = np.random.default_rng(3).standard_normal((2, 16, 4)).astype(np.float32)
+    np.save(content, logits)
+    pipe, target = tmp_path / "pipe", tmp_path / "routes.npy"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(content.getvalue(),), daemon=True)
+    writer.start()
+    succeed("route", "--router", "top1", "--logits", str(pipe), "--out", str(target), timeout=60)
+    writer.join()
+    assert len(np.load(target)) == 2 * 16

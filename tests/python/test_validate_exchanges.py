@@ -94,11 +94,12 @@ def test_versions_measured_among_other_counts_are_pooled_apart(tmp_path):
     # 2.31 was measured among 4 and 8 only, where 8 took three times as long: not the bar's counts.
     write(tmp_path, [*rows(saturated), *rows(saturated, slower=3, counts=(4, 8), version="2.31"),
                      *rows(saturated, counts=(8,), version="2.32")])
-    found, code = verdicts(tmp_path)
-    assert code == 0
-    assert sum(met is True for met in found.values()) == 2
+    found, _ = verdicts(tmp_path)
+    bars = [met for text, met in found.items() if " bar " in text]
+    assert bars.count(True) == 2 and bars.count(None) == 2
     assert any("left out for too few GPU counts: NCCL 2.32 (among 8)" in text for text in found)
-    output = succeed("validate", "exchanges", "--data", tmp_path, "--format", "csv")
+    # Ends with 5: no band holds runs that differ by three times.
+    output = moesim("validate", "exchanges", "--data", tmp_path, "--format", "csv").stdout
     pooled = errors(output)
     assert pooled["h100_sxm: all-to-all, 8 GPUs from 2 and 4, from 1 MiB"] < 0.01
     assert pooled["h100_sxm: all-to-all, 8 GPUs from 4, from 1 MiB"] > 50
@@ -164,12 +165,108 @@ def test_tables_that_are_absent_or_malformed_are_named(tmp_path):
     assert "unpacked" in moesim("validate", "exchanges", "--data", tmp_path).stderr
 
 
+CROSSING = ("source", "system", "fabric", "nodes", "gpus", "library", "op", "size_bytes", "workload",
+            "metric", "value", "unit", "std", "internode", "notes")
+
+
+def crossings(slower, sizes=(2**24, 2**26, 2**28, 2**30)):
+    """Rows of two machines on the law of hgx-h100, whose second takes `slower` times as long."""
+    for system, factor in (("p5.48xlarge", 1), ("H100 (8/node)", slower)):
+        for gpus in (16, 32):
+            for size in sizes:
+                row = next(csv.DictReader(io.StringIO(succeed(
+                    "predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", f"{size}B", "--profile",
+                    "h100-sxm", "--cluster", "hgx-h100", "--format", "csv"))))
+                time = float(row["time_us"]) * factor
+                yield ("made up", system, "", gpus // 8, gpus, "nccl-tests", "alltoall", size, "",
+                       "latency", time, "us", "", "yes", "")
+
+
+def write_crossings(folder, content):
+    write(folder, rows(saturated))
+    with (folder / "internode_alltoall.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([CROSSING, *content])
+
+
+# nccl-tests inside one rack of GB300 (an OCI acceptance document): GPUs, GiB, busbw in GB/s, two runs.
+RACK = ((4, 8, 624.98), (4, 16, 627.69), (8, 8, 679.65), (8, 16, 685.06), (64, 8, 649.03), (64, 16, 666.92),
+        (4, 4, 611.52), (4, 8, 615.30), (8, 8, 657.81), (8, 16, 662.27), (64, 8, 566.30), (64, 16, 622.92))
+
+
+def rack(slower_run=1):
+    for number, (gpus, gib, busbw) in enumerate(RACK):
+        yield ("quoted", "GB300 NVL72 (4 GPU/host)", "NVL72 in rack", gpus // 4, gpus, "nccl-tests",
+               "alltoall", gib * 2**30, "", "busbw", busbw / (slower_run if number > 5 else 1), "GB/s", "",
+               "NVLink domain", "")
+
+
+def test_a_rack_is_predicted_from_its_other_run_and_gpu_counts(tmp_path):
+    write_crossings(tmp_path, rack())
+    found = errors(succeed("validate", "exchanges", "--data", tmp_path, "--format", "csv"))
+    assert found["GB300 in one rack: all-to-all, run left out"] < 5
+    assert found["GB300 in one rack: all-to-all, GPU count left out"] < 5
+    said, code = verdicts(tmp_path)
+    assert code == 0 and any("12 of 12 points in the 90 % band of profile gb300" in text for text in said)
+    # A run twice as slow is 50 % off from the other and the other way round.
+    write_crossings(tmp_path, rack(slower_run=2))
+    said, code = verdicts(tmp_path)
+    assert code == 5
+    assert [met for text, met in said.items() if "rack: all-to-all, run left out" in text] == [False]
+
+
+def test_machines_on_the_law_between_nodes_are_predicted_from_each_other(tmp_path):
+    write_crossings(tmp_path, crossings(slower=1))
+    found = errors(succeed("validate", "exchanges", "--data", tmp_path, "--format", "csv"))
+    for system in ("p5.48xlarge", "H100 (8/node)"):
+        assert found[f"{system}: all-to-all between nodes, machine left out, above 1 MiB"] < 1e-6
+        assert found[f"{system}: all-to-all on 2, 4 nodes, each left out, above 1 MiB"] < 1  # between sizes
+
+
+def test_a_machine_off_the_law_misses_its_bar_and_its_band(tmp_path):
+    # Three times as slow: the other machine cannot tell, its own other node count tells half.
+    write_crossings(tmp_path, crossings(3, (2**20, 2**22, 2**24, 2**26, 2**28, 2**30)))
+    found = errors(succeed_with(5, tmp_path))
+    assert found["H100 (8/node): all-to-all between nodes, machine left out, above 1 MiB"] == \
+        pytest.approx(100 * 2 / 3, abs=0.1)
+    assert found["H100 (8/node): all-to-all on 2, 4 nodes, each left out, above 1 MiB"] == \
+        pytest.approx(100 * (1 - 1 / 3**0.5), abs=1)
+    said, code = verdicts(tmp_path)
+    assert code == 5
+    assert sorted(text.split(":")[0] for text, met in said.items() if met is False) == [
+        "H100 (8/node)", "all-to-all between nodes, machines left out",
+        "all-to-all between nodes, numbers of nodes left out",
+        "all-to-all between nodes, numbers of nodes left out, above 1 MiB", "p5.48xlarge"]
+
+
+def succeed_with(code, folder):
+    result = moesim("validate", "exchanges", "--data", folder, "--format", "csv")
+    assert result.returncode == code
+    return result.stdout
+
+
+def test_the_bars_between_nodes_hold_on_the_shipped_excerpt():
+    said, _ = verdicts(ROOT / "tests" / "data")
+    judged = {text: met for text, met in said.items() if "between nodes" in text and met is not None}
+    assert len(judged) == 8 and all(judged.values()), judged
+
+
+def test_a_table_between_nodes_with_a_bad_cell_is_named(tmp_path):
+    content = list(crossings(slower=1))
+    content[3] = (*content[3][:10], "fast", *content[3][11:])
+    write_crossings(tmp_path, content)
+    result = moesim("validate", "exchanges", "--data", tmp_path)
+    assert result.returncode == 2
+    assert "internode_alltoall.csv, line 5, column value: 'fast' is not a number" in result.stderr
+
+
 def test_the_bars_on_the_public_tables_hold():
     result = moesim("validate", "exchanges", "--data", folder_of("nccl_intranode.csv.gz"), "--format", "json")
     document = json.loads(result.stdout)
     judged = {each["text"]: each["met"] for each in document["verdicts"] if each["met"] is not None}
-    assert result.returncode == 0, judged
-    assert len(judged) == 4
+    bars = {text: met for text, met in judged.items()
+            if "between nodes" not in text and "; wanted" not in text}
+    assert len(bars) == 4 and all(bars.values()), bars
+    assert result.returncode == (0 if all(judged.values()) else 5)
     # The bars, restated here so that they cannot be loosened with the program.
     found = {row["subject"]: 100 * row["median_error"] for row in document["rows"]}
     for system, large, small in (("h100_sxm", 2.5, 12), ("a100_sxm", 2.5, 4)):
@@ -178,9 +275,42 @@ def test_the_bars_on_the_public_tables_hold():
         assert float(found[subject + "below 1 MiB, least"]) <= small
 
 
+# Tables whose 90 % bands do not hold 85 to 95 % of the points of runs or machines left out, and what they
+# hold: a list to be shortened. (With vidur's runs, which are not shipped, all-reduce is at 94 %.)
+MISSED = {"all-reduce: 8 GPUs from 2 and 4 by the law, each machine left out": 98,
+          "all-gather: 8 GPUs from 2 and 4 by the law, each machine left out": 96,
+          "all-to-all: 4 and 8 GPUs from a sibling": 96}
+
+
+def test_bands_hold_what_they_have_not_seen():
+    judged = [each for each in public_tables()["verdicts"]
+              if each["met"] is not None and "; wanted 85 to 95 %" in each["text"]]
+    assert len(judged) == 17
+    for each in judged:
+        table, rest = each["text"].split(": 90 % band: ")
+        inside, points = map(int, rest.split(" inside")[0].split(" of "))
+        assert points >= 20
+        assert each["met"] == (0.85 <= inside / points <= 0.95), each
+        assert each["met"] == (table not in MISSED), each
+        assert each["met"] or round(100 * inside / points) == MISSED[table]
+
+
+def public_tables():
+    result = moesim("validate", "exchanges", "--data", folder_of("nccl_intranode.csv.gz"), "--format", "json")
+    return json.loads(result.stdout)
+
+
+def test_a_sibling_beats_every_baseline():
+    rows = [row for row in public_tables()["rows"] if "from a sibling" in row["subject"]]
+    assert len(rows) == 8
+    for row in rows:
+        for name in ("equal_bytes_sent", "alpha_beta", "nearest_row"):
+            assert row["median_error"] < row[name], (row["subject"], name)
+        assert row["median_error"] < 0.025, row["subject"]
+
+
 def test_the_law_beats_every_baseline_where_its_bars_are():
-    output = succeed("validate", "exchanges", "--data", folder_of("nccl_intranode.csv.gz"), "--format", "json")
-    for row in json.loads(output)["rows"]:
+    for row in public_tables()["rows"]:
         if not row["subject"].startswith(("h100_sxm: all-to-all, 8 GPUs from 2 and 4, from",
                                           "a100_sxm: all-to-all, 8 GPUs from 2 and 4, from")):
             continue

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -9,7 +11,9 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/measured_exchange.hpp"
 #include "sim/routing/traces/trace_import.hpp"
+#include "sim/study/logs/cluster_import.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -39,9 +43,26 @@ std::vector<std::string> parts(const std::string& text) {
 // A flag that means nothing for this kind of file would be passed over in silence.
 void refuse_others(const CommandLine& line, const std::string& kind,
                    const std::vector<std::string>& allowed) {
-  for (const char* flag : {"where", "experts", "array", "axes", "steps", "layers",
-                           "exchanges-per-layer", "backward", "process-group", "row-values", "op",
-                           "nccl", "base", "top-k", "model", "source", "licence", "origin"}) {
+  for (const char* flag : {"where",
+                           "experts",
+                           "array",
+                           "axes",
+                           "steps",
+                           "layers",
+                           "exchanges-per-layer",
+                           "backward",
+                           "process-group",
+                           "row-values",
+                           "op",
+                           "nccl",
+                           "base",
+                           "cluster",
+                           "nodes",
+                           "top-k",
+                           "model",
+                           "source",
+                           "licence",
+                           "origin"}) {
     if (!line.has(flag) || std::find(allowed.begin(), allowed.end(), flag) != allowed.end()) {
       continue;
     }
@@ -147,6 +168,19 @@ std::string model_flag(int layers) {
   return layers <= 32 ? " --model mixtral-8x7b" : layers <= 58 ? " --model deepseek-v3" : "";
 }
 
+// The name of a document that is written to `out`: letters, digits, dots, - and _ of the file's, as
+// the schema has it; other characters become -.
+std::string name_of_document(const CommandLine& line, const std::string& out) {
+  if (line.has("name")) return line.get("name");
+  std::string name = std::filesystem::path(out).stem().string();
+  for (char& letter : name) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (code >= 128 || (std::isalnum(code) == 0 && letter != '.' && letter != '_')) letter = '-';
+  }
+  const std::size_t first = name.find_first_not_of("-._");
+  return first == std::string::npos ? "imported" : name.substr(first);
+}
+
 // nccl-tests output into a profile.
 ExitCode import_exchanges(const CommandLine& line) {
   refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base"});
@@ -163,11 +197,11 @@ ExitCode import_exchanges(const CommandLine& line) {
     throw UsageError(fmt::format("--op: unknown value '{}'{}; choose from {}", request.op,
                                  suggestion(request.op, known), fmt::join(known, ", ")));
   }
-  request.name = line.get("name", std::filesystem::path(out).stem().string());
+  request.name = name_of_document(line, out);
   request.tool_version = MOESIM_VERSION;
   check_writable(out);
   for (const std::string& file : line.positionals) {
-    request.runs.push_back(measure::read_nccl_tests(file));
+    request.runs.push_back(measure::read_nccl_tests(file, request.op));
   }
   write_file_atomically(out, measure::profile_with_nccl_tests(request).dump(1) + "\n");
   for (const measure::NcclTestsRun& run : request.runs) {
@@ -180,12 +214,42 @@ ExitCode import_exchanges(const CommandLine& line) {
   return ExitCode::ok;
 }
 
+// Logs of nccl-tests, perftest, nvbandwidth and DeepEP into a cluster.
+ExitCode import_links(const CommandLine& line) {
+  refuse_others(line, "a cluster (--cluster)", {"op", "nccl", "cluster", "nodes", "experts"});
+  study::ClusterImport request;
+  const std::string out = needed(line, "out", "the file of the new cluster");
+  request.files = line.positionals;
+  request.base = line.get("cluster");
+  request.name = name_of_document(line, out);
+  request.op = line.get("op");
+  request.nccl = line.get("nccl");
+  if (line.has("op")) value_in(cluster::measured_operation_names, request.op, "--op");
+  if (line.has("nodes")) request.nodes = whole(line, "nodes", 1000000, "");
+  if (line.has("experts")) request.experts = whole(line, "experts", 65534, "");
+  check_writable(out);
+  const study::ImportedCluster imported = study::import_cluster(request);
+  write_file_atomically(out, imported.document.dump(1) + "\n");
+  for (const std::string& text : imported.notes) note(fmt::format("{}: {}", out, text));
+  const auto measured = imported.document.find("exchanges");
+  if (measured == imported.document.end()) return ExitCode::ok;
+  for (const auto& entry : *measured) {
+    if (entry.at("op") == "send-receive") continue;
+    note(fmt::format("try: moesim predict --cluster {} --op {} --gpus {} --bytes 64MiB",
+                     out.find('/') == std::string::npos ? "./" + out : out,
+                     entry.at("op").get<std::string>(), entry.at("gpus").get<int>()));
+    break;
+  }
+  return ExitCode::ok;
+}
+
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
         "import: no file given: a .csv, .npy, .npz, .json, .json.gz, or nccl-tests output as .txt "
-        "or .log");
+        "or .log; with --cluster also logs of perftest, nvbandwidth and DeepEP");
   }
+  if (line.has("cluster")) return import_links(line);
   if (all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
   const std::string folder = needed(line, "out", "the folder of the new trace");
   const ImportedCounts counts = imported(line);
@@ -220,37 +284,46 @@ ExitCode run(const CommandLine& line) {
 }  // namespace
 
 Command import_command() {
-  return {"import",
-          "counts or profiler traces into a trace; nccl-tests into a profile",
-          "FILE... --out FOLDER|PROFILE.json [options]",
-          "moesim import counts.csv --experts 8 --top-k 2 --out counts",
-          {{"out", "FOLDER", "none: needed",
-            "of the trace: trace.json and counts.npy; of nccl-tests: the profile.json"},
-           {"top-k", "K", "none: a trace needs it", "experts each token was sent to"},
-           {"experts", "E", "none: .csv needs it", "how many there are; a missing one counted 0"},
-           {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
-           {"axes", "NAME,...", "none: .npy, .npz need it",
-            "in order: step, micro-batch, rank, layer, expert; micro-batches become steps"},
-           {"array", "NAME", "none: .npz needs it", "the array of the counts"},
-           {"steps", "NAME", "not numbered", ".npz: the array of the steps' numbers"},
-           {"layers", "L", "none: .json needs it", "MoE layers of a step; one .json per rank"},
-           {"exchanges-per-layer", "N", "2",
-            ".json: all-to-alls of a layer's forward pass, dispatch first, combine last"},
-           {"backward", "", "", ".json: as many again follow in each step, last layer first"},
-           {"process-group", "NAME", "the only one", ".json: name or description"},
-           {"row-values", "N", "1", ".json: split sizes count values, N of them a row"},
-           {"op", "NAME", "none: .txt needs it",
-            "of nccl-tests: all-to-all, all-reduce, all-gather, reduce-scatter"},
-           {"nccl", "VERSION", "none: .txt needs it", "of NCCL that was tested"},
-           {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
-           {"name", "TEXT", "that of --out", "of the trace or profile"},
-           {"model", "TEXT", "not stated", "whose routing it is"},
-           {"source", "TEXT", "the file", "where the figures come from"},
-           {"licence", "TEXT", "not stated", "of the figures"},
-           {"origin", "NAME", "not stated", "measured, published or synthetic"}},
-          false,
-          100000,
-          run};
+  return {
+      "import",
+      "counts into a trace; nccl-tests into a profile or cluster",
+      "FILE... --out FOLDER|FILE.json [options]",
+      "moesim import counts.csv --experts 8 --top-k 2 --out counts",
+      {{"out", "FOLDER", "none: needed",
+        "of the trace: trace.json and counts.npy; of logs: the profile or cluster, as FILE.json"},
+       {"top-k", "K", "none: a trace needs it", "experts each token was sent to"},
+       {"experts", "E", "none: .csv needs it",
+        "how many there are; a missing one counted 0; of DeepEP's tests [256]"},
+       {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
+       {"axes", "NAME,...", "none: .npy, .npz need it",
+        "in order: step, micro-batch, rank, layer, expert; micro-batches become steps"},
+       {"array", "NAME", "none: .npz needs it", "the array of the counts"},
+       {"steps", "NAME", "not numbered", ".npz: the array of the steps' numbers"},
+       {"layers", "L", "none: .json needs it", "MoE layers of a step; one .json per rank"},
+       {"exchanges-per-layer", "N", "2",
+        ".json: all-to-alls of a layer's forward pass, dispatch first, combine last"},
+       {"backward", "", "", ".json: as many again follow in each step, last layer first"},
+       {"process-group", "NAME", "the only one", ".json: name or description"},
+       {"row-values", "N", "1", ".json: split sizes count values, N of them a row"},
+       {"op", "NAME", "none: .txt needs it",
+        "of nccl-tests: all-to-all, all-reduce, all-gather, reduce-scatter; with --cluster also "
+        "send-receive, and only for logs that do not say"},
+       {"nccl", "VERSION", "none: .txt needs it",
+        "of NCCL that was tested; with --cluster of logs that do not say"},
+       {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
+       {"cluster", "NAME|FILE", "",
+        "make a cluster: this one, with exchanges and links as measured by nccl-tests (one or "
+        "several nodes; printed or -J), perftest (ib_write_bw, ib_send_lat, ...), nvbandwidth "
+        "and DeepEP's test_internode.py"},
+       {"nodes", "N", "", "of DeepEP's tests, which do not say"},
+       {"name", "TEXT", "that of --out", "of the trace, profile or cluster"},
+       {"model", "TEXT", "not stated", "whose routing it is"},
+       {"source", "TEXT", "the file", "where the figures come from"},
+       {"licence", "TEXT", "not stated", "of the figures"},
+       {"origin", "NAME", "not stated", "measured, published or synthetic"}},
+      false,
+      100000,
+      run};
 }
 
 }  // namespace moesim::tool

@@ -63,6 +63,12 @@ void Output::write(const std::string& content) const {
 report::Format chosen_format(const CommandLine& line, report::Format fallback) {
   if (line.has("format")) return report::parse_format(line.get("format"));
   const std::string out = line.get("out");
+  for (const char* picture : {".png", ".svg", ".pdf", ".html", ".jpg"}) {
+    if (!out.ends_with(picture)) continue;
+    throw UsageError(fmt::format(
+        "--out {}: the result is a table, not a chart: write a .csv and draw it with moesim plot",
+        out));
+  }
   if (out.ends_with(".csv")) return report::Format::csv;
   if (out.ends_with(".json")) return report::Format::json;
   return fallback;

@@ -1,10 +1,6 @@
-#include "sim/profile/predict.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -17,87 +13,25 @@
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/predict_exchange.hpp"
+#include "tools/moesim/predict_queries.hpp"
+#include "tools/moesim/predict_source.hpp"
 
 namespace moesim::tool {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Params = std::map<std::string, std::string>;
-
-struct Answer {
-  std::string op;
-  Params params;
-  profile::Estimate estimate;
-  std::string provenance;
-  std::vector<double> rank_finish_us;  // of an exchange; empty: one GPU's own operation
-  double lower_us = 0;  // of an exchange by the port bound: the time is certain to lie between;
-  double upper_us = 0;  // else 0
-};
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool is_exchange(const profile::PredictedOperation& op) { return contains(op.parameters, "gpus"); }
-
-bool is_text(const std::string& parameter) {
-  return parameter == "kernel" || parameter == "pass" || parameter == "nccl" ||
-         contains(ExchangePredictor::parameters(), parameter);
-}
-
-// Checks one parameter under the name of the flag or cell it came from.
-void check_parameter(const std::string& name, const std::string& text, const std::string& what) {
-  if (name == "bytes") {
-    parse_bytes(text, what);
-  } else if (!is_text(name)) {
-    parse_whole(what, text, 1, std::numeric_limits<std::int32_t>::max());
-  }
-}
-
-const std::string& default_profile() { return scenario::option_named("profile").default_text; }
-
-// What answers queries: the profile, and for exchanges on a cluster the predictor beside it.
-class Source {
- public:
-  explicit Source(const CommandLine& line)
-      : profile_(std::make_shared<const profile::Profile>(
-            profile::Profile::load(line.get("profile", default_profile())))),
-        exchanges_(profile_, line.has("profile")) {}
-
-  Answer ask(const std::string& op, const Params& params) {
-    Answer answer{op, params, {}, {}, {}, 0, 0};
-    if (exchanges_.handles(op, params)) {
-      network::ExchangePrediction time = exchanges_.answer(op, answer.params);
-      answer.estimate = time.estimate;
-      answer.provenance = std::move(time.provenance);
-      answer.rank_finish_us = std::move(time.rank_finish_us);
-      answer.lower_us = time.lower_us;
-      answer.upper_us = time.upper_us;
-      return answer;
-    }
-    answer.estimate = profile::predict(*profile_, op, params);
-    answer.provenance = profile::describe(answer.estimate);
-    // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
-    if (is_exchange(profile::find_operation(op))) {
-      const auto ranks = static_cast<std::size_t>(std::stoll(params.at("gpus")));
-      answer.rank_finish_us.assign(ranks, answer.estimate.time_us);
-    }
-    return answer;
-  }
-
- private:
-  std::shared_ptr<const profile::Profile> profile_;
-  ExchangePredictor exchanges_;
-};
-
 Json parameter_value(const std::string& name, const std::string& text) {
   if (name == "bytes") return parse_bytes(text, name).count;
-  if (is_text(name)) return text;
+  if (is_text_parameter(name)) return text;
   return std::stoll(text);
 }
 
-Json to_json(const Answer& answer) {
+Json to_json(const QueryAnswer& answer) {
   Json params = Json::object();
   for (const std::string& name : profile::find_operation(answer.op).parameters) {
     const auto found = answer.params.find(name);
@@ -116,24 +50,10 @@ Json to_json(const Answer& answer) {
   return object;
 }
 
-const std::vector<std::string> added_columns{"time_us", "time_us_p05", "time_us_p95", "provenance",
-                                             "rank_finish_us"};
-
-// Shortest texts that read back to the same doubles.
-std::vector<std::string> added_cells(const Answer& answer) {
-  std::string finish;
-  for (const double time : answer.rank_finish_us) {
-    finish += fmt::format("{}{}", finish.empty() ? "" : ";", time);
-  }
-  return {fmt::format("{}", answer.estimate.time_us),
-          fmt::format("{}", answer.estimate.time_us_p05),
-          fmt::format("{}", answer.estimate.time_us_p95), answer.provenance, finish};
-}
-
-std::vector<std::vector<std::string>> table_of(const std::vector<Answer>& answers) {
+std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
   std::vector<std::vector<std::string>> lines{
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
-  for (const Answer& answer : answers) {
+  for (const QueryAnswer& answer : answers) {
     std::string params;
     const auto add = [&params](const std::string& name, const std::string& value) {
       params += fmt::format("{}{} {}", params.empty() ? "" : ", ", name, value);
@@ -156,7 +76,7 @@ std::vector<std::vector<std::string>> table_of(const std::vector<Answer>& answer
 }
 
 // The ranks of an exchange that do not all finish together; of many, the last ones.
-std::string rank_table(const Answer& answer) {
+std::string rank_table(const QueryAnswer& answer) {
   const std::vector<double>& finish = answer.rank_finish_us;
   if (finish.empty()) return {};
   const auto [first, last] = std::minmax_element(finish.begin(), finish.end());
@@ -182,140 +102,30 @@ std::string rank_table(const Answer& answer) {
                           : "");
 }
 
-// What an operation takes: its own parameters, and an exchange those of a cluster.
-std::vector<std::string> parameters_of(const profile::PredictedOperation& op) {
-  std::vector<std::string> names = op.parameters;
-  names.insert(names.end(), op.optional.begin(), op.optional.end());
-  if (is_exchange(op)) {
-    const std::vector<std::string>& more = ExchangePredictor::parameters();
-    names.insert(names.end(), more.begin(), more.end());
-  }
-  return names;
-}
-
-std::set<std::string> all_parameters() {
-  std::set<std::string> names;
-  for (const profile::PredictedOperation& op : profile::operations()) {
-    for (const std::string& name : parameters_of(op)) names.insert(name);
-  }
-  return names;
-}
-
-// A query file: columns op and parameters, spelt with - or _; columns of other names pass through.
-class Queries {
- public:
-  Queries(const std::string& path, const std::string& default_op)
-      : table_(CsvTable::load(path)), default_op_(default_op) {
-    const std::set<std::string> known = all_parameters();
-    for (std::size_t column = 0; column < table_.columns.size(); ++column) {
-      const std::string& title = table_.columns[column];
-      std::string name = title;
-      std::replace(name.begin(), name.end(), '_', '-');
-      if (known.count(name) != 0) parameters_[name] = column;
-      if (std::find(added_columns.begin(), added_columns.end(), title) != added_columns.end()) {
-        throw UsageError(
-            fmt::format("{}: line 1, column {}: a column that predict adds is there "
-                        "already: rename or remove it",
-                        path, title));
-      }
-    }
-    if (default_op.empty()) table_.column("op");
-  }
-
-  std::vector<Answer> answers(Source& source) const {
-    std::vector<Answer> answers;
-    for (std::size_t row = 0; row < table_.rows.size(); ++row)
-      answers.push_back(answer(source, row));
-    return answers;
-  }
-
-  std::string csv(const std::vector<Answer>& answers) const {
-    std::vector<std::string> columns = table_.columns;
-    columns.insert(columns.end(), added_columns.begin(), added_columns.end());
-    std::string text = csv_line(columns);
-    for (std::size_t row = 0; row < answers.size(); ++row) {
-      std::vector<std::string> cells = table_.rows[row];
-      const std::vector<std::string> added = added_cells(answers[row]);
-      cells.insert(cells.end(), added.begin(), added.end());
-      text += csv_line(cells);
-    }
-    return text;
-  }
-
- private:
-  std::string where(std::size_t row) const {
-    return fmt::format("{}: line {}", table_.name, table_.lines[row]);
-  }
-
-  Answer answer(Source& source, std::size_t row) const {
-    const std::size_t op_column = table_.find("op");
-    std::string op = op_column == CsvTable::npos ? "" : table_.rows[row][op_column];
-    if (op.empty()) op = default_op_;
-    Params params;
-    try {
-      params = row_params(profile::find_operation(op), row);
-    } catch (const UsageError& error) {
-      const std::string text = error.what();
-      if (text.starts_with(where(row))) throw;
-      throw UsageError(fmt::format("{}, column op: {}", where(row), text));
-    }
-    try {
-      return source.ask(op, params);
-    } catch (const Error& error) {
-      throw Error(fmt::format("{}: {}", where(row), error.what()), error.code());
-    }
-  }
-
-  // The parameters of the row's own operation; cells of other operations' columns are not its.
-  Params row_params(const profile::PredictedOperation& op, std::size_t row) const {
-    Params params;
-    const auto cell = [&](const std::string& name) {
-      const auto column = parameters_.find(name);
-      return column == parameters_.end() ? std::string() : table_.rows[row][column->second];
-    };
-    const bool by_matrix = is_exchange(op) && !cell("matrix").empty();
-    for (const std::string& name : parameters_of(op)) {
-      const std::string text = cell(name);
-      const std::string what = fmt::format("{}, column {}", where(row), name);
-      if (text.empty() && contains(op.parameters, name) && !by_matrix) {
-        throw UsageError(fmt::format("{}: {} needs a value here", what, op.name));
-      }
-      if (text.empty()) continue;
-      check_parameter(name, text, what);
-      params[name] = text;
-    }
-    return params;
-  }
-
-  CsvTable table_;
-  std::string default_op_;
-  std::map<std::string, std::size_t> parameters_;  // name -> column
-};
-
-std::string rendered(const std::vector<Answer>& answers, report::Format format) {
+std::string rendered(const std::vector<QueryAnswer>& answers, report::Format format) {
   if (format == report::Format::table) {
     return report::align(table_of(answers), {false, false, true, true, true, false}) +
            (answers.size() == 1 ? rank_table(answers.front()) : "");
   }
   Json array = Json::array();
-  for (const Answer& answer : answers) array.push_back(to_json(answer));
+  for (const QueryAnswer& answer : answers) array.push_back(to_json(answer));
   return array.dump(2) + "\n";
 }
 
-std::string one_as_csv(const Answer& answer) {
+std::string one_as_csv(const QueryAnswer& answer) {
   std::vector<std::string> columns{"op"};
   std::vector<std::string> cells{answer.op};
   for (const auto& [name, text] : answer.params) {
     columns.push_back(name);
     cells.push_back(text);
   }
-  const std::vector<std::string> added = added_cells(answer);
-  columns.insert(columns.end(), added_columns.begin(), added_columns.end());
+  const std::vector<std::string> added = answer_cells(answer);
+  columns.insert(columns.end(), answer_columns().begin(), answer_columns().end());
   cells.insert(cells.end(), added.begin(), added.end());
   return csv_line(columns) + csv_line(cells);
 }
 
-ExitCode run_queries(const CommandLine& line, Source& source) {
+ExitCode run_queries(const CommandLine& line, QuerySource& source) {
   for (const std::string& name : all_parameters()) {
     if (line.has(name)) {
       throw UsageError(
@@ -327,13 +137,13 @@ ExitCode run_queries(const CommandLine& line, Source& source) {
   const report::Format format = chosen_format(line, report::Format::csv);
   const Queries queries(line.get("in"), line.get("op"));
   const Output out(line.get("out"));
-  const std::vector<Answer> answers = queries.answers(source);
+  const std::vector<QueryAnswer> answers = queries.answers(source);
   out.write(format == report::Format::csv ? queries.csv(answers) : rendered(answers, format));
   return ExitCode::ok;
 }
 
 ExitCode run(const CommandLine& line) {
-  Source source(line);
+  QuerySource source(line.get("profile"));
   if (line.has("in")) return run_queries(line, source);
   if (!line.has("op")) {
     throw UsageError(
@@ -342,7 +152,7 @@ ExitCode run(const CommandLine& line) {
   }
   const std::string asked = line.get("op");
   const profile::PredictedOperation& op = profile::find_operation(asked);
-  Params params;
+  QueryParams params;
   for (const std::string& name : all_parameters()) {
     if (!line.has(name)) continue;
     check_parameter(name, line.get(name), "--" + name);
@@ -350,7 +160,7 @@ ExitCode run(const CommandLine& line) {
   }
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
-  const Answer answer = source.ask(op.name, params);
+  const QueryAnswer answer = source.ask(op.name, params);
   out.write(format == report::Format::json  ? to_json(answer).dump(2) + "\n"
             : format == report::Format::csv ? one_as_csv(answer)
                                             : rendered({answer}, format));
@@ -366,7 +176,7 @@ struct ParameterHelp {
 // The schedules of any exchange, and those of the collectives alone.
 std::vector<std::pair<std::string, std::string>> schedule_choices() {
   std::vector<std::pair<std::string, std::string>> choices{
-      {"two-level", "the profile's curve inside a node, NICs between, both at once"}};
+      {"two-level", "the profile's curve inside a node, NCCL's law between"}};
   for (const network::ExchangeSchedule* schedule : network::all_schedules) {
     choices.emplace_back(schedule->name, schedule->help);
   }
@@ -376,8 +186,31 @@ std::vector<std::pair<std::string, std::string>> schedule_choices() {
 
 const std::map<std::string, ParameterHelp>& parameter_help() {
   static const std::map<std::string, ParameterHelp> all{
-      {"kernel", {"NAME", "of memory: streaming (default), activation or normalization"}},
+      {"kernel",
+       {"NAME",
+        "of memory: streaming (default), activation or normalization; of expert-ffn: fused "
+        "(default), as serving engines run it, or separate products, as 'simulate' prices it"}},
+      {"dtype",
+       {"NAME", "of gemm, attention, expert-ffn: a data type that the profile has [bf16]"}},
+      {"rows-per-expert",
+       {"LIST", "of expert-ffn, in the place of rows and experts: of each expert, as 512,0,80"}},
       {"pass", {"NAME", "of attention: forward (default) or backward"}},
+      {"dispatcher",
+       {"NAME|FILE",
+        "of dispatch, and of combine as its exchange: the library, a document of "
+        "profiles/dispatchers"}},
+      {"sms",
+       {"N", "of dispatch and combine by a dispatcher: SMs of its kernels [its usual ones]"}},
+      {"row-format",
+       {"NAME", "of dispatch: bf16 (default), or fp8 with a scale for each 128 values"}},
+      {"node-limit",
+       {"N",
+        "of dispatch and combine between nodes: the most nodes (domains) that a token's experts "
+        "lie on, 4 in DeepSeek-V3 [any]"}},
+      {"transport",
+       {"NAME",
+        "of dispatch and combine between nodes: gpu (InfiniBand, RoCE) or proxy (EFA) writes to "
+        "the NICs [as the cluster says]"}},
       {"nccl",
        {"NAME", "of exchanges inside a node: a version the profile has curves of, as 2.27.3"}},
       {"bytes",
@@ -386,7 +219,8 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
         "all-to-all sends (n-1)/n"}},
       {"cluster",
        {"NAME|FILE",
-        "of exchanges: nodes, NICs and fabric [beyond a node: the profile's usual cluster]; with "
+        "of exchanges and dispatchers: nodes, NICs and fabric [beyond a node: the profile's usual "
+        "cluster]; with "
         "--profile, its measurements calibrate what NCCL sends inside a domain"}},
       {"matrix",
        {"FILE",
@@ -414,12 +248,14 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
 }
 
 std::vector<Flag> flags() {
-  std::vector<Flag> flags{{"profile", "NAME|FILE", default_profile(), "measured GPU and node"}};
+  std::vector<Flag> flags{{"profile", "NAME|FILE", scenario::option_named("profile").default_text,
+                           "measured GPU and node"}};
   std::string names;
   std::map<std::string, std::string> users;
   for (const profile::PredictedOperation& op : profile::operations()) {
     names += (names.empty() ? "" : ", ") + op.name;
     for (const std::string& name : parameters_of(op)) {
+      if (name == "profile") continue;
       users[name] += (users[name].empty() ? "" : ", ") + op.name;
     }
   }
@@ -433,7 +269,9 @@ std::vector<Flag> flags() {
                        scenario::named_values(help->second.choices)});
     }
   }
-  flags.push_back({"in", "FILE", "", "CSV of queries: columns op and the parameters"});
+  flags.push_back(
+      {"in", "FILE", "",
+       "CSV of queries: columns op, profile and the parameters; note and id pass through"});
   flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
   flags.push_back(out_flag());
   return flags;

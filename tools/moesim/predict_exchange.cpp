@@ -17,6 +17,8 @@
 #include "sim/base/units.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/exchange_files.hpp"
+#include "sim/network/ports/port_model.hpp"
+#include "sim/study/logs/link_fit.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
@@ -169,11 +171,33 @@ network::ExchangePrediction ExchangePredictor::answer(const std::string& op, Par
 
   ProgressLine line("steps of the exchange");
   query.progress = progress_on(line);
-  network::ExchangePrediction prediction =
-      network::predict_exchange(query, chosen && !calibrates_ ? nullptr : profile_, where);
+  const bool own = !chosen || calibrates_;
+  const std::shared_ptr<const profile::Profile> used = own ? profile_ : profile_for(query, *where);
+  network::ExchangePrediction prediction = network::predict_exchange(query, used, where);
   line.finish();
+  if (!own && used) prediction.provenance += fmt::format("; profile {}", used->name());
   if (!prediction.schedule.empty()) params["schedule"] = prediction.schedule;
   return prediction;
+}
+
+// Of a cluster without a profile beside it: the profile of its GPUs, so that equal blocks take the
+// same answer with and without the cluster. nullptr: the links of the document answer.
+std::shared_ptr<const profile::Profile> ExchangePredictor::profile_for(
+    const network::ExchangeQuery& query, const cluster::Cluster& where) {
+  if (query.matrix || query.network != network::Method::automatic || !query.schedule.empty()) {
+    return nullptr;
+  }
+  const auto [entry, first] = profiles_.try_emplace(where.file);
+  if (first) entry->second = study::profile_of_cluster(where);
+  const std::shared_ptr<const profile::Profile>& found = entry->second;
+  if (!found) return nullptr;
+  const int inside = network::span_of(query.members, where).largest_share;
+  try {
+    if (inside > 1) found->collective(query.collective, inside, 1);
+  } catch (const Error&) {
+    return nullptr;  // never measured among so many
+  }
+  return found;
 }
 
 }  // namespace moesim::tool

@@ -19,7 +19,7 @@ namespace moesim::tool {
 //   matrix     of an all-to-all, in the place of gpus and bytes
 //   start      when each rank begins to send, with a matrix
 //   schedule   burst, pairwise, ...; ring or tree of the other operations; two-level of equal
-//              blocks with a profile: its curve inside a node, NICs between nodes, both at once
+//              blocks with a profile: its curve inside a node, the law of NCCL between nodes
 //   distinct-share  of schedule deepep: rows that cross to a node over rows bound for it
 //   placement  contiguous, round-robin or a list of GPUs
 //   network    auto, flows or fast
@@ -28,7 +28,8 @@ class ExchangePredictor {
   static const std::vector<std::string>& parameters();  // beside those of the operation
 
   // `profile` answers queries that name no cluster. It also calibrates those that do where
-  // `calibrates`, which is where the user chose it.
+  // `calibrates`, which is where the user chose it; else uniform exchanges take the shipped profile
+  // of the cluster's GPUs, and all others the links of the cluster's document alone.
   ExchangePredictor(std::shared_ptr<const profile::Profile> profile, bool calibrates);
 
   // Whether this query is about a cluster rather than the profile alone.
@@ -40,10 +41,13 @@ class ExchangePredictor {
 
  private:
   std::shared_ptr<const cluster::Cluster> cluster(const std::string& name);
+  std::shared_ptr<const profile::Profile> profile_for(const network::ExchangeQuery& query,
+                                                      const cluster::Cluster& where);
 
   std::shared_ptr<const profile::Profile> profile_;
   bool calibrates_;
   std::map<std::string, std::shared_ptr<const cluster::Cluster>> clusters_;
+  std::map<std::string, std::shared_ptr<const profile::Profile>> profiles_;  // by cluster document
 };
 
 }  // namespace moesim::tool

@@ -39,8 +39,7 @@ Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) 
 }
 
 // The sizes are those of the file: typed ones have to agree with it.
-void check_sizes(const CommandLine& line, const std::string& path) {
-  const NpyArray array = NpyArray::load(path);
+void check_sizes(const CommandLine& line, const NpyArray& array) {
   if (array.shape.size() != 3) return;  // refused where it is routed
   const std::vector<std::pair<const char*, std::int64_t>> sizes{{"expert-parallel", array.shape[0]},
                                                                 {"tokens-per-gpu", array.shape[1]},
@@ -52,7 +51,7 @@ void check_sizes(const CommandLine& line, const std::string& path) {
     throw UsageError(
         fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
                     "option out",
-                    flag, line.get(flag), path, array.shape_text(), size));
+                    flag, line.get(flag), array.name, array.shape_text(), size));
   }
 }
 
@@ -74,7 +73,7 @@ ExitCode route_file(const CommandLine& line) {
   if (line.has("format")) {
     throw UsageError("--format: with --logits the result is a .npy file: leave --format out");
   }
-  const std::string logits = line.get("logits");
+  const NpyArray logits = NpyArray::load(line.get("logits"));
   check_sizes(line, logits);
   const scenario::Scenario scenario = typed_scenario(line);
   const routing::RouterConfig& router = scenario.router;
@@ -84,7 +83,7 @@ ExitCode route_file(const CommandLine& line) {
   routing::RouterContext context;
   context.seed = scenario.seed;
   const routing::RoutedGroup group =
-      routing::route_logits_file(router, logits, line.get("out"), context);
+      routing::route_logits(router, logits, line.get("out"), context);
   note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
                    group.tokens, router.name(), group.loss.failed * 100, line.get("out")));
   return ExitCode::ok;

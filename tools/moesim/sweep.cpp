@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
+#include "sim/report/finished_rows.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/study/sweep/grid.hpp"
@@ -58,8 +60,41 @@ std::size_t warn_of_refused(const std::vector<study::Row>& rows) {
   return refused;
 }
 
+// Rows of a finished sweep in the file that --resume names, where no interrupted one is. Throws
+// UsageError if none of its rows is of this sweep.
+std::map<std::size_t, study::Row> rows_of_finished(const std::string& path,
+                                                   const std::vector<study::SweepPoint>& points,
+                                                   report::Format format, std::size_t total) {
+  if (format != report::Format::csv) {
+    throw UsageError(
+        fmt::format("--resume: {} exists, and no interrupted sweep beside it; rows are read back "
+                    "from CSV only: "
+                    "choose another --out, or leave --resume out to replace it",
+                    path));
+  }
+  report::FinishedRows finished = report::finished_rows(path, points);
+  if (finished.rows.empty()) {
+    throw UsageError(fmt::format(
+        "--resume: {} is finished, and none of its {} scenarios has these options: choose another "
+        "--out, or leave --resume out to replace it",
+        path, finished.in_file));
+  }
+  if (finished.rows.size() < total || finished.in_file > total) {
+    note(fmt::format(
+        "--resume: {} is finished: {} of these {} scenarios are taken from it by their options "
+        "(without --resume all are computed anew, by the documents and program of today)",
+        path, finished.rows.size(), total));
+  }
+  return std::move(finished.rows);
+}
+
 ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
                  const std::string& journal, report::Format format) {
+  if (rows.empty()) {
+    note(fmt::format("interrupted before the first of {} scenarios was finished: nothing written",
+                     total));
+    return ExitCode::interrupted;
+  }
   out.write(rendered(rows, format));
   note(journal.empty()
            ? fmt::format("interrupted: {} of {} scenarios written; with --out FILE an interrupted "
@@ -91,7 +126,17 @@ ExitCode run(const CommandLine& line) {
   settings.journal = study::journal_path(out.path());
   settings.fingerprint =
       study::fingerprint(points, fmt::format("{} {}", MOESIM_VERSION, source_commit()));
-  if (settings.resume && ::access(settings.journal.c_str(), F_OK) != 0) {
+  const auto total = static_cast<std::size_t>(
+      std::count_if(points.begin(), points.end(), [](const auto& each) { return !each.repeats; }));
+  const bool exists = to_file && ::access(out.path().c_str(), F_OK) == 0;
+  const bool interrupted = ::access(settings.journal.c_str(), F_OK) == 0;
+  if (settings.resume && !interrupted && exists) {
+    settings.known = rows_of_finished(out.path(), points, format, total);
+    if (settings.known.size() == total) {
+      note(fmt::format("{}: already complete, {} scenarios", out.path(), total));
+      return ExitCode::ok;
+    }
+  } else if (settings.resume && !interrupted) {
     note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
                      out.path()));
   }
@@ -106,7 +151,13 @@ ExitCode run(const CommandLine& line) {
   const std::vector<study::Row> rows = finished_rows(result);
   if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
-  out.write(rendered(rows, format));
+  // Nothing to replace an earlier result by.
+  const bool keep = exists && refused == rows.size();
+  if (keep) {
+    note(fmt::format("{}: left as it was, as every scenario was refused", out.path()));
+  } else {
+    out.write(rendered(rows, format));
+  }
   if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
   if (points.size() > rows.size()) {
     note(fmt::format(
@@ -114,7 +165,7 @@ ExitCode run(const CommandLine& line) {
         "or mode, has no use for",
         points.size() - rows.size(), points.size()));
   }
-  if (to_file)
+  if (to_file && !keep)
     note(fmt::format("{} scenario{}: {}", rows.size(), rows.size() == 1 ? "" : "s", out.path()));
   // A row that cannot be is a row; a sweep of nothing else has failed.
   return refused == rows.size() ? ExitCode::failure : ExitCode::ok;
@@ -130,7 +181,9 @@ Command sweep_command() {
           {{"format", "NAME", "table; with --out csv, or json by its name", "table, csv or json"},
            out_flag(),
            jobs_flag(),
-           {"resume", "", "off", "continue the interrupted sweep that --out names"}},
+           {"resume", "", "off",
+            "continue the interrupted sweep that --out names, or take the rows that a finished one "
+            "shares"}},
           true,
           0,
           run,

@@ -1,0 +1,341 @@
+"""`moesim import --cluster`: logs of several tools into a cluster document.
+
+The logs in tests/data/logs are made up, each of a latency and a bandwidth that the tests repeat."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
+BASE = Path(__file__).resolve().parents[2] / "profiles" / "clusters" / "hgx-h100.json"
+
+
+def imported(tmp_path, *files, cluster="hgx-h100", more=()):
+    out = tmp_path / "my_cluster.json"
+    result = moesim("import", *files, "--cluster", cluster, "--out", out, *more)
+    assert result.returncode == 0, result.stderr
+    return json.loads(out.read_text()), result.stderr
+
+
+def refused(tmp_path, *files, cluster="hgx-h100", more=(), parts):
+    out = tmp_path / "refused.json"
+    result = moesim("import", *files, "--cluster", cluster, "--out", out, *more)
+    assert result.returncode == 2, result.stderr
+    for part in parts:
+        assert part in result.stderr, result.stderr
+    assert not out.exists()
+
+
+def exchanges(document):
+    return {(each["op"], each["nodes"], each["gpus"]): each for each in document["exchanges"]}
+
+
+def all_to_all_us(size):
+    return 45 + size * 8 / 16 / 36e3  # 36 GB/s of what leaves the node
+
+
+def test_a_run_on_two_nodes_becomes_a_curve_and_an_efficiency(tmp_path):
+    document, _ = imported(tmp_path, LOGS / "alltoall_2nodes.log")
+    assert document["name"] == "my_cluster"
+    assert "hgx-h100" in document["source"] and "alltoall_2nodes.log" in document["source"]
+    curve = exchanges(document)["all-to-all", 2, 16]
+    assert curve["library"] == "NCCL 2.27.3"
+    assert curve["origin"] == "measured: nccl-tests on H100, alltoall_2nodes.log"
+    assert curve["bytes"] == [2**power for power in range(10, 31, 2)]
+    for size, time_us in zip(curve["bytes"], curve["time_us"]):
+        assert time_us == pytest.approx(all_to_all_us(size), rel=1e-3)  # printed with 4 digits
+    assert "time_us_p05" not in curve
+    # 36 of the NIC's 50 GB/s, while the exchange inside the node takes its time too.
+    efficiency = document["nic"]["efficiency"]
+    assert 0.72 < efficiency["value"] < 1 and efficiency["low"] < efficiency["value"]
+    assert "0.72 of the line rate" in efficiency["origin"]
+    start = document["nic"]["start"]
+    assert start["low"] < start["value"] < start["high"]
+    # The rest is the base's.
+    base = json.loads(BASE.read_text())
+    assert document["domain"] == base["domain"] and document["fabric"] == base["fabric"]
+    assert document["nic"]["gbit_per_s"] == base["nic"]["gbit_per_s"]
+
+
+def test_predict_takes_the_measured_curve_and_says_so(tmp_path):
+    imported(tmp_path, LOGS / "alltoall_2nodes.log")
+    mine = tmp_path / "my_cluster.json"
+
+    def predicted(gpus, size):
+        return json.loads(succeed("predict", "--profile", "h100-sxm", "--cluster", mine, "--op",
+                                  "all-to-all", "--gpus", gpus, "--bytes", size, "--format", "json"))
+
+    for size in (2**10, 2**20, 2**30):
+        answer = predicted(16, size)
+        assert answer["time_us"] == pytest.approx(all_to_all_us(size), rel=1e-3)
+        assert "measured: nccl-tests on H100, alltoall_2nodes.log" in answer["provenance"]
+    # The law with the two fitted figures alone says the same at both ends of the curve.
+    document = json.loads(mine.read_text())
+    del document["exchanges"]
+    mine.write_text(json.dumps(document))
+    assert predicted(16, 2**10)["time_us"] == pytest.approx(all_to_all_us(2**10), rel=0.01)
+    assert predicted(16, 2**30)["time_us"] == pytest.approx(all_to_all_us(2**30), rel=0.01)
+
+
+def test_repeats_give_the_median_and_quantiles(tmp_path):
+    text = (LOGS / "alltoall_2nodes.log").read_text()
+    files = []
+    for name, factor in (("a", 1), ("b", 1.1), ("c", 1.3)):
+        lines = []
+        for line in text.splitlines():
+            words = line.split()
+            if line[:1] == " " and len(words) == 13:
+                words[5] = f"{float(words[5]) * factor:.4f}"
+                line = "  ".join(words)
+            lines.append(line)
+        files.append(tmp_path / f"{name}.log")
+        files[-1].write_text("\n".join(lines))
+    document, _ = imported(tmp_path, *files)
+    curve = exchanges(document)["all-to-all", 2, 16]
+    for place, size in enumerate(curve["bytes"]):
+        time_us = all_to_all_us(size)
+        assert curve["time_us"][place] == pytest.approx(1.1 * time_us, rel=1e-3)
+        # Of three values, the quantiles lie 10 % of the way from the ends to the median.
+        assert curve["time_us_p05"][place] == pytest.approx(1.01 * time_us, rel=1e-3)
+        assert curve["time_us_p95"][place] == pytest.approx(1.28 * time_us, rel=1e-3)
+
+
+def test_a_batch_log_of_several_programs_types_and_operators(tmp_path):
+    document, notes = imported(tmp_path, LOGS / "batch_2nodes.log")
+    found = exchanges(document)
+    assert set(found) == {("all-reduce", 2, 16), ("send-receive", 2, 16)}
+    assert {each["library"] for each in found.values()} == {"NCCL 2.20.5"}
+    # Of float and bfloat16, sum and max, the sums of bfloat16: 60 us and 20 GB/s.
+    reduce = found["all-reduce", 2, 16]
+    assert "bfloat16" in reduce["origin"]
+    for size, time_us in zip(reduce["bytes"], reduce["time_us"]):
+        assert time_us == pytest.approx(60 + size / 20e3, rel=1e-3)
+    assert "5 of 20 rows" in notes
+    # Send-receive across nodes, 18 us at 1 KiB: what a message takes with NCCL's software.
+    assert document["nic"]["latency_us"]["value"] == pytest.approx(18.03, abs=0.01)
+    assert document["nic"]["latency_us"]["origin"].startswith("measured: send-receive")
+
+
+def test_json_output_of_nccl_tests(tmp_path):
+    document, _ = imported(tmp_path, LOGS / "reduce_scatter_2nodes.json")
+    curve = exchanges(document)["reduce-scatter", 2, 16]
+    assert curve["library"] == "NCCL 2.29.7"
+    assert curve["time_us"][0] == pytest.approx(80 + 2**20 * 15 / 16 / 340e3, abs=1e-5)
+    assert "MADE_UP" not in json.dumps(document)  # nothing of the environment
+    # Two processes with a thread for each of 8 GPUs list their first GPU alone.
+    threads = json.loads((LOGS / "reduce_scatter_2nodes.json").read_text())
+    threads["config"]["nthreads"] = 8
+    threads["config"]["devices"] = threads["config"]["devices"][::8]
+    (tmp_path / "threads.json").write_text(json.dumps(threads))
+    document, _ = imported(tmp_path, tmp_path / "threads.json")
+    assert ("reduce-scatter", 2, 16) in exchanges(document)
+
+
+def test_old_output_inside_a_node(tmp_path):
+    v100 = tmp_path / "dgx-v100.json"
+    base = json.loads(BASE.read_text())
+    base.update(name="dgx-v100", source="made up: 8 V100")
+    v100.write_text(json.dumps(base))
+    document, _ = imported(tmp_path, LOGS / "all_gather_old.txt", cluster=v100)
+    curve = exchanges(document)["all-gather", 1, 8]
+    assert "library" not in curve  # the output does not say
+    assert curve["time_us"][-1] == pytest.approx(20 + 2**26 * 7 / 8 / 100e3, rel=1e-3)
+    assert document["nic"] == base["nic"]
+
+
+def test_perftest_sets_the_rate_that_a_nic_reaches(tmp_path):
+    document, _ = imported(tmp_path, LOGS / "ib_write_bw.log")
+    efficiency = document["nic"]["efficiency"]
+    assert efficiency["value"] == pytest.approx(388.8 / 400, abs=1e-4)
+    assert efficiency["low"] < efficiency["value"] <= efficiency["high"] <= 1
+    assert efficiency["origin"].startswith("measured: RDMA_Write BW test on mlx5_0")
+    assert "exchanges" not in document
+    # An exchange across nodes says more than two NICs alone.
+    both, _ = imported(tmp_path, LOGS / "ib_write_bw.log", LOGS / "alltoall_2nodes.log")
+    alone, _ = imported(tmp_path, LOGS / "alltoall_2nodes.log")
+    assert both["nic"]["efficiency"] == alone["nic"]["efficiency"]
+
+
+def test_perftest_units(tmp_path):
+    text = (LOGS / "ib_write_bw.log").read_text()
+    megabytes = tmp_path / "megabytes.log"
+    megabytes.write_text(text.replace("Gb/sec", "MB/sec").replace("388.80", "40000.00"))
+    document, _ = imported(tmp_path, megabytes)
+    # MB of 2^20 bytes: 40000 x 2^20 x 8 / 1e9 = 335.54 Gbit/s.
+    assert document["nic"]["efficiency"]["value"] == pytest.approx(0.8389, abs=1e-4)
+    both_ways = tmp_path / "both_ways.log"
+    both_ways.write_text(text.replace("RDMA_Write BW", "RDMA_Write Bidirectional BW"))
+    document, _ = imported(tmp_path, both_ways)
+    assert document["nic"]["efficiency"]["value"] == pytest.approx(388.8 / 800, abs=1e-4)
+
+
+def test_latency_of_the_nics_alone_is_a_lower_bound(tmp_path):
+    document, notes = imported(tmp_path, LOGS / "ib_send_lat.log")
+    assert document["nic"]["latency_us"] == json.loads(BASE.read_text())["nic"]["latency_us"]
+    assert "1.62 us of the NICs alone" in notes
+    slow = tmp_path / "slow.log"
+    slow.write_text((LOGS / "ib_send_lat.log").read_text().replace("1.62 ", "41.62 "))
+    document, _ = imported(tmp_path, slow)
+    assert document["nic"]["latency_us"]["value"] == 41.62
+
+
+def test_nvbandwidth_sets_the_efficiency_of_the_domain(tmp_path):
+    document, _ = imported(tmp_path, LOGS / "nvbandwidth.txt")
+    # Pairs at 360 GB/s and one more for the row and the column each: median 363 of 450.
+    assert document["domain"]["efficiency"]["value"] == pytest.approx(363 / 450, abs=1e-4)
+    document, _ = imported(tmp_path, LOGS / "nvbandwidth.json")
+    assert document["domain"]["efficiency"]["value"] == pytest.approx(352 / 450, abs=1e-4)
+    assert document["nic"] == json.loads(BASE.read_text())["nic"]
+
+
+DISPATCH = ("--profile", "h100-sxm", "--dispatcher", "deepep", "--hidden", 7168, "--k", 8,
+            "--experts", 256)
+
+
+def dispatched(op, tokens, gpus, *words):
+    return json.loads(succeed("predict", "--op", op, *DISPATCH, "--tokens", tokens, "--gpus", gpus,
+                              *words, "--format", "json"))
+
+
+def test_deepep_across_nodes(tmp_path):
+    refused(tmp_path, LOGS / "deepep_internode.log", parts=["deepep_internode.log", "--nodes, 2"])
+    refused(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 8), parts=["4 nodes at most"])
+    refused(tmp_path, LOGS / "deepep_low_latency.log", parts=["does not print tokens"])
+    document, _ = imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
+    assert document["nic"] == json.loads(BASE.read_text())["nic"]
+    # Without the notify phase; the last line is in the words of another version.
+    assert [(each["stage"], each["row_format"], each["time_us"]) for each in document["dispatches"]] \
+        == [("dispatch", "fp8", 500), ("dispatch", "bf16", 930), ("combine", "bf16", 950)]
+    assert all((each["nodes"], each["gpus"], each["tokens"], each["sms"]) == (2, 16, 4096, 24)
+               for each in document["dispatches"])
+    mine = ("--cluster", tmp_path / "my_cluster.json")
+    combine = dispatched("combine", 4096, 16, *mine)
+    assert combine["time_us"] == pytest.approx(950, rel=1e-3)
+    assert "measured: DeepEP's test, deepep_internode.log" in combine["provenance"]
+    assert combine["time_us_p05"] == pytest.approx(950 * 0.94, rel=1e-3)
+    # Other sizes are scaled by as much; two formats of dispatch by their mean.
+    base = ("--cluster", "hgx-h100")
+    factor = 950 / dispatched("combine", 4096, 16, *base)["time_us"]
+    assert dispatched("combine", 1024, 16, *mine)["time_us"] == pytest.approx(
+        factor * dispatched("combine", 1024, 16, *base)["time_us"], rel=1e-6)
+    formats = [("fp8", 500), ("bf16", 930)]
+    ratios = [dispatched("dispatch", 4096, 16, "--row-format", name, *mine)["time_us"] / time_us
+              for name, time_us in formats]
+    assert ratios[0] * ratios[1] == pytest.approx(1, rel=1e-3)
+    # Inside a node, and on other numbers of nodes, nothing was measured.
+    for gpus in (8, 32):
+        assert dispatched("combine", 4096, gpus, *mine)["time_us"] == \
+            dispatched("combine", 4096, gpus, *base)["time_us"]
+
+
+def test_a_step_goes_by_the_measured_dispatches(tmp_path):
+    imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
+
+    def exchange(cluster):
+        return json.loads(succeed(
+            "simulate", "--profile", "h100-sxm", "--experts", 32, "--top-k", 4, "--router",
+            "dropless", "--tokens-per-gpu", 2048, "--replicas", 1, "--gpus", 16,
+            "--expert-parallel", 16, "--dispatcher", "deepep", "--cluster", cluster, "--mode",
+            "prefill", "--routing", "balanced", "--format", "json"))
+
+    mine = tmp_path / "my_cluster.json"
+    measured, base = exchange(mine), exchange("hgx-h100")
+    assert "measured: DeepEP's test, deepep_internode.log" in measured["provenance"]
+    factor = {op: dispatched(op, 2048, 16, "--cluster", mine)["time_us"] /
+              dispatched(op, 2048, 16, "--cluster", "hgx-h100")["time_us"]
+              for op in ("dispatch", "combine")}
+    ratio = measured["exchange_ms"] / base["exchange_ms"]
+    # The notify phases are not scaled, nor is what else a step exchanges.
+    assert min(1, *factor.values()) < ratio < max(1, *factor.values())
+    assert ratio != 1
+
+
+def test_deepep_inside_a_node_without_printed_times(tmp_path):
+    log = tmp_path / "intranode.log"
+    log.write_text("[config] num_tokens=4096, hidden=7168, num_topk=8\n"
+                   "[tuning] Best dispatch (FP8): SMs 24, NVL chunk 16, 100.00 GB/s (NVL)\n"
+                   "[tuning] Best combine: SMs 24, NVL chunk 4: 150.00 GB/s (NVL)\n")
+    document, _ = imported(tmp_path, log)
+    # Of 8 GPUs with 32 of 256 experts each a token meets 8 (1 - C(224, 8) / C(256, 8)).
+    missed = 1.0
+    for drawn in range(8):
+        missed *= (224 - drawn) / (256 - drawn)
+    rows = 4096 * 8 * (1 - missed)
+    times = [each["time_us"] for each in document["dispatches"]]
+    assert times == pytest.approx([rows * 7168 * (1 + 4 / 128) / 100e3, rows * 7168 * 2 / 150e3])
+    answer = dispatched("combine", 4096, 8, "--cluster", tmp_path / "my_cluster.json")
+    assert answer["time_us"] == pytest.approx(times[1], rel=1e-6)
+    refused(tmp_path, log, more=("--nodes", 2), parts=["leave --nodes out"])
+
+
+@pytest.mark.parametrize(("change", "part"), [
+    ({"gpus": 9}, "/dispatches/0/gpus: 9 GPUs cannot be spread"),
+    ({"gpus": 32}, "/dispatches/0/gpus: 32 GPUs on 2 nodes"),
+    ({"experts": 255}, "/dispatches/0/experts"), ({"k": 300}, "/dispatches/0/k: 300 of 256"),
+    ({"stage": "send"}, "/dispatches/0/stage"), ({"time_us": 0}, "/dispatches/0/time_us")])
+def test_a_contradictory_dispatch_is_refused(change, part, tmp_path):
+    document, _ = imported(tmp_path, LOGS / "deepep_internode.log", more=("--nodes", 2))
+    document["dispatches"][0].update(change)
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    result = moesim("predict", "--op", "all-to-all", "--gpus", 16, "--bytes", 64, "--cluster",
+                    tmp_path / "bad.json")
+    assert result.returncode == 2 and "bad.json: " + part in result.stderr, result.stderr
+
+
+def test_a_second_import_replaces_what_was_measured_anew(tmp_path):
+    first, _ = imported(tmp_path, LOGS / "alltoall_2nodes.log")
+    (tmp_path / "first.json").write_text(json.dumps(first))
+    second, _ = imported(tmp_path, LOGS / "batch_2nodes.log", LOGS / "alltoall_2nodes.log",
+                         cluster=tmp_path / "first.json")
+    assert len(second["exchanges"]) == 3
+    assert len(exchanges(second)) == 3
+
+
+def test_contradictions_with_the_base_are_refused(tmp_path):
+    log = LOGS / "alltoall_2nodes.log"
+    refused(tmp_path, LOGS / "all_gather_old.txt",
+            parts=["all_gather_old.txt", "V100", "'hgx-h100' is of H100"])
+    refused(tmp_path, log, cluster="dgx-a100", parts=["H100 80GB HBM3", "is of A100"])
+    # A rack of nodes of 4 GPUs, with the H100 made a GB200: 8 on each host.
+    gb200 = tmp_path / "gb200.log"
+    gb200.write_text(log.read_text().replace("NVIDIA H100 80GB HBM3", "NVIDIA GB200"))
+    refused(tmp_path, gb200, cluster="gb200-nvl72", parts=["gb200.log", "8 GPUs on each of 2 hosts",
+                                                          "has 4"])
+    refused(tmp_path, log, gb200, cluster="generic-8x100g", parts=["GB200", "one kind of GPU"])
+    # 36 GB/s through NICs of 12.5.
+    refused(tmp_path, log, cluster="generic-8x100g", parts=["2.87 times the line rate of the NICs"])
+    refused(tmp_path, LOGS / "ib_write_bw.log", cluster="generic-8x100g",
+            parts=["388.8 Gbit/s", "100 Gbit/s (nic.gbit_per_s)"])
+    refused(tmp_path, LOGS / "ib_write_bw.log", cluster="ideal-none", parts=["ideal-node8"])
+
+
+def test_output_that_cannot_count_is_refused(tmp_path):
+    log = (LOGS / "alltoall_2nodes.log").read_text()
+
+    def wrong(text, *parts, more=(), name="run.log"):
+        (tmp_path / name).write_text(text)
+        refused(tmp_path, tmp_path / name, more=more, parts=[name, *parts])
+
+    wrong("nothing\n", "no output of nccl-tests")
+    wrong(log.replace("     0      N/A", "     3      N/A", 1), "line 28", "3 wrong values")
+    wrong(log.replace("values : 0 OK", "values : 5 FAILED"), "5 values out of bounds")
+    wrong(log.replace("on  made-up-b device  7", "on  made-up-a device  7"), "same number on each")
+    wrong(log.replace("Group  0 Pid   4115", "Group  1 Pid   4115"), "2 groups at once")
+    wrong(log.replace("Rank  1 ", "Rank  0 "), "built without MPI")
+    wrong(log.replace("alltoall_perf", "broadcast_perf"), "broadcast_perf: known are alltoall_perf")
+    wrong(log.replace("    time  ", " cputime  ", 1), "CPU times")
+    wrong(log[:log.index("bfloat16", 2900) + 30], "cut off")
+    nameless = "\n".join(line for line in log.splitlines() if "alltoall_perf" not in line)
+    wrong(nameless, "give --op")
+    wrong(nameless, "as of all-to-all", more=("--op", "all-reduce"))
+    document, _ = imported(tmp_path, tmp_path / "run.log", more=("--op", "all-to-all"))
+    assert ("all-to-all", 2, 16) in exchanges(document)
+    (tmp_path / "my_all-to_all.log").write_text(nameless)
+    imported(tmp_path, tmp_path / "my_all-to_all.log")
+    wrong(log, "is all-to-all, not all-gather", more=("--op", "all-gather"))
+    wrong(log, "is of NCCL 2.27.3", more=("--nccl", "2.20.5"))
+    refused(tmp_path, tmp_path / "run.log", more=("--top-k", 2), parts=["--top-k: means nothing"])

@@ -1,0 +1,53 @@
+"""Exchanges measured on a cluster, in `predict` and `simulate`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import needs_binary, succeed
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 2**20
+
+pytestmark = needs_binary
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """hgx-h100 with an all-to-all of 16 GPUs that takes ten times the law's time."""
+    document = json.loads((ROOT / "profiles" / "clusters" / "hgx-h100.json").read_text())
+    document["name"] = "slow"
+    document["exchanges"] = [{
+        "op": "all-to-all", "nodes": 2, "gpus": 16, "origin": "measured: two_nodes.log",
+        "bytes": [MIB, 16 * MIB, 256 * MIB], "time_us": [600, 3000, 40000]}]
+    path = tmp_path / "slow.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def first(answer):
+    answer = json.loads(answer)
+    return answer[0] if isinstance(answer, list) else answer
+
+
+def simulate(cluster):
+    return first(succeed(
+        "simulate", "--gpus", 16, "--expert-parallel", 16, "--experts", 16, "--model", "llama2-7b-moe8",
+        "--profile", "h100-sxm", "--cluster", cluster, "--mode", "prefill", "--sequence-length", 512,
+        "--micro-batch", 1, "--replicas", 1, "--router", "top2", "--format", "json"))
+
+
+def test_predict_takes_the_measured_time_and_says_so(cluster):
+    answer = first(succeed(
+        "predict", "--op", "all-to-all", "--gpus", 16, "--bytes", "16MiB", "--profile", "h100-sxm",
+        "--cluster", cluster, "--format", "json"))
+    assert answer["time_us"] == 3000
+    assert "measured" in answer["provenance"] and "two_nodes.log" in answer["provenance"]
+
+
+def test_simulate_takes_the_measured_time_and_says_so(cluster):
+    law, measured = simulate("hgx-h100"), simulate(cluster)
+    assert "all-to-all measured: two_nodes.log" in measured["provenance"]
+    assert "two_nodes" not in law["provenance"]
+    assert measured["step_ms"] > 1.5 * law["step_ms"]

@@ -1,0 +1,157 @@
+"""`moesim predict --in`: which columns are obeyed and which refused; data types; loads of experts."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from command_line import moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+
+
+def ask(*words):
+    return json.loads(succeed("predict", *words, "--format", "json"))
+
+
+def rows_of(tmp_path, text, *words):
+    path = tmp_path / "queries.csv"
+    path.write_text(text)
+    return list(csv.DictReader(io.StringIO(succeed("predict", "--in", path, *words))))
+
+
+def refused(tmp_path, text, *parts, words=()):
+    path = tmp_path / "queries.csv"
+    path.write_text(text)
+    result = moesim("predict", "--in", path, *words)
+    assert result.returncode == 2, result.stderr
+    for part in parts:
+        assert part in result.stderr, result.stderr
+
+
+def test_each_row_takes_its_own_profile(tmp_path):
+    rows = rows_of(tmp_path, "op,profile,gpus,bytes\n"
+                             "all-to-all,h200-sxm,4,1MiB\n"
+                             "all-to-all,h100-sxm,4,1MiB\n"
+                             "all-to-all,,4,1MiB\n")
+    words = ("--op", "all-to-all", "--gpus", 4, "--bytes", "1MiB")
+    expected = [ask(*words, "--profile", "h200-sxm"), ask(*words, "--profile", "h100-sxm"),
+                ask(*words)]
+    assert [float(row["time_us"]) for row in rows] == [each["time_us"] for each in expected]
+    assert len({row["time_us"] for row in rows}) == 3
+    # Rows without one take that of the command line.
+    rows = rows_of(tmp_path, "op,profile,m,n,k\ngemm,,512,512,512\ngemm,h200-sxm,512,512,512\n",
+                   "--profile", "h100-sxm")
+    assert [float(row["time_us"]) for row in rows] == [
+        ask("--op", "gemm", "--m", 512, "--n", 512, "--k", 512, "--profile", name)["time_us"]
+        for name in ("h100-sxm", "h200-sxm")]
+
+
+def test_cluster_nccl_and_schedule_of_a_row_are_obeyed(tmp_path):
+    rows = rows_of(tmp_path, "op,gpus,bytes,profile,nccl,cluster,schedule\n"
+                             "all-to-all,8,1MiB,h100-sxm,2.23,,\n"
+                             "all-to-all,16,1MiB,h100-sxm,,hgx-h200,\n"
+                             "all-to-all,16,1MiB,h100-sxm,,hgx-h200,pairwise\n")
+    words = ("--op", "all-to-all", "--bytes", "1MiB", "--profile", "h100-sxm")
+    across = (*words, "--gpus", 16, "--cluster", "hgx-h200")
+    expected = [ask(*words, "--gpus", 8, "--nccl", "2.23"), ask(*across),
+                ask(*across, "--schedule", "pairwise")]
+    assert [float(row["time_us"]) for row in rows] == [each["time_us"] for each in expected]
+
+
+@pytest.mark.parametrize(("header", "parts"), [
+    ("op,profil,m,n,k", ["column profil", "did you mean 'profile'?"]),
+    ("op,m,n,k,wanted_us", ["column wanted_us", "no such parameter", "note or id"]),
+    ("op,m,n,k,kv-heads,kv_heads", ["a second column of kv-heads"])])
+def test_unknown_columns_are_refused(header, parts, tmp_path):
+    row = ",".join("gemm" if name == "op" else "64" for name in header.split(","))
+    refused(tmp_path, f"{header}\n{row}\n", "queries.csv: line 1", *parts)
+
+
+def test_a_cell_that_its_operation_does_not_take_is_refused(tmp_path):
+    refused(tmp_path, "op,m,n,k,gpus\ngemm,64,64,64,\ngemm,64,64,64,8\n",
+            "line 3, column gpus", "gemm takes no gpus")
+    refused(tmp_path, "op,m,n,k,profile\ngemm,64,64,64,h300\n", "line 2", "h300")
+
+
+def test_data_types_that_the_profile_lacks_are_refused():
+    gemm = ("--op", "gemm", "--m", 512, "--n", 512, "--k", 512, "--profile", "h100-sxm")
+    attention = ("--op", "attention", "--batch", 1, "--sequence", 2048, "--heads", 32,
+                 "--kv-heads", 8, "--head-dim", 128, "--profile", "h100-sxm")
+    ffn = ("--op", "expert-ffn", "--rows", 4096, "--hidden", 2048, "--ffn", 1024, "--experts", 8,
+           "--profile", "h100-sxm")
+    for words in (gemm, attention, ffn):
+        for name in ("bf16", "bfloat16"):
+            assert ask(*words, "--dtype", name)["time_us"] == ask(*words)["time_us"]
+        result = moesim("predict", *words, "--dtype", "fp8")
+        assert result.returncode == 1 and "profile h100-sxm has bf16 alone" in result.stderr
+        result = moesim("predict", *words, "--dtype", "bf61")
+        assert result.returncode == 2 and "did you mean 'bf16'?" in result.stderr
+    result = moesim("predict", "--op", "memory", "--bytes", 64, "--dtype", "bf16")
+    assert result.returncode == 2 and "dtype" in result.stderr
+
+
+FFN = ("--op", "expert-ffn", "--hidden", 2048, "--ffn", 1024, "--profile", "h100-sxm")
+
+
+def test_expert_ffn_takes_the_rows_of_each_expert(tmp_path):
+    even = ask(*FFN, "--rows", 4096, "--experts", 8)
+    listed = ask(*FFN, "--rows-per-expert", ",".join(["512"] * 8))
+    assert listed["time_us"] == pytest.approx(even["time_us"], rel=1e-9)
+    # All rows on one expert: one set of weights to read, and full tiles.
+    skewed = ask(*FFN, "--rows-per-expert", "4096,0,0,0,0,0,0,0")
+    assert skewed["time_us"] < even["time_us"]
+    # Seven experts with one row each leave most of a tile empty.
+    assert ask(*FFN, "--rows-per-expert", "4089,1,1,1,1,1,1,1")["time_us"] > skewed["time_us"]
+    assert listed["params"]["rows-per-expert"] == ",".join(["512"] * 8)
+    (row,) = rows_of(tmp_path, "op,hidden,ffn,rows_per_expert,profile\n"
+                               "expert-ffn,2048,1024,4096;0;0;0;0;0;0;0,h100-sxm\n")
+    assert float(row["time_us"]) == skewed["time_us"]
+
+
+def test_separate_products_are_those_of_a_step():
+    def parts(rows):
+        words = ("--profile", "h100-sxm")
+        return (ask("--op", "gemm", "--m", rows, "--n", 2048, "--k", 2048, *words)["time_us"] +
+                ask("--op", "memory", "--bytes", 3 * 2 * rows * 1024, "--kernel", "activation",
+                    *words)["time_us"] +
+                ask("--op", "gemm", "--m", rows, "--n", 2048, "--k", 1024, *words)["time_us"])
+
+    answer = ask(*FFN, "--kernel", "separate", "--rows-per-expert", "512,0,80,512")
+    assert answer["time_us"] == pytest.approx(2 * parts(512) + parts(80), rel=1e-9)
+    assert answer["time_us_p05"] < answer["time_us"] < answer["time_us_p95"]
+    assert ask(*FFN, "--kernel", "separate", "--rows", 1024, "--experts", 2)["time_us"] == \
+        pytest.approx(2 * parts(512), rel=1e-9)
+
+
+@pytest.mark.parametrize(("words", "part"), [
+    (("--rows-per-expert", "5,-1"), "rows-per-expert"), (("--rows-per-expert", "5,x"), "'x'"),
+    (("--rows-per-expert", "5,6", "--experts", 3), "experts 3, but rows-per-expert has 2"),
+    (("--rows-per-expert", "5,6", "--rows", 12), "rows 12, but rows-per-expert has 11"),
+    (("--rows-per-expert", "0,0", "--kernel", "separate"), "no expert has a row"),
+    (("--rows", 5), "experts is missing"), (("--rows", 5, "--experts", 1, "--kernel", "fast"),
+                                            "fused, separate")])
+def test_bad_loads(words, part):
+    result = moesim("predict", *FFN, *words)
+    assert result.returncode == 2 and part in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("op", ["all-to-all", "all-reduce", "all-gather", "reduce-scatter"])
+@pytest.mark.parametrize("size", ["4KiB", "1MiB", "256MiB"])
+def test_a_node_answers_the_same_with_and_without_its_cluster(op, size):
+    words = ("--op", op, "--gpus", 8, "--bytes", size)
+    alone = ask(*words, "--profile", "h200-sxm")
+    for more in (("--cluster", "hgx-h200"), ("--cluster", "hgx-h200", "--profile", "h200-sxm")):
+        answer = ask(*words, *more)
+        for key in ("time_us", "time_us_p05", "time_us_p95"):
+            assert answer[key] == alone[key]
+    assert "profile h200-sxm" in ask(*words, "--cluster", "hgx-h200")["provenance"]
+
+
+def test_a_cluster_whose_profile_does_not_know_its_node_answers_by_its_links():
+    answer = ask("--op", "all-to-all", "--gpus", 8, "--bytes", "1MiB", "--cluster", "pcie-l40s")
+    assert answer["params"]["schedule"] == "burst"
+    result = moesim("predict", "--op", "all-to-all", "--gpus", 8, "--bytes", "1MiB", "--profile",
+                    "l40s")
+    assert result.returncode != 0 and "not measured" in result.stderr

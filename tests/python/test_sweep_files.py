@@ -1,0 +1,136 @@
+"""What a sweep does with files that are there: finished results, journals of other sweeps."""
+
+import fcntl
+import json
+import signal
+import subprocess
+
+import pytest
+
+from command_line import BINARY, expect_error, moesim, needs_binary
+
+SMALL = ("--gpus", "8", "--micro-batch", "1", "--replicas", "2", "--mode", "prefill",
+         "--sequence-length", "512")
+
+pytestmark = needs_binary
+
+
+def sweep(out, router, *more):
+    return moesim("sweep", *SMALL, "--router", router, "--out", out, *more)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    out = tmp_path / "rows.csv"
+    assert sweep(out, "top1,top2").returncode == 0
+    return out
+
+
+def test_resume_of_a_finished_sweep_leaves_it(finished):
+    before = finished.read_bytes()
+    stamp = finished.stat().st_mtime_ns
+    result = sweep(finished, "top1,top2", "--resume")
+    assert result.returncode == 0 and "already complete, 2 scenarios" in result.stderr
+    assert finished.read_bytes() == before and finished.stat().st_mtime_ns == stamp
+
+
+def test_resume_with_more_scenarios_computes_only_these(finished, tmp_path):
+    whole = tmp_path / "whole.csv"
+    assert sweep(whole, "top2+ir,top1,top2").returncode == 0
+    # A figure that no simulation gives shows that rows are taken over.
+    lines = finished.read_text().splitlines()
+    at = lines[0].split(",").index("step_ms")
+    step = lines[1].split(",")[at]
+    assert lines[1].count(step) >= 1
+    finished.write_text("\n".join([lines[0], lines[1].replace(f",{step},", ",123.25,", 1), *lines[2:]]) + "\n")
+    result = sweep(finished, "top2+ir,top1,top2", "--resume")
+    assert result.returncode == 0 and "2 of these 3 scenarios are taken from it" in result.stderr
+    assert finished.read_text().replace(",123.25,", f",{step},") == whole.read_text()
+    assert ",123.25," in finished.read_text()
+
+
+def test_resume_refuses_a_file_of_another_sweep(finished):
+    before = finished.read_bytes()
+    expect_error(sweep(finished, "dropless", "--resume"), 2, "none of its 2 scenarios")
+    assert finished.read_bytes() == before
+
+
+def test_resume_refuses_a_file_that_is_no_result(tmp_path):
+    out = tmp_path / "rows.csv"
+    out.write_text("a,b\n1,2\n")
+    expect_error(sweep(out, "top1", "--resume"), 2, "rows.csv", "no result of a sweep")
+    text = tmp_path / "rows.json"
+    text.write_text("[]")
+    expect_error(sweep(text, "top1", "--resume"), 2, "rows.json", "CSV only")
+    assert out.read_text() == "a,b\n1,2\n"
+
+
+def test_refused_scenarios_alone_do_not_replace_a_result(finished):
+    before = finished.read_bytes()
+    result = moesim("sweep", "--gpus", "12", "--expert-parallel", "8", "--out", finished)
+    assert result.returncode == 1 and "left as it was" in result.stderr
+    assert finished.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["mix.png", "mix.svg", "mix.pdf", "mix.html"])
+def test_a_chart_is_no_place_for_a_table(tmp_path, name):
+    out = tmp_path / name
+    out.write_bytes(b"a picture")
+    expect_error(sweep(out, "top1"), 2, name, "moesim plot")
+    assert out.read_bytes() == b"a picture"
+
+
+def journal_of(tmp_path, router="top1,top2,top2+ir"):
+    """The journal of a sweep that is killed after a row, and its --out."""
+    out = tmp_path / "rows.csv"
+    journal = tmp_path / "rows.csv.partial"
+    process = subprocess.Popen([BINARY, "sweep", *SMALL, "--replicas", "16", "--sequence-length", "4096", "--jobs", "1",
+                                "--router", router, "--out", out], stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        if journal.exists() and journal.read_text().count("\n") >= 2:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    if not journal.exists():
+        pytest.skip("the sweep was done before it could be killed")
+    return out, journal
+
+
+def long_sweep(out, *more):
+    return moesim("sweep", *SMALL, "--replicas", "16", "--sequence-length", "4096", "--router", "top1,top2,top2+ir",
+                  "--out", out, *more)
+
+
+def test_finished_scenarios_are_not_thrown_away_unasked(tmp_path):
+    out, journal = journal_of(tmp_path)
+    before = journal.read_bytes()
+    expect_error(long_sweep(out), 2, "rows.csv.partial", "--resume", "delete")
+    assert journal.read_bytes() == before
+    assert long_sweep(out, "--resume").returncode == 0
+    assert not journal.exists()
+
+
+def test_a_second_sweep_does_not_touch_the_journal_of_the_first(tmp_path):
+    out, journal = journal_of(tmp_path)
+    before = journal.read_bytes()
+    with journal.open("r+b") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        expect_error(long_sweep(out, "--resume"), 2, "another sweep is writing it")
+    assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("change", [
+    lambda line: line.replace("ok", "no", 1),
+    lambda line: json.dumps([*json.loads(line)[:3], json.loads(line)[3][:-1]]),
+    lambda line: "[0,[]]",
+    lambda line: "[0,[1]]",
+    lambda line: "[0,1,\"0\",[[]]]",
+    lambda line: line[:-20],
+])
+def test_an_altered_row_is_computed_again(tmp_path, change):
+    out, journal = journal_of(tmp_path)
+    head, line, *rest = journal.read_text().splitlines()
+    journal.write_text("\n".join([head, change(line), *rest]) + "\n")
+    assert long_sweep(out, "--resume").returncode == 0
+    whole = tmp_path / "whole.csv"
+    assert long_sweep(whole).returncode == 0
+    assert out.read_text() == whole.read_text()

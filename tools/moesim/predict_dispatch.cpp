@@ -1,0 +1,161 @@
+#include "tools/moesim/predict_dispatch.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
+#include "sim/network/exchange/dispatch_place.hpp"
+#include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/profile/predict.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using Params = std::map<std::string, std::string>;
+using profile::Dispatcher;
+using profile::MoeStage;
+
+const std::vector<std::string> required = {"dispatcher", "tokens",  "hidden",
+                                           "k",          "experts", "gpus"};
+
+std::int64_t whole(const std::string& op, const Params& params, const std::string& name) {
+  return parse_whole(op + ": " + name, params.at(name), 1,
+                     std::numeric_limits<std::int32_t>::max());
+}
+
+// One of the values, the first where nothing is said.
+std::string one_of(const std::string& op, const Params& params, const std::string& name,
+                   const std::vector<std::string>& values) {
+  const auto found = params.find(name);
+  if (found == params.end()) return values.front();
+  for (const std::string& value : values) {
+    if (found->second == value) return value;
+  }
+  throw UsageError(fmt::format("{}: {} '{}': expected {} or {}", op, name, found->second,
+                               values[values.size() - 2], values.back()));
+}
+
+// Every parameter has to mean something here, and all that are needed be there.
+void check_names(const std::string& op, const Params& params) {
+  const profile::PredictedOperation& known = profile::find_operation(op);
+  std::vector<std::string> names = known.parameters;
+  names.insert(names.end(), known.optional.begin(), known.optional.end());
+  for (const auto& [name, text] : params) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const char* why = name == "schedule"     ? ": its kernels have an order of their own"
+                      : name == "row-format" ? ": combined rows are bf16"
+                      : name == "matrix"     ? ": experts are drawn evenly"
+                                             : "";
+    throw UsageError(fmt::format("{} by a dispatcher takes no {}{}; it takes {}", op, name, why,
+                                 fmt::join(names, ", ")));
+  }
+  for (const std::string& name : required) {
+    if (params.count(name) != 0) continue;
+    throw UsageError(fmt::format(
+        "{}: {} is missing; it needs dispatcher, tokens, hidden, k, experts, gpus", op, name));
+  }
+  if (params.at("dispatcher") == "all-to-all") {
+    throw UsageError(
+        fmt::format("{}: dispatcher all-to-all is NCCL's: ask --op all-to-all, with "
+                    "gpus and bytes",
+                    op));
+  }
+}
+
+cluster::Cluster cluster_of(const std::string& op, Params& params,
+                            const profile::Profile& profile) {
+  const auto named = params.find("cluster");
+  if (named == params.end() && profile.device().usual_cluster.empty()) {
+    throw UsageError(
+        fmt::format("{}: the profile {} names no usual cluster: give cluster", op, profile.name()));
+  }
+  if (named == params.end()) params["cluster"] = profile.device().usual_cluster;
+  return cluster::Cluster::load(params["cluster"]);
+}
+
+int sms_of(const std::string& op, Params& params, const Dispatcher& dispatcher,
+           const profile::Profile& profile) {
+  if (dispatcher.usual_sms == 0) {
+    if (params.count("sms") == 0) return 0;
+    throw UsageError(fmt::format("{}: sms: the kernels of {} take what they find: leave it out", op,
+                                 dispatcher.name));
+  }
+  if (params.count("sms") == 0) params["sms"] = std::to_string(dispatcher.usual_sms);
+  const std::int64_t sms = whole(op, params, "sms");
+  if (sms <= profile.device().sms) return static_cast<int>(sms);
+  throw UsageError(fmt::format("{}: sms {}: the GPU has {}", op, sms, profile.device().sms));
+}
+
+// 0: none.
+int node_limit(const std::string& op, const Params& params, const Dispatcher& dispatcher,
+               const profile::MoeTraffic& traffic, const network::DispatchPlace& place) {
+  if (params.count("node-limit") == 0) return 0;
+  const std::int64_t limit = whole(op, params, "node-limit");
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("{}: node-limit {}: {}", op, limit, why));
+  };
+  if (dispatcher.sent == profile::SentOnce::per_expert) {
+    refuse(fmt::format("{} sends a row for each expert, wherever it lies", dispatcher.name));
+  }
+  if (!place.group.crosses()) refuse("the GPUs lie in one domain: leave it out");
+  if (limit > place.group.domains()) {
+    refuse(fmt::format("there are {}", place.group.domains()));
+  }
+  const std::int64_t within = traffic.experts / place.group.domains() * limit;
+  if (traffic.top_k > within) refuse(fmt::format("they hold {} experts", within));
+  return static_cast<int>(limit);
+}
+
+}  // namespace
+
+bool is_dispatch(const std::string& op, const Params& params) {
+  if (op == "dispatch") return true;
+  if (op != "combine") return false;
+  if (params.count("dispatcher") != 0) return true;
+  for (const char* name : {"experts", "gpus", "sms", "node-limit", "cluster", "transport"}) {
+    if (params.count(name) == 0) continue;
+    throw UsageError(
+        fmt::format("combine: {} goes with dispatcher: without one, combine is the "
+                    "weighted sum of rows on one GPU",
+                    name));
+  }
+  return false;
+}
+
+DispatchAnswer predict_dispatch(const std::string& op, Params& params,
+                                const profile::Profile& profile) {
+  check_names(op, params);
+  const MoeStage stage = op == "dispatch" ? MoeStage::dispatch : MoeStage::combine;
+  const bool fp8 = one_of(op, params, "row-format", {"bf16", "fp8"}) == "fp8";
+  const std::string transport = one_of(op, params, "transport", {"", "gpu", "proxy"});
+  Dispatcher dispatcher = Dispatcher::load(params.at("dispatcher"));
+  const int sms = sms_of(op, params, dispatcher, profile);
+  const cluster::Cluster cluster = cluster_of(op, params, profile);
+  profile::MoeTraffic traffic = {whole(op, params, "experts"), whole(op, params, "k"), 0};
+  if (traffic.top_k > traffic.experts) {
+    throw UsageError(
+        fmt::format("{}: k {}: there are {} experts", op, traffic.top_k, traffic.experts));
+  }
+  const int gpus = static_cast<int>(whole(op, params, "gpus"));
+  const network::DispatchPlace place =
+      network::dispatch_place(profile.device().name, cluster, gpus, transport);
+  dispatcher = network::with_measurements(dispatcher, place, cluster);
+  traffic.domain_limit = node_limit(op, params, dispatcher, traffic, place);
+  const auto tokens = static_cast<double>(whole(op, params, "tokens"));
+  const profile::DispatchLoad load =
+      profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
+  const auto hidden = static_cast<double>(whole(op, params, "hidden"));
+  const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, fp8);
+  return {profile::dispatch_time(dispatcher, place.device, stage, place.group, load, row,
+                                 place.rates, sms),
+          network::dispatch_provenance(dispatcher, place, sms)};
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,124 @@
+#include "tools/moesim/predict_queries.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::tool {
+namespace {
+
+const std::vector<std::string> passed_through{"note", "id"};
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+Queries::Queries(const std::string& path, const std::string& default_op)
+    : table_(CsvTable::load(path)), default_op_(default_op) {
+  std::set<std::string> parameters = all_parameters();
+  parameters.insert("profile");
+  std::vector<std::string> known(parameters.begin(), parameters.end());
+  known.emplace_back("op");
+  known.insert(known.end(), passed_through.begin(), passed_through.end());
+  for (std::size_t column = 0; column < table_.columns.size(); ++column) {
+    const std::string& title = table_.columns[column];
+    const std::string what = fmt::format("{}: line 1, column {}", path, title);
+    std::string name = title;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (contains(answer_columns(), title)) {
+      throw UsageError(what + ": a column that predict adds is there already: rename or remove it");
+    }
+    if (!contains(known, name)) {
+      throw UsageError(fmt::format(
+          "{}: predict knows no such parameter{}: remove the column, or name it note or id, which "
+          "pass through; known are {}",
+          what, suggestion(name, known), fmt::join(known, ", ")));
+    }
+    if (parameters.count(name) == 0) continue;
+    if (!columns_.emplace(name, column).second) {
+      throw UsageError(fmt::format("{}: a second column of {}", what, name));
+    }
+  }
+  if (default_op.empty()) table_.column("op");
+}
+
+std::vector<QueryAnswer> Queries::answers(QuerySource& source) const {
+  std::vector<QueryAnswer> answers;
+  for (std::size_t row = 0; row < table_.rows.size(); ++row) {
+    answers.push_back(answer(source, row));
+  }
+  return answers;
+}
+
+std::string Queries::csv(const std::vector<QueryAnswer>& answers) const {
+  std::vector<std::string> columns = table_.columns;
+  columns.insert(columns.end(), answer_columns().begin(), answer_columns().end());
+  std::string text = csv_line(columns);
+  for (std::size_t row = 0; row < answers.size(); ++row) {
+    std::vector<std::string> cells = table_.rows[row];
+    const std::vector<std::string> added = answer_cells(answers[row]);
+    cells.insert(cells.end(), added.begin(), added.end());
+    text += csv_line(cells);
+  }
+  return text;
+}
+
+std::string Queries::where(std::size_t row) const {
+  return fmt::format("{}: line {}", table_.name, table_.lines[row]);
+}
+
+QueryAnswer Queries::answer(QuerySource& source, std::size_t row) const {
+  const std::size_t op_column = table_.find("op");
+  std::string op = op_column == CsvTable::npos ? "" : table_.rows[row][op_column];
+  if (op.empty()) op = default_op_;
+  QueryParams params;
+  try {
+    params = params_of(profile::find_operation(op), row);
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    if (text.starts_with(where(row))) throw;
+    throw UsageError(fmt::format("{}, column op: {}", where(row), text));
+  }
+  try {
+    return source.ask(op, params);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", where(row), error.what()), error.code());
+  }
+}
+
+QueryParams Queries::params_of(const profile::PredictedOperation& op, std::size_t row) const {
+  const auto cell = [&](const std::string& name) {
+    const auto column = columns_.find(name);
+    return column == columns_.end() ? std::string() : table_.rows[row][column->second];
+  };
+  const std::vector<std::string> taken = parameters_of(op);
+  QueryParams params;
+  for (const auto& [name, column] : columns_) {
+    const std::string& text = table_.rows[row][column];
+    if (text.empty()) continue;
+    const std::string what = fmt::format("{}, column {}", where(row), table_.columns[column]);
+    if (!contains(taken, name)) {
+      throw UsageError(
+          fmt::format("{}: {} takes no {}: leave the cell empty", what, op.name, name));
+    }
+    check_parameter(name, text, what);
+    params[name] = text;
+  }
+  // A byte matrix and a load of experts stand for other parameters.
+  if (params.count("matrix") != 0 || params.count("rows-per-expert") != 0) return params;
+  for (const std::string& name : op.parameters) {
+    if (!cell(name).empty()) continue;
+    throw UsageError(
+        fmt::format("{}, column {}: {} needs a value here", where(row), name, op.name));
+  }
+  return params;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/base/csv.hpp"
+#include "sim/profile/predict.hpp"
+#include "tools/moesim/predict_source.hpp"
+
+namespace moesim::tool {
+
+// A file of queries: columns op, profile and the parameters, spelt with - or _. Columns note and id
+// pass through; a cell is empty where its row's operation does not take the parameter.
+class Queries {
+ public:
+  // `default_op` is that of rows that name none. Throws UsageError naming file, line and column: a
+  // column of another name, one twice, or one that answers add.
+  Queries(const std::string& path, const std::string& default_op);
+
+  // In the order of the rows. Throws UsageError and Error naming file, line and column.
+  std::vector<QueryAnswer> answers(QuerySource& source) const;
+
+  // The rows with the answers' columns behind.
+  std::string csv(const std::vector<QueryAnswer>& answers) const;
+
+ private:
+  std::string where(std::size_t row) const;
+  QueryAnswer answer(QuerySource& source, std::size_t row) const;
+  QueryParams params_of(const profile::PredictedOperation& op, std::size_t row) const;
+
+  CsvTable table_;
+  std::string default_op_;
+  std::map<std::string, std::size_t> columns_;  // of each parameter
+};
+
+}  // namespace moesim::tool

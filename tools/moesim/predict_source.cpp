@@ -1,0 +1,122 @@
+#include "tools/moesim/predict_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "sim/base/text.hpp"
+#include "sim/base/units.hpp"
+#include "sim/scenario/options.hpp"
+#include "tools/moesim/predict_dispatch.hpp"
+
+namespace moesim::tool {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// One of NCCL's collectives.
+bool is_exchange(const profile::PredictedOperation& op) {
+  return contains(op.parameters, "gpus") && contains(op.parameters, "bytes");
+}
+
+}  // namespace
+
+const std::vector<std::string>& answer_columns() {
+  static const std::vector<std::string> columns{"time_us", "time_us_p05", "time_us_p95",
+                                                "provenance", "rank_finish_us"};
+  return columns;
+}
+
+std::vector<std::string> answer_cells(const QueryAnswer& answer) {
+  std::string finish;
+  for (const double time : answer.rank_finish_us) {
+    finish += fmt::format("{}{}", finish.empty() ? "" : ";", time);
+  }
+  return {fmt::format("{}", answer.estimate.time_us),
+          fmt::format("{}", answer.estimate.time_us_p05),
+          fmt::format("{}", answer.estimate.time_us_p95), answer.provenance, finish};
+}
+
+std::vector<std::string> parameters_of(const profile::PredictedOperation& op) {
+  std::vector<std::string> names = op.parameters;
+  names.insert(names.end(), op.optional.begin(), op.optional.end());
+  if (is_exchange(op)) {
+    const std::vector<std::string>& more = ExchangePredictor::parameters();
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  names.emplace_back("profile");
+  return names;
+}
+
+std::set<std::string> all_parameters() {
+  std::set<std::string> names;
+  for (const profile::PredictedOperation& op : profile::operations()) {
+    for (const std::string& name : parameters_of(op)) names.insert(name);
+  }
+  names.erase("profile");
+  return names;
+}
+
+bool is_text_parameter(const std::string& parameter) {
+  static const std::vector<std::string> texts{"kernel",     "pass",       "nccl",
+                                              "dispatcher", "row-format", "transport",
+                                              "dtype",      "profile",    "rows-per-expert"};
+  return contains(texts, parameter) || contains(ExchangePredictor::parameters(), parameter);
+}
+
+void check_parameter(const std::string& name, const std::string& text, const std::string& what) {
+  if (name == "bytes") {
+    parse_bytes(text, what);
+  } else if (!is_text_parameter(name)) {
+    parse_whole(what, text, 1, std::numeric_limits<std::int32_t>::max());
+  }
+}
+
+QuerySource::QuerySource(const std::string& profile) : profile_(profile) { answering(""); }
+
+QuerySource::Answering& QuerySource::answering(const std::string& profile) {
+  const std::string& name = profile.empty() ? profile_ : profile;
+  const auto found = opened_.find(name);
+  if (found != opened_.end()) return found->second;
+  const auto loaded = std::make_shared<const profile::Profile>(
+      profile::Profile::load(name.empty() ? scenario::option_named("profile").default_text : name));
+  return opened_.emplace(name, Answering{loaded, ExchangePredictor(loaded, !name.empty())})
+      .first->second;
+}
+
+QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
+  const auto named = params.find("profile");
+  const std::string profile = named == params.end() ? "" : named->second;
+  Answering& source = answering(profile);
+  params.erase("profile");
+  QueryAnswer answer{op, std::move(params), {}, {}, {}, 0, 0};
+  if (source.exchanges.handles(op, answer.params)) {
+    network::ExchangePrediction time = source.exchanges.answer(op, answer.params);
+    answer.estimate = time.estimate;
+    answer.provenance = std::move(time.provenance);
+    answer.rank_finish_us = std::move(time.rank_finish_us);
+    answer.lower_us = time.lower_us;
+    answer.upper_us = time.upper_us;
+  } else if (is_dispatch(op, answer.params)) {
+    const DispatchAnswer time = predict_dispatch(op, answer.params, *source.profile);
+    answer.estimate = time.estimate;
+    answer.provenance = time.provenance;
+  } else {
+    answer.estimate = profile::predict(*source.profile, op, answer.params);
+    answer.provenance = profile::describe(answer.estimate);
+    // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
+    if (is_exchange(profile::find_operation(op))) {
+      const auto ranks = static_cast<std::size_t>(std::stoll(answer.params.at("gpus")));
+      answer.rank_finish_us.assign(ranks, answer.estimate.time_us);
+    }
+  }
+  if (!profile.empty()) answer.params["profile"] = profile;
+  return answer;
+}
+
+}  // namespace moesim::tool

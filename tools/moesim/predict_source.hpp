@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim/profile/estimate.hpp"
+#include "sim/profile/predict.hpp"
+#include "sim/profile/profile.hpp"
+#include "tools/moesim/predict_exchange.hpp"
+
+namespace moesim::tool {
+
+// Parameters of a query, texts as users type them.
+using QueryParams = std::map<std::string, std::string>;
+
+struct QueryAnswer {
+  std::string op;
+  QueryParams params;  // with what followed from the others
+  profile::Estimate estimate;
+  std::string provenance;
+  std::vector<double> rank_finish_us;  // of an exchange; empty: one GPU's own operation
+  double lower_us = 0;  // of an exchange by the port bound: the time is certain to lie between;
+  double upper_us = 0;  // else 0
+};
+
+// The columns that answers add to their queries, and the cells of one: shortest texts that read
+// back to the same doubles.
+const std::vector<std::string>& answer_columns();
+std::vector<std::string> answer_cells(const QueryAnswer& answer);
+
+// What an operation takes: its own parameters, an exchange those of a cluster, and "profile".
+std::vector<std::string> parameters_of(const profile::PredictedOperation& op);
+// Of all operations, without "profile".
+std::set<std::string> all_parameters();
+bool is_text_parameter(const std::string& parameter);
+// Throws UsageError under the name of the flag or cell that the text came from.
+void check_parameter(const std::string& name, const std::string& text, const std::string& what);
+
+// What answers queries: profiles, and for exchanges on a cluster a predictor beside each.
+class QuerySource {
+ public:
+  // `profile` answers queries that name none; "": the default one.
+  explicit QuerySource(const std::string& profile);
+
+  // Throws UsageError and Error as profile::predict(), ExchangePredictor and predict_dispatch().
+  QueryAnswer ask(const std::string& op, QueryParams params);
+
+ private:
+  struct Answering {
+    std::shared_ptr<const profile::Profile> profile;
+    ExchangePredictor exchanges;
+  };
+  Answering& answering(const std::string& profile);
+
+  std::string profile_;
+  std::map<std::string, Answering> opened_;
+};
+
+}  // namespace moesim::tool

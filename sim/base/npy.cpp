@@ -129,6 +129,7 @@ std::vector<std::int64_t> widened(const NpyArray& array) {
     if (!std::in_range<std::int64_t>(value)) {
       refuse(array.name, fmt::format("value {} at place {} is above 2^63 - 1", value, at));
     }
+    // An int8 is a number here. NOLINTNEXTLINE(bugprone-signed-char-misuse)
     values[at] = static_cast<std::int64_t>(value);
   }
   return values;

@@ -17,7 +17,8 @@ namespace {
 
 std::map<std::string, std::string> read_params(const Node& query) {
   std::map<std::string, std::string> params;
-  for (const auto& [name, value] : query.at("params").json().items()) {
+  const Node given = query.at("params");
+  for (const auto& [name, value] : given.json().items()) {
     params[name] = value.is_string() ? value.get<std::string>() : value.dump();
   }
   return params;

@@ -265,7 +265,8 @@ def test_the_bars_on_the_public_tables_hold():
     judged = {each["text"]: each["met"] for each in document["verdicts"] if each["met"] is not None}
     bars = {text: met for text, met in judged.items()
             if "between nodes" not in text and "; wanted" not in text}
-    assert len(bars) == 4 and all(bars.values()), bars
+    assert sum(text.startswith(("h100_sxm: ", "a100_sxm: ")) for text in bars) == 4
+    assert all(bars.values()), bars
     assert result.returncode == (0 if all(judged.values()) else 5)
     # The bars, restated here so that they cannot be loosened with the program.
     found = {row["subject"]: 100 * row["median_error"] for row in document["rows"]}
@@ -276,23 +277,31 @@ def test_the_bars_on_the_public_tables_hold():
 
 
 # Tables whose 90 % bands do not hold 85 to 95 % of the points of runs or machines left out, and what they
-# hold: a list to be shortened. (With vidur's runs, which are not shipped, all-reduce is at 94 %.)
-MISSED = {"all-reduce: 8 GPUs from 2 and 4 by the law, each machine left out": 98,
-          "all-gather: 8 GPUs from 2 and 4 by the law, each machine left out": 96,
+# hold: a list to be shortened. Of the shipped excerpts, and of all public tables.
+MISSED = {"all-gather: 8 GPUs from 2 and 4 by the law, each machine left out": 96,
           "all-to-all: 4 and 8 GPUs from a sibling": 96}
+MISSED_IN_EXCERPTS = {"all-reduce: 8 GPUs from 2 and 4 by the law, each machine left out": 98}
+MISSED_IN_ALL = {"DeepEP normal combine, 2 nodes with the figures of 1": 71,
+                 "DeepEP low-latency dispatch, 2 nodes with the figures of 1": 100,
+                 "DeepEP low-latency combine, 2 nodes with the figures of 1": 100,
+                 "TensorRT-LLM one-sided dispatch, GB200, EP 8 from fewer": 100,
+                 "TensorRT-LLM one-sided combine, GB200, EP 8 from fewer": 80}
 
 
 def test_bands_hold_what_they_have_not_seen():
     judged = [each for each in public_tables()["verdicts"]
               if each["met"] is not None and "; wanted 85 to 95 %" in each["text"]]
-    assert len(judged) == 17
+    assert len(judged) >= 17
+    missed = {}
     for each in judged:
         table, rest = each["text"].split(": 90 % band: ")
         inside, points = map(int, rest.split(" inside")[0].split(" of "))
         assert points >= 20
         assert each["met"] == (0.85 <= inside / points <= 0.95), each
-        assert each["met"] == (table not in MISSED), each
-        assert each["met"] or round(100 * inside / points) == MISSED[table]
+        if not each["met"]:
+            missed[table] = round(100 * inside / points)
+    are_all = any("DeepEP" in each["text"] for each in judged)
+    assert missed == MISSED | (MISSED_IN_ALL if are_all else MISSED_IN_EXCERPTS)
 
 
 def public_tables():

@@ -72,6 +72,14 @@ struct Line {
   }
 };
 
+// Rows for few and for many tokens, and the band over both.
+void report_both(const Line& few, Line many, const std::string& what, Validation& validation) {
+  many.add_to(validation, what + ", from 512 tokens");
+  few.add_to(validation, what + ", below 512 tokens");
+  many.add(few);
+  report_coverage(many.coverage, what, true, validation);
+}
+
 Estimate predicted(const Dispatcher& dispatcher, const DispatchSample& sample) {
   return profile::dispatch_time(dispatcher, sample.device, sample.stage, sample.group, sample.load,
                                 sample.row_bytes, sample.rates,
@@ -169,10 +177,7 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
     }
     const std::string what =
         fmt::format("{} {}, one node, each system from others", subject, name_of(stage));
-    many.add_to(validation, what + ", from 512 tokens");
-    few.add_to(validation, what + ", below 512 tokens");
-    many.add(few);
-    report_coverage(many.coverage, what, true, validation);
+    report_both(few, many, what, validation);
   }
 }
 
@@ -204,8 +209,7 @@ void two_from_one(const Dispatcher& dispatcher, const std::vector<DispatchSample
     }
     const std::string what =
         fmt::format("{} {}, 2 nodes with the figures of 1", subject, name_of(stage));
-    many.add_to(validation, what + ", from 512 tokens");
-    few.add_to(validation, what + ", below 512 tokens");
+    report_both(few, many, what, validation);
   }
 }
 
@@ -238,8 +242,7 @@ void leave_sms_out(const Dispatcher& dispatcher, const std::vector<DispatchSampl
     }
     const std::string what =
         fmt::format("DeepEP normal {}, 2 nodes, each number of SMs from others", name_of(stage));
-    many.add_to(validation, what + ", from 512 tokens");
-    few.add_to(validation, what + ", below 512 tokens");
+    report_both(few, many, what, validation);
   }
 }
 
@@ -454,8 +457,7 @@ void compare_one_sided(const std::string& folder, Validation& validation) {
     }
     const std::string what =
         fmt::format("TensorRT-LLM one-sided {}, GB200, EP {} from fewer", name_of(stage), most);
-    many.add_to(validation, what + ", from 512 tokens");
-    few.add_to(validation, what + ", below 512 tokens");
+    report_both(few, many, what, validation);
   }
 }
 

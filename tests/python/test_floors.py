@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FLOORS = [
     ["base"],
     ["profile", "cluster", "model"],
-    ["routing", "network"],
+    ["routing", "network", "parallel"],
     ["engine"],
     ["scenario"],
     ["step"],

@@ -1,0 +1,118 @@
+#include "sim/parallel/parallel_layout.hpp"
+
+#include <algorithm>
+
+#include "tests/support/catch.hpp"
+
+using moesim::parallel::DomainsTouched;
+using moesim::parallel::group_names;
+using moesim::parallel::GroupKind;
+using moesim::parallel::ParallelLayout;
+
+namespace {
+
+using Groups = std::vector<std::vector<int>>;
+
+ParallelLayout layout(int gpus, int tensor, int context, int pipeline, int expert,
+                      int expert_tensor = 1) {
+  ParallelLayout made;
+  made.gpus = gpus;
+  made.tensor = tensor;
+  made.context = context;
+  made.pipeline = pipeline;
+  made.expert = expert;
+  made.expert_tensor = expert_tensor;
+  return made;
+}
+
+Groups first(const Groups& groups, std::size_t count) {
+  REQUIRE(groups.size() >= count);
+  return {groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+}  // namespace
+
+// The groups below are those that Megatron-LM's RankGenerator makes (d98e8a6,
+// megatron/core/parallel_state.py) in its default order.
+TEST_CASE("groups of 16 GPUs are Megatron's") {
+  const ParallelLayout made = layout(16, 2, 1, 2, 4);
+  CHECK(made.data() == 4);
+  CHECK(made.expert_data() == 2);
+  CHECK(made.groups(GroupKind::tensor) ==
+        Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}});
+  CHECK(made.groups(GroupKind::pipeline) ==
+        Groups{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}});
+  CHECK(made.groups(GroupKind::data) ==
+        Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}});
+  CHECK(made.groups(GroupKind::expert) ==
+        Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}});
+  CHECK(made.groups(GroupKind::expert_data) ==
+        Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}});
+  for (const GroupKind alone : {GroupKind::context, GroupKind::expert_tensor}) {
+    const Groups groups = made.groups(alone);
+    REQUIRE(groups.size() == 16);
+    for (int rank = 0; rank < 16; ++rank) {
+      CHECK(groups[static_cast<std::size_t>(rank)] == std::vector<int>{rank});
+    }
+  }
+}
+
+TEST_CASE("experts fold over the context and data parallelism of attention") {
+  const ParallelLayout made = layout(16, 2, 2, 2, 8);
+  CHECK(first(made.groups(GroupKind::context), 3) == Groups{{0, 2}, {1, 3}, {4, 6}});
+  CHECK(first(made.groups(GroupKind::data), 2) == Groups{{0, 4}, {1, 5}});
+  CHECK(first(made.groups(GroupKind::data_context), 1) == Groups{{0, 2, 4, 6}});
+  CHECK(made.groups(GroupKind::expert) ==
+        Groups{{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}});
+  CHECK(made.group_size(GroupKind::expert_data) == 1);
+  CHECK(made.data() == 2);  // EP 8 is more than that
+}
+
+TEST_CASE("slices of experts lie side by side") {
+  const ParallelLayout made = layout(32, 2, 2, 2, 4, 2);
+  CHECK(first(made.groups(GroupKind::expert), 3) ==
+        Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}});
+  CHECK(first(made.groups(GroupKind::expert_tensor), 1) == Groups{{0, 1}});
+  CHECK(first(made.groups(GroupKind::expert_data), 2) == Groups{{0, 8}, {1, 9}});
+  CHECK(first(made.groups(GroupKind::data), 1) == Groups{{0, 4, 8, 12}});
+  // One group of both for dispatchers: ranks in a row.
+  CHECK(first(made.groups(GroupKind::expert_tensor_expert), 1) == Groups{{0, 1, 2, 3, 4, 5, 6, 7}});
+}
+
+TEST_CASE("sizes of data parallelism follow") {
+  CHECK(layout(256, 1, 1, 2, 32).data() == 128);
+  CHECK(layout(256, 1, 1, 2, 32).expert_data() == 4);
+  CHECK(layout(256, 1, 1, 8, 32).expert_data() == 1);
+  CHECK(layout(1024, 2, 1, 8, 64).data() == 64);
+  CHECK(layout(1024, 2, 1, 8, 64).expert_data() == 2);
+}
+
+TEST_CASE("every rank is in one group of each kind") {
+  const ParallelLayout made = layout(96, 2, 2, 3, 4, 2);
+  for (const auto& name : group_names) {
+    CAPTURE(name.name);
+    std::vector<int> seen(96, 0);
+    for (const std::vector<int>& group : made.groups(name.value)) {
+      CHECK(static_cast<int>(group.size()) == made.group_size(name.value));
+      CHECK(std::is_sorted(group.begin(), group.end()));
+      for (const int rank : group) ++seen[static_cast<std::size_t>(rank)];
+    }
+    CHECK(seen == std::vector<int>(96, 1));
+  }
+}
+
+TEST_CASE("groups touch NVLink domains by the ranks placed in each") {
+  const ParallelLayout made = layout(256, 1, 1, 2, 64);
+  const auto touched = [&](int ranks_per_domain) {
+    return made.domains_touched(GroupKind::expert, ranks_per_domain);
+  };
+  // 64 ranks in a row: 8 nodes of 8; one rack of 64; ranks 64 to 127 lie in racks 0 (up to 71)
+  // and 1.
+  CHECK((touched(8).least == 8 && touched(8).most == 8));
+  CHECK((touched(64).least == 1 && touched(64).most == 1));
+  CHECK((touched(72).least == 1 && touched(72).most == 2));
+  // Ranks r and r + 128 of a pipeline are never in one node, always in one domain of 256.
+  const DomainsTouched stages = made.domains_touched(GroupKind::pipeline, 8);
+  CHECK((stages.least == 2 && stages.most == 2));
+  CHECK(made.domains_touched(GroupKind::pipeline, 256).most == 1);
+}

@@ -1,0 +1,120 @@
+#include "sim/parallel/overlapped_layers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace moesim::parallel {
+namespace {
+
+constexpr std::size_t none = static_cast<std::size_t>(-1);
+constexpr std::size_t compute = 0;
+constexpr std::size_t exchange = 1;
+
+// Work is counted in picoseconds x SMs, so that a rate is a whole number of SMs.
+struct Piece {
+  std::int64_t work = 0;
+  std::size_t after = none;  // on the other stream; what stands before it on its own comes first
+};
+
+struct Stream {
+  std::vector<Piece> pieces;
+  std::size_t next = 0;  // pieces before it are done
+};
+
+// Two streams that run their pieces in order, each when the piece it comes after is done.
+class TwoStreams {
+ public:
+  explicit TwoStreams(const OverlapRules& rules) : rules_(rules) {
+    assert(rules.exchange_sms >= 0 && rules.exchange_sms < rules.sms);
+  }
+
+  // Returns the number of the piece on its stream; `after` is one on the other stream.
+  std::size_t add(std::size_t stream, Picoseconds duration, std::size_t after) {
+    streams_[stream].pieces.push_back({duration.count * rules_.sms, after});
+    return streams_[stream].pieces.size() - 1;
+  }
+
+  Picoseconds run() {
+    Picoseconds now;
+    while (true) {
+      finish_empty_pieces();
+      const std::array<bool, 2> runs{ready(compute), ready(exchange)};
+      if (!runs[compute] && !runs[exchange]) break;
+      const std::array<std::int64_t, 2> rates{
+          runs[exchange] ? rules_.sms - rules_.exchange_sms : rules_.sms, rules_.sms};
+      std::int64_t step = INT64_MAX;
+      for (const std::size_t stream : {compute, exchange}) {
+        if (!runs[stream]) continue;
+        step = std::min(step, (current(stream).work + rates[stream] - 1) / rates[stream]);
+      }
+      for (const std::size_t stream : {compute, exchange}) {
+        if (!runs[stream]) continue;
+        std::int64_t& work = current(stream).work;
+        work = std::max<std::int64_t>(0, work - step * rates[stream]);
+      }
+      now += Picoseconds(step);
+    }
+    assert(!has_next(compute) && !has_next(exchange));
+    return now;
+  }
+
+ private:
+  bool has_next(std::size_t stream) const {
+    return streams_[stream].next < streams_[stream].pieces.size();
+  }
+  Piece& current(std::size_t stream) { return streams_[stream].pieces[streams_[stream].next]; }
+  bool ready(std::size_t stream) {
+    if (!has_next(stream)) return false;
+    const std::size_t after = current(stream).after;
+    return after == none || after < streams_[1 - stream].next;
+  }
+  void finish_empty_pieces() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const std::size_t stream : {compute, exchange}) {
+        while (ready(stream) && current(stream).work == 0) {
+          ++streams_[stream].next;
+          moved = true;
+        }
+      }
+    }
+  }
+
+  const OverlapRules& rules_;
+  std::array<Stream, 2> streams_;
+};
+
+}  // namespace
+
+Picoseconds overlapped_time(std::span<const LayerPieces> forward,
+                            std::span<const LayerPieces> backward, const OverlapRules& rules) {
+  TwoStreams streams(rules);
+  const auto gradients_or = [&](std::size_t weight_gradients, std::size_t alone) {
+    return rules.delayed_weight_gradients ? alone : weight_gradients;
+  };
+  std::size_t combined = none;    // forward output of the layer before
+  std::size_t back_input = none;  // gradient of the layer after
+  for (std::size_t at = 0; at < std::max(forward.size(), backward.size()); ++at) {
+    const LayerPieces ahead = at < forward.size() ? forward[at] : LayerPieces{};
+    const LayerPieces back = at < backward.size() ? backward[at] : LayerPieces{};
+    const auto combine_back = streams.add(exchange, back.combine_backward, back_input);
+    const auto attention = streams.add(compute, ahead.attention_forward, combined);
+    const auto experts_back = streams.add(compute, back.experts_backward, combine_back);
+    const auto experts_weights = streams.add(compute, back.experts_weight_gradient, none);
+    const auto dispatch = streams.add(exchange, ahead.dispatch_forward, attention);
+    const auto dispatch_back =
+        streams.add(exchange, back.dispatch_backward, gradients_or(experts_weights, experts_back));
+    const auto experts = streams.add(compute, ahead.experts_forward, dispatch);
+    combined = streams.add(exchange, ahead.combine_forward, experts);
+    const auto attention_back = streams.add(compute, back.attention_backward, dispatch_back);
+    const auto attention_weights = streams.add(compute, back.attention_weight_gradient, none);
+    back_input = gradients_or(attention_weights, attention_back);
+  }
+  return streams.run();
+}
+
+}  // namespace moesim::parallel

@@ -1,0 +1,223 @@
+#include "sim/parallel/schedule_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::parallel {
+namespace {
+
+constexpr Picoseconds not_yet{-1};
+
+// When each pass was done, by micro-batch and stage.
+class Done {
+ public:
+  explicit Done(const ScheduleShape& shape)
+      : stages_(static_cast<std::size_t>(shape.stages())),
+        ends_(stages_ * static_cast<std::size_t>(shape.micro_batches), not_yet) {}
+  Picoseconds& operator[](const ChunkPass& pass) {
+    return ends_[static_cast<std::size_t>(pass.micro_batch) * stages_ +
+                 static_cast<std::size_t>(pass.stage)];
+  }
+
+ private:
+  std::size_t stages_;
+  std::vector<Picoseconds> ends_;
+};
+
+class Runner {
+ public:
+  Runner(const Schedule& schedule, const PipelineTimes& times)
+      : schedule_(schedule),
+        shape_(schedule.shape),
+        times_(times),
+        stages_(shape_.stages()),
+        forward_(shape_),
+        backward_(shape_),
+        next_(schedule.ranks.size(), 0),
+        free_(schedule.ranks.size()) {
+    assert(static_cast<int>(times.stages.size()) == stages_);
+    run_.ranks.resize(schedule.ranks.size());
+  }
+
+  ScheduleRun run() {
+    for (int rank = 0; rank < shape_.ranks; ++rank) awake_.push_back(rank);
+    while (!awake_.empty()) {
+      const int rank = awake_.back();
+      awake_.pop_back();
+      advance(rank);
+    }
+    check_finished();
+    for (std::size_t rank = 0; rank < run_.ranks.size(); ++rank) {
+      RankRun& use = run_.ranks[rank];
+      use.idle = run_.makespan - use.busy;
+      const std::vector<double> alike(static_cast<std::size_t>(stages_), 1);
+      for (const bool longer : {false, true}) {
+        const std::vector<int> held =
+            held_at_peak(schedule_, static_cast<int>(rank), alike, longer);
+        (longer ? use.held_until_weight_gradient : use.held) =
+            std::accumulate(held.begin(), held.end(), 0);
+      }
+    }
+    return std::move(run_);
+  }
+
+ private:
+  // Runs operations of a rank until one has to wait.
+  void advance(int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const std::vector<PipelineOperation>& operations = schedule_.ranks[at];
+    while (next_[at] < operations.size()) {
+      const PipelineOperation& operation = operations[next_[at]];
+      Picoseconds start = free_[at];
+      if (!wait_for_inputs(rank, operation, start)) return;
+      const Picoseconds end = start + duration(operation);
+      run_.ranks[at].spans.push_back({start, end});
+      run_.ranks[at].busy += end - start;
+      run_.makespan = std::max(run_.makespan, end);
+      const bool sends = finish(rank, operation, end);
+      free_[at] = sends && times_.p2p_occupies_rank ? end + times_.p2p : end;
+      ++next_[at];
+    }
+  }
+
+  // Whether all inputs are known; moves `start` to where they are there.
+  bool wait_for_inputs(int rank, const PipelineOperation& operation, Picoseconds& start) {
+    const auto has = [&](Done& done, const ChunkPass& pass) {
+      const Picoseconds end = done[pass];
+      if (end == not_yet) return false;
+      const bool sent = shape_.rank_of(pass.stage, pass.micro_batch) != rank;
+      start = std::max(start, sent ? end + times_.p2p : end);
+      return true;
+    };
+    const ChunkPass& pass = operation.pass;
+    if (operation.kind == OperationKind::weight_gradient) return has(backward_, pass);
+    if (operation.is_forward() && pass.stage > 0 &&
+        !has(forward_, {pass.micro_batch, pass.stage - 1})) {
+      return false;
+    }
+    if (!operation.is_backward()) return true;
+    const ChunkPass& back = operation.backward_pass();
+    return has(forward_, back) &&
+           (back.stage + 1 == stages_ || has(backward_, {back.micro_batch, back.stage + 1}));
+  }
+
+  Picoseconds duration(const PipelineOperation& operation) const {
+    const StageTimes& own = times_.stages[static_cast<std::size_t>(operation.pass.stage)];
+    switch (operation.kind) {
+      case OperationKind::forward:
+        return own.forward;
+      case OperationKind::input_gradient:
+        return own.input_gradient;
+      case OperationKind::weight_gradient:
+        return own.weight_gradient;
+      case OperationKind::backward:
+        return own.input_gradient + own.weight_gradient;
+      case OperationKind::forward_backward:
+        break;
+    }
+    const auto back = static_cast<std::size_t>(operation.paired.stage);
+    if (times_.pairs.empty()) {
+      const StageTimes& other = times_.stages[back];
+      return own.forward + other.input_gradient + other.weight_gradient;
+    }
+    const auto ahead = static_cast<std::size_t>(operation.pass.stage);
+    return times_.pairs[ahead * static_cast<std::size_t>(stages_) + back];
+  }
+
+  // Notes the results and wakes the ranks that may wait for them. Whether there are such.
+  bool finish(int rank, const PipelineOperation& operation, Picoseconds end) {
+    bool sends = false;
+    const auto tell = [&](const ChunkPass& pass, int stage) {
+      if (stage < 0 || stage == stages_) return;
+      const int other = shape_.rank_of(stage, pass.micro_batch);
+      if (other == rank) return;
+      sends = true;
+      awake_.push_back(other);
+    };
+    if (operation.is_forward()) {
+      forward_[operation.pass] = end;
+      tell(operation.pass, operation.pass.stage + 1);
+    }
+    if (operation.is_backward()) {
+      const ChunkPass& pass = operation.backward_pass();
+      backward_[pass] = end;
+      tell(pass, pass.stage - 1);
+    }
+    return sends;
+  }
+
+  void check_finished() const {
+    for (std::size_t rank = 0; rank < next_.size(); ++rank) {
+      const std::vector<PipelineOperation>& operations = schedule_.ranks[rank];
+      if (next_[rank] == operations.size()) continue;
+      const PipelineOperation& operation = operations[next_[rank]];
+      throw Error(fmt::format(
+          "pipeline schedule: rank {} waits for ever at its operation {} of {} (micro-batch {}, "
+          "stage {}): its inputs come later or never",
+          rank, next_[rank] + 1, operations.size(), operation.pass.micro_batch,
+          operation.pass.stage));
+    }
+  }
+
+  const Schedule& schedule_;
+  const ScheduleShape& shape_;
+  const PipelineTimes& times_;
+  int stages_;
+  Done forward_;
+  Done backward_;
+  std::vector<std::size_t> next_;  // operation of each rank
+  std::vector<Picoseconds> free_;
+  std::vector<int> awake_;
+  ScheduleRun run_;
+};
+
+}  // namespace
+
+double ScheduleRun::bubble_share() const {
+  if (makespan.count == 0) return 0;
+  double idle = 0;
+  for (const RankRun& rank : ranks) idle += static_cast<double>(rank.idle.count);
+  return idle / (static_cast<double>(makespan.count) * static_cast<double>(ranks.size()));
+}
+
+std::vector<int> held_at_peak(const Schedule& schedule, int rank,
+                              const std::vector<double>& weights, bool until_weight_gradient) {
+  std::vector<int> held(weights.size(), 0);
+  std::vector<int> at_peak = held;
+  double sum = 0;
+  double peak = 0;
+  bool rising = false;  // copies are made where the sum stops rising, not at every step up
+  const auto note_peak = [&] {
+    if (rising && sum > peak) peak = sum, at_peak = held;
+    rising = false;
+  };
+  for (const PipelineOperation& operation : schedule.ranks[static_cast<std::size_t>(rank)]) {
+    if (operation.is_forward()) {
+      ++held[static_cast<std::size_t>(operation.pass.stage)];
+      sum += weights[static_cast<std::size_t>(operation.pass.stage)];
+      rising = true;
+    }
+    const bool ends =
+        until_weight_gradient ? operation.has_weight_gradient() : operation.is_backward();
+    if (!ends) continue;
+    note_peak();
+    --held[static_cast<std::size_t>(operation.backward_pass().stage)];
+    sum -= weights[static_cast<std::size_t>(operation.backward_pass().stage)];
+  }
+  note_peak();
+  return at_peak;
+}
+
+ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times) {
+  return Runner(schedule, times).run();
+}
+
+}  // namespace moesim::parallel

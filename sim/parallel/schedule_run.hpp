@@ -1,0 +1,62 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/base/units.hpp"
+#include "sim/parallel/schedule.hpp"
+
+namespace moesim::parallel {
+
+// One micro-batch in one stage.
+struct StageTimes {
+  Picoseconds forward;
+  Picoseconds input_gradient;
+  Picoseconds weight_gradient;
+};
+
+struct PipelineTimes {
+  std::vector<StageTimes> stages;  // one per stage of the shape
+  // Of forward_backward, at [forward stage x stages + backward stage]; empty: nothing is gained, a
+  // pair takes the sum of its parts.
+  std::vector<Picoseconds> pairs;
+  Picoseconds p2p;  // from the end of an operation until another rank has its result
+  // Whether a rank that sends does nothing else meanwhile; such time counts as idle.
+  bool p2p_occupies_rank = false;
+};
+
+struct OperationSpan {
+  Picoseconds start;
+  Picoseconds end;
+};
+
+struct RankRun {
+  std::vector<OperationSpan> spans;  // one per operation
+  Picoseconds busy;                  // computing
+  Picoseconds idle;                  // the rest of the makespan
+  // The most chunk passes whose activations the rank holds: from the start of the forward pass
+  // until the input gradient, or until the weight gradient too, is computed.
+  int held = 0;
+  int held_until_weight_gradient = 0;
+};
+
+struct ScheduleRun {
+  Picoseconds makespan;
+  std::vector<RankRun> ranks;
+
+  // Idle time of all ranks over ranks x makespan.
+  double bubble_share() const;
+};
+
+// Runs every rank's list strictly in its order: an operation starts when its rank is free and its
+// inputs are there. F of stage j needs F of stage j - 1, the input gradient of stage j its own F
+// and that of stage j + 1, a weight gradient the input gradient. Time and memory are linear in the
+// number of operations. Throws Error when ranks wait for each other, or an operation is missing.
+// Precondition: times has the stages of the shape.
+ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times);
+
+// How many passes of each stage a rank holds when the sum of their `weights` (of one pass of each
+// stage, such as bytes) is largest, until the input gradient or until the weight gradient too.
+std::vector<int> held_at_peak(const Schedule& schedule, int rank,
+                              const std::vector<double>& weights, bool until_weight_gradient);
+
+}  // namespace moesim::parallel

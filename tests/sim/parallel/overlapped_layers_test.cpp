@@ -1,0 +1,67 @@
+#include "sim/parallel/overlapped_layers.hpp"
+
+#include <vector>
+
+#include "tests/support/catch.hpp"
+
+using moesim::Picoseconds;
+using moesim::parallel::LayerPieces;
+using moesim::parallel::overlapped_time;
+using moesim::parallel::OverlapRules;
+
+namespace {
+
+// Attention 4, 4, 4; experts 2, 2, 2; each exchange `exchange`.
+std::vector<LayerPieces> layers(std::size_t count, int exchange) {
+  const Picoseconds four(4);
+  const Picoseconds two(2);
+  const Picoseconds rows(exchange);
+  return std::vector<LayerPieces>(count, {four, four, four, two, two, two, rows, rows, rows, rows});
+}
+
+std::int64_t time_of(int exchange, bool delayed, std::size_t forward = 4,
+                     std::size_t backward = 4) {
+  OverlapRules rules;
+  rules.delayed_weight_gradients = delayed;
+  return overlapped_time(layers(forward, exchange), layers(backward, exchange), rules).count;
+}
+
+}  // namespace
+
+TEST_CASE("a pair of chunks of four layers takes the known times") {
+  CHECK(time_of(0, true) == 72);  // 4 x (6 + 12): compute alone
+  CHECK(time_of(0, false) == 72);
+  CHECK(time_of(3, true) == 72);   // all hidden
+  CHECK(time_of(3, false) == 76);  // the gradients' dispatch waits for the experts' weights
+  CHECK(time_of(6, true) == 98);   // exchanges alone take 96
+  CHECK(time_of(6, false) == 104);
+}
+
+TEST_CASE("layers without a partner run alone") {
+  // Forward alone: attention 4, dispatch 3, experts 2, combine 3; backward alone, weight gradients
+  // under the next exchange: combine 3, experts 2 + 2, dispatch 3, attention 4 + 4.
+  CHECK(time_of(3, true, 1, 0) == 12);
+  CHECK(time_of(3, true, 2, 0) == 24);
+  CHECK(time_of(3, false, 0, 1) == 3 + 4 + 3 + 8);
+  CHECK(time_of(3, true, 0, 1) == 3 + 2 + 3 + 8);  // dispatch starts after the experts' 2
+  CHECK(time_of(3, true, 0, 0) == 0);
+  const std::int64_t pair = time_of(3, true, 1, 1);
+  CHECK(time_of(3, true, 2, 1) <= pair + 12);
+  CHECK(time_of(3, true, 2, 1) > pair);
+}
+
+TEST_CASE("an exchange on SMs slows the compute beside it") {
+  OverlapRules rules;
+  rules.sms = 4;
+  rules.exchange_sms = 2;
+  // One forward layer: nothing is computed beside its exchanges.
+  CHECK(overlapped_time(layers(1, 3), {}, rules).count == 12);
+  LayerPieces ahead{};
+  ahead.attention_forward = Picoseconds(10);
+  LayerPieces back{};
+  back.combine_backward = Picoseconds(6);
+  // 6 beside the exchange do half of it, 3; the other 7 at full speed.
+  CHECK(overlapped_time(std::vector{ahead}, std::vector{back}, rules).count == 13);
+  rules.exchange_sms = 0;
+  CHECK(overlapped_time(std::vector{ahead}, std::vector{back}, rules).count == 10);
+}

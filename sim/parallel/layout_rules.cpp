@@ -1,0 +1,363 @@
+#include "sim/parallel/layout_rules.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::parallel {
+namespace {
+
+using Fault = std::optional<std::string>;
+
+constexpr std::int64_t most_gpus = std::int64_t{1} << 30;
+
+std::int64_t attention_ranks(const ParallelLayout& layout) {
+  return std::int64_t{layout.tensor} * layout.context * layout.pipeline;
+}
+std::int64_t expert_ranks(const ParallelLayout& layout) {
+  return std::int64_t{layout.expert_tensor} * layout.expert * layout.pipeline;
+}
+std::int64_t sequences_at_once(const LayoutRequest& request) {
+  return request.micro_batch * request.layout.data();
+}
+
+Fault ranks_fault(const ParallelLayout& layout) {
+  const std::array<int, 7> sizes{layout.gpus,         layout.tensor,           layout.context,
+                                 layout.pipeline,     layout.virtual_pipeline, layout.expert,
+                                 layout.expert_tensor};
+  if (*std::min_element(sizes.begin(), sizes.end()) < 1) return "a size of a layout is below 1";
+  if (layout.gpus % attention_ranks(layout) != 0) {
+    return fmt::format(
+        "--gpus {} is no multiple of --tensor-parallel {} x --context-parallel {} x "
+        "--pipeline-parallel {} = {}",
+        layout.gpus, layout.tensor, layout.context, layout.pipeline, attention_ranks(layout));
+  }
+  if (layout.gpus % expert_ranks(layout) != 0) {
+    return fmt::format(
+        "--gpus {} is no multiple of --expert-tensor-parallel {} x --expert-parallel {} x "
+        "--pipeline-parallel {} = {}",
+        layout.gpus, layout.expert_tensor, layout.expert, layout.pipeline, expert_ranks(layout));
+  }
+  return std::nullopt;
+}
+
+Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
+  const ParallelLayout& layout = request.layout;
+  if (!model.moe) {
+    if (layout.expert == 1 && layout.expert_tensor == 1 && !request.expert_overlap) return {};
+    return fmt::format(
+        "{} has no experts: --expert-parallel and --expert-tensor-parallel are 1, and nothing is "
+        "overlapped with their exchange",
+        model.name);
+  }
+  if (model.moe->experts % layout.expert != 0) {
+    return fmt::format("--expert-parallel {} does not divide the {} experts of {}", layout.expert,
+                       model.moe->experts, model.name);
+  }
+  if (model.moe->expert_ffn % layout.expert_tensor != 0) {
+    return fmt::format("--expert-tensor-parallel {} does not divide the inner size {} of an expert",
+                       layout.expert_tensor, model.moe->expert_ffn);
+  }
+  if (layout.tensor > 1 && !request.sequence_parallel) {
+    return fmt::format("MoE layers with --tensor-parallel {} need sequence parallelism",
+                       layout.tensor);
+  }
+  return std::nullopt;
+}
+
+Fault head_fault(const model::Model& model, const LayoutRequest& request) {
+  const std::int64_t tensor = request.layout.tensor;
+  const std::int64_t context = request.layout.context;
+  if (model.heads % tensor != 0) {
+    return fmt::format("--tensor-parallel {} does not divide the {} attention heads", tensor,
+                       model.heads);
+  }
+  // Latent attention has a key and a value of its own for each head.
+  if (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0) {
+    return fmt::format("--tensor-parallel {} and the {} key/value heads: neither divides the other",
+                       tensor, model.kv_heads);
+  }
+  if (context == 1 || request.context_method != ContextMethod::all_to_all) return std::nullopt;
+  const std::int64_t heads = model.heads / tensor;
+  const std::int64_t kv_heads = std::max<std::int64_t>(1, model.kv_heads / tensor);
+  if (heads % context == 0 && kv_heads % context == 0) return std::nullopt;
+  return fmt::format(
+      "--context-method all-to-all divides heads: --context-parallel {} does not divide the {} "
+      "heads and {} key/value heads of a rank",
+      context, heads, kv_heads);
+}
+
+Fault sequence_fault(const LayoutRequest& request) {
+  const std::int64_t context = request.layout.context;
+  const std::int64_t tensor = request.layout.tensor;
+  if (context > 1 && request.sequence_length % (2 * context) != 0) {
+    return fmt::format(
+        "--sequence-length {} does not divide into 2 x --context-parallel = {} pieces, two per "
+        "rank for a causal balance",
+        request.sequence_length, 2 * context);
+  }
+  if (tensor > 1 && request.sequence_parallel &&
+      (request.sequence_length / context) % tensor != 0) {
+    return fmt::format(
+        "--tensor-parallel {} does not divide the {} tokens that a rank has of a sequence, as "
+        "sequence parallelism needs",
+        tensor, request.sequence_length / context);
+  }
+  return std::nullopt;
+}
+
+Fault batch_fault(const LayoutRequest& request) {
+  const std::int64_t at_once = sequences_at_once(request);
+  if (request.micro_batch < 1 || request.global_batch < 0) return "a batch is below 1";
+  if (request.global_batch % at_once != 0) {
+    return fmt::format(
+        "--global-batch {} is no multiple of --micro-batch {} x data parallel {} = {}",
+        request.global_batch, request.micro_batch, request.layout.data(), at_once);
+  }
+  if (request.global_batch / at_once > 1'000'000) {
+    return fmt::format("--global-batch {} is {} micro-batches: more than 1,000,000",
+                       request.global_batch, request.global_batch / at_once);
+  }
+  return std::nullopt;
+}
+
+Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
+  const ScheduleShape shape = request.shape();
+  const int stages = shape.stages();
+  const int ranks = request.layout.pipeline;
+  if (model.encoder_layers > 0 && ranks > 1) {
+    return fmt::format("{} has an encoder: --pipeline-parallel divides decoders only", model.name);
+  }
+  if (!request.stages) {
+    if (model.layers % stages == 0) return std::nullopt;
+    return fmt::format(
+        "{} layers do not divide evenly over {} pipeline chunks: say which layers each has with "
+        "--pipeline-layout, such as '{}'",
+        model.layers, stages, nearly_even_pipeline_layout(model.layers, stages).text());
+  }
+  const auto given = static_cast<int>(request.stages->chunks.size());
+  try {
+    check_pipeline_layout(*request.stages, model.layers, ranks);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  if (given == stages) return std::nullopt;
+  return fmt::format("--pipeline-layout has {} chunks, but --pipeline-parallel {}{} {}", given,
+                     ranks,
+                     shape.kind == ScheduleKind::dualpipe_v
+                         ? " folded (dualpipe-v)"
+                         : fmt::format(" x --virtual-pipeline {}", shape.virtual_stages),
+                     stages);
+}
+
+Fault overlap_fault(const LayoutRequest& request) {
+  if (!request.expert_overlap) return std::nullopt;
+  if (request.layout.expert == 1) {
+    return "--ep-overlap hides the exchange of experts: it needs --expert-parallel above 1";
+  }
+  if (request.stages && request.stages->mtp() > 1) {
+    return fmt::format("--ep-overlap allows one depth of multi-token prediction, not {}",
+                       request.stages->mtp());
+  }
+  if (request.recomputes_experts) {
+    return "--ep-overlap allows no recomputation of MoE layers, full or of the module moe";
+  }
+  return std::nullopt;
+}
+
+// One option of a request, with the values that are tried in its place.
+struct Change {
+  std::string option;
+  double distance = 0;  // |log2| of new over old
+  std::function<void(LayoutRequest&)> apply;
+};
+
+std::vector<std::int64_t> divisors(std::int64_t whole) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t value = 1; value <= std::min<std::int64_t>(whole, 4096); ++value) {
+    if (whole % value == 0) found.push_back(value);
+  }
+  return found;
+}
+
+// The multiples of `unit` on both sides of `value`.
+std::vector<std::int64_t> multiples(std::int64_t unit, std::int64_t value) {
+  const std::int64_t below = value / unit * unit;
+  std::vector<std::int64_t> found{below + unit};
+  if (below > 0) found.insert(found.begin(), below);
+  return found;
+}
+
+class Changes {
+ public:
+  explicit Changes(const LayoutRequest& request) : request_(request) {}
+
+  // The nearest values of an option but the old one; `set` changes the field to one of them.
+  void add(const char* option, std::vector<std::int64_t> values, std::int64_t old,
+           const std::function<void(LayoutRequest&, std::int64_t)>& set) {
+    const auto distance = [old](std::int64_t value) {
+      return std::abs(std::log2(static_cast<double>(value) / static_cast<double>(old)));
+    };
+    std::stable_sort(values.begin(), values.end(), [&](std::int64_t one, std::int64_t other) {
+      return distance(one) < distance(other);
+    });
+    values.erase(std::remove(values.begin(), values.end(), old), values.end());
+    values.resize(std::min<std::size_t>(values.size(), 12));
+    for (const std::int64_t value : values) {
+      if (value > most_gpus) continue;
+      changes_.push_back({fmt::format("--{} {}", option, value), distance(value),
+                          [set, value](LayoutRequest& changed) { set(changed, value); }});
+    }
+  }
+  void add_size(const char* option, const std::vector<std::int64_t>& values,
+                int ParallelLayout::*size) {
+    add(option, values, request_.layout.*size, [size](LayoutRequest& changed, std::int64_t value) {
+      changed.layout.*size = static_cast<int>(value);
+    });
+  }
+
+  // The nearest ones that can be, as words.
+  std::vector<std::string> possible(const model::Model& model, std::size_t count) {
+    std::stable_sort(changes_.begin(), changes_.end(), [](const Change& one, const Change& other) {
+      return one.distance < other.distance;
+    });
+    std::vector<std::string> found;
+    for (const Change& change : changes_) {
+      if (found.size() < count && works(model, {&change})) found.push_back(change.option);
+    }
+    return found.empty() ? pairs(model, count) : found;
+  }
+
+ private:
+  bool works(const model::Model& model, std::initializer_list<const Change*> changes) const {
+    LayoutRequest changed = request_;
+    for (const Change* change : changes) change->apply(changed);
+    ParallelLayout& layout = changed.layout;
+    if (changed.stages) {  // the chunks stay, and are divided over more or fewer ranks
+      const auto chunks = static_cast<int>(changed.stages->chunks.size());
+      if (chunks % layout.pipeline == 0) layout.virtual_pipeline = chunks / layout.pipeline;
+      if (changed.schedule == ScheduleKind::dualpipe_v) layout.virtual_pipeline = 1;
+    }
+    return !layout_fault(model, changed);
+  }
+
+  std::vector<std::string> pairs(const model::Model& model, std::size_t count) const {
+    std::vector<std::pair<double, std::string>> found;
+    for (std::size_t one = 0; one < changes_.size(); ++one) {
+      for (std::size_t other = one + 1; other < changes_.size(); ++other) {
+        const Change& first = changes_[one];
+        const Change& second = changes_[other];
+        const auto option = [](const Change& change) {
+          return change.option.substr(0, change.option.find(' '));
+        };
+        if (option(first) == option(second) || !works(model, {&first, &second})) continue;
+        found.emplace_back(first.distance + second.distance, first.option + " " + second.option);
+      }
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& one, const auto& other) { return one.first < other.first; });
+    std::vector<std::string> words;
+    for (std::size_t at = 0; at < std::min(count, found.size()); ++at) {
+      words.push_back(found[at].second);
+    }
+    return words;
+  }
+
+  const LayoutRequest& request_;
+  std::vector<Change> changes_;
+};
+
+// Batches that suit the data parallelism, a schedule's groups, or the least number of
+// micro-batches.
+void add_batches(const LayoutRequest& request, Changes& changes) {
+  changes.add("micro-batch", divisors(request.micro_batch), request.micro_batch,
+              [](LayoutRequest& changed, std::int64_t value) { changed.micro_batch = value; });
+  if (ranks_fault(request.layout)) return;
+  const std::int64_t unit = sequences_at_once(request);
+  std::vector<std::int64_t> batches = multiples(unit, request.global_batch);
+  for (const std::int64_t times : {2, request.shape().group_size(), 2 * request.layout.pipeline}) {
+    const std::vector<std::int64_t> more = multiples(unit * times, request.global_batch);
+    batches.insert(batches.end(), more.begin(), more.end());
+  }
+  std::sort(batches.begin(), batches.end());
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  changes.add("global-batch", batches, request.global_batch,
+              [](LayoutRequest& changed, std::int64_t value) { changed.global_batch = value; });
+}
+
+}  // namespace
+
+int LayoutRequest::micro_batches() const {
+  if (global_batch == 0) return 4 * layout.pipeline;
+  return static_cast<int>(global_batch / sequences_at_once(*this));
+}
+
+ScheduleShape LayoutRequest::shape() const {
+  ScheduleShape shape;
+  shape.kind = schedule.value_or(layout.virtual_pipeline > 1 ? ScheduleKind::interleaved
+                                                             : ScheduleKind::one_f_one_b);
+  shape.ranks = layout.pipeline;
+  shape.virtual_stages = layout.virtual_pipeline;
+  shape.micro_batches = micro_batches();
+  shape.group = micro_batch_group;
+  shape.expert_overlap = expert_overlap;
+  return shape;
+}
+
+std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request) {
+  if (Fault fault = ranks_fault(request.layout)) return fault;
+  if (Fault fault = expert_fault(model, request)) return fault;
+  if (Fault fault = head_fault(model, request)) return fault;
+  if (Fault fault = sequence_fault(request)) return fault;
+  if (Fault fault = batch_fault(request)) return fault;
+  if (Fault fault = overlap_fault(request)) return fault;
+  if (Fault fault = schedule_fault(request.shape())) return fault;
+  return stage_fault(model, request);
+}
+
+std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
+                                         std::size_t count) {
+  const ParallelLayout& layout = request.layout;
+  const std::vector<std::int64_t> sizes = divisors(layout.gpus);
+  Changes changes(request);
+  if (std::max(attention_ranks(layout), expert_ranks(layout)) <= most_gpus) {
+    const std::int64_t unit = std::lcm(attention_ranks(layout), expert_ranks(layout));
+    changes.add_size("gpus", multiples(unit, layout.gpus), &ParallelLayout::gpus);
+  }
+  changes.add_size("tensor-parallel", sizes, &ParallelLayout::tensor);
+  changes.add_size("context-parallel", sizes, &ParallelLayout::context);
+  changes.add_size("pipeline-parallel", sizes, &ParallelLayout::pipeline);
+  if (layout.virtual_pipeline > 1 && !request.stages) {
+    changes.add_size("virtual-pipeline", {2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16},
+                     &ParallelLayout::virtual_pipeline);
+  }
+  if (model.moe) {
+    changes.add_size("expert-parallel", sizes, &ParallelLayout::expert);
+    changes.add_size("expert-tensor-parallel", sizes, &ParallelLayout::expert_tensor);
+  }
+  if (request.global_batch > 0) add_batches(request, changes);
+  return changes.possible(model, count);
+}
+
+void check_layout(const model::Model& model, const LayoutRequest& request) {
+  const Fault fault = layout_fault(model, request);
+  if (!fault) return;
+  const std::vector<std::string> near = nearest_layouts(model, request);
+  throw UsageError(near.empty() ? *fault
+                                : fmt::format("{}; nearest layouts that work: {}", *fault,
+                                              fmt::join(near, "; ")));
+}
+
+PipelineLayout stages_of(const model::Model& model, const LayoutRequest& request) {
+  return request.stages ? *request.stages
+                        : even_pipeline_layout(model.layers, request.shape().stages());
+}
+
+}  // namespace moesim::parallel

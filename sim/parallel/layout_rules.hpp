@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/enum_names.hpp"
+#include "sim/model/model.hpp"
+#include "sim/parallel/parallel_layout.hpp"
+#include "sim/parallel/pipeline_layout.hpp"
+#include "sim/parallel/schedule.hpp"
+
+namespace moesim::parallel {
+
+// How the ranks of a context-parallel group exchange keys and values.
+enum class ContextMethod { ring, all_gather, all_to_all };
+inline constexpr EnumNames<ContextMethod, 3> context_method_names{{
+    {ContextMethod::ring, "ring", "pieces go round under attention"},
+    {ContextMethod::all_gather, "all-gather", "all pieces first, then attention"},
+    {ContextMethod::all_to_all, "all-to-all", "heads for pieces (Ulysses)"},
+}};
+
+// A training job as it is asked for.
+struct LayoutRequest {
+  ParallelLayout layout;
+  std::optional<ScheduleKind> schedule;  // not given: interleaved with virtual stages, else 1f1b
+  int micro_batch_group = 0;             // interleaved, as ScheduleShape::group
+  bool expert_overlap = false;
+  bool recomputes_experts = false;       // full recomputation, or of the MoE layer
+  std::optional<PipelineLayout> stages;  // not given: evenly divided
+  ContextMethod context_method = ContextMethod::ring;
+  bool sequence_parallel = true;  // beside tensor parallelism
+  std::int64_t sequence_length = 0;
+  std::int64_t micro_batch = 1;   // sequences
+  std::int64_t global_batch = 0;  // sequences of a step; 0: so many that m is 4 x PP
+
+  // m of each pipeline. Preconditions of both: as for ParallelLayout, and the batch divides.
+  int micro_batches() const;
+  ScheduleShape shape() const;
+};
+
+// The first rule that a request breaks, as a sentence that names the option; nothing if it can be.
+// The rules are those of Megatron-Core (transformer_config.py, parallel_state.py, moe_layer.py,
+// schedules.py) that follow from the model and the sizes.
+std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request);
+
+// Up to `count` requests that can be, as options: "--expert-parallel 32". Of those that differ from
+// `request` in one option, or else in two, the nearest by ratio.
+std::vector<std::string> nearest_layouts(const model::Model& model, const LayoutRequest& request,
+                                         std::size_t count = 3);
+
+// Throws UsageError with the fault and the nearest layouts.
+void check_layout(const model::Model& model, const LayoutRequest& request);
+
+// The chunks of a request: those it gives, or the layers divided evenly. Precondition: no fault.
+PipelineLayout stages_of(const model::Model& model, const LayoutRequest& request);
+
+}  // namespace moesim::parallel

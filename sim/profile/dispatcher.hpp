@@ -69,9 +69,9 @@ class Dispatcher {
   std::string name;
   std::string help;  // one line
   SentOnce sent = SentOnce::per_node;
-  int usual_sms = 0;     // 0: it takes what it finds, no choice of the caller's
+  int usual_sms = 0;        // 0: it takes what it finds, no choice of the caller's
   bool host_reads = false;  // the host waits for the number of received rows before it goes on
-  int header_bytes = 0;  // of a dispatched row
+  int header_bytes = 0;     // of a dispatched row
   // What an exchange takes beside its kernel, inside and across: the counts that ranks tell each
   // other, and what the library's call does around it.
   double notify_us[2] = {0, 0};

@@ -17,6 +17,14 @@ LatentAttention read_latent(const Node& node) {
   return latent;
 }
 
+AttentionWindow read_window(const Node& node) {
+  AttentionWindow window;
+  window.tokens = node.positive_integer("tokens");
+  window.chunked = node.boolean_or("chunked", false);
+  window.full_every = static_cast<int>(node.integer_or("full_every", 0));
+  return window;
+}
+
 MoeBlock read_moe(const Node& node, int layers) {
   MoeBlock moe;
   moe.experts = static_cast<int>(node.positive_integer("experts"));
@@ -66,6 +74,8 @@ Model Model::read(const Document& document) {
   model.vocabulary = root.positive_integer("vocabulary");
   model.tied_embedding = root.boolean("tied_embedding");
   model.sequence_length = root.positive_integer("sequence_length");
+  model.mtp_depths = static_cast<int>(root.integer_or("mtp_depths", 0));
+  if (const auto window = root.find("window")) model.window = read_window(*window);
   if (const auto latent = root.find("latent")) model.latent = read_latent(*latent);
   if (const auto moe = root.find("moe")) model.moe = read_moe(*moe, model.layers);
   model.decoder = model.encoder_layers < model.layers;
@@ -86,6 +96,11 @@ Model Model::read(const Document& document) {
 bool Model::is_moe_layer(int layer) const {
   if (!moe || layer < moe->first_layer) return false;
   return (layer - moe->first_layer) % moe->every == moe->every - 1;
+}
+
+bool Model::has_window(int layer) const {
+  if (!window) return false;
+  return window->full_every == 0 || layer % window->full_every != window->full_every - 1;
 }
 
 int Model::moe_layers() const { return moe ? (layers - moe->first_layer) / moe->every : 0; }

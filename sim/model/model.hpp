@@ -36,6 +36,13 @@ struct MoeBlock {
                                 // counted so that the last of each group is
 };
 
+// Layers in which a token attends to few of the tokens before it.
+struct AttentionWindow {
+  std::int64_t tokens = 0;
+  bool chunked = false;  // blocks of `tokens` that attend inside themselves, not a sliding window
+  int full_every = 0;    // the last of each so many layers attends to all tokens; 0: none does
+};
+
 // A transformer with or without MoE layers, from a JSON document (profiles/models, schema
 // profiles/schema/model.schema.json). Sizes in elements; biases are left out everywhere.
 //
@@ -56,6 +63,8 @@ struct Model {
   bool tied_embedding = false;
   bool decoder = true;  // the last layer attends causally
   std::int64_t sequence_length = 0;
+  int mtp_depths = 0;  // multi-token-prediction modules; no count below includes them
+  std::optional<AttentionWindow> window;
   std::optional<LatentAttention> latent;
   std::optional<MoeBlock> moe;
 
@@ -73,6 +82,7 @@ struct Model {
   int attention_blocks(int layer) const { return cross_attends(layer) ? 2 : 1; }
   bool is_causal(int layer) const { return layer >= encoder_layers; }
   bool cross_attends(int layer) const { return encoder_layers > 0 && layer >= encoder_layers; }
+  bool has_window(int layer) const;
 
   // Widths per head: what a query-key product and a value row hold.
   std::int64_t query_key_dim() const { return head_dim + (latent ? latent->rope_dim : 0); }
@@ -94,8 +104,9 @@ struct Model {
   std::int64_t active_parameters(int choices) const;
 
   // FLOPs of one forward pass per token (multiply-add = 2), attention over `sequence` included
-  // (half of it where it is causal), embedding lookup not. `expert_rows` is the number of expert
-  // FFN rows computed per token and MoE layer: CF for a padded exchange, k without capacity.
+  // (half of it where it is causal; windows are left out), embedding lookup not. `expert_rows` is
+  // the number of expert FFN rows computed per token and MoE layer: CF for a padded exchange, k
+  // without capacity.
   double forward_flops(std::int64_t sequence, int experts, double expert_rows) const;
 
  private:

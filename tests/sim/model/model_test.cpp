@@ -53,7 +53,8 @@ TEST_CASE("every shipped model loads under its own name") {
 TEST_CASE("the presets have the parameters their authors publish") {
   for (const char* name :
        {"llama2-7b", "llama2-7b-moe8", "llama2-7b-moe32", "mixtral-8x7b", "deepseek-v2-lite",
-        "deepseek-v3", "qwen3-30b-a3b", "olmoe-1b-7b", "gpt-oss-120b", "switch-base-8"}) {
+        "deepseek-v3", "qwen3-30b-a3b", "olmoe-1b-7b", "gpt-oss-120b", "switch-base-8", "kimi-k2",
+        "deepseek-v2", "qwen3-235b-a22b", "mixtral-8x22b", "llama3-70b"}) {
     CAPTURE(name);
     const Model model = Model::load(name);
     const Document document = Document::load(moesim::find_document("models", name));
@@ -142,6 +143,25 @@ TEST_CASE("an encoder attends both ways and its decoder also to it") {
   }
 }
 
+TEST_CASE("prediction depths and windows are read, and change no count") {
+  const Model model = Model::load("deepseek-v3");
+  CHECK(model.mtp_depths == 1);
+  CHECK_FALSE(model.has_window(0));
+  const Model plain =
+      Model::read(Document::parse(changed("\"layers\": 32,", "\"layers\": 32,"), ""));
+  const Model windowed = Model::read(Document::parse(
+      changed(
+          "\"layers\": 32,",
+          "\"layers\": 32, \"mtp_depths\": 2, \"window\": {\"tokens\": 512, \"chunked\": true},"),
+      "mine.json"));
+  CHECK(windowed.mtp_depths == 2);
+  CHECK(windowed.window->tokens == 512);
+  CHECK(windowed.window->chunked);
+  CHECK(windowed.has_window(31));
+  CHECK(windowed.total_parameters(8) == plain.total_parameters(8));
+  CHECK(windowed.forward_flops(4096, 8, 2) == plain.forward_flops(4096, 8, 2));
+}
+
 TEST_CASE("a malformed model names the file and the key") {
   CHECK(mentions(message_of("{"), "bad.json: line 1, column 2: not valid JSON"));
   CHECK(mentions(message_of(changed("\"layers\": 32,", "")), "bad.json: /"));
@@ -161,6 +181,10 @@ TEST_CASE("a malformed model names the file and the key") {
   CHECK(mentions(message_of(changed("\"first_layer\": 0", "\"first_layer\": 32")),
                  "bad.json: /moe/first_layer"));
   CHECK(mentions(message_of(changed("\"gated\"", "\"gatd\"")), "gat"));
+  CHECK(mentions(message_of(changed("\"ffn\"", "\"window\": {\"tokens\": 0}, \"ffn\"")),
+                 "bad.json: /window/tokens"));
+  CHECK(mentions(message_of(changed("\"ffn\"", "\"mtp_depths\": -1, \"ffn\"")),
+                 "bad.json: /mtp_depths"));
   CHECK(mentions(message_of(changed("moesim model 1", "moesim model 2")), "bad.json: /format"));
   // A dense layer needs a dense FFN.
   std::string text = changed("\"ffn\": 14336,", "");

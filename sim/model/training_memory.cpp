@@ -1,0 +1,412 @@
+#include "sim/model/training_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr double bf16 = 2;
+constexpr double fp32 = 4;
+
+// Weights of one rank: `split` over tensor ranks, and whole on each of them.
+struct Weights {
+  double split = 0;       // in GEMMs
+  double whole = 0;       // in GEMMs
+  double split_rest = 0;  // embedding, head
+  double whole_rest = 0;  // norms, router
+
+  void add(const Weights& other, double times) {
+    split += times * other.split;
+    whole += times * other.whole;
+    split_rest += times * other.split_rest;
+    whole_rest += times * other.whole_rest;
+  }
+};
+
+double real(std::int64_t count) { return static_cast<double>(count); }
+
+// Key-value heads of all tensor ranks together: a rank has at least one.
+std::int64_t spread_kv_heads(const Model& model, const ShardSizes& shards) {
+  return std::max<std::int64_t>(model.kv_heads, shards.tensor);
+}
+
+Weights attention_weights(const Model& model, const ShardSizes& shards) {
+  Weights weights;
+  for (const Projection& projection : model.attention_projections()) {
+    const bool down = projection.name == "q_down" || projection.name == "kv_down";
+    (down ? weights.whole : weights.split) += real(projection.n * projection.k);
+  }
+  if (!model.latent) {
+    weights.split +=
+        2 * real((spread_kv_heads(model, shards) - model.kv_heads) * model.head_dim * model.hidden);
+  }
+  const std::int64_t inside = model.latent ? model.latent->query_rank + model.latent->kv_rank : 0;
+  weights.whole_rest = real(model.hidden + inside);
+  return weights;
+}
+
+Weights layer_weights(const Model& model, LayerKind kind, const ShardSizes& shards, int experts) {
+  Weights weights = attention_weights(model, shards);
+  weights.whole_rest += real(model.hidden);
+  if (kind == LayerKind::dense) {
+    weights.split += real(model.ffn_parameters(model.ffn));
+  } else {
+    weights.split += real(model.ffn_parameters(model.moe->shared_ffn));
+    weights.whole_rest += real(model.hidden * experts);
+  }
+  return weights;
+}
+
+LayerKind last_kind(const Model& model) {
+  return model.is_moe_layer(model.layers - 1) ? LayerKind::moe : LayerKind::dense;
+}
+
+// A prediction depth: a layer like the last one, the projection, norms of both inputs and its own.
+Weights mtp_weights(const Model& model, const ShardSizes& shards, int experts) {
+  Weights weights = layer_weights(model, last_kind(model), shards, experts);
+  weights.split += 2 * real(model.hidden * model.hidden);
+  weights.whole_rest += 3 * real(model.hidden);
+  return weights;
+}
+
+double moe_layers_with_depths(const Model& model, const StageContent& content) {
+  return content.moe_layers + (last_kind(model) == LayerKind::moe ? content.mtp_depths : 0);
+}
+
+double expert_weights(const Model& model, const ShardSizes& shards, int experts) {
+  return real(experts) * real(model.expert_parameters()) / (shards.expert * shards.expert_tensor);
+}
+
+double shared(double bytes, double count, int replicas, bool shards) {
+  return shards ? bytes * count / replicas : bytes * count;
+}
+
+// One tensor kept for the backward pass: elements per token, what they are read by, and the modules
+// whose recomputation drops it.
+struct Kept {
+  double elements = 0;
+  bool gemm_input = false;
+  bool read_in_bf16 = true;  // by something else than a GEMM
+  unsigned dropped_by = 0;
+  bool split = true;  // over tensor ranks also without sequence parallelism
+  double element = bf16;
+};
+
+constexpr unsigned mask(RecomputeModule module) { return static_cast<unsigned>(module); }
+
+class KeptList {
+ public:
+  explicit KeptList(const ActivationRules& rules) : rules_(rules) {}
+
+  void add(Kept kept) { list_.push_back(kept); }
+  void other(double bytes, unsigned dropped_by) {
+    list_.push_back({.elements = bytes, .dropped_by = dropped_by, .element = 1});
+  }
+  // Input and output of a norm in front of GEMMs.
+  void norm(double width, bool output_read_in_bf16, bool split) {
+    add({.elements = width, .split = split});
+    add({.elements = width,
+         .gemm_input = true,
+         .read_in_bf16 = output_read_in_bf16,
+         .dropped_by = mask(RecomputeModule::layernorm),
+         .split = split});
+  }
+
+  double bytes(unsigned dropped, double parts) const {
+    double sum = 0;
+    for (const Kept& kept : list_) {
+      if ((kept.dropped_by & dropped) != 0) continue;
+      sum += size(kept) * (kept.split ? 1 / parts : 1);
+    }
+    return sum;
+  }
+
+ private:
+  double size(const Kept& kept) const {
+    if (!kept.gemm_input || rules_.precision == Precision::bf16) {
+      return kept.elements * kept.element;
+    }
+    return kept.elements * (element_bytes(rules_.precision) + (kept.read_in_bf16 ? bf16 : 0));
+  }
+
+  const ActivationRules& rules_;
+  std::vector<Kept> list_;
+};
+
+void keep_latent_inputs(const Model& model, KeptList& list) {
+  const LatentAttention& latent = *model.latent;
+  for (const std::int64_t width : {latent.query_rank, latent.kv_rank}) {
+    if (width == 0) continue;
+    list.add({.elements = real(width)});
+    list.add({.elements = real(width), .gemm_input = true, .read_in_bf16 = false});
+  }
+  list.add({.elements = real(latent.rope_dim)});
+}
+
+void keep_attention(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
+                    KeptList& list) {
+  list.norm(real(model.hidden), false, false);
+  const double heads = real(model.heads);
+  const double keys = real(model.latent ? model.heads : spread_kv_heads(model, shards));
+  const double queries_keys_values =
+      heads * real(model.query_key_dim()) + keys * real(model.query_key_dim() + model.value_dim());
+  unsigned dropped_by = 0;
+  if (model.latent) {
+    keep_latent_inputs(model, list);
+    dropped_by = mask(RecomputeModule::mla_up_proj);
+  }
+  list.add({.elements = queries_keys_values, .dropped_by = dropped_by});
+  list.add({.elements = heads * real(model.value_dim()), .gemm_input = true});
+  // Log-sum-exps of flash attention; else scores, their softmax and the mask of their dropout.
+  list.other(rules.flash_attention ? fp32 * heads : 5 * heads * rules.length,
+             mask(RecomputeModule::core_attn));
+}
+
+// The inner tensors of `rows` rows of FFN per token: both halves before the activation, its output.
+void keep_inner(const Model& model, double width, unsigned dropped_by, unsigned output_too,
+                KeptList& list) {
+  list.add({.elements = (model.gated ? 2 : 1) * width, .dropped_by = dropped_by});
+  list.add({.elements = width,
+            .gemm_input = true,
+            .read_in_bf16 = false,
+            .dropped_by = dropped_by | output_too});
+}
+
+void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
+              KeptList& list) {
+  list.norm(real(model.hidden), true, false);
+  const unsigned moe = mask(RecomputeModule::moe);
+  const double rows = rules.choices * rules.load;
+  list.add({.elements = rows * real(model.hidden) * shards.expert_tensor,
+            .gemm_input = true,
+            .read_in_bf16 = false,
+            .dropped_by = moe});
+  keep_inner(model, rows * real(model.moe->expert_ffn), moe, mask(RecomputeModule::moe_act), list);
+  keep_inner(model, real(model.moe->shared_ffn), moe | mask(RecomputeModule::shared_experts), 0,
+             list);
+  list.other(8 * real(model.moe->experts), moe);
+}
+
+KeptList kept_tensors(const Model& model, LayerKind kind, const ShardSizes& shards,
+                      const ActivationRules& rules) {
+  KeptList list(rules);
+  keep_attention(model, shards, rules, list);
+  if (kind == LayerKind::moe) {
+    keep_moe(model, shards, rules, list);
+  } else {
+    list.norm(real(model.hidden), false, false);
+    keep_inner(model, real(model.ffn), mask(RecomputeModule::mlp), 0, list);
+  }
+  if (rules.dropout) {
+    for (int block = 0; block < 2; ++block) {
+      list.add({.elements = real(model.hidden), .split = false, .element = 1});
+    }
+  }
+  return list;
+}
+
+double unsplit_parts(const ShardSizes& shards, const ActivationRules& rules) {
+  return rules.sequence_parallel ? 1 : shards.tensor;
+}
+
+// Of a prediction depth beside its layer: inputs of two norms, and of the projection.
+double mtp_extra_bytes(const Model& model, const ActivationRules& rules) {
+  const double hidden = real(model.hidden);
+  return bf16 * 2 * hidden + element_bytes(rules.precision) * 2 * hidden;
+}
+
+// Layers of one kind that are kept whole, as inputs only, and the groups of the latter.
+double chunk_activations(const Model& model, const StageContent& content, const ShardSizes& shards,
+                         const ActivationRules& rules) {
+  ActivationRules whole = rules;
+  const double input = bf16 * real(model.hidden);
+  const auto kept = [&](double dense, double moe) {
+    double sum = 0;
+    if (dense > 0) sum += dense * kept_bytes(model, LayerKind::dense, shards, whole);
+    if (moe > 0) sum += moe * kept_bytes(model, LayerKind::moe, shards, whole);
+    return sum;
+  };
+  double sum = 0;
+  if (rules.recompute.full == FullRecompute::none) {
+    sum = kept(content.dense_layers, content.moe_layers);
+  } else if (rules.recompute.full == FullRecompute::uniform) {
+    sum = std::ceil(content.layers() / rules.recompute.layers) * input;
+  } else {
+    const double again = std::min<double>(rules.recompute.layers, content.layers());
+    const double dense = std::min(again, content.dense_layers);
+    whole.recompute = {};
+    sum = again * input + kept(content.dense_layers - dense, content.moe_layers - (again - dense));
+  }
+  if (content.mtp_depths > 0) {
+    const bool full = rules.recompute.full != FullRecompute::none;
+    if (!full) whole.recompute = rules.recompute;
+    const double layer = full ? input : kept_bytes(model, last_kind(model), shards, whole);
+    sum += content.mtp_depths * (layer + mtp_extra_bytes(model, rules));
+  }
+  return sum;
+}
+
+StageContent all_of(const std::vector<HeldChunk>& chunks) {
+  StageContent sum;
+  for (const auto& [content, in_flight] : chunks) {
+    sum.dense_layers += content.dense_layers;
+    sum.moe_layers += content.moe_layers;
+    sum.mtp_depths += content.mtp_depths;
+    sum.embedding |= content.embedding;
+    sum.head |= content.head;
+  }
+  return sum;
+}
+
+void check(const StageMemoryQuery& query) {
+  const ShardSizes& shards = query.shards;
+  const int least = std::min({shards.tensor, shards.context, shards.expert, shards.expert_tensor,
+                              shards.data, shards.expert_data});
+  const StateRules& states = query.states;
+  if (query.model == nullptr || least < 1 || query.tokens < 0 || states.zero < 0 ||
+      states.zero > 3 || (states.moment_bytes != 2 && states.moment_bytes != 4)) {
+    throw UsageError(fmt::format(
+        "memory of a stage: groups from {}, {} tokens, ZeRO {}, moments of {} bytes: out of range",
+        least, query.tokens, states.zero, states.moment_bytes));
+  }
+  if (query.model->encoder_layers > 0) {
+    throw UsageError(fmt::format("memory of a stage: {} has an encoder; only decoders are known",
+                                 query.model->name));
+  }
+  const bool experts = moe_layers_with_depths(*query.model, all_of(query.chunks)) > 0;
+  if (experts && (query.experts < 1 || query.experts % shards.expert != 0)) {
+    throw UsageError(fmt::format("{} experts do not divide by {} expert-parallel ranks",
+                                 query.experts, shards.expert));
+  }
+}
+
+Bytes whole_bytes(double bytes) { return Bytes(std::llround(bytes)); }
+
+// Of the layer at work: the largest, or the largest group of `layers`.
+double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
+  const ActivationRules& rules = query.activations;
+  double most = 0;
+  if (stage.dense_layers > 0) {
+    most = recomputed_bytes(*query.model, LayerKind::dense, query.shards, rules);
+  }
+  if (moe_layers_with_depths(*query.model, stage) > 0) {
+    most = std::max(most, recomputed_bytes(*query.model, LayerKind::moe, query.shards, rules));
+  }
+  return rules.recompute.full == FullRecompute::uniform ? most * rules.recompute.layers : most;
+}
+
+}  // namespace
+
+StageContent layers_of(const Model& model, int first, int count) {
+  StageContent content;
+  for (int layer = first; layer < first + count; ++layer) {
+    (model.is_moe_layer(layer) ? content.moe_layers : content.dense_layers) += 1;
+  }
+  return content;
+}
+
+StageParameters stage_parameters(const Model& model, const StageContent& content,
+                                 const ShardSizes& shards, int experts) {
+  Weights sum;
+  if (content.dense_layers > 0) {
+    sum.add(layer_weights(model, LayerKind::dense, shards, experts), content.dense_layers);
+  }
+  if (content.moe_layers > 0) {
+    sum.add(layer_weights(model, LayerKind::moe, shards, experts), content.moe_layers);
+  }
+  if (content.mtp_depths > 0) sum.add(mtp_weights(model, shards, experts), content.mtp_depths);
+  const bool one_matrix = model.tied_embedding && content.embedding && content.head;
+  const int matrices = one_matrix ? 1 : int{content.embedding} + int{content.head};
+  sum.split_rest += matrices * real(model.vocabulary * model.hidden);
+  if (content.head) sum.whole_rest += real(model.hidden);
+  StageParameters parameters;
+  parameters.gemm = sum.split / shards.tensor + sum.whole;
+  parameters.dense = parameters.gemm + sum.split_rest / shards.tensor + sum.whole_rest;
+  if (model.moe) {
+    parameters.expert =
+        moe_layers_with_depths(model, content) * expert_weights(model, shards, experts);
+  }
+  return parameters;
+}
+
+StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                       const StateRules& rules) {
+  const double gemm_weight =
+      stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
+  const double dense_weights =
+      gemm_weight * parameters.gemm + bf16 * (parameters.dense - parameters.gemm);
+  const int dense = shards.dense_replicas();
+  const int expert = shards.expert_data;
+  const auto both = [&](double bytes, bool split) {
+    return shared(bytes, parameters.dense, dense, split) +
+           shared(bytes, parameters.expert, expert, split);
+  };
+  StateBytes bytes;
+  bytes.weights = shared(1, dense_weights, dense, rules.zero >= 3) +
+                  shared(gemm_weight, parameters.expert, expert, rules.zero >= 3);
+  bytes.gradients = both(fp32, rules.zero >= 2);
+  bytes.optimizer = both(fp32 + 2 * rules.moment_bytes, rules.zero >= 1);
+  return bytes;
+}
+
+double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
+                       const StateRules& rules, int experts) {
+  const double weight =
+      stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
+  StageContent one;
+  (content.moe_layers > 0 ? one.moe_layers : one.dense_layers) = 1;
+  const StageParameters layer = stage_parameters(model, one, shards, experts);
+  const double layers = std::min(2.0, content.layers());
+  return layers * (weight * (layer.gemm + layer.expert) + bf16 * (layer.dense - layer.gemm));
+}
+
+double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                  const ActivationRules& rules) {
+  if (rules.recompute.full != FullRecompute::none) return bf16 * real(model.hidden);
+  return kept_tensors(model, kind, shards, rules)
+      .bytes(rules.recompute.modules, unsplit_parts(shards, rules));
+}
+
+double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                        const ActivationRules& rules) {
+  ActivationRules all = rules;
+  all.recompute = {};
+  return kept_bytes(model, kind, shards, all) - kept_bytes(model, kind, shards, rules);
+}
+
+StageMemory stage_memory(const StageMemoryQuery& query) {
+  check(query);
+  const Model& model = *query.model;
+  const StageContent stage = all_of(query.chunks);
+  const StageParameters parameters = stage_parameters(model, stage, query.shards, query.experts);
+  const StateBytes states = state_bytes(parameters, query.shards, query.states);
+  const double gathered = query.states.zero == 3 ? gathered_layers(model, stage, query.shards,
+                                                                   query.states, query.experts)
+                                                 : 0;
+  const double per_rank = query.tokens / query.shards.tensor;
+  const double tokens = query.activations.sequence_parallel ? per_rank : query.tokens;
+  double kept = 0;
+  for (const auto& [content, in_flight] : query.chunks) {
+    kept += in_flight * chunk_activations(model, content, query.shards, query.activations);
+  }
+  StageMemory memory;
+  memory.weights = whole_bytes(states.weights + gathered);
+  memory.gradients = whole_bytes(states.gradients);
+  memory.optimizer = whole_bytes(states.optimizer);
+  memory.activations = whole_bytes(tokens * kept);
+  memory.recomputed = whole_bytes(tokens * recomputing(query, stage));
+  const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_depths;
+  memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
+  if (moe_layers_with_depths(model, stage) > 0) {
+    memory.exchange_buffers = whole_bytes(2 * bf16 * query.activations.choices *
+                                          query.activations.load * per_rank * real(model.hidden));
+  }
+  return memory;
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/units.hpp"
+#include "sim/model/model.hpp"
+#include "sim/model/precision.hpp"
+#include "sim/model/recompute.hpp"
+#include "sim/model/shard_sizes.hpp"
+
+namespace moesim::model {
+
+// What a pipeline stage, or one chunk of it, holds. Counts may be fractions, for a mean stage.
+struct StageContent {
+  double dense_layers = 0;
+  double moe_layers = 0;
+  double mtp_depths = 0;
+  bool embedding = false;
+  bool head = false;  // with the final norm
+
+  double layers() const { return dense_layers + moe_layers; }
+};
+// `count` layers of a model from `first` on.
+StageContent layers_of(const Model& model, int first, int count);
+
+// Weights on one rank. Of the dense ones, `replicated` lie whole on every tensor rank, `gemm` are
+// those that GEMMs in the recipe's format read; embedding, head, router and norms are not.
+struct StageParameters {
+  double dense = 0;
+  double expert = 0;
+  double gemm = 0;  // of dense
+};
+// With `experts` per MoE layer. Tensor ranks split projections, dense and shared FFN, embedding and
+// head, and repeat norms, router and the down-projections of latent attention (Megatron-LM). A tied
+// embedding is counted on the stages of embedding and head; once where they are the same.
+StageParameters stage_parameters(const Model& model, const StageContent& content,
+                                 const ShardSizes& shards, int experts);
+
+// What the training software keeps of every weight.
+struct StateRules {
+  Precision precision = Precision::bf16;
+  int zero = 1;  // what data-parallel ranks share: 0 nothing, 1 optimizer, 2 gradients, 3 all
+  int moment_bytes = 4;  // of each of Adam's two; 2: bf16
+  bool low_precision_gather = false;
+  bool transposed_copies = false;  // see gemm_weight_bytes
+};
+struct StateBytes {
+  double weights = 0;
+  double gradients = 0;  // fp32
+  double optimizer = 0;  // fp32 master weights and two moments
+
+  double total() const { return weights + gradients + optimizer; }
+};
+// bf16, zero 1: n_d (6 + 12 / D) + n_e (6 + 12 / EDP) bytes (Megatron-LM, docs of the distributed
+// optimizer); zero 0: 18 each. Zero 3 shares all 18 and holds two layers' weights at a time, which
+// is `gathered` more: see gathered_layers().
+StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                       const StateRules& rules);
+// The weights of the two largest neighbouring layers of a stage, as zero 3 gathers them.
+double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
+                       const StateRules& rules, int experts);
+
+struct ActivationRules {
+  Precision precision = Precision::bf16;  // of the inputs kept for weight gradients
+  Recompute recompute;
+  int choices = 1;  // k, experts per token
+  double load = 1;  // rows of the fullest rank over balance, such as the 99th percentile
+  bool flash_attention = true;  // else the scores are kept, 5 a s bytes (arXiv:2205.05198)
+  bool dropout = false;         // masks of one byte behind attention and FFN
+  bool sequence_parallel = true;
+  double length = 0;  // s, of the scores
+};
+
+enum class LayerKind { dense, moe };
+
+// Bytes that the backward pass of one layer needs from its forward pass, on one rank and per token
+// of it (T', or T without sequence parallelism). In bf16 with flash attention
+//   GQA  4 h + 2 d (a + 2 g) + 2 a d + 4 a    MLA  4 h + 4 r_q + 4 r + 2 e + 4 a (d + e) + 4 a u +
+//   4 a dense FFN  4 h + 6 F                      MoE  4 h + k q (2 h + 6 f) + 6 f_s + 8 E
+// after Korthikanti et al. 2022 (arXiv:2205.05198, section 4.1), who with dropout, scores and MHA
+// count 34 h + 5 a s. In another recipe the inputs of GEMMs take its bytes; where something else
+// reads them too (core attention its output, the router its input), bf16 stays beside them.
+// Recomputed modules keep nothing; whole layers recomputed keep their input, 2 h.
+double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                  const ActivationRules& rules);
+// What one layer keeps if nothing is recomputed, less that: it is there again while the layer's
+// backward pass runs.
+double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                        const ActivationRules& rules);
+
+// A chunk of a stage and how many of its micro-batches are held at the peak.
+struct HeldChunk {
+  StageContent content;
+  double in_flight = 1;
+};
+
+struct StageMemoryQuery {
+  const Model* model = nullptr;
+  ShardSizes shards;
+  int experts = 0;
+  std::vector<HeldChunk> chunks;
+  double tokens = 0;  // T of a tensor-parallel group, one micro-batch
+  StateRules states;
+  ActivationRules activations;
+};
+
+struct StageMemory {
+  Bytes weights;
+  Bytes gradients;
+  Bytes optimizer;
+  Bytes activations;       // kept, over all micro-batches in flight
+  Bytes recomputed;        // of the layer whose backward pass runs
+  Bytes logits;            // and their gradient: 6 V per token, 4 V for each prediction depth
+  Bytes exchange_buffers;  // 4 k T' h: dispatch and combine, used by all layers
+
+  Bytes states() const { return weights + gradients + optimizer; }
+  Bytes total() const { return states() + activations + recomputed + logits + exchange_buffers; }
+};
+// Without what libraries and the CUDA context reserve. Throws UsageError for sizes out of range.
+StageMemory stage_memory(const StageMemoryQuery& query);
+
+}  // namespace moesim::model

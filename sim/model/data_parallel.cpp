@@ -1,0 +1,73 @@
+#include "sim/model/data_parallel.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr double fp32 = 4;
+constexpr double bf16 = 2;
+
+// The part of a buffer that a rank sends in one pass over `ranks`.
+double ring_share(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
+
+int inside(int replicas, const DataParallelRules& rules) {
+  if (rules.optimizer_instances < 1 || replicas % rules.optimizer_instances != 0) {
+    throw UsageError(fmt::format("{} replicas do not divide into {} optimizer instances", replicas,
+                                 rules.optimizer_instances));
+  }
+  return replicas / rules.optimizer_instances;
+}
+
+double gradients_sent(double bytes, int replicas, const DataParallelRules& rules) {
+  const int zero = rules.states.zero;
+  if (bytes == 0) return 0;
+  if (zero == 0) return 2 * bytes * ring_share(replicas);
+  const int shards = inside(replicas, rules);
+  const int times = zero >= 2 ? rules.micro_batches : 1;
+  const double across = 2 * bytes / shards * ring_share(rules.optimizer_instances);
+  return times * bytes * ring_share(shards) + across;
+}
+
+double weights_sent(double bytes, int replicas, const DataParallelRules& rules) {
+  const int zero = rules.states.zero;
+  if (zero == 0 || bytes == 0) return 0;
+  const int times = zero == 3 ? 2 * rules.micro_batches : 1;
+  return times * bytes * ring_share(inside(replicas, rules));
+}
+
+}  // namespace
+
+DataParallelBytes gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                                 const DataParallelRules& rules) {
+  return {gradients_sent(rules.gradient_bytes * parameters.dense, shards.dense_replicas(), rules),
+          gradients_sent(rules.gradient_bytes * parameters.expert, shards.expert_data, rules)};
+}
+
+DataParallelBytes weight_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                               const DataParallelRules& rules) {
+  const double gathered =
+      gathered_weight_bytes(rules.states.precision, rules.states.low_precision_gather);
+  const double dense = gathered * parameters.gemm + bf16 * (parameters.dense - parameters.gemm);
+  return {weights_sent(dense, shards.dense_replicas(), rules),
+          weights_sent(gathered * parameters.expert, shards.expert_data, rules)};
+}
+
+double owned_parameters(const StageParameters& parameters, const ShardSizes& shards, int zero) {
+  if (zero == 0) return parameters.dense + parameters.expert;
+  return parameters.dense / shards.dense_replicas() + parameters.expert / shards.expert_data;
+}
+
+double adam_bytes(const StateRules& rules) {
+  const double states = fp32 + 2 * rules.moment_bytes;
+  return fp32 + 2 * states + bf16;
+}
+
+double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards, int zero) {
+  if (zero < 2) return fp32 * (parameters.dense + parameters.expert);
+  return fp32 * owned_parameters(parameters, shards, zero);
+}
+
+}  // namespace moesim::model

@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/model/hugging_face.hpp"
 
 namespace moesim::model {
 namespace {
@@ -58,6 +59,7 @@ Model Model::load(const std::string& name_or_path) {
 }
 
 Model Model::read(const Document& document) {
+  if (is_hugging_face_config(document.root())) return read_hugging_face(document);
   document.validate(Document::load(find_document("schema", "model.schema")));
   const Node root = document.root();
   Model model;

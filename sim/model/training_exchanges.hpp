@@ -27,13 +27,14 @@ struct TrainingExchange {
 };
 using TrainingExchanges = std::vector<TrainingExchange>;
 
-// How context ranks exchange keys and values (Megatron's cp_comm_type).
+// How context ranks exchange keys and values: Megatron's cp_comm_type p2p, all_gather, a2a and
+// a2a+p2p.
 enum class ContextExchange { ring, all_gather, ulysses, ulysses_ring };
 inline constexpr EnumNames<ContextExchange, 4> context_exchange_names{
-    {{ContextExchange::ring, "p2p", "keys and values in a ring, under attention"},
+    {{ContextExchange::ring, "ring", "keys and values in a ring, under attention"},
      {ContextExchange::all_gather, "all-gather", "all keys and values, before attention"},
-     {ContextExchange::ulysses, "a2a", "heads for tokens (Ulysses)"},
-     {ContextExchange::ulysses_ring, "a2a+p2p", "heads inside, a ring across"}}};
+     {ContextExchange::ulysses, "all-to-all", "heads for tokens (Ulysses)"},
+     {ContextExchange::ulysses_ring, "all-to-all+ring", "heads inside, a ring across"}}};
 
 struct ExchangeQuery {
   const Model* model = nullptr;

@@ -1,0 +1,308 @@
+#include "sim/model/hugging_face.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr std::int64_t working_length = 4096;
+
+int whole(const Node& node, const char* key) {
+  return static_cast<int>(node.positive_integer(key));
+}
+
+// Sizes that all decoders of the library name alike.
+void read_sizes(const Node& node, Model& model) {
+  model.layers = whole(node, "num_hidden_layers");
+  model.hidden = node.positive_integer("hidden_size");
+  model.heads = node.positive_integer("num_attention_heads");
+  model.kv_heads =
+      node.has("num_key_value_heads") ? node.positive_integer("num_key_value_heads") : model.heads;
+  if (model.heads % model.kv_heads != 0) {
+    node.fail(fmt::format("{} key/value heads do not divide {} heads", model.kv_heads, model.heads),
+              "num_key_value_heads");
+  }
+  model.head_dim =
+      node.has("head_dim") ? node.positive_integer("head_dim") : model.hidden / model.heads;
+  model.vocabulary = node.positive_integer("vocab_size");
+  model.tied_embedding = node.boolean_or("tie_word_embeddings", false);
+  model.sequence_length =
+      std::min(working_length, node.has("max_position_embeddings")
+                                   ? node.positive_integer("max_position_embeddings")
+                                   : working_length);
+}
+
+// Experts with the keys `count` and `ffn`; every layer holds them.
+MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
+  MoeBlock moe;
+  moe.experts = whole(node, count);
+  moe.top_k = whole(node, "num_experts_per_tok");
+  if (moe.top_k > moe.experts) {
+    node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
+              "num_experts_per_tok");
+  }
+  moe.expert_ffn = node.positive_integer(ffn);
+  moe.router = "topk";
+  return moe;
+}
+
+// Which layers attend to all tokens, as the last of each so many; 0: none.
+int period_of(const std::vector<bool>& full, const Node& node, const char* key) {
+  const auto first = std::find(full.begin(), full.end(), true);
+  if (first == full.end()) return 0;
+  const auto period = static_cast<std::size_t>(first - full.begin()) + 1;
+  for (std::size_t layer = 0; layer < full.size(); ++layer) {
+    if (full[layer] != (layer % period == period - 1)) {
+      node.fail(fmt::format("layer {} breaks the pattern that every {}th layer attends fully, the "
+                            "only one that a model can have",
+                            layer, period),
+                key);
+    }
+  }
+  return static_cast<int>(period);
+}
+
+void read_sliding_window(const Node& node, Model& model) {
+  if (!node.has("sliding_window")) return;
+  AttentionWindow window;
+  window.tokens = node.positive_integer("sliding_window");
+  if (node.has("layer_types")) {
+    std::vector<bool> full;
+    for (const std::string& type : node.texts("layer_types")) {
+      full.push_back(type == "full_attention");
+    }
+    window.full_every = period_of(full, node, "layer_types");
+  }
+  model.window = window;
+}
+
+void read_llama(const Node& node, Model& model) {
+  read_sizes(node, model);
+  model.ffn = node.positive_integer("intermediate_size");
+}
+
+void read_mixtral(const Node& node, Model& model) {
+  read_llama(node, model);
+  read_sliding_window(node, model);
+  model.moe = read_experts(node, "num_local_experts", "intermediate_size");
+  model.moe->router = fmt::format("top{}", model.moe->top_k);
+}
+
+void read_olmoe(const Node& node, Model& model) {
+  read_sizes(node, model);
+  model.moe = read_experts(node, "num_experts", "intermediate_size");
+}
+
+void read_gpt_oss(const Node& node, Model& model) {
+  read_sizes(node, model);
+  read_sliding_window(node, model);
+  model.moe = read_experts(node, "num_local_experts", "intermediate_size");
+}
+
+void read_qwen_moe(const Node& node, Model& model) {
+  read_llama(node, model);
+  if (node.boolean_or("use_sliding_window", false)) {
+    node.fail("windows in the upper layers alone are not known", "use_sliding_window");
+  }
+  MoeBlock moe = read_experts(node, "num_experts", "moe_intermediate_size");
+  moe.shared_ffn = node.integer_or("shared_expert_intermediate_size", 0);
+  moe.every = static_cast<int>(node.integer_or("decoder_sparse_step", 1));
+  const std::vector<double> dense =
+      node.has("mlp_only_layers") ? node.numbers("mlp_only_layers") : std::vector<double>();
+  for (std::size_t place = 0; place < dense.size(); ++place) {
+    if (dense[place] != static_cast<double>(place) || moe.every != 1) {
+      node.fail("only the first layers of a model can be dense beside every MoE layer",
+                "mlp_only_layers");
+    }
+  }
+  moe.first_layer = static_cast<int>(dense.size());
+  model.moe = moe;
+}
+
+// The best k of all experts or of some groups, with a bias that balances loads or without.
+std::string deepseek_router(const Node& node, bool biased) {
+  const std::int64_t groups = node.integer_or("n_group", 1);
+  const std::string kept = fmt::format("{}:{}", groups, node.integer_or("topk_group", 1));
+  if (biased) return groups > 1 ? "bias-balanced+groups:" + kept : "bias-balanced";
+  return groups > 1 ? "group-limited:" + kept : "topk";
+}
+
+MoeBlock read_deepseek_experts(const Node& node) {
+  MoeBlock moe = read_experts(node, "n_routed_experts", "moe_intermediate_size");
+  moe.shared_ffn = node.integer_or("n_shared_experts", 0) * moe.expert_ffn;
+  moe.first_layer = static_cast<int>(node.integer_or("first_k_dense_replace", 0));
+  if (node.integer_or("moe_layer_freq", 1) != 1) {
+    node.fail("only 1 is known: every layer from first_k_dense_replace on holds experts",
+              "moe_layer_freq");
+  }
+  return moe;
+}
+
+void read_deepseek(const Node& node, Model& model) {
+  read_llama(node, model);
+  LatentAttention latent;
+  latent.query_rank = node.integer_or("q_lora_rank", 0);
+  latent.kv_rank = node.positive_integer("kv_lora_rank");
+  latent.rope_dim = node.positive_integer("qk_rope_head_dim");
+  latent.value_dim = node.positive_integer("v_head_dim");
+  model.head_dim = node.positive_integer("qk_nope_head_dim");
+  model.latent = latent;
+  model.moe = read_deepseek_experts(node);
+  const std::string method = node.text_or("topk_method", "greedy");
+  if (method == "greedy") {
+    model.moe->router = "topk";
+  } else if (method == "noaux_tc" || method == "group_limited_greedy") {
+    model.moe->router = deepseek_router(node, method == "noaux_tc");
+  } else {
+    node.fail(fmt::format("unknown method '{}': known are greedy, group_limited_greedy, noaux_tc",
+                          method),
+              "topk_method");
+  }
+  model.mtp_depths = static_cast<int>(node.integer_or("num_nextn_predict_layers", 0));
+}
+
+void read_glm4_moe(const Node& node, Model& model) {
+  read_llama(node, model);
+  model.moe = read_deepseek_experts(node);
+  model.moe->router = deepseek_router(node, true);
+  model.mtp_depths = static_cast<int>(node.integer_or("num_nextn_predict_layers", 0));
+}
+
+// Layers without rotary embedding attend to all tokens, the others inside chunks.
+void read_llama4_chunks(const Node& node, Model& model) {
+  if (!node.has("attention_chunk_size")) return;
+  AttentionWindow window;
+  window.tokens = node.positive_integer("attention_chunk_size");
+  window.chunked = true;
+  window.full_every = static_cast<int>(node.integer_or("no_rope_layer_interval", 4));
+  std::vector<bool> full;
+  if (node.has("no_rope_layers")) {
+    for (const double rotary : node.numbers("no_rope_layers")) full.push_back(rotary == 0);
+  }
+  if (!full.empty()) window.full_every = period_of(full, node, "no_rope_layers");
+  model.window = window;
+}
+
+void read_llama4(const Node& root, Model& model) {
+  const Node node = root.find("text_config").value_or(root);
+  read_sizes(node, model);
+  read_llama4_chunks(node, model);
+  MoeBlock moe = read_experts(node, "num_local_experts", "intermediate_size");
+  moe.router = fmt::format("top{}", moe.top_k);
+  moe.shared_ffn = moe.expert_ffn;
+  moe.every = static_cast<int>(node.integer_or("interleave_moe_layer_step", 1));
+  model.ffn = node.positive_integer("intermediate_size_mlp");
+  model.moe = moe;
+}
+
+void read_switch(const Node& node, Model& model) {
+  model.encoder_layers = whole(node, "num_layers");
+  const int decoder_layers =
+      node.has("num_decoder_layers") ? whole(node, "num_decoder_layers") : model.encoder_layers;
+  model.layers = model.encoder_layers + decoder_layers;
+  model.hidden = node.positive_integer("d_model");
+  model.heads = model.kv_heads = node.positive_integer("num_heads");
+  model.head_dim = node.positive_integer("d_kv");
+  model.ffn = node.positive_integer("d_ff");
+  model.gated = node.text_or("feed_forward_proj", "relu").starts_with("gated-");
+  model.vocabulary = node.positive_integer("vocab_size");
+  model.tied_embedding = node.boolean_or("tie_word_embeddings", true);
+  model.sequence_length = 512;
+  MoeBlock moe;
+  moe.experts = whole(node, "num_experts");
+  moe.top_k = 1;
+  moe.router = "top1";
+  moe.expert_ffn = model.ffn;
+  const int sparse = whole(node, "num_sparse_encoder_layers");
+  const int sparse_decoder = whole(node, "num_sparse_decoder_layers");
+  moe.every = model.encoder_layers / sparse;
+  if (moe.every * sparse != model.encoder_layers || moe.every * sparse_decoder != decoder_layers) {
+    node.fail(fmt::format("{} of {} encoder and {} of {} decoder layers: they must be the same "
+                          "share, every so many layers",
+                          sparse, model.encoder_layers, sparse_decoder, decoder_layers),
+              "num_sparse_encoder_layers");
+  }
+  model.moe = moe;
+}
+
+// How the library names a family of models, and what its keys mean.
+struct Family {
+  const char* type;
+  const char* architecture;
+  void (*read)(const Node&, Model&);
+};
+
+constexpr std::array families{
+    Family{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek},
+    Family{"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek},
+    Family{"glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe},
+    Family{"gpt_oss", "GptOssForCausalLM", read_gpt_oss},
+    Family{"kimi_k2", "DeepseekV3ForCausalLM", read_deepseek},
+    Family{"llama", "LlamaForCausalLM", read_llama},
+    Family{"llama4", "Llama4ForConditionalGeneration", read_llama4},
+    Family{"llama4_text", "Llama4ForCausalLM", read_llama4},
+    Family{"mixtral", "MixtralForCausalLM", read_mixtral},
+    Family{"olmoe", "OlmoeForCausalLM", read_olmoe},
+    Family{"phimoe", "PhiMoEForCausalLM", read_mixtral},
+    Family{"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen_moe},
+    Family{"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen_moe},
+    Family{"switch_transformers", "SwitchTransformersForConditionalGeneration", read_switch},
+};
+
+std::string first_architecture(const Node& root) {
+  if (!root.has("architectures")) return "";
+  const std::vector<std::string> names = root.texts("architectures");
+  return names.empty() ? "" : names.front();
+}
+
+const Family& family_of(const Node& root) {
+  const std::string type = root.text_or("model_type", "");
+  const std::string architecture = first_architecture(root);
+  for (const Family& family : families) {
+    if (type.empty() ? architecture == family.architecture : type == family.type) return family;
+  }
+  const std::vector<std::string> known = hugging_face_families();
+  const std::string name = type.empty() ? architecture : type;
+  root.fail(
+      fmt::format("unknown family of models '{}'{}{}: known are {}; or describe the model in a "
+                  "document of your own (profiles/models)",
+                  name, architecture.empty() || type.empty() ? "" : ", " + architecture,
+                  suggestion(name, known), fmt::join(known, ", ")),
+      type.empty() ? "architectures" : "model_type");
+}
+
+}  // namespace
+
+std::vector<std::string> hugging_face_families() {
+  std::vector<std::string> names;
+  for (const Family& family : families) names.emplace_back(family.type);
+  return names;
+}
+
+bool is_hugging_face_config(const Node& root) {
+  return !root.has("format") && (root.has("architectures") || root.has("model_type"));
+}
+
+Model read_hugging_face(const Document& document) {
+  const Node root = document.root();
+  const Family& family = family_of(root);
+  Model model;
+  model.name = family.type;
+  model.source = document.name();
+  family.read(root, model);
+  if (model.moe && model.layers - model.moe->first_layer < model.moe->every) {
+    root.fail(fmt::format("no layer holds experts: {} dense ones, then every {}th of {}",
+                          model.moe->first_layer, model.moe->every, model.layers));
+  }
+  model.decoder = model.encoder_layers < model.layers;
+  return model;
+}
+
+}  // namespace moesim::model

@@ -1,0 +1,188 @@
+#include "sim/model/hugging_face.hpp"
+
+#include <cmath>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/model/training_work.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim::model;
+using moesim::Document;
+
+namespace {
+
+const std::string folder = std::string(MOESIM_SOURCE_DIR) + "/tests/data/hugging_face/";
+
+Model load(const std::string& name) { return Model::load(folder + name + ".json"); }
+
+// The message for a file with one piece of text exchanged for another.
+std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
+  std::string text = moesim::read_file(folder + name + ".json");
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  try {
+    Model::read(Document::parse(text.replace(at, from.size(), to), "config.json"));
+  } catch (const moesim::UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("configurations have the parameters that their authors publish") {
+  // In B, with the unit of the last digit given. `outside` is what the count has beside the
+  // decoder here, or leaves out.
+  const double glm_embedding = -2.0 * 151552 * 5120;  // footnote of arXiv:2508.06471, table 1
+  const double glm_depth =
+      (160 + 1) * 3.0 * 5120 * 1536 + 5120.0 * 128 * (2 * 96 + 2 * 8) + 2.0 * 5120 * 5120;
+  // Vision tower: 34 layers of 4 h^2 + 2 h f, h 1,408, f 5,632; adapter 5,632 x 4,096 + 4,096^2;
+  // projection 4,096 x 5,120.
+  const double vision =
+      34 * (4.0 * 1408 * 1408 + 2.0 * 1408 * 5632) + 5632.0 * 4096 + 4096.0 * 4096 + 4096.0 * 5120;
+  struct Row {
+    const char* name;
+    double total, unit;
+    double active, active_unit;
+    bool active_with_embedding;
+    double outside;
+  };
+  const Row rows[] = {
+      {"mixtral-8x7b", 46.7, 0.1, 12.9, 0.1, true, 0},
+      {"deepseek-v3", 671, 1, 37, 1, false, 0},
+      {"kimi-k2", 1000, 100, 32, 1, false, 0},
+      {"deepseek-v2", 236, 1, 21, 1, false, 0},
+      {"deepseek-v2-lite", 15.7, 0.1, 2.4, 0.1, false, 0},
+      {"qwen3-30b-a3b", 30.5, 0.1, 3.3, 0.1, true, 0},
+      {"qwen1.5-moe-a2.7b", 14.3, 0.1, 2.7, 0.1, true, 0},
+      {"qwen2-57b-a14b", 57.4, 0.1, 14, 1, true, 0},
+      {"olmoe-1b-7b", 6.92, 0.01, 1.28, 0.01, true, 0},
+      {"gpt-oss-120b", 117, 1, 5.1, 0.1, false, 0},
+      {"llama-4-scout", 109, 1, 17, 1, true, vision},
+      {"llama-4-maverick", 402, 1, 17, 1, true, vision},
+      {"glm-4.5", 355, 1, 32, 1, false, glm_embedding + glm_depth},
+      {"phi-3.5-moe", 41.9, 0.1, 6.6, 0.1, true, 0},
+      {"switch-base-128", 7.4, 0.1, 0, 0, true, 0},
+      {"llama-3-70b", 70.553706496, 1e-9, 0, 0, true, 0},
+  };
+  for (const Row& row : rows) {
+    const Model model = load(row.name);
+    const int experts = model.moe ? model.moe->experts : 0;
+    const double total = static_cast<double>(model.total_parameters(experts)) + row.outside;
+    CAPTURE(row.name, total, row.total);
+    CHECK(std::abs(total * 1e-9 - row.total) <= row.unit / 2);
+    if (row.active == 0) continue;
+    const auto embedding = static_cast<double>(model.vocabulary * model.hidden);
+    const double active = static_cast<double>(model.active_parameters(model.moe->top_k)) -
+                          (row.active_with_embedding ? 0 : embedding);
+    CAPTURE(active, row.active);
+    CHECK(std::abs(active * 1e-9 - row.active) < row.active_unit);
+  }
+}
+
+TEST_CASE("configurations describe the shipped models") {
+  for (const auto& [config, name] : {std::pair{"mixtral-8x7b", "mixtral-8x7b"},
+                                     {"deepseek-v3", "deepseek-v3"},
+                                     {"kimi-k2", "kimi-k2"},
+                                     {"deepseek-v2", "deepseek-v2"},
+                                     {"deepseek-v2-lite", "deepseek-v2-lite"},
+                                     {"qwen3-30b-a3b", "qwen3-30b-a3b"},
+                                     {"olmoe-1b-7b", "olmoe-1b-7b"},
+                                     {"gpt-oss-120b", "gpt-oss-120b"}}) {
+    CAPTURE(config);
+    const Model mine = load(config);
+    const Model shipped = Model::load(name);
+    CHECK(mine.total_parameters(mine.moe->experts) ==
+          shipped.total_parameters(shipped.moe->experts));
+    CHECK(mine.ffn == shipped.ffn);
+    CHECK(mine.sequence_length == shipped.sequence_length);
+    CHECK(mine.mtp_depths == shipped.mtp_depths);
+    CHECK(model_flops(mine, 4096, mine.moe->top_k, mine.mtp_depths).total ==
+          model_flops(shipped, 4096, shipped.moe->top_k, shipped.mtp_depths).total);
+  }
+  CHECK(load("llama-3-70b").total_parameters(0) == Model::load("llama3-70b").total_parameters(0));
+}
+
+TEST_CASE("a family brings its own router") {
+  for (const auto& [name, router] : {std::pair{"mixtral-8x7b", "top2"},
+                                     {"deepseek-v3", "bias-balanced+groups:8:4"},
+                                     {"kimi-k2", "bias-balanced"},
+                                     {"deepseek-v2", "group-limited:8:3"},
+                                     {"deepseek-v2-lite", "topk"},
+                                     {"qwen3-30b-a3b", "topk"},
+                                     {"gpt-oss-120b", "topk"},
+                                     {"llama-4-scout", "top1"},
+                                     {"glm-4.5", "bias-balanced"},
+                                     {"phi-3.5-moe", "top2"},
+                                     {"switch-base-128", "top1"},
+                                     {"olmoe-1b-7b", "topk"},
+                                     {"qwen2-57b-a14b", "topk"}}) {
+    CAPTURE(name);
+    CHECK(load(name).moe->router == router);
+  }
+}
+
+TEST_CASE("layers with experts, and with windows, are where the family has them") {
+  const Model maverick = load("llama-4-maverick");
+  CHECK(maverick.moe_layers() == 24);
+  CHECK_FALSE(maverick.is_moe_layer(0));
+  CHECK(maverick.is_moe_layer(1));
+  const Model scout = load("llama-4-scout");
+  CHECK(scout.moe_layers() == 48);
+  for (const Model& model : {maverick, scout}) {
+    CHECK(model.window->chunked);
+    CHECK(model.has_window(2));
+    CHECK_FALSE(model.has_window(3));
+    CHECK_FALSE(model.has_window(47));
+  }
+  const Model oss = load("gpt-oss-120b");
+  CHECK(oss.has_window(34));
+  CHECK_FALSE(oss.has_window(35));
+  CHECK_FALSE(load("mixtral-8x7b").window.has_value());
+  CHECK_FALSE(load("qwen2-57b-a14b").window.has_value());
+  const Model encoder = load("switch-base-128");
+  CHECK(encoder.encoder_layers == 12);
+  CHECK(encoder.moe_layers() == 12);
+  CHECK(load("glm-4.5").moe->first_layer == 3);
+  CHECK(load("glm-4.5").mtp_depths == 1);
+}
+
+TEST_CASE("an unknown family is refused by name, with those that are known") {
+  const std::string message =
+      refusal("mixtral-8x7b", "\"model_type\": \"mixtral\"", "\"model_type\": \"jamba\"");
+  CHECK_THAT(message,
+             ContainsSubstring("config.json: /model_type: unknown family of models 'jamba'"));
+  CHECK_THAT(message, ContainsSubstring("MixtralForCausalLM"));
+  for (const std::string& family : hugging_face_families()) {
+    CHECK_THAT(message, ContainsSubstring(family));
+  }
+  CHECK_THAT(refusal("mixtral-8x7b", "\"model_type\": \"mixtral\"", "\"model_type\": \"mixtrl\""),
+             ContainsSubstring("did you mean 'mixtral'?"));
+  CHECK_THAT(refusal("mixtral-8x7b", "\"model_type\": \"mixtral\",", ""),
+             ContainsSubstring("no error"));  // the architecture says it
+}
+
+TEST_CASE("what a model cannot express is refused with its key") {
+  CHECK_THAT(refusal("mixtral-8x7b", "\"num_local_experts\": 8,", ""),
+             ContainsSubstring("num_local_experts"));
+  CHECK_THAT(refusal("mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9"),
+             ContainsSubstring("/num_experts_per_tok: 9 experts per token"));
+  CHECK_THAT(refusal("mixtral-8x7b", "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 7"),
+             ContainsSubstring("/num_key_value_heads"));
+  CHECK_THAT(refusal("deepseek-v3", "\"noaux_tc\"", "\"hash\""),
+             ContainsSubstring("/topk_method: unknown method 'hash'"));
+  CHECK_THAT(refusal("deepseek-v3", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"),
+             ContainsSubstring("/moe_layer_freq"));
+  CHECK_THAT(refusal("qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [5]"),
+             ContainsSubstring("/mlp_only_layers"));
+  CHECK_THAT(
+      refusal("qwen2-57b-a14b", "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
+      ContainsSubstring("/use_sliding_window"));
+  CHECK_THAT(refusal("gpt-oss-120b", "\"full_attention\"", "\"sliding_attention\""),
+             ContainsSubstring("/layer_types"));
+  CHECK_THAT(refusal("switch-base-128", "\"num_sparse_encoder_layers\": 6",
+                     "\"num_sparse_encoder_layers\": 5"),
+             ContainsSubstring("/num_sparse_encoder_layers"));
+}

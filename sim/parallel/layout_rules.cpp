@@ -148,6 +148,11 @@ Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
   } catch (const UsageError& error) {
     return error.what();
   }
+  if (request.stages->mtp() > model.mtp_depths) {
+    return fmt::format(
+        "--pipeline-layout has {} 'm', but {} has {} depths of multi-token prediction",
+        request.stages->mtp(), model.name, model.mtp_depths);
+  }
   if (given == stages) return std::nullopt;
   return fmt::format("--pipeline-layout has {} chunks, but --pipeline-parallel {}{} {}", given,
                      ranks,

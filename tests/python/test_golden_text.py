@@ -24,6 +24,8 @@ TEXTS = {
     "predict-matrix.json": (*EXCHANGE, "--schedule", "nccl", "--format", "json"),
     "predict-matrix.csv": (*EXCHANGE, "--schedule", "pairwise", "--network", "flows",
                            "--format", "csv"),
+    "layout.txt": ("layout", "--model", "two-layers.json", "--gpus", 8, "--pipeline-parallel", 2,
+                   "--global-batch", 32, "--groups"),
     "predict-gemm.txt": ("predict", "--op", "gemm", "--m", 512, "--n", 1024, "--k", 2048),
 }
 

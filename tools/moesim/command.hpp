@@ -51,6 +51,7 @@ Command sweep_command();
 Command plot_command();
 Command route_command();
 Command predict_command();
+Command layout_command();
 Command validate_command();
 Command import_command();
 Command doctor_command();

@@ -120,6 +120,12 @@ TEST_CASE("layers that do not divide need a pipeline layout") {
   CHECK_THAT(fault(asked, deepseek), ContainsSubstring("58 decoder layers"));
 }
 
+TEST_CASE("a layout predicts no more tokens than the model") {
+  LayoutRequest asked = request(16, 1, 2, 8);
+  asked.stages = parse_pipeline_layout("Et*48|t*48mL");
+  CHECK_THAT(fault(asked), ContainsSubstring("has 1 'm', but qwen3-30b-a3b has 0 depths"));
+}
+
 TEST_CASE("overlap of experts has its rules") {
   LayoutRequest asked = request(64, 1, 4, 8);
   asked.expert_overlap = true;

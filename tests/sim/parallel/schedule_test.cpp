@@ -237,7 +237,7 @@ TEST_CASE("dualpipe-v is dualpipe on half of the ranks") {
 }
 
 TEST_CASE("unequal stages cost more than their sum") {
-  const auto unequal = [](std::vector<int> forward) {
+  const auto unequal = [](const std::vector<int>& forward) {
     PipelineTimes times;
     for (const int time : forward) times.stages.push_back(stage(time, time, time));  // tB = 2 tF
     return run_schedule(make_schedule(shape_of(one_f_one_b, 4, 8)), times).makespan.count;

@@ -1,0 +1,238 @@
+"""moesim layout: process groups, pipeline stages, schedules, and what cannot be."""
+
+import csv
+import io
+import json
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+QWEN = ("layout", "--model", "qwen3-30b-a3b")  # 48 layers, 32 heads, 4 key/value heads, 128 experts
+DEEPSEEK = ("layout", "--model", "deepseek-v3", "--gpus", 256)
+
+
+def as_json(*words):
+    return json.loads(succeed(*words, "--format", "json"))
+
+
+def test_groups_are_those_of_megatron():
+    """Megatron-LM's RankGenerator (d98e8a6) for 16 GPUs, TP 2, PP 2, EP 4."""
+    words = ("layout", "--model", "mixtral-8x7b", "--gpus", 16, "--tensor-parallel", 2,
+             "--pipeline-parallel", 2, "--expert-parallel", 4)
+    result = as_json(*words, "--groups")
+    members = {name: group["members"] for name, group in result["groups"].items()}
+    assert members["tp"] == [[rank, rank + 1] for rank in range(0, 16, 2)]
+    assert members["pp"] == [[rank, rank + 8] for rank in range(8)]
+    assert members["dp"] == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]
+    assert members["ep"] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+    assert members["edp"] == [[0, 4], [1, 5], [2, 6], [3, 7], [8, 12], [9, 13], [10, 14], [11, 15]]
+    assert members["cp"] == members["etp"] == [[rank] for rank in range(16)]
+    assert (result["data_parallel"], result["expert_data_parallel"]) == (4, 2)
+    assert "members" not in as_json(*words)["groups"]["tp"]
+    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--groups", "--format", "csv"))))
+    assert [row["ranks"] for row in rows if row["group"] == "dp"] == [
+        " ".join(map(str, ranks)) for ranks in members["dp"]]
+    table = succeed(*words, "--groups")
+    assert "  8 10 12 14\n" in table and "  8 10 12 14\n" not in succeed(*words)
+
+
+@pytest.mark.parametrize(("ranks", "least", "most"), [(8, 8, 8), (64, 1, 1), (72, 1, 2)])
+def test_groups_touch_domains(ranks, least, most):
+    result = as_json(*QWEN, "--gpus", 256, "--expert-parallel", 64, "--ranks-per-domain", ranks)
+    group = result["groups"]["ep"]
+    assert (group["domains_least"], group["domains_most"]) == (least, most)
+
+
+def one_f_one_b(times, micro_batches):
+    """The end of a 1F1B schedule whose stages take `times` for F and twice that for B."""
+    ranks = len(times)
+    orders = []
+    for rank in range(ranks):
+        warm_up = min(ranks - 1 - rank, micro_batches)
+        order = [("F", at) for at in range(warm_up)]
+        for at in range(micro_batches - warm_up):
+            order += [("F", warm_up + at), ("B", at)]
+        orders.append(order + [("B", at) for at in range(micro_batches - warm_up, micro_batches)])
+    ends, free = {}, [0.0] * ranks
+    while any(orders):
+        for rank, order in enumerate(orders):
+            while order:
+                kind, at = order[0]
+                before = (kind, at, rank - 1 if kind == "F" else rank + 1)
+                first = rank == 0 if kind == "F" else rank == ranks - 1
+                if not first and before not in ends:
+                    break
+                start = max(free[rank], 0 if first else ends[before])
+                free[rank] = ends[kind, at, rank] = start + times[rank] * (1 if kind == "F" else 2)
+                order.pop(0)
+    return max(free)
+
+
+def test_the_bubble_is_that_of_unequal_stages():
+    result = as_json(*QWEN, "--gpus", 32, "--pipeline-parallel", 4, "--global-batch", 64)
+    assert result["micro_batches"] == 8 and result["pipeline_schedule"] == "1f1b"
+    times = [stage["forward_tflop"] for stage in result["stages"]]
+    assert times[0] == times[1] < times[3]  # the last has the output head
+    end = one_f_one_b(times, 8)
+    idle = [1 - 8 * 3 * time / end for time in times]
+    assert [stage["idle_share"] for stage in result["stages"]] == pytest.approx(idle, abs=1e-6)
+    assert result["bubble_share"] == pytest.approx(sum(idle) / 4, abs=1e-6)
+    assert [stage["held_chunks"] for stage in result["stages"]] == [4, 3, 2, 1]
+    assert "proportional to the forward FLOPs" in result["time_rules"]
+
+
+@pytest.mark.parametrize(("options", "held"), [
+    (("--pipeline-schedule", "gpipe"), [8, 8, 8, 8]),
+    (("--virtual-pipeline", 2), [11, 9, 7, 5]),
+    (("--virtual-pipeline", 4), [19, 17, 15, 13]),
+    (("--virtual-pipeline", 2, "--micro-batch-group", 8), [15, 13, 11, 9]),
+    (("--virtual-pipeline", 2, "--ep-overlap", "on"), [12, 10, 8, 6]),
+    (("--pipeline-schedule", "zb-h1"), [4, 3, 2, 1]),
+    (("--pipeline-schedule", "zb-h2"), [7, 5, 3, 1]),
+    (("--pipeline-schedule", "dualpipe"), [5, 5, 5, 5]),
+    (("--pipeline-schedule", "dualpipe-v"), [9, 9, 9, 9])], ids=str)
+def test_held_chunks_of_each_schedule(options, held):
+    result = as_json(*QWEN, "--gpus", 32, "--pipeline-parallel", 4, "--global-batch", 64, *options)
+    assert [stage["held_chunks"] for stage in result["stages"]] == held
+    assert 0 < result["bubble_share"] < 0.5
+    copies = 2 if "dualpipe" in options else 1
+    assert sum(stage["layers"] for stage in result["stages"]) == 48 * copies
+
+
+def test_a_pipeline_layout_as_frameworks_write_it():
+    result = as_json(*DEEPSEEK, "--pipeline-parallel", 16, "--expert-parallel", 8,
+                     "--pipeline-layout", "Et*3|(tt|)*29m|L")
+    assert result["virtual_pipeline"] == 2 and result["pipeline_schedule"] == "interleaved"
+    chunks = [stage["chunks"] for stage in result["stages"]]
+    assert (chunks[0], chunks[14], chunks[15]) == ("Ettt tt", "tt m", "tt L")
+    assert result["stages"][0]["layers"] == 5
+    assert result["stages"][0]["moe_layers"] == 2  # its first three are dense
+    again = as_json(*DEEPSEEK, "--pipeline-parallel", 16, "--expert-parallel", 8,
+                    "--pipeline-layout", result["pipeline_layout"].replace("|", "/"))
+    assert again == result
+
+
+def test_formats_agree():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 4, "--tensor-parallel", 2)
+    result = as_json(*words)
+    rows = list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    assert [row["pipeline_rank"] for row in rows] == ["0", "1", "2", "3"]
+    for row, stage in zip(rows, result["stages"]):
+        for name, value in {**stage, "gpus": 64, "bubble_share": result["bubble_share"]}.items():
+            assert row[name] == value or float(row[name]) == pytest.approx(value, rel=1e-8)
+    table = succeed(*words)
+    assert "TP 2 x CP 1 x DP 8 x PP 4" in table and "proportional to the forward FLOPs" in table
+    assert succeed(*words) == table
+
+
+def test_memory_falls_with_what_shares_it():
+    def memory(*options):
+        stages = as_json(*QWEN, "--gpus", 64, *options)["stages"]
+        for stage in stages:
+            parts = [stage[name] for name in stage
+                     if name.endswith("_gib") and name != "memory_gib"]
+            assert sum(parts) == pytest.approx(stage["memory_gib"], abs=1e-6)
+        return max(stage["memory_gib"] for stage in stages)
+
+    assert memory("--expert-parallel", 64) < memory("--expert-parallel", 8)
+    assert memory("--pipeline-parallel", 4, "--tensor-parallel", 2) < memory("--pipeline-parallel", 4)
+    # GPipe holds every micro-batch, 1F1B as many as there are stages behind.
+    held = ("--pipeline-parallel", 4, "--global-batch", 256)
+    assert memory(*held, "--pipeline-schedule", "gpipe") > memory(*held)
+
+
+@pytest.mark.parametrize(("model", "gpus", "options", "states"), [
+    ("qwen3-30b-a3b", 8, (), 71.51),
+    ("mixtral-8x22b", 128, ("--tensor-parallel", 2, "--pipeline-parallel", 8), 26.48),
+    ("deepseek-v3-4layers", 8, (), 92.78)])
+def test_states_of_the_fullest_rank(model, gpus, options, states):
+    """GiB of Megatron-LM's theoretical_memory_usage.py; the last from the formulas of SimuMax's rows."""
+    stages = as_json("layout", "--model", model, "--gpus", gpus, "--expert-parallel", 8,
+                     *options)["stages"]
+    most = max(stage["weights_gib"] + stage["gradients_gib"] + stage["optimizer_gib"]
+               for stage in stages)
+    assert most == pytest.approx(states, abs=0.005)
+
+
+def test_the_timeline_shows_the_schedule(tmp_path):
+    out = tmp_path / "trace.json"
+    words = (*QWEN, "--gpus", 32, "--pipeline-parallel", 4, "--global-batch", 64)
+    result = moesim(*words, "--timeline", out)
+    assert result.returncode == 0 and "ui.perfetto.dev" in result.stderr
+    bars = [event for event in json.loads(out.read_text())["traceEvents"] if event["ph"] == "X"]
+    gpus = as_json(*words, "--groups")["groups"]["pp"]["members"][0]
+    assert len(bars) == 2 * 8 * 4 and gpus == [0, 8, 16, 24]
+    end = max(bar["ts"] + bar["dur"] for bar in bars)
+    for rank, gpu in enumerate(gpus):
+        own = sorted((bar for bar in bars if bar["pid"] == gpu), key=lambda bar: bar["ts"])
+        for bar, following in zip(own, own[1:]):
+            assert bar["ts"] + bar["dur"] <= following["ts"] + 1e-6
+        idle = 1 - sum(bar["dur"] for bar in own) / end
+        assert idle == pytest.approx(as_json(*words)["stages"][rank]["idle_share"], abs=1e-6)
+    assert own[0]["name"] == "forward: micro-batch 0, chunk 3"
+
+
+@pytest.mark.parametrize(("options", "parts"), [
+    (["--gpus", 100, "--tensor-parallel", 2, "--pipeline-parallel", 8],
+     ["--gpus 100 is no multiple of --tensor-parallel 2", "= 16", "nearest layouts that work: --gpus 96"]),
+    (["--gpus", 48, "--expert-parallel", 3],
+     ["--expert-parallel 3 does not divide the 128 experts", "--expert-parallel 4"]),
+    (["--gpus", 16, "--expert-parallel", 32], ["--expert-parallel 32", "= 32", "nearest"]),
+    (["--gpus", 48, "--tensor-parallel", 3], ["32 attention heads", "--tensor-parallel 4"]),
+    (["--gpus", 64, "--context-parallel", 8, "--sequence-length", 4090], ["16 pieces"]),
+    (["--gpus", 64, "--context-parallel", 8, "--context-method", "all-to-all"],
+     ["4 key/value heads", "--context-parallel 4"]),
+    (["--gpus", 64, "--global-batch", 100], ["data parallel 64", "--global-batch 128"]),
+    (["--gpus", 64, "--pipeline-parallel", 4, "--virtual-pipeline", 5],
+     ["48 layers do not divide evenly over 20", "--pipeline-layout", "--virtual-pipeline 4"]),
+    (["--gpus", 64, "--virtual-pipeline", 2], ["interleaved needs", "1f1b"]),
+    (["--gpus", 64, "--pipeline-parallel", 4, "--ep-overlap", "on"],
+     ["--virtual-pipeline is above 1 too"]),
+    (["--gpus", 96, "--pipeline-parallel", 3, "--pipeline-schedule", "dualpipe"], ["3 is odd"]),
+    (["--gpus", 64, "--pipeline-parallel", 4, "--pipeline-schedule", "dualpipe", "--global-batch", 96],
+     ["8 micro-batches, not 6", "--global-batch 128"]),
+    (["--pipeline-parallel", 2, "--pipeline-layout", "Et*24|x*24L"], ["character 7, 'x'"]),
+    (["--pipeline-parallel", 2, "--pipeline-layout", "Et*24|t*23L"],
+     ["47 decoder layers", "the model has 48"]),
+    (["--pipeline-parallel", 2, "--pipeline-layout", "Et*24|t*12|t*12L"],
+     ["3 chunks do not divide over --pipeline-parallel 2"]),
+    (["--pipeline-parallel", 2, "--pipeline-layout", "Et*24|t*24mL"],
+     ["0 depths of multi-token prediction"]),
+    (["--pipeline-schedule", "1f2b"], ["--pipeline-schedule", "did you mean '1f1b'?"]),
+    (["--schedule", "1f1b"], ["unknown option --schedule"]),
+    (["--gpus", "0"], ["--gpus: 0 is too small"]),
+    (["--ep-overlap", "maybe"], ["--ep-overlap", "off, on"]),
+    (["--model", "nosuch"], ["unknown model"]),
+    (["--micro-batch", 1, "--global-batch", 64000000], ["1,000,000"]),
+    (["--gpus", 16, "--pipeline-parallel", 16, "--global-batch", 1000000], ["more than 10000000"]),
+], ids=lambda value: " ".join(map(str, value)))
+def test_what_cannot_be(options, parts):
+    expect_error(moesim(*QWEN, *options), 2, *parts)
+
+
+def test_other_models_that_cannot_be():
+    expect_error(moesim("layout", "--model", "llama2-7b", "--expert-parallel", 8), 2, "has no experts")
+    expect_error(moesim("layout", "--model", "switch-base-8", "--pipeline-parallel", 2), 2, "encoder")
+    result = moesim(*DEEPSEEK, "--pipeline-parallel", 8, "--expert-parallel", 32)
+    expect_error(result, 2, "61 layers do not divide evenly over 8", "--pipeline-layout")
+    layout = result.stderr.split("such as '")[1].split("'")[0]
+    assert as_json(*DEEPSEEK, "--pipeline-parallel", 8, "--expert-parallel", 32,
+                   "--pipeline-layout", layout)["pipeline_layout"] == layout
+
+
+def test_the_nearest_layouts_work():
+    words = (*QWEN, "--gpus", 48, "--tensor-parallel", 3, "--expert-parallel", 3)
+    result = moesim(*words)
+    expect_error(result, 2, "nearest layouts that work: ")
+    proposals = result.stderr.split("nearest layouts that work: ")[1].strip().split("; ")
+    assert len(proposals) == 3
+    for proposal in proposals:
+        succeed(*words, *proposal.split())
+
+
+def test_output_that_cannot_be_written(tmp_path):
+    expect_error(moesim("layout", "--out", tmp_path / "no" / "x.csv"), 1, "x.csv")
+    expect_error(moesim("layout", "--timeline", tmp_path / "no" / "t.json"), 1, "t.json")
+    assert succeed("layout", "--out", tmp_path / "x.csv") == ""
+    assert (tmp_path / "x.csv").read_text().startswith("model,gpus,")

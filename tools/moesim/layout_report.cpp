@@ -1,0 +1,235 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tools/moesim/layout_result.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using Lines = std::vector<std::vector<std::string>>;
+
+constexpr const char* time_rules =
+    "stage times are proportional to the forward FLOPs of their layers: 1 us/GFLOP of F, B, W each";
+constexpr const char* memory_rules =
+    "bf16 weights and activations, fp32 gradients, Adam sharded (ZeRO 1), nothing recomputed";
+
+std::string percent(double share) { return fmt::format("{:.2f}", share * 100); }
+
+std::string gib(Bytes bytes) { return fmt::format("{:.2f}", bytes.gib()); }
+
+std::string domains_text(const parallel::DomainsTouched& domains) {
+  return domains.least == domains.most ? fmt::format("{}", domains.most)
+                                       : fmt::format("{} to {}", domains.least, domains.most);
+}
+
+std::string chunks_text(const StageFigures& stage) {
+  std::vector<std::string> texts;
+  for (const parallel::PipelineChunk& chunk : stage.chunks) {
+    texts.push_back(chunk.text().empty() ? "-" : chunk.text());
+  }
+  return fmt::format("{}", fmt::join(texts, " "));
+}
+
+// "256 GPUs: TP 2 x CP 1 x DP 16 x PP 8; experts ETP 1 x EP 32 x EDP 1 x PP 8"
+std::string heading(const LayoutResult& result) {
+  const parallel::LayoutRequest& request = result.request;
+  const parallel::ParallelLayout& layout = request.layout;
+  const parallel::ScheduleShape& shape = result.schedule.shape;
+  std::string text =
+      fmt::format("{} on {} GPUs: TP {} x CP {} x DP {} x PP {}", result.model->name, layout.gpus,
+                  layout.tensor, layout.context, layout.data(), layout.pipeline);
+  if (result.model->moe) {
+    text += fmt::format("; experts: ETP {} x EP {} x EDP {} x PP {}", layout.expert_tensor,
+                        layout.expert, layout.expert_data(), layout.pipeline);
+  }
+  const std::int64_t sequences = request.micro_batch * shape.micro_batches * layout.data();
+  text += fmt::format("\n{} sequences of {} tokens per step: {} micro-batches of {} per pipeline\n",
+                      sequences, request.sequence_length, shape.micro_batches, request.micro_batch);
+  return text + fmt::format("pipeline layout {}\n", result.chunks.text());
+}
+
+std::string group_table(const LayoutResult& result) {
+  Lines lines{{"group", "ranks", "groups", fmt::format("domains of {}", result.ranks_per_domain),
+               "what its ranks share or exchange"}};
+  for (const GroupFigures& group : result.groups) {
+    const auto& name = *std::find_if(parallel::group_names.begin(), parallel::group_names.end(),
+                                     [&](const auto& known) { return known.value == group.kind; });
+    lines.push_back({name.name, fmt::format("{}", group.size), fmt::format("{}", group.count),
+                     domains_text(group.domains), name.meaning});
+  }
+  return report::align(lines, {false, true, true, true, false});
+}
+
+std::string stage_table(const LayoutResult& result) {
+  Lines lines{{"pp rank", "chunks", "layers", "MoE", "F TFLOP", "held", "until W", "idle %",
+               "states GiB", "activations GiB", "memory GiB"}};
+  for (std::size_t rank = 0; rank < result.stages.size(); ++rank) {
+    const StageFigures& stage = result.stages[rank];
+    lines.push_back(
+        {fmt::format("{}", rank), chunks_text(stage), fmt::format("{}", stage.layers),
+         fmt::format("{}", stage.moe_layers), fmt::format("{:.3f}", stage.forward_flops * 1e-12),
+         fmt::format("{}", stage.held), fmt::format("{}", stage.held_until_weight_gradient),
+         percent(stage.idle_share), gib(stage.memory.states()), gib(stage.memory.activations),
+         gib(stage.memory.total())});
+  }
+  std::vector<bool> right(lines.front().size(), true);
+  right[1] = false;
+  return report::align(lines, right);
+}
+
+std::string schedule_line(const LayoutResult& result) {
+  const parallel::ScheduleShape& shape = result.schedule.shape;
+  std::string text = fmt::format("schedule {}", name_in(parallel::schedule_names, shape.kind));
+  if (shape.virtual_stages > 1) {
+    text += fmt::format(", {} chunks per rank, groups of {} micro-batches", shape.virtual_stages,
+                        shape.group_size());
+  }
+  if (shape.expert_overlap) text += ", experts' exchange overlapped (a pair takes its sum here)";
+  return text +
+         fmt::format("\nbubble {} % of the ranks' time\n", percent(result.run.bubble_share()));
+}
+
+// What the table's columns mean, and what its figures are based on.
+std::string legend() {
+  return fmt::format(
+      "\nheld: the most chunks whose activations a rank keeps; until W: with those that wait for "
+      "their weight\ngradient, as memory counts them\ntime: {}\nmemory: {}\n",
+      time_rules, memory_rules);
+}
+
+std::string member_table(const LayoutResult& result) {
+  Lines lines{{"group", "number", "ranks"}};
+  for (const GroupFigures& group : result.groups) {
+    const auto groups = result.request.layout.groups(group.kind);
+    for (std::size_t at = 0; at < groups.size(); ++at) {
+      lines.push_back({name_in(parallel::group_names, group.kind), fmt::format("{}", at),
+                       fmt::format("{}", fmt::join(groups[at], " "))});
+    }
+  }
+  return report::align(lines, {false, true, false});
+}
+
+std::string member_csv(const LayoutResult& result) {
+  std::vector<report::CellRow> rows;
+  for (const GroupFigures& group : result.groups) {
+    const auto groups = result.request.layout.groups(group.kind);
+    for (std::size_t at = 0; at < groups.size(); ++at) {
+      rows.push_back({std::string(name_in(parallel::group_names, group.kind)),
+                      static_cast<std::int64_t>(at),
+                      fmt::format("{}", fmt::join(groups[at], " "))});
+    }
+  }
+  return report::to_csv({"group", "number", "ranks"}, rows);
+}
+
+// The columns of the job, the same in every row, and those of a pipeline rank.
+struct NamedCells {
+  std::vector<std::string> names;
+  report::CellRow cells;
+
+  void add(const char* name, Cell cell) {
+    names.emplace_back(name);
+    cells.push_back(std::move(cell));
+  }
+};
+
+Cell whole(std::int64_t value) { return value; }
+
+NamedCells job_cells(const LayoutResult& result) {
+  const parallel::LayoutRequest& request = result.request;
+  const parallel::ParallelLayout& layout = request.layout;
+  const parallel::ScheduleShape& shape = result.schedule.shape;
+  NamedCells job;
+  job.add("model", result.model->name);
+  job.add("gpus", whole(layout.gpus));
+  job.add("tensor_parallel", whole(layout.tensor));
+  job.add("context_parallel", whole(layout.context));
+  job.add("data_parallel", whole(layout.data()));
+  job.add("pipeline_parallel", whole(layout.pipeline));
+  job.add("virtual_pipeline", whole(layout.virtual_pipeline));
+  job.add("expert_tensor_parallel", whole(layout.expert_tensor));
+  job.add("expert_parallel", whole(layout.expert));
+  job.add("expert_data_parallel", whole(layout.expert_data()));
+  job.add("sequence_length", whole(request.sequence_length));
+  job.add("micro_batch", whole(request.micro_batch));
+  job.add("global_batch", whole(request.micro_batch * shape.micro_batches * layout.data()));
+  job.add("micro_batches", whole(shape.micro_batches));
+  job.add("pipeline_schedule", std::string(name_in(parallel::schedule_names, shape.kind)));
+  job.add("micro_batch_group", shape.virtual_stages > 1 ? whole(shape.group_size()) : Cell());
+  job.add("ep_overlap", shape.expert_overlap);
+  job.add("pipeline_layout", result.chunks.text());
+  job.add("bubble_share", figure_cell(result.run.bubble_share()));
+  return job;
+}
+
+NamedCells stage_cells(const LayoutResult& result, std::size_t rank) {
+  const StageFigures& stage = result.stages[rank];
+  NamedCells cells;
+  cells.add("pipeline_rank", whole(static_cast<std::int64_t>(rank)));
+  cells.add("chunks", chunks_text(stage));
+  cells.add("layers", whole(stage.layers));
+  cells.add("moe_layers", whole(stage.moe_layers));
+  cells.add("forward_tflop", figure_cell(stage.forward_flops * 1e-12));
+  cells.add("held_chunks", whole(stage.held));
+  cells.add("held_chunks_until_weight_gradient", whole(stage.held_until_weight_gradient));
+  cells.add("idle_share", figure_cell(stage.idle_share));
+  const model::StageMemory& memory = stage.memory;
+  cells.add("weights_gib", memory.weights.gib());
+  cells.add("gradients_gib", memory.gradients.gib());
+  cells.add("optimizer_gib", memory.optimizer.gib());
+  cells.add("activations_gib", (memory.activations + memory.recomputed + memory.logits).gib());
+  cells.add("buffers_gib", memory.exchange_buffers.gib());
+  cells.add("memory_gib", memory.total().gib());
+  return cells;
+}
+
+std::string stage_csv(const LayoutResult& result) {
+  const NamedCells job = job_cells(result);
+  std::vector<std::string> columns;
+  std::vector<report::CellRow> rows;
+  for (std::size_t rank = 0; rank < result.stages.size(); ++rank) {
+    const NamedCells stage = stage_cells(result, rank);
+    columns = job.names;
+    columns.insert(columns.end(), stage.names.begin(), stage.names.end());
+    rows.push_back(job.cells);
+    rows.back().insert(rows.back().end(), stage.cells.begin(), stage.cells.end());
+  }
+  return report::to_csv(columns, rows);
+}
+
+nlohmann::ordered_json json_of(const LayoutResult& result, bool list_groups) {
+  const NamedCells job = job_cells(result);
+  nlohmann::ordered_json object = report::to_json(job.names, job.cells);
+  object["ranks_per_domain"] = result.ranks_per_domain;
+  object["memory_rules"] = memory_rules;
+  object["time_rules"] = time_rules;
+  for (const GroupFigures& group : result.groups) {
+    nlohmann::ordered_json entry{{"ranks", group.size},
+                                 {"groups", group.count},
+                                 {"domains_least", group.domains.least},
+                                 {"domains_most", group.domains.most}};
+    if (list_groups) entry["members"] = result.request.layout.groups(group.kind);
+    object["groups"][name_in(parallel::group_names, group.kind)] = std::move(entry);
+  }
+  for (std::size_t rank = 0; rank < result.stages.size(); ++rank) {
+    const NamedCells stage = stage_cells(result, rank);
+    object["stages"].push_back(report::to_json(stage.names, stage.cells));
+  }
+  return object;
+}
+
+}  // namespace
+
+std::string rendered(const LayoutResult& result, report::Format format, bool list_groups) {
+  if (format == report::Format::json) return json_of(result, list_groups).dump(2) + "\n";
+  if (format == report::Format::csv) {
+    return list_groups ? member_csv(result) : stage_csv(result);
+  }
+  return heading(result) + "\n" + group_table(result) + "\n" + stage_table(result) + "\n" +
+         schedule_line(result) + legend() + (list_groups ? "\n" + member_table(result) : "");
+}
+
+}  // namespace moesim::tool

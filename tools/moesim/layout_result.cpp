@@ -1,0 +1,195 @@
+#include "tools/moesim/layout_result.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+#include "sim/model/training_work.hpp"
+#include "sim/report/chrome_trace.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using parallel::OperationKind;
+
+constexpr std::int64_t most_operations = 10'000'000;
+
+// Of one micro-batch on one GPU: tensor and context ranks share the tokens; rows of experts are
+// balanced, k per token.
+double forward_flops(const model::Model& model, const parallel::LayoutRequest& request,
+                     const parallel::PipelineChunk& chunk) {
+  const auto length = static_cast<double>(request.sequence_length);
+  const int choices = model.moe ? model.moe->top_k : 0;
+  double per_token = 0;
+  for (int layer = chunk.first_layer; layer < chunk.first_layer + chunk.layers; ++layer) {
+    per_token += model::layer_work(model, layer, length).total(choices);
+  }
+  const double last_layer = model::layer_work(model, model.layers - 1, length).total(choices);
+  per_token += chunk.mtp * (last_layer + model::mtp_projection_work(model) + head_work(model));
+  if (chunk.loss) per_token += head_work(model);
+  const double ranks = request.layout.tensor * request.layout.context;
+  return per_token * static_cast<double>(request.micro_batch) * length / ranks;
+}
+
+model::StageMemoryQuery memory_query(const LayoutResult& result) {
+  const parallel::LayoutRequest& request = result.request;
+  const parallel::ParallelLayout& layout = request.layout;
+  model::StageMemoryQuery query;
+  query.model = result.model;
+  query.shards = {layout.tensor,        layout.context, layout.expert,
+                  layout.expert_tensor, layout.data(),  layout.expert_data()};
+  query.tokens =
+      static_cast<double>(request.micro_batch * request.sequence_length) / layout.context;
+  query.activations.length = static_cast<double>(request.sequence_length);
+  if (result.model->moe) {
+    query.experts = result.model->moe->experts;
+    query.activations.choices = result.model->moe->top_k;
+  }
+  return query;
+}
+
+model::StageContent content_of(const model::Model& model, const parallel::PipelineChunk& chunk) {
+  model::StageContent content = model::layers_of(model, chunk.first_layer, chunk.layers);
+  content.mtp_depths = chunk.mtp;
+  content.embedding = chunk.embedding;
+  content.head = chunk.loss;
+  return content;
+}
+
+// What a rank's GPU holds when the activations of all its chunks together are largest.
+model::StageMemory memory_of_rank(const LayoutResult& result, int rank,
+                                  const std::vector<int>& chunks) {
+  model::StageMemoryQuery query = memory_query(result);
+  std::vector<double> bytes(result.chunks.chunks.size(), 0);
+  std::vector<model::HeldChunk> held;
+  for (const int chunk : chunks) {
+    const auto at = static_cast<std::size_t>(chunk);
+    held.push_back({content_of(*result.model, result.chunks.chunks[at]), 1});
+    query.chunks = {held.back()};
+    bytes[at] = static_cast<double>(model::stage_memory(query).activations.count);
+  }
+  const std::vector<int> passes = parallel::held_at_peak(result.schedule, rank, bytes, true);
+  for (std::size_t at = 0; at < chunks.size(); ++at) {
+    held[at].in_flight = passes[static_cast<std::size_t>(chunks[at])];
+  }
+  query.chunks = held;
+  return model::stage_memory(query);
+}
+
+parallel::PipelineTimes times_of(const std::vector<double>& flops) {
+  parallel::PipelineTimes times;
+  for (const double work : flops) {
+    const Picoseconds time = Picoseconds::from_us(work * 1e-9);
+    times.stages.push_back({time, time, time});
+  }
+  return times;
+}
+
+// The chunks that a pipeline rank computes; of dualpipe for micro-batches of either direction.
+std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank) {
+  std::vector<int> chunks;
+  for (int stage = 0; stage < shape.stages(); ++stage) {
+    const bool first = shape.rank_of(stage, 0) == rank;
+    if (first || shape.rank_of(stage, shape.micro_batches - 1) == rank) chunks.push_back(stage);
+  }
+  return chunks;
+}
+
+StageFigures stage_figures(const LayoutResult& result, const std::vector<double>& flops, int rank) {
+  StageFigures figures;
+  const std::vector<int> chunks = chunks_of_rank(result.schedule.shape, rank);
+  for (const int chunk : chunks) {
+    const parallel::PipelineChunk& held = result.chunks.chunks[static_cast<std::size_t>(chunk)];
+    figures.chunks.push_back(held);
+    figures.layers += held.layers;
+    for (int layer = held.first_layer; layer < held.first_layer + held.layers; ++layer) {
+      figures.moe_layers += result.model->is_moe_layer(layer) ? 1 : 0;
+    }
+    figures.forward_flops += flops[static_cast<std::size_t>(chunk)];
+  }
+  const parallel::RankRun& run = result.run.ranks[static_cast<std::size_t>(rank)];
+  figures.held = run.held;
+  figures.held_until_weight_gradient = run.held_until_weight_gradient;
+  figures.memory = memory_of_rank(result, rank, chunks);
+  figures.idle_share = run.idle.us() / result.run.makespan.us();
+  return figures;
+}
+
+void check_operations(const parallel::ScheduleShape& shape) {
+  const std::int64_t passes = std::int64_t{shape.stages()} * shape.micro_batches;
+  if (passes * 3 <= most_operations) return;
+  throw UsageError(
+      fmt::format("{} chunks x {} micro-batches are a schedule of more than {} operations: give a "
+                  "smaller --global-batch; the bubble of fewer micro-batches says the rest",
+                  shape.stages(), shape.micro_batches, most_operations));
+}
+
+const char* name_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::forward:
+      return "forward";
+    case OperationKind::backward:
+      return "backward";
+    case OperationKind::input_gradient:
+      return "input gradient";
+    case OperationKind::weight_gradient:
+      return "weight gradient";
+    case OperationKind::forward_backward:
+      return "forward and backward";
+  }
+  return "";
+}
+
+std::string what_ran(const parallel::PipelineOperation& operation) {
+  std::string text = fmt::format("{}: micro-batch {}, chunk {}", name_of(operation.kind),
+                                 operation.pass.micro_batch, operation.pass.stage);
+  if (operation.kind == OperationKind::forward_backward) {
+    text += fmt::format("; {}, {}", operation.paired.micro_batch, operation.paired.stage);
+  }
+  return text;
+}
+
+}  // namespace
+
+LayoutResult make_layout_result(const model::Model& model, const parallel::LayoutRequest& request,
+                                int ranks_per_domain) {
+  parallel::check_layout(model, request);
+  LayoutResult result;
+  result.model = &model;
+  result.request = request;
+  result.ranks_per_domain = ranks_per_domain;
+  result.chunks = parallel::stages_of(model, request);
+  check_operations(request.shape());
+  result.schedule = parallel::make_schedule(request.shape());
+  std::vector<double> flops;
+  for (const parallel::PipelineChunk& chunk : result.chunks.chunks) {
+    flops.push_back(forward_flops(model, request, chunk));
+  }
+  result.run = parallel::run_schedule(result.schedule, times_of(flops));
+  for (const auto& name : parallel::group_names) {
+    const int size = request.layout.group_size(name.value);
+    result.groups.push_back({name.value, size, request.layout.gpus / size,
+                             request.layout.domains_touched(name.value, ranks_per_domain)});
+  }
+  for (int rank = 0; rank < request.layout.pipeline; ++rank) {
+    result.stages.push_back(stage_figures(result, flops, rank));
+  }
+  return result;
+}
+
+std::string layout_timeline(const LayoutResult& result) {
+  const std::vector<int> gpus = result.request.layout.groups(parallel::GroupKind::pipeline).front();
+  engine::Timeline timeline;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+    const std::vector<parallel::OperationSpan>& spans = result.run.ranks[rank].spans;
+    for (std::size_t at = 0; at < spans.size(); ++at) {
+      const parallel::PipelineOperation& operation = result.schedule.ranks[rank][at];
+      timeline.push_back({gpus[rank], "compute", what_ran(operation), name_of(operation.kind), -1,
+                          spans[at].start, spans[at].end - spans[at].start});
+    }
+  }
+  return report::chrome_trace(
+      timeline, fmt::format("moesim layout {} {}", result.model->name,
+                            name_in(parallel::schedule_names, result.schedule.shape.kind)));
+}
+
+}  // namespace moesim::tool

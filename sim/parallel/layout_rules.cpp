@@ -16,6 +16,7 @@ namespace {
 
 using Fault = std::optional<std::string>;
 
+constexpr std::int64_t most_chunks = 10'000;
 constexpr std::int64_t most_gpus = std::int64_t{1} << 30;
 
 std::int64_t attention_ranks(const ParallelLayout& layout) {
@@ -46,6 +47,13 @@ Fault ranks_fault(const ParallelLayout& layout) {
         layout.gpus, layout.expert_tensor, layout.expert, layout.pipeline, expert_ranks(layout));
   }
   return std::nullopt;
+}
+
+Fault chunks_fault(const ParallelLayout& layout) {
+  const std::int64_t chunks = std::int64_t{layout.pipeline} * layout.virtual_pipeline;
+  if (chunks <= most_chunks) return std::nullopt;
+  return fmt::format("--pipeline-parallel {} x --virtual-pipeline {} are more than {} chunks",
+                     layout.pipeline, layout.virtual_pipeline, most_chunks);
 }
 
 Fault expert_fault(const model::Model& model, const LayoutRequest& request) {
@@ -137,6 +145,9 @@ Fault stage_fault(const model::Model& model, const LayoutRequest& request) {
   }
   if (!request.stages) {
     if (model.layers % stages == 0) return std::nullopt;
+    if (model.layers < stages) {
+      return fmt::format("{} layers are fewer than {} pipeline chunks", model.layers, stages);
+    }
     return fmt::format(
         "{} layers do not divide evenly over {} pipeline chunks: say which layers each has with "
         "--pipeline-layout, such as '{}'",
@@ -318,6 +329,7 @@ ScheduleShape LayoutRequest::shape() const {
 
 std::optional<std::string> layout_fault(const model::Model& model, const LayoutRequest& request) {
   if (Fault fault = ranks_fault(request.layout)) return fault;
+  if (Fault fault = chunks_fault(request.layout)) return fault;
   if (Fault fault = expert_fault(model, request)) return fault;
   if (Fault fault = head_fault(model, request)) return fault;
   if (Fault fault = sequence_fault(request)) return fault;

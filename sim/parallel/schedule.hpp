@@ -30,6 +30,10 @@ struct ScheduleShape {
   bool expert_overlap = false;  // 1f1b and interleaved: forward and backward in pairs
 
   int group_size() const { return group > 0 ? group : ranks; }
+  // Whether some operations are forward_backward.
+  bool has_pairs() const {
+    return expert_overlap || kind == ScheduleKind::dualpipe || kind == ScheduleKind::dualpipe_v;
+  }
   // Chunks that a micro-batch passes. Stage j comes before stage j + 1.
   int stages() const;
   // Where a stage is computed: on rank j mod PP; dualpipe-v: up and back; dualpipe: micro-batches

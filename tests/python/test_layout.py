@@ -82,6 +82,14 @@ def test_the_bubble_is_that_of_unequal_stages():
     assert "proportional to the forward FLOPs" in result["time_rules"]
 
 
+def test_pairs_are_said_to_gain_nothing():
+    options = ("--gpus", 32, "--pipeline-parallel", 4)
+    said = "takes the sum of its parts"
+    assert said in succeed(*QWEN, *options, "--pipeline-schedule", "dualpipe")
+    assert said in succeed(*QWEN, *options, "--virtual-pipeline", 2, "--ep-overlap", "on")
+    assert said not in succeed(*QWEN, *options)
+
+
 @pytest.mark.parametrize(("options", "held"), [
     (("--pipeline-schedule", "gpipe"), [8, 8, 8, 8]),
     (("--virtual-pipeline", 2), [11, 9, 7, 5]),
@@ -206,6 +214,10 @@ def test_the_timeline_shows_the_schedule(tmp_path):
     (["--model", "nosuch"], ["unknown model"]),
     (["--micro-batch", 1, "--global-batch", 64000000], ["1,000,000"]),
     (["--gpus", 16, "--pipeline-parallel", 16, "--global-batch", 1000000], ["more than 10000000"]),
+    (["--gpus", 1 << 20, "--pipeline-parallel", 1 << 20, "--virtual-pipeline", 1 << 20],
+     ["more than 10000 chunks"]),
+    (["--gpus", 1024, "--pipeline-parallel", 1024], ["48 layers are fewer than 1024", "--pipeline-parallel"]),
+    (["--sequence-length", 1 << 30, "--micro-batch", 1 << 20], ["FLOPs per GPU", "--micro-batch"]),
 ], ids=lambda value: " ".join(map(str, value)))
 def test_what_cannot_be(options, parts):
     expect_error(moesim(*QWEN, *options), 2, *parts)

@@ -38,9 +38,9 @@ std::string heading(const LayoutResult& result) {
   const parallel::LayoutRequest& request = result.request;
   const parallel::ParallelLayout& layout = request.layout;
   const parallel::ScheduleShape& shape = result.schedule.shape;
-  std::string text =
-      fmt::format("{} on {} GPUs: TP {} x CP {} x DP {} x PP {}", result.model->name, layout.gpus,
-                  layout.tensor, layout.context, layout.data(), layout.pipeline);
+  std::string text = fmt::format("{} on {} GPU{}: TP {} x CP {} x DP {} x PP {}",
+                                 result.model->name, layout.gpus, layout.gpus == 1 ? "" : "s",
+                                 layout.tensor, layout.context, layout.data(), layout.pipeline);
   if (result.model->moe) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {} x PP {}", layout.expert_tensor,
                         layout.expert, layout.expert_data(), layout.pipeline);
@@ -87,7 +87,8 @@ std::string schedule_line(const LayoutResult& result) {
     text += fmt::format(", {} chunks per rank, groups of {} micro-batches", shape.virtual_stages,
                         shape.group_size());
   }
-  if (shape.expert_overlap) text += ", experts' exchange overlapped (a pair takes its sum here)";
+  if (shape.expert_overlap) text += ", exchanges of experts overlapped";
+  if (shape.has_pairs()) text += "; a pair of passes takes the sum of its parts, nothing is gained";
   return text +
          fmt::format("\nbubble {} % of the ranks' time\n", percent(result.run.bubble_share()));
 }

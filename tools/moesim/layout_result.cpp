@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "sim/base/error.hpp"
 #include "sim/model/training_work.hpp"
 #include "sim/report/chrome_trace.hpp"
@@ -123,6 +125,17 @@ void check_operations(const parallel::ScheduleShape& shape) {
                   shape.stages(), shape.micro_batches, most_operations));
 }
 
+// Times are whole picoseconds: all stages one after another must fit.
+void check_work(const std::vector<double>& flops, int micro_batches) {
+  constexpr double most = 4e21;  // 46 days at 1 us per GFLOP, less than 2^62 ps
+  const double work = 3.0 * micro_batches * std::accumulate(flops.begin(), flops.end(), 0.0);
+  if (work <= most) return;
+  throw UsageError(
+      fmt::format("{:.1e} FLOPs per GPU and step are too many: give a smaller --micro-batch, "
+                  "--sequence-length or --global-batch",
+                  work));
+}
+
 const char* name_of(OperationKind kind) {
   switch (kind) {
     case OperationKind::forward:
@@ -164,6 +177,7 @@ LayoutResult make_layout_result(const model::Model& model, const parallel::Layou
   for (const parallel::PipelineChunk& chunk : result.chunks.chunks) {
     flops.push_back(forward_flops(model, request, chunk));
   }
+  check_work(flops, result.schedule.shape.micro_batches);
   result.run = parallel::run_schedule(result.schedule, times_of(flops));
   for (const auto& name : parallel::group_names) {
     const int size = request.layout.group_size(name.value);

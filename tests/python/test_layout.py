@@ -128,7 +128,8 @@ def test_formats_agree():
     assert [row["pipeline_rank"] for row in rows] == ["0", "1", "2", "3"]
     for row, stage in zip(rows, result["stages"]):
         for name, value in {**stage, "gpus": 64, "bubble_share": result["bubble_share"]}.items():
-            assert row[name] == value or float(row[name]) == pytest.approx(value, rel=1e-8)
+            assert (row[name] or None) == value or (
+                float(row[name]) == pytest.approx(value, rel=1e-8))
     table = succeed(*words)
     assert "TP 2 x CP 1 x DP 8 x PP 4" in table and "proportional to the forward FLOPs" in table
     assert succeed(*words) == table
@@ -161,6 +162,57 @@ def test_states_of_the_fullest_rank(model, gpus, options, states):
     most = max(stage["weights_gib"] + stage["gradients_gib"] + stage["optimizer_gib"]
                for stage in stages)
     assert most == pytest.approx(states, abs=0.005)
+
+
+SMALL_V3 = ("layout", "--model", "deepseek-v3-4layers", "--gpus", 8, "--expert-parallel", 8)
+
+
+def test_activations_of_recomputed_modules():
+    """4,096 tokens of 4 layers, one of them dense; bytes per token from the formulas of kept_bytes."""
+    def gib(*options):
+        stage, = as_json(*SMALL_V3, *options)["stages"]
+        return stage["activations_gib"], stage["recomputed_gib"], stage["logits_gib"]
+
+    whole = 4 * 201344 + 139264 + 3 * 256000
+    assert gib() == pytest.approx((4096 * whole / 2**30, 0, 4096 * 6 * 129280 / 2**30))
+    freed = 28672 + 32768 + 131072  # layernorm, moe_act, mla_up_proj of an MoE layer
+    assert gib("--recompute", "layernorm,moe_act,mla_up_proj")[:2] == pytest.approx(
+        (4096 * (whole - 4 * freed + 32768) / 2**30, 4096 * freed / 2**30))
+    assert gib("--recompute", "full")[0] == pytest.approx(4096 * 4 * 2 * 7168 / 2**30)
+    rows = 3 * 8 * (2 * 7168 + 6 * 2048)
+    assert gib("--expert-load", 1.25)[0] == pytest.approx(4096 * (whole + rows / 4) / 2**30)
+
+
+def test_states_of_precisions_and_moments():
+    plain, = as_json(*SMALL_V3)["stages"]
+    moments, = as_json(*SMALL_V3, "--optimizer-moments", "bf16")["stages"]
+    assert moments["optimizer_gib"] == pytest.approx(plain["optimizer_gib"] * 8 / 12)
+    # A byte beside the bf16 copy for what GEMMs read: not embedding, head, routers and norms.
+    others = 2 * 7168 * 129280 + 3 * 7168 * 256 + 4 * (2 * 7168 + 2048) + 7168
+    low, = as_json(*SMALL_V3, "--precision", "fp8-current")["stages"]
+    parameters = plain["weights_gib"] * 2**30 / 2
+    more = (low["weights_gib"] - plain["weights_gib"]) * 2**30
+    assert more == pytest.approx(parameters - others, rel=1e-7)
+    hopper, = as_json(*SMALL_V3, "--precision", "fp8-current", "--profile", "h100-sxm")["stages"]
+    assert hopper["weights_gib"] - low["weights_gib"] == pytest.approx(more / 2**30)
+
+
+@pytest.mark.parametrize(("words", "gflop"), [
+    ((*QWEN, "--gpus", 8), 23.006), ((*DEEPSEEK, "--pipeline-layout", "Et*61L"), 249.81),
+    ((*DEEPSEEK, "--pipeline-parallel", 2, "--pipeline-layout", "Et*31|t*30mL"), 259.99)], ids=str)
+def test_model_flops_are_those_of_megatron(words, gflop):
+    digits = 3 if gflop == 23.006 else 2
+    assert round(as_json(*words)["model_gflop_per_token"], digits) == gflop
+
+
+def test_what_does_not_fit_says_what_would():
+    words = (*QWEN, "--gpus", 8, "--profile", "a100-sxm-80gb")
+    assert as_json(*QWEN, "--gpus", 8)["stages"][0]["fits_memory"] is None
+    assert as_json(*words)["stages"][0]["fits_memory"] is False
+    hint = succeed(*words).split("does not fit; ")[1].split(" would")[0]
+    assert as_json(*words, *hint.split())["stages"][0]["fits_memory"] is True
+    assert "GiB left for libraries" in succeed(*words, *hint.split())
+    assert "divide it over more ranks" in succeed(*SMALL_V3, "--profile", "a100-sxm-80gb")
 
 
 def test_the_timeline_shows_the_schedule(tmp_path):
@@ -211,6 +263,11 @@ def test_the_timeline_shows_the_schedule(tmp_path):
     (["--schedule", "1f1b"], ["unknown option --schedule"]),
     (["--gpus", "0"], ["--gpus: 0 is too small"]),
     (["--ep-overlap", "maybe"], ["--ep-overlap", "off, on"]),
+    (["--precision", "fp8"], ["--precision", "fp8-block", "mxfp8"]),
+    (["--recompute", "moe,attention"], ["--recompute", "core_attn"]),
+    (["--recompute", "full", "--ep-overlap", "on"], ["--ep-overlap", "recomputation"]),
+    (["--optimizer-moments", "fp16"], ["--optimizer-moments", "bf16"]),
+    (["--expert-load", "0.5"], ["--expert-load", "1.1"]),
     (["--model", "nosuch"], ["unknown model"]),
     (["--micro-batch", 1, "--global-batch", 64000000], ["1,000,000"]),
     (["--gpus", 16, "--pipeline-parallel", 16, "--global-batch", 1000000], ["more than 10000000"]),

@@ -4,6 +4,7 @@
 
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
+#include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/layout_result.hpp"
 #include "tools/moesim/output.hpp"
@@ -82,6 +83,36 @@ LayoutRequest requested(const CommandLine& line, const model::Model& model, int 
   return request;
 }
 
+constexpr EnumNames<int, 2> moment_names{
+    {{4, "fp32", "4 bytes each"}, {2, "bf16", "2 bytes each, as DeepSeek-V3"}}};
+
+bool is_hopper(const std::string& gpu) {
+  return gpu.find("H100") != std::string::npos || gpu.find("H200") != std::string::npos;
+}
+
+MemoryRequest requested_memory(const CommandLine& line) {
+  MemoryRequest memory;
+  memory.precision = model::parse_precision(line.get("precision", "bf16"), "--precision");
+  memory.recompute = model::parse_recompute(line.get("recompute", "none"), "--recompute");
+  memory.moment_bytes =
+      value_in(moment_names, line.get("optimizer-moments", "fp32"), "--optimizer-moments");
+  if (line.has("expert-load")) {
+    const std::string text = line.get("expert-load");
+    memory.expert_load = parse_number<double>(text).value_or(0);
+    if (!(memory.expert_load >= 1 && memory.expert_load <= 1000)) {
+      throw UsageError(fmt::format(
+          "--expert-load: '{}' is no number from 1 (balanced) to 1000, such as 1.1", text));
+    }
+  }
+  if (line.has("profile")) {
+    memory.gpu = line.get("profile");
+    const profile::Device device = profile::Profile::load(memory.gpu).device();
+    memory.gpu_memory = device.hbm_bytes;
+    memory.transposed_copies = is_hopper(device.name);
+  }
+  return memory;
+}
+
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
@@ -89,8 +120,11 @@ ExitCode run(const CommandLine& line) {
   if (!timeline.empty()) check_writable(timeline);
   const model::Model model = model::Model::load(line.get("model", default_model));
   const int ranks_per_domain = size_of(line, "ranks-per-domain", 8);
-  const LayoutResult result =
-      make_layout_result(model, requested(line, model, ranks_per_domain), ranks_per_domain);
+  const MemoryRequest memory = requested_memory(line);
+  LayoutRequest request = requested(line, model, ranks_per_domain);
+  request.recomputes_experts = memory.recompute.full != model::FullRecompute::none ||
+                               memory.recompute.has(model::RecomputeModule::moe);
+  const LayoutResult result = make_layout_result(model, request, memory, ranks_per_domain);
   if (!timeline.empty()) {
     write_file_atomically(timeline, layout_timeline(result));
     note(fmt::format("timeline of the pipeline of GPU 0: {} (open it in ui.perfetto.dev)",
@@ -134,6 +168,13 @@ std::vector<Flag> flags() {
        "1f1b, interleaved: a forward and a backward chunk in pairs, the exchanges of experts of "
        "one "
        "under the computation of the other"},
+      {"precision", "NAME", "bf16",
+       "format of GEMMs, for memory:", choices(model::precision_names)},
+      {"recompute", "LIST", "none", "full, full:uniform:N, full:block:N, or a list of modules:",
+       choices(model::recompute_names)},
+      {"optimizer-moments", "NAME", "fp32", "Adam's two moments:", choices(moment_names)},
+      {"expert-load", "X", "1", "rows of experts on the fullest rank over balance, such as 1.1"},
+      {"profile", "NAME|FILE", "none", "the GPU whose memory a rank must fit into"},
       {"ranks-per-domain", "N", "8", "ranks placed in each NVLink domain"},
       {"groups", "", "", "list the ranks of every group"},
       {"timeline", "FILE", "none", "Chrome trace of the schedule, the pipeline of GPU 0"},

@@ -13,8 +13,14 @@ using Lines = std::vector<std::vector<std::string>>;
 
 constexpr const char* time_rules =
     "stage times are proportional to the forward FLOPs of their layers: 1 us/GFLOP of F, B, W each";
-constexpr const char* memory_rules =
-    "bf16 weights and activations, fp32 gradients, Adam sharded (ZeRO 1), nothing recomputed";
+
+std::string memory_rules(const MemoryRequest& memory) {
+  std::string text = fmt::format("GEMMs in {}, fp32 gradients, Adam sharded (ZeRO 1)",
+                                 model::name_of(memory.precision));
+  if (memory.moment_bytes == 2) text += " with bf16 moments";
+  return text + fmt::format(", recomputed: {}; without what libraries reserve",
+                            model::name_of(memory.recompute));
+}
 
 std::string percent(double share) { return fmt::format("{:.2f}", share * 100); }
 
@@ -65,14 +71,15 @@ std::string group_table(const LayoutResult& result) {
 
 std::string stage_table(const LayoutResult& result) {
   Lines lines{{"pp rank", "chunks", "layers", "MoE", "F TFLOP", "held", "until W", "idle %",
-               "states GiB", "activations GiB", "memory GiB"}};
+               "states GiB", "activations GiB", "logits GiB", "memory GiB"}};
   for (std::size_t rank = 0; rank < result.stages.size(); ++rank) {
     const StageFigures& stage = result.stages[rank];
     lines.push_back(
         {fmt::format("{}", rank), chunks_text(stage), fmt::format("{}", stage.layers),
          fmt::format("{}", stage.moe_layers), fmt::format("{:.3f}", stage.forward_flops * 1e-12),
          fmt::format("{}", stage.held), fmt::format("{}", stage.held_until_weight_gradient),
-         percent(stage.idle_share), gib(stage.memory.states()), gib(stage.memory.activations),
+         percent(stage.idle_share), gib(stage.memory.states()),
+         gib(stage.memory.activations + stage.memory.recomputed), gib(stage.memory.logits),
          gib(stage.memory.total())});
   }
   std::vector<bool> right(lines.front().size(), true);
@@ -93,12 +100,37 @@ std::string schedule_line(const LayoutResult& result) {
          fmt::format("\nbubble {} % of the ranks' time\n", percent(result.run.bubble_share()));
 }
 
+std::string work_line(const LayoutResult& result) {
+  const model::ModelFlops& flops = result.model_flops;
+  return fmt::format(
+      "model FLOPs {:.2f} GFLOP per token, forward and backward, of them {:.2f} in "
+      "core attention\n",
+      flops.total * 1e-9, flops.core_attention * 1e-9);
+}
+
+// Whether the fullest rank fits into the GPU, and if not, what would make it.
+std::string memory_line(const LayoutResult& result) {
+  const MemoryRequest& asked = result.memory;
+  if (asked.gpu.empty()) return "";
+  const Bytes most = result.most_memory();
+  std::string text = fmt::format("the fullest rank needs {} of {} GiB of {}: ", gib(most),
+                                 gib(asked.gpu_memory), asked.gpu);
+  if (result.fits()) {
+    return text + fmt::format("fits, {} GiB left for libraries\n",
+                              gib(Bytes(asked.gpu_memory.count - most.count)));
+  }
+  const std::string lighter = lighter_options_that_fit(result);
+  return text + (lighter.empty() ? "does not fit, nor with --recompute full and "
+                                   "--optimizer-moments bf16: divide it over more ranks\n"
+                                 : fmt::format("does not fit; {} would\n", lighter));
+}
+
 // What the table's columns mean, and what its figures are based on.
-std::string legend() {
+std::string legend(const MemoryRequest& memory) {
   return fmt::format(
       "\nheld: the most chunks whose activations a rank keeps; until W: with those that wait for "
       "their weight\ngradient, as memory counts them\ntime: {}\nmemory: {}\n",
-      time_rules, memory_rules);
+      time_rules, memory_rules(memory));
 }
 
 std::string member_table(const LayoutResult& result) {
@@ -162,6 +194,12 @@ NamedCells job_cells(const LayoutResult& result) {
   job.add("micro_batch_group", shape.virtual_stages > 1 ? whole(shape.group_size()) : Cell());
   job.add("ep_overlap", shape.expert_overlap);
   job.add("pipeline_layout", result.chunks.text());
+  job.add("precision", std::string(model::name_of(result.memory.precision)));
+  job.add("recompute", model::name_of(result.memory.recompute));
+  job.add("optimizer_moments", std::string(result.memory.moment_bytes == 2 ? "bf16" : "fp32"));
+  job.add("expert_load", figure_cell(result.memory.expert_load));
+  job.add("profile", result.memory.gpu);
+  job.add("model_gflop_per_token", figure_cell(result.model_flops.total * 1e-9));
   job.add("bubble_share", figure_cell(result.run.bubble_share()));
   return job;
 }
@@ -181,9 +219,13 @@ NamedCells stage_cells(const LayoutResult& result, std::size_t rank) {
   cells.add("weights_gib", memory.weights.gib());
   cells.add("gradients_gib", memory.gradients.gib());
   cells.add("optimizer_gib", memory.optimizer.gib());
-  cells.add("activations_gib", (memory.activations + memory.recomputed + memory.logits).gib());
+  cells.add("activations_gib", memory.activations.gib());
+  cells.add("recomputed_gib", memory.recomputed.gib());
+  cells.add("logits_gib", memory.logits.gib());
   cells.add("buffers_gib", memory.exchange_buffers.gib());
   cells.add("memory_gib", memory.total().gib());
+  const MemoryRequest& asked = result.memory;
+  cells.add("fits_memory", asked.gpu.empty() ? Cell() : Cell(memory.total() <= asked.gpu_memory));
   return cells;
 }
 
@@ -205,7 +247,7 @@ nlohmann::ordered_json json_of(const LayoutResult& result, bool list_groups) {
   const NamedCells job = job_cells(result);
   nlohmann::ordered_json object = report::to_json(job.names, job.cells);
   object["ranks_per_domain"] = result.ranks_per_domain;
-  object["memory_rules"] = memory_rules;
+  object["memory_rules"] = memory_rules(result.memory);
   object["time_rules"] = time_rules;
   for (const GroupFigures& group : result.groups) {
     nlohmann::ordered_json entry{{"ranks", group.size},
@@ -230,7 +272,8 @@ std::string rendered(const LayoutResult& result, report::Format format, bool lis
     return list_groups ? member_csv(result) : stage_csv(result);
   }
   return heading(result) + "\n" + group_table(result) + "\n" + stage_table(result) + "\n" +
-         schedule_line(result) + legend() + (list_groups ? "\n" + member_table(result) : "");
+         schedule_line(result) + work_line(result) + memory_line(result) + legend(result.memory) +
+         (list_groups ? "\n" + member_table(result) : "");
 }
 
 }  // namespace moesim::tool

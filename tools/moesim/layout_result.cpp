@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/model/training_work.hpp"
 #include "sim/report/chrome_trace.hpp"
 
 namespace moesim::tool {
@@ -41,6 +41,11 @@ model::StageMemoryQuery memory_query(const LayoutResult& result) {
                   layout.expert_tensor, layout.data(),  layout.expert_data()};
   query.tokens =
       static_cast<double>(request.micro_batch * request.sequence_length) / layout.context;
+  query.states.precision = query.activations.precision = result.memory.precision;
+  query.states.transposed_copies = result.memory.transposed_copies;
+  query.states.moment_bytes = result.memory.moment_bytes;
+  query.activations.recompute = result.memory.recompute;
+  query.activations.load = result.memory.expert_load;
   query.activations.length = static_cast<double>(request.sequence_length);
   if (result.model->moe) {
     query.experts = result.model->moe->experts;
@@ -164,13 +169,16 @@ std::string what_ran(const parallel::PipelineOperation& operation) {
 }  // namespace
 
 LayoutResult make_layout_result(const model::Model& model, const parallel::LayoutRequest& request,
-                                int ranks_per_domain) {
+                                const MemoryRequest& memory, int ranks_per_domain) {
   parallel::check_layout(model, request);
   LayoutResult result;
   result.model = &model;
   result.request = request;
+  result.memory = memory;
   result.ranks_per_domain = ranks_per_domain;
   result.chunks = parallel::stages_of(model, request);
+  result.model_flops = model::model_flops(model, static_cast<double>(request.sequence_length),
+                                          model.moe ? model.moe->top_k : 0, result.chunks.mtp());
   check_operations(request.shape());
   result.schedule = parallel::make_schedule(request.shape());
   std::vector<double> flops;
@@ -188,6 +196,31 @@ LayoutResult make_layout_result(const model::Model& model, const parallel::Layou
     result.stages.push_back(stage_figures(result, flops, rank));
   }
   return result;
+}
+
+Bytes LayoutResult::most_memory() const {
+  Bytes most;
+  for (const StageFigures& stage : stages) most = std::max(most, stage.memory.total());
+  return most;
+}
+
+std::string lighter_options_that_fit(const LayoutResult& result) {
+  const std::string modules =
+      result.model->latent ? "layernorm,moe_act,mla_up_proj" : "layernorm,moe_act";
+  for (const std::string& recompute : {modules, std::string("full")}) {
+    for (const int moment_bytes : {4, 2}) {
+      LayoutResult lighter = result;
+      lighter.memory.recompute = model::parse_recompute(recompute, "--recompute");
+      lighter.memory.moment_bytes = moment_bytes;
+      for (int rank = 0; rank < result.request.layout.pipeline; ++rank) {
+        lighter.stages[static_cast<std::size_t>(rank)].memory =
+            memory_of_rank(lighter, rank, chunks_of_rank(result.schedule.shape, rank));
+      }
+      if (!lighter.fits()) continue;
+      return "--recompute " + recompute + (moment_bytes == 2 ? " --optimizer-moments bf16" : "");
+    }
+  }
+  return "";
 }
 
 std::string layout_timeline(const LayoutResult& result) {

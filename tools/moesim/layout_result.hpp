@@ -5,6 +5,7 @@
 
 #include "sim/model/model.hpp"
 #include "sim/model/training_memory.hpp"
+#include "sim/model/training_work.hpp"
 #include "sim/parallel/layout_rules.hpp"
 #include "sim/parallel/schedule_run.hpp"
 #include "sim/report/formats.hpp"
@@ -31,24 +32,42 @@ struct StageFigures {
   model::StageMemory memory;  // of one GPU, at the peak, until weight gradients
 };
 
-// A layout with its memory (bf16, Adam in fp32 shared over data-parallel ranks, nothing recomputed,
-// balanced experts) and its schedule, in which the times of a stage are proportional to the forward
-// FLOPs of its layers: F takes 1 us for each GFLOP of a GPU, and so do the input and the weight
-// gradient.
+// What training keeps on a GPU.
+struct MemoryRequest {
+  model::Precision precision = model::Precision::bf16;
+  model::Recompute recompute;
+  int moment_bytes = 4;            // of each of Adam's two
+  double expert_load = 1;          // rows of experts on the fullest rank over balance
+  bool transposed_copies = false;  // of FP8 weights, see model::StateRules
+  std::string gpu;                 // profile whose GPU it must fit into; "": none
+  Bytes gpu_memory;
+};
+
+// A layout with its memory (Adam shared over data-parallel ranks) and its schedule, in which the
+// times of a stage are proportional to the forward FLOPs of its layers: F takes 1 us for each GFLOP
+// of a GPU, and so do the input and the weight gradient.
 struct LayoutResult {
   const model::Model* model = nullptr;
   parallel::LayoutRequest request;
+  MemoryRequest memory;
   int ranks_per_domain = 8;
+  model::ModelFlops model_flops;  // per token, forward and backward
   parallel::PipelineLayout chunks;
   parallel::Schedule schedule;
   parallel::ScheduleRun run;
   std::vector<GroupFigures> groups;
   std::vector<StageFigures> stages;  // by pipeline rank
+
+  Bytes most_memory() const;
+  bool fits() const { return most_memory() <= memory.gpu_memory; }
 };
 
 // Throws UsageError as check_layout(), or for more than ten million operations.
 LayoutResult make_layout_result(const model::Model& model, const parallel::LayoutRequest& request,
-                                int ranks_per_domain);
+                                const MemoryRequest& memory, int ranks_per_domain);
+
+// The first of some lighter memory requests that fits, as options: "--recompute full"; "" if none.
+std::string lighter_options_that_fit(const LayoutResult& result);
 
 // table: for people; csv: a row per pipeline rank, or with `list_groups` per group; json: all of
 // it, with the members of groups only if they are listed.

@@ -287,7 +287,7 @@ void check(const StageMemoryQuery& query) {
 
 Bytes whole_bytes(double bytes) { return Bytes(std::llround(bytes)); }
 
-// Of the layer at work: the largest, or the largest group of `layers`.
+// Of the layer at work: the largest, or a group of such layers inside a chunk.
 double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   const ActivationRules& rules = query.activations;
   double most = 0;
@@ -297,7 +297,10 @@ double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   if (moe_layers_with_depths(*query.model, stage) > 0) {
     most = std::max(most, recomputed_bytes(*query.model, LayerKind::moe, query.shards, rules));
   }
-  return rules.recompute.full == FullRecompute::uniform ? most * rules.recompute.layers : most;
+  if (rules.recompute.full != FullRecompute::uniform) return most;
+  double longest = 1;
+  for (const HeldChunk& chunk : query.chunks) longest = std::max(longest, chunk.content.layers());
+  return most * std::min<double>(rules.recompute.layers, longest);
 }
 
 }  // namespace

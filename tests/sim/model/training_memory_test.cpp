@@ -292,6 +292,8 @@ TEST_CASE("whole layers are recomputed in groups, or the first of a stage") {
   CHECK(activations("full") == 10 * input);
   CHECK(activations("full:uniform:4") == 3 * input);
   CHECK(stage_memory(query).recomputed.count == std::llround(4000 * (layer - input)));
+  CHECK(activations("full:uniform:40") == input);  // no more than the chunk has
+  CHECK(stage_memory(query).recomputed.count == std::llround(10'000 * (layer - input)));
   CHECK(activations("full:block:4") == 4 * input + 6 * layer);
   CHECK(stage_memory(query).recomputed.count == std::llround(1000 * (layer - input)));
   CHECK(activations("full:block:40") == 10 * input);

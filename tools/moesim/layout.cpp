@@ -143,7 +143,8 @@ std::vector<scenario::NamedValue> choices(const Names& names) {
 
 std::vector<Flag> flags() {
   return {
-      {"model", "NAME|FILE", default_model, "a shipped model, or a document of your own"},
+      {"model", "NAME|FILE", default_model,
+       "a shipped model, a document of your own, or a Hugging Face config.json"},
       {"gpus", "N", "32", "GPUs of the job"},
       {"tensor-parallel", "N", "1", "TP: ranks that share a layer; with sequence parallelism"},
       {"context-parallel", "N", "1", "CP: ranks that share a sequence"},

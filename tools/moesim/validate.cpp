@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/report/formats.hpp"
@@ -188,9 +189,18 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
     prefetch_routing(study::random_draw_jobs(folder), 1, chosen_jobs(line), cache);
     validations.push_back(study::validate_routing(folder, cache));
   }
+  const bool has_training = std::filesystem::exists(folder + "/moe_training_steps.csv");
+  if (wanted == "training" || (all && has_training)) {
+    if (folder.empty()) {
+      throw UsageError(
+          "validate training: --data FOLDER is missing: the table is not shipped, give the folder "
+          "that holds moe_training_steps.csv");
+    }
+    validations.push_back(study::validate_training(folder));
+  }
   if (validations.empty()) {
     throw UsageError(fmt::format(
-        "validate: unknown study '{}': give speeds, layer, steps, exchanges or routing, "
+        "validate: unknown study '{}': give speeds, layer, steps, exchanges, routing or training, "
         "or nothing for all",
         wanted));
   }
@@ -217,12 +227,12 @@ ExitCode run(const CommandLine& line) {
 Command validate_command() {
   return {"validate",
           "predictions against measurements: error table, bars, claims",
-          "[speeds | layer | steps | exchanges | routing] [options]",
+          "[speeds | layer | steps | exchanges | routing | training] [options]",
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none",
             "where the public tables are: smartmoe_gpt_step_times.csv for steps, "
             "nccl_intranode.csv[.gz] for exchanges, routing_bench_drop_rate.csv, expert_counts.csv "
-            "and smartmoe_routing_trace.npz for routing"},
+            "and smartmoe_routing_trace.npz for routing, moe_training_steps.csv for training"},
            {"measured", "FILE", "none",
             "for layer: what bench_layer_gpu measured, instead of the published layer"},
            {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},

@@ -73,4 +73,9 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
 // .csv.gz), beside plain baselines and the scatter of repeated rows.
 Validation validate_exchanges(const std::string& folder);
 
+// Measured training configurations (moe_training_steps.csv under `folder`) beside what
+// sim/training predicts: the bias by system, the error with one factor per system and software and
+// each model left out, the order of pairs, SimuMax's own predictions.
+Validation validate_training(const std::string& folder);
+
 }  // namespace moesim::study

@@ -1,0 +1,189 @@
+#include "sim/study/validation/training_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+
+namespace moesim::study {
+namespace {
+
+template <class Value>
+using Names = std::vector<std::pair<const char*, Value>>;
+
+struct Machine {
+  const char* profile;
+  const char* cluster;
+  const char* transport;  // of its NICs, where the cluster document's is another
+};
+
+// By the beginning of the name of a system, of a model.
+const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
+                                 {"DGX-H100", {"h100-sxm", "hgx-h100", ""}},
+                                 {"B200", {"b200-sxm", "hgx-b200", ""}},
+                                 {"DGX-B200", {"b200-sxm", "hgx-b200", ""}},
+                                 {"DGX-B300", {"b300-sxm", "hgx-b300", ""}},
+                                 {"DGX-GB200", {"gb200", "gb200-nvl72", ""}},
+                                 {"DGX-GB300", {"gb300", "gb300-nvl72", ""}}};
+const Names<const char*> models = {{"DeepSeek-V2 4 layers", "deepseek-v2-4layers"},
+                                   {"DeepSeek-V3 4 layers", "deepseek-v3-4layers"},
+                                   {"DeepSeekV3", "deepseek-v3"},
+                                   {"Qwen3_30B_a3B", "qwen3-30b-a3b"},
+                                   {"Qwen3-30B-A3B", "qwen3-30b-a3b"},
+                                   {"GPT OSS 120B", "gpt-oss-120b"},
+                                   {"Kimi_K2", "kimi-k2"}};
+
+constexpr std::array described = {"model",     "system",    "gpus", "tp",        "pp",
+                                  "vp",        "cp",        "ep",   "mbs",       "gbs",
+                                  "precision", "dispatcher_overlap_options",
+                                  "capacity_factor_or_dropless",    "recompute", "source"};
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+template <class Value>
+const Value* named(const Names<Value>& names, const std::string& text) {
+  for (const auto& [name, value] : names) {
+    if (text.rfind(name, 0) == 0) return &value;
+  }
+  return nullptr;
+}
+
+// Documents that rows share.
+class Documents {
+ public:
+  std::shared_ptr<const profile::Profile> profile(const std::string& name) {
+    return known(profiles_, name);
+  }
+  std::shared_ptr<const model::Model> model(const std::string& name) {
+    return known(models_, name);
+  }
+  std::shared_ptr<const profile::Dispatcher> dispatcher(const std::string& name) {
+    return known(dispatchers_, name);
+  }
+
+ private:
+  template <class Document>
+  using Known = std::map<std::string, std::shared_ptr<const Document>>;
+  template <class Document>
+  static std::shared_ptr<const Document> known(Known<Document>& documents,
+                                               const std::string& name) {
+    const auto [place, fresh] = documents.try_emplace(name);
+    if (fresh) place->second = std::make_shared<const Document>(Document::load(name));
+    return place->second;
+  }
+  Known<profile::Profile> profiles_;
+  Known<model::Model> models_;
+  Known<profile::Dispatcher> dispatchers_;
+};
+
+// 1 where the table does not say.
+int size(const CsvTable& table, std::size_t row, const char* column) {
+  if (table.text(row, column).empty()) return 1;
+  return static_cast<int>(table.whole(row, table.column(column), 1'000'000));
+}
+
+parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row,
+                                  const model::Model& model, int mtp_depths) {
+  const std::string& options = table.text(row, "dispatcher_overlap_options");
+  parallel::LayoutRequest request;
+  parallel::ParallelLayout& sizes = request.layout;
+  sizes.gpus = size(table, row, "gpus");
+  sizes.tensor = size(table, row, "tp");
+  sizes.context = size(table, row, "cp");
+  sizes.pipeline = size(table, row, "pp");
+  sizes.virtual_pipeline = size(table, row, "vp");
+  sizes.expert = size(table, row, "ep");
+  sizes.expert_tensor = size(table, row, "etp");
+  request.expert_overlap = has(options, "ep_a2a_overlap") || has(options, "ep overlap on");
+  // Overlapped exchanges need several chunks per rank; how many is not said in two sources.
+  if (request.expert_overlap && sizes.pipeline > 1 && table.text(row, "vp").empty()) {
+    sizes.virtual_pipeline = 2;
+  }
+  request.micro_batch = size(table, row, "mbs");
+  request.global_batch = size(table, row, "gbs");
+  request.sequence_length = size(table, row, "seq");
+  const std::string key = "pp_layout=";
+  if (const auto at = options.find(key); at != std::string::npos) {
+    request.stages = parallel::parse_pipeline_layout(options.substr(at + key.size()));
+  } else {
+    request.stages = parallel::nearly_even_pipeline_layout(
+        model.layers, sizes.pipeline * sizes.virtual_pipeline, mtp_depths);
+  }
+  return request;
+}
+
+training::Graphs graphs_of(const std::string& options) {
+  if (has(options, "cudagraph=full_iteration")) return training::Graphs::layers;
+  return has(options, "cudagraph=") ? training::Graphs::parts : training::Graphs::none;
+}
+
+void fill_job(const CsvTable& table, std::size_t row, Documents& documents, TrainingRow& found) {
+  const Machine* machine = named(machines, found.system);
+  const char* const* model = named(models, found.model);
+  if (machine == nullptr || model == nullptr) {
+    found.refusal = machine == nullptr ? "no profile of its GPU" : "no document of its model";
+    return;
+  }
+  if (found.precision != "BF16") {
+    found.refusal = fmt::format("steps in {} are not modelled", found.precision);
+    return;
+  }
+  training::TrainingJob& job = found.job;
+  job.profile = documents.profile(machine->profile);
+  auto cluster = cluster::Cluster::load(machine->cluster);
+  if (*machine->transport != '\0') cluster.nic_transport = machine->transport;
+  job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));
+  job.model = documents.model(*model);
+  job.mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
+  for (const auto& [text, name] : Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
+    if (has(found.options, text)) job.dispatcher = documents.dispatcher(name);
+  }
+  if (has(table.text(row, "capacity_factor_or_dropless"), "CF1.0")) job.capacity_factor = 1;
+  job.graphs = graphs_of(found.options);
+  std::string recompute = table.text(row, "recompute");
+  for (char& letter : recompute) letter = letter == '+' ? ',' : letter;
+  job.recompute = model::parse_recompute(recompute.empty() ? "none" : recompute,
+                                         fmt::format("{}, recompute", table.name));
+  job.layout = layout_of(table, row, *job.model, job.prediction_depths());
+  if (const auto fault = parallel::layout_fault(*job.model, job.layout)) found.refusal = *fault;
+}
+
+}  // namespace
+
+std::vector<TrainingRow> load_training_rows(const std::string& folder) {
+  const CsvTable table = CsvTable::load(folder + "/moe_training_steps.csv");
+  Documents documents;
+  std::vector<TrainingRow> rows;
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    const std::string& id = table.text(row, "config_id");
+    if (rows.empty() || rows.back().id != id) {
+      TrainingRow found;
+      found.id = id;
+      found.source = table.text(row, "source");
+      found.family = found.source.substr(0, found.source.find(' '));
+      found.model = table.text(row, "model");
+      found.system = table.text(row, "system");
+      found.precision = table.text(row, "precision");
+      found.options = table.text(row, "dispatcher_overlap_options");
+      for (const char* column : described) found.cells.push_back(table.text(row, column));
+      if (!table.text(row, "derived_step_s").empty()) {
+        found.measured_s = table.positive(row, "derived_step_s");
+      }
+      fill_job(table, row, documents, found);
+      rows.push_back(found);
+    }
+    const std::string& metric = table.text(row, "metric");
+    if (metric == "model_flops") rows.back().published_tflops = table.positive(row, "value");
+    if (metric == "simumax_prediction") rows.back().simumax_s = table.positive(row, "value") / 1e3;
+  }
+  std::erase_if(rows, [](const TrainingRow& row) { return row.measured_s <= 0; });
+  return rows;
+}
+
+}  // namespace moesim::study

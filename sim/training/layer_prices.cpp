@@ -1,0 +1,481 @@
+#include "sim/training/layer_prices.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/model/training_exchanges.hpp"
+#include "sim/model/training_work.hpp"
+#include "sim/network/exchange/dispatch_place.hpp"
+#include "sim/network/exchange/measured_dispatch.hpp"
+
+namespace moesim::training {
+namespace {
+
+using model::ExchangeGroup;
+using model::ExchangeKind;
+using model::LayerWork;
+using parallel::GroupKind;
+using profile::Collective;
+using profile::MemoryKernel;
+using profile::MoeStage;
+
+constexpr double bf16 = 2;
+constexpr double fp32 = 4;
+// Weight gradients are added to fp32 ones: read and written, where the product's curve writes bf16.
+constexpr double accumulation_bytes = 2 * fp32 - bf16;
+// Kernels that the host launches for one layer, forward; backward twice as many. Assumed, from the
+// operations that README.md lists; an expert takes a launch for each of its products.
+constexpr double attention_launches = 14;
+constexpr double dense_launches = 5;
+constexpr double moe_launches = 24;
+constexpr double products_per_expert = 2;
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }
+std::int64_t whole(double value) { return std::max<std::int64_t>(1, std::llround(value)); }
+
+GroupKind group_of(ExchangeGroup group) {
+  switch (group) {
+    case ExchangeGroup::tensor: return GroupKind::tensor;
+    case ExchangeGroup::context: return GroupKind::context;
+    case ExchangeGroup::expert: return GroupKind::expert;
+    case ExchangeGroup::expert_tensor: return GroupKind::expert_tensor;
+    case ExchangeGroup::pipeline: break;
+  }
+  return GroupKind::pipeline;
+}
+
+Collective collective_of(ExchangeKind kind) {
+  switch (kind) {
+    case ExchangeKind::reduce_scatter: return Collective::reduce_scatter;
+    case ExchangeKind::all_reduce: return Collective::all_reduce;
+    case ExchangeKind::all_to_all: return Collective::all_to_all;
+    default: return Collective::all_gather;  // a ring passes the same blocks
+  }
+}
+
+// Ranks lie in domains as the launcher fills them: in racks of 72 as a rule the first 64 GPUs.
+int ranks_in_domain(const cluster::Cluster& cluster) {
+  int ranks = 1;
+  while (2 * ranks <= cluster.gpus_per_domain) ranks *= 2;
+  return ranks;
+}
+
+// The group of a kind that touches most domains, as GPUs of the cluster.
+std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
+  const int together = ranks_in_domain(*job.cluster);
+  std::vector<int> widest;
+  int most = 0;
+  for (const std::vector<int>& group : job.layout.layout.groups(kind)) {
+    int domains = 0;
+    int last = -1;
+    for (const int rank : group) {
+      if (rank / together != last) ++domains;
+      last = rank / together;
+    }
+    if (domains <= most) continue;
+    most = domains;
+    widest = group;
+  }
+  for (int& rank : widest) {
+    rank = rank / together * job.cluster->gpus_per_domain + rank % together;
+  }
+  return widest;
+}
+
+// Of the core attention of all layers, whose windows differ: over that without a window.
+double window_share(const model::Model& model, double length) {
+  if (!model.window) return 1;
+  double sum = 0;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    sum += model::keys_seen(model, layer, length) / (length / 2);
+  }
+  return sum / model.layers;
+}
+
+int first_layer(const model::Model& model, bool is_moe) {
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (model.is_moe_layer(layer) == is_moe) return layer;
+  }
+  return -1;
+}
+
+void add(PartTimes& times, const PartTimes& more) {
+  for (std::size_t part = 0; part < times.size(); ++part) times[part] += more[part];
+}
+
+}  // namespace
+
+double sum(const PartTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
+
+void Passes::add(const Passes& other) {
+  training::add(forward, other.forward);
+  training::add(input_gradient, other.input_gradient);
+  training::add(weight_gradient, other.weight_gradient);
+}
+
+LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profile, job.cluster) {
+  for (const auto& known : parallel::group_names) {
+    members_[at(known.value)] = members_of(job, known.value);
+  }
+  const model::Model& model = *job.model;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  if (model.moe) {
+    imbalance_ = job.imbalance > 0 ? job.imbalance
+                                   : random_imbalance(model.moe->experts, job.experts_per_token(),
+                                                      sizes.expert, job.tokens_per_rank());
+    moe_ = whole_layer(true);
+  }
+  if (model.dense_layers() > 0) dense_ = whole_layer(false);
+  const double hidden_bytes = bf16 * job.tokens_per_rank() * static_cast<double>(model.hidden);
+  add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
+  const double logits =
+      job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
+  add_product(head_, Part::head, job.tokens(), model.vocabulary / sizes.tensor, model.hidden, 1);
+  add_memory(head_, Part::head, (bf16 + 3 * fp32) * logits, (bf16 + 3 * fp32) * logits,
+             MemoryKernel::streaming);
+  add_product(prediction_, Part::head, job.tokens_per_rank(), model.hidden, 2 * model.hidden, 1);
+  const model::ExchangeQuery query = exchange_query();
+  for (const bool backward : {false, true}) {
+    add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward));
+    add_exchanges(head_, backward, model::head_exchanges(query, backward));
+  }
+}
+
+model::ExchangeQuery LayerPrices::exchange_query() const {
+  model::ExchangeQuery query;
+  query.model = job_.model.get();
+  query.shards = job_.shards();
+  query.sequences = job_.layout.micro_batch;
+  query.length = job_.layout.sequence_length;
+  query.choices = std::max(1, job_.experts_per_token());
+  query.sequence_parallel = job_.layout.sequence_parallel;
+  switch (job_.layout.context_method) {
+    case parallel::ContextMethod::ring: query.context = model::ContextExchange::ring; break;
+    case parallel::ContextMethod::all_gather:
+      query.context = model::ContextExchange::all_gather;
+      break;
+    case parallel::ContextMethod::all_to_all: query.context = model::ContextExchange::ulysses; break;
+  }
+  return query;
+}
+
+double LayerPrices::memory_us(double bytes, MemoryKernel kind) const {
+  return bytes > 0 ? job_.profile->memory(bytes, kind).time_us : 0;
+}
+
+double LayerPrices::exchange_us(Collective kind, GroupKind group, double bytes) const {
+  const std::vector<int>& members = members_[at(group)];
+  if (members.size() < 2 || bytes <= 0) return 0;
+  return network_.price(kind, members, bytes).time_us;
+}
+
+double LayerPrices::send_us(double bytes) const {
+  const std::vector<int>& members = members_[at(GroupKind::pipeline)];
+  if (members.size() < 2) return 0;
+  const cluster::Cluster& cluster = *job_.cluster;
+  // The slowest boundary: between domains where one is crossed.
+  const bool crosses = cluster.domain_of(members.front()) != cluster.domain_of(members.back());
+  const Bandwidth rate = crosses ? cluster.effective_nic()
+                                 : Bandwidth(cluster.domain.port.bytes_per_second *
+                                             cluster.domain.efficiency.value);
+  const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
+  return latency + bytes / rate.bytes_per_second * 1e6;
+}
+
+// `copies` products of the same weights' shape in one grouped kernel, `m` rows over all of them.
+void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
+                              double copies) const {
+  const profile::Profile& profile = *job_.profile;
+  const std::int64_t rows = whole(m);
+  const double weights = copies * static_cast<double>(n * k);
+  const double reading = memory_us(bf16 * weights, MemoryKernel::streaming);
+  const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
+    return std::max(profile.gemm(a, b, c).time_us, copies > 1 ? reading : 0);
+  };
+  passes.forward[at(part)] += product(rows, n, k);
+  passes.input_gradient[at(part)] += product(rows, k, n);
+  passes.weight_gradient[at(part)] +=
+      product(std::min(n, k), std::max(n, k), rows) +
+      memory_us(accumulation_bytes * weights, MemoryKernel::streaming);
+}
+
+void LayerPrices::add_memory(Passes& passes, Part part, double forward, double backward,
+                             MemoryKernel kind) const {
+  passes.forward[at(part)] += memory_us(forward, kind);
+  passes.input_gradient[at(part)] += memory_us(backward, kind);
+}
+
+void LayerPrices::add_exchanges(Passes& passes, bool backward,
+                                const model::TrainingExchanges& exchanges) const {
+  for (const model::TrainingExchange& exchange : exchanges) {
+    if (exchange.group == ExchangeGroup::expert) continue;  // add_dispatch
+    const GroupKind group = group_of(exchange.group);
+    const Part part = group == GroupKind::context ? Part::context : Part::tensor;
+    double time_us = exchange_us(collective_of(exchange.kind), group, exchange.buffer);
+    PartTimes& times = backward ? passes.input_gradient : passes.forward;
+    // A ring works under the attention of the piece before.
+    if (exchange.kind == ExchangeKind::ring) {
+      time_us = std::max(0.0, time_us - times[at(Part::attention)]);
+    }
+    times[at(part)] += time_us;
+  }
+}
+
+Passes LayerPrices::core_attention() const {
+  const model::Model& model = *job_.model;
+  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  const double length = static_cast<double>(job_.layout.sequence_length);
+  // Other widths than the curve's, windows and shares of the queries by their FLOPs.
+  const double share =
+      static_cast<double>(model.query_key_dim() + model.value_dim()) /
+      static_cast<double>(2 * model.head_dim) * window_share(model, length) / sizes.context;
+  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / sizes.tensor);
+  const std::int64_t kv_heads = std::max<std::int64_t>(
+      1, (model.latent ? model.heads : model.kv_heads) / sizes.tensor);
+  const auto attend = [&](bool backward) {
+    return share * job_.profile
+                       ->attention(job_.layout.micro_batch, job_.layout.sequence_length, heads,
+                                   kv_heads, model.head_dim, backward)
+                       .time_us;
+  };
+  Passes passes;
+  passes.forward[at(Part::attention)] = attend(false);
+  passes.input_gradient[at(Part::attention)] = attend(true);
+  return passes;
+}
+
+Passes LayerPrices::projections() const {
+  const model::Model& model = *job_.model;
+  const int tensor = job_.layout.layout.tensor;
+  Passes passes;
+  for (const model::Projection& projection : model.attention_projections()) {
+    // Down-projections of latent attention are not divided: each rank computes its own tokens.
+    const bool whole_matrix = projection.name == "q_down" || projection.name == "kv_down";
+    const bool by_row = projection.name == "out";
+    const std::int64_t n = whole_matrix || by_row ? projection.n : projection.n / tensor;
+    const std::int64_t k = by_row ? projection.k / tensor : projection.k;
+    add_product(passes, Part::attention, whole_matrix ? job_.tokens_per_rank() : job_.tokens(), n,
+                k, 1);
+  }
+  return passes;
+}
+
+Passes LayerPrices::elementwise() const {
+  const model::Model& model = *job_.model;
+  const double token_bytes = bf16 * job_.tokens_per_rank() * static_cast<double>(model.hidden);
+  const std::int64_t turned = model.latent ? (model.heads + 1) * model.latent->rope_dim
+                                           : (model.heads + model.kv_heads) * model.head_dim;
+  const double rotated =
+      bf16 * job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor;
+  Passes passes;
+  for (int block = 0; block < 2; ++block) {
+    add_memory(passes, Part::attention, 2 * token_bytes, 4 * token_bytes,
+               MemoryKernel::normalization);
+    add_memory(passes, Part::attention, 3 * token_bytes, 3 * token_bytes, MemoryKernel::streaming);
+  }
+  add_memory(passes, Part::attention, 2 * rotated, 2 * rotated, MemoryKernel::streaming);
+  return passes;
+}
+
+Passes LayerPrices::activation(Part part, double rows, std::int64_t inner) const {
+  const double matrices_up = job_.model->gated ? 2 : 1;
+  const double cells = bf16 * rows * static_cast<double>(inner);
+  Passes passes;
+  add_memory(passes, part, (matrices_up + 1) * cells, (2 * matrices_up + 1) * cells,
+             MemoryKernel::activation);
+  return passes;
+}
+
+Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copies) const {
+  const model::Model& model = *job_.model;
+  Passes passes = activation(part, rows, inner);
+  add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies);
+  add_product(passes, part, rows, model.hidden, inner, copies);
+  return passes;
+}
+
+double LayerPrices::expert_rows() const {
+  const double even = job_.experts_per_token() * job_.tokens_per_rank();
+  const double rows = job_.capacity_factor > 0 ? job_.capacity_factor * even : imbalance_ * even;
+  return rows * job_.layout.layout.expert_tensor;
+}
+
+Passes LayerPrices::experts() const {
+  const model::MoeBlock& moe = *job_.model->moe;
+  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  return ffn(Part::experts, expert_rows(), moe.expert_ffn / sizes.expert_tensor,
+             static_cast<double>(moe.experts) / sizes.expert);
+}
+
+Passes LayerPrices::routing() const {
+  const model::Model& model = *job_.model;
+  const double tokens = job_.tokens_per_rank();
+  const double rows = expert_rows();
+  Passes passes;
+  add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1);
+  const double scores = fp32 * tokens * model.moe->experts;
+  add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
+  const double moves =
+      job_.profile->permute_rows(whole(tokens), whole(rows), model.hidden).time_us +
+      job_.profile->combine_rows(whole(tokens), whole(rows), model.hidden).time_us;
+  // Rows that came by source rank are sorted by expert, and back.
+  const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1;
+  const double sorting =
+      sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
+                            MemoryKernel::streaming)
+            : 0;
+  passes.forward[at(Part::router)] += moves + sorting;
+  passes.input_gradient[at(Part::router)] += moves + sorting;
+  return passes;
+}
+
+double LayerPrices::dispatch_us(MoeStage stage) const {
+  const model::Model& model = *job_.model;
+  const int ranks = job_.layout.layout.expert;
+  if (ranks < 2) return 0;
+  const double tokens = job_.tokens_per_rank();
+  const int choices = job_.experts_per_token();
+  const auto hidden = static_cast<double>(model.hidden);
+  if (!job_.dispatcher) {
+    const double rows = job_.capacity_factor > 0 ? job_.capacity_factor : imbalance_;
+    const double buffer = rows * choices * tokens * hidden * bf16;
+    const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
+    return exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
+           exchange_us(Collective::all_to_all, GroupKind::expert, rest);
+  }
+  const network::DispatchPlace place =
+      network::dispatch_place(job_.profile->device().name, *job_.cluster, ranks);
+  const profile::Dispatcher dispatcher =
+      network::with_measurements(*job_.dispatcher, place, *job_.cluster);
+  const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};
+  const profile::DispatchLoad load =
+      profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
+  const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
+  const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
+                                                  load, row, place.rates, dispatcher.usual_sms)
+                               .time_us;
+  const double notify_us =
+      stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;
+  return imbalance_ * kernel_us + notify_us;
+}
+
+void LayerPrices::add_dispatch(Passes& passes) const {
+  const double there = dispatch_us(MoeStage::dispatch);
+  const double back = dispatch_us(MoeStage::combine);
+  passes.forward[at(Part::dispatch)] += there;
+  passes.forward[at(Part::combine)] += back;
+  // The gradient of the combined rows travels as the rows did, that of the rows as the outputs.
+  passes.input_gradient[at(Part::combine)] += there;
+  passes.input_gradient[at(Part::dispatch)] += back;
+}
+
+// Forward work done again: its products at the rate of the layer's own.
+void LayerPrices::add_recompute(Passes& passes, bool is_moe, double products_us,
+                                double attention_us, double norms_us, double activation_us) const {
+  const model::Model& model = *job_.model;
+  const double length = static_cast<double>(job_.layout.sequence_length);
+  const int layer = first_layer(model, is_moe);
+  const double rows = is_moe ? expert_rows() / job_.tokens() : 0;
+  const model::LayerWork work = model::layer_work(model, layer, length);
+  const model::RecomputeWork again =
+      model::recompute_work(model, layer, job_.recompute, length, rows);
+  const double products = work.total(rows) - work.core_attention;
+  double time_us = products_us * again.gemm_flops / products;
+  if (work.core_attention > 0) {
+    time_us += attention_us * again.core_attention_flops / work.core_attention;
+  }
+  if (again.norms) time_us += norms_us;
+  if (again.expert_activation) time_us += activation_us;
+  if (again.tensor_exchange) time_us += passes.forward[at(Part::tensor)];
+  if (again.context_exchange) time_us += passes.forward[at(Part::context)];
+  if (again.dispatch) {
+    time_us += passes.forward[at(Part::dispatch)] + passes.forward[at(Part::combine)];
+  }
+  passes.input_gradient[at(Part::recompute)] += time_us;
+}
+
+// The GPU waits where the host launches more slowly than it works, and where the host reads how
+// many rows came before it launches the experts.
+void LayerPrices::add_host(Passes& passes, bool is_moe) const {
+  const HostCosts& host = job_.host;
+  if (job_.graphs == Graphs::layers) return;
+  const bool parts = job_.graphs == Graphs::parts;
+  double launches = parts ? 1 : attention_launches;
+  if (is_moe) {
+    const double experts = static_cast<double>(job_.model->moe->experts) / job_.layout.layout.expert;
+    launches += (parts ? moe_launches / 2 : moe_launches) + products_per_expert * experts;
+  } else {
+    launches += dense_launches;
+  }
+  const double working = sum(passes.forward);
+  const bool reads = is_moe && job_.capacity_factor <= 0 && job_.layout.layout.expert > 1;
+  passes.forward[at(Part::host)] =
+      std::max(0.0, launches * host.launch_us - working) + (reads ? host.sync_us : 0);
+  const double backward = sum(passes.input_gradient) + sum(passes.weight_gradient);
+  passes.input_gradient[at(Part::host)] =
+      std::max(0.0, 2 * launches * host.launch_us - backward) +
+      (reads && job_.recompute.has(model::RecomputeModule::moe) ? host.sync_us : 0);
+}
+
+Passes LayerPrices::whole_layer(bool is_moe) const {
+  const model::Model& model = *job_.model;
+  const model::ExchangeQuery query = exchange_query();
+  const Passes attention = core_attention();
+  const Passes norms = elementwise();
+  Passes products = projections();
+  double activation_us = 0;
+  if (is_moe) {
+    products.add(experts());
+    activation_us = sum(activation(Part::experts, expert_rows(), model.moe->expert_ffn).forward);
+    if (model.moe->shared_ffn > 0) {
+      products.add(ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor,
+                       1));
+    }
+  } else {
+    products.add(ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1));
+  }
+  Passes passes = attention;
+  passes.add(norms);
+  passes.add(products);
+  if (is_moe) {
+    passes.add(routing());
+    add_dispatch(passes);
+  }
+  const int layer = first_layer(model, is_moe);
+  for (const bool backward : {false, true}) {
+    add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward));
+  }
+  add_recompute(passes, is_moe, sum(products.forward) - activation_us, sum(attention.forward),
+                sum(norms.forward), activation_us);
+  add_host(passes, is_moe);
+  return passes;
+}
+
+parallel::LayerPieces LayerPrices::pieces(bool is_moe) const {
+  const Passes& passes = layer(is_moe);
+  const auto time = [](double us) { return Picoseconds::from_us(std::max(0.0, us)); };
+  const auto experts = [](const PartTimes& times) { return times[at(Part::experts)]; };
+  const auto exchanges = [](const PartTimes& times) {
+    return times[at(Part::dispatch)] + times[at(Part::combine)];
+  };
+  const auto rest = [&](const PartTimes& times) {
+    return time(sum(times) - experts(times) - exchanges(times));
+  };
+  parallel::LayerPieces pieces;
+  pieces.attention_forward = rest(passes.forward);
+  pieces.attention_backward = rest(passes.input_gradient);
+  pieces.attention_weight_gradient = rest(passes.weight_gradient);
+  pieces.experts_forward = time(experts(passes.forward));
+  pieces.experts_backward = time(experts(passes.input_gradient));
+  pieces.experts_weight_gradient = time(experts(passes.weight_gradient));
+  pieces.dispatch_forward = time(passes.forward[at(Part::dispatch)]);
+  pieces.combine_forward = time(passes.forward[at(Part::combine)]);
+  pieces.combine_backward = time(passes.input_gradient[at(Part::combine)]);
+  pieces.dispatch_backward = time(passes.input_gradient[at(Part::dispatch)]);
+  return pieces;
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/model/training_exchanges.hpp"
+#include "sim/network/exchange/exchange_model.hpp"
+#include "sim/parallel/overlapped_layers.hpp"
+#include "sim/training/training_job.hpp"
+
+namespace moesim::training {
+
+// What the time of a rank is spent on.
+enum class Part {
+  attention,
+  dense_ffn,
+  experts,
+  router,       // gate, permute and combine of rows, padding
+  head,         // embedding, output head, loss
+  recompute,    // forward work done again in the backward pass
+  tensor,       // exchanges of tensor ranks
+  context,      // exchanges of context ranks
+  dispatch,     // rows to their experts
+  combine,      // and back
+  host,         // GPU idle for the host: launches and reads
+  p2p,          // between stages, and waiting for them: bubble
+  gradients,    // reduce-scatter, beyond what backward hides
+  parameters,   // all-gather, beyond what forward hides
+  optimizer,
+};
+inline constexpr EnumNames<Part, 15> part_names{{
+    {Part::attention, "attention"},   {Part::dense_ffn, "dense FFN"},
+    {Part::experts, "experts"},       {Part::router, "router and rows"},
+    {Part::head, "embedding, head"},  {Part::recompute, "recompute"},
+    {Part::tensor, "tensor exchange"}, {Part::context, "context exchange"},
+    {Part::dispatch, "dispatch"},     {Part::combine, "combine"},
+    {Part::host, "host"},             {Part::p2p, "bubble and p2p"},
+    {Part::gradients, "gradients"},   {Part::parameters, "parameters"},
+    {Part::optimizer, "optimizer"},
+}};
+using PartTimes = std::array<double, part_names.size()>;  // microseconds
+
+// Of one layer, or of the ends of a stage, for one micro-batch on one rank, in microseconds.
+struct Passes {
+  PartTimes forward{};
+  PartTimes input_gradient{};
+  PartTimes weight_gradient{};
+
+  void add(const Passes& other);
+};
+double sum(const PartTimes& times);
+
+// Prices the layers of a job: GEMMs and attention by the profile's curves, memory-bound kernels by
+// its bandwidth, exchanges by its curves and the cluster. README.md of this room lists what a layer
+// runs and what is assumed.
+class LayerPrices {
+ public:
+  explicit LayerPrices(const TrainingJob& job);
+
+  const Passes& layer(bool is_moe) const { return is_moe ? moe_ : dense_; }
+  const Passes& embedding() const { return embedding_; }
+  const Passes& head() const { return head_; }
+  // Two hidden vectors to one, before a prediction depth's layer.
+  const Passes& prediction() const { return prediction_; }
+  // The pieces of a layer as overlapped_time() takes them.
+  parallel::LayerPieces pieces(bool is_moe) const;
+  double imbalance() const { return imbalance_; }
+  // An exchange of a group of `kind` that crosses most domains, of nccl-tests' `bytes`.
+  double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
+  // One message to a neighbouring stage.
+  double send_us(double bytes) const;
+  double memory_us(double bytes, profile::MemoryKernel kind) const;
+
+ private:
+  Passes core_attention() const;
+  Passes projections() const;
+  Passes elementwise() const;  // norms, residuals, rotary embedding
+  Passes activation(Part part, double rows, std::int64_t inner) const;
+  // Of `copies` FFNs that share `rows`.
+  Passes ffn(Part part, double rows, std::int64_t inner, double copies) const;
+  Passes experts() const;
+  Passes routing() const;
+  Passes whole_layer(bool is_moe) const;
+  double expert_rows() const;  // that the experts of a rank compute
+  double dispatch_us(profile::MoeStage stage) const;
+  model::ExchangeQuery exchange_query() const;
+  void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
+                   double copies) const;
+  void add_memory(Passes& passes, Part part, double forward, double backward,
+                  profile::MemoryKernel kind) const;
+  void add_exchanges(Passes& passes, bool backward,
+                     const model::TrainingExchanges& exchanges) const;
+  void add_dispatch(Passes& passes) const;
+  void add_recompute(Passes& passes, bool is_moe, double products_us, double attention_us,
+                     double norms_us, double activation_us) const;
+  void add_host(Passes& passes, bool is_moe) const;
+
+  const TrainingJob& job_;
+  network::ExchangeModel network_;
+  std::array<std::vector<int>, parallel::group_names.size()> members_;
+  double imbalance_ = 1;
+  Passes dense_, moe_, embedding_, head_, prediction_;
+};
+
+}  // namespace moesim::training

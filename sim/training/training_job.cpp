@@ -1,0 +1,38 @@
+#include "sim/training/training_job.hpp"
+
+#include <cmath>
+
+#include <boost/math/special_functions/erf.hpp>
+
+namespace moesim::training {
+
+int TrainingJob::experts_per_token() const {
+  if (choices > 0) return choices;
+  return model->moe ? model->moe->top_k : 0;
+}
+
+double TrainingJob::tokens() const {
+  return static_cast<double>(layout.micro_batch * layout.sequence_length) / layout.layout.context;
+}
+
+double TrainingJob::tokens_per_rank() const {
+  return layout.sequence_parallel ? tokens() / layout.layout.tensor : tokens();
+}
+
+model::ShardSizes TrainingJob::shards() const {
+  const parallel::ParallelLayout& sizes = layout.layout;
+  return {sizes.tensor,        sizes.context, sizes.expert,
+          sizes.expert_tensor, sizes.data(),  sizes.expert_data()};
+}
+
+double random_imbalance(int experts, int choices, int ranks, double tokens) {
+  if (ranks <= 1) return 1;
+  const double share = 1.0 / ranks;
+  // Of one token: how many of its choices fall on one rank's experts (hypergeometric).
+  const double variance = choices * share * (1 - share) * (experts - choices) / (experts - 1.0);
+  const double deviation = std::sqrt(variance * ranks * tokens) / (choices * tokens);
+  const double largest = (ranks - 0.375) / (ranks + 0.25);
+  return 1 + deviation * std::sqrt(2) * boost::math::erf_inv(2 * largest - 1);
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sim/base/enum_names.hpp"
+#include "sim/cluster/cluster.hpp"
+#include "sim/model/model.hpp"
+#include "sim/model/training_memory.hpp"
+#include "sim/parallel/layout_rules.hpp"
+#include "sim/profile/dispatcher.hpp"
+#include "sim/profile/profile.hpp"
+
+namespace moesim::training {
+
+// Which operations are launched as CUDA graphs, one launch each.
+enum class Graphs { none, parts, layers };
+inline constexpr EnumNames<Graphs, 3> graphs_names{{
+    {Graphs::none, "none", "every kernel is launched by the host"},
+    {Graphs::parts, "parts", "attention and router; the experts are launched"},
+    {Graphs::layers, "layers", "whole layers; needs shapes that do not depend on routing"},
+}};
+
+// What the host costs. None of it is measured on the machine that is asked about: see README.md of
+// this room.
+struct HostCosts {
+  double launch_us = 4;   // from one kernel launch to the next
+  double sync_us = 20;    // GPU idle after the host has read a result
+  double step_us = 2000;  // per step: data, logging, clipping's host read
+};
+
+// One optimizer step of training on a whole cluster, with the rows of experts balanced but for the
+// chance of independent draws ("forced balance" of Megatron-Core, random logits).
+struct TrainingJob {
+  std::shared_ptr<const profile::Profile> profile;
+  std::shared_ptr<const cluster::Cluster> cluster;
+  std::shared_ptr<const model::Model> model;
+  // nullptr: NCCL's all-to-all of every copy of a row.
+  std::shared_ptr<const profile::Dispatcher> dispatcher;
+  parallel::LayoutRequest layout;
+  int choices = 0;              // experts per token; 0: those of the model
+  double capacity_factor = 0;   // rows per expert over balance, padded; 0: dropless
+  double imbalance = 0;         // rows of the busiest rank over balance; 0: that of random logits
+  int mtp_depths = -1;          // -1: the model's
+  model::StateRules states;     // also the precision of the GEMMs
+  model::Recompute recompute;
+  bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
+  bool overlaps_parameters = true;  // all-gather under the first forward pass
+  Graphs graphs = Graphs::none;
+  HostCosts host;
+
+  int experts_per_token() const;
+  int prediction_depths() const { return mtp_depths < 0 ? model->mtp_depths : mtp_depths; }
+  double tokens() const;           // T of a tensor-parallel group, one micro-batch
+  double tokens_per_rank() const;  // T', with sequence parallelism
+  model::ShardSizes shards() const;
+};
+
+// Rows of the busiest of `ranks` over the mean, expected, when each of `ranks` x `tokens` tokens
+// chooses k of E experts uniformly: the normal approximation of the sum, and the expected maximum
+// of as many independent normal numbers (Blom 1958). 256 experts, k 8, 32 ranks, 4,096 tokens:
+// 1.011 (drawn: 1.012).
+double random_imbalance(int experts, int choices, int ranks, double tokens);
+
+}  // namespace moesim::training

@@ -25,11 +25,11 @@ constexpr double bf16 = 2;
 constexpr double fp32 = 4;
 // Weight gradients are added to fp32 ones: read and written, where the product's curve writes bf16.
 constexpr double accumulation_bytes = 2 * fp32 - bf16;
-// Kernels that the host launches for one layer, forward; backward twice as many. Assumed, from the
-// operations that README.md lists; an expert takes a launch for each of its products.
-constexpr double attention_launches = 14;
-constexpr double dense_launches = 5;
-constexpr double moe_launches = 24;
+// Kernels that the host launches for one layer, forward; backward twice as many. Assumed; an expert
+// takes a launch for each of its products.
+constexpr double attention_launches = 40;
+constexpr double dense_launches = 15;
+constexpr double moe_launches = 120;
 constexpr double products_per_expert = 2;
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
@@ -38,21 +38,30 @@ std::int64_t whole(double value) { return std::max<std::int64_t>(1, std::llround
 
 GroupKind group_of(ExchangeGroup group) {
   switch (group) {
-    case ExchangeGroup::tensor: return GroupKind::tensor;
-    case ExchangeGroup::context: return GroupKind::context;
-    case ExchangeGroup::expert: return GroupKind::expert;
-    case ExchangeGroup::expert_tensor: return GroupKind::expert_tensor;
-    case ExchangeGroup::pipeline: break;
+    case ExchangeGroup::tensor:
+      return GroupKind::tensor;
+    case ExchangeGroup::context:
+      return GroupKind::context;
+    case ExchangeGroup::expert:
+      return GroupKind::expert;
+    case ExchangeGroup::expert_tensor:
+      return GroupKind::expert_tensor;
+    case ExchangeGroup::pipeline:
+      break;
   }
   return GroupKind::pipeline;
 }
 
 Collective collective_of(ExchangeKind kind) {
   switch (kind) {
-    case ExchangeKind::reduce_scatter: return Collective::reduce_scatter;
-    case ExchangeKind::all_reduce: return Collective::all_reduce;
-    case ExchangeKind::all_to_all: return Collective::all_to_all;
-    default: return Collective::all_gather;  // a ring passes the same blocks
+    case ExchangeKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case ExchangeKind::all_reduce:
+      return Collective::all_reduce;
+    case ExchangeKind::all_to_all:
+      return Collective::all_to_all;
+    default:
+      return Collective::all_gather;  // a ring passes the same blocks
   }
 }
 
@@ -131,8 +140,7 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profi
   if (model.dense_layers() > 0) dense_ = whole_layer(false);
   const double hidden_bytes = bf16 * job.tokens_per_rank() * static_cast<double>(model.hidden);
   add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
-  const double logits =
-      job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
+  const double logits = job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
   add_product(head_, Part::head, job.tokens(), model.vocabulary / sizes.tensor, model.hidden, 1);
   add_memory(head_, Part::head, (bf16 + 3 * fp32) * logits, (bf16 + 3 * fp32) * logits,
              MemoryKernel::streaming);
@@ -153,11 +161,15 @@ model::ExchangeQuery LayerPrices::exchange_query() const {
   query.choices = std::max(1, job_.experts_per_token());
   query.sequence_parallel = job_.layout.sequence_parallel;
   switch (job_.layout.context_method) {
-    case parallel::ContextMethod::ring: query.context = model::ContextExchange::ring; break;
+    case parallel::ContextMethod::ring:
+      query.context = model::ContextExchange::ring;
+      break;
     case parallel::ContextMethod::all_gather:
       query.context = model::ContextExchange::all_gather;
       break;
-    case parallel::ContextMethod::all_to_all: query.context = model::ContextExchange::ulysses; break;
+    case parallel::ContextMethod::all_to_all:
+      query.context = model::ContextExchange::ulysses;
+      break;
   }
   return query;
 }
@@ -178,9 +190,9 @@ double LayerPrices::send_us(double bytes) const {
   const cluster::Cluster& cluster = *job_.cluster;
   // The slowest boundary: between domains where one is crossed.
   const bool crosses = cluster.domain_of(members.front()) != cluster.domain_of(members.back());
-  const Bandwidth rate = crosses ? cluster.effective_nic()
-                                 : Bandwidth(cluster.domain.port.bytes_per_second *
-                                             cluster.domain.efficiency.value);
+  const Bandwidth rate =
+      crosses ? cluster.effective_nic()
+              : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
   const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
   return latency + bytes / rate.bytes_per_second * 1e6;
 }
@@ -229,12 +241,12 @@ Passes LayerPrices::core_attention() const {
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   const double length = static_cast<double>(job_.layout.sequence_length);
   // Other widths than the curve's, windows and shares of the queries by their FLOPs.
-  const double share =
-      static_cast<double>(model.query_key_dim() + model.value_dim()) /
-      static_cast<double>(2 * model.head_dim) * window_share(model, length) / sizes.context;
+  const double share = static_cast<double>(model.query_key_dim() + model.value_dim()) /
+                       static_cast<double>(2 * model.head_dim) * window_share(model, length) /
+                       sizes.context;
   const std::int64_t heads = std::max<std::int64_t>(1, model.heads / sizes.tensor);
-  const std::int64_t kv_heads = std::max<std::int64_t>(
-      1, (model.latent ? model.heads : model.kv_heads) / sizes.tensor);
+  const std::int64_t kv_heads =
+      std::max<std::int64_t>(1, (model.latent ? model.heads : model.kv_heads) / sizes.tensor);
   const auto attend = [&](bool backward) {
     return share * job_.profile
                        ->attention(job_.layout.micro_batch, job_.layout.sequence_length, heads,
@@ -323,10 +335,9 @@ Passes LayerPrices::routing() const {
       job_.profile->combine_rows(whole(tokens), whole(rows), model.hidden).time_us;
   // Rows that came by source rank are sorted by expert, and back.
   const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1;
-  const double sorting =
-      sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
-                            MemoryKernel::streaming)
-            : 0;
+  const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
+                                               MemoryKernel::streaming)
+                               : 0;
   passes.forward[at(Part::router)] += moves + sorting;
   passes.input_gradient[at(Part::router)] += moves + sorting;
   return passes;
@@ -405,7 +416,8 @@ void LayerPrices::add_host(Passes& passes, bool is_moe) const {
   const bool parts = job_.graphs == Graphs::parts;
   double launches = parts ? 1 : attention_launches;
   if (is_moe) {
-    const double experts = static_cast<double>(job_.model->moe->experts) / job_.layout.layout.expert;
+    const double experts =
+        static_cast<double>(job_.model->moe->experts) / job_.layout.layout.expert;
     launches += (parts ? moe_launches / 2 : moe_launches) + products_per_expert * experts;
   } else {
     launches += dense_launches;
@@ -431,8 +443,8 @@ Passes LayerPrices::whole_layer(bool is_moe) const {
     products.add(experts());
     activation_us = sum(activation(Part::experts, expert_rows(), model.moe->expert_ffn).forward);
     if (model.moe->shared_ffn > 0) {
-      products.add(ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor,
-                       1));
+      products.add(
+          ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor, 1));
     }
   } else {
     products.add(ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1));

@@ -17,27 +17,34 @@ enum class Part {
   attention,
   dense_ffn,
   experts,
-  router,       // gate, permute and combine of rows, padding
-  head,         // embedding, output head, loss
-  recompute,    // forward work done again in the backward pass
-  tensor,       // exchanges of tensor ranks
-  context,      // exchanges of context ranks
-  dispatch,     // rows to their experts
-  combine,      // and back
-  host,         // GPU idle for the host: launches and reads
-  p2p,          // between stages, and waiting for them: bubble
-  gradients,    // reduce-scatter, beyond what backward hides
-  parameters,   // all-gather, beyond what forward hides
+  router,      // gate, permute and combine of rows, padding
+  head,        // embedding, output head, loss
+  recompute,   // forward work done again in the backward pass
+  tensor,      // exchanges of tensor ranks
+  context,     // exchanges of context ranks
+  dispatch,    // rows to their experts
+  combine,     // and back
+  host,        // GPU idle for the host: launches and reads
+  p2p,         // between stages, and waiting for them: bubble
+  gradients,   // reduce-scatter, beyond what backward hides
+  parameters,  // all-gather, beyond what forward hides
   optimizer,
 };
 inline constexpr EnumNames<Part, 15> part_names{{
-    {Part::attention, "attention"},   {Part::dense_ffn, "dense FFN"},
-    {Part::experts, "experts"},       {Part::router, "router and rows"},
-    {Part::head, "embedding, head"},  {Part::recompute, "recompute"},
-    {Part::tensor, "tensor exchange"}, {Part::context, "context exchange"},
-    {Part::dispatch, "dispatch"},     {Part::combine, "combine"},
-    {Part::host, "host"},             {Part::p2p, "bubble and p2p"},
-    {Part::gradients, "gradients"},   {Part::parameters, "parameters"},
+    {Part::attention, "attention"},
+    {Part::dense_ffn, "dense FFN"},
+    {Part::experts, "experts"},
+    {Part::router, "router and rows"},
+    {Part::head, "embedding, head"},
+    {Part::recompute, "recompute"},
+    {Part::tensor, "tensor exchange"},
+    {Part::context, "context exchange"},
+    {Part::dispatch, "dispatch"},
+    {Part::combine, "combine"},
+    {Part::host, "host"},
+    {Part::p2p, "bubble and p2p"},
+    {Part::gradients, "gradients"},
+    {Part::parameters, "parameters"},
     {Part::optimizer, "optimizer"},
 }};
 using PartTimes = std::array<double, part_names.size()>;  // microseconds

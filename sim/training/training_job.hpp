@@ -24,7 +24,7 @@ inline constexpr EnumNames<Graphs, 3> graphs_names{{
 // What the host costs. None of it is measured on the machine that is asked about: see README.md of
 // this room.
 struct HostCosts {
-  double launch_us = 4;   // from one kernel launch to the next
+  double launch_us = 15;  // of the framework, for each kernel that it launches
   double sync_us = 20;    // GPU idle after the host has read a result
   double step_us = 2000;  // per step: data, logging, clipping's host read
 };
@@ -38,11 +38,11 @@ struct TrainingJob {
   // nullptr: NCCL's all-to-all of every copy of a row.
   std::shared_ptr<const profile::Dispatcher> dispatcher;
   parallel::LayoutRequest layout;
-  int choices = 0;              // experts per token; 0: those of the model
-  double capacity_factor = 0;   // rows per expert over balance, padded; 0: dropless
-  double imbalance = 0;         // rows of the busiest rank over balance; 0: that of random logits
-  int mtp_depths = -1;          // -1: the model's
-  model::StateRules states;     // also the precision of the GEMMs
+  int choices = 0;             // experts per token; 0: those of the model
+  double capacity_factor = 0;  // rows per expert over balance, padded; 0: dropless
+  double imbalance = 0;        // rows of the busiest rank over balance; 0: that of random logits
+  int mtp_depths = -1;         // -1: the model's
+  model::StateRules states;    // also the precision of the GEMMs
   model::Recompute recompute;
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
   bool overlaps_parameters = true;  // all-gather under the first forward pass

@@ -15,7 +15,7 @@ using parallel::GroupKind;
 using profile::Collective;
 using profile::MemoryKernel;
 
-constexpr double bucket_parameters = 40e6;       // megatron/core, distributed_data_parallel.py
+constexpr double bucket_parameters = 40e6;  // megatron/core, distributed_data_parallel.py
 constexpr double bucket_parameters_per_rank = 1e6;
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
@@ -47,7 +47,7 @@ class Step {
                     double& last) const;
   double exposed_us(Collective kind, const model::StageParameters& parameters, double bytes,
                     double window_us, bool overlaps) const;
-  void add_end_of_step(int rank, PartTimes& parts) const;
+  PartTimes end_of_step(int rank) const;
   std::vector<model::StageMemory> memory(const parallel::Schedule& schedule) const;
   template <class Visit>
   void each_stage_of(int rank, const Visit& visit) const {
@@ -117,8 +117,7 @@ parallel::PipelineTimes Step::times() const {
                             Picoseconds::from_us(sum(stage.passes.input_gradient)),
                             Picoseconds::from_us(sum(stage.passes.weight_gradient))});
   }
-  const double bytes =
-      2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+  const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
   times.p2p = Picoseconds::from_us(shape_.ranks > 1 ? prices_.send_us(bytes) : 0);
   // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
   times.p2p_occupies_rank = shape_.kind == parallel::ScheduleKind::one_f_one_b;
@@ -183,8 +182,7 @@ double Step::buckets_us(Collective kind, GroupKind group, double parameters, dou
                         double& last) const {
   const double ranks = job_.layout.layout.group_size(group);
   if (ranks < 2 || parameters <= 0) return 0;
-  const double largest =
-      std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
+  const double largest = std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
   const double buckets = std::ceil(parameters / largest);
   const double each = prices_.exchange_us(kind, group, parameters / buckets * bytes);
   last = std::max(last, each);
@@ -200,7 +198,8 @@ double Step::exposed_us(Collective kind, const model::StageParameters& parameter
   return overlaps ? std::max(last, all - window_us) : all;
 }
 
-void Step::add_end_of_step(int rank, PartTimes& parts) const {
+PartTimes Step::end_of_step(int rank) const {
+  PartTimes parts{};
   const model::StageParameters held = parameters(rank);
   double forward_us = 0;
   double backward_us = 0;
@@ -226,6 +225,7 @@ void Step::add_end_of_step(int rank, PartTimes& parts) const {
                        model::clear_gradient_bytes(held, shards, states.zero);
   parts[at(Part::optimizer)] += prices_.memory_us(bytes, MemoryKernel::streaming);
   parts[at(Part::host)] += job_.host.step_us;
+  return parts;
 }
 
 std::vector<model::StageMemory> Step::memory(const parallel::Schedule& schedule) const {
@@ -264,15 +264,20 @@ TrainingStep Step::run() {
   step.bubble_share = run.bubble_share();
   step.imbalance = prices_.imbalance();
   step.micro_batches = shape_.micro_batches;
+  const auto busier = [](const parallel::RankRun& one, const parallel::RankRun& other) {
+    return one.busy < other.busy;
+  };
+  const auto busiest = std::max_element(run.ranks.begin(), run.ranks.end(), busier);
+  step.busiest_rank = static_cast<int>(busiest - run.ranks.begin());
+  step.parts = rank_parts(step.busiest_rank, *busiest, run.makespan);
+  // All ranks wait for the slowest at the gradient norm and at the end.
+  PartTimes end{};
   for (int rank = 0; rank < shape_.ranks; ++rank) {
-    PartTimes parts = rank_parts(rank, run.ranks[at(rank)], run.makespan);
-    add_end_of_step(rank, parts);
-    // All ranks wait for the slowest at the gradient norm.
-    if (sum(parts) < step.step_us) continue;
-    step.step_us = sum(parts);
-    step.parts = parts;
-    step.slowest_stage = rank;
+    const PartTimes each = end_of_step(rank);
+    if (sum(each) > sum(end)) end = each;
   }
+  for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
+  step.step_us = sum(step.parts);
   step.memory = memory(schedule);
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *

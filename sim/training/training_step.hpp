@@ -11,18 +11,19 @@ namespace moesim::training {
 // One optimizer step.
 struct TrainingStep {
   double step_us = 0;
-  // Of the pipeline rank that computes longest; they add up to the step. Exchanges of experts that
-  // run beside compute (expert_overlap) count as far as they make it longer.
+  // Of the pipeline rank that computes longest, and the longest end of the step of any rank; they
+  // add up to the step. Exchanges of experts that run beside compute (expert_overlap) count as far
+  // as they make it longer.
   PartTimes parts{};
-  int slowest_stage = 0;
+  int busiest_rank = 0;
   double bubble_share = 0;  // idle time of all ranks of a pipeline over its makespan
   double imbalance = 1;     // rows of the busiest rank over balance
   int micro_batches = 1;
-  double tokens = 0;  // of the step, all GPUs
+  double tokens = 0;        // of the step, all GPUs
   model::ModelFlops flops;  // per token
   double tokens_per_second_per_gpu = 0;
-  double tflops_per_gpu = 0;  // model FLOPs
-  double mfu = 0;             // of the GPU's dense bf16 peak
+  double tflops_per_gpu = 0;               // model FLOPs
+  double mfu = 0;                          // of the GPU's dense bf16 peak
   std::vector<model::StageMemory> memory;  // of each pipeline rank
 
   Bytes peak_memory() const;

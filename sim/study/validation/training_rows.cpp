@@ -39,10 +39,21 @@ const Names<const char*> models = {{"DeepSeek-V2 4 layers", "deepseek-v2-4layers
                                    {"GPT OSS 120B", "gpt-oss-120b"},
                                    {"Kimi_K2", "kimi-k2"}};
 
-constexpr std::array described = {"model",     "system",    "gpus", "tp",        "pp",
-                                  "vp",        "cp",        "ep",   "mbs",       "gbs",
-                                  "precision", "dispatcher_overlap_options",
-                                  "capacity_factor_or_dropless",    "recompute", "source"};
+constexpr std::array described = {"model",
+                                  "system",
+                                  "gpus",
+                                  "tp",
+                                  "pp",
+                                  "vp",
+                                  "cp",
+                                  "ep",
+                                  "mbs",
+                                  "gbs",
+                                  "precision",
+                                  "dispatcher_overlap_options",
+                                  "capacity_factor_or_dropless",
+                                  "recompute",
+                                  "source"};
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
@@ -88,8 +99,8 @@ int size(const CsvTable& table, std::size_t row, const char* column) {
   return static_cast<int>(table.whole(row, table.column(column), 1'000'000));
 }
 
-parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row,
-                                  const model::Model& model, int mtp_depths) {
+parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const model::Model& model,
+                                  int mtp_depths) {
   const std::string& options = table.text(row, "dispatcher_overlap_options");
   parallel::LayoutRequest request;
   parallel::ParallelLayout& sizes = request.layout;
@@ -141,7 +152,8 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));
   job.model = documents.model(*model);
   job.mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
-  for (const auto& [text, name] : Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
+  for (const auto& [text, name] :
+       Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
     if (has(found.options, text)) job.dispatcher = documents.dispatcher(name);
   }
   if (has(table.text(row, "capacity_factor_or_dropless"), "CF1.0")) job.capacity_factor = 1;

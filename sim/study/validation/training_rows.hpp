@@ -15,7 +15,7 @@ struct TrainingRow {
   std::string model;
   std::string system;
   std::string precision;
-  std::string options;  // dispatcher, overlap, graphs, layout of stages
+  std::string options;             // dispatcher, overlap, graphs, layout of stages
   std::vector<std::string> cells;  // all that describes the configuration, by column of the table
   double measured_s = 0;           // of a step
   double published_tflops = 0;     // model FLOPs per second and GPU; 0: not printed

@@ -118,8 +118,8 @@ void judge_order(const std::vector<Predicted>& all, Validation& validation) {
       };
       const double measured = speed(all[one], a.measured_s) / speed(all[other], b.measured_s);
       if (differing != 1 || std::max(measured, 1 / measured) < same) continue;
-      const double predicted = speed(all[one], all[one].step.step_us) /
-                               speed(all[other], all[other].step.step_us);
+      const double predicted =
+          speed(all[one], all[one].step.step_us) / speed(all[other], all[other].step.step_us);
       ++pairs;
       if ((measured > 1) == (predicted > 1) && predicted != 1) ++right;
     }
@@ -170,9 +170,10 @@ void compare_constant(const std::vector<Predicted>& all, Validation& validation)
   if (errors.size() < 10) return;
   validation.verdicts.push_back(
       {study_name,
-       fmt::format("the share of the peak that other models reach on the system, as a guess: {:.0f} "
-                   "% in the median over {} configurations",
-                   100 * median(errors), errors.size()),
+       fmt::format(
+           "the share of the peak that other models reach on the system, as a guess: {:.0f} "
+           "% in the median over {} configurations",
+           100 * median(errors), errors.size()),
        std::nullopt});
 }
 

@@ -1,0 +1,147 @@
+#include "sim/training/training_step.hpp"
+
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+// Qwen3-30B-A3B on H100 nodes.
+TrainingJob job(int gpus, int pipeline, int expert, std::int64_t global_batch) {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  made.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
+  made.layout.layout.gpus = gpus;
+  made.layout.layout.pipeline = pipeline;
+  made.layout.layout.expert = expert;
+  made.layout.sequence_length = 4096;
+  made.layout.global_batch = global_batch;
+  made.host = {0, 0, 0};
+  return made;
+}
+
+double part(const TrainingStep& step, Part part) {
+  return step.parts[static_cast<std::size_t>(part)];
+}
+
+}  // namespace
+
+TEST_CASE("the busiest rank of random logits has the excess that draws show") {
+  // Means of 20 to 40 draws at 4,096 tokens a rank.
+  CHECK(random_imbalance(256, 8, 32, 4096) == Approx(1.012).epsilon(0.002));
+  CHECK(random_imbalance(256, 8, 64, 4096) == Approx(1.012).epsilon(0.002));
+  CHECK(random_imbalance(128, 8, 8, 4096) == Approx(1.007).epsilon(0.002));
+  CHECK(random_imbalance(128, 8, 1, 4096) == 1);
+  // Four times the tokens: half the excess.
+  CHECK(random_imbalance(128, 8, 8, 4 * 4096) - 1 ==
+        Approx((random_imbalance(128, 8, 8, 4096) - 1) / 2));
+}
+
+TEST_CASE("the parts of a step add up to it") {
+  for (const int pipeline : {1, 4}) {
+    const TrainingStep step = training_step(job(32, pipeline, 8, 256));
+    CHECK(std::accumulate(step.parts.begin(), step.parts.end(), 0.0) == Approx(step.step_us));
+    for (const double each : step.parts) CHECK(each >= 0);
+  }
+}
+
+TEST_CASE("without pipeline a step is its micro-batches and its end") {
+  const TrainingStep few = training_step(job(8, 1, 8, 64));
+  const TrainingStep many = training_step(job(8, 1, 8, 128));
+  CHECK(few.micro_batches == 8);
+  CHECK(many.micro_batches == 16);
+  CHECK(few.bubble_share == 0);
+  const auto end = [](const TrainingStep& step) {
+    return part(step, Part::gradients) + part(step, Part::parameters) +
+           part(step, Part::optimizer);
+  };
+  CHECK(end(few) > 0);
+  CHECK(end(many) == Approx(end(few)));
+  CHECK(many.step_us - end(many) == Approx(2 * (few.step_us - end(few))));
+}
+
+TEST_CASE("more pipeline ranks with as many micro-batches leave a larger bubble") {
+  const TrainingStep two = training_step(job(16, 2, 8, 64));
+  const TrainingStep four = training_step(job(32, 4, 8, 64));
+  CHECK(two.micro_batches == four.micro_batches);
+  CHECK(two.bubble_share > 0);
+  CHECK(four.bubble_share > two.bubble_share);
+}
+
+TEST_CASE("a step has the tokens, FLOPs and speed of its batch") {
+  const TrainingStep step = training_step(job(16, 2, 8, 64));
+  CHECK(step.tokens == 64 * 4096);
+  CHECK(step.flops.total == Approx(23.006e9).epsilon(1e-4));  // Megatron's definition, s 4,096
+  CHECK(step.tokens_per_second_per_gpu == Approx(step.tokens / (step.step_us * 1e-6) / 16));
+  CHECK(step.tflops_per_gpu ==
+        Approx(step.tokens_per_second_per_gpu * step.flops.total * 1e-12));
+  CHECK(step.mfu > 0);
+  CHECK(step.mfu < 1);
+}
+
+TEST_CASE("recomputed work takes time and frees memory") {
+  const TrainingStep kept = training_step(job(8, 1, 8, 64));
+  TrainingJob again = job(8, 1, 8, 64);
+  again.recompute = model::parse_recompute("full", "test");
+  const TrainingStep recomputed = training_step(again);
+  CHECK(part(kept, Part::recompute) == 0);
+  CHECK(part(recomputed, Part::recompute) > 0);
+  CHECK(recomputed.step_us > kept.step_us);
+  CHECK(recomputed.peak_memory() < kept.peak_memory());
+}
+
+TEST_CASE("a slow host makes small micro-batches wait, graphs do not") {
+  TrainingJob slow = job(8, 1, 8, 64);
+  const double fast_us = training_step(slow).step_us;
+  slow.host.launch_us = 100;
+  const TrainingStep waiting = training_step(slow);
+  CHECK(part(waiting, Part::host) > 0);
+  CHECK(waiting.step_us > 1.5 * fast_us);
+  slow.graphs = Graphs::layers;
+  slow.capacity_factor = 1;
+  CHECK(part(training_step(slow), Part::host) == 0);
+}
+
+TEST_CASE("overlapped exchanges of experts shorten a step across nodes") {
+  TrainingJob apart = job(32, 1, 32, 256);
+  const TrainingStep exposed = training_step(apart);
+  apart.layout.expert_overlap = true;
+  const TrainingStep hidden = training_step(apart);
+  CHECK(hidden.step_us < exposed.step_us);
+  CHECK(part(hidden, Part::dispatch) < part(exposed, Part::dispatch));
+}
+
+TEST_CASE("tensor parallelism adds exchanges inside the node and divides the rest") {
+  TrainingJob divided = job(16, 1, 8, 64);
+  divided.layout.layout.tensor = 2;
+  const TrainingStep step = training_step(divided);
+  CHECK(part(step, Part::tensor) > 0);
+  CHECK(step.micro_batches == 8);
+  const TrainingStep whole = training_step(job(16, 1, 8, 64));
+  CHECK(part(whole, Part::tensor) == 0);
+  // A micro-batch's attention on two GPUs: between half the time and all of it.
+  const double ratio = part(step, Part::attention) / step.micro_batches /
+                       (part(whole, Part::attention) / whole.micro_batches);
+  CHECK(ratio > 0.5);
+  CHECK(ratio < 0.75);
+}
+
+TEST_CASE("padded experts compute their capacity, others their balance") {
+  TrainingJob padded = job(8, 1, 8, 64);
+  const double dropless = part(training_step(padded), Part::experts);
+  padded.capacity_factor = 2;
+  CHECK(part(training_step(padded), Part::experts) > 1.5 * dropless);
+}
+
+TEST_CASE("what cannot be is refused with its reason") {
+  TrainingJob bad = job(12, 1, 8, 64);
+  CHECK_THROWS_AS(training_step(bad), UsageError);
+  TrainingJob sharded = job(8, 1, 8, 64);
+  sharded.states.zero = 3;
+  CHECK_THROWS_WITH(training_step(sharded), ContainsSubstring("--zero 3"));
+}

@@ -12,7 +12,7 @@ FLOORS = [
     ["base"],
     ["profile", "cluster", "model"],
     ["routing", "network", "parallel"],
-    ["engine"],
+    ["engine", "training"],
     ["scenario"],
     ["step"],
     ["study"],

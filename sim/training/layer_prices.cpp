@@ -132,9 +132,9 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profi
   const model::Model& model = *job.model;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   if (model.moe) {
-    imbalance_ = job.imbalance > 0 ? job.imbalance
-                                   : random_imbalance(model.moe->experts, job.experts_per_token(),
-                                                      sizes.expert, job.tokens_per_rank());
+    imbalance_ = job.expert_load > 0 ? job.expert_load
+                                     : random_imbalance(model.moe->experts, job.experts_per_token(),
+                                                        sizes.expert, job.tokens_per_rank());
     moe_ = whole_layer(true);
   }
   if (model.dense_layers() > 0) dense_ = whole_layer(false);

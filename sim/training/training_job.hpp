@@ -40,7 +40,7 @@ struct TrainingJob {
   parallel::LayoutRequest layout;
   int choices = 0;             // experts per token; 0: those of the model
   double capacity_factor = 0;  // rows per expert over balance, padded; 0: dropless
-  double imbalance = 0;        // rows of the busiest rank over balance; 0: that of random logits
+  double expert_load = 0;      // rows of the fullest rank over balance; 0: that of random logits
   int mtp_depths = -1;         // -1: the model's
   model::StateRules states;    // also the precision of the GEMMs
   model::Recompute recompute;

@@ -16,7 +16,7 @@ from command_line import (BINARY, SMALL, moesim, needs_binary, open_terminal, re
                           succeed)
 
 pytestmark = needs_binary
-COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "layout", "validate", "import", "doctor",
+COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "layout", "train", "validate", "import", "doctor",
             "options")
 COLUMNS = """status reason model profile cluster router priority weights fill_order ir_compute
 dispatch mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention

@@ -52,6 +52,7 @@ Command plot_command();
 Command route_command();
 Command predict_command();
 Command layout_command();
+Command train_command();
 Command validate_command();
 Command import_command();
 Command doctor_command();

@@ -6,85 +6,12 @@
 #include "sim/base/text.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/layout_result.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {
-
-using parallel::LayoutRequest;
-
-constexpr const char* default_model = "llama2-7b-moe8";
-constexpr std::int64_t most_gpus = 1 << 20;
-
-std::int64_t whole(const CommandLine& line, const char* flag, std::int64_t fallback,
-                   std::int64_t most = most_gpus) {
-  if (!line.has(flag)) return fallback;
-  return parse_whole(fmt::format("--{}", flag), line.get(flag), 1, most);
-}
-
-int size_of(const CommandLine& line, const char* flag, int fallback = 1) {
-  return static_cast<int>(whole(line, flag, fallback));
-}
-
-bool switched_on(const CommandLine& line, const char* flag) {
-  static constexpr EnumNames<bool, 2> names{{{false, "off"}, {true, "on"}}};
-  return value_in(names, line.get(flag, "off"), fmt::format("--{}", flag));
-}
-
-// As many as divide the experts and the ranks of a stage, inside a domain.
-int default_expert_parallel(const model::Model& model, const parallel::ParallelLayout& layout,
-                            int ranks_per_domain) {
-  if (!model.moe) return 1;
-  int best = 1;
-  for (int ranks = 1; ranks <= std::min(ranks_per_domain, model.moe->experts); ++ranks) {
-    const std::int64_t stage = std::int64_t{ranks} * layout.expert_tensor * layout.pipeline;
-    if (model.moe->experts % ranks == 0 && layout.gpus % stage == 0) best = ranks;
-  }
-  return best;
-}
-
-// A layout of the text, and how many virtual stages that makes where none were asked for.
-void take_pipeline_layout(const CommandLine& line, LayoutRequest& request) {
-  if (!line.has("pipeline-layout")) return;
-  request.stages = parallel::parse_pipeline_layout(line.get("pipeline-layout"));
-  const auto chunks = static_cast<int>(request.stages->chunks.size());
-  const int ranks = request.layout.pipeline;
-  const bool folded = request.schedule == parallel::ScheduleKind::dualpipe_v;
-  if (line.has("virtual-pipeline") || folded || chunks % ranks != 0) return;
-  request.layout.virtual_pipeline = chunks / ranks;
-}
-
-LayoutRequest requested(const CommandLine& line, const model::Model& model, int ranks_per_domain) {
-  LayoutRequest request;
-  parallel::ParallelLayout& layout = request.layout;
-  layout.gpus = size_of(line, "gpus", 32);
-  layout.tensor = size_of(line, "tensor-parallel");
-  layout.context = size_of(line, "context-parallel");
-  layout.pipeline = size_of(line, "pipeline-parallel");
-  layout.virtual_pipeline = size_of(line, "virtual-pipeline");
-  layout.expert_tensor = size_of(line, "expert-tensor-parallel");
-  layout.expert =
-      size_of(line, "expert-parallel", default_expert_parallel(model, layout, ranks_per_domain));
-  if (line.has("pipeline-schedule")) {
-    request.schedule =
-        value_in(parallel::schedule_names, line.get("pipeline-schedule"), "--pipeline-schedule");
-  }
-  request.context_method = value_in(parallel::context_method_names,
-                                    line.get("context-method", "ring"), "--context-method");
-  request.expert_overlap = switched_on(line, "ep-overlap");
-  if (line.has("micro-batch-group")) {
-    request.micro_batch_group = size_of(line, "micro-batch-group");
-  }
-  request.sequence_length = whole(line, "sequence-length", model.sequence_length, 1 << 30);
-  request.micro_batch = whole(line, "micro-batch", 1);
-  if (line.has("global-batch")) request.global_batch = whole(line, "global-batch", 1, 1 << 30);
-  take_pipeline_layout(line, request);
-  return request;
-}
-
-constexpr EnumNames<int, 2> moment_names{
-    {{4, "fp32", "4 bytes each"}, {2, "bf16", "2 bytes each, as DeepSeek-V3"}}};
 
 bool is_hopper(const std::string& gpu) {
   return gpu.find("H100") != std::string::npos || gpu.find("H200") != std::string::npos;
@@ -93,17 +20,9 @@ bool is_hopper(const std::string& gpu) {
 MemoryRequest requested_memory(const CommandLine& line) {
   MemoryRequest memory;
   memory.precision = model::parse_precision(line.get("precision", "bf16"), "--precision");
-  memory.recompute = model::parse_recompute(line.get("recompute", "none"), "--recompute");
-  memory.moment_bytes =
-      value_in(moment_names, line.get("optimizer-moments", "fp32"), "--optimizer-moments");
-  if (line.has("expert-load")) {
-    const std::string text = line.get("expert-load");
-    memory.expert_load = parse_number<double>(text).value_or(0);
-    if (!(memory.expert_load >= 1 && memory.expert_load <= 1000)) {
-      throw UsageError(fmt::format(
-          "--expert-load: '{}' is no number from 1 (balanced) to 1000, such as 1.1", text));
-    }
-  }
+  memory.recompute = requested_recompute(line);
+  memory.moment_bytes = requested_moment_bytes(line);
+  memory.expert_load = requested_expert_load(line, 1);
   if (line.has("profile")) {
     memory.gpu = line.get("profile");
     const profile::Device device = profile::Profile::load(memory.gpu).device();
@@ -118,13 +37,11 @@ ExitCode run(const CommandLine& line) {
   const Output out(line.get("out"));
   const std::string timeline = line.get("timeline");
   if (!timeline.empty()) check_writable(timeline);
-  const model::Model model = model::Model::load(line.get("model", default_model));
-  const int ranks_per_domain = size_of(line, "ranks-per-domain", 8);
+  const model::Model model = requested_model(line);
+  const int ranks_per_domain = static_cast<int>(requested_whole(line, "ranks-per-domain", 8));
   const MemoryRequest memory = requested_memory(line);
-  LayoutRequest request = requested(line, model, ranks_per_domain);
-  request.recomputes_experts = memory.recompute.full != model::FullRecompute::none ||
-                               memory.recompute.has(model::RecomputeModule::moe);
-  const LayoutResult result = make_layout_result(model, request, memory, ranks_per_domain);
+  const LayoutResult result = make_layout_result(
+      model, requested_layout(line, model, ranks_per_domain), memory, ranks_per_domain);
   if (!timeline.empty()) {
     write_file_atomically(timeline, layout_timeline(result));
     note(fmt::format("timeline of the pipeline of GPU 0: {} (open it in ui.perfetto.dev)",
@@ -134,46 +51,11 @@ ExitCode run(const CommandLine& line) {
   return ExitCode::ok;
 }
 
-template <class Names>
-std::vector<scenario::NamedValue> choices(const Names& names) {
-  std::vector<scenario::NamedValue> choices;
-  for (const auto& name : names) choices.push_back({name.name, name.meaning});
-  return choices;
-}
-
 std::vector<Flag> flags() {
-  return {
-      {"model", "NAME|FILE", default_model,
-       "a shipped model, a document of your own, or a Hugging Face config.json"},
-      {"gpus", "N", "32", "GPUs of the job"},
-      {"tensor-parallel", "N", "1", "TP: ranks that share a layer; with sequence parallelism"},
-      {"context-parallel", "N", "1", "CP: ranks that share a sequence"},
-      {"context-method", "NAME", "ring",
-       "how they exchange keys and values:", choices(parallel::context_method_names)},
-      {"pipeline-parallel", "N", "1", "PP: ranks that a micro-batch passes"},
-      {"virtual-pipeline", "N", "1; chunks of --pipeline-layout over PP",
-       "VP: chunks of layers per pipeline rank"},
-      {"pipeline-layout", "TEXT", "layers divided evenly",
-       "what each chunk has, as Et*4|(t*4|)*14tmL: E embedding, t layer, m multi-token prediction, "
-       "L loss; | or / ends a chunk, *n repeats a letter or bracket"},
-      {"expert-parallel", "N", "the most that divides, in a domain",
-       "EP: ranks that share the experts"},
-      {"expert-tensor-parallel", "N", "1", "ETP: ranks that share an expert"},
-      {"sequence-length", "N", "the model's", "tokens of a sequence"},
-      {"micro-batch", "N", "1", "sequences that pass the pipeline together"},
-      {"global-batch", "N", "4 micro-batches per pipeline rank", "sequences of a step"},
-      {"pipeline-schedule", "NAME", "1f1b; interleaved with virtual stages",
-       "in which order chunks are computed:", choices(parallel::schedule_names)},
-      {"micro-batch-group", "N", "PP", "interleaved: micro-batches that pass a chunk in a row"},
-      {"ep-overlap", "off|on", "off",
-       "1f1b, interleaved: a forward and a backward chunk in pairs, the exchanges of experts of "
-       "one "
-       "under the computation of the other"},
+  std::vector<Flag> flags = layout_flags();
+  const std::vector<Flag> more = {
       {"precision", "NAME", "bf16",
-       "format of GEMMs, for memory:", choices(model::precision_names)},
-      {"recompute", "LIST", "none", "full, full:uniform:N, full:block:N, or a list of modules:",
-       choices(model::recompute_names)},
-      {"optimizer-moments", "NAME", "fp32", "Adam's two moments:", choices(moment_names)},
+       "format of GEMMs, for memory:", name_choices(model::precision_names)},
       {"expert-load", "X", "1", "rows of experts on the fullest rank over balance, such as 1.1"},
       {"profile", "NAME|FILE", "none", "the GPU whose memory a rank must fit into"},
       {"ranks-per-domain", "N", "8", "ranks placed in each NVLink domain"},
@@ -181,6 +63,8 @@ std::vector<Flag> flags() {
       {"timeline", "FILE", "none", "Chrome trace of the schedule, the pipeline of GPU 0"},
       format_flag(),
       out_flag()};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
 }
 
 }  // namespace

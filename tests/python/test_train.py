@@ -1,0 +1,125 @@
+"""moesim train: one training step under any layout; moesim validate training."""
+
+import csv
+import io
+import json
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+from public_tables import folder_of
+
+pytestmark = needs_binary
+QWEN = ("train", "--model", "qwen3-30b-a3b", "--expert-parallel", 8)
+
+
+def as_json(*words):
+    return json.loads(succeed(*words, "--format", "json"))
+
+
+def test_table_csv_and_json_agree():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
+    result = as_json(*words)
+    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    assert float(row["step_ms"]) == result["step_ms"]
+    assert (result["data_parallel"], result["micro_batches"], result["tokens"]) == (32, 8, 2**20)
+    parts = [value for key, value in result.items() if key.endswith("_ms") and key != "step_ms"]
+    assert len(parts) == 15 and sum(parts) == pytest.approx(result["step_ms"])
+    table = succeed(*words)
+    assert f"{result['tokens_per_second_per_gpu']:.0f} tokens/s/GPU" in table
+    assert len(result["memory_gib_of_rank"]) == 2
+    assert max(result["memory_gib_of_rank"]) == pytest.approx(result["memory_gib"])
+
+
+def test_memory_that_does_not_fit_is_said():
+    words = ("train", "--model", "deepseek-v3", "--gpus", 256, "--pipeline-parallel", 2,
+             "--pipeline-layout", "Et*30|t*31mL", "--expert-parallel", 8)
+    assert as_json(*words)["fits"] is False
+    assert "DOES NOT FIT" in succeed(*words)
+    assert as_json(*QWEN, "--gpus", 64)["fits"] is True
+
+
+def test_more_gpus_for_the_same_batch_leave_the_end_of_the_step():
+    """Micro-batches fall as 1 / GPUs, what is done once per step does not."""
+    few, many = (as_json(*QWEN, "--gpus", gpus, "--global-batch", 1024) for gpus in (64, 512))
+    assert (few["micro_batches"], many["micro_batches"]) == (16, 2)
+    assert few["experts_ms"] == pytest.approx(8 * many["experts_ms"])
+    assert few["step_ms"] < 8 * many["step_ms"]
+
+
+def test_a_dispatcher_and_overlap_change_the_exchange_alone():
+    nccl = as_json(*QWEN[:3], "--expert-parallel", 32, "--gpus", 32)
+    deepep = as_json(*QWEN[:3], "--expert-parallel", 32, "--gpus", 32, "--dispatcher", "deepep")
+    hidden = as_json(*QWEN[:3], "--expert-parallel", 32, "--gpus", 32, "--ep-overlap", "on")
+    assert deepep["dispatch_ms"] < nccl["dispatch_ms"]
+    assert deepep["experts_ms"] == nccl["experts_ms"] == hidden["experts_ms"]
+    assert hidden["dispatch_ms"] + hidden["combine_ms"] < nccl["dispatch_ms"] + nccl["combine_ms"]
+
+
+@pytest.mark.parametrize(("words", "text"), [
+    (("--gpus", 12), "--gpus 12 is no multiple"),
+    (("--gpus", 64, "--launch-us", "-1"), "--launch-us: '-1' is not a number from 0 on"),
+    (("--gpus", 64, "--cuda-graphs", "layers"), "--cuda-graphs layers"),
+    (("--gpus", 64, "--expert-load", "0.5"), "--expert-load"),
+    (("--gpus", 64, "--recompute", "attention"), "--recompute"),
+    (("--gpus", 64, "--dispatcher", "nccl"), "unknown dispatcher 'nccl'"),
+])
+def test_what_cannot_be_is_named(words, text):
+    expect_error(moesim(*QWEN, *words), 2, text)
+
+
+def test_a_profile_without_the_curves_is_refused_with_what_is_missing():
+    expect_error(moesim(*QWEN, "--gpus", 8, "--profile", "l40s"), 1, "profile l40s has no curve")
+
+
+ROW = {"config_id": "a1", "source": "Made-up 1", "model": "Qwen3-30B-A3B", "system": "DGX-H100", "gpus": "64",
+       "tp": "1", "pp": "2", "vp": "1", "cp": "1", "ep": "8", "etp": "1", "mbs": "1", "gbs": "256",
+       "seq": "4096", "precision": "BF16", "dispatcher_overlap_options": "alltoall",
+       "capacity_factor_or_dropless": "dropless", "recompute": "none", "metric": "step_time",
+       "value": "", "derived_step_s": ""}
+
+
+def validate_rows(tmp_path, *rows):
+    with open(tmp_path / "moe_training_steps.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ROW)
+        writer.writeheader()
+        writer.writerows(rows)
+    return moesim("validate", "training", "--data", tmp_path, "--format", "json")
+
+
+def test_validation_compares_what_train_predicts(tmp_path):
+    predicted = as_json(*QWEN, "--gpus", 64, "--pipeline-parallel", 2, "--global-batch", 256)["step_ms"]
+    slower = {**ROW, "derived_step_s": f"{2 * predicted / 1e3}", "value": "1"}
+    fp4 = {**ROW, "config_id": "a2", "precision": "NVFP4", "derived_step_s": "1", "value": "1"}
+    document = json.loads(validate_rows(tmp_path, slower, fp4).stdout)
+    (row,) = document["rows"]
+    assert row["predicted"] == pytest.approx(predicted)
+    assert row["error"] == pytest.approx(-0.5)
+    texts = [verdict["text"] for verdict in document["verdicts"]]
+    assert any("steps in NVFP4 are not modelled" in text for text in texts)
+
+
+def test_factors_come_from_other_models(tmp_path):
+    """A system that takes twice the predicted time for two models: each is right by the other's factor."""
+    rows = []
+    for number, (name, model) in enumerate((("Qwen3-30B-A3B", "qwen3-30b-a3b"),
+                                            ("GPT OSS 120B", "gpt-oss-120b"))):
+        predicted = as_json("train", "--model", model, "--expert-parallel", 8, "--gpus", 64,
+                            "--pipeline-parallel", 2, "--global-batch", 256,
+                            "--sequence-length", 4096)["step_ms"]
+        rows.append({**ROW, "config_id": f"b{number}", "model": name, "value": "1",
+                     "derived_step_s": f"{2 * predicted / 1e3}"})
+    document = json.loads(validate_rows(tmp_path, *rows).stdout)
+    assert [row["left_out_error"] for row in document["rows"]] == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_a_bad_cell_of_the_table_is_named(tmp_path):
+    result = validate_rows(tmp_path, {**ROW, "ep": "eight", "derived_step_s": "1", "value": "1"})
+    assert result.returncode == 2
+    assert "line 2, column ep" in result.stderr
+
+
+def test_the_public_table_is_compared():
+    document = json.loads(moesim("validate", "training", "--data", folder_of("moe_training_steps.csv"),
+                                 "--format", "json").stdout)
+    assert len(document["rows"]) >= 22
+    assert all(row["predicted"] > 0 for row in document["rows"])

@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "sim/base/text.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/layout_request.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/train_report.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using training::TrainingJob;
+
+constexpr const char* default_profile = "h100-sxm";
+constexpr const char* no_dispatcher = "all-to-all";
+
+constexpr EnumNames<int, 3> zero_names{{
+    {0, "0", "every data-parallel rank has all states"},
+    {1, "1", "they share the optimizer's states"},
+    {2, "2", "and the gradients"},
+}};
+
+double not_negative(const CommandLine& line, const char* flag, double fallback) {
+  if (!line.has(flag)) return fallback;
+  const auto value = parse_number<double>(line.get(flag));
+  if (value && *value >= 0 && *value <= 1e9) return *value;
+  throw UsageError(fmt::format("--{}: '{}' is not a number from 0 on", flag, line.get(flag)));
+}
+
+std::shared_ptr<const cluster::Cluster> cluster_of(const CommandLine& line,
+                                                   const profile::Profile& profile) {
+  const std::string name = line.get("cluster", profile.device().usual_cluster);
+  if (name.empty()) {
+    throw UsageError(fmt::format("--cluster: the profile {} names no usual cluster: say which one",
+                                 profile.name()));
+  }
+  return std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+}
+
+TrainingJob requested_job(const CommandLine& line) {
+  TrainingJob job;
+  job.profile = std::make_shared<const profile::Profile>(
+      profile::Profile::load(line.get("profile", default_profile)));
+  job.cluster = cluster_of(line, *job.profile);
+  job.model = std::make_shared<const model::Model>(requested_model(line));
+  job.layout = requested_layout(line, *job.model, job.cluster->gpus_per_domain);
+  if (const int most = job.cluster->max_gpus(); most > 0 && job.layout.layout.gpus > most) {
+    throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
+                                 job.cluster->name, most));
+  }
+  if (const std::string name = line.get("dispatcher", no_dispatcher); name != no_dispatcher) {
+    job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
+  }
+  job.capacity_factor = not_negative(line, "capacity-factor", 0);
+  job.expert_load = requested_expert_load(line, 0);
+  job.recompute = requested_recompute(line);
+  job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
+  job.states.moment_bytes = requested_moment_bytes(line);
+  job.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
+  if (job.graphs == training::Graphs::layers && job.capacity_factor <= 0 && job.model->moe &&
+      !job.dispatcher) {
+    throw UsageError(
+        "--cuda-graphs layers: the shapes of a dropless all-to-all depend on routing: give "
+        "--capacity-factor, or a --dispatcher that takes buffers of fixed size");
+  }
+  job.host.launch_us = not_negative(line, "launch-us", job.host.launch_us);
+  job.host.sync_us = not_negative(line, "host-read-us", job.host.sync_us);
+  job.host.step_us = 1e3 * not_negative(line, "step-overhead-ms", job.host.step_us / 1e3);
+  return job;
+}
+
+ExitCode run(const CommandLine& line) {
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  const TrainingJob job = requested_job(line);
+  out.write(rendered_training(job, training::training_step(job), format));
+  return ExitCode::ok;
+}
+
+std::vector<Flag> flags() {
+  std::vector<Flag> flags = layout_flags();
+  const std::vector<Flag> more = {
+      {"profile", "NAME|FILE", default_profile, "the GPU: a shipped profile or a document"},
+      {"cluster", "NAME|FILE", "the GPU's usual one", "nodes, NVLink domains and NICs"},
+      {"dispatcher", "NAME|FILE", no_dispatcher,
+       "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "
+       "trtllm, or a document"},
+      {"capacity-factor", "X", "dropless", "rows per expert over balance, padded"},
+      {"expert-load", "X", "that of random logits",
+       "rows of experts on the fullest rank over balance, without capacity"},
+      {"zero", "N", "1", "what data-parallel ranks share:", name_choices(zero_names)},
+      {"cuda-graphs", "WHICH", "none",
+       "what is launched as graphs:", name_choices(training::graphs_names)},
+      {"launch-us", "US", "15", "host time for each kernel launched outside graphs (assumed)"},
+      {"host-read-us", "US", "20", "GPU idle after the host read row counts (assumed)"},
+      {"step-overhead-ms", "MS", "2", "fixed host time per step (assumed)"},
+      format_flag(),
+      out_flag()};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+}  // namespace
+
+Command train_command() {
+  return {"train",
+          "time, memory and speed of a training step under any layout",
+          "[options]",
+          "moesim train --model qwen3-30b-a3b --gpus 64 --pipeline-parallel 2 --expert-parallel 8",
+          flags(),
+          false,
+          0,
+          run,
+          "Tensor, context, pipeline, expert and data parallelism in bf16, balanced experts.\n"
+          "simulate has routers, capacity and token loss for expert x data parallelism.\n"
+          "How far off it is: moesim validate training; sim/training/README.md.\n"};
+}
+
+}  // namespace moesim::tool

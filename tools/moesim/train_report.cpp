@@ -1,0 +1,176 @@
+#include "tools/moesim/train_report.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+namespace moesim::tool {
+namespace {
+
+using training::TrainingJob;
+using training::TrainingStep;
+using Lines = std::vector<std::vector<std::string>>;
+
+constexpr double seconds_per_day = 86400;
+
+// Three digits: "83.9 s", "812 ms".
+std::string duration(double us) {
+  const auto three = [](double value, const char* unit) {
+    return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, unit);
+  };
+  if (us < 1e3) return three(us, "us");
+  return us < 1e6 ? three(us / 1e3, "ms") : three(us / 1e6, "s");
+}
+
+std::string dispatcher_name(const TrainingJob& job) {
+  return job.dispatcher ? job.dispatcher->name : "all-to-all";
+}
+
+double gpu_hours_per_1e12_tokens(const TrainingStep& step) {
+  return 1e12 / step.tokens_per_second_per_gpu / 3600;
+}
+
+std::string heading(const TrainingJob& job, const TrainingStep& step) {
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  std::string text =
+      fmt::format("{} on {} x {} ({}): TP {} x CP {} x DP {} x PP {}", job.model->name, sizes.gpus,
+                  job.profile->device().name, job.cluster->name, sizes.tensor, sizes.context,
+                  sizes.data(), sizes.pipeline);
+  if (sizes.virtual_pipeline > 1) text += fmt::format(", VP {}", sizes.virtual_pipeline);
+  if (job.model->moe) {
+    text += fmt::format("; experts: ETP {} x EP {} x EDP {}, {}", sizes.expert_tensor, sizes.expert,
+                        sizes.expert_data(), dispatcher_name(job));
+  }
+  return text + fmt::format("\n{:.0f} tokens per step in {} micro-batches per pipeline, bf16\n",
+                            step.tokens, step.micro_batches);
+}
+
+std::string figures(const TrainingJob& job, const TrainingStep& step) {
+  const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
+  const double most = step.peak_memory().gib();
+  const double capacity = job.profile->device().hbm_bytes.gib();
+  Lines lines = {
+      {"step", duration(step.step_us)},
+      {"speed", fmt::format("{:.0f} tokens/s/GPU, {:.3g} tokens per day",
+                            step.tokens_per_second_per_gpu, per_day)},
+      {"model FLOPs", fmt::format("{:.0f} TFLOP/s/GPU, {:.1f} % of the bf16 peak (MFU)",
+                                  step.tflops_per_gpu, 100 * step.mfu)},
+      {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", gpu_hours_per_1e12_tokens(step))},
+      {"bubble", fmt::format("{:.1f} % of the pipeline ranks' time", 100 * step.bubble_share)},
+      {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.0f} GiB{}", most, capacity,
+                             most > capacity ? ": DOES NOT FIT" : "")}};
+  if (job.model->moe) {
+    lines.push_back(
+        {"busiest rank", fmt::format("{:.3f} x the mean rows of experts ({})", step.imbalance,
+                                     job.expert_load > 0 ? "given" : "random logits")});
+  }
+  return report::align(lines, {false, false});
+}
+
+std::string part_table(const TrainingStep& step) {
+  Lines lines = {{"part of the step", "time", "share"}};
+  for (const auto& part : training::part_names) {
+    const double us = step.parts[static_cast<std::size_t>(part.value)];
+    if (us <= 0) continue;
+    lines.push_back({part.name, duration(us), fmt::format("{:.1f} %", 100 * us / step.step_us)});
+  }
+  return report::align(lines, {false, true, true}) +
+         fmt::format("  of pipeline rank {}, which computes longest\n", step.busiest_rank);
+}
+
+std::string memory_table(const TrainingStep& step) {
+  Lines lines = {{"pipeline rank", "weights", "gradients", "optimizer", "activations", "logits",
+                  "buffers", "GiB in all"}};
+  for (std::size_t rank = 0; rank < step.memory.size(); ++rank) {
+    const model::StageMemory& memory = step.memory[rank];
+    std::vector<std::string> line = {fmt::format("{}", rank)};
+    for (const Bytes part : {memory.weights, memory.gradients, memory.optimizer,
+                             memory.activations + memory.recomputed, memory.logits,
+                             memory.exchange_buffers, memory.total()}) {
+      line.push_back(fmt::format("{:.2f}", part.gib()));
+    }
+    lines.push_back(line);
+  }
+  return report::align(lines, std::vector<bool>(lines.front().size(), true));
+}
+
+std::string basis(const TrainingJob& job) {
+  return fmt::format(
+      "based on: curves of {}; links of {}; balanced experts; assumed: {:g} us of the host per "
+      "kernel launched, {:g} ms per step,\nfp32 gradients, what libraries reserve in memory is "
+      "left out. No error bar: software alone makes published steps 1.5 to 2.6\ntimes as long "
+      "(moesim validate training)\n",
+      job.profile->name(), job.cluster->name, job.host.launch_us, job.host.step_us / 1e3);
+}
+
+struct NamedCells {
+  std::vector<std::string> names;
+  report::CellRow cells;
+  void add(std::string name, Cell cell) {
+    names.push_back(std::move(name));
+    cells.push_back(std::move(cell));
+  }
+};
+
+Cell whole(std::int64_t value) { return value; }
+
+NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  NamedCells row;
+  row.add("model", job.model->name);
+  row.add("profile", job.profile->name());
+  row.add("cluster", job.cluster->name);
+  row.add("gpus", whole(sizes.gpus));
+  row.add("tensor_parallel", whole(sizes.tensor));
+  row.add("context_parallel", whole(sizes.context));
+  row.add("pipeline_parallel", whole(sizes.pipeline));
+  row.add("virtual_pipeline", whole(sizes.virtual_pipeline));
+  row.add("expert_parallel", whole(sizes.expert));
+  row.add("expert_tensor_parallel", whole(sizes.expert_tensor));
+  row.add("data_parallel", whole(sizes.data()));
+  row.add("dispatcher", dispatcher_name(job));
+  row.add("capacity_factor", job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell());
+  row.add("recompute", model::name_of(job.recompute));
+  row.add("micro_batch", whole(job.layout.micro_batch));
+  row.add("micro_batches", whole(step.micro_batches));
+  row.add("sequence_length", whole(job.layout.sequence_length));
+  row.add("tokens", figure_cell(step.tokens));
+  row.add("step_ms", figure_cell(step.step_us / 1e3));
+  row.add("tokens_per_second_per_gpu", figure_cell(step.tokens_per_second_per_gpu));
+  row.add("tflops_per_gpu", figure_cell(step.tflops_per_gpu));
+  row.add("mfu", figure_cell(step.mfu));
+  row.add("gpu_hours_per_1e12_tokens", figure_cell(gpu_hours_per_1e12_tokens(step)));
+  row.add("bubble_share", figure_cell(step.bubble_share));
+  row.add("imbalance", figure_cell(step.imbalance));
+  row.add("memory_gib", figure_cell(step.peak_memory().gib()));
+  row.add("fits", step.peak_memory() <= job.profile->device().hbm_bytes);
+  for (const auto& part : training::part_names) {
+    std::string name;
+    for (const char letter : std::string(part.name)) {
+      if (letter != ',') name += letter == ' ' ? '_' : letter;
+    }
+    row.add(name + "_ms", figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
+  }
+  return row;
+}
+
+}  // namespace
+
+std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
+                              report::Format format) {
+  const NamedCells row = row_of(job, step);
+  if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});
+  if (format == report::Format::json) {
+    nlohmann::ordered_json object = report::to_json(row.names, row.cells);
+    for (const model::StageMemory& memory : step.memory) {
+      object["memory_gib_of_rank"].push_back(memory.total().gib());
+    }
+    return object.dump(2) + "\n";
+  }
+  return heading(job, step) + "\n" + figures(job, step) + "\n" + part_table(step) + "\n" +
+         memory_table(step) + "\n" + basis(job);
+}
+
+}  // namespace moesim::tool

@@ -15,7 +15,6 @@ namespace {
 
 using model::ExchangeGroup;
 using model::ExchangeKind;
-using model::LayerWork;
 using parallel::GroupKind;
 using profile::Collective;
 using profile::MemoryKernel;

@@ -57,8 +57,7 @@ TEST_CASE("without pipeline a step is its micro-batches and its end") {
   CHECK(many.micro_batches == 16);
   CHECK(few.bubble_share == 0);
   const auto end = [](const TrainingStep& step) {
-    return part(step, Part::gradients) + part(step, Part::parameters) +
-           part(step, Part::optimizer);
+    return part(step, Part::gradients) + part(step, Part::parameters) + part(step, Part::optimizer);
   };
   CHECK(end(few) > 0);
   CHECK(end(many) == Approx(end(few)));
@@ -78,8 +77,7 @@ TEST_CASE("a step has the tokens, FLOPs and speed of its batch") {
   CHECK(step.tokens == 64 * 4096);
   CHECK(step.flops.total == Approx(23.006e9).epsilon(1e-4));  // Megatron's definition, s 4,096
   CHECK(step.tokens_per_second_per_gpu == Approx(step.tokens / (step.step_us * 1e-6) / 16));
-  CHECK(step.tflops_per_gpu ==
-        Approx(step.tokens_per_second_per_gpu * step.flops.total * 1e-12));
+  CHECK(step.tflops_per_gpu == Approx(step.tokens_per_second_per_gpu * step.flops.total * 1e-12));
   CHECK(step.mfu > 0);
   CHECK(step.mfu < 1);
 }

@@ -1,9 +1,7 @@
 #include "sim/parallel/layout_rules.hpp"
 
-#include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"
 
-using moesim::UsageError;
 using moesim::model::Model;
 using moesim::parallel::check_layout;
 using moesim::parallel::ContextMethod;
@@ -11,7 +9,6 @@ using moesim::parallel::layout_fault;
 using moesim::parallel::LayoutRequest;
 using moesim::parallel::nearest_layouts;
 using moesim::parallel::parse_pipeline_layout;
-using moesim::parallel::ScheduleKind;
 
 namespace {
 

@@ -93,6 +93,10 @@ ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")
        {"overlap_power", &overlap_power_},
        {"choice_power", &choice_power_}}};
   for (const auto& [name, figure] : figures) *figure = physics.positive(name);
+  weight_bytes_ = physics.number_or("weight_bytes", weight_bytes_);
+  input_bytes_ = physics.number_or("input_bytes", input_bytes_);
+  if (!(weight_bytes_ > 0)) physics.fail("expected a figure above 0", "weight_bytes");
+  if (!(input_bytes_ > 0)) physics.fail("expected a figure above 0", "input_bytes");
   read_kernels(node.at("kernels"));
   for (const Node& item : node.items("corrections")) {
     LogGrid grid(item);
@@ -127,7 +131,8 @@ double ExpertFfnCurve::product_us(const Load& load, std::size_t kernel, double d
   const double whole = std::ceil(waves);
   const double run = whole + tile.overlap * (std::max(waves, 1.0) - whole);
   const double compute = run * (std::ceil(deep / step_) * tile.step_us + tile.tile_us);
-  const double moved = 2 * load.active * wide * deep + 2 * load.rows * (wide + deep);
+  const double moved =
+      weight_bytes_ * load.active * wide * deep + load.rows * (2 * wide + input_bytes_ * deep);
   const double memory = moved / dram_bytes_per_us_;
   return std::pow(std::pow(compute, overlap_power_) + std::pow(memory, overlap_power_),
                   1 / overlap_power_);

@@ -12,8 +12,8 @@
 
 namespace moesim::profile {
 
-// The time of the SwiGLU FFNs of a GPU's local experts, forward, bf16, in the fused Triton kernels
-// of serving engines: a grouped product [rows, hidden] x [hidden, 2 ffn], the activation, a grouped
+// The time of the SwiGLU FFNs of a GPU's local experts, forward, in the fused kernels of serving
+// engines: a grouped product [rows, hidden] x [hidden, 2 ffn], the activation, a grouped
 // product [rows, ffn] x [ffn, hidden], the weighted sum. Physics: each expert's rows are cut into
 // blocks of a kernel's tile height, the last one part empty; tiles run in waves over the SMs; the
 // weights of every expert that has rows and all activations pass through memory beside them; the
@@ -73,6 +73,8 @@ class ExpertFfnCurve {
   double sms_ = 0;
   double step_ = 0;
   double launch_us_ = 0;
+  double weight_bytes_ = 2;  // of one weight, scales included
+  double input_bytes_ = 2;   // of one element that enters a product
   double dram_bytes_per_us_ = 0;
   double row_bytes_per_us_ = 0;
   double expert_us_ = 0;

@@ -121,6 +121,10 @@ GemmCurve::GemmCurve(const Node& node) : residual_(node.at("residual")) {
        {"reduce_us", &taken_reduction_.us}}};
   for (const auto& [name, figure] : figures) *figure = physics.positive(name);
   taken_reduction_.us_per_element = physics.positive("reduce_us_per_element");
+  element_bytes_ = physics.number_or("element_bytes", element_bytes_);
+  input_us_per_element_ = physics.number_or("input_us_per_element", 0);
+  if (!(element_bytes_ > 0)) physics.fail("expected a figure above 0", "element_bytes");
+  if (!(input_us_per_element_ >= 0)) physics.fail("expected a figure >= 0", "input_us_per_element");
   believed_reduction_ = {physics.positive("choice_reduce_us"),
                          physics.positive("choice_reduce_us_per_element")};
   splits_ = physics.numbers("splits");
@@ -136,8 +140,8 @@ GemmCurve::GemmCurve(const Node& node) : residual_(node.at("residual")) {
 }
 
 double GemmCurve::memory_us(const Query& query) const {
-  const double weights = 2 * query.n * query.k;
-  const double tokens = 2 * query.m * query.k;
+  const double weights = element_bytes_ * query.n * query.k;
+  const double tokens = element_bytes_ * query.m * query.k;
   const double result = 2 * query.m * query.n;
   const double total = weights + tokens + result;
   const auto kept = [this](double held) {
@@ -160,7 +164,7 @@ double GemmCurve::candidate_us(const Query& query, const Kernel& kernel, double 
   const double compute = run * (steps * cost.step_us + cost.tile_us);
   double us =
       std::pow(std::pow(compute, overlap_power_) + query.memory_powered, 1 / overlap_power_) +
-      launch_us_;
+      (launch_us_ + input_us_per_element_ * query.m * query.k);
   if (split > 1) {
     const Reduction& reduction = believed ? believed_reduction_ : taken_reduction_;
     us += reduction.us + query.m * query.n * split * reduction.us_per_element;

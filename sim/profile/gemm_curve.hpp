@@ -11,8 +11,8 @@
 
 namespace moesim::profile {
 
-// The time of one bf16 matrix product C[m, n] = A[m, k] B[k, n] in a library of tile kernels
-// (cuBLAS). Physics:
+// The time of one matrix product C[m, n] = A[m, k] B[k, n], C in bf16, A and B of one data type, in
+// a library of tile kernels (cuBLAS, CUTLASS, DeepGEMM). Physics:
 // - a kernel cuts C into tiles, optionally k into splits; tiles run in waves over the SMs, each
 //   tile a number of k-steps and a prologue (tile quantisation; waves may overlap in part);
 // - the memory system moves the operands beside it: what fits L2 from there, the rest from DRAM
@@ -20,7 +20,8 @@ namespace moesim::profile {
 //   weights stay in L2 only if all their copies fit);
 // - the library believes slightly different times and chooses by them, not quite sharply: the
 //   answer is the choice-weighted mean of the candidates' log times;
-// - the clock falls under sustained load.
+// - the clock falls under sustained load;
+// - where the measured call quantises A first, a time per element of A.
 // Then small corrections in log time: a grid over (m, n, k), and over the waves
 // of some tile shapes. Operands are aligned (leading dimensions multiples of 8).
 class GemmCurve {
@@ -82,6 +83,8 @@ class GemmCurve {
 
   double sms_ = 0;
   double launch_us_ = 0;
+  double element_bytes_ = 2;  // of A and B, scales included
+  double input_us_per_element_ = 0;
   double dram_bytes_per_us_ = 0;
   double l2_bytes_per_us_ = 0;
   double l2_bytes_ = 0;

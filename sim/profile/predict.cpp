@@ -60,11 +60,18 @@ Estimate predict_memory(const Profile& profile, const PredictedOperation& op,
 }
 
 Estimate predict_attention(const Profile& profile, const PredictedOperation& op,
-                           const Params& params) {
+                           const Params& params, const std::string& dtype) {
   const bool backward = choice(op, params, "pass", {"forward", "backward"}) == "backward";
   return profile.attention(count(op, params, "batch"), count(op, params, "sequence"),
                            count(op, params, "heads"), count(op, params, "kv-heads"),
-                           count(op, params, "head-dim"), backward);
+                           count(op, params, "head-dim"), backward, dtype);
+}
+
+Estimate predict_latent(const Profile& profile, const PredictedOperation& op, const Params& params,
+                        const std::string& dtype) {
+  const bool backward = choice(op, params, "pass", {"forward", "backward"}) == "backward";
+  return profile.latent_attention(count(op, params, "batch"), count(op, params, "sequence"),
+                                  count(op, params, "heads"), backward, dtype);
 }
 
 // "512,0,80", also with ; or spaces between: zeros allowed.
@@ -104,21 +111,31 @@ std::vector<std::int64_t> expert_load(const PredictedOperation& op, const Params
 }
 
 Estimate predict_expert_ffn(const Profile& profile, const PredictedOperation& op,
-                            const Params& params) {
+                            const Params& params, const std::string& dtype) {
   const std::int64_t hidden = count(op, params, "hidden"), ffn = count(op, params, "ffn");
   if (choice(op, params, "kernel", {"fused", "separate"}) == "separate") {
+    if (dtype != default_data_type) {
+      throw UsageError(fmt::format("{}: separate kernels are priced in {} alone: leave dtype out",
+                                   op.name, default_data_type));
+    }
     return separate_expert_ffn(profile, expert_load(op, params), hidden, ffn);
   }
   if (params.count("rows-per-expert") != 0) {
-    return profile.expert_ffn(expert_load(op, params), hidden, ffn);
+    return profile.expert_ffn(expert_load(op, params), hidden, ffn, dtype);
   }
-  return profile.expert_ffn(count(op, params, "rows"), hidden, ffn, count(op, params, "experts"));
+  return profile.expert_ffn(count(op, params, "rows"), hidden, ffn, count(op, params, "experts"),
+                            dtype);
 }
 
-// Kernels of another type are other kernels: no curve answers for them.
-void check_data_type(const Profile& profile, const PredictedOperation& op, const Params& params) {
+// The data type that a question names, as documents name it; the first of the profile's curves for
+// what is never done in bf16.
+std::string data_type_of(const Profile& profile, const PredictedOperation& op,
+                         const Params& params) {
   const auto named = params.find("dtype");
-  if (named == params.end()) return;
+  const std::vector<std::string> known = profile.data_types(op.name);
+  if (named == params.end() || named->second.empty()) {
+    return op.name == "quantize" && !known.empty() ? known.front() : default_data_type;
+  }
   static const std::vector<std::pair<std::string, std::string>> others{
       {"bfloat16", "bf16"}, {"float16", "fp16"}, {"half", "fp16"},          {"float32", "fp32"},
       {"float", "fp32"},    {"float8", "fp8"},   {"fp8-block", "fp8_block"}};
@@ -128,17 +145,11 @@ void check_data_type(const Profile& profile, const PredictedOperation& op, const
   for (const auto& [other, own] : others) {
     if (type == other) type = own;
   }
-  const std::vector<std::string> known = profile.data_types(op.name);
-  if (contains(known, type)) return;
-  if (!contains(names, type)) {
+  if (!contains(names, type) && !contains(known, type)) {
     throw UsageError(fmt::format("{}: dtype '{}': expected one of {}{}", op.name, named->second,
                                  fmt::join(names, ", "), suggestion(named->second, names)));
   }
-  throw Error(fmt::format(
-      "{} in {}: profile {} has {}; kernels of other types are different ones and were not "
-      "measured: leave dtype out, or choose a profile that has it",
-      op.name, type, profile.name(),
-      known.empty() ? "no curve of it at all" : fmt::format("{} alone", fmt::join(known, ", "))));
+  return type;
 }
 
 Estimate predict_collective(const Profile& profile, Collective kind, const PredictedOperation& op,
@@ -178,6 +189,8 @@ const std::vector<PredictedOperation>& operations() {
   static const std::vector<PredictedOperation> all = {
       {"gemm", {"m", "n", "k"}, {"dtype"}},
       {"attention", {"batch", "sequence", "heads", "kv-heads", "head-dim"}, {"pass", "dtype"}},
+      {"latent-attention", {"batch", "sequence", "heads"}, {"pass", "dtype"}},
+      {"quantize", {"m", "k"}, {"dtype"}},
       {"memory", {"bytes"}, {"kernel"}},
       {"permute", {"tokens", "hidden", "k"}, {}},
       {"dispatch",
@@ -208,18 +221,20 @@ const PredictedOperation& find_operation(const std::string& name) {
 Estimate predict(const Profile& profile, const std::string& name, const Params& params) {
   const PredictedOperation& op = find_operation(name);
   check_names(op, params);
-  check_data_type(profile, op, params);
+  const std::string dtype = data_type_of(profile, op, params);
   if (name == "dispatch" || params.count("dispatcher") != 0) {
     throw UsageError(
         fmt::format("{}: a dispatcher exchanges over a cluster: ask moesim predict", name));
   }
   const auto number = [&](const char* key) { return count(op, params, key); };
-  if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"));
-  if (name == "attention") return predict_attention(profile, op, params);
+  if (name == "gemm") return profile.gemm(number("m"), number("n"), number("k"), dtype);
+  if (name == "attention") return predict_attention(profile, op, params, dtype);
+  if (name == "latent-attention") return predict_latent(profile, op, params, dtype);
+  if (name == "quantize") return profile.quantize(number("m"), number("k"), dtype);
   if (name == "memory") return predict_memory(profile, op, params);
   if (name == "permute") return profile.permute(number("tokens"), number("hidden"), number("k"));
   if (name == "combine") return profile.combine(number("tokens"), number("hidden"), number("k"));
-  if (name == "expert-ffn") return predict_expert_ffn(profile, op, params);
+  if (name == "expert-ffn") return predict_expert_ffn(profile, op, params, dtype);
   return predict_collective(profile, value_in(collective_names, name, "operation"), op, params);
 }
 

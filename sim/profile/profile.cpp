@@ -15,6 +15,7 @@
 #include "sim/profile/expert_ffn_curve.hpp"
 #include "sim/profile/gemm_curve.hpp"
 #include "sim/profile/memory_curve.hpp"
+#include "sim/profile/quantize_curve.hpp"
 
 namespace moesim::profile {
 
@@ -22,6 +23,13 @@ namespace {
 
 constexpr std::int64_t readable_version = 1;
 constexpr std::int64_t bytes_per_element = 2;  // bf16
+
+// Operations whose curves are of one data type each.
+bool is_typed(const std::string& op) {
+  static const std::set<std::string> typed{"gemm", "attention", "latent-attention", "expert-ffn",
+                                           "quantize"};
+  return typed.count(op) != 0;
+}
 
 std::vector<Missing> read_missing(const Node& root) {
   std::vector<Missing> missing;
@@ -50,10 +58,13 @@ struct Profile::Content {
   std::string name;
   Device device;
   std::vector<Missing> missing;
-  std::optional<GemmCurve> gemm;
-  std::optional<ExpertFfnCurve> expert_ffn;
-  std::map<std::int64_t, AttentionCurve> attention;  // by head size
-  std::map<std::string, MemoryCurve> memory;         // by kernel family
+  // By data type, attention within it by head size.
+  std::map<std::string, GemmCurve> gemm;
+  std::map<std::string, ExpertFfnCurve> expert_ffn;
+  std::map<std::string, std::map<std::int64_t, AttentionCurve>> attention;
+  std::map<std::string, AttentionCurve> latent_attention;
+  std::map<std::string, QuantizeCurve> quantize;
+  std::map<std::string, MemoryCurve> memory;  // by kernel family
   std::optional<RowMoveCurve> permute;
   std::optional<RowMoveCurve> combine;
   NodeLinks links;
@@ -64,21 +75,28 @@ struct Profile::Content {
 
   void add_curve(const Node& node);
   [[noreturn]] void lacks(const std::string& what) const;
+  template <typename Curves>
+  const auto& typed(const Curves& curves, const std::string& op, const std::string& suite,
+                    const std::string& dtype) const;
   const MemoryCurve& memory_curve(MemoryKernel kernel) const;
 };
 
 void Profile::Content::add_curve(const Node& node) {
   const std::string op = node.text("op");
-  const std::string type = node.at("params").text_or("dtype", "");
-  if (!type.empty()) data_types[op].insert(type);
+  const std::string type = node.at("params").text_or("dtype", default_data_type);
+  if (is_typed(op)) data_types[op].insert(type);
   if (op == "gemm") {
-    gemm.emplace(node);
+    gemm.emplace(type, node);
   } else if (op == "expert-ffn") {
-    expert_ffn.emplace(node);
+    expert_ffn.emplace(type, node);
   } else if (op == "attention") {
     AttentionCurve curve(node);
     const std::int64_t head_dim = curve.head_dim();
-    attention.emplace(head_dim, std::move(curve));
+    attention[type].emplace(head_dim, std::move(curve));
+  } else if (op == "latent-attention") {
+    latent_attention.emplace(type, node);
+  } else if (op == "quantize") {
+    quantize.emplace(type, node);
   } else if (op == "memory") {
     MemoryCurve curve(node);
     const std::string kernel = curve.kernel();
@@ -101,6 +119,21 @@ void Profile::Content::lacks(const std::string& what) const {
     }
   }
   throw Error(message + "; fit or measure it, or choose a profile that has it");
+}
+
+// Kernels of another data type are other kernels: no curve answers for them.
+template <typename Curves>
+const auto& Profile::Content::typed(const Curves& curves, const std::string& op,
+                                    const std::string& suite, const std::string& dtype) const {
+  if (curves.empty()) lacks(suite);
+  const auto found = curves.find(dtype);
+  if (found != curves.end()) return found->second;
+  std::vector<std::string> known;
+  for (const auto& [type, curve] : curves) known.push_back(type);
+  throw Error(fmt::format(
+      "{} in {}: profile {} has {}{}; kernels of other types are different ones and were not "
+      "measured: leave dtype out, or choose a profile that has it",
+      op, dtype, name, fmt::join(known, ", "), known.size() == 1 ? " alone" : ""));
 }
 
 const MemoryCurve& Profile::Content::memory_curve(MemoryKernel kernel) const {
@@ -165,24 +198,36 @@ std::vector<std::string> Profile::data_types(const std::string& op) const {
   return {found->second.begin(), found->second.end()};
 }
 
-Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k) const {
-  if (content_->gemm) return content_->gemm->estimate(m, n, k);
-  content_->lacks("gemm");
+Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k,
+                       const std::string& dtype) const {
+  return content_->typed(content_->gemm, "gemm", "gemm", dtype).estimate(m, n, k);
 }
 
 Estimate Profile::attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
-                            std::int64_t kv_heads, std::int64_t head_dim, bool backward) const {
-  if (content_->attention.empty()) content_->lacks("attention");
-  const auto found = content_->attention.find(head_dim);
-  if (found == content_->attention.end()) {
+                            std::int64_t kv_heads, std::int64_t head_dim, bool backward,
+                            const std::string& dtype) const {
+  const auto& curves = content_->typed(content_->attention, "attention", "attention", dtype);
+  const auto found = curves.find(head_dim);
+  if (found == curves.end()) {
     std::vector<std::int64_t> known;
-    for (const auto& [size, curve] : content_->attention) known.push_back(size);
+    for (const auto& [size, curve] : curves) known.push_back(size);
     throw Error(
         fmt::format("attention with head-dim {}: profile {} has head sizes {}; the kernels "
                     "of other sizes are different ones: measure it, or choose one of these",
                     head_dim, content_->name, fmt::join(known, ", ")));
   }
   return found->second.estimate({batch, sequence, heads, kv_heads, head_dim}, backward);
+}
+
+Estimate Profile::latent_attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
+                                   bool backward, const std::string& dtype) const {
+  const AttentionCurve& curve =
+      content_->typed(content_->latent_attention, "latent-attention", "latent_attention", dtype);
+  return curve.estimate({batch, sequence, heads, heads, curve.head_dim()}, backward);
+}
+
+Estimate Profile::quantize(std::int64_t m, std::int64_t k, const std::string& dtype) const {
+  return content_->typed(content_->quantize, "quantize", "quantize", dtype).estimate(m, k);
 }
 
 Estimate Profile::memory(double bytes, MemoryKernel kernel) const {
@@ -234,15 +279,15 @@ Estimate Profile::combine(std::int64_t tokens, std::int64_t hidden, std::int64_t
 }
 
 Estimate Profile::expert_ffn(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
-                             std::int64_t experts) const {
-  if (content_->expert_ffn) return content_->expert_ffn->estimate(rows, hidden, ffn, experts);
-  content_->lacks("expert_ffn");
+                             std::int64_t experts, const std::string& dtype) const {
+  return content_->typed(content_->expert_ffn, "expert-ffn", "expert_ffn", dtype)
+      .estimate(rows, hidden, ffn, experts);
 }
 
 Estimate Profile::expert_ffn(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
-                             std::int64_t ffn) const {
-  if (content_->expert_ffn) return content_->expert_ffn->estimate(rows_per_expert, hidden, ffn);
-  content_->lacks("expert_ffn");
+                             std::int64_t ffn, const std::string& dtype) const {
+  return content_->typed(content_->expert_ffn, "expert-ffn", "expert_ffn", dtype)
+      .estimate(rows_per_expert, hidden, ffn);
 }
 
 Estimate Profile::collective(Collective kind, int gpus, double bytes) const {

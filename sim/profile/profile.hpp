@@ -34,6 +34,9 @@ inline constexpr EnumNames<MemoryKernel, 3> memory_kernel_names{{
 }};
 constexpr const char* name_of(MemoryKernel kernel) { return name_in(memory_kernel_names, kernel); }
 
+// What a question that names no data type is about.
+inline constexpr const char* default_data_type = "bf16";
+
 // How many times longer compute takes while an exchange of its GPU runs, and the other way round.
 struct OverlapSlowdowns {
   double compute = 1;
@@ -61,17 +64,32 @@ class Profile {
   // says; 1 for a profile of hardware alone. The estimates below do not contain it.
   double software_multiplier(const std::string& kernel_class) const;
 
-  // The data types of the curves of an operation ("gemm", "attention", "expert-ffn"), as the
-  // document names them ("bf16"); empty: no curve.
+  // The data types of the curves of an operation ("gemm", "attention", "latent-attention",
+  // "expert-ffn", "quantize"), as the document names them ("bf16"); empty: no curve.
   std::vector<std::string> data_types(const std::string& op) const;
 
-  // bf16 C[m, n] = A[m, k] B[k, n]; all sizes >= 1.
-  Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
+  // C[m, n] = A[m, k] B[k, n], C in bf16, A and B in `dtype`; all sizes >= 1. The measured calls of
+  // other types than bf16 begin with A in bf16: their times hold its quantisation.
+  Estimate gemm(std::int64_t m, std::int64_t n, std::int64_t k,
+                const std::string& dtype = default_data_type) const;
 
-  // Causal bf16 attention of `batch` sequences of length `sequence`; `heads` a multiple of
-  // `kv_heads`. The backward pass is derived from the forward by FLOPs.
+  // Causal attention of `batch` sequences of length `sequence`, queries in bf16, keys and values
+  // cached in `dtype`; `heads` a multiple of `kv_heads`. The backward pass is derived from the
+  // forward by FLOPs.
   Estimate attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
-                     std::int64_t kv_heads, std::int64_t head_dim, bool backward) const;
+                     std::int64_t kv_heads, std::int64_t head_dim, bool backward,
+                     const std::string& dtype = default_data_type) const;
+
+  // Causal attention with latent keys and values (DeepSeek-V2, arXiv:2405.04434: latent 512,
+  // head size 128 and 64 rotated), prefill form, `heads` of one rank: the latents of a sequence
+  // projected up to keys and values of every head, attention over them, the cache in `dtype`
+  // written. Backward as of attention.
+  Estimate latent_attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
+                            bool backward, const std::string& dtype = default_data_type) const;
+
+  // Activations A[m, k] in bf16 cast to `dtype` with a scale per row that the kernel finds, beyond
+  // what a cast with a known scale takes (which the measured products contain).
+  Estimate quantize(std::int64_t m, std::int64_t k, const std::string& dtype) const;
 
   // One memory-bound kernel that reads and writes `bytes` > 0 in total.
   Estimate memory(double bytes, MemoryKernel kernel = MemoryKernel::streaming) const;
@@ -87,10 +105,10 @@ class Profile {
   // SwiGLU expert FFN forward in the measured fused kernels: `rows` in total, spread evenly over
   // `experts` local experts.
   Estimate expert_ffn(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
-                      std::int64_t experts) const;
+                      std::int64_t experts, const std::string& dtype = default_data_type) const;
   // The same with each local expert's own number of rows (zeros allowed).
   Estimate expert_ffn(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
-                      std::int64_t ffn) const;
+                      std::int64_t ffn, const std::string& dtype = default_data_type) const;
 
   // One exchange among `gpus` >= 2 of one node; `bytes` = nccl-tests' size column, the whole
   // per-rank buffer (of all-to-all: what a rank sends to all, itself included).

@@ -88,12 +88,14 @@ def test_scaling_a_curve_scales_its_time():
     curve = {"physics": {"sms": 100, "step": 64, "launch_us": 1e-9, "dram_bytes_per_us": 2e6,
                          "overlap_power": 3, "choice_power": 10, "row_bytes_per_us": 4e6,
                          "expert_us": 1e-9},
-             "kernels": {"step_us": [1.0] * len(expert_ffn.TILES),
+             "kernels": {"rows": expert_ffn.TILES[:, 0].tolist(),
+                         "columns": expert_ffn.TILES[:, 1].tolist(),
+                         "step_us": [1.0] * len(expert_ffn.TILES),
                          "tile_us": [1.0] * len(expert_ffn.TILES),
                          "overlap": [1.0] * len(expert_ffn.TILES)},
              "corrections": [{"x": "log2_ffn", "y": "log2_hidden", "x_knots": [0, 1],
                               "y_knots": [0, 1], "values": [0, 0, 0, 0]}]}
-    query = expert_ffn.query(np.full(8, 4096), 4096, 14336)
+    query = expert_ffn.query(curve, np.full(8, 4096), 4096, 14336)
     before = expert_ffn.evaluate(curve, query)
     # Everything half as fast on as many SMs: twice the time.
     assert expert_ffn.evaluate(expert_ffn.scaled(curve, 2, 2, 100), query) == pytest.approx(
@@ -111,7 +113,7 @@ def test_derived_expert_curve_follows_its_law_again():
     again = expert_ffn.curves(data, "h200-sxm", devices.all_devices())[0]
     assert again["origin"] == there["origin"] == "derived"
     for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
-        query = expert_ffn.query(loads, 4096, 1536)
+        query = expert_ffn.query(there, loads, 4096, 1536)
         # Solvers of different libraries end a little apart.
         assert expert_ffn.evaluate(again, query) == pytest.approx(
             expert_ffn.evaluate(there, query), rel=0.01)

@@ -84,12 +84,25 @@ def test_data_types_that_the_profile_lacks_are_refused():
     for words in (gemm, attention, ffn):
         for name in ("bf16", "bfloat16"):
             assert ask(*words, "--dtype", name)["time_us"] == ask(*words)["time_us"]
-        result = moesim("predict", *words, "--dtype", "fp8")
-        assert result.returncode == 1 and "profile h100-sxm has bf16 alone" in result.stderr
+        result = moesim("predict", *words, "--dtype", "int8")
+        assert result.returncode == 1 and "profile h100-sxm has bf16, fp8" in result.stderr
         result = moesim("predict", *words, "--dtype", "bf61")
         assert result.returncode == 2 and "did you mean 'bf16'?" in result.stderr
     result = moesim("predict", "--op", "memory", "--bytes", 64, "--dtype", "bf16")
     assert result.returncode == 2 and "dtype" in result.stderr
+
+
+def test_each_data_type_answers_from_its_own_curve():
+    for name in ("h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"):
+        gemm = ("--op", "gemm", "--m", 8192, "--n", 8192, "--k", 8192, "--profile", name)
+        times = {dtype: ask(*gemm, "--dtype", dtype)["time_us"] for dtype in ("bf16", "fp8")}
+        assert times["bf16"] == ask(*gemm)["time_us"]
+        assert 0.4 * times["bf16"] < times["fp8"] < times["bf16"]
+        cast = ask("--op", "quantize", "--m", 8192, "--k", 8192, "--profile", name)
+        assert cast["params"] == {"m": 8192, "k": 8192} and cast["time_us"] > 0
+        latent = ask("--op", "latent-attention", "--batch", 1, "--sequence", 4096, "--heads", 128,
+                     "--profile", name)
+        assert latent["time_us_p05"] < latent["time_us"] < latent["time_us_p95"]
 
 
 FFN = ("--op", "expert-ffn", "--hidden", 2048, "--ffn", 1024, "--profile", "h100-sxm")

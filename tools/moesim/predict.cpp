@@ -191,10 +191,12 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
         "of memory: streaming (default), activation or normalization; of expert-ffn: fused "
         "(default), as serving engines run it, or separate products, as 'simulate' prices it"}},
       {"dtype",
-       {"NAME", "of gemm, attention, expert-ffn: a data type that the profile has [bf16]"}},
+       {"NAME",
+        "of gemm, attention, latent-attention, expert-ffn: a data type that the profile has "
+        "[bf16]; of quantize: to which [fp8]"}},
       {"rows-per-expert",
        {"LIST", "of expert-ffn, in the place of rows and experts: of each expert, as 512,0,80"}},
-      {"pass", {"NAME", "of attention: forward (default) or backward"}},
+      {"pass", {"NAME", "of attention and latent-attention: forward (default) or backward"}},
       {"dispatcher",
        {"NAME|FILE",
         "of dispatch, and of combine as its exchange: the library, a document of "

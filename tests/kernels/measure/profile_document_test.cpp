@@ -167,11 +167,11 @@ TEST_CASE("another device takes the nearest base, and its curves count as assume
 // A shipped profile that has exchanges only takes its kernels from the nearest one that has them.
 TEST_CASE("a base without kernel curves is filled up from another, marked assumed") {
   FakeDevice device(simple_law);
-  device.facts_.name = "NVIDIA B200";
-  device.facts_.compute_major = 10;
-  device.facts_.sms = 148;
-  REQUIRE(measure::usual_base(device.facts_) == "b200-sxm");
-  const ProfileFile file(measure::profile_document(facts_of(device, "b200"), {}, {}));
+  device.facts_.name = "NVIDIA RTX PRO 6000 Blackwell Server Edition";
+  device.facts_.compute_major = 12;
+  device.facts_.sms = 188;
+  REQUIRE(measure::usual_base(device.facts_) == "rtx-pro-6000");
+  const ProfileFile file(measure::profile_document(facts_of(device, "rtx"), {}, {}));
   const Profile profile = Profile::load(file.path());
   CHECK(profile.gemm(4096, 4096, 4096).origin == moesim::profile::Origin::assumed);
   CHECK(profile.collective(moesim::profile::Collective::all_to_all, 8, 1e6).origin !=

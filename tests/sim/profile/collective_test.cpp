@@ -226,14 +226,14 @@ TEST_CASE("a profile of exchanges alone answers them, and says what it lacks") {
   CHECK(gb200.collective(Collective::all_to_all, 4, mebibyte).origin == Origin::published);
   CHECK(gb200.collective(Collective::all_to_all, 8, mebibyte).support == Support::interpolated);
   CHECK(gb200.collective(Collective::all_gather, 72, mebibyte).support == Support::extrapolated);
-  CHECK_THROWS_WITH(gb200.gemm(1024, 1024, 1024), ContainsSubstring("gb200") &&
-                                                      ContainsSubstring("gemm") &&
-                                                      ContainsSubstring("exchanges alone"));
-  CHECK_THROWS_WITH(gb200.attention(1, 1024, 8, 8, 128, false), ContainsSubstring("attention"));
-  CHECK_THROWS_WITH(gb200.memory(1e6), ContainsSubstring("exchanges alone"));
-  CHECK_THROWS_WITH(gb200.permute(1, 1, 1), ContainsSubstring("exchanges alone"));
   // Over PCIe nothing is said of more GPUs than the measured box has.
   const Profile l40s = Profile::load(shipped + "l40s.json");
+  CHECK_THROWS_WITH(l40s.gemm(1024, 1024, 1024), ContainsSubstring("l40s") &&
+                                                     ContainsSubstring("gemm") &&
+                                                     ContainsSubstring("exchanges alone"));
+  CHECK_THROWS_WITH(l40s.attention(1, 1024, 8, 8, 128, false), ContainsSubstring("attention"));
+  CHECK_THROWS_WITH(l40s.memory(1e6), ContainsSubstring("exchanges alone"));
+  CHECK_THROWS_WITH(l40s.permute(1, 1, 1), ContainsSubstring("exchanges alone"));
   CHECK(l40s.device().nvlink_bandwidth.bytes_per_second == 0);
   CHECK_THROWS_WITH(l40s.collective(Collective::all_to_all, 8, mebibyte),
                     ContainsSubstring("knows 2, 4 GPUs") && ContainsSubstring("over PCIe") &&

@@ -66,6 +66,13 @@ TEST_CASE("weights of experts without rows are not read") {
   const std::array<std::int64_t, 4> skewed = {4, 0, 0, 0};
   CHECK(read(curve).estimate(skewed, 128, 64).time_us == Approx(7 + bytes(1, 4) / 1000));
   CHECK(read(curve).estimate(4, 128, 64, 4).time_us == Approx(7 + bytes(4, 4) / 1000));
+  // One byte of a weight and of what enters a product; what leaves it has two.
+  curve["physics"]["weight_bytes"] = 1;
+  curve["physics"]["input_bytes"] = 1;
+  const double small = 1 * 3 * 128 * 64 + 4 * ((2 * 128 + 128) + (2 * 128 + 64));
+  CHECK(read(curve).estimate(skewed, 128, 64).time_us == Approx(7 + small / 1000));
+  curve["physics"]["weight_bytes"] = 0;
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("weight_bytes"));
 }
 
 TEST_CASE("even and uneven calls agree where the load is the same") {

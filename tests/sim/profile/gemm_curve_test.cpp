@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/profile/profile.hpp"
@@ -79,6 +81,23 @@ TEST_CASE("memory bounds a product beside its compute") {
   curve["physics"]["l2_sharpness"] = 1000;
   const double weights = 2 * 64 * 128 / 100.0;
   CHECK(time_us(curve, 128, 128, 64) == Approx(7 + std::hypot(8, weights)));
+}
+
+TEST_CASE("operands of fewer bits move fewer bytes, and their cast takes its time") {
+  nlohmann::json curve = small_curve();
+  curve["physics"]["dram_bytes_per_us"] = 100;
+  // One byte of A and of B, two of the result, all from memory.
+  curve["physics"]["element_bytes"] = 1;
+  const double memory = (128 * 64 + 64 * 128 + 2 * 128 * 128) / 100.0;
+  CHECK(time_us(curve, 128, 128, 64) == Approx(7 + std::hypot(8, memory)));
+  // Before it, each of 128 x 64 elements of A is cast.
+  curve["physics"]["input_us_per_element"] = 1e-3;
+  CHECK(time_us(curve, 128, 128, 64) == Approx(7 + 128 * 64 * 1e-3 + std::hypot(8, memory)));
+  curve["physics"]["input_us_per_element"] = -1;
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("input_us_per_element"));
+  curve = small_curve();
+  curve["physics"]["element_bytes"] = 0;
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("element_bytes"));
 }
 
 TEST_CASE("the library runs what it believes is fastest") {
@@ -178,6 +197,36 @@ TEST_CASE("a malformed product curve is refused by file and key") {
   curve = small_curve();
   curve["corrections"]["m_knots"] = {3, 3};
   CHECK_THROWS_WITH(read(curve), ContainsSubstring("ascend"));
+}
+
+// Large products that a step runs: no data type of one machine runs above its tensor cores' rate
+// (NVIDIA's datasheets: FP8 twice, NVFP4 four times the dense bf16 rate), and each longer product
+// takes longer.
+TEST_CASE("shipped products of every data type stay below what the tensor cores can do") {
+  const std::map<std::string, double> faster{
+      {"bf16", 1}, {"fp8", 2}, {"fp8_block", 2}, {"nvfp4", 4}};
+  for (const std::string name : {"h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}) {
+    const auto machine = profile::Profile::load(
+        fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
+    const std::vector<std::string> types = machine.data_types("gemm");
+    CHECK(types.size() >= 3);
+    for (const std::string& type : types) {
+      for (const auto& [n, k] : {std::pair{7168, 2048}, {18432, 7168}, {7168, 18432}, {24576, 1536}}) {
+        double previous_us = 0;
+        for (std::int64_t m = 2048; m <= 65536; m *= 2) {
+          INFO(name << " " << type << " " << m << " x " << n << " x " << k);
+          const auto estimate = machine.gemm(m, n, k, type);
+          const double rate = 2e-6 * static_cast<double>(m) * n * k / estimate.time_us;
+          CHECK(rate < 1e-12 * machine.device().peak_bf16_flops * faster.at(type));
+          CHECK(rate > 0.15e-12 * machine.device().peak_bf16_flops);
+          CHECK(estimate.time_us > 1.2 * previous_us);
+          CHECK(estimate.time_us_p05 < estimate.time_us);
+          CHECK(estimate.time_us_p95 > estimate.time_us);
+          previous_us = estimate.time_us;
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("shipped products are physical where no point was measured") {

@@ -53,6 +53,42 @@ TEST_CASE("each operation is asked for by name") {
         h100().attention(8, 2048, 32, 8, 128, true).time_us);
 }
 
+TEST_CASE("each data type has a curve of its own, bf16 if none is named") {
+  const Params product = {{"m", "4096"}, {"n", "4096"}, {"k", "4096"}};
+  const auto with = [](Params params, const std::string& name, const std::string& value) {
+    params[name] = value;
+    return params;
+  };
+  const double bf16 = predict(h100(), "gemm", product).time_us;
+  CHECK(bf16 == h100().gemm(4096, 4096, 4096).time_us);
+  CHECK(predict(h100(), "gemm", with(product, "dtype", "bfloat16")).time_us == bf16);
+  for (const std::string type : {"fp8", "fp8_block"}) {
+    const double us = predict(h100(), "gemm", with(product, "dtype", type)).time_us;
+    CHECK(us == h100().gemm(4096, 4096, 4096, type).time_us);
+    CHECK(us < bf16);
+  }
+  // A type that no curve has is refused, with those that there are.
+  CHECK_THROWS_AS(predict(h100(), "gemm", with(product, "dtype", "nvfp4")), Error);
+  CHECK_THROWS_WITH(predict(h100(), "gemm", with(product, "dtype", "nvfp4")),
+                    ContainsSubstring("h100-sxm has bf16, fp8, fp8_block"));
+  CHECK_THROWS_WITH(h100().gemm(64, 64, 64, "int8"), ContainsSubstring("has bf16, fp8"));
+  const Params latent = {{"batch", "1"}, {"sequence", "4096"}, {"heads", "128"}};
+  CHECK(predict(h100(), "latent-attention", latent).time_us ==
+        h100().latent_attention(1, 4096, 128, false).time_us);
+  CHECK(predict(h100(), "latent-attention", with(latent, "pass", "backward")).time_us ==
+        Approx(2.5 * h100().latent_attention(1, 4096, 128, false).time_us));
+  CHECK(predict(h100(), "latent-attention", with(latent, "dtype", "fp8")).time_us ==
+        h100().latent_attention(1, 4096, 128, false, "fp8").time_us);
+  const Params cast = {{"m", "8192"}, {"k", "7168"}};
+  CHECK(predict(h100(), "quantize", cast).time_us == h100().quantize(8192, 7168, "fp8").time_us);
+  refuses("quantize", {{"m", "8192"}}, "k is missing");
+  refuses("latent-attention", {{"batch", "1"}, {"sequence", "1"}}, "heads is missing");
+  refuses("expert-ffn",
+          {{"rows", "64"}, {"hidden", "64"}, {"ffn", "64"}, {"experts", "1"}, {"kernel", "separate"},
+           {"dtype", "fp8"}},
+          "bf16 alone");
+}
+
 TEST_CASE("queries that make no sense are usage errors that say what to try") {
   refuses("gem", {}, "did you mean 'gemm'");
   refuses("gem", {}, "reduce-scatter");

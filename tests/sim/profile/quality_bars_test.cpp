@@ -37,7 +37,11 @@ const std::map<std::string, std::vector<Bar>> bars = {
       {"all-to-all", "all NCCL versions, above 1 MiB", 0.025, 0},
       {"all-to-all", "all NCCL versions, up to 1 MiB", 0.07, 0}}},
     {"h200-sxm",
-     {{"gemm", "all shapes", 0.03, 0.12}, {"attention", "all head sizes", 0.03, 0.10}}}};
+     {{"gemm", "all shapes", 0.03, 0.12}, {"attention", "all head sizes", 0.03, 0.10}}},
+    {"b200-sxm", {}},
+    {"b300-sxm", {}},
+    {"gb200", {}},
+    {"gb300", {}}};
 
 // The check of that name among the curves of one operation; a curve without one has none.
 const Node* find_check(const std::vector<Node>& curves, const Bar& bar, std::vector<Node>& holder) {

@@ -20,6 +20,8 @@ def arguments():
     parser.add_argument("--only", default=None, metavar="SUITES",
                         help=f"refit these suites alone and keep the others of the document in "
                              f"--out: {', '.join(profile.SUITES)}")
+    parser.add_argument("--dtypes", default=None, metavar="NAMES",
+                        help=f"refit curves of these data types alone: {', '.join(profile.DTYPES)}")
     return parser.parse_args()
 
 
@@ -56,10 +58,11 @@ def main():
     if not options.data.is_dir():
         sys.exit(f"tools.fit: no folder {options.data}; give the tables' folder with --data")
     only = None if options.only is None else names(options.only, profile.SUITES, "suite")
+    dtypes = None if options.dtypes is None else names(options.dtypes, profile.DTYPES, "data type")
     for name in names(options.profiles, profile.PROFILES, "profile"):
         path = options.out / f"{name}.json"
         existing = json.loads(path.read_text()) if path.exists() else None
-        document = profile.build(name, options.data, only, existing)
+        document = profile.build(name, options.data, only, existing, dtypes)
         report(document)
         write(path, profile.text(document) + "\n")
         print(f"wrote {path}", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""Causal prefill attention in bf16, from published sweeps (attention_{a100,h100,h200}.csv.gz).
+"""Causal prefill attention, keys and values cached in bf16 or fp8, from published sweeps
+(attention_*.csv.gz).
 
 A model of FlashAttention's tiles (sim/profile/attention_curve.hpp says the physics) fitted in log
 time, then a few small smooth corrections on coarse grids."""
@@ -8,18 +9,27 @@ from scipy.optimize import least_squares
 
 from tools.fit import common
 
-TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200"}
-BARS = {"a100": (0.02, 0.07), "h100": (0.03, 0.10), "h200": (0.03, 0.10)}
+TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200",
+          "b300-sxm": "b300", "gb200": "gb200", "gb300": "gb300"}
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+BARS = {"a100": (0.02, 0.07)}
+GOAL = (0.03, 0.10)
+# Data types of the cached keys and values, as curves and as tables name them.
+DTYPES = {"bf16": "bfloat16", "fp8": "fp8"}
 SOURCE = "vLLM attention sweep of ai-dynamo/aiconfigurator (Apache-2.0)"
-KERNELS = {"a100": "FlashAttention-2", "h100": "FlashAttention-3", "h200": "FlashAttention-3"}
+KERNELS = {"vllm_flash_attn_fa3": "FlashAttention-3", "vllm_flash_attn_fa4": "FlashAttention-4",
+           "vllm_flashinfer_trtllmprefill": "FlashInfer (TensorRT-LLM)", "vllm_triton_attn": "Triton"}
 # Query rows of a tile by head size (FlashAttention-3's hopper/tile_size.h; FlashAttention-2 has 128
 # at head size 128); keys are counted in tiles of 128 throughout.
 TILE_ROWS = {64: 192}
+# Blackwell's kernels work on two tiles of 128 rows at once; fits with 128 are worse.
+BLACKWELL_ROWS = 256
 TILE_KEYS = 128
 # FlashAttention-3 packs the query heads of a group into one tile; FlashAttention-2 does so only for
 # a single query token, where it also pays a copy if neither batch nor groups are 1.
-PACKS = {"a100": "single-token", "h100": "always", "h200": "always"}
+PACKS = {"h100": "always", "h200": "always"}  # of others: single-token
 FOLDS = 5
+FIT_POINTS = 1500  # of Blackwell's and of fp8's sweeps for the tile model; the grids take all points
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 SHAPE = ["batch", "sequence", "heads", "kv_heads", "head_dim"]
 
@@ -47,20 +57,24 @@ class Machine:
     def __init__(self, table, device, head_dim):
         self.sms = device["sms"]["value"]
         self.l2_bytes = device["l2_bytes"]["value"]
-        self.packs = PACKS[table]
-        self.tile_rows = TILE_ROWS.get(head_dim, 128) if table != "a100" else 128
+        self.packs = PACKS.get(table, "single-token")
+        self.tile_rows = (BLACKWELL_ROWS if table in BLACKWELL else 128 if table == "a100"
+                          else TILE_ROWS.get(head_dim, 128))
+        self.terms = TERMS
 
 
-def load(data, table):
-    """One row per shape (medians of repeats): bf16 keys and values, no window."""
+def load(data, table, dtype="bf16"):
+    """One row per shape (medians of repeats): keys and values cached in `dtype`, no window."""
     rows = pd.read_csv(data / f"attention_{table}.csv.gz")
-    rows = rows[rows.kv_cache_dtype == "bfloat16"]
+    rows = rows[rows.kv_cache_dtype == DTYPES[dtype]]
     if "window_size" in rows:
         rows = rows[rows.window_size == 0]
     rows = rows.rename(columns={"batch_size": "batch", "isl": "sequence", "num_heads": "heads",
                                 "num_key_value_heads": "kv_heads"})
     rows["time_us"] = 1e3 * rows.latency_ms
-    return rows.groupby(SHAPE).time_us.median().reset_index()
+    rows = rows.groupby(SHAPE).agg(time_us=("time_us", "median"),
+                                   kernel=("kernel_source", "first")).reset_index()
+    return rows
 
 
 def hats(x, knots):
@@ -102,7 +116,9 @@ def physics(logs, rows, machine):
     return (launch**floor_power + core**floor_power) ** (1 / floor_power) + extra
 
 
-def fit_physics(rows, machine):
+def fit_physics(rows, machine, points=None):
+    if points is not None and len(rows) > points:
+        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), points, False)]
     target = np.log(rows.time_us.to_numpy())
     bounds = (np.append(LOWEST, np.full(len(KV_KNOTS), -14)),
               np.append(HIGHEST, np.full(len(KV_KNOTS), 0)))
@@ -127,7 +143,7 @@ def variables(rows, machine):
 def design(rows, machine):
     """[points, all grid knots] weights of the correction terms."""
     known, blocks = variables(rows, machine), []
-    for x, x_knots, y, y_knots in TERMS:
+    for x, x_knots, y, y_knots in machine.terms:
         across, along = hats(known[x], x_knots), hats(known[y], y_knots)
         blocks.append((across[:, :, None] * along[:, None, :]).reshape(len(rows), -1))
     return np.hstack(blocks)
@@ -142,11 +158,11 @@ def bends(knots):
     return matrix
 
 
-def penalty():
+def penalty(terms):
     """The quadratic form that keeps the corrections smooth and small."""
-    size = sum(len(x_knots) * len(y_knots) for _, x_knots, _, y_knots in TERMS)
+    size = sum(len(x_knots) * len(y_knots) for _, x_knots, _, y_knots in terms)
     form, start = np.zeros((size, size)), 0
-    for _, x_knots, _, y_knots in TERMS:
+    for _, x_knots, _, y_knots in terms:
         across = np.kron(bends(x_knots), np.eye(len(y_knots)))
         along = np.kron(np.eye(len(x_knots)), bends(y_knots))
         width = len(x_knots) * len(y_knots)
@@ -158,7 +174,7 @@ def penalty():
 
 def fit_corrections(rows, machine, errors):
     """Grid values from log errors: penalised least squares, reweighted towards least absolutes."""
-    weights_of, form, trust = design(rows, machine), penalty(), np.ones(len(rows))
+    weights_of, form, trust = design(rows, machine), penalty(machine.terms), np.ones(len(rows))
     for _ in range(6):
         values = np.linalg.solve(weights_of.T @ (weights_of * trust[:, None]) + form,
                                  weights_of.T @ (trust * errors))
@@ -166,9 +182,10 @@ def fit_corrections(rows, machine, errors):
     return values
 
 
-def fit(rows, machine):
-    """(physics logs, correction values), rounded as the document carries them."""
-    logs = fit_physics(rows, machine)
+def fit(rows, machine, points=None):
+    """(physics logs, correction values), rounded as the document carries them; the tile model of at
+    most `points` of the rows."""
+    logs = fit_physics(rows, machine, points)
     logs = np.append(np.log([float(f"{each:.6g}") for each in np.exp(logs[:len(PARAMETERS)])]),
                      np.round(logs[len(PARAMETERS):], 5))
     errors = np.log(rows.time_us.to_numpy() / physics(logs, rows, machine))
@@ -180,12 +197,12 @@ def predict(model, rows, machine):
     return physics(logs, rows, machine) * np.exp(design(rows, machine) @ values)
 
 
-def held_out(rows, machine):
+def held_out(rows, machine, points=None):
     fold = common.folds_by_group(rows[SHAPE].to_numpy(), FOLDS)
     predicted = np.empty(len(rows))
     for each in range(FOLDS):
         unseen = fold == each
-        predicted[unseen] = predict(fit(rows[~unseen], machine), rows[unseen], machine)
+        predicted[unseen] = predict(fit(rows[~unseen], machine, points), rows[unseen], machine)
     return predicted
 
 
@@ -196,7 +213,7 @@ def describe(model, machine):
     if machine.packs == "always":
         entries["single_token_copy_us"] = 0.0
     corrections, start = [], 0
-    for x, x_knots, y, y_knots in TERMS:
+    for x, x_knots, y, y_knots in machine.terms:
         width = len(x_knots) * len(y_knots)
         corrections.append({
             "x": x, "y": y, "x_knots": x_knots.tolist(), "y_knots": y_knots.tolist(),
@@ -211,23 +228,34 @@ def describe(model, machine):
             "corrections": corrections}
 
 
-def curve(rows, table, head_dim, device):
+NOTES = {
+    "bf16": "forward; the measured call also writes keys and values to the cache. Backward = "
+            "2.5 x forward by FLOPs (assumed). Longer sequences and more heads by tile count.",
+    "fp8": "forward, queries in bf16, keys and values in an FP8 cache; the measured call also casts "
+           "and writes them. Backward = 2.5 x forward by FLOPs (assumed). Longer sequences and more "
+           "heads by tile count."}
+
+
+def kernel_of(rows, table):
+    return "FlashAttention-2" if table == "a100" else KERNELS[rows.kernel.mode()[0]]
+
+
+def curve(rows, table, head_dim, device, dtype="bf16"):
     """(curve object, measured, held-out predictions) of one head size."""
     rows = rows[rows.head_dim == head_dim].reset_index(drop=True)
     machine = Machine(table, device, head_dim)
-    predicted = held_out(rows, machine)
+    points = FIT_POINTS if table in BLACKWELL or dtype != "bf16" else None
+    predicted = held_out(rows, machine, points)
     heads = rows.batch * rows.heads
-    kernel = "FlashAttention-4" if head_dim == 512 else KERNELS[table]
     result = {
-        "op": "attention", "params": {"dtype": "bf16", "causal": True, "head_dim": int(head_dim)},
-        **describe(fit(rows, machine), machine),
+        "op": "attention", "params": {"dtype": dtype, "causal": True, "head_dim": int(head_dim)},
+        **describe(fit(rows, machine, points), machine),
         "valid": {"sequence": [1, int(rows.sequence.max())], "batch_heads": [1, int(heads.max())],
                   "kv_heads": [1, int(rows.kv_heads.max())]},
         "residual": common.residual(rows.time_us, predicted, method=METHOD),
         "origin": "published",
-        "source": f"{SOURCE}: {table.upper()}, {kernel}",
-        "note": "forward; the measured call also writes keys and values to the cache. Backward = "
-                "2.5 x forward by FLOPs (assumed). Longer sequences and more heads by tile count.",
+        "source": f"{SOURCE}: {table.upper()}, {kernel_of(rows, table)}",
+        "note": NOTES[dtype],
     }
     return result, rows.time_us.to_numpy(), predicted
 
@@ -273,17 +301,18 @@ def other_head_size(own, donors, head_dim):
                 "size. " + own["note"]}
 
 
-def measured_curves(data, profile, devices):
+def measured_curves(data, profile, devices, dtype):
     table = TABLES[profile]
-    rows = load(data, table)
+    rows = load(data, table, dtype)
     found, measured, predicted = [], [], []
     for head_dim in sorted(rows.head_dim.unique()):
-        result, real, unseen = curve(rows, table, head_dim, devices[profile])
+        result, real, unseen = curve(rows, table, head_dim, devices[profile], dtype)
         found.append(result)
         measured.append(real)
         predicted.append(unseen)
-    checks = [common.check("all head sizes", np.concatenate(measured), np.concatenate(predicted),
-                           *BARS[table])]
+    what = "all head sizes" if dtype == "bf16" else f"{dtype} cache, all head sizes"
+    checks = [common.check(what, np.concatenate(measured), np.concatenate(predicted),
+                           *BARS.get(table, GOAL))]
     found[0]["residual"]["checks"] = checks
     return found
 
@@ -298,9 +327,12 @@ def donor_models(data, devices, sizes):
     return found
 
 
-def curves(data, profile, devices):
-    found = measured_curves(data, profile, devices)
-    if profile == "a100-sxm-80gb":
+def curves(data, profile, devices, dtypes=None):
+    """The curves of these data types; all that the tables hold if None."""
+    held = ("bf16",) if profile == "a100-sxm-80gb" else tuple(DTYPES)
+    chosen = [each for each in held if dtypes is None or each in dtypes]
+    found = [each for dtype in chosen for each in measured_curves(data, profile, devices, dtype)]
+    if profile == "a100-sxm-80gb" and chosen:
         donors = donor_models(data, devices, (64, 128, 192, 256))
         own = next(each for each in found if each["params"]["head_dim"] == 128)
         found += [other_head_size(own, donors, size) for size in (64, 192, 256)]

@@ -19,14 +19,15 @@ NAMES = {"a100-sxm-80gb": "NVIDIA A100-SXM4-80GB", "h100-sxm": "NVIDIA H100 80GB
          "b300-sxm": "NVIDIA B300", "gb300": "NVIDIA GB300",
          "l40s": "NVIDIA L40S",
          "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
-# Figures that no datasheet states: (profile, key) -> (origin, source). No curve is based on them.
+# Figures that no datasheet states: (profile, key) -> (origin, source). Tile models count waves over
+# the SMs and footprints in units of the L2; both are fitted about these figures.
 NOT_IN_DATASHEETS = {
     ("b200-sxm", "sms"): ("published", "Chips and Cheese, Nvidia's B200 (2025): 74 of 80 on each of "
                                        "two dies"),
     ("b200-sxm", "l2_bytes"): ("assumed", "no document was found that states it"),
     ("gb200", "sms"): ("assumed", "no document was found that states it"),
     ("gb200", "l2_bytes"): ("assumed", "no document was found that states it"),
-    **{(profile, key): ("assumed", "no document was consulted for it; no curve is based on it")
+    **{(profile, key): ("assumed", "no document was consulted for it")
        for profile in ("b300-sxm", "gb300") for key in ("sms", "hbm_bytes", "l2_bytes")},
 }
 # The shipped cluster (profiles/clusters) that nodes of this GPU usually form.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import attention, gpu_count_law, expert_ffn, gemm, piecewise, report
+from tools.fit import attention, expert_ffn, gemm, gpu_count_law, piecewise, quantize, report
 
 BYTES_PER_ELEMENT = 2
 COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "reduce-scatter")
@@ -65,32 +65,54 @@ def row_move_us(document, op, tokens, hidden, k):
 class FromDocument:
     """The Machine of tools/fit/attention.py, as a curve carries it."""
 
-    def __init__(self, physics):
+    def __init__(self, curve):
+        physics = curve["physics"]
         self.sms, self.l2_bytes = physics["sms"], physics["l2_bytes"]
         self.tile_rows, self.packs = physics["tile_rows"], physics["packs_groups"]
+        self.terms = [(term["x"], np.array(term["x_knots"]), term["y"], np.array(term["y_knots"]))
+                      for term in curve["corrections"]]
 
 
-def attention_us(document, batch, sequence, heads, kv_heads, head_dim):
-    curve = next(each for each in document["curves"]
-                 if each["op"] == "attention" and each["params"]["head_dim"] == head_dim)
-    physics = curve["physics"]
+def of_type(document, op, dtype):
+    """The curves of an operation and a data type."""
+    return [each for each in document["curves"]
+            if each["op"] == op and each["params"].get("dtype", "bf16") == dtype]
+
+
+def attention_us(document, batch, sequence, heads, kv_heads, head_dim, dtype="bf16"):
+    return tiled_us(next(each for each in of_type(document, "attention", dtype)
+                         if each["params"]["head_dim"] == head_dim),
+                    batch, sequence, heads, kv_heads)
+
+
+def latent_attention_us(document, batch, sequence, heads, dtype="bf16"):
+    return tiled_us(of_type(document, "latent-attention", dtype)[0], batch, sequence, heads, heads)
+
+
+def tiled_us(curve, batch, sequence, heads, kv_heads):
+    physics, head_dim = curve["physics"], curve["params"]["head_dim"]
     positive = [max(physics[name], 1e-300) for name in attention.PARAMETERS]
     logs = np.append(np.log(positive), physics["cache_log_us_per_token"])
     values = np.concatenate([term["values"] for term in curve["corrections"]])
     row = pd.DataFrame([[batch, sequence, heads, kv_heads, head_dim]], columns=attention.SHAPE)
-    return float(attention.predict((logs, values), row, FromDocument(physics))[0])
+    return float(attention.predict((logs, values), row, FromDocument(curve))[0])
 
 
-def gemm_us(document, m, n, k):
-    curve = next(each for each in document["curves"] if each["op"] == "gemm")
+def gemm_us(document, m, n, k, dtype="bf16"):
+    curve = of_type(document, "gemm", dtype)[0]
     return float(gemm.evaluate(curve, pd.DataFrame({"m": [m], "n": [n], "k": [k]}))[0])
 
 
-def expert_ffn_us(document, rows, hidden, ffn, experts):
-    curve = next(each for each in document["curves"] if each["op"] == "expert-ffn")
+def quantize_us(document, m, k, dtype="fp8"):
+    curve = of_type(document, "quantize", dtype)[0]
+    return quantize.evaluate(curve, m, k)
+
+
+def expert_ffn_us(document, rows, hidden, ffn, experts, dtype="bf16"):
+    curve = of_type(document, "expert-ffn", dtype)[0]
     loads = np.full(experts, rows // experts)
     loads[:rows % experts] += 1
-    return float(expert_ffn.evaluate(curve, expert_ffn.query(loads, hidden, ffn))[0])
+    return float(expert_ffn.evaluate(curve, expert_ffn.query(curve, loads, hidden, ffn))[0])
 
 
 def predict_us(document, op, params):
@@ -101,14 +123,14 @@ def predict_us(document, op, params):
         return memory_us(document, params["bytes"], params.get("kernel", "streaming"))
     if op in ("permute", "combine"):
         return row_move_us(document, op, params["tokens"], params["hidden"], params["k"])
-    if op == "attention":
-        return attention_us(document, params["batch"], params["sequence"], params["heads"],
-                            params["kv-heads"], params["head-dim"])
-    if op == "gemm":
-        return gemm_us(document, params["m"], params["n"], params["k"])
-    if op == "expert-ffn":
-        return expert_ffn_us(document, *(params[name]
-                                         for name in ("rows", "hidden", "ffn", "experts")))
+    known = {"attention": (attention_us, ("batch", "sequence", "heads", "kv-heads", "head-dim")),
+             "latent-attention": (latent_attention_us, ("batch", "sequence", "heads")),
+             "gemm": (gemm_us, ("m", "n", "k")), "quantize": (quantize_us, ("m", "k")),
+             "expert-ffn": (expert_ffn_us, ("rows", "hidden", "ffn", "experts"))}
+    if op in known:
+        answer, names = known[op]
+        dtype = {"dtype": params["dtype"]} if "dtype" in params else {}
+        return answer(document, *(params[name] for name in names), **dtype)
     raise ValueError(f"no second implementation of {op}")
 
 
@@ -146,18 +168,47 @@ def random_query(random, head_sizes):
                 "head-dim": int(random.choice(head_sizes))}
 
 
+def typed_query(random, curve):
+    """One query of a curve that names its data type, or of an operation of few profiles."""
+    op, dtype = curve["op"], {"dtype": curve["params"]["dtype"]}
+    if op == "quantize":
+        return op, {"m": int(2 ** random.uniform(0, 17)), "k": int(2 ** random.uniform(5, 17)), **dtype}
+    if op == "latent-attention":
+        return op, {"batch": int(2 ** random.uniform(0, 8)), "heads": int(2 ** random.uniform(0, 8)),
+                    "sequence": int(2 ** random.uniform(0, 16)), **dtype}
+    asked = None
+    while asked != op:
+        asked, params = random_query(random, [curve["params"].get("head_dim", 128)])
+    return op, {**params, **dtype}
+
+
+def typed_queries(document, each, seed):
+    """`each` random queries of every curve of another data type than bf16, and of the operations that
+    random_query does not know."""
+    random, queries = np.random.default_rng(seed), []
+    for curve in document["curves"]:
+        other = (curve["op"] in ("gemm", "attention", "expert-ffn")
+                 and curve["params"].get("dtype", "bf16") != "bf16")
+        if not other and curve["op"] not in ("latent-attention", "quantize"):
+            continue
+        for _ in range(each):
+            op, params = typed_query(random, curve)
+            queries.append({"op": op, "params": params,
+                            "time_us": predict_us(document, op, params)})
+    return queries
+
+
 def golden(document, count=200, seed=7):
-    """`count` random queries with their answers."""
+    """`count` random queries with their answers, and some of every other data type."""
     random = np.random.default_rng(seed)
-    head_sizes = [each["params"]["head_dim"] for each in document["curves"]
-                  if each["op"] == "attention"]
+    head_sizes = [each["params"]["head_dim"] for each in of_type(document, "attention", "bf16")]
     most = int(document["curves"][-1]["valid"]["gpus"][1])
     queries = []
     for _ in range(count):
         op, params = (random_query(random, head_sizes) if head_sizes
                       else random_exchange(random, most))
         queries.append({"op": op, "params": params, "time_us": predict_us(document, op, params)})
-    return queries
+    return queries + typed_queries(document, max(count // 40, 1), seed)
 
 
 def main():

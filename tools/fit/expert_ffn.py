@@ -1,19 +1,41 @@
-"""Expert FFNs (SwiGLU, bf16) in the fused Triton kernels of serving engines, from published sweeps
-(moe_compute_{a100,h100}.csv.gz).
+"""Expert FFNs (SwiGLU) in the fused kernels of serving engines, by data type, from published sweeps
+(moe_compute_*.csv.gz).
 
 Two grouped products over blocks of rows of one expert each, an activation between them, a sum
 after (sim/profile/expert_ffn_curve.hpp says the physics), fitted in log time, then small
 corrections. Loads: the sweeps' own rule (balanced round-robin, or a power law sampled per call),
 reproduced here as expected numbers of blocks."""
+import functools
+
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
 from tools.fit import common, gemm
 
-TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100"}
+TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "b200-sxm": "b200", "b300-sxm": "b300",
+          "gb200": "gb200", "gb300": "gb300"}
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
 MODEL_OF = {"h200-sxm": "h100-sxm"}  # derived: profile, the one it is derived from
 SOURCE = "vLLM fused MoE sweep (Triton) of ai-dynamo/aiconfigurator (Apache-2.0)"
+# Of one sweep ("h100": bf16; "h100 fp8") the kernel that most of its rows ran: others are other
+# kernels. (data type in the table, part of the kernel's name, how the source calls it)
+SWEEPS = {
+    "a100": ("bfloat16", "triton", "Triton"), "h100": ("bfloat16", "triton", "Triton"),
+    "h100 fp8": ("fp8", "cutlass", "FlashInfer CUTLASS"),
+    "h100 fp8_block": ("fp8_block", "cutlass", "FlashInfer CUTLASS, one tensor-parallel rank"),
+    **{name: value for table in BLACKWELL for name, value in {
+        table: ("bfloat16", "trtllmbf16experts", "FlashInfer TensorRT-LLM"),
+        f"{table} fp8": ("fp8", "monolithic", "FlashInfer TensorRT-LLM, routing included"),
+        f"{table} fp8_block": ("fp8_block", "monolithic",
+                               "FlashInfer TensorRT-LLM, routing included"),
+        f"{table} nvfp4": ("nvfp4", "monolithic", "FlashInfer TensorRT-LLM, routing included"),
+        f"{table} mxfp4": ("w4a8_mxfp4_mxfp8", "mxfp4", "FlashInfer TensorRT-LLM, MXFP4 weights, "
+                                                         "MXFP8 activations")}.items()}}
+# Bytes of a weight and of an element that enters a product, scales included.
+BYTES = {"bf16": (2.0, 2.0), "fp8": (1.0, 1.0), "fp8_block": (1.0, 1.03125),
+         "nvfp4": (0.5625, 0.5625), "mxfp4": (0.53125, 1.03125)}
+GOAL = (0.04, 0.15)
 FOLDS = 5
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 LOAD = ["num_tokens", "topk", "num_experts", "moe_ep_size", "distribution"]
@@ -26,12 +48,17 @@ ALIGNMENT, MOST_GROUPS = 16, 8
 
 # Tile shapes [rows of one expert, columns] of the modelled kernels.
 TILES = np.array([(16, 64), (16, 128), (32, 128), (64, 128), (128, 128), (128, 256)], float)
-BLOCKS = np.unique(TILES[:, 0])
+# Blackwell's kernels put the columns of a weight on the rows of a tile: the tokens of an expert come
+# in blocks of 8 and more.
+BLACKWELL_TILES = np.array([(8, 128), (16, 128), (32, 128), (64, 128), (128, 128), (256, 128)], float)
 STEP = 64
 KERNEL = ("step_us", "tile_us", "overlap")
 SHARED = ("launch_us", "dram_bytes_per_us", "overlap_power", "choice_power", "row_bytes_per_us",
           "expert_us")
-START = {"a100": (100, 1.5e6), "h100": (550, 2.6e6)}  # TFLOP/s, DRAM bytes/us
+START = {"a100": (100, 1.5e6), "h100": (550, 2.6e6),  # TFLOP/s, DRAM bytes/us
+         **{table: (1300, 6.5e6) for table in BLACKWELL}}
+FASTER = {"bf16": 1.0, "fp8": 1.6, "fp8_block": 1.5, "nvfp4": 2.6, "mxfp4": 1.6}
+SHORT_POINTS, SHORT_STEPS = 1500, 25  # of the sweeps of Blackwell and of low precision
 # Corrections: bilinear grids in log2, and how strongly their knots are held together and at zero.
 ROWS_KNOTS = [-3, 0, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]
 TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11, 12, 14]),
@@ -40,13 +67,30 @@ TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11
 SMOOTHNESS, SHRINKAGE, FLOOR = 3.0, 1.0, 0.01
 
 
-def load(data, table):
-    rows = pd.read_csv(data / f"moe_compute_{table}.csv.gz")
-    rows = rows[rows.moe_dtype == "bfloat16"].sort_values(SHAPE).reset_index(drop=True)
+def parts(sweep):
+    """(table, data type) of a sweep's name."""
+    table, _, dtype = sweep.partition(" ")
+    return table, dtype or "bf16"
+
+
+def of_first_kind(sweep):
+    """The bf16 sweeps of Ampere and Hopper, searched longer."""
+    return sweep in ("a100", "h100")
+
+
+def tiles_of(sweep):
+    return BLACKWELL_TILES if parts(sweep)[0] in BLACKWELL else TILES
+
+
+def load(data, sweep):
+    dtype, kernel, _ = SWEEPS[sweep]
+    rows = pd.read_csv(data / f"moe_compute_{parts(sweep)[0]}.csv.gz")
+    rows = rows[(rows.moe_dtype == dtype) & rows.kernel_source.str.contains(kernel)]
+    rows = rows.sort_values(SHAPE).reset_index(drop=True)
     rows["time_us"] = 1e3 * rows.latency_ms
     inside = ((rows.inter_size // rows.moe_tp_size % ALIGNMENT == 0)
               & (rows.moe_ep_size <= MOST_GROUPS) & (rows.hidden_size != 2688) & (rows.topk != 22))
-    rows = with_blocks(rows[inside].reset_index(drop=True))
+    rows = with_blocks(rows[inside].reset_index(drop=True), np.unique(tiles_of(sweep)[:, 0]))
     return rows[rows.rows > 0].reset_index(drop=True)
 
 
@@ -83,8 +127,9 @@ def power_law_counts(tokens, choices, experts, groups, exponent, random):
     return counts
 
 
-def expected_blocks(tokens, choices, experts, groups, distribution):
-    """Expected figures of the first group: its rows, its experts with rows, blocks per size."""
+@functools.lru_cache(maxsize=None)
+def local_counts(tokens, choices, experts, groups, distribution):
+    """[draws, experts] rows of the experts of the first group."""
     if distribution == "balanced":
         draws = [balanced_counts(tokens, choices, experts)]
     else:
@@ -92,16 +137,21 @@ def expected_blocks(tokens, choices, experts, groups, distribution):
         random = np.random.default_rng([common.SEED, tokens, choices, experts, groups])
         draws = [power_law_counts(tokens, choices, experts, groups, exponent, random)
                  for _ in range(DRAWS)]
-    local = np.array(draws)[:, :experts // groups]
+    return np.array(draws)[:, :experts // groups]
+
+
+def expected_blocks(load, blocks):
+    """Expected figures of the first group: its rows, its experts with rows, blocks per size."""
+    local = local_counts(*load)
     return [local.sum(1).mean(), (local > 0).sum(1).mean(),
-            *(np.ceil(local / block).sum(1).mean() for block in BLOCKS)]
+            *(np.ceil(local / block).sum(1).mean() for block in blocks)]
 
 
-def with_blocks(rows):
+def with_blocks(rows, blocks):
     """The sweep's rows with what the model asks of their loads."""
     loads = rows[LOAD].drop_duplicates()
-    figures = [expected_blocks(*each) for each in loads.itertuples(index=False)]
-    names = ["rows", "active", *(f"blocks_{int(block)}" for block in BLOCKS)]
+    figures = [expected_blocks(tuple(each), blocks) for each in loads.itertuples(index=False)]
+    names = ["rows", "active", *(f"blocks_{int(block)}" for block in blocks)]
     loads = pd.concat([loads.reset_index(drop=True), pd.DataFrame(figures, columns=names)], axis=1)
     rows = rows.merge(loads, on=LOAD, how="left")
     rows["ffn"] = rows.inter_size // rows.moe_tp_size
@@ -122,19 +172,21 @@ def read(parameters):
     return kernel, shared
 
 
-def log_physics(rows, kernel, shared, sms):
-    """Log microseconds of the model without corrections."""
+def log_physics(rows, kernel, shared, sms, tiles=TILES):
+    """Log microseconds of the model without corrections; `shared` may hold `weight_bytes` and
+    `input_bytes` (bf16: 2)."""
     column = {name: rows[name].to_numpy(float)[:, None]
               for name in ("hidden", "ffn", "rows", "active", "routed")}
-    blocks = rows[[f"blocks_{int(block)}" for block in TILES[:, 0]]].to_numpy(float)
+    blocks = rows[[f"blocks_{int(block)}" for block in tiles[:, 0]]].to_numpy(float)
+    weight, entering = shared.get("weight_bytes", 2.0), shared.get("input_bytes", 2.0)
     power, times = shared["overlap_power"], 0.0
     for deep, wide in (("hidden", 2 * column["ffn"]), ("ffn", column["hidden"])):
-        waves = blocks * np.ceil(wide / TILES[:, 1]) / sms
+        waves = blocks * np.ceil(wide / tiles[:, 1]) / sms
         whole = np.ceil(waves)
         run = whole + kernel["overlap"] * (np.maximum(waves, 1) - whole)
         compute = run * (np.ceil(column[deep] / STEP) * kernel["step_us"] + kernel["tile_us"])
-        moved = (2 * column["active"] * wide * column[deep]
-                 + 2 * column["rows"] * (wide + column[deep]))
+        moved = (weight * column["active"] * wide * column[deep]
+                 + column["rows"] * (2 * wide + entering * column[deep]))
         memory = moved / shared["dram_bytes_per_us"]
         times = times + (compute**power + memory**power) ** (1 / power)
     between = 2 * column["routed"] * (3 * column["ffn"] + 2 * column["hidden"])
@@ -144,21 +196,32 @@ def log_physics(rows, kernel, shared, sms):
     return (weights * total).sum(1) / weights.sum(1)
 
 
-def start(table, sms):
+def figures(parameters, sweep):
+    """(kernel, shared) of `read`, with the bytes of the sweep's data type."""
+    kernel, shared = read(parameters)
+    weight, entering = BYTES[parts(sweep)[1]]
+    return kernel, {**shared, "weight_bytes": weight, "input_bytes": entering}
+
+
+def start(sweep, sms):
+    table, dtype = parts(sweep)
     peak, dram = START[table]
-    steps = np.log(2 * TILES.prod(1) * STEP / (peak * 1e6 / sms)
-                   / np.minimum(1, TILES[:, 0] / 64 + 0.25))
-    kernels = np.stack([steps, np.zeros(len(TILES)), np.zeros(len(TILES))], 1)
+    tiles = tiles_of(sweep)
+    steps = np.log(2 * tiles.prod(1) * STEP / (FASTER[dtype] * peak * 1e6 / sms)
+                   / np.minimum(1, tiles[:, 0] / 64 + 0.25))
+    kernels = np.stack([steps, np.zeros(len(tiles)), np.zeros(len(tiles))], 1)
     return np.append(kernels.ravel(), np.log([12, dram, 2, 15, 2 * dram, 0.05]))
 
 
-def fit_physics(rows, table, sms):
-    if len(rows) > FIT_POINTS:
-        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), FIT_POINTS, False)]
-    target, origin = np.log(rows.time_us.to_numpy()), start(table, sms)
+def fit_physics(rows, sweep, sms):
+    points, steps = (FIT_POINTS, 40) if of_first_kind(sweep) else (SHORT_POINTS, SHORT_STEPS)
+    if len(rows) > points:
+        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), points, False)]
+    target, origin, tiles = np.log(rows.time_us.to_numpy()), start(sweep, sms), tiles_of(sweep)
     # The last residuals hold the parameters near their start where the data say nothing.
-    errors = lambda at: np.append(log_physics(rows, *read(at), sms) - target, 0.02 * (at - origin))
-    found = least_squares(errors, origin, loss="soft_l1", f_scale=0.05, max_nfev=40,
+    errors = lambda at: np.append(log_physics(rows, *figures(at, sweep), sms, tiles) - target,
+                                  0.02 * (at - origin))
+    found = least_squares(errors, origin, loss="soft_l1", f_scale=0.05, max_nfev=steps,
                           bounds=(origin - 4, origin + 4))
     return np.round(found.x, 6)
 
@@ -191,57 +254,65 @@ def penalty():
     return gemm.block_diag(*forms)
 
 
-def fit_corrections(rows, errors):
+def fit_corrections(rows, errors, rounds=7):
     weights_of, form = design(rows, empty_corrections()), penalty()
     values = np.zeros(weights_of.shape[1])
-    for _ in range(7):
+    for _ in range(rounds):
         trust = 1 / np.maximum(np.abs(errors - weights_of @ values), FLOOR)
         values = np.linalg.solve(weights_of.T @ (weights_of * trust[:, None]) + form,
                                  weights_of.T @ (trust * errors))
     return np.round(values, 5)
 
 
-def fit(rows, table, sms):
-    parameters = fit_physics(rows, table, sms)
-    errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *read(parameters), sms)
-    return parameters, fit_corrections(rows, errors)
+def fit(rows, sweep, sms):
+    parameters = fit_physics(rows, sweep, sms)
+    errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *figures(parameters, sweep), sms,
+                                                           tiles_of(sweep))
+    return parameters, fit_corrections(rows, errors, 7 if of_first_kind(sweep) else 4)
 
 
-def predict(model, rows, sms):
+def predict(model, rows, sweep, sms):
     parameters, values = model
-    return np.exp(log_physics(rows, *read(parameters), sms)
+    return np.exp(log_physics(rows, *figures(parameters, sweep), sms, tiles_of(sweep))
                   + design(rows, empty_corrections()) @ values)
 
 
-def held_out(rows, table, sms):
+def held_out(rows, sweep, sms):
     fold = common.folds_by_group(rows.groupby(SHAPE).ngroup().to_numpy(), FOLDS)
     predicted = np.empty(len(rows))
     for each in range(FOLDS):
-        predicted[fold == each] = predict(fit(rows[fold != each], table, sms),
-                                          rows[fold == each], sms)
+        predicted[fold == each] = predict(fit(rows[fold != each], sweep, sms),
+                                          rows[fold == each], sweep, sms)
     return predicted
+
+
+def tiles_in(curve):
+    return np.array([curve["kernels"]["rows"], curve["kernels"]["columns"]]).T
 
 
 def evaluate(curve, rows):
     """Microseconds of a curve object as the document carries it (and as C++ evaluates it)."""
     kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
     values = np.concatenate([term["values"] for term in curve["corrections"]])
-    return np.exp(log_physics(rows, kernel, curve["physics"], curve["physics"]["sms"])
+    return np.exp(log_physics(rows, kernel, curve["physics"], curve["physics"]["sms"],
+                              tiles_in(curve))
                   + design(rows, curve["corrections"]) @ values)
 
 
-def query(rows_per_expert, hidden, ffn):
+def query(curve, rows_per_expert, hidden, ffn):
     """The row that `evaluate` takes for given loads of local experts."""
     counts = np.asarray(rows_per_expert)
-    blocks = {f"blocks_{int(block)}": [np.ceil(counts / block).sum()] for block in BLOCKS}
+    blocks = {f"blocks_{int(block)}": [np.ceil(counts / block).sum()]
+              for block in np.unique(tiles_in(curve)[:, 0])}
     return pd.DataFrame({"rows": [counts.sum()], "active": [(counts > 0).sum()], **blocks,
                          "ffn": [ffn], "hidden": [hidden], "experts": [len(counts)],
                          "routed": [counts.sum()]})
 
 
-def describe(model, sms):
+def describe(model, sweep, sms):
     """The model part of the curve object."""
-    kernel, shared = read(model[0])
+    kernel, shared = read(model[0]) if parts(sweep)[1] == "bf16" else figures(model[0], sweep)
+    tiles = tiles_of(sweep)
     corrections, values, at = empty_corrections(), [float(each) for each in model[1]], 0
     for term in corrections:
         width = len(term["x_knots"]) * len(term["y_knots"])
@@ -251,7 +322,7 @@ def describe(model, sms):
         "model": "grouped-tiles",
         "physics": {"sms": sms, "step": STEP,
                     **{name: gemm.figure(value) for name, value in shared.items()}},
-        "kernels": {"rows": TILES[:, 0].tolist(), "columns": TILES[:, 1].tolist(),
+        "kernels": {"rows": tiles[:, 0].tolist(), "columns": tiles[:, 1].tolist(),
                     **{name: [gemm.figure(each) for each in column]
                        for name, column in kernel.items()}},
         "corrections": corrections}
@@ -264,8 +335,11 @@ def valid(rows):
                for name in ("hidden", "ffn", "experts")}}
 
 
-def checks(rows, predicted):
-    found = [common.check("all loads", rows.time_us, predicted)]
+def checks(rows, predicted, sweep):
+    dtype = parts(sweep)[1]
+    kind = "" if dtype == "bf16" else f"{dtype}, "
+    bars = (None, None) if of_first_kind(sweep) else GOAL
+    found = [common.check(kind + "all loads", rows.time_us, predicted, *bars)]
     balanced = (rows.distribution == "balanced").to_numpy()
     per_expert = (rows.rows / rows.experts).to_numpy()
     for what, inside in (("balanced", balanced), ("power law", ~balanced),
@@ -273,18 +347,18 @@ def checks(rows, predicted):
                          ("16 to 256 rows per expert", (per_expert > 16) & (per_expert <= 256)),
                          ("above 256 rows per expert", per_expert > 256)):
         if inside.any():
-            found.append(common.check(what, rows.time_us[inside], predicted[inside]))
+            found.append(common.check(kind + what, rows.time_us[inside], predicted[inside]))
     return found
 
 
-def measured_curve(data, table, sms):
-    rows = load(data, table)
-    predicted = held_out(rows, table, sms)
+def measured_curve(data, sweep, sms):
+    rows = load(data, sweep)
+    predicted = held_out(rows, sweep, sms)
     result = {
-        **measured_fit(rows, table, sms),
+        **measured_fit(rows, sweep, sms),
         "residual": {**common.residual(rows.time_us, predicted, method=METHOD),
-                     "checks": checks(rows, predicted)},
-        "origin": "published", "source": f"{SOURCE}: {table.upper()}",
+                     "checks": checks(rows, predicted, sweep)},
+        "origin": "published", "source": source_of(sweep),
         "note": "ffn a multiple of 16. Rows are those of local experts; the sweeps' loads enter as "
                 "expected blocks of rows under their own sampling rule."}
     if not (rows.distribution == "balanced").any():
@@ -300,7 +374,8 @@ def balanced_from_power_law(data, table="h100", sms=132):
     tested on balanced ones."""
     rows = load(data, table)
     known = rows.distribution != "balanced"
-    predicted = predict(fit(rows[known].reset_index(drop=True), table, sms), rows[~known], sms)
+    predicted = predict(fit(rows[known].reset_index(drop=True), table, sms), rows[~known],
+                        table, sms)
     return common.check(f"balanced loads from power-law ones by the same law, {table.upper()}",
                         rows[~known].time_us, predicted)
 
@@ -352,12 +427,20 @@ def derived_curve(data, profile, devices):
     return result
 
 
-def measured_fit(rows, table, sms):
-    return {"op": "expert-ffn", "params": {"dtype": "bf16", "activation": "swiglu"},
-            **describe(fit(rows, table, sms), sms), "valid": valid(rows)}
+def source_of(sweep):
+    table, kernel = parts(sweep)[0], SWEEPS[sweep][2]
+    engine = SOURCE if of_first_kind(sweep) else SOURCE.replace("Triton", kernel)
+    return f"{engine}: {table.upper()}"
 
 
-def curves(data, profile, devices):
+def measured_fit(rows, sweep, sms):
+    return {"op": "expert-ffn", "params": {"dtype": parts(sweep)[1], "activation": "swiglu"},
+            **describe(fit(rows, sweep, sms), sweep, sms), "valid": valid(rows)}
+
+
+def curves(data, profile, devices, dtypes=None):
+    """The curves of these data types; all that the tables hold if None."""
     if profile in MODEL_OF:
-        return [derived_curve(data, profile, devices)]
-    return [measured_curve(data, TABLES[profile], devices[profile]["sms"]["value"])]
+        return [derived_curve(data, profile, devices)] if dtypes is None or "bf16" in dtypes else []
+    return [measured_curve(data, sweep, devices[profile]["sms"]["value"]) for sweep in SWEEPS
+            if parts(sweep)[0] == TABLES[profile] and (dtypes is None or parts(sweep)[1] in dtypes)]

@@ -1,8 +1,11 @@
-"""bf16 matrix products, from published sweeps (gemm_{a100,h100,h200}.csv.gz).
+"""Matrix products by data type, from published sweeps (gemm_*.csv.gz).
 
 A model of a library of tile kernels, of how the library chooses among them, of the memory system
 and of the clock under load (sim/profile/gemm_curve.hpp says the physics), fitted in log time, then
 small corrections on coarse grids."""
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from scipy import sparse
@@ -10,9 +13,30 @@ from scipy.linalg import block_diag
 
 from tools.fit import common
 
-TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200"}
+TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200", "b200-sxm": "b200",
+          "b300-sxm": "b300", "gb200": "gb200", "gb300": "gb300"}
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+# A sweep is named by its table ("b200": bf16) and, of other types, the type ("b200 fp8").
+DTYPES = {"a100": ("bf16",), "h100": ("bf16", "fp8", "fp8_block"),
+          "h200": ("bf16", "fp8", "fp8_block"),
+          **{table: ("bf16", "fp8", "fp8_block", "nvfp4") for table in BLACKWELL}}
+# Bytes of an element of A and B, its share of a scale included (one float per 128, one byte per 16).
+ELEMENT_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.03125, "nvfp4": 0.5625}
 SOURCE = "GEMM sweep (PyTorch linear, cuBLAS) of ai-dynamo/aiconfigurator (Apache-2.0)"
+SOURCES = {
+    "bf16": SOURCE,
+    "fp8": "GEMM sweep (vLLM linear, CUTLASS FP8) of ai-dynamo/aiconfigurator (Apache-2.0)",
+    "fp8_block": "GEMM sweep (vLLM linear, DeepGEMM 128 x 128) of ai-dynamo/aiconfigurator "
+                 "(Apache-2.0)",
+    "nvfp4": "GEMM sweep (vLLM linear, FlashInfer NVFP4) of ai-dynamo/aiconfigurator (Apache-2.0)"}
+# Calls of fp8_block were not captured in a CUDA graph: short ones take what the host needs to issue
+# them. Kept are shapes whose kernel takes at least twice that (us), at the highest rates that any
+# row reaches (TFLOP/s, TB/s).
+HOST_US = {"h100": 60.0, "h200": 60.0, "b200": 200.0, "b300": 200.0, "gb200": 320.0, "gb300": 320.0}
+HIGHEST = {**{table: (1500.0, 3.0 if table == "h100" else 4.4) for table in ("h100", "h200")},
+           **{table: (3300.0, 7.7) for table in BLACKWELL}}
 BARS, LARGE_BARS, LARGE_US, LARGE_WEIGHT = (0.03, 0.12), (0.025, 0.10), 100.0, 3.0
+GOAL = (0.03, 0.10)
 FOLDS = 5
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 
@@ -28,6 +52,9 @@ SHARED = ("launch_us", "dram_bytes_per_us", "l2_bytes_per_us", "l2_bytes", "l2_s
           "overlap_power", "reduce_us", "reduce_us_per_element", "choice_power", "ramp_us",
           "throttle", "throttle_us", "throttle_tflops", "choice_reduce_us",
           "choice_reduce_us_per_element", "weight_copies")
+# Where the measured call quantises A first.
+INPUT = "input_us_per_element"
+SHIPPED = Path(__file__).resolve().parents[2] / "profiles" / "hardware"
 # Elements of k that a tile consumes per step (Ampere's kernels: 32, Hopper's: 64), and where the
 # search starts: rough figures of each machine, the same for every fold.
 START = {
@@ -37,8 +64,19 @@ START = {
              "small": {8: 0.03, 16: 0.12, 32: 0.3}, "medium": (0.5, 0.8, 0.9)},
     "h200": {"step": 64, "peak": 800, "dram": 3.8e6, "clock": 700, "l2": 3e7, "tile_us": 0.8,
              "small": {8: 0.03, 16: 0.12, 32: 0.3}, "medium": (0.5, 0.8, 0.9)},
+    **{table: {"step": 64, "peak": 1900, "dram": 6.5e6, "clock": 1600, "l2": 6e7, "tile_us": 0.8,
+               "small": {8: 0.03, 16: 0.12, 32: 0.3}, "medium": (0.5, 0.8, 0.9)}
+       for table in ("b200", "b300", "gb200", "gb300")},
 }
+# Of other types: FLOP/s against bf16, and k per step (128 bytes of an element's operands).
+FASTER = {"fp8": (1.6, 2), "fp8_block": (1.5, 2), "nvfp4": (2.6, 4)}
 FIT_POINTS, FIT_STEPS, FLOOR = 6000, 45, 0.01
+MOST_POWER = 12.0  # of compute and memory side by side: beyond it is the longer of the two
+CHUNK = 250  # points at once: what the candidates need stays in cache
+# The sweeps of Blackwell and of low precision: points and steps of a search; where one starts, when
+# another machine ran the same kernels, from that machine's shipped curve.
+SHORT_POINTS, SHORT_STEPS, CARRIED_STEPS = 2500, 30, 12
+DONORS = {"h200": "h100-sxm", "b300": "b200-sxm", "gb200": "b200-sxm", "gb300": "b200-sxm"}
 PRIOR_RUN, PRIOR_CHOICE, PRIOR_SHARED = 0.05, 0.3, 0.05
 
 # Corrections: a grid over log2 (m, n, k), and over two variables of the waves of one tile shape.
@@ -54,12 +92,63 @@ HOPPER_TERMS = (((128, 256), IDLE, WAVES), ((256, 192), IDLE, WAVES), ((192, 192
                 ((128, 256), WAVES, K))
 TERMS = {"a100": (((64, 64), WAVES, K), ((128, 64), WAVES, K)),
          "h100": HOPPER_TERMS, "h200": HOPPER_TERMS}
+# Pairs of SMs share a tile of 256 x 256 on Blackwell.
+MORE_TERMS = (((128, 256), IDLE, WAVES), ((256, 256), IDLE, WAVES), ((256, 128), IDLE, WAVES),
+              ((128, 128), IDLE, WAVES), ((256, 256), WAVES, K))
 SMOOTHNESS, SHRINKAGE, TERM_SHRINKAGE = 10.0, 0.01, 3.0
+MORE_SMOOTHNESS = 3.0
 
 
-def load(data, table):
-    rows = pd.read_csv(data / f"gemm_{table}.csv.gz")
-    rows = rows[rows.gemm_dtype == "bfloat16"].sort_values(["m", "n", "k"])
+def parts(sweep):
+    """(table, data type) of a sweep's name."""
+    table, _, dtype = sweep.partition(" ")
+    return table, dtype or "bf16"
+
+
+def of_first_kind(sweep):
+    """The bf16 sweeps of Ampere and Hopper: searched longer, corrected on coarser grids."""
+    return sweep in TERMS
+
+
+def rough(sweep):
+    """Where the search starts, as START has it."""
+    table, dtype = parts(sweep)
+    if dtype == "bf16":
+        return START[table]
+    faster, deeper = FASTER[dtype]
+    known = START[table]
+    return {**known, "peak": faster * known["peak"], "clock": faster * known["clock"],
+            "step": deeper * known["step"]}
+
+
+def grids(sweep):
+    return GRIDS.get(sweep, HOPPER_GRID)
+
+
+def terms_of(sweep):
+    return TERMS.get(sweep, MORE_TERMS)
+
+
+def element_bytes(sweep):
+    return ELEMENT_BYTES[parts(sweep)[1]]
+
+
+def beyond_host(rows, table):
+    """Shapes of which a kernel surely takes twice as long as the host needs to issue it."""
+    flops, rate = HIGHEST[table]
+    compute = 2 * rows.m * rows.n * rows.k / (1e6 * flops)
+    memory = rows.n * rows.k / (1e6 * rate)
+    return np.maximum(compute, memory) > 2 * HOST_US[table]
+
+
+def load(data, sweep):
+    table, dtype = parts(sweep)
+    separate = dtype == "fp8_block" and table in ("h100", "h200")
+    rows = pd.read_csv(data / f"gemm_{table}{'_block' if separate else ''}.csv.gz")
+    rows = rows[rows.gemm_dtype == ("bfloat16" if dtype == "bf16" else dtype)]
+    if dtype == "fp8_block":
+        rows = rows[~rows.kernel_source.str.startswith("Cutlass") & beyond_host(rows, table)]
+    rows = rows.sort_values(["m", "n", "k"])
     rows["time_us"] = 1e3 * rows.latency_ms
     return rows[["m", "n", "k", "time_us"]].reset_index(drop=True).astype(float)
 
@@ -72,18 +161,21 @@ def importance(rows):
 class Physics:
     """The tile model at given shapes: everything about them that the parameters do not change."""
 
-    def __init__(self, rows, sms, step):
+    def __init__(self, rows, sms, step, element=2.0, number=np.float64):
         self.m, self.n, self.k = (rows[name].to_numpy(float) for name in "mnk")
+        self.element, self.number = element, number
         tiles = np.ceil(self.m[:, None] / TILES[:, 0]) * np.ceil(self.n[:, None] / TILES[:, 1])
         waves = tiles[:, :, None] * SPLITS / sms
-        self.whole = np.ceil(waves)
-        self.partial = np.maximum(waves, 1) - self.whole
-        self.steps = np.ceil(np.ceil(self.k / step)[:, None] / SPLITS)[:, None, :]
-        self.reduced = ((self.m * self.n)[:, None] * SPLITS)[:, None, :]
-        self.split = (SPLITS > 1).astype(float)
+        whole = np.ceil(waves)
+        steps = np.ceil(np.ceil(self.k / step)[:, None] / SPLITS)[:, None, :]
+        self.whole, self.steps = whole.astype(number), steps.astype(number)
+        self.partial = (np.maximum(waves, 1) - whole).astype(number)
+        self.reduced = ((self.m * self.n)[:, None] * SPLITS)[:, None, :].astype(number)
+        self.input = (self.m * self.k)[:, None, None].astype(number)
+        self.split = (SPLITS > 1).astype(number)
 
     def memory_us(self, shared):
-        weights, tokens = 2 * self.n * self.k, 2 * self.m * self.k
+        weights, tokens = self.element * self.n * self.k, self.element * self.m * self.k
         result = 2 * self.m * self.n
         total = weights + tokens + result
         kept = lambda held: 1 / (1 + (held / shared["l2_bytes"]) ** shared["l2_sharpness"])
@@ -92,19 +184,60 @@ class Physics:
         return (hot / shared["l2_bytes_per_us"] + (total - hot) / shared["dram_bytes_per_us"]
                 + shared["ramp_us"] * total / (total + shared["l2_bytes"]))
 
+    def compute_us(self, kernel, prefix):
+        """(microseconds of the tiles of every candidate, of one tile's steps, of a tile, waves run,
+        the overlap of each kernel)."""
+        step, tile, overlap = (kernel[prefix + name][:, None].astype(self.number)
+                               for name in ("step_us", "tile_us", "overlap"))
+        run = self.whole + overlap * self.partial
+        inner = self.steps * step
+        return run * (inner + tile), inner, tile, run, overlap
+
+    def fixed_us(self, shared, prefix):
+        """What a candidate takes beside compute and memory: quantising A, reducing splits."""
+        return (self.input * shared.get(INPUT, 0.0), shared[prefix + "reduce_us"] * self.split,
+                shared[prefix + "reduce_us_per_element"] * self.split * self.reduced)
+
     def log_us(self, kernel, shared, prefix, memory):
         """[points, tiles, splits] log microseconds of every candidate: what it takes (no prefix)
         or what the choice believes it takes ("choice_")."""
-        step, tile, overlap = (kernel[prefix + name][:, None]
-                               for name in ("step_us", "tile_us", "overlap"))
         power = shared["overlap_power"]
-        compute = (self.whole + overlap * self.partial) * (self.steps * step + tile)
-        reduce = self.split * (shared[prefix + "reduce_us"]
-                               + self.reduced * shared[prefix + "reduce_us_per_element"])
-        return np.log((compute**power + memory) ** (1 / power) + shared["launch_us"] + reduce)
+        compute = self.compute_us(kernel, prefix)[0]
+        if self.number is np.float64:
+            kernels = (compute**power + memory**power) ** (1 / power)
+        else:
+            kernels = self.joined(compute, memory, power)[0]
+        return np.log(kernels + shared["launch_us"] + sum(self.fixed_us(shared, prefix)))
+
+    def joined(self, compute, memory, power):
+        """((compute^power + memory^power)^(1 / power), compute's share of the sum, the logarithm's
+        slope by the power), without overflow in single precision."""
+        lead = np.log(compute) - np.log(memory)
+        rest = np.exp(-power * np.abs(lead))
+        over = np.log(1 + rest) / power
+        share = np.where(lead > 0, 1, rest) / (1 + rest)
+        kernels = np.maximum(compute, memory) * np.exp(over)
+        return kernels, share, share * lead / power - (np.maximum(lead, 0) + over) / power
+
+    def slopes(self, kernel, shared, prefix, memory):
+        """(log_us, its derivatives by the logs of what it is made of, of the overlap by its logit, of
+        the power by itself)."""
+        compute, inner, tile, run, overlap = self.compute_us(kernel, prefix)
+        kernels, share, by_power = self.joined(compute, memory, shared["overlap_power"])
+        quantised, fixed, growing = self.fixed_us(shared, prefix)
+        total = kernels + shared["launch_us"] + quantised + fixed + growing
+        part = kernels / total
+        by_compute = part * share
+        by_tile = by_compute / (inner + tile)
+        return np.log(total), {
+            "step_us": by_tile * inner, "tile_us": by_tile * tile,
+            "overlap": by_compute * self.partial * overlap * (1 - overlap) / run,
+            "memory": part - by_compute, "overlap_power": part * by_power,
+            "launch_us": shared["launch_us"] / total, INPUT: quantised / total,
+            "reduce_us": fixed / total, "reduce_us_per_element": growing / total}
 
     def candidates(self, kernel, shared):
-        memory = (self.memory_us(shared) ** shared["overlap_power"])[:, None, None]
+        memory = self.memory_us(shared)[:, None, None].astype(self.number)
         return (self.log_us(kernel, shared, "", memory),
                 self.log_us(kernel, shared, "choice_", memory))
 
@@ -126,29 +259,64 @@ class Physics:
         return self.throttled(self.chosen(taken, believed, shared)[0], shared)
 
     def gradient(self, parameters, step=1e-4):
-        """(prediction, [points, parameters] derivatives). A kernel's parameters move only its own
-        candidates, so that one evaluation per kind of parameter serves all kernels."""
+        """(prediction, [points, parameters] derivatives): of what the candidates take directly, of
+        the few figures behind memory and throttling by a small step."""
         kernel, shared = read(parameters)
-        taken, believed = self.candidates(kernel, shared)
+        memory = self.memory_us(shared)
+        wide = memory[:, None, None].astype(self.number)
+        taken, own = self.slopes(kernel, shared, "", wide)
+        believed, belief = self.slopes(kernel, shared, "choice_", wide)
         raw, weights = self.chosen(taken, believed, shared)
         value = self.throttled(raw, shared)
         chain = (self.throttled(raw + step, shared) - value) / step
+        # What a change of a candidate's believed time does to the weighted mean.
+        swayed = -shared["choice_power"] * weights * (taken - raw[:, None, None])
         kinds, count = len(KERNEL), len(TILES) * len(KERNEL)
         result = np.empty((len(raw), len(parameters)))
-        for kind in range(kinds):
-            moved = parameters.copy()
-            moved[kind:count:kinds] += step
-            taken2, believed2 = self.candidates(*read(moved))
-            change = weights * (taken2 - taken - shared["choice_power"]
-                                * (taken - raw[:, None, None]) * (believed2 - believed))
-            result[:, kind:count:kinds] = change.sum(axis=2) / step * chain[:, None]
-        for index, name in enumerate(SHARED):
+        for kind, name in enumerate(KERNEL[:3]):
+            through_choice = (swayed * belief[name]).sum(axis=2)
+            direct = (weights * own[name]).sum(axis=2)
+            result[:, kind:count:kinds] = (direct + through_choice) * chain[:, None]
+            result[:, kind + 3:count:kinds] = through_choice * chain[:, None]
+        result[:, count:] = self.shared_gradient(parameters, step, {
+            "memory": memory, "value": value, "raw": raw, "chain": chain,
+            "of": lambda name: ((weights * own[name]).sum(axis=(1, 2)),
+                                (swayed * belief[name]).sum(axis=(1, 2))),
+            "choice_power": -shared["choice_power"] * (
+                weights * believed * (taken - raw[:, None, None])).sum(axis=(1, 2))})
+        return value, result
+
+    def shared_gradient(self, parameters, step, known):
+        """[points, SHARED] derivatives; `known` holds what `gradient` has of the candidates."""
+        count, columns = len(TILES) * len(KERNEL), []
+        through_memory = sum(known["of"]("memory"))
+        for index, name in enumerate(shared_names(parameters)):
             moved = parameters.copy()
             moved[count + index] += step
-            late = name in ("throttle", "throttle_us", "throttle_tflops")
-            after = self.throttled(raw, read(moved)[1]) if late else self.predict(*read(moved))
-            result[:, count + index] = (after - value) / step
-        return value, result
+            shared = read(moved)[1]
+            plain = name.replace("choice_", "")
+            if name in ("throttle", "throttle_us", "throttle_tflops"):
+                columns.append((self.throttled(known["raw"], shared) - known["value"]) / step)
+                continue
+            if name == "overlap_power":
+                change = sum(known["of"](name)) * (shared[name] - 1)
+            elif name == "choice_power":
+                change = known["choice_power"]
+            elif name in ("launch_us", INPUT):
+                change = sum(known["of"](name))
+            elif plain in ("reduce_us", "reduce_us_per_element"):
+                change = known["of"](plain)[1 if name.startswith("choice_") else 0]
+            else:
+                moved_memory = np.log(self.memory_us(shared) / known["memory"])
+                change = through_memory * moved_memory / step
+            columns.append(change * known["chain"])
+        return np.stack(columns, axis=1)
+
+
+def shared_names(parameters):
+    """SHARED, and INPUT of a sweep whose calls quantise."""
+    more = len(parameters) - len(TILES) * len(KERNEL) > len(SHARED)
+    return (*SHARED, INPUT) if more else SHARED
 
 
 def read(parameters):
@@ -161,39 +329,78 @@ def read(parameters):
               "choice_step_us": np.exp(step + more_step),
               "choice_tile_us": np.exp(tile + more_tile),
               "choice_overlap": share(overlap + more_overlap)}
-    shared = dict(zip(SHARED, np.exp(parameters[count:])))
+    shared = dict(zip(shared_names(parameters), np.exp(parameters[count:])))
     shared["overlap_power"] += 1
     return kernel, shared
 
 
-def start(table, sms):
+def written(curve):
+    """The parameters of a curve object: `read` the other way."""
+    logit = lambda share: np.log(share) - np.log1p(-share)
+    kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
+    for name in ("overlap", "choice_overlap"):
+        kernel[name] = np.clip(kernel[name], 1e-6, 1 - 1e-6)
+    step, tile, overlap = np.log(kernel["step_us"]), np.log(kernel["tile_us"]), logit(kernel["overlap"])
+    table = np.stack([step, tile, overlap, np.log(kernel["choice_step_us"]) - step,
+                      np.log(kernel["choice_tile_us"]) - tile,
+                      logit(kernel["choice_overlap"]) - overlap], axis=1)
+    physics = {**curve["physics"], "overlap_power": curve["physics"]["overlap_power"] - 1}
+    names = (*SHARED, INPUT) if INPUT in physics else SHARED
+    return np.append(table.ravel(), np.log([physics[name] for name in names]))
+
+
+def carried(sweep):
+    """The parameters of the machine that ran the same kernels, or None: a start that has not seen
+    the sweep."""
+    table, dtype = parts(sweep)
+    path = SHIPPED / f"{DONORS.get(table, '')}.json"
+    if of_first_kind(sweep) or not path.exists():
+        return None
+    for curve in json.loads(path.read_text())["curves"]:
+        if curve["op"] == "gemm" and curve["params"]["dtype"] == dtype:
+            return written(curve)
+    return None
+
+
+def start(sweep, sms):
     """(where the search starts, how strongly each parameter is held there)."""
-    rough = START[table]
-    kernels = []
+    known, kernels = rough(sweep), []
     for rows, columns in TILES:
         area, short = rows * columns, min(rows, columns)
-        medium = rough["medium"][0 if area <= 4096 else 1 if area <= 8192 else 2]
-        efficiency = rough["small"].get(int(short), 1.0 if area > 16384 else medium)
-        step_us = 2 * area * rough["step"] / (rough["peak"] * 1e6 / sms) / efficiency
-        kernels.append([np.log(step_us), np.log(rough["tile_us"]), 0, 0, 0, 0])
-    shared = [2.1, rough["dram"], 2.2 * rough["dram"], rough["l2"], 6, 2, 2, 1e-6, 20, 0.5, 0.06,
-              300, rough["clock"], 2, 1e-6, 6]
+        medium = known["medium"][0 if area <= 4096 else 1 if area <= 8192 else 2]
+        efficiency = known["small"].get(int(short), 1.0 if area > 16384 else medium)
+        step_us = 2 * area * known["step"] / (known["peak"] * 1e6 / sms) / efficiency
+        kernels.append([np.log(step_us), np.log(known["tile_us"]), 0, 0, 0, 0])
+    shared = [2.1, known["dram"], 2.2 * known["dram"], known["l2"], 6, 2, 2, 1e-6, 20, 0.5, 0.06,
+              300, known["clock"], 2, 1e-6, 6]
+    if parts(sweep)[1] != "bf16":  # reads 2 bytes of each element, writes one
+        shared.append(3 / known["dram"])
     held = [PRIOR_RUN] * 3 + [PRIOR_CHOICE] * 3
     return (np.append(np.ravel(kernels), np.log(shared)),
-            np.append(np.tile(held, len(TILES)), np.full(len(SHARED), PRIOR_SHARED)))
+            np.append(np.tile(held, len(TILES)), np.full(len(shared), PRIOR_SHARED)))
 
 
-def fit_physics(rows, table, sms):
+def fit_physics(rows, sweep, sms):
     """Least absolute deviations in log time by damped, reweighted Gauss-Newton steps."""
-    if len(rows) > FIT_POINTS:
-        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), FIT_POINTS, False)]
-    model = Physics(rows, sms, START[table]["step"])
+    points, steps = (FIT_POINTS, FIT_STEPS) if of_first_kind(sweep) else (SHORT_POINTS, SHORT_STEPS)
+    if len(rows) > points:
+        rows = rows.iloc[np.random.default_rng(common.SEED).choice(len(rows), points, False)]
+    known = rough(sweep)
+    # Single precision is five times as fast, and enough to find where to go next.
+    number = np.float64 if of_first_kind(sweep) else np.float32
+    models = [Physics(rows.iloc[at:at + CHUNK], sms, known["step"], element_bytes(sweep), number)
+              for at in range(0, len(rows), CHUNK)]
     target, weight = np.log(rows.time_us.to_numpy()), importance(rows)
-    origin, held = start(table, sms)
+    origin, held = start(sweep, sms)
     cost = lambda errors, at: (weight * np.abs(errors)).sum() + (held * (at - origin) ** 2).sum()
-    parameters, damping = origin, 1.0
-    for _ in range(FIT_STEPS):
-        value, slope = model.gradient(parameters)
+    parameters, damping = carried(sweep), 1.0
+    power = len(TILES) * len(KERNEL) + SHARED.index("overlap_power")
+    if parameters is None:
+        parameters = origin
+    else:
+        steps = CARRIED_STEPS
+    for _ in range(steps):
+        value, slope = map(np.concatenate, zip(*(each.gradient(parameters) for each in models)))
         errors = target - value
         best, trust = cost(errors, parameters), weight / np.maximum(np.abs(errors), FLOOR)
         normal = (slope * trust[:, None]).T @ slope
@@ -201,8 +408,10 @@ def fit_physics(rows, table, sms):
         for _ in range(8):
             system = normal + np.diag(damping * np.diag(normal) + 2 * held)
             trial = parameters + np.clip(np.linalg.solve(system, right), -0.5, 0.5)
+            trial[power] = min(trial[power], np.log(MOST_POWER - 1))
             with np.errstate(all="ignore"):
-                found = cost(target - model.predict(*read(trial)), trial)
+                tried = np.concatenate([each.predict(*read(trial)) for each in models])
+                found = cost(target - tried, trial)
             if np.isfinite(found) and found < best:
                 break
             damping *= 3
@@ -244,15 +453,15 @@ def wave_variables(rows, tile, sms):
     return {IDLE: idle, WAVES: np.log2(waves), K: np.log2(k)}
 
 
-def empty_corrections(table):
+def empty_corrections(sweep):
     """The correction terms as the document carries them, without values."""
     terms = []
-    for tile, x, y in TERMS[table]:
+    for tile, x, y in terms_of(sweep):
         few = x == WAVES
         knots = {IDLE: IDLE_KNOTS, WAVES: FEW_WAVE_KNOTS if few else WAVE_KNOTS, K: K_KNOTS}
         terms.append({"rows": tile[0], "columns": tile[1], "x": x, "y": y, "x_knots": knots[x],
                       "y_knots": knots[y]})
-    return {**{f"{name}_knots": list(axis) for name, axis in zip("mnk", GRIDS[table])},
+    return {**{f"{name}_knots": list(axis) for name, axis in zip("mnk", grids(sweep))},
             "terms": terms}
 
 
@@ -267,50 +476,51 @@ def design(rows, corrections, sms):
     return sparse.hstack(blocks).tocsr()
 
 
-def penalty(table):
+def penalty(sweep):
     """The quadratic form that keeps neighbouring knots close and all of them small."""
-    sizes = [len(axis) for axis in GRIDS[table]]
+    sizes = [len(axis) for axis in grids(sweep)]
     whole = int(np.prod(sizes))
     form = SHRINKAGE * np.eye(whole)
     for axis, size in enumerate(sizes):
         rise = np.diff(np.eye(size), axis=0)
         pieces = [np.eye(each) for each in sizes]
         pieces[axis] = rise.T @ rise
-        form += SMOOTHNESS * np.kron(np.kron(pieces[0], pieces[1]), pieces[2])
+        smoothness = SMOOTHNESS if of_first_kind(sweep) else MORE_SMOOTHNESS
+        form += smoothness * np.kron(np.kron(pieces[0], pieces[1]), pieces[2])
     others = sum(len(term["x_knots"]) * len(term["y_knots"])
-                 for term in empty_corrections(table)["terms"])
+                 for term in empty_corrections(sweep)["terms"])
     return block_diag(form, TERM_SHRINKAGE * np.eye(others))
 
 
-def fit_corrections(rows, errors, table, sms):
+def fit_corrections(rows, errors, sweep, sms):
     """Knot values from log errors: penalised least absolute deviations, by reweighting."""
-    weights_of = design(rows, empty_corrections(table), sms)
-    form, weight = penalty(table), importance(rows)
+    weights_of = design(rows, empty_corrections(sweep), sms)
+    form, weight = penalty(sweep), importance(rows)
     values = np.zeros(weights_of.shape[1])
-    for _ in range(7):
+    for _ in range(7 if of_first_kind(sweep) else 5):
         trust = weight / np.maximum(np.abs(errors - weights_of @ values), FLOOR)
         normal = (weights_of.T @ weights_of.multiply(trust[:, None]).tocsr()).toarray()
         values = np.linalg.solve(normal + form, weights_of.T @ (trust * errors))
     return np.round(values, 5)
 
 
-def log_physics(rows, kernel, shared, sms, step, chunk=2000):
-    return np.concatenate([Physics(rows.iloc[at:at + chunk], sms, step).predict(kernel, shared)
-                           for at in range(0, len(rows), chunk)])
+def log_physics(rows, kernel, shared, sms, step, element=2.0, chunk=CHUNK):
+    return np.concatenate([Physics(rows.iloc[at:at + chunk], sms, step, element)
+                           .predict(kernel, shared) for at in range(0, len(rows), chunk)])
 
 
-def fit(rows, table, sms):
+def fit(rows, sweep, sms):
     """(physics parameters, correction values)."""
-    parameters = fit_physics(rows, table, sms)
-    physics = log_physics(rows, *read(parameters), sms, START[table]["step"])
+    parameters = fit_physics(rows, sweep, sms)
+    physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
     errors = np.log(rows.time_us.to_numpy()) - physics
-    return parameters, fit_corrections(rows, errors, table, sms)
+    return parameters, fit_corrections(rows, errors, sweep, sms)
 
 
-def predict(model, rows, table, sms):
+def predict(model, rows, sweep, sms):
     parameters, values = model
-    return np.exp(log_physics(rows, *read(parameters), sms, START[table]["step"])
-                  + design(rows, empty_corrections(table), sms) @ values)
+    physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
+    return np.exp(physics + design(rows, empty_corrections(sweep), sms) @ values)
 
 
 def evaluate(curve, rows):
@@ -319,16 +529,17 @@ def evaluate(curve, rows):
     physics, corrections = curve["physics"], curve["corrections"]
     values = np.concatenate([corrections["values"]]
                             + [term["values"] for term in corrections["terms"]])
-    return np.exp(log_physics(rows, kernel, physics, physics["sms"], physics["step"])
+    return np.exp(log_physics(rows, kernel, physics, physics["sms"], physics["step"],
+                              physics.get("element_bytes", 2.0))
                   + design(rows, corrections, physics["sms"]) @ values)
 
 
-def held_out(rows, table, sms):
+def held_out(rows, sweep, sms):
     fold = common.folds_by_group(rows[["m", "n", "k"]].to_numpy(), FOLDS)
     predicted = np.empty(len(rows))
     for each in range(FOLDS):
-        model = fit(rows[fold != each], table, sms)
-        predicted[fold == each] = predict(model, rows[fold == each], table, sms)
+        model = fit(rows[fold != each], sweep, sms)
+        predicted[fold == each] = predict(model, rows[fold == each], sweep, sms)
     return predicted
 
 
@@ -336,11 +547,11 @@ def figure(value):
     return float(f"{value:.12g}")
 
 
-def describe(model, table, sms):
+def describe(model, sweep, sms):
     """The model part of the curve object."""
     kernel, shared = read(model[0])
-    corrections, values = empty_corrections(table), [float(each) for each in model[1]]
-    at = int(np.prod([len(axis) for axis in GRIDS[table]]))
+    corrections, values = empty_corrections(sweep), [float(each) for each in model[1]]
+    at = int(np.prod([len(axis) for axis in grids(sweep)]))
     corrections["values"] = values[:at]
     for term in corrections["terms"]:
         width = len(term["x_knots"]) * len(term["y_knots"])
@@ -348,7 +559,9 @@ def describe(model, table, sms):
         at += width
     return {
         "model": "tile-kernels",
-        "physics": {"sms": sms, "step": START[table]["step"],
+        "physics": {"sms": sms, "step": rough(sweep)["step"],
+                    **({} if parts(sweep)[1] == "bf16" else
+                       {"element_bytes": element_bytes(sweep)}),
                     **{name: figure(value) for name, value in shared.items()},
                     "splits": SPLITS.tolist()},
         "kernels": {"rows": TILES[:, 0].tolist(), "columns": TILES[:, 1].tolist(),
@@ -356,18 +569,22 @@ def describe(model, table, sms):
         "corrections": corrections}
 
 
-def checks(rows, predicted):
+def checks(rows, predicted, sweep):
     """Held-out errors on the sets of points that bars are set on, and on those that users ask."""
     found, large = [], rows.time_us > LARGE_US
+    first, dtype = of_first_kind(sweep), parts(sweep)[1]
+    kind = "" if dtype == "bf16" else f"{dtype}, "
     for what, inside, bars in (
-            ("all shapes", rows.time_us > 0, BARS), ("above 100 us", large, LARGE_BARS),
+            ("all shapes", rows.time_us > 0, BARS if first else GOAL),
+            ("above 100 us", large, LARGE_BARS if first else GOAL),
             ("above 100 us, m up to 128", large & (rows.m <= 128), (None, None)),
             ("above 100 us, m 129 to 1025", large & (rows.m > 128) & (rows.m <= 1025),
              (None, None)),
             ("above 100 us, m 1026 to 8191", large & (rows.m > 1025) & (rows.m < 8192),
              (None, None)),
             ("above 100 us, m from 8192", large & (rows.m >= 8192), (None, None))):
-        found.append(common.check(what, rows.time_us[inside], predicted[inside], *bars))
+        if inside.any():
+            found.append(common.check(kind + what, rows.time_us[inside], predicted[inside], *bars))
     return found
 
 
@@ -385,31 +602,60 @@ def scatter(rows, least_m=2048, least_n=8192):
                          f"{least_n}", np.exp((ratio - usual) / np.sqrt(2)), np.ones(len(pairs)))]
 
 
-def beyond(rows, table, sms, largest=8192):
+def beyond(rows, sweep, sms, largest=8192):
     """How the law of extrapolation in m fares: fitted without m > `largest`, tested on them."""
     known = rows.m <= largest
-    model = fit(rows[known], table, sms)
+    model = fit(rows[known], sweep, sms)
     far = rows[~known]
     return common.check(f"m > {largest} from m <= {largest}, not used by the fit", far.time_us,
-                        predict(model, far, table, sms))
+                        predict(model, far, sweep, sms))
 
 
-def curves(data, profile, devices):
+NOTE = ("C[m, n] = A[m, k] B[k, n], leading dimensions multiples of 8. The sweep alternates between "
+        "weight matrices but keeps the activations in cache. Beyond the largest m, n, k measured: "
+        "tile counts carry and corrections stay, so efficiency stays what it was in whole waves.")
+NOTES = {
+    "bf16": NOTE,
+    "fp8": "A arrives in bf16: the measured call casts it with one known scale per tensor "
+           "(input_us_per_element), then multiplies in FP8, C in bf16. ",
+    "fp8_block": "A arrives in bf16: the measured call casts it with a scale per 128 values found on "
+                 "the way (input_us_per_element), B has one per 128 x 128 block. The sweep issued "
+                 "these calls without a CUDA graph, one weight matrix, so that short ones take what "
+                 "the host needs, about {host:g} us: only shapes of which the kernel takes twice "
+                 "that at the highest rates seen are fitted; smaller ones are the tile model's "
+                 "word. ",
+    "nvfp4": "A arrives in bf16: the measured call casts it to NVFP4, a scale per 16 values, a known "
+             "one per tensor (input_us_per_element). The sweep has one weight matrix, which stays in "
+             "cache if it fits. "}
+
+
+def note(sweep):
+    table, dtype = parts(sweep)
+    return NOTE if dtype == "bf16" else NOTES[dtype].format(host=HOST_US[table]) + NOTE.replace(
+        " The sweep alternates between weight matrices but keeps the activations in cache.", "")
+
+
+def curve(data, profile, dtype, devices):
     table, sms = TABLES[profile], devices[profile]["sms"]["value"]
-    rows = load(data, table)
-    predicted = held_out(rows, table, sms)
-    tests = checks(rows, predicted) + scatter(rows)
-    if rows.m.max() > 8192:
-        tests.append(beyond(rows, table, sms))
-    return [{
-        "op": "gemm", "params": {"dtype": "bf16"},
-        **describe(fit(rows, table, sms), table, sms),
+    sweep = table if dtype == "bf16" else f"{table} {dtype}"
+    rows = load(data, sweep)
+    predicted = held_out(rows, sweep, sms)
+    tests = checks(rows, predicted, sweep) + (scatter(rows) if of_first_kind(sweep) else [])
+    if of_first_kind(sweep) and rows.m.max() > 8192:
+        tests.append(beyond(rows, sweep, sms))
+    return {
+        "op": "gemm", "params": {"dtype": dtype},
+        **describe(fit(rows, sweep, sms), sweep, sms),
         "valid": {name: [int(rows[name].min()), int(rows[name].max())] for name in "mnk"},
         "residual": {**common.residual(rows.time_us, predicted, method=METHOD), "checks": tests},
         "origin": "published",
-        "source": f"{SOURCE}: {table.upper()}",
-        "note": "C[m, n] = A[m, k] B[k, n], leading dimensions multiples of 8. The sweep alternates "
-                "between weight matrices but keeps the activations in cache. Beyond the largest m, "
-                "n, k measured: tile counts carry and corrections stay, so efficiency stays what it "
-                "was in whole waves.",
-    }]
+        "source": f"{SOURCES[dtype]}: {table.upper()}",
+        "note": note(sweep),
+    }
+
+
+def curves(data, profile, devices, dtypes=None):
+    """The curves of these data types; all that the tables hold if None."""
+    held = DTYPES[TABLES[profile]]
+    return [curve(data, profile, dtype, devices)
+            for dtype in held if dtypes is None or dtype in dtypes]

@@ -3,11 +3,13 @@ against bytes read and written, by family of kernel."""
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, piecewise
+from tools.fit import common, expert_ffn, gemm, piecewise
 
 SOURCE = "operator profiles of microsoft/vidur (MIT), medians of repeated kernel times"
 METHOD = "seeded 10-fold, all rows of a byte count held out together"
-GPUS = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h100"}
+BLACKWELL = ("b200-sxm", "b300-sxm", "gb200", "gb300")
+GPUS = {"a100-sxm-80gb": "a100", "h100-sxm": "h100",
+        **{profile: "h100" for profile in ("h200-sxm", *BLACKWELL)}}  # derived from H100
 LLAMA = ("meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-70b-hf", "Qwen/Qwen-72B")
 KNOT_TOLERANCE = 0.04
 # Kernel times come in steps of 0.5 to 1 us: below 2 us a relative error means nothing.
@@ -75,6 +77,15 @@ def scaled_by_bandwidth(knot_bytes, knot_time_us, cache_bytes, ratio):
     return grid, times[0] + np.concatenate([[0], np.cumsum(steps)])
 
 
+def carried_ratio(data, profile, devices):
+    """(time of memory traffic over H100's, what that is the ratio of). Blackwell's kernels reach a
+    smaller share of the peak: there that of weights, of products too short to compute, decides."""
+    if profile in BLACKWELL:
+        ratio = expert_ffn.gemm_ratios(data, "h100", gemm.TABLES[profile])[1]
+        return ratio, "the times of memory-bound products"
+    return bandwidth_ratio(devices, "h100-sxm", profile), "memory bandwidths"
+
+
 def bandwidth_ratio(devices, donor, own):
     """Time that memory traffic takes on `own`, as a share of what it takes on `donor`."""
     return (devices[donor]["hbm_bytes_per_second"]["value"]
@@ -112,14 +123,14 @@ def curve(data, profile, kernel, devices):
         "note": "times are rounded to 0.5-1 us in the source. Beyond the largest size constant "
                 "bandwidth, below the smallest the floor.",
     }
-    if profile == "h200-sxm":
-        ratio = bandwidth_ratio(devices, "h100-sxm", profile)
-        cache = devices[profile]["l2_bytes"]["value"]
+    if profile not in ("a100-sxm-80gb", "h100-sxm"):
+        ratio, of = carried_ratio(data, profile, devices)
+        cache = devices["h100-sxm"]["l2_bytes"]["value"]
         knots = scaled_by_bandwidth(*knots, cache, ratio)
         result["origin"] = "derived"
         result["residual"] = law_residual(data, kernel, devices, rows, predicted, cache)
         result["note"] += (f" Not measured on this machine: H100's curve with the time of the bytes "
-                           f"beyond the L2 multiplied by the ratio of memory bandwidths, {ratio:.3f}.")
+                           f"beyond the L2 multiplied by the ratio of {of}, {ratio:.3f}.")
     result["bytes"] = [common.rounded(each, 6) for each in knots[0]]
     result["time_us"] = [common.rounded(each, 6) for each in knots[1]]
     result["achieved_bytes_per_second"] = common.rounded(

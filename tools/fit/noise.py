@@ -2,23 +2,21 @@
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, memory
+from tools.fit import common, gemm, memory
 
-TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "h200-sxm": "h200"}
 LARGE_US, SMALLEST_K = 100.0, 1024
 
 
-def roughness(data, table):
+def roughness(data, sweep):
     """Of products above 100 us, the log of time per FLOP against the line through its neighbours in
     k at the same (m, n), scaled to the error of one point. k from 1,024 on, where the efficiency
     is flat and prologues no longer bend it: what is left is noise, or a change of kernel."""
-    rows = pd.read_csv(data / f"gemm_{table}.csv.gz")
-    rows = rows[(rows.gemm_dtype == "bfloat16") & (rows.k >= SMALLEST_K)
-                & (1e3 * rows.latency_ms > LARGE_US)]
+    rows = gemm.load(data, sweep)
+    rows = rows[(rows.k >= SMALLEST_K) & (rows.time_us > LARGE_US)]
     found = {}
     for (m, n), part in rows.groupby(["m", "n"]):
         part = part.sort_values("k")
-        k, cost = part.k.to_numpy(float), np.log(part.latency_ms / part.k).to_numpy()
+        k, cost = part.k.to_numpy(float), np.log(part.time_us / part.k).to_numpy()
         share = np.log(k[1:-1] / k[:-2]) / np.log(k[2:] / k[:-2])
         line = (1 - share) * cost[:-2] + share * cost[2:]
         scale = np.sqrt(1 + (1 - share) ** 2 + share**2)
@@ -34,16 +32,18 @@ def agreement(data):
     return common.rounded(both.rank().corr().iloc[0, 1], 2), len(both)
 
 
-def of_products(data, profile):
+def of_products(data, profile, dtype="bf16"):
     """The `noise` object of a GEMM curve."""
-    rough = roughness(data, TABLES[profile])
-    result = {
-        "above_100_us": {
-            "n": len(rough), "median_abs": common.rounded(rough.abs().median()),
-            "p90_abs": common.rounded(rough.abs().quantile(0.9)),
-            "of": "a point about its neighbours in k, k from 1,024: the error that is left to a model "
-                  "without error of its own"},
-        "repeats": memory.product_noise(data, profile)}
+    table = gemm.TABLES[profile]
+    rough = roughness(data, table if dtype == "bf16" else f"{table} {dtype}")
+    result = {"above_100_us": {
+        "n": len(rough), "median_abs": common.rounded(rough.abs().median()),
+        "p90_abs": common.rounded(rough.abs().quantile(0.9)),
+        "of": "a point about its neighbours in k, k from 1,024: the error that is left to a model "
+              "without error of its own"}}
+    if not gemm.of_first_kind(table) or dtype != "bf16":
+        return result
+    result["repeats"] = memory.product_noise(data, profile)
     if profile != "a100-sxm-80gb":
         correlation, shared = agreement(data)
         result["above_100_us"]["rank_correlation_h100_h200"] = correlation

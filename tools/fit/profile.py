@@ -2,14 +2,16 @@
 import importlib.util
 import json
 
-from tools.fit import attention, collectives, devices, memory, noise
+from tools.fit import collectives, devices, memory, noise
 
 FORMAT, VERSION = "moesim-profile", 1
 TOOL_VERSION = "0.1.0"
 PROFILES = tuple(devices.NAMES)
-SUITES = ("gemm", "expert_ffn", "attention", "memory", "collectives")
+SUITES = ("gemm", "expert_ffn", "attention", "latent_attention", "quantize", "memory", "collectives")
+TYPED = SUITES[:5]  # their curves are of one data type each
+DTYPES = ("bf16", "fp8", "fp8_block", "nvfp4", "mxfp4")
 # Machines of which the public tables in use hold exchanges alone.
-EXCHANGES_ALONE = ("b200-sxm", "gb200", "b300-sxm", "gb300", "l40s", "rtx-pro-6000")
+EXCHANGES_ALONE = ("l40s", "rtx-pro-6000")
 # What no public table in use holds for a profile: {profile: [(suite, reason, hint)]}.
 MISSING = {
     "a100-sxm-80gb": [
@@ -20,6 +22,8 @@ MISSING = {
         ("gemm beyond m = 8192", "the public table stops there", "constant efficiency in m"),
     ],
     "h100-sxm": [],
+    **{profile: [("memory-bound kernels", "no public table", "derived from H100 by memory bandwidth")]
+       for profile in ("b200-sxm", "gb200", "b300-sxm", "gb300")},
     "h200-sxm": [
         ("collectives with 8 GPUs", "the public runs have 2 and 4 GPUs",
          "derived from H100's runs, scaled by half the ratio of the two machines at 2 and 4 GPUs"),
@@ -38,10 +42,9 @@ EXCHANGES_ONLY = [
                   "normalization kernels", "permute and combine")]
 
 
-def suite_curves(suite, data, profile, every_device):
-    """The curves of one suite, or [] if its module is not part of this checkout."""
-    if suite == "attention":
-        return attention.curves(data, profile, every_device)
+def suite_curves(suite, data, profile, every_device, dtypes=None):
+    """The curves of one suite, of these data types (None: all), or [] if its module is not part of
+    this checkout."""
     if suite == "memory":
         return memory.curves(data, profile, every_device)
     if suite == "collectives":
@@ -49,13 +52,17 @@ def suite_curves(suite, data, profile, every_device):
     if importlib.util.find_spec(f"tools.fit.{suite}") is None:
         return []
     module = importlib.import_module(f"tools.fit.{suite}")
-    return module.curves(data, profile, every_device)
+    return module.curves(data, profile, every_device, dtypes)
 
 
 def suite_of(curve):
-    names = {"gemm": "gemm", "expert-ffn": "expert_ffn", "attention": "attention",
-             "memory": "memory", "permute": "memory", "combine": "memory"}
+    names = {**{suite.replace("_", "-"): suite for suite in SUITES},
+             "permute": "memory", "combine": "memory"}
     return names.get(curve["op"], "collectives")
+
+
+def data_type(curve):
+    return curve["params"].get("dtype", "bf16")
 
 
 def of_sibling(profile):
@@ -67,9 +74,15 @@ def of_sibling(profile):
 
 
 def missing(profile):
-    entries = (EXCHANGES_ONLY + of_sibling(profile) + EVERYWHERE[:1] if profile in EXCHANGES_ALONE
-               else MISSING[profile] + EVERYWHERE)
+    entries = (EXCHANGES_ONLY + EVERYWHERE[:1] if profile in EXCHANGES_ALONE
+               else MISSING[profile] + of_sibling(profile) + EVERYWHERE)
     return [{"suite": suite, "reason": reason, "hint": hint} for suite, reason, hint in entries]
+
+
+def place(curve):
+    """Curves stand in the order of suites and, within one, of data types."""
+    suite = suite_of(curve)
+    return SUITES.index(suite), DTYPES.index(data_type(curve)) if suite in TYPED else 0
 
 
 def document(profile, curves):
@@ -86,24 +99,27 @@ def document(profile, curves):
         "devices": [every_device[profile]],
         "topology": devices.TOPOLOGIES[profile],
         **({} if stands_in is None else {"kernels_stand_in_for": stands_in}),
-        "curves": sorted(curves, key=lambda curve: SUITES.index(suite_of(curve))),
+        "curves": sorted(curves, key=place),
         "points": [],
         "missing": missing(profile),
     }
 
 
-def build(profile, data, only=None, existing=None):
-    """A document with the suites of `only` (all if None) fitted anew and the rest taken from the
-    `existing` document."""
+def build(profile, data, only=None, existing=None, dtypes=None):
+    """A document with the suites of `only` and the data types of `dtypes` (all if None) fitted anew
+    and the rest taken from the `existing` document."""
     every_device, curves = devices.all_devices(), []
+    there = [] if existing is None else existing["curves"]
     for suite in SUITES[-1:] if profile in EXCHANGES_ALONE else SUITES:
+        kept = [each for each in there if suite_of(each) == suite]
         if only is None or suite in only:
-            curves += suite_curves(suite, data, profile, every_device)
-        elif existing is not None:
-            curves += [each for each in existing["curves"] if suite_of(each) == suite]
+            curves += suite_curves(suite, data, profile, every_device, dtypes)
+            kept = [each for each in kept if suite in TYPED and dtypes is not None
+                    and data_type(each) not in dtypes]
+        curves += kept
     for curve in curves:
-        if curve["op"] == "gemm":
-            curve["noise"] = noise.of_products(data, profile)
+        if curve["op"] == "gemm" and "noise" not in curve:
+            curve["noise"] = noise.of_products(data, profile, data_type(curve))
     return document(profile, curves)
 
 

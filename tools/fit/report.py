@@ -19,6 +19,8 @@ def percent(share):
 
 def name(curve):
     keys = [str(curve["params"][key]) for key in KEYS if key in curve["params"]]
+    if curve["params"].get("dtype", "bf16") != "bf16":
+        keys.insert(0, curve["params"]["dtype"])
     return " ".join([curve["op"], *keys])
 
 

@@ -136,6 +136,7 @@ GemmCurve::GemmCurve(const Node& node) : residual_(node.at("residual")) {
   m_range_ = read_range(node.at("valid"), "m");
   n_range_ = read_range(node.at("valid"), "n");
   k_range_ = read_range(node.at("valid"), "k");
+  if (node.at("valid").has("time_us")) least_us_ = read_range(node.at("valid"), "time_us").low;
   origin_ = read_origin(node, "origin");
 }
 
@@ -257,10 +258,11 @@ Estimate GemmCurve::estimate(std::int64_t m, std::int64_t n, std::int64_t k) con
   query.m /= pieces;
   query.memory_powered = std::pow(memory_us(query), overlap_power_);
   const double us = pieces * std::exp(throttled(chosen_log_us(query), query) + correction(query));
+  const double shorter = std::max(std::log2(least_us_ / us), 0.0);
   Estimate estimate;
-  residual_.apply(us, us, widening(octaves), estimate);
+  residual_.apply(us, us, widening(octaves + shorter), estimate);
   estimate.origin = origin_;
-  estimate.support = octaves > 0 ? Support::extrapolated : Support::interpolated;
+  estimate.support = octaves + shorter > 0 ? Support::extrapolated : Support::interpolated;
   return estimate;
 }
 

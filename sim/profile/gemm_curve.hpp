@@ -31,7 +31,8 @@ class GemmCurve {
 
   // Throws UsageError for sizes below 1, Error for n or k beyond 16 times what was measured.
   // Between there and the measured sizes tile counts carry: efficiency stays what it was, in whole
-  // waves, and the estimate is marked extrapolated. For m beyond that it stays too.
+  // waves, and the estimate is marked extrapolated, as are products shorter than the shortest that
+  // was measured, if the document says so. For m beyond that it stays too.
   Estimate estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
 
   const Residual& residual() const { return residual_; }
@@ -109,6 +110,7 @@ class GemmCurve {
   Range m_range_{};
   Range n_range_{};
   Range k_range_{};
+  double least_us_ = 0;  // shorter products were not measured
   Origin origin_ = Origin::published;
   Residual residual_;
 };

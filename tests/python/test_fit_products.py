@@ -37,6 +37,34 @@ def test_gradient_is_the_slope_of_the_prediction():
         assert slope[:, index] == pytest.approx(central, abs=5e-3)
 
 
+def test_slopes_in_single_precision_follow_those_in_double():
+    rows, parameters = shapes(60), gemm.start("b200 fp8", 148)[0]
+    parameters = parameters + np.random.default_rng(5).normal(0, 0.2, len(parameters))
+    double = gemm.Physics(rows, 148, 128, 1.0).gradient(parameters)
+    single = gemm.Physics(rows, 148, 128, 1.0, np.float32).gradient(parameters)
+    # The choice takes differences of log times to the power 20: 1e-7 becomes a few 1e-6.
+    assert single[0] == pytest.approx(double[0], abs=1e-4)
+    assert single[1] == pytest.approx(double[1], abs=5e-3)
+    assert gemm.shared_names(parameters)[-1] == "input_us_per_element"
+
+
+def test_a_written_curve_is_read_again():
+    parameters = gemm.start("b200 nvfp4", 148)[0]
+    parameters = np.round(parameters + np.random.default_rng(6).normal(0, 0.3, len(parameters)), 6)
+    width = gemm.design(shapes(1), gemm.empty_corrections("b200 nvfp4"), 148).shape[1]
+    curve = gemm.describe((parameters, np.zeros(width)), "b200 nvfp4", 148)
+    assert gemm.written(curve) == pytest.approx(parameters, abs=1e-9)
+    rows = shapes(20)
+    assert gemm.evaluate(curve, rows) == pytest.approx(np.exp(gemm.log_physics(
+        rows, *gemm.read(parameters), 148, 256, gemm.ELEMENT_BYTES["nvfp4"])), rel=1e-9)
+
+
+def test_host_bound_rows_are_left_out_by_their_shape():
+    rows = pd.DataFrame({"m": [64, 16384], "n": [4096, 16384], "k": [4096, 16384],
+                         "time_us": [1e6, 1.0]})
+    assert gemm.beyond_host(rows, "b200").tolist() == [False, True]
+
+
 @pytest.mark.slow
 def test_fit_finds_the_machine_that_made_the_times():
     rows = shapes(1500)

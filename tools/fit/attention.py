@@ -5,6 +5,7 @@ A model of FlashAttention's tiles (sim/profile/attention_curve.hpp says the phys
 time, then a few small smooth corrections on coarse grids."""
 import numpy as np
 import pandas as pd
+from scipy import sparse
 from scipy.optimize import least_squares
 
 from tools.fit import common
@@ -29,7 +30,9 @@ TILE_KEYS = 128
 # a single query token, where it also pays a copy if neither batch nor groups are 1.
 PACKS = {"h100": "always", "h200": "always"}  # of others: single-token
 FOLDS = 5
-FIT_POINTS = 1500  # of Blackwell's and of fp8's sweeps for the tile model; the grids take all points
+# Of Blackwell's and of fp8's sweeps the tile model takes these many points and steps; the grids take
+# all points.
+FIT_POINTS, FIT_STEPS = 1200, 25
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 SHAPE = ["batch", "sequence", "heads", "kv_heads", "head_dim"]
 
@@ -124,7 +127,8 @@ def fit_physics(rows, machine, points=None):
               np.append(HIGHEST, np.full(len(KV_KNOTS), 0)))
     start = np.append(START, np.full(len(KV_KNOTS), np.log(1e-3)))
     found = least_squares(lambda logs: np.log(physics(logs, rows, machine)) - target, start,
-                          loss="soft_l1", f_scale=0.03, bounds=bounds)
+                          loss="soft_l1", f_scale=0.03, bounds=bounds,
+                          max_nfev=None if points is None else FIT_STEPS)
     return found.x
 
 
@@ -174,9 +178,11 @@ def penalty(terms):
 
 def fit_corrections(rows, machine, errors):
     """Grid values from log errors: penalised least squares, reweighted towards least absolutes."""
-    weights_of, form, trust = design(rows, machine), penalty(machine.terms), np.ones(len(rows))
+    weights_of, form = sparse.csr_matrix(design(rows, machine)), penalty(machine.terms)
+    trust = np.ones(len(rows))
     for _ in range(6):
-        values = np.linalg.solve(weights_of.T @ (weights_of * trust[:, None]) + form,
+        weighted = weights_of.multiply(trust[:, None]).tocsr()
+        values = np.linalg.solve((weights_of.T @ weighted).toarray() + form,
                                  weights_of.T @ (trust * errors))
         trust = 1 / np.sqrt(1 + ((errors - weights_of @ values) / ROBUST_SCALE) ** 2)
     return values

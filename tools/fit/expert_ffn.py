@@ -21,7 +21,7 @@ SOURCE = "vLLM fused MoE sweep (Triton) of ai-dynamo/aiconfigurator (Apache-2.0)
 # Of one sweep ("h100": bf16; "h100 fp8") the kernel that most of its rows ran: others are other
 # kernels. (data type in the table, part of the kernel's name, how the source calls it)
 SWEEPS = {
-    "a100": ("bfloat16", "triton", "Triton"), "h100": ("bfloat16", "triton", "Triton"),
+    "a100": ("bfloat16", "", "Triton"), "h100": ("bfloat16", "", "Triton"),
     "h100 fp8": ("fp8", "cutlass", "FlashInfer CUTLASS"),
     "h100 fp8_block": ("fp8_block", "cutlass", "FlashInfer CUTLASS, one tensor-parallel rank"),
     **{name: value for table in BLACKWELL for name, value in {

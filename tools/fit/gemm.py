@@ -32,6 +32,7 @@ SOURCES = {
 # Calls of fp8_block were not captured in a CUDA graph: short ones take what the host needs to issue
 # them. Kept are shapes whose kernel takes at least twice that (us), at the highest rates that any
 # row reaches (TFLOP/s, TB/s).
+BESIDE = {"fp8_block": "fp8"}  # whose tile model such a sweep takes
 HOST_US = {"h100": 60.0, "h200": 60.0, "b200": 200.0, "b300": 200.0, "gb200": 320.0, "gb300": 320.0}
 HIGHEST = {**{table: (1500.0, 3.0 if table == "h100" else 4.4) for table in ("h100", "h200")},
            **{table: (3300.0, 7.7) for table in BLACKWELL}}
@@ -94,7 +95,7 @@ TERMS = {"a100": (((64, 64), WAVES, K), ((128, 64), WAVES, K)),
          "h100": HOPPER_TERMS, "h200": HOPPER_TERMS}
 # Pairs of SMs share a tile of 256 x 256 on Blackwell.
 MORE_TERMS = (((128, 256), IDLE, WAVES), ((256, 256), IDLE, WAVES), ((256, 128), IDLE, WAVES),
-              ((128, 128), IDLE, WAVES), ((256, 256), WAVES, K))
+              ((256, 256), WAVES, K))
 SMOOTHNESS, SHRINKAGE, TERM_SHRINKAGE = 10.0, 0.01, 3.0
 MORE_SMOOTHNESS = 3.0
 
@@ -349,17 +350,20 @@ def written(curve):
     return np.append(table.ravel(), np.log([physics[name] for name in names]))
 
 
+def shipped_curve(profile, dtype):
+    """The curve of a shipped profile, or None."""
+    path = SHIPPED / f"{profile}.json"
+    found = json.loads(path.read_text())["curves"] if path.exists() else []
+    return next((curve for curve in found
+                 if curve["op"] == "gemm" and curve["params"]["dtype"] == dtype), None)
+
+
 def carried(sweep):
     """The parameters of the machine that ran the same kernels, or None: a start that has not seen
     the sweep."""
     table, dtype = parts(sweep)
-    path = SHIPPED / f"{DONORS.get(table, '')}.json"
-    if of_first_kind(sweep) or not path.exists():
-        return None
-    for curve in json.loads(path.read_text())["curves"]:
-        if curve["op"] == "gemm" and curve["params"]["dtype"] == dtype:
-            return written(curve)
-    return None
+    known = None if of_first_kind(sweep) else shipped_curve(DONORS.get(table, ""), dtype)
+    return None if known is None else written(known)
 
 
 def start(sweep, sms):
@@ -509,8 +513,29 @@ def log_physics(rows, kernel, shared, sms, step, element=2.0, chunk=CHUNK):
                            .predict(kernel, shared) for at in range(0, len(rows), chunk)])
 
 
+def values_of(curve):
+    """The correction values of a curve object, as `design` orders them."""
+    corrections = curve["corrections"]
+    return np.concatenate([corrections["values"]]
+                          + [term["values"] for term in corrections["terms"]])
+
+
+def fit_beside(rows, base, sweep, sms):
+    """A sweep that says nothing of short products: the tile model of `base` (the curve of another
+    data type of as many bytes), and how its corrections differ, smoothly and as little as needed."""
+    parameters, known = np.round(written(base), 6), values_of(base)
+    physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
+    errors = (np.log(rows.time_us.to_numpy()) - physics
+              - design(rows, empty_corrections(sweep), sms) @ known)
+    return parameters, np.round(known + fit_corrections(rows, errors, sweep, sms), 5)
+
+
 def fit(rows, sweep, sms):
     """(physics parameters, correction values)."""
+    table, dtype = parts(sweep)
+    if dtype in BESIDE:
+        profile = next(name for name, of in TABLES.items() if of == table)
+        return fit_beside(rows, shipped_curve(profile, BESIDE[dtype]), sweep, sms)
     parameters = fit_physics(rows, sweep, sms)
     physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
     errors = np.log(rows.time_us.to_numpy()) - physics
@@ -526,9 +551,7 @@ def predict(model, rows, sweep, sms):
 def evaluate(curve, rows):
     """Microseconds of a curve object as the document carries it (and as C++ evaluates it)."""
     kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
-    physics, corrections = curve["physics"], curve["corrections"]
-    values = np.concatenate([corrections["values"]]
-                            + [term["values"] for term in corrections["terms"]])
+    physics, corrections, values = curve["physics"], curve["corrections"], values_of(curve)
     return np.exp(log_physics(rows, kernel, physics, physics["sms"], physics["step"],
                               physics.get("element_bytes", 2.0))
                   + design(rows, corrections, physics["sms"]) @ values)
@@ -622,8 +645,8 @@ NOTES = {
                  "the way (input_us_per_element), B has one per 128 x 128 block. The sweep issued "
                  "these calls without a CUDA graph, one weight matrix, so that short ones take what "
                  "the host needs, about {host:g} us: only shapes of which the kernel takes twice "
-                 "that at the highest rates seen are fitted; smaller ones are the tile model's "
-                 "word. ",
+                 "that at the highest rates seen count. The tile model is that of fp8; these rows "
+                 "correct it, below valid.time_us it is all there is. ",
     "nvfp4": "A arrives in bf16: the measured call casts it to NVFP4, a scale per 16 values, a known "
              "one per tensor (input_us_per_element). The sweep has one weight matrix, which stays in "
              "cache if it fits. "}
@@ -646,7 +669,9 @@ def curve(data, profile, dtype, devices):
     return {
         "op": "gemm", "params": {"dtype": dtype},
         **describe(fit(rows, sweep, sms), sweep, sms),
-        "valid": {name: [int(rows[name].min()), int(rows[name].max())] for name in "mnk"},
+        "valid": {**{name: [int(rows[name].min()), int(rows[name].max())] for name in "mnk"},
+                  **({"time_us": [2 * HOST_US[table], float(rows.time_us.max())]}
+                     if dtype in BESIDE else {})},
         "residual": {**common.residual(rows.time_us, predicted, method=METHOD), "checks": tests},
         "origin": "published",
         "source": f"{SOURCES[dtype]}: {table.upper()}",

@@ -1,6 +1,7 @@
-"""The table of the shipped curves in profiles/README.md, written from the documents themselves.
+"""The tables of the shipped curves in profiles/README.md and ACCURACY.md, written from the documents
+themselves.
 
-    python3 -m tools.fit.report --write profiles/README.md
+    python3 -m tools.fit.report --write profiles/README.md --kernels profiles/ACCURACY.md
 """
 import argparse
 import json
@@ -10,6 +11,11 @@ FORMAT = "moesim-profile"
 BEGIN, END = "<!-- curves: written by tools.fit.report -->", "<!-- end of curves -->"
 HEADER = ["| profile | curve | origin | points | median | p90 | bars | by region: median / p90 |",
           "|---|---|---|---|---|---|---|---|"]
+KERNELS_BEGIN, KERNELS_END = "<!-- kernels: written by tools.fit.report -->", "<!-- end of kernels -->"
+# Operations by data type: (operation, what its goal is, median and 90th percentile in percent)
+KERNELS = (("gemm", (3, 10)), ("attention", (3, 10)), ("latent-attention", (3, 10)),
+           ("expert-ffn", (4, 15)), ("quantize", None))
+DTYPES = ("bf16", "fp8", "fp8_block", "nvfp4", "mxfp4")
 KEYS = ("kernel", "head_dim", "nccl", "distribution")
 
 
@@ -67,6 +73,57 @@ def table(documents):
     return "\n".join(HEADER + bars + lines)
 
 
+def first_check(document, op, dtype):
+    """(figures of the first check among the curves of an operation and a data type, the curve), or
+    None without such a curve."""
+    for curve in document["curves"]:
+        if curve["op"] == op and curve["params"].get("dtype", "bf16") == dtype:
+            return curve["residual"].get("checks", [curve["residual"]])[0], curve
+    return None
+
+
+def cell(found, goal):
+    """"2.5 / 7.8", bold where the goal is missed."""
+    if found is None:
+        return ""
+    figures = [100 * found[0][key] for key in ("median_abs", "p90_abs")]
+    text = " / ".join(f"{each:.1f}" for each in figures)
+    missed = goal is not None and any(each > most for each, most in zip(figures, goal))
+    return f"**{text}**" if missed else text
+
+
+def roughness(found):
+    noise = {} if found is None else found[1].get("noise", {}).get("above_100_us", {})
+    return "" if not noise else f"{100 * noise['median_abs']:.1f} / {100 * noise['p90_abs']:.1f}"
+
+
+def kernels_table(documents):
+    """Markdown: held-out errors by operation, data type and GPU; of products also how rough the
+    sweep itself is."""
+    chosen = [each for each in documents if any(curve["op"] == "gemm" for curve in each["curves"])]
+    lines = ["| curve, data type | goal | " + " | ".join(each["name"] for each in chosen) + " |",
+             "|---" * (2 + len(chosen)) + "|"]
+    for op, goal in KERNELS:
+        for dtype in DTYPES:
+            found = [first_check(each, op, dtype) for each in chosen]
+            if not any(found):
+                continue
+            wanted = "" if goal is None else f"{goal[0]} / {goal[1]}"
+            lines.append(f"| {op}, {dtype} | {wanted} | "
+                         + " | ".join(cell(each, goal) for each in found) + " |")
+            if op == "gemm":
+                lines.append(f"| roughness of that sweep above 100 us, {dtype} | | "
+                             + " | ".join(roughness(each) for each in found) + " |")
+    return "\n".join(lines)
+
+
+def replace_between(path, begin, end, text):
+    page = path.read_text()
+    before, rest = page.split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
 def documents(folder):
     """The hardware profiles of a folder; other documents may lie beside them."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
@@ -78,15 +135,16 @@ def main():
     parser.add_argument("--profiles", type=Path, default=Path("profiles/hardware"))
     parser.add_argument("--write", type=Path, default=None, metavar="README",
                         help="replace the table between its marks there (default: print it)")
+    parser.add_argument("--kernels", type=Path, default=None, metavar="ACCURACY",
+                        help="replace the table by data type and GPU between its marks there")
     options = parser.parse_args()
-    text = table(documents(options.profiles))
-    if options.write is None:
-        print(text)
-        return
-    page = options.write.read_text()
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    found = documents(options.profiles)
+    if options.write is None and options.kernels is None:
+        print(table(found), kernels_table(found), sep="\n\n")
+    if options.write is not None:
+        replace_between(options.write, BEGIN, END, table(found))
+    if options.kernels is not None:
+        replace_between(options.kernels, KERNELS_BEGIN, KERNELS_END, kernels_table(found))
 
 
 if __name__ == "__main__":

@@ -100,6 +100,19 @@ TEST_CASE("operands of fewer bits move fewer bytes, and their cast takes its tim
   CHECK_THROWS_WITH(read(curve), ContainsSubstring("element_bytes"));
 }
 
+TEST_CASE("products shorter than any that was measured are marked") {
+  nlohmann::json curve = small_curve();
+  const auto known = read(curve).estimate(128, 128, 64);  // 15 us
+  CHECK(known.support == Support::interpolated);
+  curve["valid"]["time_us"] = {60, 1000};
+  const auto shorter = read(curve).estimate(128, 128, 64);
+  CHECK(shorter.time_us == known.time_us);
+  CHECK(shorter.support == Support::extrapolated);
+  // Two octaves below 60 us: the bar of +20 % doubles.
+  CHECK(shorter.time_us_p95 == Approx(15 * 1.4));
+  CHECK(read(curve).estimate(128, 128, 6400).support == Support::interpolated);
+}
+
 TEST_CASE("the library runs what it believes is fastest") {
   nlohmann::json curve = small_curve();
   auto& kernels = curve["kernels"];

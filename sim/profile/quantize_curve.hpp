@@ -16,8 +16,8 @@ class QuantizeCurve {
   // From a curve of model "size-surface"; errors name file and key.
   explicit QuantizeCurve(const Node& node);
 
-  // Throws UsageError for sizes below 1. Beyond the largest sizes by the number of elements, flagged
-  // as extrapolated.
+  // Throws UsageError for sizes below 1. Beyond the largest sizes by the number of elements,
+  // flagged as extrapolated.
   Estimate estimate(std::int64_t m, std::int64_t k) const;
 
  private:

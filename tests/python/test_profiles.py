@@ -125,3 +125,12 @@ def test_readme_shows_the_shipped_curves():
     shown = page.split(report.BEGIN)[1].split(report.END)[0].strip()
     table = report.table(report.documents(ROOT / "profiles" / "hardware"))
     assert shown == table, "run: python3 -m tools.fit.report --write profiles/README.md"
+
+
+def test_accuracy_shows_the_errors_by_data_type():
+    from tools.fit import report
+
+    page = (ROOT / "profiles" / "ACCURACY.md").read_text()
+    shown = page.split(report.KERNELS_BEGIN)[1].split(report.KERNELS_END)[0].strip()
+    table = report.kernels_table(report.documents(ROOT / "profiles" / "hardware"))
+    assert shown == table, "run: python3 -m tools.fit.report --kernels profiles/ACCURACY.md"

@@ -168,6 +168,16 @@ def random_query(random, head_sizes):
                 "head-dim": int(random.choice(head_sizes))}
 
 
+def refused(document, op, params, furthest=16):
+    """Whether expert FFNs lie too far from all that was measured (sim/profile refuses them)."""
+    if op != "expert-ffn":
+        return False
+    valid = of_type(document, op, params.get("dtype", "bf16"))[0]["valid"]
+    asked = {**params, "rows_per_expert": params["rows"] / params["experts"]}
+    return any(max(asked[name] / high, low / asked[name]) > furthest
+               for name, (low, high) in valid.items())
+
+
 def typed_query(random, curve):
     """One query of a curve that names its data type, or of an operation of few profiles."""
     op, dtype = curve["op"], {"dtype": curve["params"]["dtype"]}
@@ -193,6 +203,8 @@ def typed_queries(document, each, seed):
             continue
         for _ in range(each):
             op, params = typed_query(random, curve)
+            while refused(document, op, params):
+                op, params = typed_query(random, curve)
             queries.append({"op": op, "params": params,
                             "time_us": predict_us(document, op, params)})
     return queries
@@ -207,6 +219,8 @@ def golden(document, count=200, seed=7):
     for _ in range(count):
         op, params = (random_query(random, head_sizes) if head_sizes
                       else random_exchange(random, most))
+        while refused(document, op, params):
+            op, params = random_query(random, head_sizes)
         queries.append({"op": op, "params": params, "time_us": predict_us(document, op, params)})
     return queries + typed_queries(document, max(count // 40, 1), seed)
 

@@ -218,13 +218,15 @@ TEST_CASE("a malformed product curve is refused by file and key") {
 TEST_CASE("shipped products of every data type stay below what the tensor cores can do") {
   const std::map<std::string, double> faster{
       {"bf16", 1}, {"fp8", 2}, {"fp8_block", 2}, {"nvfp4", 4}};
-  for (const std::string name : {"h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}) {
+  for (const std::string name :
+       {"h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}) {
     const auto machine = profile::Profile::load(
         fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
     const std::vector<std::string> types = machine.data_types("gemm");
     CHECK(types.size() >= 3);
     for (const std::string& type : types) {
-      for (const auto& [n, k] : {std::pair{7168, 2048}, {18432, 7168}, {7168, 18432}, {24576, 1536}}) {
+      for (const auto& [n, k] :
+           {std::pair{7168, 2048}, {18432, 7168}, {7168, 18432}, {24576, 1536}}) {
         double previous_us = 0;
         for (std::int64_t m = 2048; m <= 65536; m *= 2) {
           INFO(name << " " << type << " " << m << " x " << n << " x " << k);

@@ -84,7 +84,11 @@ TEST_CASE("each data type has a curve of its own, bf16 if none is named") {
   refuses("quantize", {{"m", "8192"}}, "k is missing");
   refuses("latent-attention", {{"batch", "1"}, {"sequence", "1"}}, "heads is missing");
   refuses("expert-ffn",
-          {{"rows", "64"}, {"hidden", "64"}, {"ffn", "64"}, {"experts", "1"}, {"kernel", "separate"},
+          {{"rows", "64"},
+           {"hidden", "64"},
+           {"ffn", "64"},
+           {"experts", "1"},
+           {"kernel", "separate"},
            {"dtype", "fp8"}},
           "bf16 alone");
 }

@@ -110,12 +110,12 @@ Command train_command() {
   return {"train",
           "time, memory and speed of a training step under any layout",
           "[options]",
-          "moesim train --model qwen3-30b-a3b --gpus 64 --pipeline-parallel 2 --expert-parallel 8",
+          "moesim train --model qwen3-30b-a3b --gpus 64 --pipeline-parallel 2",
           flags(),
           false,
           0,
           run,
-          "Tensor, context, pipeline, expert and data parallelism in bf16, balanced experts.\n"
+          "Tensor, context, pipeline, expert and data parallelism, bf16, balanced experts.\n"
           "simulate has routers, capacity and token loss for expert x data parallelism.\n"
           "How far off it is: moesim validate training; sim/training/README.md.\n"};
 }

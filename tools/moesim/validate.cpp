@@ -227,7 +227,7 @@ ExitCode run(const CommandLine& line) {
 Command validate_command() {
   return {"validate",
           "predictions against measurements: error table, bars, claims",
-          "[speeds | layer | steps | exchanges | routing | training] [options]",
+          "[speeds|layer|steps|exchanges|routing|training] [options]",
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none",
             "where the public tables are: smartmoe_gpt_step_times.csv for steps, "

@@ -182,8 +182,10 @@ class Writer {
     out["l2_bytes"] = figure(device.l2_bytes, "bytes", "measured", driver);
     out["peak_bf16_flops"] = told_or_base("peak_bf16_flops", device.peak_bf16_flops, "FLOP/s",
                                           "SMs, clock and the FLOPs per cycle of its architecture");
-    out["nvlink_bytes_per_second"] =
-        told_or_base("nvlink_bytes_per_second", 0, "bytes/s per direction", "");
+    for (const char* link : {"nvlink_bytes_per_second", "pcie_bytes_per_second"}) {
+      if (!base_.at("devices").at(0).contains(link)) continue;
+      out[link] = told_or_base(link, 0, "bytes/s per direction", "");
+    }
     out["gpus_per_node"] = told_or_base("gpus_per_node", 0, "GPUs in one NVLink domain", "");
     return out;
   }

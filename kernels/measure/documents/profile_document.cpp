@@ -212,11 +212,13 @@ class Writer {
 
   std::optional<ordered_json> measured(const ordered_json& prior) {
     const std::string op = prior.at("op");
-    // The suites measure bf16: curves of other data types stay the base's.
-    const std::string type = prior.at("params").value("dtype", profile::default_data_type);
-    if (type != profile::default_data_type) return std::nullopt;
-    if (op == "gemm") return fit_gemm(fitted_, prior, facts_.device.sms, source_);
-    if (op == "attention") return fit_attention(fitted_, prior, facts_.device.sms, source_);
+    if (op == "gemm" || op == "attention") {
+      // The suites measure bf16: curves of other data types stay the base's.
+      const std::string type = prior.at("params").value("dtype", profile::default_data_type);
+      if (type != profile::default_data_type) return std::nullopt;
+      return op == "gemm" ? fit_gemm(fitted_, prior, facts_.device.sms, source_)
+                          : fit_attention(fitted_, prior, facts_.device.sms, source_);
+    }
     if (op == "memory") return fit_memory(fitted_, prior.at("params").at("kernel"), source_);
     if (op == "permute" || op == "combine") {
       return streaming_.is_null() ? std::nullopt : fit_row_moves(fitted_, op, streaming_, source_);

@@ -200,11 +200,14 @@ double LayerPrices::send_us(double bytes) const {
 void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
                               double copies) const {
   const profile::Profile& profile = *job_.profile;
+  // Router and output head stay in bf16.
+  const bool is_wide = part == Part::router || part == Part::head;
+  const std::string type = is_wide ? profile::default_data_type : job_.product_type();
   const std::int64_t rows = whole(m);
   const double weights = copies * static_cast<double>(n * k);
   const double reading = memory_us(bf16 * weights, MemoryKernel::streaming);
   const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
-    return std::max(profile.gemm(a, b, c).time_us, copies > 1 ? reading : 0);
+    return std::max(profile.gemm(a, b, c, type).time_us, copies > 1 ? reading : 0);
   };
   passes.forward[at(part)] += product(rows, n, k);
   passes.input_gradient[at(part)] += product(rows, k, n);

@@ -11,6 +11,18 @@ int TrainingJob::experts_per_token() const {
   return model->moe ? model->moe->top_k : 0;
 }
 
+const char* TrainingJob::product_type() const {
+  switch (states.precision) {
+    case model::Precision::bf16: break;
+    case model::Precision::fp8_delayed:
+    case model::Precision::fp8_current:
+    case model::Precision::mxfp8: return "fp8";
+    case model::Precision::fp8_block: return "fp8_block";
+    case model::Precision::nvfp4: return "nvfp4";
+  }
+  return profile::default_data_type;
+}
+
 double TrainingJob::tokens() const {
   return static_cast<double>(layout.micro_batch * layout.sequence_length) / layout.layout.context;
 }

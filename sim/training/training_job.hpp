@@ -50,6 +50,9 @@ struct TrainingJob {
   HostCosts host;
 
   int experts_per_token() const;
+  // The data type whose curve prices products in this precision: per-tensor FP8's for MXFP8 too,
+  // whose products run at its rate.
+  const char* product_type() const;
   int prediction_depths() const { return mtp_depths < 0 ? model->mtp_depths : mtp_depths; }
   double tokens() const;           // T of a tensor-parallel group, one micro-batch
   double tokens_per_rank() const;  // T', with sequence parallelism

@@ -55,6 +55,13 @@ constexpr std::array described = {"model",
                                   "recompute",
                                   "source"};
 
+// By what its name begins with; per-tensor scales are current ones where nothing else is said.
+const Names<model::Precision> precisions = {{"BF16", model::Precision::bf16},
+                                            {"MXFP8", model::Precision::mxfp8},
+                                            {"FP8-MX", model::Precision::mxfp8},
+                                            {"FP8 block", model::Precision::fp8_block},
+                                            {"FP8", model::Precision::fp8_current}};
+
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 template <class Value>
@@ -141,11 +148,15 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
     found.refusal = machine == nullptr ? "no profile of its GPU" : "no document of its model";
     return;
   }
-  if (found.precision != "BF16") {
+  const model::Precision* precision = named(precisions, found.precision);
+  if (precision == nullptr) {
     found.refusal = fmt::format("steps in {} are not modelled", found.precision);
     return;
   }
   training::TrainingJob& job = found.job;
+  job.states.precision = *precision;
+  job.states.low_precision_gather =
+      *precision != model::Precision::bf16 && *precision != model::Precision::fp8_block;
   job.profile = documents.profile(machine->profile);
   auto cluster = cluster::Cluster::load(machine->cluster);
   if (*machine->transport != '\0') cluster.nic_transport = machine->transport;

@@ -13,12 +13,16 @@ int TrainingJob::experts_per_token() const {
 
 const char* TrainingJob::product_type() const {
   switch (states.precision) {
-    case model::Precision::bf16: break;
+    case model::Precision::bf16:
+      break;
     case model::Precision::fp8_delayed:
     case model::Precision::fp8_current:
-    case model::Precision::mxfp8: return "fp8";
-    case model::Precision::fp8_block: return "fp8_block";
-    case model::Precision::nvfp4: return "nvfp4";
+    case model::Precision::mxfp8:
+      return "fp8";
+    case model::Precision::fp8_block:
+      return "fp8_block";
+    case model::Precision::nvfp4:
+      return "nvfp4";
   }
   return profile::default_data_type;
 }
@@ -35,6 +39,10 @@ model::ShardSizes TrainingJob::shards() const {
   const parallel::ParallelLayout& sizes = layout.layout;
   return {sizes.tensor,        sizes.context, sizes.expert,
           sizes.expert_tensor, sizes.data(),  sizes.expert_data()};
+}
+
+bool gathers_low_precision(model::Precision precision) {
+  return precision != model::Precision::bf16 && precision != model::Precision::fp8_block;
 }
 
 double random_imbalance(int experts, int choices, int ranks, double tokens) {

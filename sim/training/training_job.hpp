@@ -59,6 +59,10 @@ struct TrainingJob {
   model::ShardSizes shards() const;
 };
 
+// Whether data-parallel ranks gather weights in the precision of the products, and keep no bf16
+// copy: as the recipes of NVIDIA's Megatron-Bridge, all but fp8-block.
+bool gathers_low_precision(model::Precision precision);
+
 // Rows of the busiest of `ranks` over the mean, expected, when each of `ranks` x `tokens` tokens
 // chooses k of E experts uniformly: the normal approximation of the sum, and the expected maximum
 // of as many independent normal numbers (Blom 1958). 256 experts, k 8, 32 ranks, 4,096 tokens:

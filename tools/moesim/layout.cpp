@@ -13,13 +13,9 @@
 namespace moesim::tool {
 namespace {
 
-bool is_hopper(const std::string& gpu) {
-  return gpu.find("H100") != std::string::npos || gpu.find("H200") != std::string::npos;
-}
-
 MemoryRequest requested_memory(const CommandLine& line) {
   MemoryRequest memory;
-  memory.precision = model::parse_precision(line.get("precision", "bf16"), "--precision");
+  memory.precision = requested_precision(line);
   memory.recompute = requested_recompute(line);
   memory.moment_bytes = requested_moment_bytes(line);
   memory.expert_load = requested_expert_load(line, 1);
@@ -27,7 +23,7 @@ MemoryRequest requested_memory(const CommandLine& line) {
     memory.gpu = line.get("profile");
     const profile::Device device = profile::Profile::load(memory.gpu).device();
     memory.gpu_memory = device.hbm_bytes;
-    memory.transposed_copies = is_hopper(device.name);
+    memory.transposed_copies = copies_transposed(device);
   }
   return memory;
 }
@@ -54,8 +50,6 @@ ExitCode run(const CommandLine& line) {
 std::vector<Flag> flags() {
   std::vector<Flag> flags = layout_flags();
   const std::vector<Flag> more = {
-      {"precision", "NAME", "bf16",
-       "format of GEMMs, for memory:", name_choices(model::precision_names)},
       {"expert-load", "X", "1", "rows of experts on the fullest rank over balance, such as 1.1"},
       {"profile", "NAME|FILE", "none", "the GPU whose memory a rank must fit into"},
       {"ranks-per-domain", "N", "8", "ranks placed in each NVLink domain"},

@@ -65,6 +65,15 @@ std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int
   return whole(line, flag, fallback);
 }
 
+model::Precision requested_precision(const CommandLine& line) {
+  return model::parse_precision(line.get("precision", "bf16"), "--precision");
+}
+
+bool copies_transposed(const profile::Device& device) {
+  return device.name.find("H100") != std::string::npos ||
+         device.name.find("H200") != std::string::npos;
+}
+
 model::Recompute requested_recompute(const CommandLine& line) {
   return model::parse_recompute(line.get("recompute", "none"), "--recompute");
 }
@@ -142,6 +151,7 @@ std::vector<Flag> layout_flags() {
        "1f1b, interleaved: a forward and a backward chunk in pairs, the exchanges of experts of "
        "one "
        "under the computation of the other"},
+      {"precision", "NAME", "bf16", "format of GEMMs:", name_choices(model::precision_names)},
       {"recompute", "LIST", "none", "full, full:uniform:N, full:block:N, or a list of modules:",
        name_choices(model::recompute_names)},
       {"optimizer-moments", "NAME", "fp32", "Adam's two moments:", name_choices(moment_names)}};

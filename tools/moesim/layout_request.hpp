@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/model/precision.hpp"
 #include "sim/model/recompute.hpp"
 #include "sim/parallel/layout_rules.hpp"
+#include "sim/profile/device.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
@@ -18,6 +20,9 @@ model::Model requested_model(const CommandLine& line);
 // A whole number from 1 on. Throws UsageError naming the flag.
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback);
 
+model::Precision requested_precision(const CommandLine& line);
+// Whether FP8 weights are kept by row and by column: Hopper has no FP8 product by column.
+bool copies_transposed(const profile::Device& device);
 model::Recompute requested_recompute(const CommandLine& line);
 int requested_moment_bytes(const CommandLine& line);  // of each of Adam's two
 // Rows of experts on the fullest rank over balance. Throws UsageError below 1.

@@ -58,6 +58,9 @@ TrainingJob requested_job(const CommandLine& line) {
   job.capacity_factor = not_negative(line, "capacity-factor", 0);
   job.expert_load = requested_expert_load(line, 0);
   job.recompute = requested_recompute(line);
+  job.states.precision = requested_precision(line);
+  job.states.low_precision_gather = training::gathers_low_precision(job.states.precision);
+  job.states.transposed_copies = copies_transposed(job.profile->device());
   job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
   job.states.moment_bytes = requested_moment_bytes(line);
   job.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
@@ -115,7 +118,7 @@ Command train_command() {
           false,
           0,
           run,
-          "Tensor, context, pipeline, expert and data parallelism, bf16, balanced experts.\n"
+          "Tensor, context, pipeline, expert and data parallelism, balanced experts.\n"
           "simulate has routers, capacity and token loss for expert x data parallelism.\n"
           "How far off it is: moesim validate training; sim/training/README.md.\n"};
 }

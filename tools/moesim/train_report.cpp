@@ -43,8 +43,8 @@ std::string heading(const TrainingJob& job, const TrainingStep& step) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {}, {}", sizes.expert_tensor, sizes.expert,
                         sizes.expert_data(), dispatcher_name(job));
   }
-  return text + fmt::format("\n{:.0f} tokens per step in {} micro-batches per pipeline, bf16\n",
-                            step.tokens, step.micro_batches);
+  return text + fmt::format("\n{:.0f} tokens per step in {} micro-batches per pipeline, {}\n",
+                            step.tokens, step.micro_batches, model::name_of(job.states.precision));
 }
 
 std::string figures(const TrainingJob& job, const TrainingStep& step) {
@@ -100,7 +100,7 @@ std::string basis(const TrainingJob& job) {
   return fmt::format(
       "based on: curves of {}; links of {}; balanced experts; assumed: {:g} us of the host per "
       "kernel launched, {:g} ms per step,\nfp32 gradients, what libraries reserve in memory is "
-      "left out. No error bar: software alone makes published steps 1.5 to 2.6\ntimes as long "
+      "left out. No error bar: published steps take 0.7 to 2.3 times as long "
       "(moesim validate training)\n",
       job.profile->name(), job.cluster->name, job.host.launch_us, job.host.step_us / 1e3);
 }
@@ -132,6 +132,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("data_parallel", whole(sizes.data()));
   row.add("dispatcher", dispatcher_name(job));
   row.add("capacity_factor", job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell());
+  row.add("precision", std::string(model::name_of(job.states.precision)));
   row.add("recompute", model::name_of(job.recompute));
   row.add("micro_batch", whole(job.layout.micro_batch));
   row.add("micro_batches", whole(step.micro_batches));

@@ -143,3 +143,15 @@ TEST_CASE("what cannot be is refused with its reason") {
   sharded.states.zero = 3;
   CHECK_THROWS_WITH(training_step(sharded), ContainsSubstring("--zero 3"));
 }
+
+TEST_CASE("FP8 shortens products and the weights kept, not attention") {
+  TrainingJob low = job(8, 1, 8, 64);
+  low.layout.micro_batch = 2;
+  const TrainingStep wide = training_step(low);
+  low.states.precision = model::Precision::fp8_current;
+  const TrainingStep narrow = training_step(low);
+  CHECK(part(narrow, Part::experts) < part(wide, Part::experts));
+  CHECK(part(narrow, Part::head) == part(wide, Part::head));
+  low.states.precision = model::Precision::nvfp4;
+  CHECK_THROWS_WITH(training_step(low), ContainsSubstring("nvfp4"));
+}

@@ -203,6 +203,10 @@ Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k,
   return content_->typed(content_->gemm, "gemm", "gemm", dtype).estimate(m, n, k);
 }
 
+double Profile::gemm_cast_us(std::int64_t m, std::int64_t k, const std::string& dtype) const {
+  return content_->typed(content_->gemm, "gemm", "gemm", dtype).cast_us(m, k);
+}
+
 Estimate Profile::attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
                             std::int64_t kv_heads, std::int64_t head_dim, bool backward,
                             const std::string& dtype) const {

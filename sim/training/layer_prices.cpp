@@ -207,8 +207,16 @@ void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t 
   const double weights = copies * static_cast<double>(n * k);
   const double reading = memory_us(bf16 * weights, MemoryKernel::streaming);
   const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
-    return std::max(profile.gemm(a, b, c, type).time_us, copies > 1 ? reading : 0);
+    const double call_us = profile.gemm(a, b, c, type).time_us;
+    const double product_us = std::max(call_us - profile.gemm_cast_us(a, c, type), call_us / 8);
+    return std::max(product_us, copies > 1 ? reading : 0);
   };
+  // Casts of the input, and of the gradient that comes back, by row and by column.
+  if (!is_wide) {
+    const double bytes = model::quantize_bytes(job_.states.precision, 2) * m;
+    add_memory(passes, part, bytes * static_cast<double>(k), bytes * static_cast<double>(n),
+               MemoryKernel::streaming);
+  }
   passes.forward[at(part)] += product(rows, n, k);
   passes.input_gradient[at(part)] += product(rows, k, n);
   passes.weight_gradient[at(part)] +=

@@ -22,14 +22,17 @@ using profile::MoeStage;
 
 constexpr double bf16 = 2;
 constexpr double fp32 = 4;
-// Weight gradients are added to fp32 ones: read and written, where the product's curve writes bf16.
-constexpr double accumulation_bytes = 2 * fp32 - bf16;
+// Weight gradients are added to fp32 ones: read and written.
+constexpr double accumulation_bytes = 2 * fp32;
+// Longer sums of a weight gradient are priced in pieces: the curves end before.
+constexpr std::int64_t longest_sum = 262'144;
 // Kernels that the host launches for one layer, forward; backward twice as many. Assumed; an expert
 // takes a launch for each of its products.
 constexpr double attention_launches = 40;
 constexpr double dense_launches = 15;
 constexpr double moe_launches = 120;
 constexpr double products_per_expert = 2;
+constexpr double backward_launches = 2;  // of each one forward
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }
@@ -64,16 +67,18 @@ Collective collective_of(ExchangeKind kind) {
   }
 }
 
-// Ranks lie in domains as the launcher fills them: in racks of 72 as a rule the first 64 GPUs.
-int ranks_in_domain(const cluster::Cluster& cluster) {
+// Ranks lie in domains as launchers fill them: a job that spans several racks of 72 has 64 in each.
+int ranks_in_domain(const TrainingJob& job) {
+  const int most = job.cluster->gpus_per_domain;
+  if (job.layout.layout.gpus <= most) return most;
   int ranks = 1;
-  while (2 * ranks <= cluster.gpus_per_domain) ranks *= 2;
+  while (2 * ranks <= most) ranks *= 2;
   return ranks;
 }
 
 // The group of a kind that touches most domains, as GPUs of the cluster.
 std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
-  const int together = ranks_in_domain(*job.cluster);
+  const int together = ranks_in_domain(job);
   std::vector<int> widest;
   int most = 0;
   for (const std::vector<int>& group : job.layout.layout.groups(kind)) {
@@ -131,9 +136,11 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profi
   const model::Model& model = *job.model;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   if (model.moe) {
-    imbalance_ = job.expert_load > 0 ? job.expert_load
-                                     : random_imbalance(model.moe->experts, job.experts_per_token(),
-                                                        sizes.expert, job.tokens_per_rank());
+    imbalance_ = job.capacity_factor > 0 ? 1
+                 : job.expert_load > 0
+                     ? job.expert_load
+                     : random_imbalance(model.moe->experts, job.experts_per_token(), sizes.expert,
+                                        job.tokens_per_rank());
     moe_ = whole_layer(true);
   }
   if (model.dense_layers() > 0) dense_ = whole_layer(false);
@@ -146,8 +153,8 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profi
   add_product(prediction_, Part::head, job.tokens_per_rank(), model.hidden, 2 * model.hidden, 1);
   const model::ExchangeQuery query = exchange_query();
   for (const bool backward : {false, true}) {
-    add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward));
-    add_exchanges(head_, backward, model::head_exchanges(query, backward));
+    add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), 0);
+    add_exchanges(head_, backward, model::head_exchanges(query, backward), 0);
   }
 }
 
@@ -208,6 +215,7 @@ void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t 
   const double reading = memory_us(bf16 * weights, MemoryKernel::streaming);
   const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
     const double call_us = profile.gemm(a, b, c, type).time_us;
+    // What a fit takes for the cast may be nearly all of a short call: some of it is the product.
     const double product_us = std::max(call_us - profile.gemm_cast_us(a, c, type), call_us / 8);
     return std::max(product_us, copies > 1 ? reading : 0);
   };
@@ -219,9 +227,13 @@ void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t 
   }
   passes.forward[at(part)] += product(rows, n, k);
   passes.input_gradient[at(part)] += product(rows, k, n);
+  const std::int64_t pieces = (rows + longest_sum - 1) / longest_sum;
+  // The curve's product writes one gradient in bf16.
+  const double added = accumulation_bytes * weights - bf16 * static_cast<double>(n * k);
   passes.weight_gradient[at(part)] +=
-      product(std::min(n, k), std::max(n, k), rows) +
-      memory_us(accumulation_bytes * weights, MemoryKernel::streaming);
+      static_cast<double>(pieces) *
+          product(std::min(n, k), std::max(n, k), (rows + pieces - 1) / pieces) +
+      memory_us(added, MemoryKernel::streaming);
 }
 
 void LayerPrices::add_memory(Passes& passes, Part part, double forward, double backward,
@@ -231,19 +243,23 @@ void LayerPrices::add_memory(Passes& passes, Part part, double forward, double b
 }
 
 void LayerPrices::add_exchanges(Passes& passes, bool backward,
-                                const model::TrainingExchanges& exchanges) const {
+                                const model::TrainingExchanges& exchanges,
+                                double attention_us) const {
+  PartTimes& times = backward ? passes.input_gradient : passes.forward;
+  double ring_us = 0;
   for (const model::TrainingExchange& exchange : exchanges) {
     if (exchange.group == ExchangeGroup::expert) continue;  // add_dispatch
     const GroupKind group = group_of(exchange.group);
-    const Part part = group == GroupKind::context ? Part::context : Part::tensor;
-    double time_us = exchange_us(collective_of(exchange.kind), group, exchange.buffer);
-    PartTimes& times = backward ? passes.input_gradient : passes.forward;
-    // A ring works under the attention of the piece before.
+    const double time_us = exchange_us(collective_of(exchange.kind), group, exchange.buffer);
     if (exchange.kind == ExchangeKind::ring) {
-      time_us = std::max(0.0, time_us - times[at(Part::attention)]);
+      ring_us += time_us;
+    } else {
+      times[at(group == GroupKind::context ? Part::context : Part::tensor)] += time_us;
     }
-    times[at(part)] += time_us;
   }
+  // A ring passes the next piece under the attention of this one; the last piece passes nothing.
+  const double context = job_.layout.layout.context;
+  times[at(Part::context)] += std::max(0.0, ring_us - attention_us * (context - 1) / context);
 }
 
 Passes LayerPrices::core_attention() const {
@@ -380,7 +396,9 @@ double LayerPrices::dispatch_us(MoeStage stage) const {
                                .time_us;
   const double notify_us =
       stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;
-  return imbalance_ * kernel_us + notify_us;
+  // Dispatchers send the rows that capacity keeps, without padding.
+  const double kept = job_.capacity_factor > 0 ? std::min(1.0, job_.capacity_factor) : imbalance_;
+  return kept * kernel_us + notify_us;
 }
 
 void LayerPrices::add_dispatch(Passes& passes) const {
@@ -393,29 +411,53 @@ void LayerPrices::add_dispatch(Passes& passes) const {
   passes.input_gradient[at(Part::dispatch)] += back;
 }
 
-// Forward work done again: its products at the rate of the layer's own.
-void LayerPrices::add_recompute(Passes& passes, bool is_moe, double products_us,
-                                double attention_us, double norms_us, double activation_us) const {
-  const model::Model& model = *job_.model;
-  const double length = static_cast<double>(job_.layout.sequence_length);
-  const int layer = first_layer(model, is_moe);
-  const double rows = is_moe ? expert_rows() / job_.tokens() : 0;
-  const model::LayerWork work = model::layer_work(model, layer, length);
-  const model::RecomputeWork again =
-      model::recompute_work(model, layer, job_.recompute, length, rows);
-  const double products = work.total(rows) - work.core_attention;
-  double time_us = products_us * again.gemm_flops / products;
-  if (work.core_attention > 0) {
-    time_us += attention_us * again.core_attention_flops / work.core_attention;
-  }
-  if (again.norms) time_us += norms_us;
-  if (again.expert_activation) time_us += activation_us;
-  if (again.tensor_exchange) time_us += passes.forward[at(Part::tensor)];
-  if (again.context_exchange) time_us += passes.forward[at(Part::context)];
-  if (again.dispatch) {
-    time_us += passes.forward[at(Part::dispatch)] + passes.forward[at(Part::combine)];
+// Forward work done again, each module at the price of its own forward pass.
+void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
+  using Module = model::RecomputeModule;
+  const model::Recompute& recompute = job_.recompute;
+  double time_us = 0;
+  if (recompute.full != model::FullRecompute::none) {
+    time_us = sum(passes.forward);
+  } else {
+    for (const auto& [module, module_us] : modules) {
+      if (recompute.has(module)) time_us += module_us;
+    }
+    // The MoE layer has the activation and the shared experts in it.
+    if (recompute.has(Module::moe) && modules.count(Module::moe) != 0) {
+      for (const Module inside : {Module::moe_act, Module::shared_experts}) {
+        const auto found = modules.find(inside);
+        if (recompute.has(inside) && found != modules.end()) time_us -= found->second;
+      }
+    }
   }
   passes.input_gradient[at(Part::recompute)] += time_us;
+}
+
+// Kernels that the host launches for the forward pass of one layer, and of these the ones that
+// recomputation launches again.
+LayerPrices::Launches LayerPrices::launches(bool is_moe) const {
+  if (job_.graphs == Graphs::layers) return {};
+  const bool parts = job_.graphs == Graphs::parts;
+  Launches launches;
+  double ffn = dense_launches;
+  if (is_moe) {
+    const double experts =
+        static_cast<double>(job_.model->moe->experts) / job_.layout.layout.expert;
+    ffn = (parts ? moe_launches / 2 : moe_launches) + products_per_expert * experts;
+  }
+  launches.forward = (parts ? 1 : attention_launches) + ffn;
+  const model::Recompute& recompute = job_.recompute;
+  if (recompute.full != model::FullRecompute::none) {
+    launches.again = launches.forward;
+  } else if (recompute.has(is_moe ? model::RecomputeModule::moe : model::RecomputeModule::mlp)) {
+    launches.again = ffn;
+  }
+  return launches;
+}
+
+double LayerPrices::host_us(bool is_moe) const {
+  const Launches count = launches(is_moe);
+  return ((1 + backward_launches) * count.forward + count.again) * job_.host.launch_us;
 }
 
 // The GPU waits where the host launches more slowly than it works, and where the host reads how
@@ -423,55 +465,73 @@ void LayerPrices::add_recompute(Passes& passes, bool is_moe, double products_us,
 void LayerPrices::add_host(Passes& passes, bool is_moe) const {
   const HostCosts& host = job_.host;
   if (job_.graphs == Graphs::layers) return;
-  const bool parts = job_.graphs == Graphs::parts;
-  double launches = parts ? 1 : attention_launches;
-  if (is_moe) {
-    const double experts =
-        static_cast<double>(job_.model->moe->experts) / job_.layout.layout.expert;
-    launches += (parts ? moe_launches / 2 : moe_launches) + products_per_expert * experts;
-  } else {
-    launches += dense_launches;
-  }
-  const double working = sum(passes.forward);
-  const bool reads = is_moe && job_.capacity_factor <= 0 && job_.layout.layout.expert > 1;
+  const Launches count = launches(is_moe);
+  const bool dispatcher_reads = !job_.dispatcher || job_.dispatcher->host_reads;
+  const bool reads =
+      is_moe && job_.capacity_factor <= 0 && job_.layout.layout.expert > 1 && dispatcher_reads;
   passes.forward[at(Part::host)] =
-      std::max(0.0, launches * host.launch_us - working) + (reads ? host.sync_us : 0);
+      std::max(0.0, count.forward * host.launch_us - sum(passes.forward)) +
+      (reads ? host.sync_us : 0);
   const double backward = sum(passes.input_gradient) + sum(passes.weight_gradient);
+  const double issued = (backward_launches * count.forward + count.again) * host.launch_us;
+  const bool reads_again = reads && count.again > 0;
   passes.input_gradient[at(Part::host)] =
-      std::max(0.0, 2 * launches * host.launch_us - backward) +
-      (reads && job_.recompute.has(model::RecomputeModule::moe) ? host.sync_us : 0);
+      std::max(0.0, issued - backward) + (reads_again ? host.sync_us : 0);
+}
+
+double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges) const {
+  Passes passes;
+  add_exchanges(passes, false, exchanges, 0);
+  return sum(passes.forward);
 }
 
 Passes LayerPrices::whole_layer(bool is_moe) const {
+  using Module = model::RecomputeModule;
   const model::Model& model = *job_.model;
   const model::ExchangeQuery query = exchange_query();
+  const int layer = first_layer(model, is_moe);
   const Passes attention = core_attention();
   const Passes norms = elementwise();
-  Passes products = projections();
-  double activation_us = 0;
-  if (is_moe) {
-    products.add(experts());
-    activation_us = sum(activation(Part::experts, expert_rows(), model.moe->expert_ffn).forward);
-    if (model.moe->shared_ffn > 0) {
-      products.add(
-          ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor, 1));
-    }
-  } else {
-    products.add(ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1));
-  }
+  const Passes products = projections();
   Passes passes = attention;
   passes.add(norms);
   passes.add(products);
+  Modules modules = {{Module::core_attn, sum(attention.forward)},
+                     {Module::layernorm, sum(norms.forward)}};
+  if (model.latent) {
+    model::Recompute up;
+    up.add(Module::mla_up_proj);
+    const double length = query.length;
+    modules[Module::mla_up_proj] = sum(products.forward) *
+                                   model::recompute_work(model, layer, up, length, 0).gemm_flops /
+                                   model::layer_work(model, layer, length).projections;
+  }
   if (is_moe) {
-    passes.add(routing());
-    add_dispatch(passes);
+    const int slices = query.shards.expert_tensor;
+    Passes moe = experts();
+    modules[Module::moe_act] =
+        sum(activation(Part::experts, expert_rows(), model.moe->expert_ffn / slices).forward);
+    if (model.moe->shared_ffn > 0) {
+      const Passes shared =
+          ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor, 1);
+      modules[Module::shared_experts] =
+          sum(shared.forward) + exchanged_us(model::ffn_exchanges(query, false));
+      moe.add(shared);
+    }
+    moe.add(routing());
+    add_dispatch(moe);
+    modules[Module::moe] = sum(moe.forward) + exchanged_us(model::expert_exchanges(query, false));
+    passes.add(moe);
+  } else {
+    const Passes dense = ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1);
+    modules[Module::mlp] = sum(dense.forward) + exchanged_us(model::ffn_exchanges(query, false));
+    passes.add(dense);
   }
-  const int layer = first_layer(model, is_moe);
   for (const bool backward : {false, true}) {
-    add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward));
+    add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward),
+                  sum(backward ? attention.input_gradient : attention.forward));
   }
-  add_recompute(passes, is_moe, sum(products.forward) - activation_us, sum(attention.forward),
-                sum(norms.forward), activation_us);
+  add_recompute(passes, modules);
   add_host(passes, is_moe);
   return passes;
 }
@@ -484,7 +544,7 @@ parallel::LayerPieces LayerPrices::pieces(bool is_moe) const {
     return times[at(Part::dispatch)] + times[at(Part::combine)];
   };
   const auto rest = [&](const PartTimes& times) {
-    return time(sum(times) - experts(times) - exchanges(times));
+    return time(sum(times) - experts(times) - exchanges(times) - times[at(Part::host)]);
   };
   parallel::LayerPieces pieces;
   pieces.attention_forward = rest(passes.forward);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,9 @@ class LayerPrices {
   const Passes& head() const { return head_; }
   // Two hidden vectors to one, before a prediction depth's layer.
   const Passes& prediction() const { return prediction_; }
-  // The pieces of a layer as overlapped_time() takes them.
+  // What the host takes to launch one layer, forward and backward.
+  double host_us(bool is_moe) const;
+  // The pieces of a layer as overlapped_time() takes them, without waiting for the host.
   parallel::LayerPieces pieces(bool is_moe) const;
   double imbalance() const { return imbalance_; }
   // An exchange of a group of `kind` that crosses most domains, of nccl-tests' `bytes`.
@@ -81,6 +84,11 @@ class LayerPrices {
   double memory_us(double bytes, profile::MemoryKernel kind) const;
 
  private:
+  struct Launches {
+    double forward = 0;
+    double again = 0;  // recomputed
+  };
+  Launches launches(bool is_moe) const;
   Passes core_attention() const;
   Passes projections() const;
   Passes elementwise() const;  // norms, residuals, rotary embedding
@@ -97,11 +105,14 @@ class LayerPrices {
                    double copies) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
-  void add_exchanges(Passes& passes, bool backward,
-                     const model::TrainingExchanges& exchanges) const;
+  // `attention_us`: core attention of the same direction, which hides a ring.
+  void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
+                     double attention_us) const;
+  double exchanged_us(const model::TrainingExchanges& exchanges) const;
   void add_dispatch(Passes& passes) const;
-  void add_recompute(Passes& passes, bool is_moe, double products_us, double attention_us,
-                     double norms_us, double activation_us) const;
+  // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
+  using Modules = std::map<model::RecomputeModule, double>;
+  void add_recompute(Passes& passes, const Modules& modules) const;
   void add_host(Passes& passes, bool is_moe) const;
 
   const TrainingJob& job_;

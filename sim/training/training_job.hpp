@@ -41,7 +41,6 @@ struct TrainingJob {
   int choices = 0;             // experts per token; 0: those of the model
   double capacity_factor = 0;  // rows per expert over balance, padded; 0: dropless
   double expert_load = 0;      // rows of the fullest rank over balance; 0: that of random logits
-  int mtp_depths = -1;         // -1: the model's
   model::StateRules states;    // also the precision of the GEMMs
   model::Recompute recompute;
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
@@ -53,7 +52,6 @@ struct TrainingJob {
   // The data type whose curve prices products in this precision: per-tensor FP8's for MXFP8 too,
   // whose products run at its rate.
   const char* product_type() const;
-  int prediction_depths() const { return mtp_depths < 0 ? model->mtp_depths : mtp_depths; }
   double tokens() const;           // T of a tensor-parallel group, one micro-batch
   double tokens_per_rank() const;  // T', with sequence parallelism
   model::ShardSizes shards() const;

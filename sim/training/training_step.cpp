@@ -21,6 +21,13 @@ constexpr double bucket_parameters_per_rank = 1e6;
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+// The bytes of weights that ranks gather, in the place of their number: those of products in
+// `narrow` bytes, embedding, head, router and norms in bf16.
+model::StageParameters gathered_as(const model::StageParameters& held, double narrow) {
+  constexpr double bf16 = 2;
+  return {narrow * held.gemm + bf16 * (held.dense - held.gemm), narrow * held.expert, 0};
+}
+
 // One chunk of the pipeline.
 struct Stage {
   model::StageContent content;
@@ -49,10 +56,15 @@ class Step {
                     double window_us, bool overlaps) const;
   PartTimes end_of_step(int rank) const;
   std::vector<model::StageMemory> memory(const parallel::Schedule& schedule) const;
+  // All stages whose weights the rank has: under dualpipe those of both directions.
   template <class Visit>
   void each_stage_of(int rank, const Visit& visit) const {
+    const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe;
     for (int stage = 0; stage < shape_.stages(); ++stage) {
-      if (shape_.rank_of(stage, 0) == rank) visit(stages_[at(stage)]);
+      const int holder = shape_.rank_of(stage, 0);
+      if (holder == rank || (is_dual && holder == shape_.ranks - 1 - rank)) {
+        visit(stages_[at(stage)]);
+      }
     }
   }
 
@@ -71,11 +83,16 @@ std::vector<Stage> Step::stages() const {
     stage.content.embedding = chunk.embedding;
     stage.content.head = chunk.loss;
     stage.content.mtp_depths = chunk.mtp;
-    if (chunk.embedding) stage.passes.add(prices_.embedding());
     for (int layer = 0; layer < chunk.layers; ++layer) {
       stage.moe_layers.push_back(model.is_moe_layer(chunk.first_layer + layer));
       stage.passes.add(prices_.layer(stage.moe_layers.back()));
     }
+    // Of whole layers recomputed in blocks, the first so many of a chunk.
+    if (job_.recompute.full == model::FullRecompute::block && chunk.layers > 0) {
+      stage.passes.input_gradient[at(Part::recompute)] *=
+          std::min(1.0, static_cast<double>(job_.recompute.layers) / chunk.layers);
+    }
+    if (chunk.embedding) stage.passes.add(prices_.embedding());
     // A depth of prediction is a projection, a layer like the last one, and the head again.
     for (int depth = 0; depth < chunk.mtp; ++depth) {
       stage.passes.add(prices_.prediction());
@@ -93,21 +110,27 @@ Picoseconds Step::pair_time(const Stage& forward, const Stage& backward) const {
   std::vector<parallel::LayerPieces> ahead;
   std::vector<parallel::LayerPieces> back;
   double layers_us = 0;
+  double host_us = 0;  // one layer forward and one backward: a whole layer's launches
   for (const bool moe : forward.moe_layers) {
     ahead.push_back(prices_.pieces(moe));
     layers_us += sum(prices_.layer(moe).forward);
+    host_us += prices_.host_us(moe) / 2;
   }
   for (auto moe = backward.moe_layers.rbegin(); moe != backward.moe_layers.rend(); ++moe) {
     back.push_back(prices_.pieces(*moe));
     const Passes& layer = prices_.layer(*moe);
     layers_us += sum(layer.input_gradient) + sum(layer.weight_gradient);
+    host_us += prices_.host_us(*moe) / 2;
   }
   const double beside_us =
       std::max(0.0, sum(forward.passes.forward) + backward.backward_us() - layers_us);
   parallel::OverlapRules rules;
   rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
   rules.exchange_sms = job_.dispatcher ? job_.dispatcher->usual_sms : 0;
-  return parallel::overlapped_time(ahead, back, rules) + Picoseconds::from_us(beside_us);
+  // Whatever is hidden, the host launches all of it.
+  const Picoseconds layers =
+      std::max(parallel::overlapped_time(ahead, back, rules), Picoseconds::from_us(host_us));
+  return layers + Picoseconds::from_us(beside_us);
 }
 
 parallel::PipelineTimes Step::times() const {
@@ -121,7 +144,9 @@ parallel::PipelineTimes Step::times() const {
   times.p2p = Picoseconds::from_us(shape_.ranks > 1 ? prices_.send_us(bytes) : 0);
   // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
   times.p2p_occupies_rank = shape_.kind == parallel::ScheduleKind::one_f_one_b;
-  if (!shape_.expert_overlap) return times;
+  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
+                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
+  if (!shape_.expert_overlap && !(is_dual && job_.model->moe)) return times;
   using Key = std::pair<std::vector<bool>, std::pair<double, double>>;
   std::map<std::pair<Key, Key>, Picoseconds> known;
   const auto key = [](const Stage& stage) {
@@ -149,18 +174,19 @@ PartTimes Step::rank_parts(int rank, const parallel::RankRun& run, Picoseconds m
     }
   };
   each_stage_of(rank, add);
-  if (shape_.kind == parallel::ScheduleKind::dualpipe) {
-    each_stage_of(shape_.ranks - 1 - rank, add);
+  // What pairs hide is of the exchanges of experts, then of waiting for the host.
+  double hidden = std::max(0.0, sum(parts) - run.busy.us());
+  for (const std::vector<Part>& hides :
+       {std::vector{Part::dispatch, Part::combine}, std::vector{Part::host}}) {
+    double all = 0;
+    for (const Part part : hides) all += parts[at(part)];
+    const double taken = std::min(hidden, all);
+    for (const Part part : hides) parts[at(part)] *= all > 0 ? 1 - taken / all : 1;
+    hidden -= taken;
   }
-  // What pairs hide is of the exchanges of experts.
-  const double hidden = std::max(0.0, sum(parts) - run.busy.us());
-  const double exchanges = parts[at(Part::dispatch)] + parts[at(Part::combine)];
-  if (hidden > 0 && exchanges > 0) {
-    const double left = std::max(0.0, 1 - hidden / exchanges);
-    parts[at(Part::dispatch)] *= left;
-    parts[at(Part::combine)] *= left;
-  }
-  parts[at(Part::p2p)] = makespan.us() - sum(parts);
+  // Sums of whole picoseconds and of fractions differ by rounding.
+  const double waiting = makespan.us() - sum(parts);
+  parts[at(Part::p2p)] = waiting > 1e-9 * makespan.us() ? waiting : 0;
   return parts;
 }
 
@@ -212,12 +238,14 @@ PartTimes Step::end_of_step(int rank) const {
     parts[at(Part::gradients)] +=
         exposed_us(Collective::all_reduce, held, 4, backward_us, job_.overlaps_gradients);
   } else {
-    parts[at(Part::gradients)] +=
-        exposed_us(Collective::reduce_scatter, held, 4, backward_us, job_.overlaps_gradients);
-    const double weight =
+    // Shared gradients are reduced in every micro-batch.
+    const int times = states.zero >= 2 ? shape_.micro_batches : 1;
+    parts[at(Part::gradients)] += times * exposed_us(Collective::reduce_scatter, held, 4,
+                                                     backward_us, job_.overlaps_gradients);
+    const double narrow =
         model::gathered_weight_bytes(states.precision, states.low_precision_gather);
-    parts[at(Part::parameters)] +=
-        exposed_us(Collective::all_gather, held, weight, forward_us, job_.overlaps_parameters);
+    parts[at(Part::parameters)] += exposed_us(Collective::all_gather, gathered_as(held, narrow), 1,
+                                              forward_us, job_.overlaps_parameters);
   }
   const model::ShardSizes shards = job_.shards();
   const double owned = model::owned_parameters(held, shards, states.zero);
@@ -283,7 +311,8 @@ TrainingStep Step::run() {
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *
                 shape_.micro_batches * sizes.data();
   step.flops = model::model_flops(*job_.model, static_cast<double>(job_.layout.sequence_length),
-                                  job_.experts_per_token(), job_.prediction_depths());
+                                  job_.experts_per_token(),
+                                  parallel::stages_of(*job_.model, job_.layout).mtp());
   step.tokens_per_second_per_gpu = step.tokens / step.step_us * 1e6 / sizes.gpus;
   step.tflops_per_gpu = step.tokens_per_second_per_gpu * step.flops.total * 1e-12;
   step.mfu = step.tflops_per_gpu * 1e12 / job_.profile->device().peak_bf16_flops;
@@ -302,6 +331,11 @@ TrainingStep training_step(const TrainingJob& job) {
   parallel::check_layout(*job.model, job.layout);
   if (job.states.zero == 3) {
     throw UsageError("--zero 3: steps that shard the weights themselves are not modelled");
+  }
+  if (job.dispatcher && job.layout.layout.expert_tensor > 1) {
+    throw UsageError(
+        "--dispatcher with --expert-tensor-parallel: dispatchers exchange among all ranks of an "
+        "expert's slices, which is not modelled: all-to-all");
   }
   return Step(job).run();
 }

@@ -161,7 +161,7 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   if (*machine->transport != '\0') cluster.nic_transport = machine->transport;
   job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));
   job.model = documents.model(*model);
-  job.mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
+  const int mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
   for (const auto& [text, name] :
        Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
     if (has(found.options, text)) job.dispatcher = documents.dispatcher(name);
@@ -172,7 +172,7 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   for (char& letter : recompute) letter = letter == '+' ? ',' : letter;
   job.recompute = model::parse_recompute(recompute.empty() ? "none" : recompute,
                                          fmt::format("{}, recompute", table.name));
-  job.layout = layout_of(table, row, *job.model, job.prediction_depths());
+  job.layout = layout_of(table, row, *job.model, mtp_depths);
   if (const auto fault = parallel::layout_fault(*job.model, job.layout)) found.refusal = *fault;
 }
 

@@ -101,7 +101,7 @@ void judge_left_out(const Validation& rows, Validation& validation) {
        high <= p90_bar});
 }
 
-// Pairs whose descriptions differ in one column.
+// Pairs of one source whose descriptions differ in one column.
 void judge_order(const std::vector<Predicted>& all, Validation& validation) {
   int pairs = 0;
   int right = 0;
@@ -109,6 +109,7 @@ void judge_order(const std::vector<Predicted>& all, Validation& validation) {
     for (std::size_t other = one + 1; other < all.size(); ++other) {
       const TrainingRow& a = *all[one].row;
       const TrainingRow& b = *all[other].row;
+      if (a.source != b.source) continue;  // another release of the software
       int differing = 0;
       for (std::size_t cell = 0; cell < a.cells.size(); ++cell) {
         if (a.cells[cell] != b.cells[cell]) ++differing;
@@ -148,7 +149,7 @@ void compare_simumax(const std::vector<Predicted>& all, Validation& validation) 
   if (count == 0) return;
   validation.verdicts.push_back(
       {study_name,
-       fmt::format("on SimuMax's {} configurations: {:.1f} % in the mean, SimuMax's own "
+       fmt::format("on SimuMax's {} configurations: {:.1f} % on average, SimuMax's own "
                    "predictions {:.1f} %",
                    count, 100 * ours / count, 100 * theirs / count),
        ours < theirs});

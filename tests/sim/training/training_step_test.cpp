@@ -161,3 +161,44 @@ TEST_CASE("FP8 shortens long products, not the head") {
   low.states.precision = model::Precision::nvfp4;
   CHECK_THROWS_WITH(training_step(low), ContainsSubstring("nvfp4"));
 }
+
+TEST_CASE("DualPipe hides exchanges and has its weights twice") {
+  TrainingJob once = job(32, 4, 8, 256);
+  TrainingJob dual = once;
+  dual.layout.schedule = parallel::ScheduleKind::dualpipe;
+  const TrainingStep plain = training_step(once);
+  const TrainingStep both = training_step(dual);
+  CHECK(part(both, Part::dispatch) < part(plain, Part::dispatch));
+  CHECK(part(both, Part::optimizer) > 1.5 * part(plain, Part::optimizer));
+}
+
+TEST_CASE("gradients that are shared are reduced in every micro-batch") {
+  TrainingJob twice = job(16, 1, 8, 128);
+  const double once = part(training_step(twice), Part::gradients);
+  twice.states.zero = 2;
+  CHECK(part(training_step(twice), Part::gradients) == Approx(8 * once));
+}
+
+TEST_CASE("a ring is hidden by core attention alone, once per direction") {
+  TrainingJob ring = job(16, 1, 8, 16);
+  ring.layout.layout.context = 16;
+  ring.layout.sequence_length = 32768;
+  TrainingJob gathered = ring;
+  gathered.layout.context_method = parallel::ContextMethod::all_gather;
+  const double hidden = part(training_step(ring), Part::context);
+  const double exposed = part(training_step(gathered), Part::context);
+  CHECK(exposed > 0);
+  CHECK(hidden < exposed);
+  CHECK(hidden >= exposed - part(training_step(ring), Part::attention));
+}
+
+TEST_CASE("recomputing a module takes its own forward time, whatever the split") {
+  TrainingJob activations = job(16, 1, 8, 64);
+  activations.layout.layout.tensor = 2;
+  activations.recompute = model::parse_recompute("moe_act", "test");
+  const double whole = part(training_step(activations), Part::recompute);
+  activations.layout.layout.expert_tensor = 2;
+  activations.layout.layout.expert = 4;
+  // Twice the rows of half the width.
+  CHECK(part(training_step(activations), Part::recompute) == Approx(whole).epsilon(0.05));
+}

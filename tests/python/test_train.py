@@ -22,7 +22,8 @@ def test_table_csv_and_json_agree():
     (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
     assert float(row["step_ms"]) == result["step_ms"]
     assert (result["data_parallel"], result["micro_batches"], result["tokens"]) == (32, 8, 2**20)
-    parts = [value for key, value in result.items() if key.endswith("_ms") and key != "step_ms"]
+    parts = [value for key, value in result.items() if key.endswith("_ms")
+             and key not in ("step_ms", "step_overhead_ms")]
     assert len(parts) == 15 and sum(parts) == pytest.approx(result["step_ms"])
     table = succeed(*words)
     assert f"{result['tokens_per_second_per_gpu']:.0f} tokens/s/GPU" in table
@@ -57,10 +58,13 @@ def test_a_dispatcher_and_overlap_change_the_exchange_alone():
 
 @pytest.mark.parametrize(("words", "text"), [
     (("--gpus", 12), "--gpus 12 is no multiple"),
-    (("--gpus", 64, "--launch-us", "-1"), "--launch-us: '-1' is not a number from 0 on"),
+    (("--gpus", 64, "--launch-us", "-1"), "--launch-us: '-1' is not a number from 0 to 1000"),
     (("--gpus", 64, "--cuda-graphs", "layers"), "--cuda-graphs layers"),
     (("--gpus", 64, "--expert-load", "0.5"), "--expert-load"),
     (("--gpus", 64, "--recompute", "attention"), "--recompute"),
+    (("--gpus", 64, "--expert-load", "2", "--capacity-factor", "1"), "give one of them"),
+    (("--gpus", 64, "--precision", "mxfp8"), "from B200 on"),
+    (("--gpus", 64, "--zero", "3"), "not modelled"),
     (("--gpus", 64, "--dispatcher", "nccl"), "unknown dispatcher 'nccl'"),
 ])
 def test_what_cannot_be_is_named(words, text):
@@ -69,6 +73,32 @@ def test_what_cannot_be_is_named(words, text):
 
 def test_a_profile_without_the_curves_is_refused_with_what_is_missing():
     expect_error(moesim(*QWEN, "--gpus", 8, "--profile", "l40s"), 1, "profile l40s has no curve")
+
+
+def test_recomputed_blocks_take_their_share_and_its_launches():
+    """48 layers in one chunk: half of them recomputed take half the work, launched again."""
+    words = (*QWEN, "--gpus", 64, "--launch-us", 0)
+    whole, half = (as_json(*words, "--recompute", text) for text in ("full", "full:block:24"))
+    assert half["recompute_ms"] == pytest.approx(whole["recompute_ms"] / 2)
+    slow = (*QWEN, "--gpus", 64, "--launch-us", 100)
+    assert as_json(*slow, "--recompute", "full")["step_ms"] > 1.2 * as_json(*slow)["step_ms"]
+
+
+def test_overlap_does_not_hide_launches():
+    slow = (*QWEN, "--gpus", 64, "--launch-us", 100)
+    apart, beside = as_json(*slow), as_json(*slow, "--ep-overlap", "on")
+    assert beside["step_ms"] == pytest.approx(apart["step_ms"], rel=0.02)
+    assert sum(value for key, value in beside.items()
+               if key.endswith("_ms") and key not in ("step_ms", "step_overhead_ms")) == \
+        pytest.approx(beside["step_ms"])
+
+
+def test_a_row_contains_its_options():
+    words = (*QWEN, "--gpus", 64, "--zero", 2, "--optimizer-moments", "bf16", "--pipeline-parallel", 2,
+             "--virtual-pipeline", 2, "--global-batch", 512, "--launch-us", 7)
+    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    assert (row["zero"], row["optimizer_moments"], row["launch_us"], row["global_batch"],
+            row["pipeline_schedule"]) == ("2", "bf16", "7", "512", "interleaved")
 
 
 ROW = {"config_id": "a1", "source": "Made-up 1", "model": "Qwen3-30B-A3B", "system": "DGX-H100", "gpus": "64",

@@ -36,6 +36,7 @@ int default_expert_parallel(const model::Model& model, const parallel::ParallelL
   int best = 1;
   for (int ranks = 1; ranks <= std::min(ranks_per_domain, model.moe->experts); ++ranks) {
     const std::int64_t stage = std::int64_t{ranks} * layout.expert_tensor * layout.pipeline;
+    if (ranks > 1 && ranks * layout.expert_tensor > ranks_per_domain) break;
     if (model.moe->experts % ranks == 0 && layout.gpus % stage == 0) best = ranks;
   }
   return best;

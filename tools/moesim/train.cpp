@@ -24,11 +24,12 @@ constexpr EnumNames<int, 3> zero_names{{
     {2, "2", "and the gradients"},
 }};
 
-double not_negative(const CommandLine& line, const char* flag, double fallback) {
+double not_negative(const CommandLine& line, const char* flag, double fallback, double most) {
   if (!line.has(flag)) return fallback;
   const auto value = parse_number<double>(line.get(flag));
-  if (value && *value >= 0 && *value <= 1e9) return *value;
-  throw UsageError(fmt::format("--{}: '{}' is not a number from 0 on", flag, line.get(flag)));
+  if (value && *value >= 0 && *value <= most) return *value;
+  throw UsageError(fmt::format("--{}: '{}' is not a number from 0 to {:g}, without a unit", flag,
+                               line.get(flag), most));
 }
 
 std::shared_ptr<const cluster::Cluster> cluster_of(const CommandLine& line,
@@ -55,24 +56,40 @@ TrainingJob requested_job(const CommandLine& line) {
   if (const std::string name = line.get("dispatcher", no_dispatcher); name != no_dispatcher) {
     job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
   }
-  job.capacity_factor = not_negative(line, "capacity-factor", 0);
+  job.capacity_factor = not_negative(line, "capacity-factor", 0, 1000);
   job.expert_load = requested_expert_load(line, 0);
+  if (job.capacity_factor > 0 && job.expert_load > 0) {
+    throw UsageError(
+        "--expert-load with --capacity-factor: padded experts have the same rows: give one of "
+        "them");
+  }
   job.recompute = requested_recompute(line);
   job.states.precision = requested_precision(line);
+  const std::vector<std::string> types = job.profile->data_types("gemm");
+  if (job.states.precision == model::Precision::mxfp8 &&
+      std::find(types.begin(), types.end(), "nvfp4") == types.end()) {
+    throw UsageError(fmt::format(
+        "--precision mxfp8: needs a GPU with products of scales per 32, from B200 on; {} has none: "
+        "fp8-current or fp8-block",
+        job.profile->name()));
+  }
   job.states.low_precision_gather = training::gathers_low_precision(job.states.precision);
   job.states.transposed_copies = copies_transposed(job.profile->device());
+  if (line.get("zero") == "3") {
+    throw UsageError("--zero 3: steps that shard the weights themselves are not modelled: 0, 1, 2");
+  }
   job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
   job.states.moment_bytes = requested_moment_bytes(line);
   job.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
   if (job.graphs == training::Graphs::layers && job.capacity_factor <= 0 && job.model->moe &&
       !job.dispatcher) {
     throw UsageError(
-        "--cuda-graphs layers: the shapes of a dropless all-to-all depend on routing: give "
-        "--capacity-factor, or a --dispatcher that takes buffers of fixed size");
+        "--cuda-graphs layers: the host reads how many rows a dropless all-to-all brings: give "
+        "--capacity-factor, or a --dispatcher, taken to have buffers for the worst case");
   }
-  job.host.launch_us = not_negative(line, "launch-us", job.host.launch_us);
-  job.host.sync_us = not_negative(line, "host-read-us", job.host.sync_us);
-  job.host.step_us = 1e3 * not_negative(line, "step-overhead-ms", job.host.step_us / 1e3);
+  job.host.launch_us = not_negative(line, "launch-us", job.host.launch_us, 1000);
+  job.host.sync_us = not_negative(line, "host-read-us", job.host.sync_us, 1e6);
+  job.host.step_us = 1e3 * not_negative(line, "step-overhead-ms", job.host.step_us / 1e3, 1e6);
   return job;
 }
 
@@ -120,7 +137,7 @@ Command train_command() {
           run,
           "Tensor, context, pipeline, expert and data parallelism, balanced experts.\n"
           "simulate has routers, capacity and token loss for expert x data parallelism.\n"
-          "How far off it is: moesim validate training; sim/training/README.md.\n"};
+          "How far off it is, by machine: sim/training/README.md.\n"};
 }
 
 }  // namespace moesim::tool

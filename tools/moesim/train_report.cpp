@@ -43,8 +43,12 @@ std::string heading(const TrainingJob& job, const TrainingStep& step) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {}, {}", sizes.expert_tensor, sizes.expert,
                         sizes.expert_data(), dispatcher_name(job));
   }
-  return text + fmt::format("\n{:.0f} tokens per step in {} micro-batches per pipeline, {}\n",
-                            step.tokens, step.micro_batches, model::name_of(job.states.precision));
+  return text + fmt::format(
+                    "\nglobal batch {:.0f} sequences, {:.0f} tokens: {} micro-batches of {} per "
+                    "pipeline; {}\n",
+                    step.tokens / static_cast<double>(job.layout.sequence_length), step.tokens,
+                    step.micro_batches, job.layout.micro_batch,
+                    model::name_of(job.states.precision));
 }
 
 std::string figures(const TrainingJob& job, const TrainingStep& step) {
@@ -58,13 +62,18 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
       {"model FLOPs", fmt::format("{:.0f} TFLOP/s/GPU, {:.1f} % of the bf16 peak (MFU)",
                                   step.tflops_per_gpu, 100 * step.mfu)},
       {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", gpu_hours_per_1e12_tokens(step))},
-      {"bubble", fmt::format("{:.1f} % of the pipeline ranks' time", 100 * step.bubble_share)},
+      {"bubble",
+       fmt::format("{:.1f} % of the pipeline, mean of its ranks", 100 * step.bubble_share)},
       {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.0f} GiB{}", most, capacity,
-                             most > capacity ? ": DOES NOT FIT" : "")}};
+                             most > capacity         ? ": DOES NOT FIT"
+                             : most > 0.9 * capacity ? ": TIGHT, libraries need some too"
+                                                     : "")}};
   if (job.model->moe) {
     lines.push_back(
-        {"busiest rank", fmt::format("{:.3f} x the mean rows of experts ({})", step.imbalance,
-                                     job.expert_load > 0 ? "given" : "random logits")});
+        {"experts", job.capacity_factor > 0
+                        ? fmt::format("padded to {:g} x balance", job.capacity_factor)
+                        : fmt::format("{:.3f} x balance on the fullest rank ({})", step.imbalance,
+                                      job.expert_load > 0 ? "given" : "random logits")});
   }
   return report::align(lines, {false, false});
 }
@@ -76,8 +85,16 @@ std::string part_table(const TrainingStep& step) {
     if (us <= 0) continue;
     lines.push_back({part.name, duration(us), fmt::format("{:.1f} %", 100 * us / step.step_us)});
   }
-  return report::align(lines, {false, true, true}) +
-         fmt::format("  of pipeline rank {}, which computes longest\n", step.busiest_rank);
+  std::string text =
+      report::align(lines, {false, true, true}) +
+      fmt::format("  of pipeline rank {}, which computes longest\n", step.busiest_rank);
+  const double host = step.parts[static_cast<std::size_t>(training::Part::host)];
+  if (host > 0.1 * step.step_us) {
+    text +=
+        "  the host limits: what the GPU does faster does not shorten the step; try\n"
+        "  --cuda-graphs or a larger --micro-batch\n";
+  }
+  return text;
 }
 
 std::string memory_table(const TrainingStep& step) {
@@ -97,12 +114,18 @@ std::string memory_table(const TrainingStep& step) {
 }
 
 std::string basis(const TrainingJob& job) {
+  const std::string dispatcher =
+      job.dispatcher ? fmt::format("; {} {}", job.dispatcher->name,
+                                   job.dispatcher->on(job.profile->device().name).origin)
+                     : "";
   return fmt::format(
-      "based on: curves of {}; links of {}; balanced experts; assumed: {:g} us of the host per "
-      "kernel launched, {:g} ms per step,\nfp32 gradients, what libraries reserve in memory is "
-      "left out. No error bar: published steps take 0.7 to 2.3 times as long "
-      "(moesim validate training)\n",
-      job.profile->name(), job.cluster->name, job.host.launch_us, job.host.step_us / 1e3);
+      "based on: curves of {}; links of {}{}\n"
+      "assumed: {:g} us of the host per kernel launched, {:g} ms per step, fp32 gradients; memory "
+      "of "
+      "libraries is left out\n"
+      "no error bar: how far off published steps are, by machine: sim/training/README.md\n",
+      job.profile->name(), job.cluster->name, dispatcher, job.host.launch_us,
+      job.host.step_us / 1e3);
 }
 
 struct NamedCells {
@@ -134,6 +157,22 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("capacity_factor", job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell());
   row.add("precision", std::string(model::name_of(job.states.precision)));
   row.add("recompute", model::name_of(job.recompute));
+  row.add("expert_load", job.expert_load > 0 ? Cell(job.expert_load) : Cell());
+  row.add("zero", whole(job.states.zero));
+  row.add("optimizer_moments", std::string(job.states.moment_bytes == 2 ? "bf16" : "fp32"));
+  row.add("context_method",
+          std::string(name_in(parallel::context_method_names, job.layout.context_method)));
+  row.add("pipeline_schedule",
+          std::string(name_in(parallel::schedule_names, job.layout.shape().kind)));
+  row.add("micro_batch_group", whole(job.layout.shape().group_size()));
+  row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
+  row.add("ep_overlap", job.layout.expert_overlap);
+  row.add("cuda_graphs", std::string(name_in(training::graphs_names, job.graphs)));
+  row.add("launch_us", figure_cell(job.host.launch_us));
+  row.add("host_read_us", figure_cell(job.host.sync_us));
+  row.add("step_overhead_ms", figure_cell(job.host.step_us / 1e3));
+  row.add("global_batch",
+          figure_cell(step.tokens / static_cast<double>(job.layout.sequence_length)));
   row.add("micro_batch", whole(job.layout.micro_batch));
   row.add("micro_batches", whole(step.micro_batches));
   row.add("sequence_length", whole(job.layout.sequence_length));

@@ -165,7 +165,7 @@ TEST_CASE("peers are read, joined by benchmark, and refused from another device"
   CHECK(choose.verdict == Verdict::met);
   CHECK(report.table().find("torch.topk") != std::string::npos);
   FakeDevice other = device(0.9, 6);
-  other.facts_.name = "NVIDIA A100";
+  other.device_facts.name = "NVIDIA A100";
   CHECK_THROWS_WITH(measure::run_benchmarks(other, measure::kernel_benchmarks(), peers, 1, {}),
                     ContainsSubstring("measured on NVIDIA H200, this is NVIDIA A100"));
   std::ofstream(path) << R"({"format": "something"})";

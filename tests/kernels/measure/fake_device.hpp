@@ -19,17 +19,17 @@ class FakeDevice : public Device {
   using Law = std::function<double(const PointSpec&)>;  // microseconds
 
   explicit FakeDevice(Law law) : law_(std::move(law)) {
-    facts_.name = "NVIDIA H200";
-    facts_.uuid = "GPU-00000000-0000-0000-0000-000000000000";
-    facts_.compute_major = 9;
-    facts_.sms = 132;
-    facts_.memory_bytes = std::int64_t{141} << 30;
-    facts_.l2_bytes = std::int64_t{60} << 20;
-    facts_.memory_bytes_per_second = 4.9e12;
-    facts_.gpus_in_node = 8;
+    device_facts.name = "NVIDIA H200";
+    device_facts.uuid = "GPU-00000000-0000-0000-0000-000000000000";
+    device_facts.compute_major = 9;
+    device_facts.sms = 132;
+    device_facts.memory_bytes = std::int64_t{141} << 30;
+    device_facts.l2_bytes = std::int64_t{60} << 20;
+    device_facts.memory_bytes_per_second = 4.9e12;
+    device_facts.gpus_in_node = 8;
   }
 
-  DeviceFacts facts() const override { return facts_; }
+  DeviceFacts facts() const override { return device_facts; }
   Versions versions() const override { return {"13.0", "13.0", "13.1", nccl_version, ""}; }
   DeviceState state() const override {
     return {"580.65.06", 700, 300, {"power limit"}, true, false, ""};
@@ -54,7 +54,7 @@ class FakeDevice : public Device {
   std::size_t prepared = 0;
   std::function<bool(std::size_t)> held = [](std::size_t) { return true; };  // by run
   std::string nccl_version = "2.28.3";
-  DeviceFacts facts_;
+  DeviceFacts device_facts;
 
   void pass(double time_us) { now_s_ += (time_us + 20) * 1e-6; }
   double draw(double time_us) {

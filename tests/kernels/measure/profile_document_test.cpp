@@ -123,7 +123,7 @@ TEST_CASE("a measured profile answers with the laws of its machine, and a simula
 TEST_CASE("exchanges across nodes are points, no curve of the node") {
   FakeDevice device(simple_law);
   const auto points = measured(device);  // among 8
-  device.facts_.gpus_in_node = 4;        // so they left the node
+  device.device_facts.gpus_in_node = 4;  // so they left the node
   const auto document = measure::profile_document(facts_of(device, "half"), points, {});
   CHECK(document["points"].size() == points.size());
   REQUIRE(document["missing"].size() == 1);
@@ -140,7 +140,7 @@ TEST_CASE("a document says what it rests on") {
   CHECK(document["conditions"]["base"] == "h200-sxm");
   CHECK(document["conditions"]["nccl"] == "2.28.3");
   CHECK(document["conditions"]["cupti"].is_null());
-  CHECK(document["devices"][0]["uuid"] == device.facts_.uuid);
+  CHECK(document["devices"][0]["uuid"] == device.device_facts.uuid);
   CHECK(document["missing"].size() == measure::always_missing().size());
   // Nothing measured: every curve is the base's, as it was.
   for (const auto& curve : document["curves"]) CHECK(curve["origin"] != "measured");
@@ -148,29 +148,29 @@ TEST_CASE("a document says what it rests on") {
 
 TEST_CASE("another device takes the nearest base, and its curves count as assumed") {
   FakeDevice device(simple_law);
-  device.facts_.name = "NVIDIA H800";
+  device.device_facts.name = "NVIDIA H800";
   const ProfileFile file(measure::profile_document(facts_of(device, "h800"), {}, {}));
   const Profile profile = Profile::load(file.path());
   CHECK(profile.gemm(4096, 4096, 4096).origin == moesim::profile::Origin::assumed);
   CHECK(profile.collective(moesim::profile::Collective::all_reduce, 8, 1e6).origin ==
         moesim::profile::Origin::assumed);
-  CHECK(measure::usual_base(device.facts_) == "h100-sxm");
-  device.facts_.compute_major = 8;
-  CHECK(measure::usual_base(device.facts_) == "a100-sxm-80gb");
-  device.facts_.compute_major = 12;
-  CHECK(measure::usual_base(device.facts_) == "h200-sxm");
-  device.facts_.name = "NVIDIA H200 NVL";  // the name counts before the capability
-  device.facts_.compute_major = 9;
-  CHECK(measure::usual_base(device.facts_) == "h200-sxm");
+  CHECK(measure::usual_base(device.device_facts) == "h100-sxm");
+  device.device_facts.compute_major = 8;
+  CHECK(measure::usual_base(device.device_facts) == "a100-sxm-80gb");
+  device.device_facts.compute_major = 12;
+  CHECK(measure::usual_base(device.device_facts) == "h200-sxm");
+  device.device_facts.name = "NVIDIA H200 NVL";  // the name counts before the capability
+  device.device_facts.compute_major = 9;
+  CHECK(measure::usual_base(device.device_facts) == "h200-sxm");
 }
 
 // A shipped profile that has exchanges only takes its kernels from the nearest one that has them.
 TEST_CASE("a base without kernel curves is filled up from another, marked assumed") {
   FakeDevice device(simple_law);
-  device.facts_.name = "NVIDIA RTX PRO 6000 Blackwell Server Edition";
-  device.facts_.compute_major = 12;
-  device.facts_.sms = 188;
-  REQUIRE(measure::usual_base(device.facts_) == "rtx-pro-6000");
+  device.device_facts.name = "NVIDIA RTX PRO 6000 Blackwell Server Edition";
+  device.device_facts.compute_major = 12;
+  device.device_facts.sms = 188;
+  REQUIRE(measure::usual_base(device.device_facts) == "rtx-pro-6000");
   const ProfileFile file(measure::profile_document(facts_of(device, "rtx"), {}, {}));
   const Profile profile = Profile::load(file.path());
   CHECK(profile.gemm(4096, 4096, 4096).origin == moesim::profile::Origin::assumed);

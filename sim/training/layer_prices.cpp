@@ -26,6 +26,7 @@ constexpr double fp32 = 4;
 constexpr double accumulation_bytes = 2 * fp32;
 // Longer sums of a weight gradient are priced in pieces: the curves end before.
 constexpr std::int64_t longest_sum = 262'144;
+constexpr double least_product_share = 1.0 / 8;  // of a call that casts: assumed
 // Kernels that the host launches for one layer, forward; backward twice as many. Assumed; an expert
 // takes a launch for each of its products.
 constexpr double attention_launches = 40;
@@ -216,7 +217,8 @@ void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t 
   const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
     const double call_us = profile.gemm(a, b, c, type).time_us;
     // What a fit takes for the cast may be nearly all of a short call: some of it is the product.
-    const double product_us = std::max(call_us - profile.gemm_cast_us(a, c, type), call_us / 8);
+    const double product_us =
+        std::max(call_us - profile.gemm_cast_us(a, c, type), least_product_share * call_us);
     return std::max(product_us, copies > 1 ? reading : 0);
   };
   // Casts of the input, and of the gradient that comes back, by row and by column.

@@ -201,7 +201,6 @@ std::vector<TrainingRow> load_training_rows(const std::string& folder) {
       rows.push_back(found);
     }
     const std::string& metric = table.text(row, "metric");
-    if (metric == "model_flops") rows.back().published_tflops = table.positive(row, "value");
     if (metric == "simumax_prediction") rows.back().simumax_s = table.positive(row, "value") / 1e3;
   }
   std::erase_if(rows, [](const TrainingRow& row) { return row.measured_s <= 0; });

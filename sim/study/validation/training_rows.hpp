@@ -18,7 +18,6 @@ struct TrainingRow {
   std::string options;             // dispatcher, overlap, graphs, layout of stages
   std::vector<std::string> cells;  // all that describes the configuration, by column of the table
   double measured_s = 0;           // of a step
-  double published_tflops = 0;     // model FLOPs per second and GPU; 0: not printed
   double simumax_s = 0;            // SimuMax's own prediction; 0: none
   training::TrainingJob job;
   std::string refusal;  // why it cannot be predicted; "": it can

@@ -74,7 +74,7 @@ void report_groups(const std::vector<Predicted>& all, Validation& validation) {
     validation.verdicts.push_back(
         {study_name,
          fmt::format("{}: {} configurations, measured / predicted {:.2f} in the median ({:.2f} to "
-                     "{:.2f}), error {:.0f} % in the median, nothing fitted",
+                     "{:.2f}), error {:.0f} % in the median, no factor",
                      name, ratios.size(), median(ratios),
                      *std::min_element(ratios.begin(), ratios.end()),
                      *std::max_element(ratios.begin(), ratios.end()), 100 * median(errors)),

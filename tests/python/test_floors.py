@@ -13,7 +13,7 @@ FLOORS = [
     ["profile", "cluster", "model"],
     ["routing", "network", "parallel"],
     ["engine", "training"],
-    ["scenario"],
+    ["scenario", "uncertainty"],
     ["step"],
     ["study"],
     ["report"],

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/file.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/study/validation/validate_routing.hpp"
 #include "sim/study/validation/validation.hpp"
@@ -152,6 +153,12 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
     throw UsageError(
         "validate: --measured FILE goes with layer: moesim validate layer --measured FILE");
   }
+  if (line.has("residuals") && wanted != "training") {
+    throw UsageError(
+        "validate: --residuals FILE goes with training: moesim validate training --data FOLDER "
+        "--residuals FILE");
+  }
+  if (line.has("residuals")) check_writable(line.get("residuals"));
   scenario::DocumentCache documents;
   routing::RoutingCache cache;
   std::vector<study::Validation> validations;
@@ -196,7 +203,7 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
           "validate training: --data FOLDER is missing: the table is not shipped, give the folder "
           "that holds moe_training_steps.csv");
     }
-    validations.push_back(study::validate_training(folder));
+    validations.push_back(study::validate_training(folder, line.get("residuals")));
   }
   if (validations.empty()) {
     throw UsageError(fmt::format(
@@ -236,6 +243,9 @@ Command validate_command() {
            {"measured", "FILE", "none",
             "for layer: what bench_layer_gpu measured, instead of the published layer"},
            {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},
+           {"residuals", "FILE", "none",
+            "for training: write how far steps are off by group, what the bands of train are "
+            "made of"},
            format_flag(),
            out_flag(),
            jobs_flag()},

@@ -1,16 +1,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/study/validation/training_coverage.hpp"
 #include "sim/study/validation/training_rows.hpp"
 #include "sim/study/validation/validation.hpp"
 #include "sim/training/training_step.hpp"
+#include "sim/uncertainty/error_model.hpp"
 
 namespace moesim::study {
 namespace {
@@ -178,9 +182,43 @@ void compare_constant(const std::vector<Predicted>& all, Validation& validation)
        std::nullopt});
 }
 
+std::string lower_case(std::string text) {
+  for (char& letter : text) letter = static_cast<char>(std::tolower(letter));
+  return text;
+}
+
+std::vector<uncertainty::Observation> observations_of(const std::vector<Predicted>& all) {
+  std::vector<uncertainty::Observation> observations;
+  for (const Predicted& each : all) {
+    const training::TrainingJob& job = each.row->job;
+    uncertainty::Observation found;
+    found.subject = {lower_case(each.row->family), job.profile->device().name, job.model->name,
+                     job.states.precision != model::Precision::bf16};
+    found.source = each.row->source;
+    // All that describes it but the release, which is the last cell.
+    for (std::size_t cell = 0; cell + 1 < each.row->cells.size(); ++cell) {
+      found.configuration += each.row->cells[cell] + "|";
+    }
+    found.log_ratio = std::log(each.ratio);
+    observations.push_back(found);
+  }
+  return observations;
+}
+
+void write_residuals(const std::vector<uncertainty::Observation>& observations,
+                     const std::string& source, const std::string& path) {
+  uncertainty::Residuals residuals = uncertainty::summarised(observations);
+  residuals.name = "training";
+  residuals.source = source;
+  residuals.regenerate =
+      "moesim validate training --data FOLDER --residuals profiles/residuals/training.json";
+  residuals.components = uncertainty::fitted_components(residuals.groups);
+  write_file_atomically(path, residuals.text());
+}
+
 }  // namespace
 
-Validation validate_training(const std::string& folder) {
+Validation validate_training(const std::string& folder, const std::string& residuals_out) {
   Validation validation{"Training steps with tensor, pipeline and expert parallelism",
                         "performance pages of NVIDIA-NeMo/Megatron-Bridge (Apache-2.0), "
                         "MooreThreads/SimuMax v1.2, awslabs/awsome-distributed-ai (MIT-0)",
@@ -219,6 +257,9 @@ Validation validate_training(const std::string& folder) {
   compare_constant(all, validation);
   judge_left_out(validation, validation);
   judge_order(all, validation);
+  const std::vector<uncertainty::Observation> observations = observations_of(all);
+  report_coverage(observations, validation);
+  if (!residuals_out.empty()) write_residuals(observations, validation.source, residuals_out);
   for (const auto& [why, count] : refused) {
     validation.verdicts.push_back(
         {study_name, fmt::format("{} configurations left out: {}", count, why), std::nullopt});

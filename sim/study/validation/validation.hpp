@@ -38,11 +38,21 @@ struct Verdict {
   std::optional<bool> met;  // nothing: reported only
 };
 
+// Of bands at one nominal level, of points that they were predicted without.
+struct CalibrationPoint {
+  std::string question;  // what was left out
+  double nominal = 0;    // 0..1
+  std::size_t points = 0;
+  double observed = 0;  // share inside, 0..1
+  double width = 0;     // mean, of logs
+};
+
 struct Validation {
   std::string title;
   std::string source;
   std::vector<ValidationRow> rows;
   std::vector<Verdict> verdicts;
+  std::vector<CalibrationPoint> calibration = {};
   bool passed() const;  // no verdict that counts is unmet
 };
 
@@ -75,7 +85,9 @@ Validation validate_exchanges(const std::string& folder);
 
 // Measured training configurations (moe_training_steps.csv under `folder`) beside what
 // sim/training predicts: the bias by system, the error with one factor per system and software and
-// each model left out, the order of pairs, SimuMax's own predictions.
-Validation validate_training(const std::string& folder);
+// each model left out, the order of pairs, SimuMax's own predictions; and how many rows lie inside
+// bands that were made without them. `residuals_out`, if not empty, receives the residuals of all
+// rows by group (profiles/residuals/training.json).
+Validation validate_training(const std::string& folder, const std::string& residuals_out = "");
 
 }  // namespace moesim::study

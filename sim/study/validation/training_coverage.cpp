@@ -1,0 +1,157 @@
+#include "sim/study/validation/training_coverage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/uncertainty/coverage.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+
+namespace moesim::study {
+namespace {
+
+using uncertainty::Basis;
+using uncertainty::Coverage;
+using uncertainty::Interval;
+using uncertainty::Judged;
+using uncertainty::Observation;
+using uncertainty::StepErrors;
+
+constexpr double low_bar = 0.85;
+constexpr double high_bar = 0.95;
+constexpr std::size_t least_points = 20;
+// Nominal levels at which bands are judged; those of the calibration plot are among them.
+constexpr std::array nominal = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1};
+
+// What is left out so that one observation is not known.
+struct Question {
+  const char* name;
+  Basis least;  // the least that a band may be based on, to be one of this kind
+  Basis most;
+  bool (*drops)(const Observation& held, const Observation& other);
+};
+
+bool same_software(const Observation& one, const Observation& other) {
+  return one.subject.software == other.subject.software;
+}
+
+constexpr std::array questions = {
+    Question{"a configuration left out", Basis::machine, Basis::model,
+             [](const Observation& held, const Observation& other) {
+               return held.subject == other.subject && held.configuration == other.configuration;
+             }},
+    Question{"a model left out", Basis::machine, Basis::machine,
+             [](const Observation& held, const Observation& other) {
+               return same_software(held, other) && held.subject.model == other.subject.model;
+             }},
+    Question{"a machine and the model left out", Basis::software, Basis::software,
+             [](const Observation& held, const Observation& other) {
+               return same_software(held, other) &&
+                      (held.subject.machine == other.subject.machine ||
+                       held.subject.model == other.subject.model);
+             }},
+    Question{"a software left out", Basis::nothing, Basis::nothing,
+             [](const Observation& held, const Observation& other) {
+               return same_software(held, other);
+             }}};
+
+StepErrors errors_without(const std::vector<Observation>& observations, const Observation& held,
+                          const Question& question) {
+  std::vector<Observation> left;
+  for (const Observation& each : observations) {
+    if (!question.drops(held, each)) left.push_back(each);
+  }
+  uncertainty::Residuals residuals = uncertainty::summarised(left);
+  residuals.name = "training";
+  residuals.components = uncertainty::fitted_components(residuals.groups);
+  return StepErrors(std::move(residuals));
+}
+
+struct Points {
+  std::map<double, std::vector<Judged>> judged;           // by nominal level
+  std::map<std::string, std::vector<Judged>> by_machine;  // at 90 %
+};
+
+Points judged_points(const std::vector<Observation>& observations, const Question& question) {
+  Points points;
+  std::vector<std::optional<StepErrors>> known(observations.size());
+  for (std::size_t at = 0; at < observations.size(); ++at) {
+    const Observation& held = observations[at];
+    // What leaves out the same rows needs no other bands.
+    std::size_t first = 0;
+    while (!question.drops(held, observations[first]) || !question.drops(observations[first], held))
+      ++first;
+    if (question.least == Basis::software) first = at;
+    try {
+      if (!known[first]) known[first].emplace(errors_without(observations, held, question));
+      const uncertainty::Band band =
+          known[first]->band(held.subject, {nominal.begin(), nominal.end()});
+      if (band.basis > question.least || band.basis < question.most) continue;
+      for (const uncertainty::BandLevel& each : band.levels) {
+        points.judged[each.level].push_back({held.log_ratio, each.log_ratios});
+        if (each.level == nominal.front()) {
+          points.by_machine[held.subject.machine + ", " + held.subject.software].push_back(
+              {held.log_ratio, each.log_ratios});
+        }
+      }
+    } catch (const Error&) {
+      continue;  // too few groups are left
+    }
+  }
+  return points;
+}
+
+std::vector<double> values_of(const std::vector<Judged>& judged) {
+  std::vector<double> values;
+  for (const Judged& each : judged) values.push_back(each.value);
+  return values;
+}
+
+// `has_bar`: of a table whose groups allow 90 %.
+Verdict verdict_of(const std::string& what, const std::vector<Judged>& judged, double level,
+                   bool has_bar) {
+  const Coverage found = uncertainty::coverage_of(judged, level);
+  const Coverage constant = uncertainty::constant_band(values_of(judged), level);
+  Verdict verdict{"training",
+                  fmt::format("{:.0f} % bands, {}: {:.0f} of {} inside ({:.0f} %), mean width a "
+                              "factor of {:.2f}, interval score {:.2f} (a constant band chosen on "
+                              "the same points: {:.2f})",
+                              100 * level, what, found.inside * static_cast<double>(found.points),
+                              found.points, 100 * found.inside, std::exp(found.width),
+                              found.interval_score, constant.interval_score),
+                  std::nullopt};
+  if (has_bar && level == nominal.front() && judged.size() >= least_points) {
+    verdict.met = found.inside >= low_bar - 1e-9 && found.inside <= high_bar + 1e-9;
+  }
+  return verdict;
+}
+
+}  // namespace
+
+void report_coverage(const std::vector<Observation>& observations, Validation& validation) {
+  for (const Question& question : questions) {
+    const Points points = judged_points(observations, question);
+    for (const double level : nominal) {
+      const auto found = points.judged.find(level);
+      if (found == points.judged.end()) continue;
+      if (level == 0.9 || level == 0.8 || level == 0.5) {
+        validation.verdicts.push_back(verdict_of(question.name, found->second, level, true));
+      }
+      const Coverage coverage = uncertainty::coverage_of(found->second, level);
+      validation.calibration.push_back(
+          {question.name, level, coverage.points, coverage.inside, coverage.width});
+    }
+    for (const auto& [machine, judged] : points.by_machine) {
+      validation.verdicts.push_back(verdict_of(fmt::format("{}, {}", question.name, machine),
+                                               judged, nominal.front(), false));
+    }
+  }
+}
+
+}  // namespace moesim::study

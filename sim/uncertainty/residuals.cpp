@@ -1,0 +1,199 @@
+#include "sim/uncertainty/residuals.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "sim/base/shipped.hpp"
+#include "sim/base/statistics.hpp"
+
+namespace moesim::uncertainty {
+namespace {
+
+constexpr const char* format = "moesim-residuals";
+constexpr double digits = 1e4;  // of logs and ratios that a document keeps
+
+double rounded(double value) { return std::round(value * digits) / digits; }
+
+template <std::size_t size>
+nlohmann::ordered_json rounded_all(const std::array<double, size>& values) {
+  auto list = nlohmann::ordered_json::array();
+  for (const double value : values) list.push_back(rounded(value));
+  return list;
+}
+
+auto key(const Subject& subject) {
+  return std::tuple(subject.software, subject.machine, subject.model, subject.low_precision);
+}
+
+Quantiles read_quantiles(const Node& node, const std::string& name) {
+  const std::vector<double> values = node.numbers(name);
+  Quantiles quantiles{};
+  if (values.size() != quantiles.size()) node.fail("expected 5 quantiles", name);
+  if (!std::is_sorted(values.begin(), values.end())) node.fail("quantiles must ascend", name);
+  std::copy(values.begin(), values.end(), quantiles.begin());
+  return quantiles;
+}
+
+ResidualGroup read_group(const Node& node) {
+  ResidualGroup group;
+  group.subject = {node.text("software"), node.text("machine"), node.text("model"),
+                   node.boolean("low_precision")};
+  group.rows = static_cast<int>(node.positive_integer("rows"));
+  group.configurations = static_cast<int>(node.positive_integer("configurations"));
+  group.least = std::log(node.positive("least"));
+  group.most = std::log(node.positive("most"));
+  group.log_ratios = read_quantiles(node, "log_ratios");
+  return group;
+}
+
+RatioGroup read_ratio(const Node& node) {
+  RatioGroup group;
+  group.software = node.text("software");
+  group.machine = node.text("machine");
+  group.model = node.text_or("model", "");
+  group.pairs = static_cast<int>(node.positive_integer("pairs"));
+  group.errors = read_quantiles(node, "errors");
+  return group;
+}
+
+nlohmann::ordered_json json_of(const ResidualGroup& group) {
+  return {{"software", group.subject.software},
+          {"machine", group.subject.machine},
+          {"model", group.subject.model},
+          {"low_precision", group.subject.low_precision},
+          {"rows", group.rows},
+          {"configurations", group.configurations},
+          {"least", rounded(std::exp(group.least))},
+          {"median", rounded(std::exp(group.median()))},
+          {"most", rounded(std::exp(group.most))},
+          {"log_ratios", rounded_all(group.log_ratios)}};
+}
+
+nlohmann::ordered_json json_of(const RatioGroup& group) {
+  nlohmann::ordered_json item = {{"software", group.software}, {"machine", group.machine}};
+  if (!group.model.empty()) item["model"] = group.model;
+  item["pairs"] = group.pairs;
+  item["errors"] = rounded_all(group.errors);
+  return item;
+}
+
+// Pairs of two configurations that were published together.
+std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observations) {
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> errors;
+  for (std::size_t one = 0; one < observations.size(); ++one) {
+    for (std::size_t other = one + 1; other < observations.size(); ++other) {
+      const Observation& a = observations[one];
+      const Observation& b = observations[other];
+      if (a.source != b.source || a.subject.software != b.subject.software ||
+          a.subject.machine != b.subject.machine || a.configuration == b.configuration) {
+        continue;
+      }
+      const std::string model = a.subject.model == b.subject.model ? a.subject.model : "";
+      errors[{a.subject.software, a.subject.machine, model}].push_back(
+          std::abs(a.log_ratio - b.log_ratio));
+    }
+  }
+  std::vector<RatioGroup> groups;
+  for (const auto& [name, values] : errors) {
+    groups.push_back({std::get<0>(name), std::get<1>(name), std::get<2>(name),
+                      static_cast<int>(values.size()), quantiles_of(values)});
+  }
+  return groups;
+}
+
+}  // namespace
+
+Quantiles quantiles_of(const std::vector<double>& values) {
+  Quantiles quantiles{};
+  for (std::size_t place = 0; place < quantiles.size(); ++place) {
+    quantiles[place] = quantile(values, kept_shares[place]);
+  }
+  return quantiles;
+}
+
+double ResidualGroup::spread() const {
+  if (rows < 2) return 0;
+  const double deviations = 2 * normal_quantile(kept_shares.back());
+  // The quantiles of few values lie closer together than those of their distribution.
+  return (log_ratios.back() - log_ratios.front()) / deviations * std::sqrt(rows / (rows - 1.0));
+}
+
+Residuals summarised(const std::vector<Observation>& observations) {
+  using Key = decltype(key(Subject()));
+  std::map<Key, std::vector<const Observation*>> groups;
+  for (const Observation& each : observations) groups[key(each.subject)].push_back(&each);
+  Residuals residuals;
+  for (const auto& [unused, members] : groups) {
+    ResidualGroup group;
+    group.subject = members.front()->subject;
+    group.rows = static_cast<int>(members.size());
+    std::vector<double> values;
+    std::set<std::string> configurations;
+    for (const Observation* member : members) {
+      values.push_back(member->log_ratio);
+      configurations.insert(member->configuration);
+    }
+    group.configurations = static_cast<int>(configurations.size());
+    group.least = *std::min_element(values.begin(), values.end());
+    group.most = *std::max_element(values.begin(), values.end());
+    group.log_ratios = quantiles_of(values);
+    residuals.groups.push_back(group);
+  }
+  residuals.ratios = ratio_groups(observations);
+  return residuals;
+}
+
+Residuals Residuals::load(const std::string& name_or_path) {
+  const Document document = Document::load(find_document("residuals", name_or_path));
+  document.validate(Document::load(find_document("schema", "residuals.schema")));
+  const Node root = document.root();
+  Residuals residuals;
+  residuals.name = root.text("name");
+  residuals.source = root.text("source");
+  residuals.regenerate = root.text("regenerate");
+  const Node parts = root.at("components");
+  residuals.components = {parts.positive("all"), parts.positive("software"),
+                          parts.positive("machine"), parts.positive("precision"),
+                          parts.positive("model")};
+  for (const Node& node : root.items("groups")) residuals.groups.push_back(read_group(node));
+  for (const Node& node : root.items("ratios")) residuals.ratios.push_back(read_ratio(node));
+  return residuals;
+}
+
+std::string Residuals::text() const {
+  nlohmann::ordered_json head;
+  head["format"] = format;
+  head["version"] = 1;
+  head["name"] = name;
+  head["source"] = source;
+  head["regenerate"] = regenerate;
+  head["components"] = {{"all", rounded(components.all)},
+                        {"software", rounded(components.software)},
+                        {"machine", rounded(components.machine)},
+                        {"precision", rounded(components.precision)},
+                        {"model", rounded(components.model)}};
+  // One group a line, so that a change shows where it is.
+  std::string text = head.dump(1);
+  text.erase(text.rfind('\n'));
+  text += ",\n \"groups\": [";
+  for (const ResidualGroup& group : groups) {
+    text += (&group == &groups.front() ? "\n  " : ",\n  ") + json_of(group).dump();
+  }
+  text += "\n ],\n \"ratios\": [";
+  for (const RatioGroup& group : ratios) {
+    text += (&group == &ratios.front() ? "\n  " : ",\n  ") + json_of(group).dump();
+  }
+  return text + "\n ]\n}\n";
+}
+
+std::vector<std::string> Residuals::software() const {
+  std::set<std::string> names;
+  for (const ResidualGroup& group : groups) names.insert(group.subject.software);
+  return {names.begin(), names.end()};
+}
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "sim/base/document.hpp"
+
+namespace moesim::uncertainty {
+
+// What a step is a step of, as far as its error depends on it.
+struct Subject {
+  std::string software;        // "megatron-bridge"; "": not known
+  std::string machine;         // of the profile's device: "NVIDIA GB300"
+  std::string model;           // "deepseek-v3"
+  bool low_precision = false;  // products in FP8 or narrower
+
+  bool operator==(const Subject&) const = default;
+};
+
+// One measured step beside its prediction.
+struct Observation {
+  Subject subject;
+  std::string source;         // release of the measurement: what was published together
+  std::string configuration;  // equal for the same configuration in another release
+  double log_ratio = 0;       // log(measured / predicted)
+};
+
+// The shares of the observations of a group whose log ratios a document keeps.
+inline constexpr std::array<double, 5> kept_shares = {0.1, 0.3, 0.5, 0.7, 0.9};
+using Quantiles = std::array<double, kept_shares.size()>;
+Quantiles quantiles_of(const std::vector<double>& values);
+
+// The observations of one subject.
+struct ResidualGroup {
+  Subject subject;
+  int rows = 0;
+  int configurations = 0;  // different ones
+  double least = 0;
+  double most = 0;
+  Quantiles log_ratios{};
+
+  double median() const { return log_ratios[kept_shares.size() / 2]; }
+  // The standard deviation of a normal distribution with these quantiles, from the outermost two.
+  double spread() const;
+};
+
+// How far the predicted ratio of two steps was off that were measured with the same software on the
+// same machine and published together.
+struct RatioGroup {
+  std::string software;
+  std::string machine;
+  std::string model;  // of both; "": of two models
+  int pairs = 0;
+  Quantiles errors{};  // of |log(measured ratio / predicted ratio)|
+};
+
+// How much of the error belongs to what, as standard deviations of logs: fitted, see ErrorModel.
+struct Components {
+  double all = 0;        // of every prediction alike
+  double software = 0;   // of one software on every machine
+  double machine = 0;    // of one machine in one software
+  double precision = 0;  // of bf16, of lower precision
+  double model = 0;      // of one model on one machine
+};
+
+// Errors of predicted training steps, by group: a document of profiles/residuals.
+struct Residuals {
+  std::string name;
+  std::string source;
+  std::string regenerate;  // the command that wrote it
+  Components components;
+  std::vector<ResidualGroup> groups;
+  std::vector<RatioGroup> ratios;
+
+  // A shipped name or a file. Throws UsageError as find_document() and Document do.
+  static Residuals load(const std::string& name_or_path);
+  std::string text() const;  // of the document, JSON
+  std::vector<std::string> software() const;
+};
+
+// Groups in the order of software, machine, model and precision; components are left at 0.
+Residuals summarised(const std::vector<Observation>& observations);
+
+}  // namespace moesim::uncertainty

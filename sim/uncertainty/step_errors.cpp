@@ -1,0 +1,198 @@
+#include "sim/uncertainty/step_errors.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/base/statistics.hpp"
+
+namespace moesim::uncertainty {
+namespace {
+
+constexpr double least_wanted = 0.8;  // of ratios, before other software is asked
+
+bool same_software(const Subject& one, const Subject& other) {
+  return one.software == other.software;
+}
+bool same_machine(const Subject& one, const Subject& other) {
+  return same_software(one, other) && one.machine == other.machine;
+}
+
+template <class Keep>
+std::vector<ResidualGroup> only(const std::vector<ResidualGroup>& groups, const Keep& keep) {
+  std::vector<ResidualGroup> kept;
+  for (const ResidualGroup& group : groups) {
+    if (keep(group.subject)) kept.push_back(group);
+  }
+  return kept;
+}
+
+// At each level that so many groups allow.
+std::vector<BandLevel> levels_of(const std::vector<HeldOut>& held_out,
+                                 const std::vector<double>& wanted) {
+  std::vector<BandLevel> found;
+  for (const double level : wanted) {
+    if (!level_allowed(held_out.size(), level)) continue;
+    found.push_back({level, jackknife_plus(held_out, level)});
+  }
+  return found;
+}
+
+// Each level at least as wide as the same one of `narrower`, and as the next.
+void widen(std::vector<BandLevel>& wide, const std::vector<BandLevel>& narrower) {
+  const auto hull = [](Interval& one, const Interval& other) {
+    one = {std::min(one.low, other.low), std::max(one.high, other.high)};
+  };
+  for (BandLevel& each : wide) {
+    for (const BandLevel& other : narrower) {
+      if (other.level <= each.level) hull(each.log_ratios, other.log_ratios);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> usual_levels() { return {0.9, 0.8, 0.5}; }
+
+StepErrors::StepErrors(Residuals residuals)
+    : residuals_(std::move(residuals)), model_(residuals_.groups, residuals_.components) {
+  for (const Blind blind : {Blind::model, Blind::machine, Blind::software}) {
+    folds_[blind] = folds(blind);
+  }
+}
+
+std::vector<StepErrors::Fold> StepErrors::folds(Blind blind) const {
+  const auto drops = [&](const Subject& held, const Subject& other) {
+    if (!same_software(held, other)) return false;
+    if (blind == Blind::software) return true;
+    return held.model == other.model || (blind == Blind::machine && held.machine == other.machine);
+  };
+  std::set<std::pair<std::pair<std::string, std::string>, std::string>> done;
+  std::vector<Fold> found;
+  for (const ResidualGroup& first : residuals_.groups) {
+    const Subject& held = first.subject;
+    const std::string model = blind == Blind::model ? held.model : "";
+    if (!done.insert({{held.software, held.machine}, model}).second) continue;
+    const std::vector<ResidualGroup> left =
+        only(residuals_.groups, [&](const Subject& other) { return !drops(held, other); });
+    // Held out must be no more than the question lacks: with its software left, on its machine.
+    const auto known = [&](const ResidualGroup& group) {
+      return blind == Blind::software ||
+             (blind == Blind::machine ? same_software(held, group.subject)
+                                      : same_machine(held, group.subject));
+    };
+    if (left.empty() || std::none_of(left.begin(), left.end(), known)) continue;
+    Fold fold{ErrorModel(left, residuals_.components), {}};
+    for (const ResidualGroup& group : residuals_.groups) {
+      const bool member =
+          same_machine(held, group.subject) && (model.empty() || group.subject.model == model);
+      if (!member) continue;
+      const Expected expected = fold.left.at(group.subject);
+      for (const double value : group.log_ratios) {
+        fold.scores.push_back(std::abs(value - expected.mean) / expected.deviation());
+      }
+    }
+    found.push_back(std::move(fold));
+  }
+  return found;
+}
+
+Basis StepErrors::basis_of(const Subject& subject) const {
+  Basis basis = Basis::nothing;
+  for (const ResidualGroup& group : residuals_.groups) {
+    const Subject& other = group.subject;
+    if (!same_software(subject, other)) continue;
+    Basis known = Basis::software;
+    if (same_machine(subject, other)) {
+      known = subject.model == other.model ? Basis::model : Basis::machine;
+    }
+    basis = std::min(basis, known);
+  }
+  return basis;
+}
+
+void StepErrors::describe(const Subject& subject, Band& band) const {
+  const std::vector<ResidualGroup> near = only(residuals_.groups, [&](const Subject& other) {
+    if (band.basis == Basis::nothing) return true;
+    return band.basis == Basis::software ? same_software(subject, other)
+                                         : same_machine(subject, other);
+  });
+  std::set<std::string> models;
+  std::set<std::pair<std::string, std::string>> machines;
+  std::vector<double> all;
+  band.least = near.front().least;
+  band.most = near.front().most;
+  for (const ResidualGroup& group : near) {
+    band.rows += group.rows;
+    models.insert(group.subject.model);
+    machines.insert({group.subject.software, group.subject.machine});
+    band.least = std::min(band.least, group.least);
+    band.most = std::max(band.most, group.most);
+    // The median of all rows, each group's standing for as many.
+    for (int row = 0; row < group.rows; ++row) {
+      const double place = (row + 0.5) / group.rows * static_cast<double>(kept_shares.size());
+      all.push_back(group.log_ratios[static_cast<std::size_t>(place)]);
+    }
+  }
+  band.models = static_cast<int>(models.size());
+  band.machines = static_cast<int>(machines.size());
+  band.median = moesim::median(all);
+}
+
+Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted) const {
+  Band band;
+  band.basis = basis_of(subject);
+  band.expected = model_.at(subject);
+  std::vector<Blind> blinds = {Blind::model};
+  if (band.basis >= Basis::software) blinds.push_back(Blind::machine);
+  if (band.basis == Basis::nothing) blinds.push_back(Blind::software);
+  for (const Blind blind : blinds) {
+    std::vector<HeldOut> held_out;
+    for (const Fold& fold : folds_.at(blind)) {
+      const Expected expected = fold.left.at(subject);
+      HeldOut each{expected.mean, {}};
+      for (const double score : fold.scores) each.scores.push_back(score * expected.deviation());
+      held_out.push_back(std::move(each));
+    }
+    std::vector<BandLevel> found = levels_of(held_out, wanted);
+    // Less is known: no level that its own groups do not allow.
+    const std::vector<BandLevel> narrower = std::exchange(band.levels, std::move(found));
+    widen(band.levels, narrower);
+    band.held_out = held_out.size();
+  }
+  if (band.levels.empty()) {
+    throw Error(residuals_.name + ": too few groups of measured steps for a band");
+  }
+  describe(subject, band);
+  return band;
+}
+
+Band StepErrors::ratio_band(const std::string& software, bool same_model) const {
+  const auto errors = [&](bool any_software) {
+    std::vector<HeldOut> held_out;
+    for (const RatioGroup& group : residuals_.ratios) {
+      if (group.model.empty() == same_model) continue;
+      if (!any_software && group.software != software) continue;
+      held_out.push_back({0, {group.errors.begin(), group.errors.end()}});
+    }
+    return held_out;
+  };
+  std::vector<HeldOut> held_out = errors(false);
+  Band band;
+  band.basis = Basis::software;
+  // Fewer groups than 80 % asks for: those of every software.
+  if (!level_allowed(held_out.size(), least_wanted)) {
+    held_out = errors(true);
+    band.basis = Basis::nothing;
+  }
+  band.held_out = held_out.size();
+  band.levels = levels_of(held_out, usual_levels());
+  if (band.levels.empty()) {
+    throw Error(residuals_.name + ": too few pairs of measured steps for a band of their ratio");
+  }
+  return band;
+}
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/base/enum_names.hpp"
+#include "sim/uncertainty/conformal.hpp"
+#include "sim/uncertainty/error_model.hpp"
+
+namespace moesim::uncertainty {
+
+// What of a subject was measured, the most first.
+enum class Basis { model, machine, software, nothing };
+inline constexpr EnumNames<Basis, 4> basis_names{{
+    {Basis::model, "model", "steps of this model with this software on this machine"},
+    {Basis::machine, "machine", "steps of other models with this software on this machine"},
+    {Basis::software, "software", "steps with this software on other machines"},
+    {Basis::nothing, "nothing", "steps with other software"},
+}};
+
+struct BandLevel {
+  double level = 0;
+  Interval log_ratios;  // of measured over predicted
+};
+
+// Measured over predicted, of steps that were not measured.
+struct Band {
+  Basis basis = Basis::nothing;
+  Expected expected;
+  std::size_t held_out = 0;       // groups that its width was calibrated with
+  std::vector<BandLevel> levels;  // the widest first, each within the one before it
+  // The measured steps nearest to the question: of its software on its machine, else of its
+  // software, else all. Log ratios.
+  int rows = 0;
+  int models = 0;
+  int machines = 0;
+  double median = 0;
+  double least = 0;
+  double most = 0;
+
+  const BandLevel& widest() const { return levels.front(); }
+};
+
+// The levels that are printed: 90, 80 and 50 %.
+std::vector<double> usual_levels();
+
+// The bands of predicted steps, from what is known of others. Their width is calibrated by leaving
+// out groups (jackknife_plus) in the way in which the question lies outside of what was measured:
+//
+//   the software on the machine is known    a model, on all machines of the software
+//   the software is known                   a machine of the software, and the models it ran
+//   nothing is known                        a software on every machine
+//
+// Scores are in units of the deviation that ErrorModel expects, so that a question about which less
+// is known gets a wider band; the band of a question is never narrower than that of one that knows
+// more.
+class StepErrors {
+ public:
+  explicit StepErrors(Residuals residuals);
+
+  const Residuals& residuals() const { return residuals_; }
+  // At those of `wanted`, the widest first, that the groups allow. Throws Error where they allow
+  // none.
+  Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels()) const;
+  // Of the ratio of two steps predicted for one machine and one software, which cancel: the error
+  // of measured over predicted ratio, around 0. `software` may be "".
+  Band ratio_band(const std::string& software, bool same_model) const;
+
+ private:
+  enum class Blind { model, machine, software };
+  // A held-out group: what is left, and how far the group's quantiles were off, in deviations.
+  struct Fold {
+    ErrorModel left;
+    std::vector<double> scores;
+  };
+  std::vector<Fold> folds(Blind blind) const;
+  Basis basis_of(const Subject& subject) const;
+  void describe(const Subject& subject, Band& band) const;
+
+  Residuals residuals_;
+  ErrorModel model_;
+  std::map<Blind, std::vector<Fold>> folds_;
+};
+
+}  // namespace moesim::uncertainty

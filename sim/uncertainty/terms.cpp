@@ -1,0 +1,80 @@
+#include "sim/uncertainty/terms.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace moesim::uncertainty {
+namespace {
+
+using training::Part;
+
+constexpr double launch_deviation = 0.42;   // 90 % within a factor of two: assumed
+constexpr double crossing_deviation = 0.2;  // 56 of 60 points within a band of 1.4: ACCURACY.md
+
+double share(const training::TrainingStep& step, std::initializer_list<Part> parts) {
+  double sum = 0;
+  for (const Part part : parts) sum += step.parts[static_cast<std::size_t>(part)];
+  return sum / step.step_us;
+}
+
+bool crosses_nodes(const training::TrainingJob& job) {
+  return job.layout.layout.gpus > job.cluster->gpus_per_domain;
+}
+
+}  // namespace
+
+std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
+                           const training::TrainingJob& job, const training::TrainingStep& step) {
+  const Components& parts = errors.residuals().components;
+  const std::string own_steps = "three of your own measured steps: moesim calibrate";
+  std::vector<Term> terms;
+  const auto add = [&](std::string name, double deviation, std::string remedy) {
+    if (deviation > 0) terms.push_back({std::move(name), deviation, std::move(remedy)});
+  };
+  double unknown = 0;  // variance of what was never measured
+  if (band.basis == Basis::nothing) {
+    const std::vector<std::string> names = errors.residuals().software();
+    const std::string why = subject.software.empty()
+                                ? "the software is not named"
+                                : fmt::format("no measured step with {}", subject.software);
+    add(why, parts.software,
+        fmt::format("--software NAME where it is one of {}; or {}", fmt::join(names, ", "),
+                    own_steps));
+    unknown += parts.software * parts.software;
+  }
+  if (band.basis >= Basis::software) {
+    add(fmt::format("no measured step of that software on {}", subject.machine), parts.machine,
+        own_steps);
+    unknown += parts.machine * parts.machine;
+  }
+  if (band.basis >= Basis::machine) {
+    add(fmt::format("no measured step of {} there", subject.model), parts.model, own_steps);
+    unknown += parts.model * parts.model;
+  }
+  add("configurations of one model scatter", band.expected.scatter, own_steps);
+  const double rest = band.expected.latent * band.expected.latent - unknown;
+  add(fmt::format("few measured steps in {}", subject.low_precision ? "FP8" : "bf16"),
+      std::sqrt(std::max(rest, 0.0)), own_steps);
+  const double host = share(step, {Part::host});
+  add(fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
+                  100 * host),
+      host * launch_deviation, "--launch-us from a trace of the framework; or " + own_steps);
+  if (crosses_nodes(job) && job.cluster->exchanges.empty()) {
+    const double exchanges = share(step, {Part::tensor, Part::context, Part::dispatch,
+                                          Part::combine, Part::gradients, Part::parameters});
+    add(fmt::format("exchanges, between nodes by one law for all machines, are {:.0f} % of the "
+                    "step",
+                    100 * exchanges),
+        exchanges * crossing_deviation,
+        "nccl-tests of your nodes: moesim import LOG... --cluster NAME");
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
+    return one.deviation > other.deviation;
+  });
+  return terms;
+}
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/training/training_job.hpp"
+#include "sim/training/training_step.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+
+namespace moesim::uncertainty {
+
+// A term of a step's error.
+struct Term {
+  std::string name;
+  double deviation = 0;  // standard deviation of the log of the step time
+  std::string remedy;    // what would make it smaller
+};
+
+// The terms of the error of a step, the largest first. Those of the subject are the components that
+// no measurement says anything about, the scatter of configurations, and the rest of what
+// ErrorModel expects. Those of assumed constants are the share of the step that they decide times
+// what the constant is known to: host launches to a factor of two, exchanges between nodes to the
+// errors of their law on machines left out (profiles/ACCURACY.md). They name what makes a band
+// wide: its width itself is calibrated as a whole.
+std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
+                           const training::TrainingJob& job, const training::TrainingStep& step);
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,178 @@
+#include "sim/uncertainty/step_errors.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/random.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::uncertainty;
+
+namespace {
+
+// Two kinds of software on four machines with three models each, four configurations of each; every
+// term drawn with its own standard deviation.
+std::vector<Observation> drawn(std::uint32_t run, double software, double machine, double model,
+                               double scatter) {
+  Stream stream({11, Purpose::test_data, run, 0, 0});
+  std::vector<Observation> found;
+  for (int kind = 0; kind < 2; ++kind) {
+    const double of_software = software * stream.normal();
+    for (int place = 0; place < 4; ++place) {
+      const double of_machine = of_software + machine * stream.normal();
+      for (int name = 0; name < 3; ++name) {
+        const double of_model = of_machine + model * stream.normal();
+        for (int row = 0; row < 4; ++row) {
+          Observation each;
+          each.subject = {fmt::format("software {}", kind), fmt::format("machine {}", place),
+                          fmt::format("model {}", name), false};
+          each.source = "release";
+          each.configuration = fmt::format("layout {}", row);
+          each.log_ratio = 0.2 + of_model + scatter * stream.normal();
+          found.push_back(each);
+        }
+      }
+    }
+  }
+  return found;
+}
+
+StepErrors errors_of(const std::vector<Observation>& observations) {
+  Residuals residuals = summarised(observations);
+  residuals.name = "drawn";
+  residuals.components = fitted_components(residuals.groups);
+  return StepErrors(residuals);
+}
+
+Subject subject(const char* software, const char* machine, const char* model) {
+  return {software, machine, model, false};
+}
+
+}  // namespace
+
+TEST_CASE("what is known of a subject is the basis of its band") {
+  const StepErrors errors = errors_of(drawn(1, 0.3, 0.1, 0.1, 0.05));
+  CHECK(errors.band(subject("software 0", "machine 0", "model 0")).basis == Basis::model);
+  CHECK(errors.band(subject("software 0", "machine 0", "another")).basis == Basis::machine);
+  CHECK(errors.band(subject("software 0", "another", "model 0")).basis == Basis::software);
+  CHECK(errors.band(subject("", "machine 0", "model 0")).basis == Basis::nothing);
+  CHECK(errors.band(subject("another", "machine 0", "model 0")).basis == Basis::nothing);
+}
+
+TEST_CASE("a question about which less is known gets a band at least as wide") {
+  for (std::uint32_t run = 0; run < 20; ++run) {
+    const StepErrors errors = errors_of(drawn(run, 0.3, 0.1, 0.1, 0.05));
+    const auto level = [&](const Subject& asked, double nominal) {
+      for (const BandLevel& each : errors.band(asked).levels) {
+        if (each.level == nominal) return each.log_ratios.width();
+      }
+      return 1e9;  // wider than what can be said
+    };
+    const double machine = level(subject("software 0", "machine 0", "another"), 0.8);
+    const double software = level(subject("software 0", "another", "another"), 0.8);
+    CHECK(machine <= software);
+    CHECK(level(subject("software 0", "another", "another"), 0.5) <=
+          level(subject("", "another", "another"), 0.5));
+    double inner = 0;
+    const auto all = errors.band(subject("software 0", "machine 0", "another")).levels;
+    CHECK(all.size() == 3);
+    for (auto each = all.rbegin(); each != all.rend(); ++each) {
+      CHECK(each->log_ratios.width() >= inner);
+      inner = each->log_ratios.width();
+    }
+  }
+}
+
+TEST_CASE("bands of new models hold at least their share when errors are drawn") {
+  int inside = 0;
+  int points = 0;
+  for (std::uint32_t run = 0; run < 60; ++run) {
+    std::vector<Observation> known;
+    std::vector<Observation> kept;
+    for (const Observation& each : drawn(run, 0.3, 0.1, 0.15, 0.05)) {
+      (each.subject.model == "model 2" ? kept : known).push_back(each);
+    }
+    const StepErrors errors = errors_of(known);
+    for (const Observation& each : kept) {
+      const Band band = errors.band(each.subject);
+      REQUIRE(band.widest().level == 0.9);
+      if (band.widest().log_ratios.contains(each.log_ratio)) ++inside;
+      ++points;
+    }
+  }
+  const double share = static_cast<double>(inside) / points;
+  CHECK(share > 0.88);
+  CHECK(share < 0.99);
+}
+
+TEST_CASE("the error model learns a level that a software has on every machine") {
+  std::vector<Observation> observations = drawn(3, 0, 0, 0, 0.05);
+  for (Observation& each : observations) {
+    if (each.subject.software == "software 1") each.log_ratio += 0.7;
+  }
+  const StepErrors errors = errors_of(observations);
+  const Band one = errors.band(subject("software 1", "another", "another"));
+  CHECK(one.expected.mean == Approx(0.9).margin(0.1));
+  const Band other = errors.band(subject("software 0", "another", "another"));
+  CHECK(other.expected.mean == Approx(0.2).margin(0.1));
+  CHECK(errors.band(subject("", "another", "another")).expected.deviation() >
+        2 * one.expected.deviation());
+}
+
+TEST_CASE("one measured software alone gives no band for another") {
+  std::vector<Observation> observations;
+  for (const Observation& each : drawn(5, 0.1, 0.1, 0.1, 0.1)) {
+    if (each.subject.software == "software 0") observations.push_back(each);
+  }
+  const StepErrors errors = errors_of(observations);
+  CHECK(errors.band(subject("software 0", "machine 0", "new")).levels.size() == 3);
+  CHECK_THROWS_AS(errors.band(subject("", "machine 0", "new")), Error);
+}
+
+TEST_CASE("machine and software cancel in a ratio") {
+  const StepErrors errors = errors_of(drawn(4, 0.5, 0.3, 0.2, 0.05));
+  const Band ratio = errors.ratio_band("software 0", true);
+  // The difference of two scatters, 0.05 sqrt(2): times 0.67 for half of them. With 12 groups the
+  // end of 90 % lies at 97 % of what was measured, 0.05 sqrt(2) times 2.2.
+  CHECK(ratio.widest().level == 0.9);
+  CHECK(ratio.levels.back().log_ratios.high == Approx(0.048).epsilon(0.35));
+  CHECK(ratio.widest().log_ratios.high == Approx(0.155).epsilon(0.35));
+  CHECK(ratio.widest().log_ratios.low == Approx(-ratio.widest().log_ratios.high));
+  CHECK(errors.ratio_band("software 0", false).widest().log_ratios.high >
+        ratio.widest().log_ratios.high);
+}
+
+TEST_CASE("a residuals document reads back as it was written") {
+  Residuals written = summarised(drawn(2, 0.3, 0.1, 0.1, 0.05));
+  written.name = "drawn";
+  written.source = "a test";
+  written.regenerate = "none";
+  written.components = fitted_components(written.groups);
+  const std::string path = "residuals_test.json";
+  write_file_atomically(path, written.text());
+  const Residuals read = Residuals::load("./" + path);
+  CHECK(read.components.software == Approx(written.components.software).margin(1e-4));
+  REQUIRE(read.groups.size() == written.groups.size());
+  for (std::size_t group = 0; group < read.groups.size(); ++group) {
+    CHECK(read.groups[group].subject == written.groups[group].subject);
+    CHECK(read.groups[group].median() == Approx(written.groups[group].median()).margin(1e-4));
+    CHECK(read.groups[group].most == Approx(written.groups[group].most).margin(1e-3));
+  }
+  CHECK(read.ratios.size() == written.ratios.size());
+  CHECK(read.groups.size() == 24);
+  CHECK(read.groups.front().rows == 4);
+  CHECK(read.software() == std::vector<std::string>{"software 0", "software 1"});
+  std::remove(path.c_str());
+}
+
+TEST_CASE("shipped residuals answer for every software they name") {
+  const StepErrors errors(Residuals::load("training"));
+  for (const std::string& name : errors.residuals().software()) {
+    CHECK(errors.band(subject(name.c_str(), "NVIDIA H100 80GB HBM3", "a new one")).basis !=
+          Basis::nothing);
+  }
+}

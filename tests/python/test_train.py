@@ -56,7 +56,30 @@ def test_a_dispatcher_and_overlap_change_the_exchange_alone():
     assert hidden["dispatch_ms"] + hidden["combine_ms"] < nccl["dispatch_ms"] + nccl["combine_ms"]
 
 
+def test_bands_are_wider_where_less_is_known():
+    def width(*words):
+        row = as_json(*QWEN, "--gpus", 64, *words)
+        assert row["step_ms_low"] < row["step_ms_likely"] < row["step_ms_high"]
+        tokens = row["tokens_per_second_per_gpu"]
+        assert row["tokens_per_second_per_gpu_low"] * row["step_ms_high"] == \
+            pytest.approx(tokens * row["step_ms"])
+        return row["band_level"], row["step_ms_high"] / row["step_ms_low"], row["band_basis"]
+
+    known = width("--software", "megatron-bridge")
+    assert (known[0], known[2]) == (0.9, "model")
+    elsewhere = width("--software", "megatron-bridge", "--profile", "h200-sxm")
+    unknown = width()
+    # Fewer groups say less: 80 % of steps in a band that is wide all the same.
+    assert (elsewhere[0], elsewhere[2]) == (0.8, "software")
+    assert (unknown[0], unknown[2]) == (0.8, "nothing")
+    table = succeed(*QWEN, "--gpus", 64)
+    assert "80 %" in table and "90 %" not in table
+    assert "the software is not named" in table and "moesim calibrate" in table
+    assert "90 %" in succeed(*QWEN, "--gpus", 64, "--software", "megatron-bridge")
+
+
 @pytest.mark.parametrize(("words", "text"), [
+    (("--gpus", 64, "--software", "megatron-bridg"), "did you mean 'megatron-bridge'?"),
     (("--gpus", 12), "--gpus 12 is no multiple"),
     (("--gpus", 64, "--launch-us", "-1"), "--launch-us: '-1' is not a number from 0 to 1000"),
     (("--gpus", 64, "--cuda-graphs", "layers"), "--cuda-graphs layers"),

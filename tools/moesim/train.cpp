@@ -97,7 +97,8 @@ ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const TrainingJob job = requested_job(line);
-  out.write(rendered_training(job, training::training_step(job), format));
+  const training::TrainingStep step = training::training_step(job);
+  out.write(rendered_training(job, step, requested_band(line, job, step), format));
   return ExitCode::ok;
 }
 
@@ -120,6 +121,8 @@ std::vector<Flag> flags() {
       {"step-overhead-ms", "MS", "2", "fixed host time per step (assumed)"},
       format_flag(),
       out_flag()};
+  const std::vector<Flag> bands = band_flags();
+  flags.insert(flags.end(), bands.begin(), bands.end());
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }

@@ -122,8 +122,7 @@ std::string basis(const TrainingJob& job) {
       "based on: curves of {}; links of {}{}\n"
       "assumed: {:g} us of the host per kernel launched, {:g} ms per step, fp32 gradients; memory "
       "of "
-      "libraries is left out\n"
-      "no error bar: how far off published steps are, by machine: sim/training/README.md\n",
+      "libraries is left out\n",
       job.profile->name(), job.cluster->name, dispatcher, job.host.launch_us,
       job.host.step_us / 1e3);
 }
@@ -199,8 +198,9 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
 }  // namespace
 
 std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
-                              report::Format format) {
-  const NamedCells row = row_of(job, step);
+                              const TrainBand& band, report::Format format) {
+  NamedCells row = row_of(job, step);
+  for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);
   if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});
   if (format == report::Format::json) {
     nlohmann::ordered_json object = report::to_json(row.names, row.cells);
@@ -209,8 +209,8 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
     }
     return object.dump(2) + "\n";
   }
-  return heading(job, step) + "\n" + figures(job, step) + "\n" + part_table(step) + "\n" +
-         memory_table(step) + "\n" + basis(job);
+  return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
+         part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);
 }
 
 }  // namespace moesim::tool

@@ -4,11 +4,12 @@
 
 #include "sim/report/formats.hpp"
 #include "sim/training/training_step.hpp"
+#include "tools/moesim/train_band.hpp"
 
 namespace moesim::tool {
 
 // table: for people; csv: one row; json: the same, with the memory of every pipeline rank.
 std::string rendered_training(const training::TrainingJob& job, const training::TrainingStep& step,
-                              report::Format format);
+                              const TrainBand& band, report::Format format);
 
 }  // namespace moesim::tool

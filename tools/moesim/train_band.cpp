@@ -1,0 +1,121 @@
+#include "tools/moesim/train_band.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/shipped.hpp"
+#include "sim/report/formats.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using training::TrainingStep;
+using uncertainty::Band;
+using uncertainty::Basis;
+
+constexpr const char* shipped_residuals = "training";
+
+const uncertainty::StepErrors& shipped_errors() {
+  static const uncertainty::StepErrors errors(uncertainty::Residuals::load(shipped_residuals));
+  return errors;
+}
+
+// Three digits: "83.9 s", "812 ms".
+std::string duration_text(double us) {
+  const bool long_enough = us >= 1e6;
+  const double value = us / (long_enough ? 1e6 : 1e3);
+  return fmt::format("{:.{}f} {}", value,
+                     value < 10    ? 2
+                     : value < 100 ? 1
+                                   : 0,
+                     long_enough ? "s" : "ms");
+}
+
+std::string ratio_text(double log_ratio) { return fmt::format("{:.2f}", std::exp(log_ratio)); }
+
+std::string basis_text(const TrainBand& answer) {
+  const Band& band = answer.band;
+  std::string what = fmt::format("{} measured steps of {} model{}", band.rows, band.models,
+                                 band.models == 1 ? "" : "s");
+  if (band.basis == Basis::nothing) {
+    what += fmt::format(" with {}, {} systems",
+                        fmt::join(shipped_errors().residuals().software(), ", "), band.machines);
+  } else if (band.basis == Basis::software) {
+    what += fmt::format(" with {} on {} other machine{}", answer.subject.software, band.machines,
+                        band.machines == 1 ? "" : "s");
+  } else {
+    what += fmt::format(" with {} on {}", answer.subject.software, answer.subject.machine);
+  }
+  return fmt::format(
+      "{} took {} ({} to {}) times their prediction;\n"
+      "width by leaving out {} groups in turn\n",
+      what, ratio_text(band.median), ratio_text(band.least), ratio_text(band.most), band.held_out);
+}
+
+}  // namespace
+
+std::vector<Flag> band_flags() {
+  return {{"software", "NAME", "not known",
+           "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
+           "SimuMax measured it), aws (Megatron on EFA)"}};
+}
+
+TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
+                         const TrainingStep& step) {
+  const uncertainty::StepErrors& errors = shipped_errors();
+  const std::string software = line.get("software");
+  const std::vector<std::string> known = errors.residuals().software();
+  if (!software.empty() && std::find(known.begin(), known.end(), software) == known.end()) {
+    throw UsageError(fmt::format("--software: unknown '{}'{}; with measured steps: {}", software,
+                                 suggestion(software, known), fmt::join(known, ", ")));
+  }
+  TrainBand found;
+  found.subject = {software, job.profile->device().name, job.model->name,
+                   job.states.precision != model::Precision::bf16};
+  found.band = errors.band(found.subject);
+  found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
+  return found;
+}
+
+std::string band_text(const TrainBand& answer, const TrainingStep& step) {
+  std::vector<std::vector<std::string>> lines = {
+      {"band", "times predicted", "step", "tokens/s/GPU", "TFLOP/s/GPU"}};
+  for (const uncertainty::BandLevel& each : answer.band.levels) {
+    const double low = std::exp(each.log_ratios.low);
+    const double high = std::exp(each.log_ratios.high);
+    lines.push_back(
+        {fmt::format("{:.0f} %", 100 * each.level), fmt::format("{:.2f} to {:.2f}", low, high),
+         fmt::format("{} to {}", duration_text(low * step.step_us),
+                     duration_text(high * step.step_us)),
+         fmt::format("{:.0f} to {:.0f}", step.tokens_per_second_per_gpu / high,
+                     step.tokens_per_second_per_gpu / low),
+         fmt::format("{:.0f} to {:.0f}", step.tflops_per_gpu / high, step.tflops_per_gpu / low)});
+  }
+  std::string text = report::align(lines, {false, true, true, true, true}) + basis_text(answer);
+  const uncertainty::Term& widest = answer.terms.front();
+  return text + fmt::format("wide most of all because: {}\nnarrower with: {}\n", widest.name,
+                            widest.remedy);
+}
+
+std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
+                                                     const TrainingStep& step) {
+  const uncertainty::BandLevel& widest = answer.band.widest();
+  const double low = std::exp(widest.log_ratios.low);
+  const double high = std::exp(widest.log_ratios.high);
+  return {{"software", answer.subject.software.empty() ? Cell() : Cell(answer.subject.software)},
+          {"band_level", figure_cell(widest.level)},
+          {"step_ms_low", figure_cell(low * step.step_us / 1e3)},
+          {"step_ms_likely", figure_cell(std::exp(answer.band.expected.mean) * step.step_us / 1e3)},
+          {"step_ms_high", figure_cell(high * step.step_us / 1e3)},
+          {"tokens_per_second_per_gpu_low", figure_cell(step.tokens_per_second_per_gpu / high)},
+          {"tokens_per_second_per_gpu_high", figure_cell(step.tokens_per_second_per_gpu / low)},
+          {"tflops_per_gpu_low", figure_cell(step.tflops_per_gpu / high)},
+          {"tflops_per_gpu_high", figure_cell(step.tflops_per_gpu / low)},
+          {"band_basis", std::string(name_in(uncertainty::basis_names, answer.band.basis))},
+          {"widest_term", answer.terms.front().name}};
+}
+
+}  // namespace moesim::tool

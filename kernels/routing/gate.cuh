@@ -33,7 +33,7 @@ struct GateShape {
   static constexpr int logit_bytes = gate_tokens * logit_stride * 4;
   static constexpr int shared_bytes =
       stages * stage_bytes > logit_bytes ? stages* stage_bytes : logit_bytes;
-  static constexpr int lanes = tile_experts < 32 ? tile_experts : 32;  // of TokenLogits
+  static constexpr int lanes = tile_experts < 32 ? tile_experts : 32;  // for many choices
 };
 
 // The 16-byte piece `piece` of row `row` of a stage.
@@ -41,26 +41,56 @@ MOESIM_DEVICE unsigned char* gate_piece(unsigned char* stage, int row, int piece
   return stage + (row * gate_pieces + (piece ^ row % 8)) * 16;
 }
 
+// What this thread copies of every stage: piece `thread % 8` of row `thread / 8` and of each 32nd
+// row below it. Rows and places are the same in all stages, so that they are worked out once; a
+// stage then costs one comparison, and for each of its 16-byte copies two or three instructions.
 template <int tile_experts>
-MOESIM_DEVICE void load_stage(const GateArguments& in, unsigned char* stage, int step,
-                              int first_token, int first_expert) {
+struct StageCopier {
   using Shape = GateShape<tile_experts>;
-  const auto* tokens = static_cast<const Bfloat16*>(in.tokens);
-  const auto* weights = static_cast<const Bfloat16*>(in.weights);
-  for (int at = thread_index(); at < Shape::rows * gate_pieces; at += gate_threads) {
-    const int row = at / gate_pieces;
-    const int piece = at % gate_pieces;
-    const int column = step * gate_depth + piece * 8;
-    const bool is_token = row < gate_tokens;
-    const int index = is_token ? first_token + row : first_expert + row - gate_tokens;
-    const int end = is_token ? in.choose.tokens : in.choose.experts;
-    const bool there = index < end && column < in.hidden;
-    const Bfloat16* base = is_token ? tokens : weights;
-    const Bfloat16* from =
-        there ? base + static_cast<std::int64_t>(index) * in.hidden + column : base;
-    copy_async_16(gate_piece(stage, row, piece), from, there);
+  static constexpr int rows_at_once = gate_threads / gate_pieces;
+  static constexpr int copies = (Shape::rows + rows_at_once - 1) / rows_at_once;
+  static_assert(gate_tokens % rows_at_once == 0 && rows_at_once % 8 == 0);
+
+  const Bfloat16* row[copies];  // of hidden element `column` of stage 0; of the first row if none
+  std::uint32_t there = 0;      // a bit for each copy: whether its token or expert exists
+  int column = 0;
+  int hidden = 0;
+  int place = 0;  // of the first copy, bytes from the stage's begin
+
+  MOESIM_DEVICE StageCopier(const GateArguments& in, int first_token, int first_expert)
+      : column(thread_index() % gate_pieces * 8), hidden(in.hidden) {
+    const int first = thread_index() / gate_pieces;
+    place = (first * gate_pieces + (thread_index() % gate_pieces ^ first % 8)) * 16;
+    MOESIM_UNROLL_ALL
+    for (int copy = 0; copy < copies; ++copy) {
+      const bool is_token = copy < gate_tokens / rows_at_once;
+      const int index =
+          copy * rows_at_once + first + (is_token ? first_token : first_expert - gate_tokens);
+      const bool exists = index < (is_token ? in.choose.tokens : in.choose.experts);
+      row[copy] = static_cast<const Bfloat16*>(is_token ? in.tokens : in.weights) +
+                  static_cast<std::int64_t>(exists ? index : 0) * hidden;
+      there |= (exists ? 1U : 0U) << copy;
+    }
   }
-}
+
+  // Hidden elements [step * gate_depth, ... + gate_depth) to `stage`, zeros where there are none.
+  MOESIM_DEVICE void copy(unsigned char* stage, int step) const {
+    const int from = step * gate_depth + column;
+    const bool inside = from < hidden;
+    const std::uint32_t valid = inside ? there : 0;
+    const int offset = inside ? from : 0;
+    MOESIM_UNROLL_ALL
+    for (int copy = 0; copy < copies; ++copy) {
+      constexpr bool whole = Shape::rows % rows_at_once == 0;
+      if (!whole && copy == copies - 1 &&
+          thread_index() / gate_pieces >= Shape::rows % rows_at_once) {
+        break;
+      }
+      copy_async_16(stage + place + copy * rows_at_once * gate_pieces * 16, row[copy] + offset,
+                    (valid >> copy & 1U) != 0);
+    }
+  }
+};
 
 // This warp's half of a stage: two steps of 16 hidden elements.
 template <int tile_experts>
@@ -133,11 +163,10 @@ MOESIM_DEVICE void write_logits(const GateArguments& in, const float* logits, in
   }
 }
 
-// Each warp chooses for its 16 tokens.
-template <int tile_experts>
+// Each warp chooses for its 16 tokens, 32 / lanes of them at once: eight lanes a token, so that the
+// warp is done in four rounds, unless more choices are wanted.
+template <int tile_experts, int lanes>
 MOESIM_DEVICE void choose_tile(const GateArguments& in, const float* logits, int first_token) {
-  using Shape = GateShape<tile_experts>;
-  constexpr int lanes = Shape::lanes;
   constexpr int values = tile_experts / lanes;
   constexpr int at_once = warp_lanes / lanes;
   constexpr int own = gate_tokens / (gate_threads / warp_lanes);
@@ -145,10 +174,12 @@ MOESIM_DEVICE void choose_tile(const GateArguments& in, const float* logits, int
     const int row = warp_index() * own + step + lane_index() / lanes;
     TokenLogits<lanes, values> token;
     token.experts = in.choose.experts;
+    MOESIM_UNROLL_ALL
     for (int value = 0; value < values; ++value) {
       const int expert = token.expert_at(value);
-      token.logit[value] = expert < token.experts ? logits[row * Shape::logit_stride + expert]
-                                                  : -__builtin_huge_valf();
+      token.logit[value] = expert < token.experts
+                               ? logits[row * GateShape<tile_experts>::logit_stride + expert]
+                               : -__builtin_huge_valf();
     }
     token.prepare();
     choose_token(in.choose, token, first_token + row, first_token + row < in.choose.tokens);
@@ -161,34 +192,40 @@ template <int tile_experts>
 MOESIM_LARGE_KERNEL(gate_threads)
 gate_bfloat16(GateArguments in) {
   using Shape = GateShape<tile_experts>;
+  constexpr int ring_bytes = Shape::stages * Shape::stage_bytes;
   const int tiles = (in.choose.experts + tile_experts - 1) / tile_experts;
   const int first_token = block_index() / tiles * gate_tokens;
   const int first_expert = block_index() % tiles * tile_experts;
   const int steps = (in.hidden + gate_depth - 1) / gate_depth;
   unsigned char* memory = shared_memory();
-  const auto stage = [&](int step) { return memory + step % Shape::stages * Shape::stage_bytes; };
+  const StageCopier<tile_experts> copier(in, first_token, first_expert);
   for (int step = 0; step < Shape::stages - 1; ++step) {
-    if (step < steps) {
-      load_stage<tile_experts>(in, stage(step), step, first_token, first_expert);
-    }
+    if (step < steps) copier.copy(memory + step * Shape::stage_bytes, step);
     commit_copies();
   }
   float sum[2][tile_experts / 8][4] = {};
+  int read = 0;  // offsets of the stages in the ring
+  int write = ring_bytes - Shape::stage_bytes;
   for (int step = 0; step < steps; ++step) {
     wait_for_copies<Shape::stages - 2>();
     sync_block();  // the stage is there for all, and all are done with the one before it
     const int next = step + Shape::stages - 1;
-    if (next < steps) {
-      load_stage<tile_experts>(in, stage(next), next, first_token, first_expert);
-    }
+    if (next < steps) copier.copy(memory + write, next);
     commit_copies();
-    multiply_stage<tile_experts>(stage(step), sum);
+    multiply_stage<tile_experts>(memory + read, sum);
+    write = read;  // it is read no more after the next sync_block()
+    read = read + Shape::stage_bytes == ring_bytes ? 0 : read + Shape::stage_bytes;
   }
   wait_for_copies<0>();
   auto* logits = reinterpret_cast<float*>(memory);
   join_halves<tile_experts>(sum, logits);
   if (in.logits != nullptr) write_logits<tile_experts>(in, logits, first_token, first_expert);
-  if (tiles == 1) choose_tile<tile_experts>(in, logits, first_token);
+  if (tiles > 1) return;
+  if (in.choose.choices <= 8 && in.choose.local_places <= 8) {
+    choose_tile<tile_experts, 8>(in, logits, first_token);
+  } else {
+    choose_tile<tile_experts, Shape::lanes>(in, logits, first_token);
+  }
 }
 
 inline constexpr int plain_tile = 64;   // tokens, and experts, of a block of the fp32 kernel
@@ -196,7 +233,7 @@ inline constexpr int plain_depth = 16;  // hidden elements at a time
 
 // fp32 input: logits only, in true fp32 on the ordinary cores. One block per 64 tokens and 64
 // experts, 4 x 4 of them per thread; each sum runs over the hidden elements in order.
-MOESIM_KERNEL(gate_threads)
+MOESIM_LARGE_KERNEL(gate_threads)
 gate_float32(GateArguments in) {
   auto* x = reinterpret_cast<float*>(shared_memory());  // [plain_depth, plain_tile + 1]
   float* w = x + plain_depth * (plain_tile + 1);        // the same

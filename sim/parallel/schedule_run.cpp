@@ -34,16 +34,18 @@ class Done {
 
 class Runner {
  public:
-  Runner(const Schedule& schedule, const PipelineTimes& times)
+  Runner(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
+         bool p2p_occupies_rank)
       : schedule_(schedule),
         shape_(schedule.shape),
-        times_(times),
+        time_(time),
+        p2p_(p2p),
+        p2p_occupies_rank_(p2p_occupies_rank),
         stages_(shape_.stages()),
         forward_(shape_),
         backward_(shape_),
         next_(schedule.ranks.size(), 0),
         free_(schedule.ranks.size()) {
-    assert(static_cast<int>(times.stages.size()) == stages_);
     run_.ranks.resize(schedule.ranks.size());
   }
 
@@ -78,12 +80,12 @@ class Runner {
       const PipelineOperation& operation = operations[next_[at]];
       Picoseconds start = free_[at];
       if (!wait_for_inputs(rank, operation, start)) return;
-      const Picoseconds end = start + duration(operation);
+      const Picoseconds end = start + time_(operation);
       run_.ranks[at].spans.push_back({start, end});
       run_.ranks[at].busy += end - start;
       run_.makespan = std::max(run_.makespan, end);
       const bool sends = finish(rank, operation, end);
-      free_[at] = sends && times_.p2p_occupies_rank ? end + times_.p2p : end;
+      free_[at] = sends && p2p_occupies_rank_ ? end + p2p_ : end;
       ++next_[at];
     }
   }
@@ -94,7 +96,7 @@ class Runner {
       const Picoseconds end = done[pass];
       if (end == not_yet) return false;
       const bool sent = shape_.rank_of(pass.stage, pass.micro_batch) != rank;
-      start = std::max(start, sent ? end + times_.p2p : end);
+      start = std::max(start, sent ? end + p2p_ : end);
       return true;
     };
     const ChunkPass& pass = operation.pass;
@@ -107,29 +109,6 @@ class Runner {
     const ChunkPass& back = operation.backward_pass();
     return has(forward_, back) &&
            (back.stage + 1 == stages_ || has(backward_, {back.micro_batch, back.stage + 1}));
-  }
-
-  Picoseconds duration(const PipelineOperation& operation) const {
-    const StageTimes& own = times_.stages[static_cast<std::size_t>(operation.pass.stage)];
-    switch (operation.kind) {
-      case OperationKind::forward:
-        return own.forward;
-      case OperationKind::input_gradient:
-        return own.input_gradient;
-      case OperationKind::weight_gradient:
-        return own.weight_gradient;
-      case OperationKind::backward:
-        return own.input_gradient + own.weight_gradient;
-      case OperationKind::forward_backward:
-        break;
-    }
-    const auto back = static_cast<std::size_t>(operation.paired.stage);
-    if (times_.pairs.empty()) {
-      const StageTimes& other = times_.stages[back];
-      return own.forward + other.input_gradient + other.weight_gradient;
-    }
-    const auto ahead = static_cast<std::size_t>(operation.pass.stage);
-    return times_.pairs[ahead * static_cast<std::size_t>(stages_) + back];
   }
 
   // Notes the results and wakes the ranks that may wait for them. Whether there are such.
@@ -169,7 +148,9 @@ class Runner {
 
   const Schedule& schedule_;
   const ScheduleShape& shape_;
-  const PipelineTimes& times_;
+  const OperationTime& time_;
+  Picoseconds p2p_;
+  bool p2p_occupies_rank_;
   int stages_;
   Done forward_;
   Done backward_;
@@ -178,6 +159,29 @@ class Runner {
   std::vector<int> awake_;
   ScheduleRun run_;
 };
+
+Picoseconds duration(const PipelineTimes& times, const PipelineOperation& operation) {
+  const StageTimes& own = times.stages[static_cast<std::size_t>(operation.pass.stage)];
+  switch (operation.kind) {
+    case OperationKind::forward:
+      return own.forward;
+    case OperationKind::input_gradient:
+      return own.input_gradient;
+    case OperationKind::weight_gradient:
+      return own.weight_gradient;
+    case OperationKind::backward:
+      return own.input_gradient + own.weight_gradient;
+    case OperationKind::forward_backward:
+      break;
+  }
+  const auto back = static_cast<std::size_t>(operation.paired.stage);
+  if (times.pairs.empty()) {
+    const StageTimes& other = times.stages[back];
+    return own.forward + other.input_gradient + other.weight_gradient;
+  }
+  const auto ahead = static_cast<std::size_t>(operation.pass.stage);
+  return times.pairs[ahead * times.stages.size() + back];
+}
 
 }  // namespace
 
@@ -217,7 +221,16 @@ std::vector<int> held_at_peak(const Schedule& schedule, int rank,
 }
 
 ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times) {
-  return Runner(schedule, times).run();
+  assert(static_cast<int>(times.stages.size()) == schedule.shape.stages());
+  const OperationTime time = [&](const PipelineOperation& operation) {
+    return duration(times, operation);
+  };
+  return Runner(schedule, time, times.p2p, times.p2p_occupies_rank).run();
+}
+
+ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
+                         bool p2p_occupies_rank) {
+  return Runner(schedule, time, p2p, p2p_occupies_rank).run();
 }
 
 }  // namespace moesim::parallel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "sim/base/units.hpp"
@@ -53,6 +54,12 @@ struct ScheduleRun {
 // number of operations. Throws Error when ranks wait for each other, or an operation is missing.
 // Precondition: times has the stages of the shape.
 ScheduleRun run_schedule(const Schedule& schedule, const PipelineTimes& times);
+
+// The same with a time of its own for every operation: micro-batches of one stage may differ. It is
+// asked for each operation once. `p2p`, `p2p_occupies_rank`: as of PipelineTimes.
+using OperationTime = std::function<Picoseconds(const PipelineOperation&)>;
+ScheduleRun run_schedule(const Schedule& schedule, const OperationTime& time, Picoseconds p2p,
+                         bool p2p_occupies_rank);
 
 // How many passes of each stage a rank holds when the sum of their `weights` (of one pass of each
 // stage, such as bytes) is largest, until the input gradient or until the weight gradient too.

@@ -8,8 +8,10 @@
 #include "tests/support/catch.hpp"
 
 using moesim::Picoseconds;
+using moesim::parallel::ChunkPass;
 using moesim::parallel::make_schedule;
 using moesim::parallel::OperationKind;
+using moesim::parallel::OperationTime;
 using moesim::parallel::PipelineOperation;
 using moesim::parallel::PipelineTimes;
 using moesim::parallel::RankRun;
@@ -246,6 +248,25 @@ TEST_CASE("unequal stages cost more than their sum") {
   CHECK(unequal({2, 2, 2, 3}) == 90);
   CHECK(unequal({3, 2, 2, 2}) == 81);
   CHECK(unequal({2, 3, 2, 2}) == 84);
+}
+
+TEST_CASE("every micro-batch takes its own time in every stage") {
+  // 1f1b, two ranks and micro-batches, F 1 and B 2: rank 0 F0 F1 B0 B1, rank 1 F0 B0 F1 B1.
+  ScheduleShape shape;
+  shape.ranks = shape.micro_batches = 2;
+  const Schedule schedule = make_schedule(shape);
+  const auto makespan = [&](int slow_micro, int slow_stage) {
+    const OperationTime time = [&](const PipelineOperation& operation) {
+      const bool slow = operation.pass == ChunkPass{slow_micro, slow_stage};
+      return Picoseconds((operation.kind == OperationKind::forward ? 1 : 2) * (slow ? 2 : 1));
+    };
+    return run_schedule(schedule, time, Picoseconds(0), false).makespan.count;
+  };
+  CHECK(makespan(-1, -1) == 9);
+  CHECK(makespan(1, 1) == 12);  // rank 1: 1-2, 2-4, 4-6, 6-10; rank 0: B1 10-12
+  CHECK(makespan(0, 1) == 12);  // rank 1: 1-3, 3-7, 7-8, 8-10; rank 0: B1 10-12
+  CHECK(makespan(1, 0) == 11);  // rank 1: 1-2, 2-4, 4-5, 5-7; rank 0: B1 7-11
+  CHECK(makespan(0, 0) == 11);  // rank 1: 2-3, 3-5, 5-6, 6-8; rank 0: B0 5-9, B1 9-11
 }
 
 TEST_CASE("sends between stages delay a pipeline more than once") {

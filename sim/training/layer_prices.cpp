@@ -142,9 +142,9 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profi
                      ? job.expert_load
                      : random_imbalance(model.moe->experts, job.experts_per_token(), sizes.expert,
                                         job.tokens_per_rank());
-    moe_ = whole_layer(true);
+    moe_ = whole_layer(true, given_load());
   }
-  if (model.dense_layers() > 0) dense_ = whole_layer(false);
+  if (model.dense_layers() > 0) dense_ = whole_layer(false, {});
   const double hidden_bytes = bf16 * job.tokens_per_rank() * static_cast<double>(model.hidden);
   add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
   const double logits = job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
@@ -337,23 +337,29 @@ Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copie
   return passes;
 }
 
-double LayerPrices::expert_rows() const {
-  const double even = job_.experts_per_token() * job_.tokens_per_rank();
-  const double rows = job_.capacity_factor > 0 ? job_.capacity_factor * even : imbalance_ * even;
-  return rows * job_.layout.layout.expert_tensor;
+MoeLoad LayerPrices::given_load() const {
+  if (job_.capacity_factor <= 0) return {imbalance_, imbalance_};
+  // Dispatchers send the rows that capacity keeps, without padding.
+  const double sent = job_.dispatcher ? std::min(1.0, job_.capacity_factor) : job_.capacity_factor;
+  return {job_.capacity_factor, sent};
 }
 
-Passes LayerPrices::experts() const {
+double LayerPrices::expert_rows(const MoeLoad& load) const {
+  const double even = job_.experts_per_token() * job_.tokens_per_rank();
+  return load.computed * even * job_.layout.layout.expert_tensor;
+}
+
+Passes LayerPrices::experts(const MoeLoad& load) const {
   const model::MoeBlock& moe = *job_.model->moe;
   const parallel::ParallelLayout& sizes = job_.layout.layout;
-  return ffn(Part::experts, expert_rows(), moe.expert_ffn / sizes.expert_tensor,
+  return ffn(Part::experts, expert_rows(load), moe.expert_ffn / sizes.expert_tensor,
              static_cast<double>(moe.experts) / sizes.expert);
 }
 
-Passes LayerPrices::routing() const {
+Passes LayerPrices::routing(const MoeLoad& load) const {
   const model::Model& model = *job_.model;
   const double tokens = job_.tokens_per_rank();
-  const double rows = expert_rows();
+  const double rows = expert_rows(load);
   Passes passes;
   add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1);
   const double scores = fp32 * tokens * model.moe->experts;
@@ -371,7 +377,7 @@ Passes LayerPrices::routing() const {
   return passes;
 }
 
-double LayerPrices::dispatch_us(MoeStage stage) const {
+double LayerPrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const model::Model& model = *job_.model;
   const int ranks = job_.layout.layout.expert;
   if (ranks < 2) return 0;
@@ -379,8 +385,7 @@ double LayerPrices::dispatch_us(MoeStage stage) const {
   const int choices = job_.experts_per_token();
   const auto hidden = static_cast<double>(model.hidden);
   if (!job_.dispatcher) {
-    const double rows = job_.capacity_factor > 0 ? job_.capacity_factor : imbalance_;
-    const double buffer = rows * choices * tokens * hidden * bf16;
+    const double buffer = load.exchanged * choices * tokens * hidden * bf16;
     const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
     return exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
            exchange_us(Collective::all_to_all, GroupKind::expert, rest);
@@ -390,22 +395,20 @@ double LayerPrices::dispatch_us(MoeStage stage) const {
   const profile::Dispatcher dispatcher =
       network::with_measurements(*job_.dispatcher, place, *job_.cluster);
   const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};
-  const profile::DispatchLoad load =
+  const profile::DispatchLoad even =
       profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
   const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
   const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
-                                                  load, row, place.rates, dispatcher.usual_sms)
+                                                  even, row, place.rates, dispatcher.usual_sms)
                                .time_us;
   const double notify_us =
       stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;
-  // Dispatchers send the rows that capacity keeps, without padding.
-  const double kept = job_.capacity_factor > 0 ? std::min(1.0, job_.capacity_factor) : imbalance_;
-  return kept * kernel_us + notify_us;
+  return load.exchanged * kernel_us + notify_us;
 }
 
-void LayerPrices::add_dispatch(Passes& passes) const {
-  const double there = dispatch_us(MoeStage::dispatch);
-  const double back = dispatch_us(MoeStage::combine);
+void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
+  const double there = dispatch_us(MoeStage::dispatch, load);
+  const double back = dispatch_us(MoeStage::combine, load);
   passes.forward[at(Part::dispatch)] += there;
   passes.forward[at(Part::combine)] += back;
   // The gradient of the combined rows travels as the rows did, that of the rows as the outputs.
@@ -470,7 +473,7 @@ void LayerPrices::add_host(Passes& passes, bool is_moe) const {
   const Launches count = launches(is_moe);
   const bool dispatcher_reads = !job_.dispatcher || job_.dispatcher->host_reads;
   const bool reads =
-      is_moe && job_.capacity_factor <= 0 && job_.layout.layout.expert > 1 && dispatcher_reads;
+      is_moe && job_.reads_row_counts() && job_.layout.layout.expert > 1 && dispatcher_reads;
   passes.forward[at(Part::host)] =
       std::max(0.0, count.forward * host.launch_us - sum(passes.forward)) +
       (reads ? host.sync_us : 0);
@@ -487,7 +490,7 @@ double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges) cons
   return sum(passes.forward);
 }
 
-Passes LayerPrices::whole_layer(bool is_moe) const {
+Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   using Module = model::RecomputeModule;
   const model::Model& model = *job_.model;
   const model::ExchangeQuery query = exchange_query();
@@ -510,9 +513,9 @@ Passes LayerPrices::whole_layer(bool is_moe) const {
   }
   if (is_moe) {
     const int slices = query.shards.expert_tensor;
-    Passes moe = experts();
+    Passes moe = experts(load);
     modules[Module::moe_act] =
-        sum(activation(Part::experts, expert_rows(), model.moe->expert_ffn / slices).forward);
+        sum(activation(Part::experts, expert_rows(load), model.moe->expert_ffn / slices).forward);
     if (model.moe->shared_ffn > 0) {
       const Passes shared =
           ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor, 1);
@@ -520,8 +523,8 @@ Passes LayerPrices::whole_layer(bool is_moe) const {
           sum(shared.forward) + exchanged_us(model::ffn_exchanges(query, false));
       moe.add(shared);
     }
-    moe.add(routing());
-    add_dispatch(moe);
+    moe.add(routing(load));
+    add_dispatch(moe, load);
     modules[Module::moe] = sum(moe.forward) + exchanged_us(model::expert_exchanges(query, false));
     passes.add(moe);
   } else {
@@ -538,8 +541,7 @@ Passes LayerPrices::whole_layer(bool is_moe) const {
   return passes;
 }
 
-parallel::LayerPieces LayerPrices::pieces(bool is_moe) const {
-  const Passes& passes = layer(is_moe);
+parallel::LayerPieces LayerPrices::pieces(const Passes& passes) {
   const auto time = [](double us) { return Picoseconds::from_us(std::max(0.0, us)); };
   const auto experts = [](const PartTimes& times) { return times[at(Part::experts)]; };
   const auto exchanges = [](const PartTimes& times) {

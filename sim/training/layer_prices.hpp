@@ -60,6 +60,14 @@ struct Passes {
 };
 double sum(const PartTimes& times);
 
+// Rows of one MoE layer and micro-batch over balance, which is k per token of a rank. 1: balanced.
+struct MoeLoad {
+  double computed = 1;   // by the experts of the busiest rank
+  double exchanged = 1;  // sent or received by the busiest rank, whichever is more
+
+  bool operator==(const MoeLoad&) const = default;
+};
+
 // Prices the layers of a job: GEMMs and attention by the profile's curves, memory-bound kernels by
 // its bandwidth, exchanges by its curves and the cluster. README.md of this room lists what a layer
 // runs and what is assumed.
@@ -67,7 +75,10 @@ class LayerPrices {
  public:
   explicit LayerPrices(const TrainingJob& job);
 
+  // An MoE layer has the load that the job says without drawn routing.
   const Passes& layer(bool is_moe) const { return is_moe ? moe_ : dense_; }
+  // An MoE layer with a load of its own.
+  Passes moe_layer(const MoeLoad& load) const { return whole_layer(true, load); }
   const Passes& embedding() const { return embedding_; }
   const Passes& head() const { return head_; }
   // Two hidden vectors to one, before a prediction depth's layer.
@@ -75,7 +86,8 @@ class LayerPrices {
   // What the host takes to launch one layer, forward and backward.
   double host_us(bool is_moe) const;
   // The pieces of a layer as overlapped_time() takes them, without waiting for the host.
-  parallel::LayerPieces pieces(bool is_moe) const;
+  parallel::LayerPieces pieces(bool is_moe) const { return pieces(layer(is_moe)); }
+  static parallel::LayerPieces pieces(const Passes& layer);
   double imbalance() const { return imbalance_; }
   // An exchange of a group of `kind` that crosses most domains, of nccl-tests' `bytes`.
   double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
@@ -95,11 +107,12 @@ class LayerPrices {
   Passes activation(Part part, double rows, std::int64_t inner) const;
   // Of `copies` FFNs that share `rows`.
   Passes ffn(Part part, double rows, std::int64_t inner, double copies) const;
-  Passes experts() const;
-  Passes routing() const;
-  Passes whole_layer(bool is_moe) const;
-  double expert_rows() const;  // that the experts of a rank compute
-  double dispatch_us(profile::MoeStage stage) const;
+  MoeLoad given_load() const;  // of the job, without drawn routing
+  Passes experts(const MoeLoad& load) const;
+  Passes routing(const MoeLoad& load) const;
+  Passes whole_layer(bool is_moe, const MoeLoad& load) const;
+  double expert_rows(const MoeLoad& load) const;  // that the experts of a rank compute
+  double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
   model::ExchangeQuery exchange_query() const;
   void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
                    double copies) const;
@@ -109,7 +122,7 @@ class LayerPrices {
   void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
                      double attention_us) const;
   double exchanged_us(const model::TrainingExchanges& exchanges) const;
-  void add_dispatch(Passes& passes) const;
+  void add_dispatch(Passes& passes, const MoeLoad& load) const;
   // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
   using Modules = std::map<model::RecomputeModule, double>;
   void add_recompute(Passes& passes, const Modules& modules) const;

@@ -7,8 +7,13 @@
 namespace moesim::training {
 
 int TrainingJob::experts_per_token() const {
+  if (routing) return routing->router.top_k;
   if (choices > 0) return choices;
   return model->moe ? model->moe->top_k : 0;
+}
+
+bool TrainingJob::reads_row_counts() const {
+  return routing ? !routing->router.counts_known() : capacity_factor <= 0;
 }
 
 const char* TrainingJob::product_type() const {

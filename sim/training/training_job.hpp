@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "sim/base/enum_names.hpp"
@@ -10,6 +12,10 @@
 #include "sim/parallel/layout_rules.hpp"
 #include "sim/profile/dispatcher.hpp"
 #include "sim/profile/profile.hpp"
+#include "sim/routing/jobs/fidelity.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
+#include "sim/routing/rules/router_config.hpp"
+#include "sim/routing/scores/score_source.hpp"
 
 namespace moesim::training {
 
@@ -29,8 +35,29 @@ struct HostCosts {
   double step_us = 2000;  // per step: data, logging, clipping's host read
 };
 
-// One optimizer step of training on a whole cluster, with the rows of experts balanced but for the
-// chance of independent draws ("forced balance" of Megatron-Core, random logits).
+// Of which parts of a step routing is drawn.
+enum class RoutingDraws { per_layer, per_micro_batch };
+inline constexpr EnumNames<RoutingDraws, 2> routing_draws_names{{
+    {RoutingDraws::per_layer, "per-layer",
+     "one routing of each MoE layer, the same in all micro-batches and groups"},
+    {RoutingDraws::per_micro_batch, "per-micro-batch",
+     "each layer, micro-batch and expert-parallel group by itself"},
+}};
+
+// How tokens choose experts. The sources of rows are all ranks, each with its T' tokens.
+struct DrawnRouting {
+  routing::RouterConfig router;
+  routing::ScoreSource scores;
+  routing::Fidelity fidelity = routing::Fidelity::automatic;
+  std::shared_ptr<const routing::ExpertPlacement> placement;  // null: contiguous
+  RoutingDraws draws = RoutingDraws::per_layer;
+  std::uint64_t seed = 1;
+  int replica = 0;  // another popularity of experts and other tokens for each
+};
+
+// One optimizer step of training on a whole cluster. Without `routing` the rows of experts are
+// balanced but for the chance of independent draws ("forced balance" of Megatron-Core, random
+// logits).
 struct TrainingJob {
   std::shared_ptr<const profile::Profile> profile;
   std::shared_ptr<const cluster::Cluster> cluster;
@@ -38,10 +65,13 @@ struct TrainingJob {
   // nullptr: NCCL's all-to-all of every copy of a row.
   std::shared_ptr<const profile::Dispatcher> dispatcher;
   parallel::LayoutRequest layout;
-  int choices = 0;             // experts per token; 0: those of the model
-  double capacity_factor = 0;  // rows per expert over balance, padded; 0: dropless
-  double expert_load = 0;      // rows of the fullest rank over balance; 0: that of random logits
-  model::StateRules states;    // also the precision of the GEMMs
+  int choices = 0;  // experts per token; 0: those of the model
+  // Without `routing` alone: rows per expert over balance, padded (0: dropless), and rows of the
+  // fullest rank over balance (0: that of random logits).
+  double capacity_factor = 0;
+  double expert_load = 0;
+  std::optional<DrawnRouting> routing;
+  model::StateRules states;  // also the precision of the GEMMs
   model::Recompute recompute;
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
   bool overlaps_parameters = true;  // all-gather under the first forward pass
@@ -49,6 +79,8 @@ struct TrainingJob {
   HostCosts host;
 
   int experts_per_token() const;
+  // Whether the host has to read how many rows came before it launches the experts.
+  bool reads_row_counts() const;
   // The data type whose curve prices products in this precision: per-tensor FP8's for MXFP8 too,
   // whose products run at its rate.
   const char* product_type() const;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/model/data_parallel.hpp"
+#include "sim/training/pipelines.hpp"
 
 namespace moesim::training {
 namespace {
@@ -28,152 +28,62 @@ model::StageParameters gathered_as(const model::StageParameters& held, double na
   return {narrow * held.gemm + bf16 * (held.dense - held.gemm), narrow * held.expert, 0};
 }
 
-// One chunk of the pipeline.
-struct Stage {
-  model::StageContent content;
-  Passes passes;
-  std::vector<bool> moe_layers;  // of each of its layers, in order
-
-  double backward_us() const { return sum(passes.input_gradient) + sum(passes.weight_gradient); }
-};
-
 class Step {
  public:
   explicit Step(const TrainingJob& job)
-      : job_(job), prices_(job), shape_(job.layout.shape()), stages_(stages()) {}
+      : job_(job), pipelines_(job), prices_(pipelines_.prices()), shape_(pipelines_.shape()) {}
 
   TrainingStep run();
 
  private:
-  std::vector<Stage> stages() const;
-  parallel::PipelineTimes times() const;
-  Picoseconds pair_time(const Stage& forward, const Stage& backward) const;
-  PartTimes rank_parts(int rank, const parallel::RankRun& run, Picoseconds makespan) const;
+  PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
   model::StageParameters parameters(int rank) const;
   double buckets_us(Collective kind, GroupKind group, double parameters, double bytes,
                     double& last) const;
   double exposed_us(Collective kind, const model::StageParameters& parameters, double bytes,
                     double window_us, bool overlaps) const;
-  PartTimes end_of_step(int rank) const;
-  std::vector<model::StageMemory> memory(const parallel::Schedule& schedule) const;
+  PartTimes end_of_step(int rank, const PipelineRun& slowest) const;
+  double memory_load() const;
+  std::vector<model::StageMemory> memory() const;
   // All stages whose weights the rank has: under dualpipe those of both directions.
   template <class Visit>
   void each_stage_of(int rank, const Visit& visit) const {
     const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe;
     for (int stage = 0; stage < shape_.stages(); ++stage) {
       const int holder = shape_.rank_of(stage, 0);
-      if (holder == rank || (is_dual && holder == shape_.ranks - 1 - rank)) {
-        visit(stages_[at(stage)]);
-      }
+      if (holder == rank || (is_dual && holder == shape_.ranks - 1 - rank)) visit(stage);
     }
   }
 
   const TrainingJob& job_;
-  LayerPrices prices_;
-  parallel::ScheduleShape shape_;
-  std::vector<Stage> stages_;
+  Pipelines pipelines_;
+  const LayerPrices& prices_;
+  const parallel::ScheduleShape& shape_;
 };
 
-std::vector<Stage> Step::stages() const {
-  const model::Model& model = *job_.model;
-  std::vector<Stage> stages;
-  for (const parallel::PipelineChunk& chunk : parallel::stages_of(model, job_.layout).chunks) {
-    Stage stage;
-    stage.content = model::layers_of(model, chunk.first_layer, chunk.layers);
-    stage.content.embedding = chunk.embedding;
-    stage.content.head = chunk.loss;
-    stage.content.mtp_depths = chunk.mtp;
-    for (int layer = 0; layer < chunk.layers; ++layer) {
-      stage.moe_layers.push_back(model.is_moe_layer(chunk.first_layer + layer));
-      stage.passes.add(prices_.layer(stage.moe_layers.back()));
-    }
-    // Of whole layers recomputed in blocks, the first so many of a chunk.
-    if (job_.recompute.full == model::FullRecompute::block && chunk.layers > 0) {
-      stage.passes.input_gradient[at(Part::recompute)] *=
-          std::min(1.0, static_cast<double>(job_.recompute.layers) / chunk.layers);
-    }
-    if (chunk.embedding) stage.passes.add(prices_.embedding());
-    // A depth of prediction is a projection, a layer like the last one, and the head again.
-    for (int depth = 0; depth < chunk.mtp; ++depth) {
-      stage.passes.add(prices_.prediction());
-      stage.passes.add(prices_.layer(model.is_moe_layer(model.layers - 1)));
-      stage.passes.add(prices_.head());
-    }
-    if (chunk.loss) stage.passes.add(prices_.head());
-    stages.push_back(stage);
-  }
-  return stages;
-}
-
-// Layers side by side; what a stage has beside its layers is added.
-Picoseconds Step::pair_time(const Stage& forward, const Stage& backward) const {
-  std::vector<parallel::LayerPieces> ahead;
-  std::vector<parallel::LayerPieces> back;
-  double layers_us = 0;
-  double host_us = 0;  // one layer forward and one backward: a whole layer's launches
-  for (const bool moe : forward.moe_layers) {
-    ahead.push_back(prices_.pieces(moe));
-    layers_us += sum(prices_.layer(moe).forward);
-    host_us += prices_.host_us(moe) / 2;
-  }
-  for (auto moe = backward.moe_layers.rbegin(); moe != backward.moe_layers.rend(); ++moe) {
-    back.push_back(prices_.pieces(*moe));
-    const Passes& layer = prices_.layer(*moe);
-    layers_us += sum(layer.input_gradient) + sum(layer.weight_gradient);
-    host_us += prices_.host_us(*moe) / 2;
-  }
-  const double beside_us =
-      std::max(0.0, sum(forward.passes.forward) + backward.backward_us() - layers_us);
-  parallel::OverlapRules rules;
-  rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
-  rules.exchange_sms = job_.dispatcher ? job_.dispatcher->usual_sms : 0;
-  // Whatever is hidden, the host launches all of it.
-  const Picoseconds layers =
-      std::max(parallel::overlapped_time(ahead, back, rules), Picoseconds::from_us(host_us));
-  return layers + Picoseconds::from_us(beside_us);
-}
-
-parallel::PipelineTimes Step::times() const {
-  parallel::PipelineTimes times;
-  for (const Stage& stage : stages_) {
-    times.stages.push_back({Picoseconds::from_us(sum(stage.passes.forward)),
-                            Picoseconds::from_us(sum(stage.passes.input_gradient)),
-                            Picoseconds::from_us(sum(stage.passes.weight_gradient))});
-  }
-  const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
-  times.p2p = Picoseconds::from_us(shape_.ranks > 1 ? prices_.send_us(bytes) : 0);
-  // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
-  times.p2p_occupies_rank = shape_.kind == parallel::ScheduleKind::one_f_one_b;
-  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
-                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
-  if (!shape_.expert_overlap && !(is_dual && job_.model->moe)) return times;
-  using Key = std::pair<std::vector<bool>, std::pair<double, double>>;
-  std::map<std::pair<Key, Key>, Picoseconds> known;
-  const auto key = [](const Stage& stage) {
-    return Key{stage.moe_layers, {sum(stage.passes.forward), stage.backward_us()}};
-  };
-  for (const Stage& forward : stages_) {
-    for (const Stage& backward : stages_) {
-      const auto [place, fresh] = known.try_emplace({key(forward), key(backward)});
-      if (fresh) place->second = pair_time(forward, backward);
-      times.pairs.push_back(place->second);
-    }
-  }
-  return times;
-}
-
 // What the rank computes, all micro-batches; the rest of the makespan it waits.
-PartTimes Step::rank_parts(int rank, const parallel::RankRun& run, Picoseconds makespan) const {
+PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   PartTimes parts{};
-  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
-  const double passes = share * shape_.micro_batches;
-  const auto add = [&](const Stage& stage) {
+  const auto add = [&](const Passes& passes, double times) {
     for (std::size_t part = 0; part < parts.size(); ++part) {
-      parts[part] += passes * (stage.passes.forward[part] + stage.passes.input_gradient[part] +
-                               stage.passes.weight_gradient[part]);
+      parts[part] += times * (passes.forward[part] + passes.input_gradient[part] +
+                              passes.weight_gradient[part]);
     }
   };
-  each_stage_of(rank, add);
+  const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
+  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
+  each_stage_of(rank, [&](int stage) {
+    if (all_alike) {
+      add(pipelines_.passes(slowest, {0, stage}), share * shape_.micro_batches);
+      return;
+    }
+    for (int micro = 0; micro < shape_.micro_batches; ++micro) {
+      if (shape_.rank_of(stage, micro) != rank) continue;
+      add(pipelines_.passes(slowest, {micro, stage}), 1);
+    }
+  });
+  const parallel::RankRun& run = slowest.run.ranks[at(rank)];
+  const Picoseconds makespan = slowest.run.makespan;
   // What pairs hide is of the exchanges of experts, then of waiting for the host.
   double hidden = std::max(0.0, sum(parts) - run.busy.us());
   for (const std::vector<Part>& hides :
@@ -193,9 +103,9 @@ PartTimes Step::rank_parts(int rank, const parallel::RankRun& run, Picoseconds m
 model::StageParameters Step::parameters(int rank) const {
   model::StageParameters found;
   const int experts = job_.model->moe ? job_.model->moe->experts : 0;
-  each_stage_of(rank, [&](const Stage& stage) {
-    const model::StageParameters each =
-        model::stage_parameters(*job_.model, stage.content, job_.shards(), experts);
+  each_stage_of(rank, [&](int stage) {
+    const model::StageParameters each = model::stage_parameters(
+        *job_.model, pipelines_.stages()[at(stage)].content, job_.shards(), experts);
     found.dense += each.dense;
     found.expert += each.expert;
     found.gemm += each.gemm;
@@ -224,14 +134,16 @@ double Step::exposed_us(Collective kind, const model::StageParameters& parameter
   return overlaps ? std::max(last, all - window_us) : all;
 }
 
-PartTimes Step::end_of_step(int rank) const {
+PartTimes Step::end_of_step(int rank, const PipelineRun& slowest) const {
   PartTimes parts{};
   const model::StageParameters held = parameters(rank);
   double forward_us = 0;
   double backward_us = 0;
-  each_stage_of(rank, [&](const Stage& stage) {
-    forward_us += sum(stage.passes.forward);
-    backward_us += stage.backward_us();
+  each_stage_of(rank, [&](int stage) {
+    // Of the first micro-batch and of the last.
+    forward_us += sum(pipelines_.passes(slowest, {0, stage}).forward);
+    const Passes& last_passes = pipelines_.passes(slowest, {shape_.micro_batches - 1, stage});
+    backward_us += sum(last_passes.input_gradient) + sum(last_passes.weight_gradient);
   });
   const model::StateRules& states = job_.states;
   if (states.zero == 0) {
@@ -256,7 +168,14 @@ PartTimes Step::end_of_step(int rank) const {
   return parts;
 }
 
-std::vector<model::StageMemory> Step::memory(const parallel::Schedule& schedule) const {
+// Rows of the fullest rank over balance: with drawn routing, in 99 % of layers and micro-batches.
+double Step::memory_load() const {
+  if (pipelines_.loads() != nullptr) return pipelines_.loads()->figures().p99_load;
+  return job_.capacity_factor > 0 ? job_.capacity_factor : prices_.imbalance();
+}
+
+std::vector<model::StageMemory> Step::memory() const {
+  const std::vector<Stage>& stages = pipelines_.stages();
   std::vector<model::StageMemory> memory;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     model::StageMemoryQuery query;
@@ -268,17 +187,18 @@ std::vector<model::StageMemory> Step::memory(const parallel::Schedule& schedule)
     query.activations.precision = job_.states.precision;
     query.activations.recompute = job_.recompute;
     query.activations.choices = job_.experts_per_token();
-    query.activations.load = job_.capacity_factor > 0 ? job_.capacity_factor : prices_.imbalance();
+    query.activations.load = memory_load();
     query.activations.sequence_parallel = job_.layout.sequence_parallel;
     query.activations.length = static_cast<double>(job_.layout.sequence_length);
     std::vector<double> weights;
-    for (const Stage& stage : stages_) {
+    for (const Stage& stage : stages) {
       weights.push_back(stage.content.layers() + stage.content.mtp_depths);
     }
-    const std::vector<int> held = parallel::held_at_peak(schedule, rank, weights, false);
+    const std::vector<int> held =
+        parallel::held_at_peak(pipelines_.schedule(), rank, weights, false);
     for (int stage = 0; stage < shape_.stages(); ++stage) {
       if (held[at(stage)] == 0 && shape_.rank_of(stage, 0) != rank) continue;
-      query.chunks.push_back({stages_[at(stage)].content, static_cast<double>(held[at(stage)])});
+      query.chunks.push_back({stages[at(stage)].content, static_cast<double>(held[at(stage)])});
     }
     memory.push_back(model::stage_memory(query));
   }
@@ -286,27 +206,31 @@ std::vector<model::StageMemory> Step::memory(const parallel::Schedule& schedule)
 }
 
 TrainingStep Step::run() {
-  const parallel::Schedule schedule = parallel::make_schedule(shape_);
-  const parallel::ScheduleRun run = parallel::run_schedule(schedule, times());
+  const PipelineRun slowest = pipelines_.slowest();
   TrainingStep step;
-  step.bubble_share = run.bubble_share();
+  step.bubble_share = slowest.run.bubble_share();
   step.imbalance = prices_.imbalance();
+  if (pipelines_.loads() != nullptr) {
+    step.routing = pipelines_.loads()->figures();
+    step.imbalance = step.routing->mean_load;
+  }
   step.micro_batches = shape_.micro_batches;
   const auto busier = [](const parallel::RankRun& one, const parallel::RankRun& other) {
     return one.busy < other.busy;
   };
-  const auto busiest = std::max_element(run.ranks.begin(), run.ranks.end(), busier);
-  step.busiest_rank = static_cast<int>(busiest - run.ranks.begin());
-  step.parts = rank_parts(step.busiest_rank, *busiest, run.makespan);
+  const std::vector<parallel::RankRun>& ranks = slowest.run.ranks;
+  const auto busiest = std::max_element(ranks.begin(), ranks.end(), busier);
+  step.busiest_rank = static_cast<int>(busiest - ranks.begin());
+  step.parts = rank_parts(step.busiest_rank, slowest);
   // All ranks wait for the slowest at the gradient norm and at the end.
   PartTimes end{};
   for (int rank = 0; rank < shape_.ranks; ++rank) {
-    const PartTimes each = end_of_step(rank);
+    const PartTimes each = end_of_step(rank, slowest);
     if (sum(each) > sum(end)) end = each;
   }
   for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
   step.step_us = sum(step.parts);
-  step.memory = memory(schedule);
+  step.memory = memory();
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *
                 shape_.micro_batches * sizes.data();
@@ -337,7 +261,21 @@ TrainingStep training_step(const TrainingJob& job) {
         "--dispatcher with --expert-tensor-parallel: dispatchers exchange among all ranks of an "
         "expert's slices, which is not modelled: all-to-all");
   }
-  return Step(job).run();
+  TrainingStep step = Step(job).run();
+  if (!job.routing) return step;
+  TrainingJob forced = job;
+  forced.routing.reset();
+  forced.choices = job.experts_per_token();
+  forced.expert_load = 0;
+  forced.capacity_factor = 0;
+  const routing::RouterConfig& router = job.routing->router;
+  if (router.pads_exchange()) {
+    const double balance = job.experts_per_token() * job.tokens_per_rank();
+    forced.capacity_factor =
+        static_cast<double>(step.routing->capacity * job.model->moe->experts) / balance;
+  }
+  step.balanced_step_us = Step(forced).run().step_us;
+  return step;
 }
 
 }  // namespace moesim::training

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sim/model/training_work.hpp"
 #include "sim/parallel/schedule_run.hpp"
+#include "sim/training/drawn_loads.hpp"
 #include "sim/training/layer_prices.hpp"
 
 namespace moesim::training {
@@ -17,7 +19,11 @@ struct TrainingStep {
   PartTimes parts{};
   int busiest_rank = 0;
   double bubble_share = 0;  // idle time of all ranks of a pipeline over its makespan
-  double imbalance = 1;     // rows of the busiest rank over balance
+  double imbalance = 1;     // rows of the busiest rank over balance; drawn: mean of all layers
+  // With drawn routing: what it lost, and the step with forced balance (random logits; with padded
+  // blocks of the same capacity).
+  std::optional<RoutingFigures> routing;
+  double balanced_step_us = 0;
   int micro_batches = 1;
   double tokens = 0;        // of the step, all GPUs
   model::ModelFlops flops;  // per token
@@ -29,8 +35,9 @@ struct TrainingStep {
   Bytes peak_memory() const;
 };
 
-// Throws UsageError as check_layout() for layouts that cannot be, and for ZeRO 3, which this step
-// does not model; Error for curves that the profile does not have.
+// Throws UsageError as check_layout() for layouts that cannot be, for ZeRO 3, which this step does
+// not model, and as DrawnLoads for routing that training cannot draw; Error for curves that the
+// profile does not have.
 TrainingStep training_step(const TrainingJob& job);
 
 }  // namespace moesim::training

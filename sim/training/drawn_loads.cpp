@@ -1,0 +1,281 @@
+#include "sim/training/drawn_loads.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/simulation/mean_loss.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+
+namespace moesim::training {
+namespace {
+
+using routing::LayerRouting;
+using routing::ScoreSource;
+
+constexpr double steps_of_balance = 1024;
+constexpr double most_logits = 4e10;  // tens of minutes of one core
+constexpr double most_counts = 4e8;   // of a layer: 3 GB
+
+double rounded(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }
+
+// Of a job whose blocks are one source each: as many slots as all sources together have.
+void give_slots_of_all(routing::RoutingJob& job, int sources) {
+  routing::RouterConfig& router = job.router;
+  if (!router.has_capacity()) return;
+  router.min_capacity = sources * router.capacity(job.tokens_per_gpu, job.experts);
+  router.capacity_factor = Decimal::parse("0.000001", "capacity factor");
+  router.dialect = routing::Dialect::paper;
+  router.capacity_scope = routing::CapacityScope::source;
+}
+
+}  // namespace
+
+StageDivision stage_division(const parallel::ParallelLayout& layout) {
+  const int block = layout.expert * layout.expert_tensor;
+  StageDivision division;
+  division.ranks = std::lcm(block, layout.tensor * layout.context);
+  division.sets = layout.gpus / layout.pipeline / division.ranks;
+  division.blocks_per_set = division.ranks / block;
+  return division;
+}
+
+std::string draw_refusal(const routing::RouterConfig& router) {
+  if (router.is_dense()) return "has no experts: choose top1, topk, dropless, ...";
+  if (router.mixes_tokens()) {
+    return "mixes all tokens of a rank into slots, by products that train does not price";
+  }
+  if (router.kind->shuffles_tokens) {
+    return "exchanges tokens before and after its layer, which train does not price";
+  }
+  if (router.kind->blocks == routing::ExchangeBlocks::full) {
+    return "lets experts choose tokens, by a selection that train does not price";
+  }
+  if (router.kind->blocks == routing::ExchangeBlocks::pooled) {
+    return "sends blocks of different sizes by pool, which train does not price";
+  }
+  return "";
+}
+
+DrawnLoads::DrawnLoads(const TrainingJob& job)
+    : asked_(job), division_(stage_division(job.layout.layout)) {
+  const DrawnRouting& drawn = *job.routing;
+  if (const std::string why = draw_refusal(drawn.router); !why.empty()) {
+    throw UsageError(fmt::format("--router: {} {}", drawn.router.name(), why));
+  }
+  if (drawn.scores.is_ragged()) {
+    throw UsageError(fmt::format("--routing {}: all ranks of a training step have the same tokens",
+                                 drawn.scores.name()));
+  }
+  layers_ = job.model->moe_layers();
+  if (job.model->is_moe_layer(job.model->layers - 1)) {
+    layers_ += parallel::stages_of(*job.model, job.layout).mtp();
+  }
+  if (drawn.draws == RoutingDraws::per_micro_batch) {
+    sets_ = division_.sets;
+    micro_batches_ = job.layout.micro_batches();
+  }
+  set_job();
+  loads_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(sets_) *
+                static_cast<std::size_t>(micro_batches_));
+  routing::LayerRouter router;
+  // Recorded steps stand for micro-batches; otherwise these are more sources of the same layer.
+  const bool by_step = job_.scores.trace != nullptr;
+  for (int layer = 0; layer < layers_; ++layer) {
+    const int together = by_step ? 1 : micro_batches_;
+    for (int first = 0; first < micro_batches_; first += together) {
+      draw(router, layer, drawn.replica + (by_step ? first : 0), first, together);
+    }
+  }
+  set_figures();
+}
+
+// Capacity of each source, rectification and blocks depend on the counts of sources; popular ranks
+// of the source on their number.
+bool DrawnLoads::only_sums_matter() const {
+  const DrawnRouting& drawn = *asked_.routing;
+  const routing::RouterConfig& router = drawn.router;
+  if (router.rectification != routing::Rectification::none || router.pads_exchange()) return false;
+  if (router.has_capacity() && router.capacity_scope == routing::CapacityScope::source) {
+    return false;
+  }
+  if (router.kind->count_exactly != nullptr || !router.chooses_top_k() || router.groups > 1) {
+    return false;
+  }
+  return drawn.scores.kind != ScoreSource::Kind::hot_rank &&
+         drawn.scores.kind != ScoreSource::Kind::spread_heat && drawn.scores.trace == nullptr;
+}
+
+void DrawnLoads::set_job() {
+  const DrawnRouting& drawn = *asked_.routing;
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const int sources = layout.expert * layout.expert_tensor;
+  routing::RoutingJob& job = job_;
+  job.router = drawn.router;
+  job.scores = drawn.scores;
+  job.experts = asked_.model->moe->experts;
+  job.expert_parallel = layout.expert;
+  job.expert_placement = drawn.placement;
+  job.gpus_per_domain = asked_.cluster->gpus_per_domain;
+  job.tokens_per_gpu = std::llround(asked_.tokens_per_rank());
+  job.layers = layers_;
+  job.seed = drawn.seed;
+  const int blocks =
+      sets_ * division_.blocks_per_set * (job.scores.trace != nullptr ? 1 : micro_batches_);
+  job.gpus = blocks * sources;
+  job.fidelity = routing::choose_fidelity(drawn.fidelity, job);
+  const double logits = routing::token_logits(job);
+  if (job.fidelity == routing::Fidelity::tokens && logits > most_logits) {
+    throw UsageError(fmt::format(
+        "--routing-draws: {:.1g} scores of single tokens are too many to draw ({}): give "
+        "--routing-draws per-layer, or a router that is drawn by counts",
+        logits, routing::counts_refusal(job)));
+  }
+  if (job.fidelity == routing::Fidelity::counts && only_sums_matter()) {
+    sums_ = true;
+    give_slots_of_all(job, sources);
+    job.tokens_per_gpu *= sources;
+    job.expert_parallel = 1;
+    job.gpus = blocks;
+  }
+  if (static_cast<double>(job.gpus) * job.experts > most_counts) {
+    throw UsageError(fmt::format(
+        "--routing-draws: the counts of {} sources and {} experts do not fit: give --routing-draws "
+        "per-layer, or fewer micro-batches (--global-batch)",
+        job.gpus, job.experts));
+  }
+  routing::check(job);
+}
+
+void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int first,
+                      int micro_batches) {
+  LayerRouting routing;
+  router.route({&job_, 1}, replica, layer, {&routing, 1});
+  take(routing, layer, first, micro_batches);
+  figures_.capacity =
+      asked_.routing->router.capacity(std::llround(asked_.tokens_per_rank()), job_.experts);
+  LayerRouting losses;
+  losses.loss = routing.loss;
+  losses_.push_back(std::move(losses));
+}
+
+// Blocks are numbered [micro-batch, set, block of the set].
+void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int micro_batches) {
+  std::size_t block = 0;
+  for (int micro = first; micro < first + micro_batches; ++micro) {
+    for (int set = 0; set < sets_; ++set) {
+      MoeLoad most{0, 0};
+      for (int part = 0; part < division_.blocks_per_set; ++part) {
+        const BlockLoad found = load_of(routing, block++);
+        most.computed = std::max(most.computed, found.load.computed);
+        most.exchanged = std::max(most.exchanged, found.load.exchanged);
+        expert_loads_ += found.expert;
+        figures_.draws += 1;
+      }
+      loads_[(static_cast<std::size_t>(layer) * static_cast<std::size_t>(sets_) +
+              static_cast<std::size_t>(set)) *
+                 static_cast<std::size_t>(micro_batches_) +
+             static_cast<std::size_t>(micro)] = most;
+    }
+  }
+}
+
+// Of one rank: all blocks have C rows, or as many as the fullest of the group.
+double DrawnLoads::padded_rows(const LayerRouting& routing, std::size_t first_source) const {
+  std::int64_t slots = routing.capacity;
+  if (job_.router.capacity_scope == routing::CapacityScope::group) {
+    const auto experts = static_cast<std::size_t>(job_.experts);
+    const auto begin =
+        routing.kept_rows.begin() + static_cast<std::ptrdiff_t>(first_source * experts);
+    slots = *std::max_element(
+        begin, begin + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(job_.expert_parallel) *
+                                                   experts));
+  }
+  return static_cast<double>(slots * job_.experts);
+}
+
+DrawnLoads::BlockLoad DrawnLoads::load_of(const LayerRouting& routing, std::size_t block) const {
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto experts = static_cast<std::size_t>(job_.experts);
+  const auto ranks = static_cast<std::size_t>(layout.expert);
+  const std::size_t per_rank = experts / ranks;
+  const auto groups = static_cast<std::size_t>(sums_ ? 1 : layout.expert_tensor);
+  const std::size_t sources = sums_ ? 1 : ranks;  // of a group
+  const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
+  std::vector<double> computed(ranks, 0), rectified(ranks, 0), by_expert(experts, 0);
+  double exchanged = 0;
+  double padded = 0;
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t first = (block * groups + group) * sources;
+    std::vector<std::int64_t> rows(experts, 0);
+    std::int64_t most_sent = 0;
+    for (std::size_t source = first; source < first + sources; ++source) {
+      const std::int32_t* kept = routing.kept_rows.data() + source * experts;
+      std::int64_t sent = 0;
+      for (std::size_t expert = 0; expert < experts; ++expert) {
+        rows[expert] += kept[expert];
+        sent += kept[expert];
+      }
+      most_sent = std::max(most_sent, sent);
+      if (!sums_) rectified[source - first] += routing.ir_rows[source];
+    }
+    const double share = sums_ ? layout.expert_tensor : 1;  // groups that are drawn as one
+    if (!sums_) exchanged = std::max(exchanged, static_cast<double>(most_sent));
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::int64_t received = 0;
+      for (std::size_t at = rank * per_rank; at < (rank + 1) * per_rank; ++at) received += rows[at];
+      computed[rank] += static_cast<double>(received);
+      exchanged = std::max(exchanged, static_cast<double>(received) / share);
+    }
+    for (std::size_t at = 0; at < experts; ++at) by_expert[at] += static_cast<double>(rows[at]);
+    if (job_.router.pads_exchange() && routing.exchanged) {
+      padded = std::max(padded, padded_rows(routing, first));
+    }
+  }
+  BlockLoad found;
+  found.expert = *std::max_element(by_expert.begin(), by_expert.end()) *
+                 static_cast<double>(experts) /
+                 std::max(1.0, std::accumulate(by_expert.begin(), by_expert.end(), 0.0));
+  if (padded > 0) {
+    const double most = *std::max_element(rectified.begin(), rectified.end());
+    found.load = {padded / balance + rounded(most / balance / layout.expert_tensor),
+                  asked_.dispatcher ? rounded(exchanged / balance) : padded / balance};
+    return found;
+  }
+  double busiest = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    busiest = std::max(busiest, computed[rank] + rectified[rank]);
+  }
+  found.load = {rounded(busiest / balance / layout.expert_tensor),
+                routing.exchanged ? rounded(exchanged / balance) : 0};
+  return found;
+}
+
+MoeLoad DrawnLoads::at(int layer, int set, int micro_batch) const {
+  const auto sets = static_cast<std::size_t>(sets_);
+  const auto micros = static_cast<std::size_t>(micro_batches_);
+  return loads_[(static_cast<std::size_t>(layer) * sets + static_cast<std::size_t>(set) % sets) *
+                    micros +
+                static_cast<std::size_t>(micro_batch) % micros];
+}
+
+void DrawnLoads::set_figures() {
+  figures_.loss = routing::mean_loss(losses_);
+  figures_.fidelity = job_.fidelity;
+  std::vector<double> computed;
+  computed.reserve(loads_.size());
+  for (const MoeLoad& load : loads_) computed.push_back(load.computed);
+  figures_.mean_load =
+      std::accumulate(computed.begin(), computed.end(), 0.0) / static_cast<double>(computed.size());
+  const auto at =
+      static_cast<std::ptrdiff_t>(0.99 * static_cast<double>(computed.size() - 1) + 0.5);
+  std::nth_element(computed.begin(), computed.begin() + at, computed.end());
+  figures_.p99_load = computed[static_cast<std::size_t>(at)];
+  figures_.largest_load = *std::max_element(computed.begin(), computed.end());
+  figures_.mean_expert_load = expert_loads_ / figures_.draws;
+}
+
+}  // namespace moesim::training

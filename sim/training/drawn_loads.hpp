@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/routing/jobs/layer_routing.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/simulation/layer_router.hpp"
+#include "sim/training/layer_prices.hpp"
+
+namespace moesim::training {
+
+// The ranks of a stage whose layers wait for each other: expert-parallel groups, and what tensor
+// and context groups join of them. Each such set and the same ranks of the other stages are a
+// pipeline of their own until gradients are reduced.
+struct StageDivision {
+  int ranks = 1;           // of a set
+  int sets = 1;            // of a stage
+  int blocks_per_set = 1;  // of EP x ETP ranks, which have all experts once
+};
+StageDivision stage_division(const parallel::ParallelLayout& layout);
+
+// What the drawn routing of a step comes to.
+struct RoutingFigures {
+  routing::TokenLoss loss;    // mean over layers
+  std::int64_t capacity = 0;  // slots per expert and source rank; 0: none
+  // Rows over balance: of the busiest rank of a layer, mean, 99th percentile and most over layers,
+  // micro-batches and sets; of the busiest expert, mean.
+  double mean_load = 1;
+  double p99_load = 1;
+  double largest_load = 1;
+  double mean_expert_load = 1;
+  routing::Fidelity fidelity = routing::Fidelity::counts;
+  double draws = 0;  // routings of one layer by one block
+};
+
+// The loads of all MoE layers of a step, those of prediction depths last. A layer's popularity of
+// experts is the same in all micro-batches and groups; tokens are not. Where only the rows of
+// experts matter (no capacity per source, no IR, no padded blocks) all sources of a block are drawn
+// as one with all their tokens, which has the same law. Rows are rounded to 1/1024 of balance
+// unless all are the same. Memory: 16 bytes per layer, set and micro-batch, and what the routing of
+// one layer takes.
+class DrawnLoads {
+ public:
+  // Throws UsageError for a router that training does not price (draw_refusal), for sources with
+  // different numbers of tokens, and for draws that would take many minutes. Keeps a reference.
+  explicit DrawnLoads(const TrainingJob& job);
+
+  // What is the same for all is there once.
+  int sets() const { return sets_; }
+  int micro_batches() const { return micro_batches_; }
+  MoeLoad at(int layer, int set, int micro_batch) const;
+  const RoutingFigures& figures() const { return figures_; }
+
+ private:
+  struct BlockLoad {
+    MoeLoad load;
+    double expert = 1;  // rows of the busiest expert over balance
+  };
+
+  void set_job();
+  bool only_sums_matter() const;
+  // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
+  void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);
+  void take(const routing::LayerRouting& routing, int layer, int first, int micro_batches);
+  BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block) const;
+  double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
+  void set_figures();
+
+  const TrainingJob& asked_;
+  StageDivision division_;
+  int layers_ = 0, sets_ = 1, micro_batches_ = 1;
+  bool sums_ = false;  // all sources of a block are drawn as one
+  routing::RoutingJob job_;
+  std::vector<MoeLoad> loads_;  // [layer, set, micro-batch]
+  std::vector<routing::LayerRouting> losses_;
+  double expert_loads_ = 0;
+  RoutingFigures figures_;
+};
+
+// Why training cannot draw a router, behind its name; empty if it can.
+std::string draw_refusal(const routing::RouterConfig& router);
+
+}  // namespace moesim::training

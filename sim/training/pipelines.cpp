@@ -1,0 +1,196 @@
+#include "sim/training/pipelines.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace moesim::training {
+namespace {
+
+using parallel::ChunkPass;
+using parallel::OperationKind;
+using parallel::PipelineOperation;
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+double backward_us(const Passes& passes) {
+  return sum(passes.input_gradient) + sum(passes.weight_gradient);
+}
+
+parallel::StageTimes times_of(const Passes& passes) {
+  return {Picoseconds::from_us(sum(passes.forward)),
+          Picoseconds::from_us(sum(passes.input_gradient)),
+          Picoseconds::from_us(sum(passes.weight_gradient))};
+}
+
+}  // namespace
+
+Pipelines::Pipelines(const TrainingJob& job)
+    : job_(job),
+      prices_(job),
+      loads_(job.routing ? std::make_unique<const DrawnLoads>(job) : nullptr),
+      shape_(job.layout.shape()),
+      schedule_(parallel::make_schedule(shape_)),
+      stages_(make_stages()) {}
+
+std::vector<Stage> Pipelines::make_stages() const {
+  const model::Model& model = *job_.model;
+  std::vector<Stage> stages;
+  int moe_layer = 0;
+  for (const parallel::PipelineChunk& chunk : parallel::stages_of(model, job_.layout).chunks) {
+    Stage stage;
+    stage.chunk = chunk;
+    stage.content = model::layers_of(model, chunk.first_layer, chunk.layers);
+    stage.content.embedding = chunk.embedding;
+    stage.content.head = chunk.loss;
+    stage.content.mtp_depths = chunk.mtp;
+    for (int layer = 0; layer < chunk.layers; ++layer) {
+      const bool is_moe = model.is_moe_layer(chunk.first_layer + layer);
+      stage.layers.push_back(is_moe ? moe_layer++ : dense_layer);
+    }
+    for (int depth = 0; depth < chunk.mtp; ++depth) {
+      const bool is_moe = model.is_moe_layer(model.layers - 1);
+      stage.predictions.push_back(is_moe ? moe_layer++ : dense_layer);
+    }
+    stages.push_back(stage);
+  }
+  return stages;
+}
+
+const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
+  if (layer == dense_layer || !loads_) return prices_.layer(layer != dense_layer);
+  const MoeLoad load = loads_->at(layer, set, micro_batch);
+  const auto [place, fresh] = known_.try_emplace({load.computed, load.exchanged});
+  if (fresh) place->second = prices_.moe_layer(load);
+  return place->second;
+}
+
+Pipelines::Layers Pipelines::layers_of(int set, const ChunkPass& pass) {
+  Layers layers;
+  for (const int layer : stages_[at(pass.stage)].layers) {
+    layers.push_back(&priced(layer, set, pass.micro_batch));
+  }
+  return layers;
+}
+
+// A chunk's layers, and what it has beside them.
+Passes Pipelines::total(int set, const ChunkPass& pass) {
+  const Stage& stage = stages_[at(pass.stage)];
+  Passes passes;
+  for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
+  // Of whole layers recomputed in blocks, the first so many of a chunk.
+  if (job_.recompute.full == model::FullRecompute::block && !stage.layers.empty()) {
+    passes.input_gradient[at(Part::recompute)] *= std::min(
+        1.0, static_cast<double>(job_.recompute.layers) / static_cast<double>(stage.layers.size()));
+  }
+  if (stage.chunk.embedding) passes.add(prices_.embedding());
+  // A depth of prediction is a projection, a layer like the last one, and the head again.
+  for (const int layer : stage.predictions) {
+    passes.add(prices_.prediction());
+    passes.add(priced(layer, set, pass.micro_batch));
+    passes.add(prices_.head());
+  }
+  if (stage.chunk.loss) passes.add(prices_.head());
+  return passes;
+}
+
+// Layers side by side, the backward ones from the last; what a stage has beside them is added.
+Picoseconds Pipelines::pair_time(const PipelineRun& run, const ChunkPass& forward,
+                                 const ChunkPass& backward) {
+  std::vector<parallel::LayerPieces> ahead;
+  std::vector<parallel::LayerPieces> back;
+  double layers_us = 0;
+  double host_us = 0;  // one layer forward and one backward: a whole layer's launches
+  const auto launched = [&](const Passes* layer) {
+    host_us += prices_.host_us(layer != &prices_.layer(false)) / 2;
+  };
+  for (const Passes* layer : layers_of(run.set, forward)) {
+    ahead.push_back(LayerPrices::pieces(*layer));
+    layers_us += sum(layer->forward);
+    launched(layer);
+  }
+  const Layers backward_layers = layers_of(run.set, backward);
+  for (auto layer = backward_layers.rbegin(); layer != backward_layers.rend(); ++layer) {
+    back.push_back(LayerPrices::pieces(**layer));
+    layers_us += backward_us(**layer);
+    launched(*layer);
+  }
+  const double beside_us = std::max(
+      0.0, sum(passes(run, forward).forward) + backward_us(passes(run, backward)) - layers_us);
+  parallel::OverlapRules rules;
+  rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
+  rules.exchange_sms = job_.dispatcher ? job_.dispatcher->usual_sms : 0;
+  // Whatever is hidden, the host launches all of it.
+  const Picoseconds layers =
+      std::max(parallel::overlapped_time(ahead, back, rules), Picoseconds::from_us(host_us));
+  return layers + Picoseconds::from_us(beside_us);
+}
+
+const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) const {
+  const bool shared = run.passes.size() == stages_.size();
+  return run.passes[(shared ? 0 : at(pass.micro_batch) * stages_.size()) + at(pass.stage)];
+}
+
+Picoseconds Pipelines::send_time() const {
+  const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
+  return Picoseconds::from_us(shape_.ranks > 1 ? prices_.send_us(bytes) : 0);
+}
+
+PipelineRun Pipelines::run_of(int set) {
+  PipelineRun run;
+  run.set = set;
+  const int different = loads_ ? loads_->micro_batches() : 1;
+  std::vector<parallel::StageTimes> times;
+  for (int micro = 0; micro < different; ++micro) {
+    for (int stage = 0; stage < shape_.stages(); ++stage) {
+      run.passes.push_back(total(set, {micro, stage}));
+      times.push_back(times_of(run.passes.back()));
+    }
+  }
+  const auto of = [&](const ChunkPass& pass) -> const parallel::StageTimes& {
+    return times[at(pass.micro_batch % different) * stages_.size() + at(pass.stage)];
+  };
+  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
+                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
+  const bool hides = shape_.expert_overlap || (is_dual && job_.model->moe);
+  std::vector<std::optional<Picoseconds>> pairs(stages_.size() * stages_.size());
+  const auto paired = [&](const PipelineOperation& operation) {
+    std::optional<Picoseconds>& known =
+        pairs[at(operation.pass.stage) * stages_.size() + at(operation.paired.stage)];
+    if (!known || different > 1) known = pair_time(run, operation.pass, operation.paired);
+    return *known;
+  };
+  const parallel::OperationTime time = [&](const PipelineOperation& operation) {
+    const parallel::StageTimes& own = of(operation.pass);
+    switch (operation.kind) {
+      case OperationKind::forward:
+        return own.forward;
+      case OperationKind::input_gradient:
+        return own.input_gradient;
+      case OperationKind::weight_gradient:
+        return own.weight_gradient;
+      case OperationKind::backward:
+        return own.input_gradient + own.weight_gradient;
+      case OperationKind::forward_backward:
+        break;
+    }
+    if (hides) return paired(operation);
+    const parallel::StageTimes& other = of(operation.paired);
+    return own.forward + other.input_gradient + other.weight_gradient;
+  };
+  // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
+  run.run = parallel::run_schedule(schedule_, time, send_time(),
+                                   shape_.kind == parallel::ScheduleKind::one_f_one_b);
+  return run;
+}
+
+PipelineRun Pipelines::slowest() {
+  PipelineRun slowest = run_of(0);
+  for (int set = 1; loads_ && set < loads_->sets(); ++set) {
+    PipelineRun run = run_of(set);
+    if (run.run.makespan > slowest.run.makespan) slowest = std::move(run);
+  }
+  return slowest;
+}
+
+}  // namespace moesim::training

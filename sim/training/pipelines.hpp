@@ -1,0 +1,71 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sim/parallel/schedule_run.hpp"
+#include "sim/training/drawn_loads.hpp"
+#include "sim/training/layer_prices.hpp"
+
+namespace moesim::training {
+
+inline constexpr int dense_layer = -1;
+
+// One chunk of the pipeline.
+struct Stage {
+  parallel::PipelineChunk chunk;
+  model::StageContent content;
+  // Decoder layers, and those of prediction depths: the number of an MoE layer, or dense_layer.
+  std::vector<int> layers;
+  std::vector<int> predictions;
+};
+
+// How the pipeline of a set of ranks ran.
+struct PipelineRun {
+  parallel::ScheduleRun run;
+  int set = 0;
+  std::vector<Passes> passes;  // [micro-batch, stage], of all micro-batches, or of one for all
+};
+
+// The pipelines of a step: one for each set of ranks (StageDivision), all with the same schedule.
+// With routing drawn per micro-batch each takes its own time in every chunk; otherwise all sets and
+// micro-batches are the same, and one set is run.
+class Pipelines {
+ public:
+  explicit Pipelines(const TrainingJob& job);
+
+  const parallel::ScheduleShape& shape() const { return shape_; }
+  const parallel::Schedule& schedule() const { return schedule_; }
+  const std::vector<Stage>& stages() const { return stages_; }
+  const LayerPrices& prices() const { return prices_; }
+  const DrawnLoads* loads() const { return loads_.get(); }  // null: balanced
+
+  // The set that ends last; the first of equals.
+  PipelineRun slowest();
+  const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
+
+ private:
+  // Prices of layers, in their order.
+  using Layers = std::vector<const Passes*>;
+
+  std::vector<Stage> make_stages() const;
+  const Passes& priced(int layer, int set, int micro_batch);
+  Layers layers_of(int set, const parallel::ChunkPass& pass);
+  Passes total(int set, const parallel::ChunkPass& pass);
+  PipelineRun run_of(int set);
+  Picoseconds pair_time(const PipelineRun& run, const parallel::ChunkPass& forward,
+                        const parallel::ChunkPass& backward);
+  Picoseconds send_time() const;
+
+  const TrainingJob& job_;
+  LayerPrices prices_;
+  std::unique_ptr<const DrawnLoads> loads_;
+  parallel::ScheduleShape shape_;
+  parallel::Schedule schedule_;
+  std::vector<Stage> stages_;
+  std::map<std::pair<double, double>, Passes> known_;  // MoE layers by load
+};
+
+}  // namespace moesim::training

@@ -1,0 +1,249 @@
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/training_step.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+TrainingJob job_of(const char* model, int gpus, int pipeline, int expert, int micro_batches) {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  made.model = std::make_shared<const model::Model>(model::Model::load(model));
+  made.layout.layout.gpus = gpus;
+  made.layout.layout.pipeline = pipeline;
+  made.layout.layout.expert = expert;
+  made.layout.sequence_length = 4096;
+  made.layout.global_batch = std::int64_t{micro_batches} * made.layout.layout.data();
+  made.host = {0, 0, 0};
+  return made;
+}
+
+DrawnRouting drawn(const char* router, const char* capacity_factor, const char* scores,
+                   RoutingDraws draws = RoutingDraws::per_layer) {
+  DrawnRouting made;
+  made.router = routing::parse_router(router, 0, 8);
+  made.router.capacity_convention = routing::CapacityConvention::library;
+  if (capacity_factor != nullptr) {
+    made.router.capacity_factor = Decimal::parse(capacity_factor, "test");
+  } else {
+    made.router.drops = false;
+  }
+  made.scores = routing::parse_score_source(scores, "test");
+  made.fidelity = routing::Fidelity::counts;
+  made.draws = draws;
+  return made;
+}
+
+TrainingStep with(TrainingJob job, const DrawnRouting& routing) {
+  job.routing = routing;
+  return training_step(job);
+}
+
+constexpr RoutingDraws all = RoutingDraws::per_micro_batch;
+
+}  // namespace
+
+TEST_CASE("ranks of a stage that wait for each other make a set") {
+  parallel::ParallelLayout layout;
+  layout.gpus = 2048;
+  layout.pipeline = 8;
+  layout.expert = 64;
+  StageDivision division = stage_division(layout);
+  CHECK(division.ranks == 64);
+  CHECK(division.sets == 4);  // as EDP
+  CHECK(division.blocks_per_set == 1);
+  // Folded: eight tensor ranks lie across two groups of four experts' ranks.
+  layout = {64, 8, 1, 2, 1, 4, 1};
+  division = stage_division(layout);
+  CHECK(division.ranks == 8);
+  CHECK(division.sets == 4);
+  CHECK(division.blocks_per_set == 2);
+}
+
+TEST_CASE("random logits have the busiest rank and expert that independent draws show") {
+  // Means of 20 to 40 draws at 4,096 tokens a rank.
+  struct Known {
+    const char* model;
+    int expert;
+    double rank, expert_load;
+  };
+  for (const Known& known :
+       {Known{"deepseek-v3", 32, 1.012, 1.044}, Known{"deepseek-v3", 64, 1.012, 1.030},
+        Known{"qwen3-30b-a3b", 8, 1.007, 1.054}}) {
+    TrainingJob job = job_of(known.model, known.expert, 1, known.expert, 4);
+    job.routing = drawn("dropless", nullptr, "gaussian:0", all);
+    const RoutingFigures figures = DrawnLoads(job).figures();
+    CHECK(figures.mean_load == Approx(known.rank).epsilon(0.001));
+    CHECK(figures.mean_expert_load == Approx(known.expert_load).epsilon(0.003));
+    CHECK(figures.mean_load ==
+          Approx(random_imbalance(job.model->moe->experts, 8, known.expert, 4096)).epsilon(0.002));
+    CHECK(figures.draws == 4 * job.model->moe_layers());
+  }
+}
+
+TEST_CASE("balanced blocks cost what forced balance costs, to the bit") {
+  for (const RoutingDraws draws : {RoutingDraws::per_layer, all}) {
+    const TrainingStep step =
+        with(job_of("qwen3-30b-a3b", 64, 2, 8, 8), drawn("topk", "1", "gaussian:0.1", draws));
+    CHECK(step.routing->capacity == 256);  // ceil(1 x 8 x 4096 / 128)
+    CHECK(step.imbalance == 1);
+    CHECK(step.routing->loss.failed > 0.02);
+    CHECK(step.step_us == Approx(step.balanced_step_us).epsilon(1e-12));
+    TrainingJob padded = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+    padded.capacity_factor = 1;
+    CHECK(step.step_us == Approx(training_step(padded).step_us).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("random logits cost what forced balance costs, within the spread of draws") {
+  const TrainingStep step =
+      with(job_of("qwen3-30b-a3b", 64, 2, 8, 8), drawn("dropless", nullptr, "gaussian:0", all));
+  CHECK(step.step_us == Approx(step.balanced_step_us).epsilon(0.002));
+  const TrainingStep skewed =
+      with(job_of("qwen3-30b-a3b", 64, 2, 8, 8), drawn("dropless", nullptr, "gaussian:0.2", all));
+  CHECK(skewed.step_us > 1.02 * skewed.balanced_step_us);
+  CHECK(skewed.balanced_step_us == step.balanced_step_us);
+}
+
+TEST_CASE("a capacity that nothing reaches is none") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  DrawnRouting wide = drawn("topk", "64", "gaussian:0.1", all);
+  wide.router.pad_to_capacity = false;
+  const TrainingStep step = with(job, wide);
+  CHECK(step.routing->loss.failed == 0);
+  CHECK(step.routing->loss.residual_loss == 0);
+  wide.router.capacity_factor = Decimal::parse("128", "test");
+  CHECK(with(job, wide).step_us == step.step_us);
+  // All sources of a group drawn as one have the same law, other numbers.
+  const TrainingStep none = with(job, drawn("dropless", nullptr, "gaussian:0.1", all));
+  CHECK(none.routing->mean_load == Approx(step.routing->mean_load).epsilon(0.002));
+  CHECK(none.step_us == Approx(step.step_us).epsilon(0.002));
+}
+
+TEST_CASE("the loss of a step is that of its router at the same tokens per rank") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 16);
+  std::vector<routing::RoutingJob> alone;
+  for (const char* router : {"topk", "topk+fr+ir"}) {
+    const DrawnRouting routing = drawn(router, "1", "gaussian:0.1", all);
+    alone.emplace_back();
+    alone.back().router = routing.router;
+    alone.back().scores = routing.scores;
+    alone.back().experts = 128;
+    alone.back().gpus = alone.back().expert_parallel = 8;
+    alone.back().tokens_per_gpu = 4096;
+    alone.back().layers = 48;
+    alone.back().seed = routing.seed;
+  }
+  // The same popularity of experts, other tokens: 1.6 million of them.
+  const std::vector<routing::ReplicaRouting> tokens = routing::simulate_routing(alone, 0);
+  for (std::size_t at = 0; at < alone.size(); ++at) {
+    DrawnRouting routing = drawn("topk", "1", "gaussian:0.1", all);
+    routing.router = alone[at].router;
+    const routing::TokenLoss loss = with(job, routing).routing->loss;
+    CHECK(loss.failed == Approx(tokens[at].loss.failed).margin(0.0005));
+    CHECK(loss.residual_loss == Approx(tokens[at].loss.residual_loss).margin(0.002));
+  }
+}
+
+TEST_CASE("capacity trades time for tokens, per source and per group") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  for (const routing::CapacityScope scope :
+       {routing::CapacityScope::source, routing::CapacityScope::group}) {
+    double time_us = 0;
+    double loss = 1;
+    for (const char* factor : {"0.75", "1", "1.25", "1.5"}) {
+      DrawnRouting routing = drawn("topk", factor, "gaussian:0.1", all);
+      routing.router.pad_to_capacity = false;
+      routing.router.capacity_scope = scope;
+      const TrainingStep step = with(job, routing);
+      CHECK(step.step_us > time_us);
+      CHECK(step.routing->loss.residual_loss < loss);
+      CHECK(step.imbalance < std::stod(factor) + 0.001);
+      time_us = step.step_us;
+      loss = step.routing->loss.residual_loss;
+    }
+  }
+}
+
+TEST_CASE("a group drops less than its sources by themselves, whatever draws them") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 4);
+  DrawnRouting routing = drawn("topk", "1", "gaussian:0.1", all);
+  routing.router.pad_to_capacity = false;
+  const double by_source = with(job, routing).routing->loss.failed;
+  routing.router.capacity_scope = routing::CapacityScope::group;
+  const TrainingStep sums = with(job, routing);
+  CHECK(sums.routing->loss.failed < by_source);
+  // With sources apart: padded blocks need their counts.
+  routing.router.pad_to_capacity = true;
+  const TrainingStep apart = with(job, routing);
+  CHECK(apart.routing->loss.failed == Approx(sums.routing->loss.failed).margin(0.0005));
+  CHECK(apart.imbalance > 1);  // blocks as large as the largest of the group
+}
+
+TEST_CASE("rectification computes the rows that were dropped") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 4);
+  const TrainingStep plain = with(job, drawn("topk", "0.75", "gaussian:0.1"));
+  const TrainingStep rectified = with(job, drawn("topk+ir", "0.75", "gaussian:0.1"));
+  CHECK(rectified.routing->loss.residual_loss < plain.routing->loss.residual_loss);
+  CHECK(rectified.imbalance > plain.imbalance);
+  CHECK(rectified.step_us > plain.step_us);
+}
+
+TEST_CASE("micro-batches that differ make a step longer than their mean would") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 64, 4, 8, 8);
+  const TrainingStep one = with(job, drawn("dropless", nullptr, "gaussian:0.1"));
+  const TrainingStep every = with(job, drawn("dropless", nullptr, "gaussian:0.1", all));
+  CHECK(every.routing->mean_load == Approx(one.routing->mean_load).epsilon(0.01));
+  CHECK(every.step_us == Approx(one.step_us).epsilon(0.02));
+  CHECK(one.routing->draws == 48);
+  CHECK(every.routing->draws == 48 * 8 * 2);  // layers, micro-batches, EDP
+  // Twice the same.
+  CHECK(with(job, drawn("dropless", nullptr, "gaussian:0.1", all)).step_us == every.step_us);
+}
+
+TEST_CASE("overlapped exchanges and DualPipe take each micro-batch's own time") {
+  for (const bool dual : {false, true}) {
+    TrainingJob job = job_of("qwen3-30b-a3b", 64, 4, 8, 16);
+    if (dual) {
+      job.layout.schedule = parallel::ScheduleKind::dualpipe;
+    } else {
+      job.layout.layout.virtual_pipeline = 2;
+      job.layout.expert_overlap = true;
+    }
+    const TrainingStep step = with(job, drawn("dropless", nullptr, "gaussian:0", all));
+    CHECK(step.step_us == Approx(step.balanced_step_us).epsilon(0.005));
+    double parts = 0;
+    for (const double each : step.parts) parts += each;
+    CHECK(parts == Approx(step.step_us));
+  }
+}
+
+TEST_CASE("rows of an expert's slices come from all their groups") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 32, 2, 4, 4);
+  job.layout.layout.tensor = 2;
+  job.layout.layout.expert_tensor = 2;
+  job.layout.global_batch = 4 * job.layout.layout.data();
+  const TrainingStep sums = with(job, drawn("dropless", nullptr, "gaussian:0.1", all));
+  DrawnRouting wide = drawn("topk", "64", "gaussian:0.1", all);
+  wide.router.pad_to_capacity = false;
+  CHECK(with(job, wide).imbalance == Approx(sums.imbalance).epsilon(0.003));
+}
+
+TEST_CASE("routers that training does not price are refused by name") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  for (const char* router : {"soft", "expert-choice", "base", "scomoe:0.5:0.2", "dense"}) {
+    DrawnRouting routing = drawn("top1", "1", "gaussian:0.1");
+    routing.router = routing::parse_router(router, 0, 8);
+    CHECK_THROWS_WITH(with(job, routing), ContainsSubstring("--router: "));
+    CHECK_THROWS_AS(with(job, routing), UsageError);
+  }
+  CHECK_THROWS_WITH(with(job, drawn("dropless", nullptr, "ragged-source:2")),
+                    ContainsSubstring("the same tokens"));
+}

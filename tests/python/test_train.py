@@ -86,12 +86,59 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--expert-load", "0.5"), "--expert-load"),
     (("--gpus", 64, "--recompute", "attention"), "--recompute"),
     (("--gpus", 64, "--expert-load", "2", "--capacity-factor", "1"), "give one of them"),
+    (("--gpus", 64, "--router", "soft"), "--router: soft mixes all tokens"),
+    (("--gpus", 64, "--router", "top2", "--top-k", 4), "it says 2 experts per token"),
+    (("--gpus", 64, "--capacity-factor", "0"), "leaves the experts no slot"),
+    (("--gpus", 64, "--routing", "gausian:1"), "--routing"),
+    (("--gpus", 64, "--routing-draws", "each"), "--routing-draws"),
+    (("--gpus", 64, "--routing-draws", "balanced", "--router", "dropless"), "draws no routing"),
     (("--gpus", 64, "--precision", "mxfp8"), "from B200 on"),
     (("--gpus", 64, "--zero", "3"), "not modelled"),
     (("--gpus", 64, "--dispatcher", "nccl"), "unknown dispatcher 'nccl'"),
 ])
 def test_what_cannot_be_is_named(words, text):
     expect_error(moesim(*QWEN, *words), 2, text)
+
+
+ROUTED = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
+
+
+def test_drawn_routing_says_loss_and_what_imbalance_costs():
+    """Parts still sum to the step; without options of routing the columns stay as they were."""
+    plain, drawn = as_json(*ROUTED), as_json(*ROUTED, "--capacity-factor", 1)
+    assert set(plain) < set(drawn) and "residual_loss" not in plain
+    assert (drawn["router"], drawn["capacity"], drawn["capacity_convention"]) == ("top8", 256, "library")
+    assert 0.02 < drawn["residual_loss"] < drawn["failed"] < 0.2
+    assert drawn["step_ms"] == pytest.approx(drawn["balanced_step_ms"])
+    parts = [value for key, value in drawn.items() if key.endswith("_ms")
+             and key not in ("step_ms", "step_overhead_ms", "balanced_step_ms")]
+    assert sum(parts) == pytest.approx(drawn["step_ms"])
+    table = succeed(*ROUTED, "--capacity-factor", 1)
+    assert f"token loss   {100 * drawn['residual_loss']:.2f} %" in table
+    assert "with forced balance" in table
+
+
+def test_balanced_draws_are_the_step_without_options():
+    assert succeed(*ROUTED, "--routing-draws", "balanced") == succeed(*ROUTED)
+
+
+def test_loss_agrees_with_route_at_the_same_tokens_per_gpu():
+    words = ("--router", "topk", "--top-k", 8, "--capacity-factor", 1, "--capacity-convention", "library",
+             "--seed", 3)
+    alone = json.loads(succeed("route", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8,
+                               "--tokens-per-gpu", 4096, "--replicas", 1, "--fidelity", "counts",
+                               *words, "--format", "json"))
+    drawn = as_json(*ROUTED, "--sequence-length", 4096, "--global-batch", 256, *words,
+                    "--routing-draws", "per-micro-batch")
+    assert drawn["failed"] == pytest.approx(alone["failed"], abs=0.0005)
+    assert drawn["residual_loss"] == pytest.approx(alone["residual_loss"], abs=0.002)
+
+
+def test_hot_ranks_cost_time_and_a_capacity_buys_it_back():
+    hot = (*ROUTED, "--routing", "hot-rank:3", "--routing-draws", "per-micro-batch")
+    dropless, dropping = as_json(*hot), as_json(*hot, "--capacity-factor", 1.25, "--padding", "none")
+    assert dropless["imbalance"] > 2 and dropless["residual_loss"] == 0
+    assert dropping["step_ms"] < dropless["step_ms"] and dropping["residual_loss"] > 0.04
 
 
 def test_a_profile_without_the_curves_is_refused_with_what_is_missing():

@@ -9,6 +9,7 @@
 #include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train_report.hpp"
+#include "tools/moesim/train_routing.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -56,12 +57,12 @@ TrainingJob requested_job(const CommandLine& line) {
   if (const std::string name = line.get("dispatcher", no_dispatcher); name != no_dispatcher) {
     job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
   }
-  job.capacity_factor = not_negative(line, "capacity-factor", 0, 1000);
+  job.routing = requested_routing(line, job);
   job.expert_load = requested_expert_load(line, 0);
-  if (job.capacity_factor > 0 && job.expert_load > 0) {
+  if (job.routing && job.expert_load > 0) {
     throw UsageError(
-        "--expert-load with --capacity-factor: padded experts have the same rows: give one of "
-        "them");
+        "--expert-load with --capacity-factor or another option of routing: these decide the rows "
+        "of experts: give one of them");
   }
   job.recompute = requested_recompute(line);
   job.states.precision = requested_precision(line);
@@ -81,7 +82,7 @@ TrainingJob requested_job(const CommandLine& line) {
   job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
   job.states.moment_bytes = requested_moment_bytes(line);
   job.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
-  if (job.graphs == training::Graphs::layers && job.capacity_factor <= 0 && job.model->moe &&
+  if (job.graphs == training::Graphs::layers && job.reads_row_counts() && job.model->moe &&
       !job.dispatcher) {
     throw UsageError(
         "--cuda-graphs layers: the host reads how many rows a dropless all-to-all brings: give "
@@ -110,9 +111,8 @@ std::vector<Flag> flags() {
       {"dispatcher", "NAME|FILE", no_dispatcher,
        "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "
        "trtllm, or a document"},
-      {"capacity-factor", "X", "dropless", "rows per expert over balance, padded"},
       {"expert-load", "X", "that of random logits",
-       "rows of experts on the fullest rank over balance, without capacity"},
+       "rows of experts on the fullest rank over balance, instead of drawn routing"},
       {"zero", "N", "1", "what data-parallel ranks share:", name_choices(zero_names)},
       {"cuda-graphs", "WHICH", "none",
        "what is launched as graphs:", name_choices(training::graphs_names)},
@@ -123,6 +123,8 @@ std::vector<Flag> flags() {
       out_flag()};
   const std::vector<Flag> bands = band_flags();
   flags.insert(flags.end(), bands.begin(), bands.end());
+  const std::vector<Flag> routing = training_routing_flags();
+  flags.insert(flags.end(), routing.begin(), routing.end());
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
@@ -138,8 +140,8 @@ Command train_command() {
           false,
           0,
           run,
-          "Tensor, context, pipeline, expert and data parallelism, balanced experts.\n"
-          "simulate has routers, capacity and token loss for expert x data parallelism.\n"
+          "Tensor, context, pipeline, expert and data parallelism. Experts are balanced\n"
+          "unless an option of routing is given: router, capacity, token loss, imbalance.\n"
           "How far off it is, by machine: sim/training/README.md.\n"};
 }
 

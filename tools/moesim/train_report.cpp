@@ -51,6 +51,41 @@ std::string heading(const TrainingJob& job, const TrainingStep& step) {
                     model::name_of(job.states.precision));
 }
 
+std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
+
+std::string router_text(const TrainingJob& job) {
+  const training::DrawnRouting& drawn = *job.routing;
+  const routing::RouterConfig& router = drawn.router;
+  std::string text = router.name();
+  if (router.has_capacity()) {
+    text += fmt::format(", capacity factor {} ({})", router.capacity_factor.text(),
+                        routing::name_of(router.capacity_convention));
+    if (router.capacity_scope == routing::CapacityScope::group) text += " of the group";
+    text += router.pads_exchange() ? ", padded" : ", not padded";
+  } else {
+    text += ", no capacity";
+  }
+  return text + fmt::format("; {}", drawn.scores.name());
+}
+
+// What routing lost and what its imbalance costs.
+void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines) {
+  const training::RoutingFigures& figures = *step.routing;
+  const routing::RouterConfig& router = job.routing->router;
+  lines.push_back({"router", router_text(job)});
+  lines.push_back(
+      {"token loss", fmt::format("{}; {} of routes failed, {} of slots padded",
+                                 percent(figures.loss.residual_loss), percent(figures.loss.failed),
+                                 router.has_capacity() ? percent(figures.loss.padded) : "none")});
+  lines.push_back(
+      {"experts",
+       fmt::format("{:.3f} x balance on the busiest rank of a layer, p99 {:.3f}, at most {:.3f}",
+                   figures.mean_load, figures.p99_load, figures.largest_load)});
+  const double more = step.step_us / step.balanced_step_us - 1;
+  lines.push_back({"imbalance", fmt::format("{:+.1f} % of step time: {} with forced balance",
+                                            100 * more, duration(step.balanced_step_us))});
+}
+
 std::string figures(const TrainingJob& job, const TrainingStep& step) {
   const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
   const double most = step.peak_memory().gib();
@@ -68,7 +103,9 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
                              most > capacity         ? ": DOES NOT FIT"
                              : most > 0.9 * capacity ? ": TIGHT, libraries need some too"
                                                      : "")}};
-  if (job.model->moe) {
+  if (step.routing) {
+    add_routing(job, step, lines);
+  } else if (job.model->moe) {
     lines.push_back(
         {"experts", job.capacity_factor > 0
                         ? fmt::format("padded to {:g} x balance", job.capacity_factor)
@@ -138,6 +175,45 @@ struct NamedCells {
 
 Cell whole(std::int64_t value) { return value; }
 
+Cell capacity_factor(const TrainingJob& job) {
+  if (job.routing) {
+    const routing::RouterConfig& router = job.routing->router;
+    return router.has_capacity() ? Cell(router.capacity_factor) : Cell();
+  }
+  return job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell();
+}
+
+// Only with drawn routing: other rows keep their columns.
+void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& row) {
+  const training::DrawnRouting& drawn = *job.routing;
+  const routing::RouterConfig& router = drawn.router;
+  const training::RoutingFigures& figures = *step.routing;
+  const auto with_capacity = [&](const std::string& text) {
+    return router.has_capacity() ? Cell(text) : Cell();
+  };
+  row.add("router", router.name());
+  row.add("top_k", whole(router.top_k));
+  row.add("capacity_convention", with_capacity(routing::name_of(router.capacity_convention)));
+  row.add("capacity_scope", with_capacity(routing::name_of(router.capacity_scope)));
+  row.add("padding", with_capacity(routing::name_of_padding(router.pad_to_capacity)));
+  row.add("priority", with_capacity(routing::name_of(router.priority)));
+  row.add("capacity", router.has_capacity() ? whole(figures.capacity) : Cell());
+  row.add("routing", drawn.scores.name());
+  row.add("routing_draws", std::string(name_in(training::routing_draws_names, drawn.draws)));
+  row.add("fidelity", routing::name_of(figures.fidelity));
+  row.add("seed", whole(static_cast<std::int64_t>(drawn.seed)));
+  row.add("failed", figure_cell(figures.loss.failed));
+  row.add("partial", figure_cell(figures.loss.partial));
+  row.add("lost_mass", figure_cell(figures.loss.lost_mass));
+  row.add("unrouted", figure_cell(figures.loss.unrouted));
+  row.add("residual_loss", figure_cell(figures.loss.residual_loss));
+  row.add("padded", figure_cell(figures.loss.padded));
+  row.add("load_p99", figure_cell(figures.p99_load));
+  row.add("load_max", figure_cell(figures.largest_load));
+  row.add("expert_load_mean", figure_cell(figures.mean_expert_load));
+  row.add("balanced_step_ms", figure_cell(step.balanced_step_us / 1e3));
+}
+
 NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   const parallel::ParallelLayout& sizes = job.layout.layout;
   NamedCells row;
@@ -153,7 +229,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("expert_tensor_parallel", whole(sizes.expert_tensor));
   row.add("data_parallel", whole(sizes.data()));
   row.add("dispatcher", dispatcher_name(job));
-  row.add("capacity_factor", job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell());
+  row.add("capacity_factor", capacity_factor(job));
   row.add("precision", std::string(model::name_of(job.states.precision)));
   row.add("recompute", model::name_of(job.recompute));
   row.add("expert_load", job.expert_load > 0 ? Cell(job.expert_load) : Cell());
@@ -192,6 +268,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
     }
     row.add(name + "_ms", figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
   }
+  if (step.routing) add_routing(job, step, row);
   return row;
 }
 

@@ -1,0 +1,131 @@
+#include "tools/moesim/train_routing.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+
+#include "sim/base/text.hpp"
+#include "sim/scenario/options.hpp"
+#include "tools/moesim/layout_request.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using training::DrawnRouting;
+using training::TrainingJob;
+
+constexpr const char* draws_flag = "routing-draws";
+constexpr const char* balanced = "balanced";
+
+// Scenario options with the same name and meaning in `simulate`.
+constexpr const char* routing_options[] = {"router",
+                                           "top-k",
+                                           "capacity-factor",
+                                           "capacity-convention",
+                                           "capacity-scope",
+                                           "min-capacity",
+                                           "router-dialect",
+                                           "padding",
+                                           "priority",
+                                           "fill-order",
+                                           "ir-duplicates",
+                                           "routing",
+                                           "fidelity",
+                                           "expert-placement",
+                                           "seed"};
+
+std::string default_in_training(const std::string& option, const std::string& usual) {
+  if (option == "capacity-factor") return "dropless";
+  if (option == "capacity-convention") return "library";
+  return usual;
+}
+
+scenario::OptionValues values_of(const CommandLine& line, const TrainingJob& job) {
+  scenario::OptionValues values;
+  for (const char* option : routing_options) {
+    if (line.has(option)) values[option] = line.get(option);
+  }
+  // A balanced load is CF 1, as Megatron-Core has it.
+  if (!line.has("capacity-convention") && !line.has("router-dialect")) {
+    values["capacity-convention"] = "library";
+  }
+  for (const char* document : {"model", "profile", "cluster"}) {
+    if (line.has(document)) values[document] = line.get(document);
+  }
+  const std::string ranks = fmt::format("{}", job.layout.layout.expert);
+  values["gpus"] = values["expert-parallel"] = ranks;
+  values["tokens-per-gpu"] = fmt::format("{}", std::llround(job.tokens_per_rank()));
+  return values;
+}
+
+bool asks_for_routing(const CommandLine& line) {
+  for (const char* option : routing_options) {
+    if (line.has(option)) return true;
+  }
+  return line.has(draws_flag);
+}
+
+}  // namespace
+
+std::optional<DrawnRouting> requested_routing(const CommandLine& line, const TrainingJob& job) {
+  if (!asks_for_routing(line)) return std::nullopt;
+  if (line.get(draws_flag) == balanced) {
+    for (const char* option : routing_options) {
+      if (!line.has(option)) continue;
+      throw UsageError(fmt::format(
+          "--{} with --routing-draws balanced: forced balance draws no routing: leave one of them "
+          "out",
+          option));
+    }
+    return std::nullopt;
+  }
+  if (!job.model->moe) {
+    throw UsageError(
+        fmt::format("--router: model {} has no MoE layers: leave the options of "
+                    "routing out",
+                    job.model->name));
+  }
+  scenario::DocumentCache documents;
+  scenario::Scenario scenario =
+      scenario::resolve(values_of(line, job), documents, scenario::Use::routing);
+  // A capacity only where one is asked for.
+  using routing::CapacityRule;
+  if (!line.has("capacity-factor") && scenario.router.kind->capacity == CapacityRule::by_factor) {
+    scenario.router.drops = false;
+  }
+  scenario::OptionValues typed;
+  for (const char* option : routing_options) {
+    if (line.has(option)) typed[option] = line.get(option);
+  }
+  const scenario::Scenario* const only = &scenario;
+  note_idle_options(typed, {&only, 1}, scenario::Asker::step);
+  DrawnRouting drawn;
+  drawn.router = scenario.router;
+  drawn.scores = scenario.scores;
+  drawn.fidelity = scenario.fidelity;
+  drawn.placement = scenario.order;
+  drawn.seed = scenario.seed;
+  drawn.draws = value_in(training::routing_draws_names, line.get(draws_flag, "per-layer"),
+                         fmt::format("--{}", draws_flag));
+  return drawn;
+}
+
+std::vector<Flag> training_routing_flags() {
+  std::vector<Flag> flags;
+  for (const char* name : routing_options) {
+    const scenario::Option& option = scenario::option_named(name);
+    flags.push_back({option.name, option.placeholder,
+                     default_in_training(option.name, option.default_text), option.help,
+                     option.values});
+  }
+  std::vector<scenario::NamedValue> draws = {
+      {balanced, "none: forced balance, the rows of random logits"}};
+  for (const auto& name : training::routing_draws_names) draws.push_back({name.name, name.meaning});
+  flags.push_back({draws_flag, "NAME", "balanced; per-layer with any option of routing",
+                   "what of a step's routing is drawn:", draws});
+  return flags;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "sim/training/training_job.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// The routing flags of `train`: scenario options with their own help, and what of it is drawn.
+std::vector<Flag> training_routing_flags();
+
+// What the flags ask for; nothing where none of them is given. `job` has its profile, cluster,
+// model and layout. Throws UsageError naming the flag. Notes options without effect.
+std::optional<training::DrawnRouting> requested_routing(const CommandLine& line,
+                                                        const training::TrainingJob& job);
+
+}  // namespace moesim::tool

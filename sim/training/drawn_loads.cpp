@@ -60,6 +60,31 @@ std::string draw_refusal(const routing::RouterConfig& router) {
   return "";
 }
 
+routing::RoutingJob block_routing(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  routing::RoutingJob made;
+  made.router = drawn.router;
+  made.scores = drawn.scores;
+  made.experts = job.model->moe->experts;
+  made.gpus = layout.expert * layout.expert_tensor;
+  made.expert_parallel = layout.expert;
+  made.expert_placement = drawn.placement;
+  made.gpus_per_domain = job.cluster->gpus_per_domain;
+  made.tokens_per_gpu = std::llround(job.tokens_per_rank());
+  made.layers = job.model->moe_layers();
+  if (job.model->is_moe_layer(job.model->layers - 1)) {
+    made.layers += parallel::stages_of(*job.model, job.layout).mtp();
+  }
+  made.seed = drawn.seed;
+  made.fidelity = drawn.fidelity;
+  if (made.fidelity == routing::Fidelity::automatic) {
+    made.fidelity = routing::counts_refusal(made).empty() ? routing::Fidelity::counts
+                                                          : routing::Fidelity::tokens;
+  }
+  return made;
+}
+
 DrawnLoads::DrawnLoads(const TrainingJob& job)
     : asked_(job), division_(stage_division(job.layout.layout)) {
   const DrawnRouting& drawn = *job.routing;
@@ -70,15 +95,13 @@ DrawnLoads::DrawnLoads(const TrainingJob& job)
     throw UsageError(fmt::format("--routing {}: all ranks of a training step have the same tokens",
                                  drawn.scores.name()));
   }
-  layers_ = job.model->moe_layers();
-  if (job.model->is_moe_layer(job.model->layers - 1)) {
-    layers_ += parallel::stages_of(*job.model, job.layout).mtp();
-  }
+  job_ = block_routing(job);
+  layers_ = job_.layers;
   if (drawn.draws == RoutingDraws::per_micro_batch) {
     sets_ = division_.sets;
     micro_batches_ = job.layout.micro_batches();
   }
-  set_job();
+  set_blocks();
   loads_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(sets_) *
                 static_cast<std::size_t>(micro_batches_));
   routing::LayerRouter router;
@@ -109,24 +132,12 @@ bool DrawnLoads::only_sums_matter() const {
          drawn.scores.kind != ScoreSource::Kind::spread_heat && drawn.scores.trace == nullptr;
 }
 
-void DrawnLoads::set_job() {
-  const DrawnRouting& drawn = *asked_.routing;
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
-  const int sources = layout.expert * layout.expert_tensor;
+void DrawnLoads::set_blocks() {
   routing::RoutingJob& job = job_;
-  job.router = drawn.router;
-  job.scores = drawn.scores;
-  job.experts = asked_.model->moe->experts;
-  job.expert_parallel = layout.expert;
-  job.expert_placement = drawn.placement;
-  job.gpus_per_domain = asked_.cluster->gpus_per_domain;
-  job.tokens_per_gpu = std::llround(asked_.tokens_per_rank());
-  job.layers = layers_;
-  job.seed = drawn.seed;
+  const int sources = job.gpus;
   const int blocks =
       sets_ * division_.blocks_per_set * (job.scores.trace != nullptr ? 1 : micro_batches_);
   job.gpus = blocks * sources;
-  job.fidelity = routing::choose_fidelity(drawn.fidelity, job);
   const double logits = routing::token_logits(job);
   if (job.fidelity == routing::Fidelity::tokens && logits > most_logits) {
     throw UsageError(fmt::format(

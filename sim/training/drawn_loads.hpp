@@ -20,6 +20,10 @@ struct StageDivision {
 };
 StageDivision stage_division(const parallel::ParallelLayout& layout);
 
+// One routing of all MoE layers, those of prediction depths last, by one block of ranks. By counts
+// where these are offered, unless the job says otherwise. Precondition: job.routing.
+routing::RoutingJob block_routing(const TrainingJob& job);
+
 // What the drawn routing of a step comes to.
 struct RoutingFigures {
   routing::TokenLoss loss;    // mean over layers
@@ -58,7 +62,7 @@ class DrawnLoads {
     double expert = 1;  // rows of the busiest expert over balance
   };
 
-  void set_job();
+  void set_blocks();
   bool only_sums_matter() const;
   // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
   void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);

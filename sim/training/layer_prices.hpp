@@ -30,8 +30,9 @@ enum class Part {
   gradients,   // reduce-scatter, beyond what backward hides
   parameters,  // all-gather, beyond what forward hides
   optimizer,
+  reruns,  // expected, of steps whose rows overflow a capacity per rank
 };
-inline constexpr EnumNames<Part, 15> part_names{{
+inline constexpr EnumNames<Part, 16> part_names{{
     {Part::attention, "attention"},
     {Part::dense_ffn, "dense FFN"},
     {Part::experts, "experts"},
@@ -47,6 +48,7 @@ inline constexpr EnumNames<Part, 15> part_names{{
     {Part::gradients, "gradients"},
     {Part::parameters, "parameters"},
     {Part::optimizer, "optimizer"},
+    {Part::reruns, "reruns"},
 }};
 using PartTimes = std::array<double, part_names.size()>;  // microseconds
 

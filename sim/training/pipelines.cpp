@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "sim/training/rank_capacity.hpp"
+
 namespace moesim::training {
 namespace {
 
@@ -31,7 +33,9 @@ Pipelines::Pipelines(const TrainingJob& job)
       loads_(job.routing ? std::make_unique<const DrawnLoads>(job) : nullptr),
       shape_(job.layout.shape()),
       schedule_(parallel::make_schedule(shape_)),
-      stages_(make_stages()) {}
+      stages_(make_stages()) {
+  if (job.routing && job.routing->rank_capacity > 0) most_load_ = rank_capacity_load(job);
+}
 
 std::vector<Stage> Pipelines::make_stages() const {
   const model::Model& model = *job_.model;
@@ -59,7 +63,9 @@ std::vector<Stage> Pipelines::make_stages() const {
 
 const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
   if (layer == dense_layer || !loads_) return prices_.layer(layer != dense_layer);
-  const MoeLoad load = loads_->at(layer, set, micro_batch);
+  MoeLoad load = loads_->at(layer, set, micro_batch);
+  load.computed = std::min(load.computed, most_load_);
+  load.exchanged = std::min(load.exchanged, most_load_);
   const auto [place, fresh] = known_.try_emplace({load.computed, load.exchanged});
   if (fresh) place->second = prices_.moe_layer(load);
   return place->second;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -65,7 +66,8 @@ class Pipelines {
   parallel::ScheduleShape shape_;
   parallel::Schedule schedule_;
   std::vector<Stage> stages_;
-  std::map<std::pair<double, double>, Passes> known_;  // MoE layers by load
+  double most_load_ = std::numeric_limits<double>::infinity();  // that a rank's buffer takes
+  std::map<std::pair<double, double>, Passes> known_;           // MoE layers by load
 };
 
 }  // namespace moesim::training

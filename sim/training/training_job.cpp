@@ -13,7 +13,8 @@ int TrainingJob::experts_per_token() const {
 }
 
 bool TrainingJob::reads_row_counts() const {
-  return routing ? !routing->router.counts_known() : capacity_factor <= 0;
+  if (!routing) return capacity_factor <= 0;
+  return routing->rank_capacity <= 0 && !routing->router.counts_known();
 }
 
 const char* TrainingJob::product_type() const {

@@ -51,6 +51,9 @@ struct DrawnRouting {
   routing::Fidelity fidelity = routing::Fidelity::automatic;
   std::shared_ptr<const routing::ExpertPlacement> placement;  // null: contiguous
   RoutingDraws draws = RoutingDraws::per_layer;
+  // Without capacity per expert: rows of a rank's buffer over balance; 0: as many as come. See
+  // rank_capacity.hpp.
+  double rank_capacity = 0;
   std::uint64_t seed = 1;
   int replica = 0;  // another popularity of experts and other tokens for each
 };

@@ -170,6 +170,7 @@ PartTimes Step::end_of_step(int rank, const PipelineRun& slowest) const {
 
 // Rows of the fullest rank over balance: with drawn routing, in 99 % of layers and micro-batches.
 double Step::memory_load() const {
+  if (job_.routing && job_.routing->rank_capacity > 0) return rank_capacity_load(job_);
   if (pipelines_.loads() != nullptr) return pipelines_.loads()->figures().p99_load;
   return job_.capacity_factor > 0 ? job_.capacity_factor : prices_.imbalance();
 }
@@ -243,6 +244,55 @@ TrainingStep Step::run() {
   return step;
 }
 
+// Random logits; with padded blocks of the same capacity.
+TrainingJob with_forced_balance(const TrainingJob& job, const TrainingStep& step) {
+  TrainingJob forced = job;
+  forced.routing.reset();
+  forced.choices = job.experts_per_token();
+  forced.expert_load = 0;
+  forced.capacity_factor = 0;
+  if (job.routing->router.pads_exchange()) {
+    const double balance = job.experts_per_token() * job.tokens_per_rank();
+    forced.capacity_factor =
+        static_cast<double>(step.routing->capacity * job.model->moe->experts) / balance;
+  }
+  return forced;
+}
+
+// E[step] = static step + P(overflow) (dropless step + capture).
+void add_reruns(const TrainingJob& job, TrainingStep& step) {
+  TrainingJob dropless = job;
+  dropless.routing->rank_capacity = 0;
+  if (job.graphs == Graphs::layers) dropless.graphs = Graphs::none;
+  const Pipelines pipelines(dropless);
+  const RankRowsLaw law(job);
+  RankCapacityFigures figures;
+  figures.rows = rank_capacity_rows(job);
+  figures.load = rank_capacity_load(job);
+  figures.overflow_chance = law.overflow_chance(figures.rows);
+  figures.load_for_one_percent = figures.load * law.rows_for(0.01) / figures.rows;
+  figures.static_step_us = step.step_us;
+  if (job.graphs == Graphs::layers) {
+    for (int rank = 0; rank < pipelines.shape().ranks; ++rank) {
+      double launches_us = 0;
+      for (int stage = rank; stage < pipelines.shape().stages(); stage += pipelines.shape().ranks) {
+        for (const int layer : pipelines.stages()[at(stage)].layers) {
+          launches_us += pipelines.prices().host_us(layer != dense_layer);
+        }
+      }
+      figures.capture_us = std::max(figures.capture_us, launches_us);
+    }
+  }
+  figures.rerun_us = Step(dropless).run().step_us + figures.capture_us;
+  step.parts[at(Part::reruns)] = figures.overflow_chance * figures.rerun_us;
+  step.step_us += step.parts[at(Part::reruns)];
+  const double slower = figures.static_step_us / step.step_us;
+  step.tokens_per_second_per_gpu *= slower;
+  step.tflops_per_gpu *= slower;
+  step.mfu *= slower;
+  step.rank_capacity = figures;
+}
+
 }  // namespace
 
 Bytes TrainingStep::peak_memory() const {
@@ -252,6 +302,7 @@ Bytes TrainingStep::peak_memory() const {
 }
 
 TrainingStep training_step(const TrainingJob& job) {
+  if (job.routing) check_rank_capacity(*job.routing);
   parallel::check_layout(*job.model, job.layout);
   if (job.states.zero == 3) {
     throw UsageError("--zero 3: steps that shard the weights themselves are not modelled");
@@ -263,18 +314,8 @@ TrainingStep training_step(const TrainingJob& job) {
   }
   TrainingStep step = Step(job).run();
   if (!job.routing) return step;
-  TrainingJob forced = job;
-  forced.routing.reset();
-  forced.choices = job.experts_per_token();
-  forced.expert_load = 0;
-  forced.capacity_factor = 0;
-  const routing::RouterConfig& router = job.routing->router;
-  if (router.pads_exchange()) {
-    const double balance = job.experts_per_token() * job.tokens_per_rank();
-    forced.capacity_factor =
-        static_cast<double>(step.routing->capacity * job.model->moe->experts) / balance;
-  }
-  step.balanced_step_us = Step(forced).run().step_us;
+  step.balanced_step_us = Step(with_forced_balance(job, step)).run().step_us;
+  if (job.routing->rank_capacity > 0) add_reruns(job, step);
   return step;
 }
 

@@ -7,6 +7,7 @@
 #include "sim/parallel/schedule_run.hpp"
 #include "sim/training/drawn_loads.hpp"
 #include "sim/training/layer_prices.hpp"
+#include "sim/training/rank_capacity.hpp"
 
 namespace moesim::training {
 
@@ -24,6 +25,8 @@ struct TrainingStep {
   // blocks of the same capacity).
   std::optional<RoutingFigures> routing;
   double balanced_step_us = 0;
+  // With a capacity per rank; the step is the expected one, reruns included.
+  std::optional<RankCapacityFigures> rank_capacity;
   int micro_batches = 1;
   double tokens = 0;        // of the step, all GPUs
   model::ModelFlops flops;  // per token

@@ -90,6 +90,9 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--router", "top2", "--top-k", 4), "it says 2 experts per token"),
     (("--gpus", 64, "--capacity-factor", "0"), "leaves the experts no slot"),
     (("--gpus", 64, "--routing", "gausian:1"), "--routing"),
+    (("--gpus", 64, "--rank-capacity", "0.9"), "from 1 (balanced)"),
+    (("--gpus", 64, "--rank-capacity", "1.5", "--capacity-factor", "1"), "leave --capacity-factor out"),
+    (("--gpus", 64, "--rank-capacity", "1.5", "--router", "bias-balanced+groups:8:4"), "from counts"),
     (("--gpus", 64, "--routing-draws", "each"), "--routing-draws"),
     (("--gpus", 64, "--routing-draws", "balanced", "--router", "dropless"), "draws no routing"),
     (("--gpus", 64, "--precision", "mxfp8"), "from B200 on"),
@@ -139,6 +142,14 @@ def test_hot_ranks_cost_time_and_a_capacity_buys_it_back():
     dropless, dropping = as_json(*hot), as_json(*hot, "--capacity-factor", 1.25, "--padding", "none")
     assert dropless["imbalance"] > 2 and dropless["residual_loss"] == 0
     assert dropping["step_ms"] < dropless["step_ms"] and dropping["residual_loss"] > 0.04
+
+
+def test_a_rank_capacity_says_chance_and_cost_of_reruns():
+    result = as_json(*ROUTED, "--rank-capacity", 1.5, "--cuda-graphs", "layers")
+    assert result["rank_capacity_rows"] % 256 == 0 and 0 <= result["overflow_chance"] < 1e-6
+    assert 1 < result["rank_capacity_for_one_percent"] < 1.5
+    assert result["reruns_ms"] == pytest.approx(result["overflow_chance"] * result["rerun_step_ms"])
+    assert "of steps overflow" in succeed(*ROUTED, "--rank-capacity", 1.5)
 
 
 def test_a_profile_without_the_curves_is_refused_with_what_is_missing():

@@ -81,6 +81,15 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
       {"experts",
        fmt::format("{:.3f} x balance on the busiest rank of a layer, p99 {:.3f}, at most {:.3f}",
                    figures.mean_load, figures.p99_load, figures.largest_load)});
+  if (step.rank_capacity) {
+    const training::RankCapacityFigures& rank = *step.rank_capacity;
+    lines.push_back(
+        {"rank capacity",
+         fmt::format("{:.0f} rows, {:.3f} x balance: {} of steps overflow (1 % at {:.3f}), {} more "
+                     "each",
+                     rank.rows, rank.load, percent(rank.overflow_chance), rank.load_for_one_percent,
+                     duration(rank.rerun_us))});
+  }
   const double more = step.step_us / step.balanced_step_us - 1;
   lines.push_back({"imbalance", fmt::format("{:+.1f} % of step time: {} with forced balance",
                                             100 * more, duration(step.balanced_step_us))});
@@ -212,6 +221,13 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("load_max", figure_cell(figures.largest_load));
   row.add("expert_load_mean", figure_cell(figures.mean_expert_load));
   row.add("balanced_step_ms", figure_cell(step.balanced_step_us / 1e3));
+  if (!step.rank_capacity) return;
+  const training::RankCapacityFigures& rank = *step.rank_capacity;
+  row.add("rank_capacity", figure_cell(drawn.rank_capacity));
+  row.add("rank_capacity_rows", figure_cell(rank.rows));
+  row.add("overflow_chance", figure_cell(rank.overflow_chance));
+  row.add("rank_capacity_for_one_percent", figure_cell(rank.load_for_one_percent));
+  row.add("rerun_step_ms", figure_cell(rank.rerun_us / 1e3));
 }
 
 NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
@@ -262,6 +278,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("memory_gib", figure_cell(step.peak_memory().gib()));
   row.add("fits", step.peak_memory() <= job.profile->device().hbm_bytes);
   for (const auto& part : training::part_names) {
+    if (part.value == training::Part::reruns && !step.rank_capacity) continue;
     std::string name;
     for (const char letter : std::string(part.name)) {
       if (letter != ',') name += letter == ' ' ? '_' : letter;

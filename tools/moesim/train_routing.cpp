@@ -17,6 +17,7 @@ using training::DrawnRouting;
 using training::TrainingJob;
 
 constexpr const char* draws_flag = "routing-draws";
+constexpr const char* rank_flag = "rank-capacity";
 constexpr const char* balanced = "balanced";
 
 // Scenario options with the same name and meaning in `simulate`.
@@ -64,7 +65,16 @@ bool asks_for_routing(const CommandLine& line) {
   for (const char* option : routing_options) {
     if (line.has(option)) return true;
   }
-  return line.has(draws_flag);
+  return line.has(draws_flag) || line.has(rank_flag);
+}
+
+double rank_capacity(const CommandLine& line) {
+  if (!line.has(rank_flag)) return 0;
+  const std::string text = line.get(rank_flag);
+  const double load = parse_number<double>(text).value_or(0);
+  if (load >= 1 && load <= 1000) return load;
+  throw UsageError(fmt::format(
+      "--rank-capacity: '{}' is no number from 1 (balanced) to 1000, such as 1.5", text));
 }
 
 }  // namespace
@@ -72,7 +82,9 @@ bool asks_for_routing(const CommandLine& line) {
 std::optional<DrawnRouting> requested_routing(const CommandLine& line, const TrainingJob& job) {
   if (!asks_for_routing(line)) return std::nullopt;
   if (line.get(draws_flag) == balanced) {
-    for (const char* option : routing_options) {
+    std::vector<const char*> others(std::begin(routing_options), std::end(routing_options));
+    others.push_back(rank_flag);
+    for (const char* option : others) {
       if (!line.has(option)) continue;
       throw UsageError(fmt::format(
           "--{} with --routing-draws balanced: forced balance draws no routing: leave one of them "
@@ -109,6 +121,7 @@ std::optional<DrawnRouting> requested_routing(const CommandLine& line, const Tra
   drawn.seed = scenario.seed;
   drawn.draws = value_in(training::routing_draws_names, line.get(draws_flag, "per-layer"),
                          fmt::format("--{}", draws_flag));
+  drawn.rank_capacity = rank_capacity(line);
   return drawn;
 }
 
@@ -119,7 +132,12 @@ std::vector<Flag> training_routing_flags() {
     flags.push_back({option.name, option.placeholder,
                      default_in_training(option.name, option.default_text), option.help,
                      option.values});
+    if (option.name == "fidelity") flags.back().choices.back().meaning = "counts where offered";
   }
+  flags.push_back(
+      {rank_flag, "X", "none",
+       "dropless, with a buffer of X times balance on each rank: without host reads; if "
+       "a rank overflows anywhere, the step runs again without it"});
   std::vector<scenario::NamedValue> draws = {
       {balanced, "none: forced balance, the rows of random logits"}};
   for (const auto& name : training::routing_draws_names) draws.push_back({name.name, name.meaning});

@@ -1,0 +1,150 @@
+#include "sim/training/rank_capacity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/model/precision.hpp"
+#include "sim/routing/jobs/routing_job.hpp"
+#include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/tokens/choice_shares.hpp"
+#include "sim/training/drawn_loads.hpp"
+
+namespace moesim::training {
+namespace {
+
+// d of CountDistribution: d - d^2 / sum d = the variance of one choice.
+std::vector<double> independent_variances(const std::vector<double>& shares) {
+  std::vector<double> variances;
+  double total = 0;
+  for (const double share : shares) {
+    variances.push_back(share * (1 - share));
+    total += variances.back();
+  }
+  std::vector<double> found = variances;
+  for (int round = 0; round < 50; ++round) {
+    double sum = 0;
+    for (std::size_t expert = 0; expert < found.size(); ++expert) {
+      found[expert] = variances[expert] + found[expert] * found[expert] / total;
+      sum += found[expert];
+    }
+    total = sum;
+  }
+  return found;
+}
+
+double log_below(double z) { return std::log1p(-0.5 * std::erfc(z * M_SQRT1_2)); }
+
+}  // namespace
+
+RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  const routing::RoutingJob asked = block_routing(job);
+  if (const std::string why = routing::counts_refusal(asked); !why.empty()) {
+    throw UsageError(fmt::format(
+        "--rank-capacity: the chance that a step overflows is computed from counts, and {}", why));
+  }
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  const int experts = job.model->moe->experts;
+  const auto per_rank = static_cast<std::size_t>(experts / layout.expert);
+  const double tokens = job.tokens_per_rank() * layout.expert * layout.expert_tensor;
+  const StageDivision division = stage_division(layout);
+  blocks_ =
+      static_cast<double>(job.layout.micro_batches()) * division.sets * division.blocks_per_set;
+  most_rows_ = tokens * drawn.router.top_k;
+  for (int layer = 0; layer < asked.layers; ++layer) {
+    const routing::LogitSource logits(
+        drawn.scores, {experts, layout.expert, asked.gpus, drawn.placement.get()}, drawn.seed,
+        static_cast<std::uint32_t>(drawn.replica), static_cast<std::uint32_t>(layer));
+    const std::vector<double> by_choice =
+        routing::choice_shares(logits.offsets(), logits.noise(), drawn.router.top_k);
+    std::vector<double> shares(static_cast<std::size_t>(experts), 0);
+    for (std::size_t at = 0; at < by_choice.size(); ++at)
+      shares[at % shares.size()] += by_choice[at];
+    const std::vector<double> own = independent_variances(shares);
+    double all = 0;
+    for (const double each : own) all += each;
+    std::vector<Rank> ranks;
+    for (std::size_t first = 0; first < shares.size(); first += per_rank) {
+      double share = 0;
+      double part = 0;
+      for (std::size_t expert = first; expert < first + per_rank; ++expert) {
+        share += shares[expert];
+        part += own[expert];
+      }
+      const double deviation = std::sqrt(tokens * part * (1 - part / all));
+      ranks.push_back({tokens * share, deviation,
+                       deviation > 0 ? (1 - 2 * share / drawn.router.top_k) / deviation : 0});
+    }
+    layers_.push_back(ranks);
+  }
+}
+
+double RankRowsLaw::log_fits(const std::vector<Rank>& ranks, double rows) const {
+  double sum = 0;
+  for (const Rank& rank : ranks) {
+    if (rank.deviation <= 0) {
+      if (rows < rank.mean) return -INFINITY;
+      continue;
+    }
+    const double z = (std::floor(rows) + 0.5 - rank.mean) / rank.deviation;
+    const double near = std::clamp(z, -8.0, 8.0);  // the expansion is about the centre
+    sum += log_below(z - rank.skewness * (near * near - 1) / 6);
+  }
+  return sum;
+}
+
+double RankRowsLaw::overflow_chance_of_one(double rows) const {
+  double sum = 0;
+  for (const std::vector<Rank>& ranks : layers_) sum -= std::expm1(log_fits(ranks, rows));
+  return sum / static_cast<double>(layers_.size());
+}
+
+double RankRowsLaw::overflow_chance(double rows) const {
+  double sum = 0;
+  for (const std::vector<Rank>& ranks : layers_) sum += blocks_ * log_fits(ranks, rows);
+  return -std::expm1(sum);
+}
+
+double RankRowsLaw::rows_for(double chance) const {
+  double low = 0;
+  double high = most_rows_;
+  for (int halving = 0; halving < 60; ++halving) {
+    const double middle = 0.5 * (low + high);
+    (overflow_chance(middle) > chance ? low : high) = middle;
+  }
+  return std::ceil(high);
+}
+
+void check_rank_capacity(const DrawnRouting& routing) {
+  if (routing.rank_capacity <= 0) return;
+  const routing::RouterConfig& router = routing.router;
+  if (router.has_capacity()) {
+    throw UsageError(
+        "--rank-capacity with a capacity per expert: rows that overflow a rank are not dropped, "
+        "the "
+        "step runs again: leave --capacity-factor out");
+  }
+  if (router.fill_in || router.rectification != routing::Rectification::none) {
+    throw UsageError(fmt::format(
+        "--rank-capacity with --router {}: nothing is dropped that could be rectified: choose "
+        "dropless",
+        router.name()));
+  }
+}
+
+double rank_capacity_rows(const TrainingJob& job) {
+  const double balance =
+      job.experts_per_token() * job.tokens_per_rank() * job.layout.layout.expert_tensor;
+  const double block = model::row_padding(job.states.precision, true);
+  return std::ceil(std::floor(balance * job.routing->rank_capacity) / block) * block;
+}
+
+double rank_capacity_load(const TrainingJob& job) {
+  return rank_capacity_rows(job) /
+         (job.experts_per_token() * job.tokens_per_rank() * job.layout.layout.expert_tensor);
+}
+
+}  // namespace moesim::training

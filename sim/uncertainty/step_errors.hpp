@@ -11,9 +11,11 @@
 
 namespace moesim::uncertainty {
 
-// What of a subject was measured, the most first.
-enum class Basis { model, machine, software, nothing };
-inline constexpr EnumNames<Basis, 4> basis_names{{
+// What of a subject was measured, the most first. Own steps are those of moesim calibrate.
+enum class Basis { own, own_models, model, machine, software, nothing };
+inline constexpr EnumNames<Basis, 6> basis_names{{
+    {Basis::own, "own", "steps of one's own, of this model"},
+    {Basis::own_models, "own-models", "steps of one's own, of other models"},
     {Basis::model, "model", "steps of this model with this software on this machine"},
     {Basis::machine, "machine", "steps of other models with this software on this machine"},
     {Basis::software, "software", "steps with this software on other machines"},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace moesim::uncertainty {
 namespace {
@@ -74,6 +75,19 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
     return one.deviation > other.deviation;
   });
+  return terms;
+}
+
+std::vector<Term> own_terms(const Band& band, const Subject& subject,
+                            const StepSoftware& software) {
+  std::vector<Term> terms = {
+      {fmt::format("your {} steps scatter around one another", software.rows),
+       band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
+      {band.basis == Basis::own_models
+           ? fmt::format("none of your steps is one of {}", subject.model)
+           : fmt::format("{} steps leave open what this one spends its time on", software.rows),
+       band.expected.latent, "rows with other shares of exchanges and host: moesim calibrate"}};
+  if (terms[0].deviation < terms[1].deviation) std::swap(terms[0], terms[1]);
   return terms;
 }
 

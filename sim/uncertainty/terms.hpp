@@ -6,6 +6,7 @@
 #include "sim/training/training_job.hpp"
 #include "sim/training/training_step.hpp"
 #include "sim/uncertainty/step_errors.hpp"
+#include "sim/uncertainty/step_software.hpp"
 
 namespace moesim::uncertainty {
 
@@ -24,5 +25,8 @@ struct Term {
 // wide: its width itself is calibrated as a whole.
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
                            const training::TrainingJob& job, const training::TrainingStep& step);
+
+// Of a step of one's own software.
+std::vector<Term> own_terms(const Band& band, const Subject& subject, const StepSoftware& software);
 
 }  // namespace moesim::uncertainty

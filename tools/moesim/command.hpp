@@ -56,6 +56,7 @@ Command train_command();
 Command validate_command();
 Command import_command();
 Command doctor_command();
+Command calibrate_command();
 Command options_command();
 
 // Throws UsageError for an unknown flag (with the nearest one), a missing value, a stray argument.

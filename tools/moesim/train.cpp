@@ -9,6 +9,7 @@
 #include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train_report.hpp"
+#include "tools/moesim/train_request.hpp"
 #include "tools/moesim/train_routing.hpp"
 
 namespace moesim::tool {
@@ -42,6 +43,8 @@ std::shared_ptr<const cluster::Cluster> cluster_of(const CommandLine& line,
   }
   return std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
 }
+
+}  // namespace
 
 TrainingJob requested_job(const CommandLine& line) {
   TrainingJob job;
@@ -94,16 +97,21 @@ TrainingJob requested_job(const CommandLine& line) {
   return job;
 }
 
+namespace {
+
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const TrainingJob job = requested_job(line);
-  const training::TrainingStep step = training::training_step(job);
-  out.write(rendered_training(job, step, requested_band(line, job, step), format));
+  training::TrainingStep step = training::training_step(job);
+  const TrainBand band = requested_band(line, job, step);
+  out.write(rendered_training(job, step, band, format));
   return ExitCode::ok;
 }
 
-std::vector<Flag> flags() {
+}  // namespace
+
+std::vector<Flag> train_flags() {
   std::vector<Flag> flags = layout_flags();
   const std::vector<Flag> more = {
       {"profile", "NAME|FILE", default_profile, "the GPU: a shipped profile or a document"},
@@ -118,14 +126,20 @@ std::vector<Flag> flags() {
        "what is launched as graphs:", name_choices(training::graphs_names)},
       {"launch-us", "US", "15", "host time for each kernel launched outside graphs (assumed)"},
       {"host-read-us", "US", "20", "GPU idle after the host read row counts (assumed)"},
-      {"step-overhead-ms", "MS", "2", "fixed host time per step (assumed)"},
-      format_flag(),
-      out_flag()};
-  const std::vector<Flag> bands = band_flags();
-  flags.insert(flags.end(), bands.begin(), bands.end());
+      {"step-overhead-ms", "MS", "2", "fixed host time per step (assumed)"}};
   const std::vector<Flag> routing = training_routing_flags();
   flags.insert(flags.end(), routing.begin(), routing.end());
   flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+namespace {
+
+std::vector<Flag> flags() {
+  std::vector<Flag> flags = train_flags();
+  for (const Flag& flag : band_flags()) flags.push_back(flag);
+  flags.push_back(format_flag());
+  flags.push_back(out_flag());
   return flags;
 }
 

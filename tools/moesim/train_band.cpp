@@ -8,6 +8,7 @@
 
 #include "sim/base/shipped.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/uncertainty/step_software.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -17,11 +18,6 @@ using uncertainty::Band;
 using uncertainty::Basis;
 
 constexpr const char* shipped_residuals = "training";
-
-const uncertainty::StepErrors& shipped_errors() {
-  static const uncertainty::StepErrors errors(uncertainty::Residuals::load(shipped_residuals));
-  return errors;
-}
 
 // Three digits: "83.9 s", "812 ms".
 std::string duration_text(double us) {
@@ -37,6 +33,7 @@ std::string duration_text(double us) {
 std::string ratio_text(double log_ratio) { return fmt::format("{:.2f}", std::exp(log_ratio)); }
 
 std::string basis_text(const TrainBand& answer) {
+  if (!answer.own.empty()) return answer.fitted;
   const Band& band = answer.band;
   std::string what = fmt::format("{} measured steps of {} model{}", band.rows, band.models,
                                  band.models == 1 ? "" : "s");
@@ -55,26 +52,70 @@ std::string basis_text(const TrainBand& answer) {
       what, ratio_text(band.median), ratio_text(band.least), ratio_text(band.most), band.held_out);
 }
 
+// A path, as find_document() tells paths from names.
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos ||
+         (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0);
+}
+
+TrainBand own_band(const std::string& path, const training::TrainingJob& job, TrainingStep& step) {
+  const auto software = uncertainty::StepSoftware::load(path);
+  if (software.machine != job.profile->device().name) {
+    throw UsageError(
+        fmt::format("--software {}: calibrated on {}, this step is one of {}: calibrate with steps "
+                    "of that machine",
+                    path, software.machine, job.profile->device().name));
+  }
+  const uncertainty::StepErrors& errors = shipped_errors();
+  const uncertainty::Components& parts = errors.residuals().components;
+  TrainBand found;
+  found.own = path;
+  found.subject = subject_of(job, software.software);
+  found.band = software.band(uncertainty::classes_of(step), found.subject,
+                             model::name_of(job.states.precision), parts.model, parts.precision);
+  found.fitted = fmt::format(
+      "{} of your own steps of {} model{} ({}); each left out: {:.0f} % off in the median, {:.0f} "
+      "% at worst\n",
+      software.rows, software.models.size(), software.models.size() == 1 ? "" : "s",
+      software.source, 100 * software.median_error, 100 * software.worst_error);
+  step = software.applied(step);
+  found.terms = uncertainty::own_terms(found.band, found.subject, software);
+  return found;
+}
+
 }  // namespace
 
+const uncertainty::StepErrors& shipped_errors() {
+  static const uncertainty::StepErrors errors(uncertainty::Residuals::load(shipped_residuals));
+  return errors;
+}
+
+uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software) {
+  const std::vector<std::string> known = shipped_errors().residuals().software();
+  if (!software.empty() && std::find(known.begin(), known.end(), software) == known.end()) {
+    throw UsageError(
+        fmt::format("--software: unknown '{}'{}; with published steps: {}; or a document that "
+                    "moesim calibrate wrote (a path, or a name ending in .json)",
+                    software, suggestion(software, known), fmt::join(known, ", ")));
+  }
+  return {software, job.profile->device().name, job.model->name,
+          job.states.precision != model::Precision::bf16};
+}
+
 std::vector<Flag> band_flags() {
-  return {{"software", "NAME", "not known",
+  return {{"software", "NAME|FILE", "not known",
            "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
-           "SimuMax measured it), aws (Megatron on EFA)"}};
+           "SimuMax measured it), aws (Megatron on EFA), or your own: a document of moesim "
+           "calibrate"}};
 }
 
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
-                         const TrainingStep& step) {
-  const uncertainty::StepErrors& errors = shipped_errors();
+                         TrainingStep& step) {
   const std::string software = line.get("software");
-  const std::vector<std::string> known = errors.residuals().software();
-  if (!software.empty() && std::find(known.begin(), known.end(), software) == known.end()) {
-    throw UsageError(fmt::format("--software: unknown '{}'{}; with measured steps: {}", software,
-                                 suggestion(software, known), fmt::join(known, ", ")));
-  }
+  if (is_path(software)) return own_band(software, job, step);
+  const uncertainty::StepErrors& errors = shipped_errors();
   TrainBand found;
-  found.subject = {software, job.profile->device().name, job.model->name,
-                   job.states.precision != model::Precision::bf16};
+  found.subject = subject_of(job, software);
   found.band = errors.band(found.subject);
   found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
   return found;
@@ -105,7 +146,8 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
   const uncertainty::BandLevel& widest = answer.band.widest();
   const double low = std::exp(widest.log_ratios.low);
   const double high = std::exp(widest.log_ratios.high);
-  return {{"software", answer.subject.software.empty() ? Cell() : Cell(answer.subject.software)},
+  const std::string software = answer.own.empty() ? answer.subject.software : answer.own;
+  return {{"software", software.empty() ? Cell() : Cell(software)},
           {"band_level", figure_cell(widest.level)},
           {"step_ms_low", figure_cell(low * step.step_us / 1e3)},
           {"step_ms_likely", figure_cell(std::exp(answer.band.expected.mean) * step.step_us / 1e3)},

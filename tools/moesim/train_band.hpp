@@ -15,15 +15,24 @@ struct TrainBand {
   uncertainty::Subject subject;
   uncertainty::Band band;
   std::vector<uncertainty::Term> terms;  // the largest first
+  std::string own;                       // the document of one's own software; "": published steps
+  std::string fitted;                    // what it says of itself
 };
+
+// Of the published steps that ship.
+const uncertainty::StepErrors& shipped_errors();
+// What the errors of a job's step depend on. Throws UsageError for a software of which no step was
+// published; "" is one that is not known.
+uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software);
 
 // The flags of `train` that bands need.
 std::vector<Flag> band_flags();
 
-// For --software, or for software that is not named. Throws UsageError for a software of which no
-// step was measured.
+// For --software, or for software that is not named. A document of one's own software changes
+// `step` to what that software makes of it. Throws UsageError for a software of which no step was
+// measured, and for a document of another machine.
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
-                         const training::TrainingStep& step);
+                         training::TrainingStep& step);
 
 // Step, speed and TFLOP/s at each level; what the band is based on and what would narrow it.
 std::string band_text(const TrainBand& band, const training::TrainingStep& step);

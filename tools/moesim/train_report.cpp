@@ -291,6 +291,10 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
 
 }  // namespace
 
+std::vector<std::string> training_columns(const TrainingJob& job, const TrainingStep& step) {
+  return row_of(job, step).names;
+}
+
 std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
                               const TrainBand& band, report::Format format) {
   NamedCells row = row_of(job, step);

@@ -1,0 +1,170 @@
+#include "sim/uncertainty/step_fit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/uncertainty/symmetric_matrix.hpp"
+
+namespace moesim::uncertainty {
+namespace {
+
+constexpr int most_rounds = 200;
+constexpr double exchange_deviation = 0.25;
+constexpr double host_deviation = 0.42;  // 90 % within a factor of two
+constexpr double fixed_deviation_ms = 20;
+constexpr double worth_fitting = 0.01;
+
+std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
+double square(double value) { return value * value; }
+
+// Penalised least squares around one point: the matrix of second derivatives, over `free`, in units
+// of the prior's deviations.
+struct Normal {
+  Vector matrix;
+  Vector right;
+};
+
+Normal normal_equations(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                        const SoftwarePrior& prior, const Unknowns& unknowns, double scatter) {
+  const std::size_t size = free.size();
+  Normal normal{Vector(size * size), Vector(size)};
+  for (const MeasuredStep& row : rows) {
+    const Unknowns slopes = log_slopes(row.predicted, unknowns);
+    const double off = std::log(row.measured_ms / scaled_ms(row.predicted, unknowns));
+    for (std::size_t one = 0; one < size; ++one) {
+      const double slope = slopes[at(free[one])] * prior.deviation[at(free[one])];
+      normal.right[one] += slope * off / square(scatter);
+      for (std::size_t other = 0; other < size; ++other) {
+        normal.matrix[one * size + other] +=
+            slope * slopes[at(free[other])] * prior.deviation[at(free[other])] / square(scatter);
+      }
+    }
+  }
+  for (std::size_t one = 0; one < size; ++one) {
+    const std::size_t place = at(free[one]);
+    normal.matrix[one * size + one] += 1;
+    normal.right[one] -= (unknowns[place] - prior.mean[place]) / prior.deviation[place];
+  }
+  return normal;
+}
+
+// Variances of the prior where nothing was free, the inverse of `matrix` elsewhere.
+std::array<Unknowns, unknown_count> covariance_of(const Normal& normal,
+                                                  const std::vector<Unknown>& free,
+                                                  const SoftwarePrior& prior) {
+  std::array<Unknowns, unknown_count> covariance{};
+  for (std::size_t place = 0; place < unknown_count; ++place) {
+    covariance[place][place] = square(prior.deviation[place]);
+  }
+  const SymmetricMatrix matrix(free.size(), normal.matrix);
+  for (std::size_t column = 0; column < free.size(); ++column) {
+    Vector unit(free.size());
+    unit[column] = 1;
+    const Vector solved = matrix.solve(std::move(unit));
+    for (std::size_t row = 0; row < free.size(); ++row) {
+      covariance[at(free[row])][at(free[column])] =
+          solved[row] * prior.deviation[at(free[row])] * prior.deviation[at(free[column])];
+    }
+  }
+  return covariance;
+}
+
+double variance_along(const Unknowns& slopes,
+                      const std::array<Unknowns, unknown_count>& covariance) {
+  double sum = 0;
+  for (std::size_t row = 0; row < unknown_count; ++row) {
+    for (std::size_t column = 0; column < unknown_count; ++column) {
+      sum += slopes[row] * slopes[column] * covariance[row][column];
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject) {
+  const Expected expected =
+      ErrorModel(errors.residuals().groups, errors.residuals().components).at(subject);
+  SoftwarePrior prior;
+  prior.mean = {expected.mean, 0, 0, 0};
+  prior.deviation = {expected.latent, exchange_deviation, host_deviation, fixed_deviation_ms};
+  prior.scatter = expected.scatter;
+  return prior;
+}
+
+StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                  const SoftwarePrior& prior) {
+  if (rows.empty()) throw Error("calibrate: no measured step");
+  StepFit fit;
+  fit.unknowns = prior.mean;
+  fit.scatter = prior.scatter;
+  fit.degrees = prior.scatter_rows + static_cast<double>(rows.size());
+  for (int round = 0; round < most_rounds; ++round) {
+    const Normal normal = normal_equations(rows, free, prior, fit.unknowns, fit.scatter);
+    const Vector move = SymmetricMatrix(free.size(), normal.matrix).solve(normal.right);
+    fit.covariance = covariance_of(normal, free, prior);
+    double farthest = 0;
+    for (std::size_t one = 0; one < free.size(); ++one) {
+      double& value = fit.unknowns[at(free[one])];
+      const double before = value;
+      // At most one deviation at a time: far from the prior the step is not linear.
+      value += std::clamp(move[one], -1.0, 1.0) * prior.deviation[at(free[one])];
+      if (free[one] == Unknown::fixed_ms) value = std::max(value, 0.0);
+      farthest = std::max(farthest, std::abs(value - before) / prior.deviation[at(free[one])]);
+    }
+    // Expectation-maximisation: what the unknowns leave open counts as scatter seen.
+    double squares = prior.scatter_rows * square(prior.scatter);
+    for (const MeasuredStep& row : rows) {
+      Unknowns slopes{};
+      const Unknowns all = log_slopes(row.predicted, fit.unknowns);
+      for (const Unknown unknown : free) slopes[at(unknown)] = all[at(unknown)];
+      squares += square(std::log(row.measured_ms / scaled_ms(row.predicted, fit.unknowns))) +
+                 variance_along(slopes, fit.covariance);
+    }
+    fit.scatter = std::sqrt(squares / fit.degrees);
+    if (farthest < 1e-8 && round > 20) break;
+  }
+  for (const Unknown unknown : free) {
+    fit.effective +=
+        1 - fit.covariance[at(unknown)][at(unknown)] / square(prior.deviation[at(unknown)]);
+  }
+  return fit;
+}
+
+std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
+  std::vector<std::pair<double, Unknown>> others;
+  for (const Unknown unknown : {Unknown::exchange, Unknown::host, Unknown::fixed_ms}) {
+    double least = 1e300;
+    double most = 0;
+    for (const MeasuredStep& row : rows) {
+      const double moved =
+          log_slopes(row.predicted, prior.mean)[at(unknown)] * prior.deviation[at(unknown)];
+      least = std::min(least, moved);
+      most = std::max(most, moved);
+    }
+    if (most - least > worth_fitting) others.emplace_back(most - least, unknown);
+  }
+  std::sort(others.rbegin(), others.rend());
+  std::vector<Unknown> free = {Unknown::level};
+  for (const auto& [moved, unknown] : others) {
+    if (free.size() + 1 < rows.size()) free.push_back(unknown);
+  }
+  return free;
+}
+
+std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
+                                    const std::vector<Unknown>& free, const SoftwarePrior& prior) {
+  std::vector<double> errors;
+  for (std::size_t held = 0; held < rows.size(); ++held) {
+    std::vector<MeasuredStep> left = rows;
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(held));
+    const StepFit fit = fit_steps(left, free, prior);
+    errors.push_back(
+        std::log(rows[held].measured_ms / scaled_ms(rows[held].predicted, fit.unknowns)));
+  }
+  return errors;
+}
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "sim/uncertainty/step_software.hpp"
+
+namespace moesim::uncertainty {
+
+// A measured step beside its prediction.
+struct MeasuredStep {
+  StepClasses predicted;
+  double measured_ms = 0;
+};
+
+// What is known of a software before its own steps are.
+struct SoftwarePrior {
+  Unknowns mean{};
+  Unknowns deviation{};
+  double scatter = 0.15;
+  // Known as if from so many configurations: the scatter of published software differs by a factor of
+  // two from one to the next.
+  double scatter_rows = 2;
+};
+
+// Of `subject`, from published steps: the level as ErrorModel expects it. Exchanges to 25 %, host
+// launches to a factor of two, 20 ms of fixed cost: assumed.
+SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject);
+
+struct StepFit {
+  Unknowns unknowns{};
+  std::array<Unknowns, unknown_count> covariance{};
+  double scatter = 0;
+  double degrees = 1;
+  // How many parameters the rows decided, of those that were free: the rest is the prior's.
+  double effective = 0;
+};
+
+// The unknowns with which measured steps are most likely under the prior (least squares of logs, a
+// penalty for leaving the prior; Gauss-Newton), and the scatter of rows around them (an inverse chi
+// square prior). Unknowns that are not `free` stay at the prior's mean, with its variance. The
+// fixed cost is never below 0. Throws Error for no rows.
+StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                  const SoftwarePrior& prior);
+
+// The unknowns that the rows can carry: the level, and of the others those that move the rows apart
+// by more than 1 %, the most moving first, fewer than there are rows.
+std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior);
+
+// log(measured / predicted) of each row, predicted by a fit without it. Needs two rows.
+std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
+                                    const std::vector<Unknown>& free, const SoftwarePrior& prior);
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,196 @@
+#include "sim/uncertainty/step_fit.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/random.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::uncertainty;
+
+namespace {
+
+constexpr std::array all = {Unknown::level, Unknown::exchange, Unknown::host, Unknown::fixed_ms};
+const std::vector<Unknown> all_free(all.begin(), all.end());
+
+SoftwarePrior prior() {
+  SoftwarePrior made;
+  made.mean = {0.3, 0, 0, 0};
+  made.deviation = {0.3, 0.25, 0.42, 20};
+  made.scatter = 0.1;
+  return made;
+}
+
+// Steps of 0.2 to 20 s that spend different shares of their time on exchanges and on the host.
+StepClasses drawn_classes(Stream& stream) {
+  const double total = 200 * std::exp(std::log(100) * stream.uniform());
+  const double exchange = 0.5 * stream.uniform();
+  const double host = 0.4 * stream.uniform();
+  return {total * (1 - exchange - host), total * exchange, total * host};
+}
+
+std::vector<MeasuredStep> measured(Stream& stream, const Unknowns& truth, int rows,
+                                   double scatter) {
+  std::vector<MeasuredStep> steps;
+  for (int row = 0; row < rows; ++row) {
+    const StepClasses classes = drawn_classes(stream);
+    steps.push_back({classes, scaled_ms(classes, truth) * std::exp(scatter * stream.normal())});
+  }
+  return steps;
+}
+
+StepSoftware software_of(const StepFit& fit, int rows) {
+  StepSoftware software;
+  software.models = {"model"};
+  software.precisions = {"bf16"};
+  software.rows = rows;
+  software.unknowns = fit.unknowns;
+  software.covariance = fit.covariance;
+  software.scatter = fit.scatter;
+  software.degrees = fit.degrees;
+  return software;
+}
+
+// The share of new steps inside 90 % bands after `rows` steps of software that is drawn from the
+// prior, and the mean width of logs.
+std::pair<double, double> coverage(int rows, int runs) {
+  int inside = 0;
+  double width = 0;
+  for (int run = 0; run < runs; ++run) {
+    Stream stream({5, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
+    const SoftwarePrior known = prior();
+    Unknowns truth{};
+    for (std::size_t place = 0; place < unknown_count; ++place) {
+      truth[place] = known.mean[place] + known.deviation[place] * stream.normal();
+    }
+    truth[3] = std::abs(truth[3]);
+    // An inverse chi square with as many degrees as the prior.
+    const double chi = 2 * stream.gamma(known.scatter_rows / 2);
+    const double scatter = known.scatter * std::sqrt(known.scatter_rows / chi);
+    const auto steps = measured(stream, truth, rows, scatter);
+    const StepFit fit = fit_steps(steps, carried_by(steps, known), known);
+    const StepClasses asked = drawn_classes(stream);
+    const double value = std::log(scaled_ms(asked, truth) / scaled_ms(asked, fit.unknowns)) +
+                         scatter * stream.normal();
+    const Subject subject{"", "machine", "model", false};
+    const Interval band =
+        software_of(fit, rows).band(asked, subject, "bf16", 0, 0).widest().log_ratios;
+    if (band.contains(value)) ++inside;
+    width += band.width() / runs;
+  }
+  return {static_cast<double>(inside) / runs, width};
+}
+
+}  // namespace
+
+TEST_CASE("many rows with little noise give the unknowns back") {
+  Stream stream({1, Purpose::test_data, 0, 0, 0});
+  const Unknowns truth = {0.5, 0.2, -0.3, 12};
+  const auto steps = measured(stream, truth, 60, 0.01);
+  const StepFit fit = fit_steps(steps, all_free, prior());
+  for (std::size_t place = 0; place < unknown_count; ++place) {
+    const double deviation = std::sqrt(fit.covariance[place][place]);
+    CHECK(std::abs(fit.unknowns[place] - truth[place]) < 3 * deviation);
+    CHECK(deviation < 0.4 * prior().deviation[place]);
+  }
+  CHECK(fit.unknowns[0] == Approx(0.5).margin(0.02));
+  CHECK(fit.effective > 3.5);
+  CHECK(fit.scatter < 0.04);
+}
+
+TEST_CASE("bands after three, five and twelve steps hold nine of ten new ones") {
+  double before = 1e9;
+  for (const int rows : {3, 5, 12}) {
+    const auto [inside, width] = coverage(rows, 1500);
+    CAPTURE(rows, inside, width);
+    CHECK(inside > 0.87);
+    CHECK(inside < 0.95);
+    CHECK(width < before);
+    before = width;
+  }
+}
+
+TEST_CASE("three steps tell most of a level") {
+  double before = 0;
+  double after = 0;
+  for (std::uint32_t run = 0; run < 200; ++run) {
+    Stream stream({9, Purpose::test_data, run, 0, 2});
+    Unknowns truth{};
+    truth[0] = 0.3 + 0.3 * stream.normal();
+    const auto steps = measured(stream, truth, 3, 0.05);
+    const StepFit fit = fit_steps(steps, carried_by(steps, prior()), prior());
+    before += std::abs(truth[0] - 0.3) / 200;
+    after += std::abs(truth[0] - fit.unknowns[0]) / 200;
+  }
+  CHECK(after < before / 3);
+}
+
+TEST_CASE("rows carry fewer unknowns than there are of them") {
+  Stream stream({2, Purpose::test_data, 0, 0, 0});
+  const auto steps = measured(stream, {0.3, 0, 0, 0}, 6, 0.05);
+  CHECK(carried_by({steps.begin(), steps.begin() + 2}, prior()).size() == 1);
+  CHECK(carried_by({steps.begin(), steps.begin() + 3}, prior()).size() == 2);
+  CHECK(carried_by({steps.begin(), steps.begin() + 4}, prior()).size() == 3);
+  // Steps that are alike tell nothing apart but their level.
+  const std::vector<MeasuredStep> alike(5, MeasuredStep{{500, 100, 50}, 900});
+  CHECK(carried_by(alike, prior()) == std::vector<Unknown>{Unknown::level});
+}
+
+TEST_CASE("an unknown that is not fitted stays at the prior, as uncertain as before") {
+  Stream stream({3, Purpose::test_data, 0, 0, 0});
+  const auto steps = measured(stream, {0.4, 0.3, 0, 0}, 10, 0.02);
+  const StepFit fit = fit_steps(steps, {Unknown::level}, prior());
+  CHECK(fit.unknowns[1] == 0);
+  CHECK(fit.covariance[1][1] == Approx(0.25 * 0.25));
+  CHECK(fit.effective < 1);
+}
+
+TEST_CASE("the fixed cost is never negative") {
+  const std::vector<MeasuredStep> steps = {
+      {{100, 0, 0}, 90}, {{1000, 0, 0}, 1400}, {{10000, 0, 0}, 14000}};
+  const StepFit fit = fit_steps(steps, {Unknown::level, Unknown::fixed_ms}, prior());
+  CHECK(fit.unknowns[3] == 0);
+  CHECK_THROWS_AS(fit_steps({}, {Unknown::level}, prior()), Error);
+}
+
+TEST_CASE("a row left out is predicted by the others alone") {
+  std::vector<MeasuredStep> steps(4, MeasuredStep{{1000, 0, 0}, 1350});
+  steps[2].measured_ms = 2700;
+  const std::vector<double> errors = left_out_errors(steps, {Unknown::level}, prior());
+  CHECK(errors[2] == Approx(std::log(2)).margin(0.05));
+  CHECK(errors[0] < 0);
+}
+
+TEST_CASE("a software document reads back, and scales the parts of a step to its time") {
+  Stream stream({4, Purpose::test_data, 0, 0, 0});
+  const auto steps = measured(stream, {0.4, 0.1, 0, 5}, 5, 0.05);
+  StepSoftware written = software_of(fit_steps(steps, all_free, prior()), 5);
+  written.name = "mine";
+  written.source = "a test";
+  written.machine = "a GPU";
+  const std::string path = "step_software_test.json";
+  write_file_atomically(path, written.text());
+  const StepSoftware read = StepSoftware::load("./" + path);
+  std::remove(path.c_str());
+  CHECK(read.text() == written.text());
+
+  training::TrainingStep step;
+  step.parts[static_cast<std::size_t>(training::Part::experts)] = 4e5;
+  step.parts[static_cast<std::size_t>(training::Part::dispatch)] = 2e5;
+  step.parts[static_cast<std::size_t>(training::Part::host)] = 1e5;
+  step.step_us = 7e5;
+  step.tokens_per_second_per_gpu = 1000;
+  const training::TrainingStep scaled = read.applied(step);
+  CHECK(scaled.step_us / 1e3 == Approx(scaled_ms(classes_of(step), read.unknowns)));
+  CHECK(training::sum(scaled.parts) == Approx(scaled.step_us));
+  CHECK(scaled.tokens_per_second_per_gpu == Approx(1000 * 7e5 / scaled.step_us));
+  const Subject known{"", "a GPU", "model", false};
+  const Subject other{"", "a GPU", "another", false};
+  const StepClasses classes = classes_of(step);
+  const double width = read.band(classes, known, "bf16", 0.2, 0.2).widest().log_ratios.width();
+  CHECK(read.band(classes, other, "bf16", 0.2, 0.2).widest().log_ratios.width() > width);
+  CHECK(read.band(classes, known, "mxfp8", 0.2, 0.2).widest().log_ratios.width() > width);
+}

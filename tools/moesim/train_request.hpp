@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/training/training_job.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// The flags of a training job as `train` takes them: its layout, GPU, precision and software.
+std::vector<Flag> train_flags();
+
+// The job that they ask for. Throws UsageError naming the flag; whether the layout can be is for
+// parallel::check_layout() to say.
+training::TrainingJob requested_job(const CommandLine& line);
+
+}  // namespace moesim::tool

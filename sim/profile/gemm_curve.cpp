@@ -238,6 +238,10 @@ double GemmCurve::correction(const Query& query) const {
 }
 
 Estimate GemmCurve::estimate(std::int64_t m, std::int64_t n, std::int64_t k) const {
+  return known_->get({m, n, k}, [&] { return fresh_estimate(m, n, k); });
+}
+
+Estimate GemmCurve::fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t k) const {
   if (m < 1 || n < 1 || k < 1) {
     throw UsageError(fmt::format("gemm {} x {} x {}: expected sizes of at least 1", m, n, k));
   }

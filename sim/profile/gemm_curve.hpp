@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/base/document.hpp"
 #include "sim/profile/estimate.hpp"
+#include "sim/profile/known_products.hpp"
 #include "sim/profile/log_grid.hpp"
 #include "sim/profile/residual.hpp"
 
@@ -76,6 +78,7 @@ class GemmCurve {
     double octaves_outside(double value) const;
   };
 
+  Estimate fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
   static std::vector<Kernel> read_kernels(const Node& node);
   static Variable read_variable(const Node& node, const std::string& name);
   static Range read_range(const Node& node, const std::string& key);
@@ -118,6 +121,7 @@ class GemmCurve {
   double least_us_ = 0;  // shorter products were not measured
   Origin origin_ = Origin::published;
   Residual residual_;
+  std::shared_ptr<KnownProducts> known_ = std::make_shared<KnownProducts>();
 };
 
 }  // namespace moesim::profile

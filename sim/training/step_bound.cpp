@@ -1,0 +1,248 @@
+#include "sim/training/step_bound.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "sim/model/data_parallel.hpp"
+
+namespace moesim::training {
+namespace {
+
+using parallel::ScheduleKind;
+
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Sums of whole picoseconds and of fractions differ by rounding.
+constexpr double rounding = 1 - 1e-8;
+
+bool takes_turns(const parallel::ScheduleShape& shape) {
+  return shape.kind == ScheduleKind::one_f_one_b || shape.kind == ScheduleKind::interleaved ||
+         shape.kind == ScheduleKind::gpipe;
+}
+
+using Contents = std::vector<model::StageContent>;  // of each chunk
+
+Contents contents_of(const TrainingJob& job) {
+  Contents contents;
+  for (const parallel::PipelineChunk& chunk : parallel::stages_of(*job.model, job.layout).chunks) {
+    model::StageContent content = model::layers_of(*job.model, chunk.first_layer, chunk.layers);
+    content.embedding = chunk.embedding;
+    content.head = chunk.loss;
+    content.mtp_depths = chunk.mtp;
+    contents.push_back(content);
+  }
+  return contents;
+}
+
+// The stages whose weights a pipeline rank has: under dualpipe those of both directions.
+std::vector<int> stages_of_rank(const parallel::ScheduleShape& shape, int rank) {
+  std::vector<int> found;
+  const bool dual = shape.kind == ScheduleKind::dualpipe;
+  for (int stage = 0; stage < shape.stages(); ++stage) {
+    const int holder = shape.rank_of(stage, 0);
+    if (holder == rank || (dual && holder == shape.ranks - 1 - rank)) found.push_back(stage);
+  }
+  return found;
+}
+
+// Of one micro-batch.
+struct LeastTimes {
+  double forward = 0;
+  double backward = 0;
+
+  void add(const LeastTimes& other, double times) {
+    forward += times * other.forward;
+    backward += times * other.backward;
+  }
+};
+
+class LeastStages {
+ public:
+  LeastStages(const TrainingJob& job, const LayerPrices& prices)
+      : job_(job), prices_(prices), hides_(job.layout.shape().has_pairs()) {
+    for (const model::StageContent& content : contents_of(job)) stages_.push_back(least(content));
+  }
+  const LeastTimes& operator[](int stage) const { return stages_[at(stage)]; }
+
+ private:
+  double least(const PartTimes& times) const {
+    if (!hides_) return sum(times);
+    double hidden = 0;
+    for (const Part part : {Part::dispatch, Part::combine, Part::host}) hidden += times[at(part)];
+    return sum(times) - hidden;
+  }
+  LeastTimes least(const Passes& passes) const {
+    return {least(passes.forward), least(passes.input_gradient) + least(passes.weight_gradient)};
+  }
+  LeastTimes least_layer(bool is_moe) const {
+    const Passes& layer = prices_.layer(is_moe);
+    LeastTimes times = least(layer);
+    // Which layers of a stage are not recomputed is left open.
+    if (job_.recompute.full == model::FullRecompute::block) {
+      times.backward -= layer.input_gradient[at(Part::recompute)];
+    }
+    return times;
+  }
+  LeastTimes least(const model::StageContent& content) const {
+    LeastTimes times;
+    if (content.dense_layers > 0) times.add(least_layer(false), content.dense_layers);
+    if (content.moe_layers > 0) times.add(least_layer(true), content.moe_layers);
+    if (content.embedding) times.add(least(prices_.embedding()), 1);
+    if (content.mtp_depths > 0) {
+      const bool is_moe = job_.model->is_moe_layer(job_.model->layers - 1);
+      times.add(least(prices_.prediction()), content.mtp_depths);
+      times.add(least_layer(is_moe), content.mtp_depths);
+    }
+    const double heads = content.mtp_depths + (content.head ? 1 : 0);
+    if (heads > 0) times.add(least(prices_.head()), heads);
+    return times;
+  }
+
+  const TrainingJob& job_;
+  const LayerPrices& prices_;
+  bool hides_;
+  std::vector<LeastTimes> stages_;
+};
+
+double makespan_bound(const TrainingJob& job, const LayerPrices& prices) {
+  const parallel::ScheduleShape shape = job.layout.shape();
+  const bool dual = shape.kind == ScheduleKind::dualpipe;
+  const LeastStages stages(job, prices);
+  const double bytes = 2 * job.tokens_per_rank() * static_cast<double>(job.model->hidden);
+  const double p2p = shape.ranks > 1 ? prices.send_us(bytes) : 0;
+  double lead = 0;
+  double tail = 0;
+  double most = 0;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    double busy = 0;
+    for (const int stage : stages_of_rank(shape, rank)) {
+      busy += stages[stage].forward + stages[stage].backward;
+    }
+    busy *= dual ? 0.5 * shape.micro_batches : shape.micro_batches;
+    most = std::max(most, lead + busy + tail);
+    if (dual) continue;
+    lead += stages[rank].forward + p2p;
+    // Weight gradients that wait fill the end.
+    if (takes_turns(shape)) tail += stages[rank].backward + p2p;
+  }
+  return most;
+}
+
+model::StageParameters parameters_of(const TrainingJob& job, const Contents& contents, int rank) {
+  model::StageParameters found;
+  const int experts = job.model->moe ? job.model->moe->experts : 0;
+  for (const int stage : stages_of_rank(job.layout.shape(), rank)) {
+    const model::StageParameters each =
+        model::stage_parameters(*job.model, contents[at(stage)], job.shards(), experts);
+    found.dense += each.dense;
+    found.expert += each.expert;
+    found.gemm += each.gemm;
+  }
+  return found;
+}
+
+// The optimizer and the host, without gradients and weights that its passes do not cover.
+double end_bound(const TrainingJob& job, const LayerPrices& prices) {
+  const Contents contents = contents_of(job);
+  const model::ShardSizes shards = job.shards();
+  double most = 0;
+  for (int rank = 0; rank < job.layout.layout.pipeline; ++rank) {
+    const model::StageParameters held = parameters_of(job, contents, rank);
+    const double bytes = (model::adam_bytes(job.states) + 4) *
+                             model::owned_parameters(held, shards, job.states.zero) +
+                         model::clear_gradient_bytes(held, shards, job.states.zero);
+    most = std::max(most, prices.memory_us(bytes, profile::MemoryKernel::streaming));
+  }
+  return most + job.host.step_us;
+}
+
+// Passes of its chunks that a rank holds at some time, at least.
+int passes_held(const parallel::ScheduleShape& shape, int rank) {
+  const int after = shape.ranks - 1 - rank;
+  switch (shape.kind) {
+    case ScheduleKind::gpipe:
+      return shape.micro_batches;
+    case ScheduleKind::one_f_one_b:
+    case ScheduleKind::zb_h1:
+    case ScheduleKind::zb_h2:
+      return std::min(shape.micro_batches, after + 1);
+    case ScheduleKind::interleaved:
+      return std::min(shape.micro_batches * shape.virtual_stages,
+                      2 * after + (shape.virtual_stages - 1) * shape.group_size() + 1);
+    case ScheduleKind::dualpipe:
+    case ScheduleKind::dualpipe_v:
+      break;
+  }
+  return 1;
+}
+
+model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
+  model::StageMemoryQuery query;
+  query.model = job.model.get();
+  query.shards = job.shards();
+  query.experts = job.model->moe ? job.model->moe->experts : 0;
+  query.tokens = job.tokens();
+  query.states = job.states;
+  query.activations.precision = job.states.precision;
+  query.activations.recompute = job.recompute;
+  query.activations.choices = job.experts_per_token();
+  query.activations.load = job.capacity_factor > 0 ? job.capacity_factor : imbalance;
+  query.activations.sequence_parallel = job.layout.sequence_parallel;
+  query.activations.length = static_cast<double>(job.layout.sequence_length);
+  return query;
+}
+
+Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, double imbalance) {
+  const parallel::ScheduleShape shape = job.layout.shape();
+  const std::vector<int> own = stages_of_rank(shape, rank);
+  const auto layers = [&](int stage) {
+    return contents[at(stage)].layers() + contents[at(stage)].mtp_depths;
+  };
+  model::StageMemoryQuery query = memory_query(job, imbalance);
+  double fewest = layers(own.front());
+  for (const int stage : own) {
+    fewest = std::min(fewest, layers(stage));
+    query.chunks.push_back({contents[at(stage)], 0});
+  }
+  const double layers_held = fewest * passes_held(shape, rank);
+  Bytes least;
+  std::set<std::pair<double, double>> seen;
+  for (std::size_t place = 0; place < own.size(); ++place) {
+    const model::StageContent& content = query.chunks[place].content;
+    if (!seen.emplace(content.dense_layers, content.moe_layers + content.mtp_depths).second) {
+      continue;
+    }
+    const double each = layers(own[place]);
+    query.chunks[place].in_flight = each > 0 ? layers_held / each : 0;
+    const Bytes all = model::stage_memory(query).total();
+    query.chunks[place].in_flight = 0;
+    least = least.count == 0 ? all : std::min(least, all);
+  }
+  return least;
+}
+
+}  // namespace
+
+double step_bound_us(const TrainingJob& job, const LayerPrices& prices) {
+  return rounding * (makespan_bound(job, prices) + end_bound(job, prices));
+}
+
+Bytes memory_bound(const TrainingJob& job) {
+  double imbalance = 1;
+  if (job.capacity_factor <= 0 && job.expert_load > 0) imbalance = job.expert_load;
+  if (job.capacity_factor <= 0 && job.expert_load <= 0 && job.model->moe) {
+    imbalance = random_imbalance(job.model->moe->experts, job.experts_per_token(),
+                                 job.layout.layout.expert, job.tokens_per_rank());
+  }
+  const Contents contents = contents_of(job);
+  const int ranks = job.layout.layout.pipeline;
+  Bytes most;
+  // Embedding and most passes in flight; experts without the model's dense layers; the logits.
+  for (const int rank : std::set<int>{0, std::min(1, ranks - 1), ranks - 1}) {
+    most = std::max(most, rank_bound(job, contents, rank, imbalance));
+  }
+  return most;
+}
+
+}  // namespace moesim::training

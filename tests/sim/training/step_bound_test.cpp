@@ -1,0 +1,112 @@
+#include "sim/training/step_bound.hpp"
+
+#include <optional>
+
+#include "sim/training/training_step.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+using parallel::ScheduleKind;
+
+namespace {
+
+// DeepSeek-V2-Lite, which has a dense layer and latent attention, on nodes of 8 H100.
+TrainingJob job(int gpus, int tensor, int pipeline, int expert) {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  made.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v2-lite"));
+  made.layout.layout.gpus = gpus;
+  made.layout.layout.tensor = tensor;
+  made.layout.layout.pipeline = pipeline;
+  made.layout.layout.expert = expert;
+  made.layout.sequence_length = 4096;
+  made.layout.global_batch = 8 * gpus;
+  return made;
+}
+
+void set_chunks(TrainingJob& made, int virtual_stages) {
+  made.layout.layout.virtual_pipeline = virtual_stages;
+  const int chunks = made.layout.shape().stages();
+  made.layout.stages = parallel::nearly_even_pipeline_layout(made.model->layers, chunks);
+}
+
+struct Shares {
+  double step = 0;
+  double memory = 0;
+};
+
+// Bound over simulated; checks that neither is above 1.
+Shares shares_of(const TrainingJob& made) {
+  REQUIRE(!parallel::layout_fault(*made.model, made.layout));
+  const TrainingStep step = training_step(made);
+  const Shares shares{step_bound_us(made, LayerPrices(made)) / step.step_us,
+                      static_cast<double>(memory_bound(made).count) /
+                          static_cast<double>(step.peak_memory().count)};
+  CHECK(shares.step <= 1);
+  CHECK(shares.memory <= 1);
+  return shares;
+}
+
+}  // namespace
+
+TEST_CASE("no step is below its bound, whatever its layout") {
+  for (const int tensor : {1, 2}) {
+    for (const int expert : {1, 8}) {
+      for (const int pipeline : {1, 2, 4}) {
+        for (const int virtual_stages : {1, 2, 3}) {
+          if (pipeline == 1 && virtual_stages > 1) continue;
+          for (const char* recompute : {"none", "moe_act", "full", "full:block:2"}) {
+            for (const int zero : {0, 1, 2}) {
+              TrainingJob made = job(32, tensor, pipeline, expert);
+              made.recompute = model::parse_recompute(recompute, "test");
+              made.states.zero = zero;
+              set_chunks(made, virtual_stages);
+              const Shares shares = shares_of(made);
+              CHECK(shares.step > 0.25);
+              CHECK(shares.memory > 0.5);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("nor in other schedules, with overlapped exchanges or with capacity") {
+  for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::zb_h1, ScheduleKind::zb_h2,
+                                  ScheduleKind::dualpipe, ScheduleKind::dualpipe_v}) {
+    TrainingJob made = job(32, 1, 4, 8);
+    made.layout.schedule = kind;
+    set_chunks(made, 1);
+    CHECK(shares_of(made).step > 0.4);
+  }
+  TrainingJob hidden = job(32, 1, 2, 8);
+  hidden.layout.expert_overlap = true;
+  set_chunks(hidden, 3);
+  CHECK(shares_of(hidden).step > 0.4);
+  for (const double factor : {0.5, 1.0, 2.0}) {
+    TrainingJob padded = job(32, 1, 2, 8);
+    padded.capacity_factor = factor;
+    set_chunks(padded, 1);
+    shares_of(padded);
+  }
+}
+
+// 48 equal layers, no head that matters: 1f1b and its interleaved form take (m + PP - 1) and
+// (m + (PP - 1) / v) times a rank's passes, which the bound says too.
+TEST_CASE("the bound of equal stages is nearly exact") {
+  for (const int virtual_stages : {1, 2, 4}) {
+    TrainingJob made = job(4, 1, 4, 1);
+    model::Model equal = model::Model::load("qwen3-30b-a3b");
+    equal.vocabulary = 128;
+    made.model = std::make_shared<const model::Model>(equal);
+    made.layout.layout.virtual_pipeline = virtual_stages;
+    made.layout.global_batch = 32;
+    made.host = {0, 0, 0};
+    const Shares shares = shares_of(made);
+    CHECK(shares.step > 0.995);
+    CHECK(shares.memory > 0.995);
+  }
+}

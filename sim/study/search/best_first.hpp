@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace moesim::study {
+
+// The candidates of a search in the order of their value, smallest first, where a value is dear and
+// bounds from below are known: a candidate is valued only while no other can be smaller.
+struct BestFirst {
+  std::vector<double> bounds;  // of each candidate
+  int jobs = 1;                // threads; neither the result nor what is valued depends on them
+
+  // The value of a candidate; nothing: it is out of the question. Called by several threads.
+  std::function<std::optional<double>(std::size_t candidate)> value;
+  // Takes the next candidate in order; false ends the search. Equal values come by index.
+  std::function<bool(std::size_t candidate, double value)> accept;
+};
+
+struct BestFirstCounts {
+  std::size_t valued = 0;
+  std::size_t violations = 0;  // values below their bounds: the order is then not proven
+};
+
+BestFirstCounts run_best_first(const BestFirst& search);
+
+}  // namespace moesim::study

@@ -1,0 +1,198 @@
+#include "sim/study/search/training_space.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace moesim::study {
+namespace {
+
+using parallel::LayoutRequest;
+using training::TrainingJob;
+
+constexpr int most_pipeline_ranks = 32;
+constexpr std::int64_t least_piece = 4096;  // tokens of a context rank
+
+std::vector<int> powers_of_two(int most) {
+  std::vector<int> found;
+  for (int value = 1; value <= most; value *= 2) found.push_back(value);
+  return found;
+}
+
+std::vector<int> divisors(int whole, int most) {
+  std::vector<int> found;
+  for (int value = 1; value <= std::min(whole, most); ++value) {
+    if (whole % value == 0) found.push_back(value);
+  }
+  return found;
+}
+
+// The layers of a model over chunks, the last of which has `fewer` than the others; nothing where
+// that does not divide evenly.
+std::optional<parallel::PipelineLayout> lighter_end(int layers, int chunks, int fewer, int mtp) {
+  const int padded = layers + fewer;
+  if (chunks < 2 || padded % chunks != 0 || padded / chunks < fewer) return std::nullopt;
+  parallel::PipelineLayout layout = parallel::even_pipeline_layout(padded, chunks, mtp);
+  layout.chunks.back().layers -= fewer;
+  return layout;
+}
+
+// Sets the chunks of a request; false where they are those of another number of fewer layers.
+bool divide_layers(const model::Model& model, int fewer, int mtp, LayoutRequest& request) {
+  const int chunks = request.shape().stages();
+  request.stages.reset();
+  if (chunks > model.layers) return fewer == 0;
+  if (fewer > 0) {
+    request.stages = lighter_end(model.layers, chunks, fewer, mtp);
+    return request.stages.has_value();
+  }
+  if (model.layers % chunks != 0 || mtp > 0) {
+    request.stages = parallel::nearly_even_pipeline_layout(model.layers, chunks, mtp);
+  }
+  return true;
+}
+
+class Enumeration {
+ public:
+  explicit Enumeration(const TrainingSpace& space) : space_(space) {}
+
+  TrainingCandidates run() {
+    for (const int tensor : space_.tensor) {
+      for (const int context : space_.context) {
+        for (const int pipeline : space_.pipeline) {
+          for (const int expert_tensor : space_.expert_tensor) {
+            for (const int expert : space_.expert) {
+              parallel::ParallelLayout layout = space_.base.layout.layout;
+              layout.tensor = tensor;
+              layout.context = context;
+              layout.pipeline = pipeline;
+              layout.expert_tensor = expert_tensor;
+              layout.expert = expert;
+              layout.virtual_pipeline = 1;
+              if (is_possible(layout)) add_batches(layout);
+            }
+          }
+        }
+      }
+    }
+    return std::move(found_);
+  }
+
+ private:
+  // Slices of an expert are exchanged all the time: never between domains.
+  bool is_possible(const parallel::ParallelLayout& layout) const {
+    const auto divides = [&](std::int64_t ranks) {
+      return layout.gpus % (ranks * layout.pipeline) == 0;
+    };
+    const std::int64_t slices = std::int64_t{layout.expert_tensor} * layout.expert;
+    return divides(std::int64_t{layout.tensor} * layout.context) && divides(slices) &&
+           (layout.expert_tensor == 1 || slices <= space_.base.cluster->gpus_per_domain);
+  }
+
+  void add_batches(const parallel::ParallelLayout& layout) {
+    for (const std::int64_t micro_batch : space_.micro_batch) {
+      LayoutRequest request = space_.base.layout;
+      request.layout = layout;
+      request.micro_batch = micro_batch;
+      const std::vector<LayoutRequest> possible = chunkings(request);
+      if (!possible.empty()) add_families(possible);
+    }
+  }
+
+  std::vector<LayoutRequest> chunkings(const LayoutRequest& request) {
+    std::vector<LayoutRequest> possible;
+    for (const bool overlap : space_.expert_overlap) {
+      for (const int chunks : space_.virtual_pipeline) {
+        if (chunks > 1 && request.layout.pipeline == 1) continue;
+        for (const int fewer : space_.fewer_in_last) {
+          LayoutRequest each = request;
+          each.layout.virtual_pipeline = chunks;
+          each.expert_overlap = overlap;
+          if (!divide_layers(*space_.base.model, fewer, space_.mtp_depths, each)) continue;
+          ++found_.combinations;
+          if (const auto fault = parallel::layout_fault(*space_.base.model, each)) {
+            ++found_.refused;
+            if (found_.a_refusal.empty()) found_.a_refusal = *fault;
+          } else {
+            possible.push_back(each);
+          }
+        }
+      }
+    }
+    return possible;
+  }
+
+  void add_families(const std::vector<LayoutRequest>& possible) {
+    for (const auto& dispatcher : space_.dispatchers) {
+      if (dispatcher && possible.front().layout.expert_tensor > 1) continue;  // not modelled
+      for (const double capacity : space_.capacity_factors) {
+        for (const model::Recompute& recompute : space_.recompute) {
+          TrainingJob job = space_.base;
+          job.dispatcher = dispatcher;
+          job.capacity_factor = capacity;
+          job.recompute = recompute;
+          add_family(job, possible);
+        }
+      }
+    }
+  }
+
+  void add_family(TrainingJob job, const std::vector<LayoutRequest>& possible) {
+    const bool experts_again = job.recompute.full != model::FullRecompute::none ||
+                               job.recompute.has(model::RecomputeModule::moe);
+    TrainingFamily family;
+    for (const LayoutRequest& request : possible) {
+      if (request.expert_overlap && experts_again) continue;
+      job.layout = request;
+      job.layout.recomputes_experts = experts_again;
+      for (const int zero : space_.zero) {
+        job.states.zero = zero;
+        family.jobs.push_back(job);
+      }
+    }
+    found_.count += family.jobs.size();
+    if (!family.jobs.empty()) found_.families.push_back(std::move(family));
+  }
+
+  const TrainingSpace& space_;
+  TrainingCandidates found_;
+};
+
+std::vector<model::Recompute> usual_recompute(const model::Model& model) {
+  std::vector<const char*> texts = {"none", "moe_act", "layernorm,moe_act"};
+  if (!model.moe) texts = {"none", "layernorm"};
+  if (model.latent) texts.insert(texts.end(), {"mla_up_proj", "layernorm,moe_act,mla_up_proj"});
+  texts.push_back("full");
+  std::vector<model::Recompute> found;
+  for (const char* text : texts) found.push_back(model::parse_recompute(text, "recompute"));
+  return found;
+}
+
+}  // namespace
+
+TrainingSpace usual_training_space(const TrainingJob& base) {
+  const model::Model& model = *base.model;
+  const int gpus = base.layout.layout.gpus;
+  const int domain = std::min(gpus, base.cluster->gpus_per_domain);
+  const std::vector<int> inside = powers_of_two(std::min(8, domain));
+  TrainingSpace space;
+  space.base = base;
+  space.tensor = inside;
+  space.context = powers_of_two(
+      static_cast<int>(std::clamp<std::int64_t>(base.layout.sequence_length / least_piece, 1, 64)));
+  space.pipeline = divisors(gpus, std::min(most_pipeline_ranks, model.layers));
+  space.virtual_pipeline = {1, 2, 3, 4, 6, 8, 12, 16};
+  space.fewer_in_last = {0, 1, 2, 3};
+  space.expert = model.moe ? divisors(model.moe->experts, gpus) : std::vector<int>{1};
+  space.expert_tensor = model.moe ? inside : std::vector<int>{1};
+  space.micro_batch = {1, 2, 4, 8};
+  space.expert_overlap = {base.layout.expert_overlap};
+  space.recompute = usual_recompute(model);
+  space.zero = {1, 2};
+  space.dispatchers = {base.dispatcher};
+  space.capacity_factors = {base.capacity_factor};
+  return space;
+}
+
+TrainingCandidates candidates_of(const TrainingSpace& space) { return Enumeration(space).run(); }
+
+}  // namespace moesim::study

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/training/training_job.hpp"
+
+namespace moesim::study {
+
+// Which training jobs a search looks at: `base` with every combination of these values that
+// parallel::layout_fault() allows. GPUs, model, sequence length, global batch, precision and
+// software are those of `base`, so that all candidates compute the same step.
+struct TrainingSpace {
+  training::TrainingJob base;
+  int mtp_depths = 0;  // multi-token prediction, behind the last layer
+  std::vector<int> tensor;
+  std::vector<int> context;
+  std::vector<int> pipeline;
+  std::vector<int> virtual_pipeline;
+  // Layers that the last chunk has fewer than the others, for the output head: where the rest then
+  // divides evenly. 0: divided evenly, or the first chunks have one more.
+  std::vector<int> fewer_in_last;
+  std::vector<int> expert;
+  std::vector<int> expert_tensor;
+  std::vector<std::int64_t> micro_batch;
+  std::vector<bool> expert_overlap;
+  std::vector<model::Recompute> recompute;
+  std::vector<int> zero;
+  std::vector<std::shared_ptr<const profile::Dispatcher>> dispatchers;  // null: all-to-all
+  std::vector<double> capacity_factors;                                 // 0: dropless
+};
+
+// Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
+// NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
+// ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap
+// modules, whole layers. ZeRO 1 and 2. Dispatcher, capacity and overlap of experts as in `base`.
+TrainingSpace usual_training_space(const training::TrainingJob& base);
+
+// Jobs with the same prices of layers: they differ in the pipeline's chunks and in ZeRO.
+struct TrainingFamily {
+  std::vector<training::TrainingJob> jobs;
+};
+
+struct TrainingCandidates {
+  std::vector<TrainingFamily> families;
+  std::size_t count = 0;
+  std::size_t combinations = 0;  // layouts asked for, possible or not
+  std::size_t refused = 0;       // of them: they break a rule of layouts
+  std::string a_refusal;         // one of the rules
+};
+TrainingCandidates candidates_of(const TrainingSpace& space);
+
+}  // namespace moesim::study

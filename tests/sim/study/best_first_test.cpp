@@ -1,0 +1,79 @@
+#include "sim/study/search/best_first.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "tests/support/catch.hpp"
+
+using namespace moesim::study;
+
+namespace {
+
+struct Problem {
+  std::vector<double> values;
+  BestFirst search;
+  std::vector<std::size_t> taken;
+
+  // Bounds of 0.9 to 1 times the values; the search ends after `wanted`.
+  Problem(std::size_t count, std::size_t wanted) {
+    std::mt19937 draw(7);
+    for (std::size_t at = 0; at < count; ++at) {
+      values.push_back(100 + static_cast<double>(draw() % 900));
+      search.bounds.push_back(values.back() * (0.9 + 0.0001 * static_cast<double>(draw() % 1000)));
+    }
+    search.jobs = 2;
+    search.value = [this](std::size_t at) { return std::optional(values[at]); };
+    search.accept = [this, wanted](std::size_t at, double value) {
+      CHECK(value == values[at]);
+      taken.push_back(at);
+      return taken.size() < wanted;
+    };
+  }
+
+  std::vector<std::size_t> sorted() const {
+    std::vector<std::size_t> order(values.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+      return values[one] < values[other];
+    });
+    return order;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("candidates come in the order of their values, equal ones by index") {
+  Problem problem(2000, 2000);
+  const BestFirstCounts counts = run_best_first(problem.search);
+  CHECK(problem.taken == problem.sorted());
+  CHECK(counts.valued == 2000);
+  CHECK(counts.violations == 0);
+}
+
+TEST_CASE("the first few need few values, the same for any number of threads") {
+  Problem one(2000, 5);
+  one.search.jobs = 1;
+  Problem two(2000, 5);
+  const BestFirstCounts alone = run_best_first(one.search);
+  const BestFirstCounts together = run_best_first(two.search);
+  std::vector<std::size_t> first = one.sorted();
+  first.resize(5);
+  CHECK(one.taken == first);
+  CHECK(two.taken == first);
+  CHECK(alone.valued == together.valued);
+  // Values lie evenly in 100 to 1,000, so 11 % of 100 above the first ones: 24 or so.
+  CHECK(alone.valued < 100);
+}
+
+TEST_CASE("what is out of the question is not taken, and a value below its bound is counted") {
+  Problem problem(100, 100);
+  problem.search.value = [&](std::size_t at) -> std::optional<double> {
+    if (at % 2 == 0) return std::nullopt;
+    return problem.values[at];
+  };
+  problem.search.bounds[1] = problem.values[1] + 1;
+  const BestFirstCounts counts = run_best_first(problem.search);
+  CHECK(problem.taken.size() == 50);
+  CHECK(counts.violations == 1);
+}

@@ -1,0 +1,149 @@
+#include "sim/study/search/training_search.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::study;
+using training::TrainingJob;
+
+namespace {
+
+// Qwen3-30B-A3B on 16 H100: hundreds of jobs, about half of which fit.
+TrainingSearch search() {
+  TrainingJob base;
+  base.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  base.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  base.model = std::make_shared<const model::Model>(model::Model::load("qwen3-30b-a3b"));
+  base.layout.layout.gpus = 16;
+  base.layout.sequence_length = 4096;
+  base.layout.global_batch = 64;
+  TrainingSearch asked;
+  asked.space = usual_training_space(base);
+  asked.space.tensor = {1, 2};
+  asked.space.virtual_pipeline = {1, 2, 4};
+  asked.space.fewer_in_last = {0, 2};
+  asked.space.expert_tensor = {1, 2};
+  asked.space.micro_batch = {1, 2};
+  asked.jobs = 2;
+  return asked;
+}
+
+bool fits(const FoundStep& step, const TrainingSearch& asked) {
+  const Bytes memory = step.job.profile->device().hbm_bytes;
+  return static_cast<double>(step.step.peak_memory().count) <=
+         asked.memory_share * static_cast<double>(memory.count);
+}
+
+// Those that fit, by speed.
+std::vector<FoundStep> ranked(const TrainingSearch& asked) {
+  std::vector<FoundStep> all = simulate_all(asked);
+  std::erase_if(all, [&](const FoundStep& step) { return !fits(step, asked); });
+  std::stable_sort(all.begin(), all.end(), [](const FoundStep& one, const FoundStep& other) {
+    return one.step.step_us < other.step.step_us;
+  });
+  return all;
+}
+
+std::vector<FoundStep> best_of(const std::vector<FoundStep>& by_speed, std::size_t count,
+                               double max_loss) {
+  std::vector<FoundStep> best;
+  for (const FoundStep& step : by_speed) {
+    const bool known = std::any_of(best.begin(), best.end(), [&](const FoundStep& other) {
+      return same_layout(step.job, other.job);
+    });
+    if (!known && step.loss <= max_loss && best.size() < count) best.push_back(step);
+  }
+  return best;
+}
+
+void check_same(const std::vector<FoundStep>& found, const std::vector<FoundStep>& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t at = 0; at < found.size(); ++at) {
+    CHECK(found[at].step.step_us == expected[at].step.step_us);
+    CHECK(found[at].loss == expected[at].loss);
+    CHECK(same_layout(found[at].job, expected[at].job));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the best five are those of an exhaustive search") {
+  const TrainingSearch asked = search();
+  const std::vector<FoundStep> by_speed = ranked(asked);
+  const TrainingFound found = search_training(asked);
+  check_same(found.best, best_of(by_speed, 5, 0));
+  CHECK(found.counts.violations == 0);
+  CHECK(found.counts.candidates > 500);
+  CHECK(found.counts.too_large > 50);
+  CHECK(found.counts.simulated < found.counts.candidates / 5);
+  CHECK(found.front.size() == 1);
+}
+
+TEST_CASE("with several capacity factors, so are the best of little loss and the front") {
+  TrainingSearch asked = search();
+  asked.space.micro_batch = {1};
+  asked.space.capacity_factors = {0, 0.5, 1, 1.5};
+  asked.loss = [](const TrainingJob& job) {
+    return job.capacity_factor > 0 ? 0.1 / (job.capacity_factor * job.capacity_factor) : 0.0;
+  };
+  const std::vector<FoundStep> by_speed = ranked(asked);
+  for (const double max_loss : {0.0, 0.05, 1.0}) {
+    asked.max_loss = max_loss;
+    const TrainingFound found = search_training(asked);
+    check_same(found.best, best_of(by_speed, 5, max_loss));
+    std::vector<FoundStep> front;
+    for (const FoundStep& step : by_speed) {
+      if (front.empty() || step.loss < front.back().loss) front.push_back(step);
+    }
+    check_same(found.front, front);
+    CHECK(found.counts.violations == 0);
+  }
+}
+
+TEST_CASE("candidates are different and possible, and keep what they are asked") {
+  const TrainingSearch asked = search();
+  const TrainingCandidates possible = candidates_of(asked.space);
+  std::set<std::string> seen;
+  for (const TrainingFamily& family : possible.families) {
+    for (const TrainingJob& job : family.jobs) {
+      CHECK(!parallel::layout_fault(*job.model, job.layout));
+      CHECK(job.layout.global_batch == 64);
+      const parallel::ParallelLayout& sizes = job.layout.layout;
+      std::string text = parallel::stages_of(*job.model, job.layout).text();
+      for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.expert,
+                             sizes.expert_tensor, job.states.zero}) {
+        text += " " + std::to_string(size);
+      }
+      text += " " + std::to_string(job.layout.micro_batch) + model::name_of(job.recompute);
+      CHECK(seen.insert(text).second);
+    }
+  }
+  CHECK(seen.size() == possible.count);
+}
+
+TEST_CASE("where nothing fits, the smallest job is named; a speed nobody reaches is not") {
+  TrainingSearch asked = search();
+  asked.memory_share = 0.05;
+  const TrainingFound none = search_training(asked);
+  CHECK(none.best.empty());
+  REQUIRE(none.smallest.has_value());
+  CHECK(none.smallest_memory.count > 0);
+  CHECK(none.counts.too_large == none.counts.candidates);
+  CHECK(none.counts.priced == 0);
+  TrainingSearch fast = search();
+  fast.min_speed = 1e9;
+  const TrainingFound slow = search_training(fast);
+  CHECK(slow.best.empty());
+  CHECK(!slow.smallest.has_value());
+}
+
+TEST_CASE("no possible layout is refused with a rule") {
+  TrainingSearch asked = search();
+  asked.space.pipeline = {16};
+  asked.space.expert = {7};
+  CHECK_THROWS_AS(search_training(asked), UsageError);
+}

@@ -53,6 +53,7 @@ Command route_command();
 Command predict_command();
 Command layout_command();
 Command train_command();
+Command recommend_command();
 Command validate_command();
 Command import_command();
 Command doctor_command();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -84,6 +85,7 @@ class Search {
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.simulated = counts.valued - skipped_;
     found_.counts.violations = counts.violations;
+    if (any_fits_) found_.smallest.reset();
     return std::move(found_);
   }
 
@@ -105,7 +107,16 @@ class Search {
         add({&family.jobs[job], bounds[at].bounds[job], loss});
       }
     }
+    // What is left may fit; which does not is found by simulation.
     if (!candidates_.empty()) found_.smallest.reset();
+  }
+
+  // By several threads.
+  void note_too_large(const TrainingJob& job, Bytes memory) {
+    const std::lock_guard lock(mutex_);
+    if (found_.smallest && found_.smallest_memory <= memory) return;
+    found_.smallest = job;
+    found_.smallest_memory = memory;
   }
 
   void add(const Candidate& candidate) {
@@ -116,9 +127,7 @@ class Search {
       return;
     }
     ++found_.counts.too_large;
-    if (found_.smallest && found_.smallest_memory <= memory) return;
-    found_.smallest = *candidate.job;
-    found_.smallest_memory = memory;
+    note_too_large(*candidate.job, memory);
   }
 
   // Whether a step of this loss, slower than all accepted so far, would be of any use.
@@ -136,7 +145,11 @@ class Search {
       return std::nullopt;
     }
     const TrainingStep step = training::training_step(*candidate.job);
-    if (static_cast<double>(step.peak_memory().count) > room_) return std::nullopt;
+    if (static_cast<double>(step.peak_memory().count) > room_) {
+      note_too_large(*candidate.job, step.peak_memory());
+      return std::nullopt;
+    }
+    any_fits_ = true;
     if (step.tokens_per_second_per_gpu < search_.min_speed) return std::nullopt;
     return step.step_us;
   }
@@ -167,6 +180,8 @@ class Search {
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
   double least_loss_ = std::numeric_limits<double>::infinity();  // of all candidates
   std::atomic<std::size_t> skipped_{0};
+  std::atomic<bool> any_fits_{false};
+  std::mutex mutex_;
 };
 
 }  // namespace

@@ -42,7 +42,8 @@ struct TrainingFound {
   std::vector<FoundStep> best;   // fastest first
   std::vector<FoundStep> front;  // of speed and loss, fastest first: each loses less than those
                                  // before it
-  // Where nothing fits: the job that needs least memory, and at least how much.
+  // Where nothing fits: the job that needs least memory, and how much (of those that are known not
+  // to fit without a simulation: at least how much).
   std::optional<training::TrainingJob> smallest;
   Bytes smallest_memory;
   SearchCounts counts;

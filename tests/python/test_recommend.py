@@ -1,0 +1,111 @@
+"""moesim recommend: the fastest layouts of a training job, and the commands that reproduce them."""
+
+import csv
+import io
+import json
+import shlex
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+# A search of a few hundred candidates.
+SMALL = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
+         "--tensor-parallel", "1,2", "--expert-tensor-parallel", "1", "--virtual-pipeline", "1,2",
+         "--recompute", "none/moe_act/full")
+
+
+def rows_of(*words):
+    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+
+
+def reproduced(command):
+    words = shlex.split(command)
+    assert words[:2] == ["moesim", "train"]
+    return json.loads(succeed(*words[1:], "--format", "json"))
+
+
+def layout_of(row):
+    return tuple(row[key] for key in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline",
+                                      "expert_parallel", "expert_tensor_parallel", "micro_batch", "dispatcher",
+                                      "ep_overlap", "capacity_factor"))
+
+
+def test_each_command_prints_the_same_figures():
+    rows = rows_of(*SMALL)
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"]
+    for row in rows:
+        step = reproduced(row["command"])
+        assert step["step_ms"] == float(row["step_ms"])
+        assert step["tokens_per_second_per_gpu"] == float(row["tokens_per_s_per_gpu"])
+        assert step["memory_gib"] == float(row["memory_gib"]) <= 0.9 * 80
+        assert step["pipeline_layout"] == row["pipeline_layout"]
+        for key in ("tensor_parallel", "expert_parallel", "virtual_pipeline", "zero"):
+            assert step[key] == int(row[key])
+        assert step["recompute"] == row["recompute"]
+
+
+def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
+    every = tmp_path / "all.csv"
+    rows = rows_of(*SMALL, "--all", every)
+    with open(every, newline="", encoding="utf-8") as file:
+        candidates = list(csv.DictReader(file))
+    assert len(candidates) > 300
+    best = []
+    for row in sorted((row for row in candidates if row["fits"] == "1"),
+                      key=lambda row: float(row["step_ms"])):
+        if layout_of(row) not in [layout_of(other) for other in best]:
+            best.append(row)
+    assert [row["step_ms"] for row in rows] == [row["step_ms"] for row in best[:5]]
+    assert [layout_of(row) for row in rows] == [layout_of(row) for row in best[:5]]
+    assert all(float(row["memory_gib"]) <= 72 for row in rows)
+
+
+def test_threads_do_not_change_the_result():
+    assert succeed(*SMALL, "--jobs", 1) == succeed(*SMALL, "--jobs", 2)
+
+
+def test_the_table_says_order_and_commands():
+    table = succeed(*SMALL, "--software", "megatron-bridge")
+    assert "no other can be better" in table
+    assert "order: " in table and "of the predicted one" in table
+    commands = [line for line in table.splitlines() if "moesim train" in line]
+    assert len(commands) == 5 and all("--software megatron-bridge" in line for line in commands)
+
+
+def test_fewer_layouts_where_values_are_given():
+    rows = rows_of(*SMALL, "--expert-parallel", 8, "--pipeline-parallel", 2, "--zero", 2, "--best", 3)
+    assert len(rows) == 3
+    assert {(row["expert_parallel"], row["pipeline_parallel"], row["zero"]) for row in rows} == {("8", "2", "2")}
+
+
+def test_what_does_not_fit_is_said_with_what_would():
+    result = moesim("recommend", "--model", "deepseek-v3", "--gpus", 64, "--virtual-pipeline", 1)
+    expect_error(result, 1, "none of the", "fits in 72.0 GiB", "would fit: ", "--gpus 256")
+    few = ("recommend", "--model", "deepseek-v3", "--virtual-pipeline", 1, "--tensor-parallel", 1)
+    expect_error(moesim(*few, "--gpus", 128), 1, "fits in 72.0 GiB", "would fit: ")
+    assert rows_of(*few, "--gpus", 256)
+
+
+def test_uneven_layers_are_divided(tmp_path):
+    """61 layers: the command names the layers of each chunk."""
+    rows = rows_of("recommend", "--model", "deepseek-v3", "--gpus", 512, "--pipeline-parallel", "8,16",
+                   "--tensor-parallel", 1, "--micro-batch", 1, "--mtp", 1)
+    assert rows
+    for row in rows[:2]:
+        assert "--pipeline-layout" in row["command"] and "m" in row["pipeline_layout"]
+        assert reproduced(row["command"])["step_ms"] == float(row["step_ms"])
+
+
+@pytest.mark.parametrize(("words", "text"), [
+    (("--expert-parallel", "7"), "none of the"),
+    (("--tensor-parallel", "1,x"), "--tensor-parallel"),
+    (("--zero", "3"), "--zero"),
+    (("--memory-share", "2"), "--memory-share: '2' is no share"),
+    (("--mtp", "2"), "depths of multi-token prediction"),
+    (("--recompute", "none/attention"), "--recompute"),
+    (("--pipeline-layout", "Et*48L"), "--pipeline-layout"),
+    (("--best", "0"), "--best"),
+])
+def test_what_cannot_be_is_named(words, text):
+    expect_error(moesim(*SMALL, *words), 2, text)

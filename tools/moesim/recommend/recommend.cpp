@@ -1,0 +1,41 @@
+#include "sim/base/file.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/recommend/recommend_report.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
+
+namespace moesim::tool {
+namespace {
+
+ExitCode run(const CommandLine& line) {
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  const std::string all = line.get("all");
+  if (!all.empty()) check_writable(all);
+  const study::TrainingSearch search = requested_search(line);
+  if (!all.empty()) {
+    write_file_atomically(all, rendered_candidates(line, search, study::simulate_all(search)));
+  }
+  const study::TrainingFound found = study::search_training(search);
+  if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(search, found));
+  out.write(rendered_search(line, search, found, format));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command recommend_command() {
+  return {
+      "recommend",
+      "the fastest layouts of a training job, and how sure that is",
+      "[options]",
+      "moesim recommend --model qwen3-30b-a3b --gpus 64",
+      recommend_flags(),
+      false,
+      0,
+      run,
+      "Searches tensor, context, pipeline, expert and expert-tensor parallelism, virtual stages,\n"
+      "micro-batches, recomputation and ZeRO; no better one is left out (sim/study/search).\n"};
+}
+
+}  // namespace moesim::tool

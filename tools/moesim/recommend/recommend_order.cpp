@@ -1,0 +1,110 @@
+#include "tools/moesim/recommend/recommend_order.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "sim/training/step_bound.hpp"
+#include "sim/training/training_step.hpp"
+#include "tools/moesim/train_band.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using study::TrainingSearch;
+using training::TrainingJob;
+
+// The highest level at which `other` is slower than `one`; 0: at none.
+double surety(const uncertainty::Band& ratios, const FoundStep& one, const FoundStep& other) {
+  const double predicted = std::log(other.step.step_us / one.step.step_us);
+  for (const uncertainty::BandLevel& each : ratios.levels) {
+    if (predicted + each.log_ratios.low > 0) return each.level;
+  }
+  return 0;
+}
+
+std::string places(const std::vector<std::size_t>& numbers) {
+  std::string text;
+  for (std::size_t at = 0; at < numbers.size(); ++at) {
+    if (at > 0) text += at + 1 == numbers.size() ? " and " : ", ";
+    text += fmt::format("{}", numbers[at]);
+  }
+  return text;
+}
+
+// The job of a space whose bound is least; without a model where none is possible.
+TrainingJob least_memory(const study::TrainingSpace& space) {
+  TrainingJob least;
+  Bytes memory;
+  for (const study::TrainingFamily& family : study::candidates_of(space).families) {
+    for (const TrainingJob& job : family.jobs) {
+      const Bytes bound = training::memory_bound(job);
+      if (least.model && memory <= bound) continue;
+      least = job;
+      memory = bound;
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+std::string order_text(const CommandLine& line, const std::vector<FoundStep>& best) {
+  if (best.size() < 2) return "";
+  const uncertainty::Band ratios = shipped_errors().ratio_band(line.get("software"), true);
+  std::vector<std::size_t> noise;
+  std::string text;
+  for (std::size_t place = 1; place < best.size(); ++place) {
+    const double level = surety(ratios, best.front(), best[place]);
+    if (level == 0) {
+      noise.push_back(place + 1);
+    } else {
+      text += fmt::format("order: {} is slower than 1 at {:.0f} %\n", place + 1, 100 * level);
+    }
+  }
+  const uncertainty::BandLevel& narrowest = ratios.levels.back();
+  const double half = 100 * (std::exp(narrowest.log_ratios.high) - 1);
+  if (!noise.empty()) {
+    text = fmt::format("order: {} {} within the noise of 1\n", places(noise),
+                       noise.size() == 1 ? "is" : "are") +
+           text;
+  }
+  return text + fmt::format(
+                    "       ({:.0f} % of the ratios of two measured steps of one model are within "
+                    "{:.0f} % of the predicted one)\n",
+                    100 * narrowest.level, half);
+}
+
+std::vector<std::string> what_would_fit(const TrainingSearch& search, const TrainingJob& smallest) {
+  const double room =
+      search.memory_share * static_cast<double>(smallest.profile->device().hbm_bytes.count);
+  const auto fits = [&](const TrainingJob& job) {
+    return !parallel::layout_fault(*job.model, job.layout) &&
+           static_cast<double>(training::memory_bound(job).count) <= room &&
+           static_cast<double>(training::training_step(job).peak_memory().count) <= room;
+  };
+  std::vector<std::string> found;
+  TrainingJob lighter = smallest;
+  lighter.states.moment_bytes = 2;
+  if (smallest.states.moment_bytes != 2 && fits(lighter)) {
+    found.emplace_back("--optimizer-moments bf16");
+  }
+  study::TrainingSpace space = search.space;
+  for (int times = 2; times <= 64; times *= 2) {
+    space.base.layout.layout.gpus = times * search.space.base.layout.layout.gpus;
+    if (const int most = smallest.cluster->max_gpus();
+        most > 0 && space.base.layout.layout.gpus > most) {
+      break;
+    }
+    space.base.layout.global_batch = times * search.space.base.layout.global_batch;
+    const TrainingJob least = least_memory(space);
+    if (!least.model || !fits(least)) continue;
+    found.push_back(fmt::format("--gpus {}", space.base.layout.layout.gpus));
+    break;
+  }
+  return found;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/study/search/training_search.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// How sure it is that the first of these steps, fastest first, is faster than the others, and each
+// than the next: by the ratios of measured steps of one model that were predicted.
+std::string order_text(const CommandLine& line, const std::vector<study::FoundStep>& best);
+
+// Changes outside of the search under which the job would fit: options of less memory, and the
+// fewest GPUs. Up to three.
+std::vector<std::string> what_would_fit(const study::TrainingSearch& search,
+                                        const training::TrainingJob& smallest);
+
+}  // namespace moesim::tool

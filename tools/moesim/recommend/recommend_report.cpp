@@ -1,0 +1,300 @@
+#include "tools/moesim/recommend/recommend_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/training/step_bound.hpp"
+#include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/train_band.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using study::TrainingFound;
+using study::TrainingSearch;
+using training::TrainingJob;
+using Lines = std::vector<std::vector<std::string>>;
+
+double room_gib(const TrainingSearch& search) {
+  return search.memory_share * search.space.base.profile->device().hbm_bytes.gib();
+}
+
+std::string grouped(std::size_t count) {
+  std::string text = fmt::format("{}", count);
+  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
+std::string duration(double us) {
+  const double ms = us / 1e3;
+  return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
+}
+
+std::string heading(const TrainingSearch& search, const TrainingFound& found) {
+  const TrainingJob& base = search.space.base;
+  const study::SearchCounts& counts = found.counts;
+  return fmt::format(
+      "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
+      "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
+      "can be better\n",
+      base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
+      base.layout.global_batch, base.layout.sequence_length, model::name_of(base.states.precision),
+      grouped(counts.candidates), grouped(counts.too_large), room_gib(search),
+      100 * search.memory_share, grouped(counts.simulated));
+}
+
+// "-2.1 % speed, 11 GiB more memory, 0.3 points more loss".
+std::string given_up(const FoundStep& step, const FoundStep& best) {
+  std::vector<std::string> parts;
+  const double speed = step.step.tokens_per_second_per_gpu / best.step.tokens_per_second_per_gpu;
+  parts.push_back(fmt::format("{:.1f} % speed", 100 * (1 - speed)));
+  const double memory = step.step.peak_memory().gib() - best.step.peak_memory().gib();
+  if (memory >= 0.5) parts.push_back(fmt::format("{:.0f} GiB", memory));
+  if (step.loss > best.loss) {
+    parts.push_back(fmt::format("{:.2f} % of tokens' weight", 100 * (step.loss - best.loss)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string capacity_text(const TrainingJob& job) {
+  return job.capacity_factor > 0 ? report::figure(job.capacity_factor) : "none";
+}
+
+std::vector<std::string> layout_cells(const TrainingJob& job) {
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  std::vector<std::string> cells;
+  for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
+                         sizes.expert, sizes.expert_tensor}) {
+    cells.push_back(fmt::format("{}", size));
+  }
+  cells.push_back(fmt::format("{}", job.layout.micro_batch));
+  cells.push_back(model::name_of(job.recompute));
+  cells.push_back(fmt::format("{}", job.states.zero));
+  return cells;
+}
+
+const std::vector<std::string> layout_names = {"TP",  "CP",    "PP",        "VP",  "EP",
+                                               "ETP", "batch", "recompute", "ZeRO"};
+
+void append(std::vector<std::string>& cells, const std::vector<std::string>& more) {
+  cells.insert(cells.end(), more.begin(), more.end());
+}
+
+// Whether all steps have the same dispatcher, say.
+template <class Key>
+bool differ(const std::vector<FoundStep>& steps, const Key& key) {
+  return std::any_of(steps.begin(), steps.end(),
+                     [&](const FoundStep& step) { return key(step) != key(steps.front()); });
+}
+
+// What is searched beside layouts, where the steps differ in it.
+struct Extras {
+  bool capacity = false;
+  bool dispatcher = false;
+  bool overlap = false;
+
+  explicit Extras(const TrainingSearch& search)
+      : capacity(search.space.capacity_factors.size() > 1),
+        dispatcher(search.space.dispatchers.size() > 1),
+        overlap(search.space.expert_overlap.size() > 1) {}
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    if (capacity) names.emplace_back("CF");
+    if (dispatcher) names.emplace_back("dispatcher");
+    if (overlap) names.emplace_back("EP overlap");
+    return names;
+  }
+  std::vector<std::string> cells(const TrainingJob& job) const {
+    std::vector<std::string> cells;
+    if (capacity) cells.push_back(capacity_text(job));
+    if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
+    if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
+    return cells;
+  }
+};
+
+std::string best_table(const CommandLine& line, const TrainingSearch& search,
+                       const std::vector<FoundStep>& best) {
+  const Extras extras(search);
+  Lines lines = {{"#"}};
+  append(lines.front(), layout_names);
+  append(lines.front(), extras.names());
+  append(lines.front(), {"tokens/s/GPU", "band", "step", "MFU %", "loss %", "GiB", "gives up"});
+  const std::size_t band_column = lines.front().size() - 6;
+  for (std::size_t place = 0; place < best.size(); ++place) {
+    const FoundStep& found = best[place];
+    training::TrainingStep step = found.step;
+    const uncertainty::BandLevel widest = requested_band(line, found.job, step).band.widest();
+    const uncertainty::Interval band = widest.log_ratios;
+    lines.front()[band_column] = fmt::format("{:.0f} % band", 100 * widest.level);
+    std::vector<std::string> cells = {fmt::format("{}", place + 1)};
+    append(cells, layout_cells(found.job));
+    append(cells, extras.cells(found.job));
+    const double speed = step.tokens_per_second_per_gpu;
+    append(
+        cells,
+        {fmt::format("{:.0f}", speed),
+         fmt::format("{:.0f} to {:.0f}", speed / std::exp(band.high), speed / std::exp(band.low)),
+         duration(step.step_us), fmt::format("{:.1f}", 100 * step.mfu),
+         fmt::format("{:.2f}", 100 * found.loss), fmt::format("{:.1f}", step.peak_memory().gib()),
+         place == 0 ? "" : given_up(found, best.front())});
+    lines.push_back(cells);
+  }
+  std::vector<bool> right(lines.front().size(), true);
+  right.back() = right[8] = false;
+  return report::align(lines, right);
+}
+
+std::string front_table(const TrainingSearch& search, const std::vector<FoundStep>& front) {
+  if (front.size() < 2) return "";
+  const Extras extras(search);
+  Lines lines = {{"loss %", "tokens/s/GPU"}};
+  append(lines.front(), extras.names());
+  append(lines.front(), layout_names);
+  for (const FoundStep& found : front) {
+    std::vector<std::string> cells = {fmt::format("{:.3f}", 100 * found.loss),
+                                      fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu)};
+    append(cells, extras.cells(found.job));
+    append(cells, layout_cells(found.job));
+    lines.push_back(cells);
+  }
+  std::vector<bool> right(lines.front().size(), true);
+  right[right.size() - 2] = false;
+  return "speed for loss: none of all candidates is faster and loses less\n" +
+         report::align(lines, right) + "\n";
+}
+
+std::string commands(const CommandLine& line, const std::vector<FoundStep>& best) {
+  std::string text = "to reproduce:\n";
+  for (std::size_t place = 0; place < best.size(); ++place) {
+    text += fmt::format("  {}  {}\n", place + 1, train_command_of(line, best[place].job));
+  }
+  return text;
+}
+
+struct NamedCells {
+  std::vector<std::string> names;
+  report::CellRow cells;
+  void add(std::string name, Cell cell) {
+    names.push_back(std::move(name));
+    cells.push_back(std::move(cell));
+  }
+  void add(std::string name, int value) { add(std::move(name), Cell(std::int64_t{value})); }
+};
+
+NamedCells row_of(const CommandLine& line, const TrainingSearch& search, const FoundStep& found) {
+  const TrainingJob& job = found.job;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  NamedCells row;
+  row.add("model", job.model->name);
+  row.add("profile", job.profile->name());
+  row.add("cluster", job.cluster->name);
+  row.add("gpus", sizes.gpus);
+  row.add("tensor_parallel", sizes.tensor);
+  row.add("context_parallel", sizes.context);
+  row.add("pipeline_parallel", sizes.pipeline);
+  row.add("virtual_pipeline", sizes.virtual_pipeline);
+  row.add("expert_parallel", sizes.expert);
+  row.add("expert_tensor_parallel", sizes.expert_tensor);
+  row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
+  row.add("micro_batch", static_cast<int>(job.layout.micro_batch));
+  row.add("recompute", model::name_of(job.recompute));
+  row.add("zero", job.states.zero);
+  row.add("dispatcher", job.dispatcher ? job.dispatcher->name : std::string("all-to-all"));
+  row.add("ep_overlap", job.layout.expert_overlap);
+  row.add("capacity_factor", job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell());
+  row.add("tokens_per_s_per_gpu", figure_cell(found.step.tokens_per_second_per_gpu));
+  row.add("step_ms", figure_cell(found.step.step_us / 1e3));
+  row.add("mfu", figure_cell(found.step.mfu));
+  row.add("residual_loss", figure_cell(found.loss));
+  row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
+  row.add("fits", found.step.peak_memory().gib() <= room_gib(search));
+  row.add("command", train_command_of(line, job));
+  return row;
+}
+
+// Of the best, then of what is on the front alone.
+std::vector<NamedCells> rows_of(const CommandLine& line, const TrainingSearch& search,
+                                const TrainingFound& found) {
+  std::vector<NamedCells> rows;
+  const auto add = [&](const FoundStep& step, int rank, bool on_front) {
+    NamedCells row = row_of(line, search, step);
+    row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
+    row.add("on_front", on_front);
+    rows.push_back(std::move(row));
+  };
+  const auto same = [](const FoundStep& one, const FoundStep& other) {
+    return study::same_layout(one.job, other.job);
+  };
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    const FoundStep& step = found.best[place];
+    add(step, static_cast<int>(place + 1),
+        std::any_of(found.front.begin(), found.front.end(),
+                    [&](const FoundStep& other) { return same(step, other); }));
+  }
+  for (const FoundStep& step : found.front) {
+    const bool listed = std::any_of(found.best.begin(), found.best.end(),
+                                    [&](const FoundStep& other) { return same(step, other); });
+    if (!listed) add(step, 0, true);
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::string rendered_search(const CommandLine& line, const TrainingSearch& search,
+                            const TrainingFound& found, report::Format format) {
+  if (format != report::Format::table) {
+    const std::vector<NamedCells> rows = rows_of(line, search, found);
+    std::vector<report::CellRow> cells;
+    for (const NamedCells& row : rows) cells.push_back(row.cells);
+    return format == report::Format::csv ? report::to_csv(rows.front().names, cells)
+                                         : report::to_json_text(rows.front().names, cells);
+  }
+  std::string text = heading(search, found) + "\n";
+  if (found.best.empty()) {
+    text += fmt::format("nothing loses at most {:g} % of the tokens' weight\n\n",
+                        100 * search.max_loss);
+  } else {
+    text += best_table(line, search, found.best) + order_text(line, found.best) + "\n";
+  }
+  text += front_table(search, found.front);
+  return text + commands(line, found.best);
+}
+
+std::string rendered_candidates(const CommandLine& line, const TrainingSearch& search,
+                                const std::vector<FoundStep>& steps) {
+  std::vector<report::CellRow> cells;
+  NamedCells row;
+  for (const FoundStep& step : steps) {
+    row = row_of(line, search, step);
+    cells.push_back(row.cells);
+  }
+  return report::to_csv(row.names, cells);
+}
+
+std::string nothing_fits(const TrainingSearch& search, const TrainingFound& found) {
+  const TrainingJob& base = search.space.base;
+  if (!found.smallest) {
+    return fmt::format(
+        "none of the {} candidates reaches --min-speed {:g} in {:.1f} GiB per GPU: ask for less",
+        grouped(found.counts.candidates), search.min_speed, room_gib(search));
+  }
+  std::string text = fmt::format(
+      "none of the {} candidates fits in {:.1f} GiB, {:.0f} % of the memory of {}: the least takes "
+      "{:.1f} GiB",
+      grouped(found.counts.candidates), room_gib(search), 100 * search.memory_share,
+      base.profile->device().name, found.smallest_memory.gib());
+  std::vector<std::string> remedies = what_would_fit(search, *found.smallest);
+  return text +
+         (remedies.empty() ? "" : fmt::format("; would fit: {}", fmt::join(remedies, ", or ")));
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,275 @@
+#include "tools/moesim/recommend/recommend_request.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/text.hpp"
+#include "sim/report/formats.hpp"
+#include "tools/moesim/layout_request.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/train_request.hpp"
+#include "tools/moesim/train_routing.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::TrainingSearch;
+using study::TrainingSpace;
+using training::TrainingJob;
+
+constexpr std::int64_t sequences_per_gpu = 16;  // of the default global batch
+constexpr const char* no_dispatcher = "all-to-all";
+constexpr const char* dropless = "dropless";
+
+// Of `train`, what a search decides.
+const std::set<std::string>& searched_flags() {
+  static const std::set<std::string> flags{
+      "tensor-parallel",  "context-parallel", "pipeline-parallel",
+      "virtual-pipeline", "expert-parallel",  "expert-tensor-parallel",
+      "micro-batch",      "recompute",        "zero",
+      "ep-overlap",       "dispatcher",       "capacity-factor"};
+  return flags;
+}
+
+// Of `train`, what it leaves no choice of: layers are divided by the search, experts balanced.
+const std::set<std::string>& refused_flags() {
+  static const std::set<std::string> flags = [] {
+    std::set<std::string> names{"pipeline-layout", "micro-batch-group"};
+    for (const Flag& flag : training_routing_flags()) names.insert(flag.name);
+    return names;
+  }();
+  return flags;
+}
+
+// Of the search alone.
+std::vector<Flag> own_flags() {
+  return {
+      {"best", "N", "5", "how many layouts to print"},
+      {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
+      {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
+      {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},
+      {"all", "FILE.csv", "none", "simulate every candidate instead of the promising ones, as CSV"},
+      format_flag(),
+      out_flag(),
+      jobs_flag()};
+}
+
+std::vector<std::string> list_of(const CommandLine& line, const std::string& flag) {
+  // Modules of recomputation are separated by commas themselves.
+  const char separator = flag == "recompute" ? '/' : ',';
+  const std::string list = line.get(flag);
+  std::vector<std::string> values;
+  for (const std::string_view value : split(list, separator)) values.emplace_back(value);
+  return values;
+}
+
+template <class Value, class Parse>
+void take_list(const CommandLine& line, const std::string& flag, std::vector<Value>& values,
+               const Parse& parse) {
+  if (!line.has(flag)) return;
+  values.clear();
+  for (const std::string& text : list_of(line, flag)) {
+    const Value value = parse(text);
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  }
+}
+
+void take_sizes(const CommandLine& line, const std::string& flag, std::vector<int>& sizes) {
+  take_list(line, flag, sizes, [&](const std::string& text) {
+    return static_cast<int>(parse_whole("--" + flag, text, 1, 1 << 20));
+  });
+}
+
+// The line as `train` takes it, with the first value of each list.
+CommandLine first_values(const CommandLine& line) {
+  CommandLine first;
+  for (const Flag& flag : train_flags()) {
+    if (!line.has(flag.name)) continue;
+    const bool listed = searched_flags().count(flag.name) != 0;
+    first.values[flag.name] = listed ? list_of(line, flag.name).front() : line.get(flag.name);
+  }
+  // Which layouts are possible is for the search to say.
+  for (const char* size :
+       {"tensor-parallel", "context-parallel", "pipeline-parallel", "virtual-pipeline",
+        "expert-parallel", "expert-tensor-parallel", "micro-batch", "ep-overlap"}) {
+    first.values.erase(size);
+  }
+  if (first.get("capacity-factor") == dropless) first.values.erase("capacity-factor");
+  return first;
+}
+
+double share_of(const CommandLine& line, const char* flag, double fallback, double least) {
+  if (!line.has(flag)) return fallback;
+  std::string text = line.get(flag);
+  const bool percent = !text.empty() && text.back() == '%';
+  if (percent) text.pop_back();
+  const auto value = parse_number<double>(text);
+  const double share = value.value_or(-1) / (percent ? 100 : 1);
+  if (share >= least && share <= 1) return share;
+  throw UsageError(fmt::format("--{}: '{}' is no share from {:g} to 1, such as 0.5% or 0.005", flag,
+                               line.get(flag), least));
+}
+
+void take_lists(const CommandLine& line, TrainingSpace& space) {
+  take_sizes(line, "tensor-parallel", space.tensor);
+  take_sizes(line, "context-parallel", space.context);
+  take_sizes(line, "pipeline-parallel", space.pipeline);
+  take_sizes(line, "virtual-pipeline", space.virtual_pipeline);
+  take_sizes(line, "expert-parallel", space.expert);
+  take_sizes(line, "expert-tensor-parallel", space.expert_tensor);
+  take_list(line, "micro-batch", space.micro_batch,
+            [](const std::string& text) { return parse_whole("--micro-batch", text, 1, 1 << 20); });
+  if (line.has("recompute")) {
+    space.recompute.clear();
+    for (const std::string& text : list_of(line, "recompute")) {
+      space.recompute.push_back(model::parse_recompute(text, "--recompute"));
+    }
+  }
+  take_list(line, "zero", space.zero, [](const std::string& text) {
+    return static_cast<int>(parse_whole("--zero", text, 0, 2));
+  });
+  if (line.has("ep-overlap")) {
+    static constexpr EnumNames<bool, 2> names{{{false, "off"}, {true, "on"}}};
+    space.expert_overlap.clear();
+    for (const std::string& text : list_of(line, "ep-overlap")) {
+      space.expert_overlap.push_back(value_in(names, text, "--ep-overlap"));
+    }
+  }
+  if (line.has("dispatcher")) {
+    space.dispatchers.clear();
+    for (const std::string& name : list_of(line, "dispatcher")) {
+      space.dispatchers.push_back(
+          name == no_dispatcher
+              ? nullptr
+              : std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name)));
+    }
+  }
+  take_list(line, "capacity-factor", space.capacity_factors, [](const std::string& text) {
+    if (text == dropless) return 0.0;
+    const auto value = parse_number<double>(text);
+    if (value && *value > 0 && *value <= 1000) return *value;
+    throw UsageError(fmt::format(
+        "--capacity-factor: '{}' is no number above 0, such as 1.25, and not dropless", text));
+  });
+}
+
+std::string quoted(const std::string& text) {
+  static const std::string plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,/:=+%";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  std::string out = "'";
+  for (const char letter : text)
+    out += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return out + "'";
+}
+
+}  // namespace
+
+std::vector<Flag> recommend_flags() {
+  std::vector<Flag> flags;
+  for (Flag flag : train_flags()) {
+    if (refused_flags().count(flag.name) != 0) continue;
+    if (flag.name == "global-batch") flag.default_text = "16 per GPU";
+    if (searched_flags().count(flag.name) != 0) {
+      const bool fixed = flag.name == "dispatcher" || flag.name == "ep-overlap";
+      flag.help = (flag.name == "recompute" ? "values to search, separated by /: "
+                                            : "values to search, separated by commas: ") +
+                  flag.help;
+      if (flag.name != "capacity-factor" && !fixed) flag.default_text = "what is usual";
+    }
+    flags.push_back(flag);
+  }
+  for (const Flag& flag : band_flags()) flags.push_back(flag);
+  for (const Flag& flag : own_flags()) flags.push_back(flag);
+  return flags;
+}
+
+TrainingSearch requested_search(const CommandLine& line) {
+  const std::string software = line.get("software");
+  if (software.find('/') != std::string::npos || software.ends_with(".json")) {
+    throw UsageError(fmt::format(
+        "--software {}: the order of layouts by software of one's own is not searched: give the "
+        "name of published software, and the document to each train",
+        software));
+  }
+  TrainingJob base = requested_job(first_values(line));
+  base.layout.layout = {};
+  base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
+  base.layout.stages.reset();
+  base.layout.recomputes_experts = false;
+  base.layout.global_batch =
+      requested_whole(line, "global-batch", sequences_per_gpu * base.layout.layout.gpus);
+  TrainingSearch search;
+  search.space = study::usual_training_space(base);
+  take_lists(line, search.space);
+  search.space.mtp_depths =
+      static_cast<int>(line.has("mtp") ? parse_whole("--mtp", line.get("mtp"), 0, 16) : 0);
+  if (search.space.mtp_depths > base.model->mtp_depths) {
+    throw UsageError(fmt::format("--mtp {}: {} has {} depths of multi-token prediction",
+                                 search.space.mtp_depths, base.model->name,
+                                 base.model->mtp_depths));
+  }
+  if (line.has("best")) {
+    search.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
+  }
+  search.max_loss = share_of(line, "max-loss", 0, 0);
+  search.memory_share = share_of(line, "memory-share", search.memory_share, 0.01);
+  if (line.has("min-speed")) {
+    search.min_speed =
+        static_cast<double>(parse_whole("--min-speed", line.get("min-speed"), 0, 1'000'000'000));
+  }
+  search.jobs = chosen_jobs(line);
+  return search;
+}
+
+std::string train_command_of(const CommandLine& line, const TrainingJob& job) {
+  const parallel::LayoutRequest& request = job.layout;
+  const parallel::ParallelLayout& sizes = request.layout;
+  std::vector<std::string> words{"moesim train"};
+  const auto add = [&](const char* flag, const std::string& value) {
+    words.push_back(fmt::format("--{} {}", flag, quoted(value)));
+  };
+  const auto add_size = [&](const char* flag, std::int64_t size) {
+    if (size != 1) add(flag, fmt::format("{}", size));
+  };
+  for (const Flag& flag : train_flags()) {
+    const std::string& name = flag.name;
+    if (!line.has(name) || searched_flags().count(name) != 0 || name == "global-batch") continue;
+    add(name.c_str(), line.get(name));
+  }
+  if (line.has("software")) add("software", line.get("software"));
+  add("global-batch", fmt::format("{}", request.global_batch));
+  add_size("tensor-parallel", sizes.tensor);
+  add_size("context-parallel", sizes.context);
+  add_size("pipeline-parallel", sizes.pipeline);
+  if (request.stages) {
+    add("pipeline-layout", request.stages->text());
+  } else {
+    add_size("virtual-pipeline", sizes.virtual_pipeline);
+  }
+  add("expert-parallel", fmt::format("{}", sizes.expert));
+  add_size("expert-tensor-parallel", sizes.expert_tensor);
+  add_size("micro-batch", request.micro_batch);
+  if (request.expert_overlap) add("ep-overlap", "on");
+  if (job.dispatcher) {
+    for (const std::string& name : list_of(line, "dispatcher")) {
+      if (name == no_dispatcher || profile::Dispatcher::load(name).name != job.dispatcher->name) {
+        continue;
+      }
+      add("dispatcher", name);
+      break;
+    }
+  }
+  if (job.capacity_factor > 0) add("capacity-factor", report::figure(job.capacity_factor));
+  if (const std::string again = model::name_of(job.recompute); again != "none") {
+    add("recompute", again);
+  }
+  if (job.states.zero != 1) add("zero", fmt::format("{}", job.states.zero));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace moesim::tool

@@ -81,15 +81,15 @@ nlohmann::ordered_json json_of(const RatioGroup& group) {
   return item;
 }
 
-// Pairs of two configurations that were published together.
+// Pairs of two configurations, also of two releases: what changed between them is in their error.
 std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observations) {
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> errors;
   for (std::size_t one = 0; one < observations.size(); ++one) {
     for (std::size_t other = one + 1; other < observations.size(); ++other) {
       const Observation& a = observations[one];
       const Observation& b = observations[other];
-      if (a.source != b.source || a.subject.software != b.subject.software ||
-          a.subject.machine != b.subject.machine || a.configuration == b.configuration) {
+      if (a.subject.software != b.subject.software || a.subject.machine != b.subject.machine ||
+          a.configuration == b.configuration) {
         continue;
       }
       const std::string model = a.subject.model == b.subject.model ? a.subject.model : "";

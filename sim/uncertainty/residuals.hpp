@@ -22,7 +22,6 @@ struct Subject {
 // One measured step beside its prediction.
 struct Observation {
   Subject subject;
-  std::string source;         // release of the measurement: what was published together
   std::string configuration;  // equal for the same configuration in another release
   double log_ratio = 0;       // log(measured / predicted)
 };
@@ -46,8 +45,8 @@ struct ResidualGroup {
   double spread() const;
 };
 
-// How far the predicted ratio of two steps was off that were measured with the same software on the
-// same machine and published together.
+// How far the predicted ratio of two steps was off that were measured with the same software, in
+// any releases, on the same machine.
 struct RatioGroup {
   std::string software;
   std::string machine;

@@ -18,8 +18,8 @@ struct SoftwarePrior {
   Unknowns mean{};
   Unknowns deviation{};
   double scatter = 0.15;
-  // Known as if from so many configurations: the scatter of published software differs by a factor of
-  // two from one to the next.
+  // Known as if from so many configurations: the scatter of published software differs by a factor
+  // of two from one to the next.
   double scatter_rows = 2;
 };
 

@@ -234,3 +234,19 @@ def test_the_public_table_is_compared():
                                  "--format", "json").stdout)
     assert len(document["rows"]) >= 22
     assert all(row["predicted"] > 0 for row in document["rows"])
+
+
+def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path):
+    words = (*QWEN, "--gpus", 64, "--software", "megatron-bridge")
+    base = tmp_path / "base.csv"
+    succeed(*words, "--out", base)
+    alike = as_json(*words, "--launch-us", 14, "--baseline", base)
+    assert 1 <= alike["speed_over_baseline"] < 1.1 and alike["within_noise"] is True
+    assert alike["speed_over_baseline_low"] < 1 < alike["speed_over_baseline_high"]
+    far = as_json(*words, "--launch-us", 300, "--baseline", base)
+    assert far["within_noise"] is False and far["speed_over_baseline_high"] < 1
+    assert far["beyond_noise_level"] == 0.9 and alike["beyond_noise_level"] is None
+    assert "more than noise at 90 %" in succeed(*words, "--launch-us", 300, "--baseline", base)
+    expect_error(moesim(*words, "--profile", "h200-sxm", "--baseline", base), 2, "base.csv", "do not cancel")
+    base.write_text("model,profile\na,b\n")
+    expect_error(moesim(*words, "--baseline", base), 2, "base.csv", "tokens_per_second_per_gpu")

@@ -128,6 +128,24 @@ std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
   return report::align(lines, {false, true, true, true, false});
 }
 
+// Steps in bf16 and in lower precision that are off by different factors have no level in common.
+void note_precisions(const std::vector<CalibrationRow>& rows) {
+  constexpr double apart = 0.15;
+  std::vector<double> logs[2];
+  for (const CalibrationRow& row : rows) {
+    const bool is_low = row.job.states.precision != model::Precision::bf16;
+    logs[is_low].push_back(std::log(row.step.measured_ms / row.step.predicted.total()));
+  }
+  if (logs[0].empty() || logs[1].empty()) return;
+  const double bf16 = median(logs[0]);
+  const double low = median(logs[1]);
+  if (std::abs(bf16 - low) < apart) return;
+  note(fmt::format(
+      "warning: rows in bf16 take {:.2f} times their prediction, in lower precision {:.2f}: "
+      "calibrate them apart, a file for each",
+      std::exp(bf16), std::exp(low)));
+}
+
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
@@ -154,6 +172,7 @@ ExitCode run(const CommandLine& line) {
       rows_table(rows, fit, left_out), fit_table(fit, free, prior), rows.size(), fit.effective,
       free.size(), 100 * fit.scatter, 100 * software.median_error, 100 * software.worst_error);
   Output("").write(said);
+  note_precisions(rows);
   if (out.empty()) {
     note("calibrate: nothing is kept without --out FILE");
     return ExitCode::ok;

@@ -154,7 +154,8 @@ std::vector<CalibrationRow> load_calibration_rows(const std::string& path,
       const training::TrainingStep step = training::training_step(found.job);
       found.step.predicted = uncertainty::classes_of(step);
       if (row == 0) {
-        TrainBand band{subject_of(found.job, ""), {}, {}, "", ""};
+        TrainBand band;
+        band.subject = subject_of(found.job, "");
         band.band = shipped_errors().band(band.subject);
         band.terms.emplace_back();
         std::vector<std::string> results = training_columns(found.job, step);

@@ -106,18 +106,27 @@ std::vector<Flag> band_flags() {
   return {{"software", "NAME|FILE", "not known",
            "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
            "SimuMax measured it), aws (Megatron on EFA), or your own: a document of moesim "
-           "calibrate"}};
+           "calibrate"},
+          {"baseline", "FILE", "none",
+           "what train --format csv or json wrote of a step on the same machine: by how much this "
+           "one is faster, and whether that is more than noise"}};
 }
 
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
                          TrainingStep& step) {
   const std::string software = line.get("software");
-  if (is_path(software)) return own_band(software, job, step);
-  const uncertainty::StepErrors& errors = shipped_errors();
   TrainBand found;
-  found.subject = subject_of(job, software);
-  found.band = errors.band(found.subject);
-  found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
+  if (is_path(software)) {
+    found = own_band(software, job, step);
+  } else {
+    const uncertainty::StepErrors& errors = shipped_errors();
+    found.subject = subject_of(job, software);
+    found.band = errors.band(found.subject);
+    found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
+  }
+  if (line.has("baseline")) {
+    found.baseline = requested_baseline(line.get("baseline"), job, step, found.subject.software);
+  }
   return found;
 }
 
@@ -137,8 +146,9 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
   }
   std::string text = report::align(lines, {false, true, true, true, true}) + basis_text(answer);
   const uncertainty::Term& widest = answer.terms.front();
-  return text + fmt::format("wide most of all because: {}\nnarrower with: {}\n", widest.name,
-                            widest.remedy);
+  text +=
+      fmt::format("wide most of all because: {}\nnarrower with: {}\n", widest.name, widest.remedy);
+  return answer.baseline ? text + "\n" + baseline_text(*answer.baseline) : text;
 }
 
 std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
@@ -147,17 +157,22 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
   const double low = std::exp(widest.log_ratios.low);
   const double high = std::exp(widest.log_ratios.high);
   const std::string software = answer.own.empty() ? answer.subject.software : answer.own;
-  return {{"software", software.empty() ? Cell() : Cell(software)},
-          {"band_level", figure_cell(widest.level)},
-          {"step_ms_low", figure_cell(low * step.step_us / 1e3)},
-          {"step_ms_likely", figure_cell(std::exp(answer.band.expected.mean) * step.step_us / 1e3)},
-          {"step_ms_high", figure_cell(high * step.step_us / 1e3)},
-          {"tokens_per_second_per_gpu_low", figure_cell(step.tokens_per_second_per_gpu / high)},
-          {"tokens_per_second_per_gpu_high", figure_cell(step.tokens_per_second_per_gpu / low)},
-          {"tflops_per_gpu_low", figure_cell(step.tflops_per_gpu / high)},
-          {"tflops_per_gpu_high", figure_cell(step.tflops_per_gpu / low)},
-          {"band_basis", std::string(name_in(uncertainty::basis_names, answer.band.basis))},
-          {"widest_term", answer.terms.front().name}};
+  std::vector<std::pair<std::string, Cell>> cells = {
+      {"software", software.empty() ? Cell() : Cell(software)},
+      {"band_level", figure_cell(widest.level)},
+      {"step_ms_low", figure_cell(low * step.step_us / 1e3)},
+      {"step_ms_likely", figure_cell(std::exp(answer.band.expected.mean) * step.step_us / 1e3)},
+      {"step_ms_high", figure_cell(high * step.step_us / 1e3)},
+      {"tokens_per_second_per_gpu_low", figure_cell(step.tokens_per_second_per_gpu / high)},
+      {"tokens_per_second_per_gpu_high", figure_cell(step.tokens_per_second_per_gpu / low)},
+      {"tflops_per_gpu_low", figure_cell(step.tflops_per_gpu / high)},
+      {"tflops_per_gpu_high", figure_cell(step.tflops_per_gpu / low)},
+      {"band_basis", std::string(name_in(uncertainty::basis_names, answer.band.basis))},
+      {"widest_term", answer.terms.front().name}};
+  if (answer.baseline) {
+    for (auto& cell : baseline_cells(*answer.baseline)) cells.push_back(std::move(cell));
+  }
+  return cells;
 }
 
 }  // namespace moesim::tool

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "sim/base/cell.hpp"
 #include "sim/uncertainty/terms.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/train_baseline.hpp"
 
 namespace moesim::tool {
 
@@ -17,6 +19,7 @@ struct TrainBand {
   std::vector<uncertainty::Term> terms;  // the largest first
   std::string own;                       // the document of one's own software; "": published steps
   std::string fitted;                    // what it says of itself
+  std::optional<BaselineRatio> baseline;
 };
 
 // Of the published steps that ship.

@@ -132,6 +132,56 @@ Verdict verdict_of(const std::string& what, const std::vector<Judged>& judged, d
   return verdict;
 }
 
+// Pairs of configurations of one software on one machine, in any releases, with the
+// machine left out; of one model or of two. `known_software`: it ran on other machines, too.
+void judge_ratios(const std::vector<Observation>& observations, bool same_model,
+                  bool known_software, Validation& validation) {
+  std::map<double, std::vector<Judged>> judged;
+  std::map<std::pair<std::string, std::string>, std::optional<StepErrors>> known;
+  for (std::size_t one = 0; one < observations.size(); ++one) {
+    for (std::size_t other = one + 1; other < observations.size(); ++other) {
+      const Observation& a = observations[one];
+      const Observation& b = observations[other];
+      if (!same_software(a, b) || a.configuration == b.configuration ||
+          a.subject.machine != b.subject.machine ||
+          (a.subject.model == b.subject.model) != same_model) {
+        continue;
+      }
+      auto& errors = known[{a.subject.software, a.subject.machine}];
+      if (!errors) {
+        errors.emplace(errors_without(observations, a,
+                                      {"", Basis::nothing, Basis::nothing,
+                                       [](const Observation& held, const Observation& each) {
+                                         return same_software(held, each) &&
+                                                held.subject.machine == each.subject.machine;
+                                       }}));
+      }
+      const auto& groups = errors->residuals().groups;
+      const bool is_known = std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+        return group.subject.software == a.subject.software;
+      });
+      if (is_known != known_software) continue;
+      try {
+        for (const uncertainty::BandLevel& each :
+             errors->ratio_band(a.subject.software, same_model).levels) {
+          judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
+        }
+      } catch (const Error&) {
+        continue;  // too few groups are left
+      }
+    }
+  }
+  const std::string what =
+      fmt::format("ratio of two steps of {}, {} left out", same_model ? "a model" : "two models",
+                  known_software ? "their machine" : "their software");
+  for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
+    validation.verdicts.push_back(verdict_of(what, each->second, each->first, true));
+    const Coverage coverage = uncertainty::coverage_of(each->second, each->first);
+    validation.calibration.push_back(
+        {what, each->first, coverage.points, coverage.inside, coverage.width});
+  }
+}
+
 }  // namespace
 
 void report_coverage(const std::vector<Observation>& observations, Validation& validation) {
@@ -151,6 +201,10 @@ void report_coverage(const std::vector<Observation>& observations, Validation& v
       validation.verdicts.push_back(verdict_of(fmt::format("{}, {}", question.name, machine),
                                                judged, nominal.front(), false));
     }
+  }
+  for (const bool known_software : {true, false}) {
+    judge_ratios(observations, true, known_software, validation);
+    judge_ratios(observations, false, known_software, validation);
   }
 }
 

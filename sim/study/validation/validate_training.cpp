@@ -10,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/study/validation/training_calibration.hpp"
 #include "sim/study/validation/training_coverage.hpp"
 #include "sim/study/validation/training_rows.hpp"
 #include "sim/study/validation/validation.hpp"
@@ -194,7 +195,6 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
     uncertainty::Observation found;
     found.subject = {lower_case(each.row->family), job.profile->device().name, job.model->name,
                      job.states.precision != model::Precision::bf16};
-    found.source = each.row->source;
     // All that describes it but the release, which is the last cell.
     for (std::size_t cell = 0; cell + 1 < each.row->cells.size(); ++cell) {
       found.configuration += each.row->cells[cell] + "|";
@@ -259,6 +259,11 @@ Validation validate_training(const std::string& folder, const std::string& resid
   judge_order(all, validation);
   const std::vector<uncertainty::Observation> observations = observations_of(all);
   report_coverage(observations, validation);
+  std::vector<uncertainty::MeasuredStep> steps;
+  for (const Predicted& each : all) {
+    steps.push_back({uncertainty::classes_of(each.step), each.row->measured_s * 1e3});
+  }
+  report_calibration(observations, steps, validation);
   if (!residuals_out.empty()) write_residuals(observations, validation.source, residuals_out);
   for (const auto& [why, count] : refused) {
     validation.verdicts.push_back(

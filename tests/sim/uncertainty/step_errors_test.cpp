@@ -30,7 +30,6 @@ std::vector<Observation> drawn(std::uint32_t run, double software, double machin
           Observation each;
           each.subject = {fmt::format("software {}", kind), fmt::format("machine {}", place),
                           fmt::format("model {}", name), false};
-          each.source = "release";
           each.configuration = fmt::format("layout {}", row);
           each.log_ratio = 0.2 + of_model + scatter * stream.normal();
           found.push_back(each);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/base/cell.hpp"
+#include "sim/training/training_step.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// A step beside one that `train` predicted before, on the same machine and with the same software,
+// whose errors cancel.
+struct BaselineRatio {
+  std::string path;
+  double speed = 1;  // tokens per second and GPU over the baseline's
+  bool same_model = true;
+  uncertainty::Band band;  // of log(measured / predicted ratio)
+
+  // The widest level at which 1 lies outside the band; nothing where it lies inside all of them.
+  std::optional<double> beyond_noise() const;
+};
+
+// --baseline FILE: what `train --format csv` or json wrote. Throws UsageError naming the file: no
+// such output, more than one row, another machine.
+BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
+                                 const training::TrainingStep& step, const std::string& software);
+
+std::string baseline_text(const BaselineRatio& ratio);
+std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio);
+
+}  // namespace moesim::tool

@@ -5,7 +5,7 @@
 
 #include "sim/report/formats.hpp"
 #include "sim/training/training_step.hpp"
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
 

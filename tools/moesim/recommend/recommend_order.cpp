@@ -7,7 +7,7 @@
 
 #include "sim/training/step_bound.hpp"
 #include "sim/training/training_step.hpp"
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -10,7 +10,7 @@
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -10,7 +10,7 @@
 #include "sim/report/formats.hpp"
 #include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/train_request.hpp"
 #include "tools/moesim/train_routing.hpp"
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/calibrate_rows.hpp"
+#include "tools/moesim/bands/calibrate_rows.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/training/training_step.hpp"
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/train_report.hpp"
 #include "tools/moesim/train_request.hpp"
 

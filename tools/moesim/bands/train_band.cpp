@@ -1,4 +1,4 @@
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -10,9 +10,9 @@
 #include "sim/base/statistics.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
-#include "tools/moesim/calibrate_rows.hpp"
+#include "tools/moesim/bands/calibrate_rows.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train_band.hpp"
 #include "tools/moesim/train_request.hpp"
 
 namespace moesim::tool {

@@ -7,8 +7,8 @@
 
 #include "sim/base/cell.hpp"
 #include "sim/uncertainty/terms.hpp"
+#include "tools/moesim/bands/train_baseline.hpp"
 #include "tools/moesim/command.hpp"
-#include "tools/moesim/train_baseline.hpp"
 
 namespace moesim::tool {
 

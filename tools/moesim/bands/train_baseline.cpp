@@ -1,4 +1,4 @@
-#include "tools/moesim/train_baseline.hpp"
+#include "tools/moesim/bands/train_baseline.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/report/formats.hpp"
-#include "tools/moesim/train_band.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -1,9 +1,11 @@
 """What a sweep does with files that are there: finished results, journals of other sweeps."""
 
+import csv
 import fcntl
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -70,6 +72,40 @@ def test_refused_scenarios_alone_do_not_replace_a_result(finished):
     result = moesim("sweep", "--gpus", "12", "--expert-parallel", "8", "--out", finished)
     assert result.returncode == 1 and "left as it was" in result.stderr
     assert finished.read_bytes() == before
+
+
+def test_an_interrupted_sweep_of_refused_rows_does_not_replace_a_result(finished):
+    """Refused rows are done at once; the one that follows takes long enough to be interrupted."""
+    before = finished.read_bytes()
+    process = subprocess.Popen(
+        [BINARY, "sweep", "--expert-parallel", "8", "--gpus", "12,32", "--replicas", "4000", "--jobs", "1",
+         "--out", finished], stderr=subprocess.PIPE, text=True)
+    journal = finished.with_name("rows.csv.partial")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (journal.exists() and journal.read_text().count("\n") >= 2):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "left as it was" in stderr and finished.read_bytes() == before
+
+
+def test_rows_that_do_not_fit_are_counted(tmp_path):
+    result = moesim("sweep", "--model", "mixtral-8x7b", "--gpus", "8", "--micro-batch", "1,8", "--replicas", "1",
+                    "--sequence-length", "512", "--out", tmp_path / "rows.csv")
+    assert result.returncode == 0
+    assert "warning: 2 of 2 scenarios do not fit in the memory" in result.stderr
+
+
+def test_too_few_replicas_have_no_band(tmp_path):
+    for replicas, banded in ((1, False), (2, False), (3, True)):
+        out = tmp_path / f"{replicas}.csv"
+        assert sweep(out, "top2", "--replicas", str(replicas)).returncode == 0
+        (row,) = csv.DictReader(out.read_text().splitlines())
+        if banded:
+            assert float(row["step_ms_p05"]) < float(row["step_ms"]) < float(row["step_ms_p95"])
+        else:
+            assert row["step_ms_p05"] == row["step_ms_p95"] == "" and float(row["step_ms"]) > 0
 
 
 @pytest.mark.parametrize("name", ["mix.png", "mix.svg", "mix.pdf", "mix.html"])

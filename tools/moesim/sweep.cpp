@@ -45,6 +45,8 @@ std::vector<const scenario::Scenario*> scenarios_of(const std::vector<study::Swe
   return scenarios;
 }
 
+bool exists(const std::string& path) { return !path.empty() && ::access(path.c_str(), F_OK) == 0; }
+
 bool is_refused(const study::Row& row) { return row[0] != Cell("ok"); }
 
 // How many rows are refused; says so.
@@ -58,6 +60,18 @@ std::size_t warn_of_refused(const std::vector<study::Row>& rows) {
                   "first: {}",
                   refused, rows.size(), report::text_of(first[1])));
   return refused;
+}
+
+// Says how many rows need more memory than a GPU has: the fastest may be among them.
+void warn_of_unfit(const std::vector<study::Row>& rows) {
+  const std::size_t fits = study::column_index("fits_memory");
+  const auto unfit = std::count_if(rows.begin(), rows.end(),
+                                   [&](const study::Row& row) { return row[fits] == Cell(false); });
+  if (unfit == 0) return;
+  note(
+      fmt::format("warning: {} of {} scenarios do not fit in the memory of a GPU (column "
+                  "fits_memory); charts draw them pale and hollow, or with --fits-only not at all",
+                  unfit, rows.size()));
 }
 
 // Rows of a finished sweep in the file that --resume names, where no interrupted one is. Throws
@@ -95,6 +109,12 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::si
                      total));
     return ExitCode::interrupted;
   }
+  if (exists(out.path()) && std::all_of(rows.begin(), rows.end(), is_refused)) {
+    note(fmt::format("interrupted: {} of {} scenarios, all refused: {} is left as it was{}",
+                     rows.size(), total, out.path(),
+                     journal.empty() ? "" : "; the same command with --resume continues"));
+    return ExitCode::interrupted;
+  }
   out.write(rendered(rows, format));
   note(journal.empty()
            ? fmt::format("interrupted: {} of {} scenarios written; with --out FILE an interrupted "
@@ -128,9 +148,9 @@ ExitCode run(const CommandLine& line) {
       study::fingerprint(points, fmt::format("{} {}", MOESIM_VERSION, source_commit()));
   const auto total = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](const auto& each) { return !each.repeats; }));
-  const bool exists = to_file && ::access(out.path().c_str(), F_OK) == 0;
-  const bool interrupted = ::access(settings.journal.c_str(), F_OK) == 0;
-  if (settings.resume && !interrupted && exists) {
+  const bool replaces = exists(out.path());
+  const bool interrupted = exists(settings.journal);
+  if (settings.resume && !interrupted && replaces) {
     settings.known = rows_of_finished(out.path(), points, format, total);
     if (settings.known.size() == total) {
       note(fmt::format("{}: already complete, {} scenarios", out.path(), total));
@@ -151,8 +171,9 @@ ExitCode run(const CommandLine& line) {
   const std::vector<study::Row> rows = finished_rows(result);
   if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
+  warn_of_unfit(rows);
   // Nothing to replace an earlier result by.
-  const bool keep = exists && refused == rows.size();
+  const bool keep = replaces && refused == rows.size();
   if (keep) {
     note(fmt::format("{}: left as it was, as every scenario was refused", out.path()));
   } else {

@@ -1,6 +1,7 @@
 """What the charts show: the data behind them, read back from the figure."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -117,6 +118,53 @@ def test_measured_points_of_the_same_mode_only(two_routers, tmp_path):
     marks = [mark for mark in lines_of(figure.axes[0]) if len(mark[0]) == 1]
     assert ([1], [9000]) in marks and ([2], [4000]) in marks
     assert ([1], [4000]) not in marks  # top2 has no line here
+
+
+def with_memory(folder, rows):
+    """A sweep of (router, factor, step, whether it fits)."""
+    path = folder / "memory.csv"
+    path.write_text(HEADER.strip() + ",fits_memory\n" + "".join(
+        f"{row(router, factor, step, 0.1, 0.1).strip()},{'true' if fits else 'false'}\n"
+        for router, factor, step, fits in rows))
+    return str(path)
+
+
+def test_what_does_not_fit_in_memory_is_pale_hollow_and_counted(tmp_path):
+    path = with_memory(tmp_path, [("top1", 1, 100, True), ("top1", 2, 90, False),
+                                  ("dense", "", 80, False)])
+    figure = sweep_chart.draw(path, None, "")
+    lines = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 2]
+    pale = [line for line in lines if line.get_alpha() == look.PALE]
+    strong = [line for line in lines if line.get_alpha() is None]
+    assert any(line.get_markerfacecolor() == "white" and list(line.get_xdata()) == [1, 2]
+               for line in pale)
+    assert len(pale) == 2  # the line, and the dense model's
+    (line,) = strong
+    assert line.get_ydata()[0] == 1e4 and math.isnan(line.get_ydata()[1])
+    assert "2 of 3 do not fit" in figure.texts[1].get_text()
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert any("does not fit" in text for text in legend)
+    for draw in (lambda: loss_chart.draw(path, ""),):
+        assert "2 of 3 do not fit" in " ".join(text.get_text() for text in draw().texts)
+
+
+def test_fits_only_leaves_out_what_does_not_fit(tmp_path, capsys):
+    path = with_memory(tmp_path, [("top1", 1, 100, True), ("top1", 2, 90, False)])
+    figure = sweep_chart.draw(path, None, "", fits_only=True)
+    assert lines_of(figure.axes[0]) == [([1], [1e4])]
+    assert "1 that do not fit in memory left out" in figure.texts[1].get_text()
+    path = with_memory(tmp_path, [("top1", 1, 100, False)])
+    assert plot.main(["sweep", path, "--fits-only", "--out", str(tmp_path / "x.png")]) == plot.EXIT_USAGE
+    assert "no scenario fits" in capsys.readouterr().err
+
+
+def test_without_error_bars_there_is_no_band(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text(HEADER + "ok,top1,train,8,p,m,1,100,,,5000,0.1,0.1\nok,top1,train,8,p,m,2,200,,,2500,0,0\n")
+    figure = sweep_chart.draw(str(path), None, "")
+    assert lines_of(figure.axes[0]) == [([1, 2], [5000, 2500])]
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["top1"]
 
 
 def test_predicted_speeds_are_not_taken_for_measured(two_routers, tmp_path, capsys):

@@ -86,8 +86,10 @@ void refuse(const CommandLine& line, const char* flag, const char* reason) {
 }
 
 // Draws a chart of a sweep, whose option columns the plotter reads from a document.
-ExitCode run_sweep_plotter(std::vector<std::string> arguments, const std::string& out) {
+ExitCode run_sweep_plotter(const CommandLine& line, std::vector<std::string> arguments,
+                           const std::string& out) {
   const TemporaryFile options(report::options_document().dump());
+  if (line.has("fits-only")) arguments.emplace_back("--fits-only");
   arguments.insert(arguments.end(), {"--options", options.path(), "--out", out});
   return run_plotter(arguments, out);
 }
@@ -99,8 +101,8 @@ ExitCode plot_accuracy(const CommandLine& line, const std::string& input) {
   const std::string study = find_document("studies", line.get("accuracy"));
   Document::load(study).validate(Document::load(find_document("schema", "accuracy.schema")));
   const std::string out = chart_path(line, input);
-  return run_sweep_plotter({"accuracy", input, "--study", study, "--title", line.get("title")},
-                           out);
+  return run_sweep_plotter(
+      line, {"accuracy", input, "--study", study, "--title", line.get("title")}, out);
 }
 
 ExitCode plot_table(const CommandLine& line, const std::string& input) {
@@ -119,15 +121,31 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
       arguments.insert(arguments.end(), {std::string("--") + flag, line.get(flag)});
     }
   }
-  return run_sweep_plotter(std::move(arguments), out);
+  return run_sweep_plotter(line, std::move(arguments), out);
 }
 
-// What `moesim route --format json` wrote; false for any other file.
+constexpr const char* what_it_takes =
+    "a chart takes the CSV of a sweep (.csv), the JSON of a route (.json), or a profile (a shipped "
+    "name or .json)";
+
+// Throws UsageError for a file that is neither the JSON of a route nor a profile.
 bool is_routing(const std::string& input) {
-  if (!input.ends_with(".json") || !fs::is_regular_file(input)) return false;
+  std::error_code ignored;
+  if (!fs::exists(input, ignored)) {
+    if (input.find('/') == std::string::npos && input.find('.') == std::string::npos) return false;
+    throw UsageError(fmt::format("{}: there is no such file: {}", input, what_it_takes));
+  }
+  if (!fs::is_regular_file(input, ignored) || !input.ends_with(".json")) {
+    throw UsageError(fmt::format("{}: {}", input, what_it_takes));
+  }
   const auto json = nlohmann::json::parse(read_file(input), nullptr, false);
-  return json.is_object() && json.contains("detail") && json["detail"].is_object() &&
-         json["detail"].contains("replicas") && json["detail"].contains("layers");
+  if (json.is_discarded()) return false;  // the profile's reader says where it is malformed
+  const bool routing = json.is_object() && json.contains("detail") && json["detail"].is_object() &&
+                       json["detail"].contains("replicas") && json["detail"].contains("layers");
+  if (routing || (json.is_object() && json.value("format", "") == "moesim-profile")) return routing;
+  throw UsageError(fmt::format(
+      "{}: this is neither the JSON of moesim route (--format json --out FILE) nor a profile: {}",
+      input, what_it_takes));
 }
 
 ExitCode run(const CommandLine& line) {
@@ -141,6 +159,7 @@ ExitCode run(const CommandLine& line) {
   refuse(line, "measured", "only the chart of a sweep (a .csv file) has measured points");
   refuse(line, "chart", "only a sweep (a .csv file) has more than one chart");
   refuse(line, "accuracy", "only over the speeds of a sweep (a .csv file)");
+  refuse(line, "fits-only", "only scenarios of a sweep (a .csv file) need memory");
   if (is_routing(input)) {
     const std::string out = chart_path(line, input);
     return run_plotter({"routing", input, "--out", out, "--title", line.get("title")}, out);
@@ -165,6 +184,9 @@ Command plot_command() {
             "CSV of measured points: router, capacity_factor, tokens_per_s_per_gpu, mode, source"},
            {"accuracy", "STUDY", "none",
             "published accuracy against the sweep's speeds: zeng2024-accuracy, or a file"},
+           {"fits-only", "", "off",
+            "of a sweep: leave out scenarios that do not fit in the memory of a GPU, which are "
+            "otherwise pale and hollow"},
            {"title", "TEXT", "from the input", "the chart's title"}},
           false,
           1,

@@ -9,7 +9,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 import look
-from chart_data import BadInput, read_sweep
+from chart_data import BadInput, memory_notes, read_sweep
 from sweep_chart import subtitle
 
 
@@ -22,6 +22,7 @@ class Quality:
     speed_low: float
     speed_high: float
     scores: tuple  # per cent, one for each benchmark
+    fits: bool = True  # in the memory of a GPU
 
     @property
     def mean(self):
@@ -55,7 +56,7 @@ def join(series, study):
             continue
         found.setdefault(row["router"], set()).add(
             Quality(row["router"], factor, point.speed, point.speed_low, point.speed_high,
-                    tuple(row["scores"])))
+                    tuple(row["scores"]), point.fits))
     lines = {router: sorted(points, key=lambda point: point.capacity_factor or 0)
              for router, points in found.items()}
     return {router: lines[router] for router in sorted(lines, key=_place)}, len(absent)
@@ -70,11 +71,13 @@ def _place(router):
 def _draw_panel(axes, lines, styles, value, size=1.0):
     for router, points in lines.items():
         how = {**styles[router], "markersize": size * styles[router]["markersize"]}
-        speeds = [point.speed for point in points]
-        axes.errorbar(speeds, [value(point) for point in points],
-                      xerr=[[point.speed - point.speed_low for point in points],
-                            [point.speed_high - point.speed for point in points]],
-                      linewidth=1.3, elinewidth=0.9, ecolor=how["color"], **how)
+        look.plot_line(axes, [point.speed for point in points], [value(point) for point in points],
+                       [point.fits for point in points], how, linewidth=1.3)
+        barred = [point for point in points if point.fits]
+        axes.errorbar([point.speed for point in barred], [value(point) for point in barred],
+                      xerr=[[point.speed - point.speed_low for point in barred],
+                            [point.speed_high - point.speed for point in barred]],
+                      fmt="none", elinewidth=0.9, ecolor=how["color"])
     axes.xaxis.set_major_locator(MaxNLocator(5 if size == 1.0 else 3))
     look.thousands(axes.xaxis)
 
@@ -92,10 +95,10 @@ def _label_factors(axes, lines, styles):
                           path_effects=[withStroke(linewidth=2.5, foreground="white")], zorder=6)
 
 
-def draw(path, study_path, title):
+def draw(path, study_path, title, fits_only=False):
     """The figure of a sweep's CSV and an accuracy study; BadInput for what cannot be drawn."""
     study = read_study(study_path)
-    series, shared, refused = read_sweep(path)
+    series, shared, refused = read_sweep(path, fits_only)
     if len({entry.router for entry in series}) != len(series):
         raise BadInput(f"{path}: its scenarios differ in more than router and capacity factor, so "
                        "a router has several speeds: sweep those two alone")
@@ -123,7 +126,8 @@ def draw(path, study_path, title):
             axes.set_title(name, loc="left", fontsize=10)
         _legend(figure, lines, styles, study)
         where = f"{shared.get('model', 'several models')} on {shared.get('gpus', '')} x " \
-                f"{shared.get('profile', 'several profiles')}, {subtitle(shared, refused)}"
+                f"{shared.get('profile', 'several profiles')}, " \
+                f"{subtitle(shared, refused, memory_notes(path, series, fits_only))}"
         if absent:
             where += f"; {absent} points of the study are not in the sweep"
         _headline(figure, title or study["title"], study.get("caption", ""), where)

@@ -19,6 +19,7 @@ class Point:
     token_loss: float | None
     failed: float | None
     padded: float | None = None
+    fits: bool = True  # in the memory of a GPU
 
 
 @dataclass
@@ -48,8 +49,8 @@ def read_rows(path, needed):
         reader = csv.DictReader(file)
         missing = [name for name in needed if name not in (reader.fieldnames or [])]
         if missing:
-            raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart needs "
-                           f"{', '.join(needed)}")
+            raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
+                           f"moesim sweep --out FILE, with the columns {', '.join(needed)}")
         return [(reader.line_num, row) for row in reader]
 
 
@@ -137,22 +138,50 @@ def _refuse_twice(path, first, other, line, row, columns):
                    f"({', '.join(differ[:4])}): do not mix results of several versions in one file")
 
 
+def fits(row):
+    """Whether the scenario fits in the memory of a GPU; a file without that column does not say."""
+    return row.get("fits_memory") != "false"
+
+
 def read_point(path, line, row):
+    """A slow step is a low speed. Too few replicas have no error bar: it is then of no height."""
     speed = present(path, line, row, "tokens_per_s_per_gpu")
     step = present(path, line, row, "step_ms")
-    return Point(number(path, line, row, "capacity_factor"), speed,
-                 speed * step / present(path, line, row, "step_ms_p95"),
-                 speed * step / present(path, line, row, "step_ms_p05"),
+    slow = number(path, line, row, "step_ms_p95") or step
+    fast = number(path, line, row, "step_ms_p05") or step
+    return Point(number(path, line, row, "capacity_factor"), speed, speed * step / slow,
+                 speed * step / fast,
                  number(path, line, row, "residual_loss"), number(path, line, row, "failed"),
-                 number(path, line, row, "padded") if "padded" in row else None)
+                 number(path, line, row, "padded") if "padded" in row else None, fits(row))
 
 
-def read_sweep(path):
-    """(series in file order, options that all rows share, number of refused rows)."""
+def has_bands(series):
+    return any(point.speed_low < point.speed_high for entry in series for point in entry.points)
+
+
+def memory_notes(path, series, fits_only):
+    """What a subtitle says of scenarios that do not fit in the memory of a GPU."""
+    if fits_only:
+        left_out = sum(row["status"] == "ok" and not fits(row) for _, row in read_rows(path, ()))
+        return [f"{left_out} that do not fit in memory left out"] if left_out else []
+    points = [point for entry in series for point in entry.points]
+    unfit = sum(not point.fits for point in points)
+    return [f"pale, hollow: {unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
+
+
+def read_sweep(path, fits_only=False):
+    """(series in file order, options that all rows share, number of refused rows). `fits_only`
+    leaves out scenarios that do not fit in the memory of a GPU."""
     rows = read_rows(path, NEEDED)
     good = [(line, row) for line, row in rows if row["status"] == "ok"]
     if not good:
         raise BadInput(f"{path}: no row with status ok, so there is nothing to draw")
+    refused = len(rows) - len(good)
+    if fits_only:
+        good = [(line, row) for line, row in good if fits(row)]
+        if not good:
+            raise BadInput(f"{path}: no scenario fits in the memory of a GPU: leave --fits-only out to "
+                           "see how many there are")
     columns = option_columns.load()
     differing, lines = lines_of(path, good, columns)
     if len(lines) > MOST_LINES:
@@ -165,7 +194,7 @@ def read_sweep(path):
         points = [read_point(path, line, row) for line, row in members]
         series.append(Series(router, label,
                              sorted(points, key=lambda point: point.capacity_factor or 0)))
-    return series, common(good, columns), len(rows) - len(good)
+    return series, common(good, columns), refused
 
 
 def read_measured(path, mode):

@@ -63,6 +63,20 @@ def router_styles(routers):
     return styles
 
 
+PALE = 0.4  # of lines and marks that do not fit in memory
+
+
+def plot_line(axes, xs, ys, fits, how, **more):
+    """A line whose points without `fits` are hollow and pale, and so are the ways to and from them."""
+    if all(fits):
+        axes.plot(xs, ys, **how, **more)
+        return
+    pale = {**how, "markerfacecolor": "white", "alpha": PALE}
+    axes.plot(xs, ys, **pale, **more)
+    if any(fits):
+        axes.plot(xs, [y if fit else float("nan") for y, fit in zip(ys, fits)], **how, **more)
+
+
 def thousands(axis):
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 

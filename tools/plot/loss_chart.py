@@ -4,7 +4,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
-from chart_data import BadInput, read_sweep
+from chart_data import BadInput, memory_notes, read_sweep
 from sweep_chart import setting, subtitle, with_factor, wrapped
 
 PANELS = (("failed", "routes that failed,\nbefore rectification"),
@@ -12,9 +12,9 @@ PANELS = (("failed", "routes that failed,\nbefore rectification"),
           ("padded", "slots that stay empty"))
 
 
-def draw(path, title):
+def draw(path, title, fits_only=False):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
-    series, shared, refused = read_sweep(path)
+    series, shared, refused = read_sweep(path, fits_only)
     if not any(with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw losses against: "
                        "sweep a router with capacity too, top2 say")
@@ -34,11 +34,13 @@ def draw(path, title):
                 for point in entry.points:  # without capacity: the same everywhere
                     if point.capacity_factor is None and getattr(point, name) is not None:
                         axes.axhline(100 * getattr(point, name), color=how["color"],
-                                     linewidth=1.3, linestyle=how["linestyle"])
+                                     linewidth=1.3, linestyle=how["linestyle"],
+                                     alpha=None if point.fits else look.PALE)
                 if not points:
                     continue
-                axes.plot([point.capacity_factor for point in points],
-                          [100 * getattr(point, name) for point in points], linewidth=1.6, **how)
+                look.plot_line(axes, [point.capacity_factor for point in points],
+                               [100 * getattr(point, name) for point in points],
+                               [point.fits for point in points], how, linewidth=1.6)
             axes.set_title(meaning, loc="left", fontsize=10)
             axes.set_xlabel("capacity factor")
             axes.set_ylim(bottom=0)
@@ -53,6 +55,8 @@ def draw(path, title):
         what = f"{same}: l" if same else "L"
         figure.text(0.015, 1 - 0.12 / height, title or f"{what}oss and padding by capacity factor",
                     fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 1 - 0.44 / height, f"{setting(shared)}, {subtitle(shared, refused)}",
-                    fontsize=9.5, color="#333333", va="top")
+        notes = memory_notes(path, series, fits_only)
+        figure.text(0.015, 1 - 0.44 / height,
+                    f"{setting(shared)}, {subtitle(shared, refused, notes)}", fontsize=9.5,
+                    color="#333333", va="top")
     return figure

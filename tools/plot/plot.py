@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Charts of moesim results: the plotter behind `moesim plot`.
 
-    plot.py sweep SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT]
-    plot.py loss SWEEP.csv --out CHART.png [--title TEXT]
-    plot.py accuracy SWEEP.csv --study STUDY.json --out CHART.png [--title TEXT]
+    plot.py sweep SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT] [--fits-only]
+    plot.py loss SWEEP.csv --out CHART.png [--title TEXT] [--fits-only]
+    plot.py accuracy SWEEP.csv --study STUDY.json --out CHART.png [--title TEXT] [--fits-only]
     plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
 
@@ -45,6 +45,8 @@ def arguments(words):
     parser.add_argument("--measured")
     parser.add_argument("--study")
     parser.add_argument("--title", default="")
+    parser.add_argument("--fits-only", action="store_true",
+                        help="leave out scenarios that do not fit in the memory of a GPU")
     parser.add_argument("--options", help="output of 'moesim options --format json'")
     return parser.parse_args(words)
 
@@ -61,13 +63,13 @@ def main(words):
     try:
         if options.kind == "sweep":
             from sweep_chart import draw
-            figure = draw(options.input, options.measured, options.title)
+            figure = draw(options.input, options.measured, options.title, options.fits_only)
         elif options.kind == "loss":
             from loss_chart import draw
-            figure = draw(options.input, options.title)
+            figure = draw(options.input, options.title, options.fits_only)
         elif options.kind == "accuracy":
             from accuracy_chart import draw
-            figure = draw(options.input, options.study, options.title)
+            figure = draw(options.input, options.study, options.title, options.fits_only)
         elif options.kind == "routing":
             from routing_chart import draw
             figure = draw(options.input, options.title)

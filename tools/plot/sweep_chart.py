@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
-from chart_data import BadInput, read_measured, read_sweep
+from chart_data import BadInput, has_bands, memory_notes, read_measured, read_sweep
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
 
@@ -24,7 +24,8 @@ def _title(shared):
     return f"{setting(shared)}: speed and token loss by capacity factor"
 
 
-def subtitle(shared, refused):
+def subtitle(shared, refused, notes=()):
+    """What all rows share; `notes` on those that are drawn otherwise, or not."""
     parts = []
     if "mode" in shared:
         parts.append(MODES.get(shared["mode"], shared["mode"]))
@@ -39,8 +40,8 @@ def subtitle(shared, refused):
     if "routing" in shared:
         parts.append(f"routing {shared['routing']}")
     if refused:
-        parts.append(f"{refused} refused scenarios left out")
-    return ", ".join(parts)
+        parts.append(f"{refused} refused scenario{'s' * (refused > 1)} left out")
+    return ", ".join([*parts, *notes])
 
 
 def with_factor(points):
@@ -54,13 +55,14 @@ def _draw_speed(axes, series, styles):
         for point in entry.points:
             if point.capacity_factor is None:  # no experts, no capacity: the same everywhere
                 axes.axhline(point.speed, color=how["color"], linewidth=1.3,
-                             linestyle=how["linestyle"])
+                             linestyle=how["linestyle"], alpha=None if point.fits else look.PALE)
         factors = [point.capacity_factor for point in points]
         axes.fill_between(factors, [point.speed_low for point in points],
                           [point.speed_high for point in points], color=how["color"], alpha=shade,
-                          linewidth=0)
+                          where=[point.fits for point in points], linewidth=0)
         if points:
-            axes.plot(factors, [point.speed for point in points], linewidth=1.6, **how)
+            look.plot_line(axes, factors, [point.speed for point in points],
+                           [point.fits for point in points], how, linewidth=1.6)
     axes.set_ylabel("speed, tokens/s per GPU")
     look.thousands(axes.yaxis)
 
@@ -69,12 +71,13 @@ def _draw_loss(axes, series, styles):
     for entry, how in zip(series, styles):
         points = [point for point in with_factor(entry.points) if point.token_loss is not None]
         if points:
-            axes.plot([point.capacity_factor for point in points],
-                      [100 * point.token_loss for point in points], linewidth=1.6, **how)
+            look.plot_line(axes, [point.capacity_factor for point in points],
+                           [100 * point.token_loss for point in points],
+                           [point.fits for point in points], how, linewidth=1.6)
         for point in entry.points:
             if point.capacity_factor is None and point.token_loss is not None:
                 axes.axhline(100 * point.token_loss, color=how["color"], linewidth=1.3,
-                             linestyle=how["linestyle"])
+                             linestyle=how["linestyle"], alpha=None if point.fits else look.PALE)
     for label, points in _apart(_failed_lines(series)):
         shares = [100 * point.failed for point in points]
         axes.plot([point.capacity_factor for point in points], shares, color=look.GREY,
@@ -198,8 +201,12 @@ def _measured_entries(points):
 def _legends(speed, loss, series, styles, measured, only_routers):
     entries = [(Line2D([], [], linewidth=1.6, **how), wrapped(entry.label, 26))
                for entry, how in zip(series, styles)]
-    entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
-                    "5th to 95th percentile:\nrouting and curve errors"))
+    if has_bands(series):
+        entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
+                        "5th to 95th percentile:\nrouting and curve errors"))
+    if any(not point.fits for entry in series for point in entry.points):
+        entries.append((Line2D([], [], color=look.GREY, alpha=look.PALE, linewidth=1.6, marker="o",
+                               markerfacecolor="white"), "pale, hollow: does not fit\nin GPU memory"))
     entries += _measured_entries(measured)
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
     above = speed.legend(*zip(*entries), title="router" if only_routers else "router, options",
@@ -217,9 +224,9 @@ def _legends(speed, loss, series, styles, measured, only_routers):
                label="routes that failed, before\nrectification")])
 
 
-def draw(path, measured_path, title):
+def draw(path, measured_path, title, fits_only=False):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
-    series, shared, refused = read_sweep(path)
+    series, shared, refused = read_sweep(path, fits_only)
     if not any(with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw speeds against: "
                        "sweep a router with capacity too, top2 say")
@@ -239,6 +246,6 @@ def draw(path, measured_path, title):
         shown = _draw_measured(speed, series, styles, measured)
         _legends(speed, loss, series, styles, shown, only_routers)
         figure.text(0.015, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 1 - 0.38 / height, subtitle(shared, refused), fontsize=9.5, color="#333333",
-                    va="top")
+        figure.text(0.015, 1 - 0.38 / height, subtitle(shared, refused, memory_notes(path, series, fits_only)),
+                    fontsize=9.5, color="#333333", va="top")
     return figure

@@ -39,7 +39,8 @@ void read_sizes(const Node& node, Model& model) {
                                    : working_length);
 }
 
-// Experts with the keys `count` and `ffn`; every layer holds them.
+// Experts with the keys `count` and `ffn`; every layer holds them. The library's code drops no
+// token unless the family says otherwise.
 MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
   MoeBlock moe;
   moe.experts = whole(node, count);
@@ -49,7 +50,7 @@ MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
               "num_experts_per_tok");
   }
   moe.expert_ffn = node.positive_integer(ffn);
-  moe.router = "topk";
+  moe.router = "dropless";
   return moe;
 }
 
@@ -92,7 +93,6 @@ void read_mixtral(const Node& node, Model& model) {
   read_llama(node, model);
   read_sliding_window(node, model);
   model.moe = read_experts(node, "num_local_experts", "intermediate_size");
-  model.moe->router = fmt::format("top{}", model.moe->top_k);
 }
 
 void read_olmoe(const Node& node, Model& model) {
@@ -131,7 +131,7 @@ std::string deepseek_router(const Node& node, bool biased) {
   const std::int64_t groups = node.integer_or("n_group", 1);
   const std::string kept = fmt::format("{}:{}", groups, node.integer_or("topk_group", 1));
   if (biased) return groups > 1 ? "bias-balanced+groups:" + kept : "bias-balanced";
-  return groups > 1 ? "group-limited:" + kept : "topk";
+  return groups > 1 ? "group-limited:" + kept : "dropless";
 }
 
 MoeBlock read_deepseek_experts(const Node& node) {
@@ -157,7 +157,7 @@ void read_deepseek(const Node& node, Model& model) {
   model.moe = read_deepseek_experts(node);
   const std::string method = node.text_or("topk_method", "greedy");
   if (method == "greedy") {
-    model.moe->router = "topk";
+    model.moe->router = "dropless";
   } else if (method == "noaux_tc" || method == "group_limited_greedy") {
     model.moe->router = deepseek_router(node, method == "noaux_tc");
   } else {
@@ -195,7 +195,6 @@ void read_llama4(const Node& root, Model& model) {
   read_sizes(node, model);
   read_llama4_chunks(node, model);
   MoeBlock moe = read_experts(node, "num_local_experts", "intermediate_size");
-  moe.router = fmt::format("top{}", moe.top_k);
   moe.shared_ffn = moe.expert_ffn;
   moe.every = static_cast<int>(node.integer_or("interleave_moe_layer_step", 1));
   model.ffn = node.positive_integer("intermediate_size_mlp");

@@ -40,7 +40,7 @@ MoeBlock read_moe(const Node& node, int layers) {
               "top_k");
   }
   const std::string base = moe.router.substr(0, moe.router.find('+'));
-  if (base != "topk" && base != fmt::format("top{}", moe.top_k)) {
+  if (base.starts_with("top") && base != "topk" && base != fmt::format("top{}", moe.top_k)) {
     node.fail(fmt::format("router '{}' does not go with top_k {}", moe.router, moe.top_k),
               "router");
   }

@@ -40,10 +40,15 @@ void use_router_of_model(Resolution& at) {
   const int other_k = typed_top_k(at);
   if (!model.moe) return use_router("dense", other_k, at);
   const std::string& name = model.moe->router;
-  if (other_k == 0) return use_router(name, model.moe->top_k, at);
-  if (!name.starts_with("top")) return use_router(name, other_k, at);
-  const std::size_t suffix = name.find('+');
-  use_router("topk" + (suffix == std::string::npos ? "" : name.substr(suffix)), other_k, at);
+  try {
+    if (other_k == 0) return use_router(name, model.moe->top_k, at);
+    if (!name.starts_with("top")) return use_router(name, other_k, at);
+    const std::size_t suffix = name.find('+');
+    use_router("topk" + (suffix == std::string::npos ? "" : name.substr(suffix)), other_k, at);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        fmt::format("--model {}: its own router: {}", at.scenario.model_name, error.what()));
+  }
 }
 
 std::string router_name(const Scenario& scenario) { return scenario.router.name(); }

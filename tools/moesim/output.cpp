@@ -44,6 +44,17 @@ void note_repeated_trace(const scenario::Scenario& scenario) {
   if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
 }
 
+void note_costly_routing(const scenario::Scenario& scenario) {
+  if (!scenario.has_moe() || scenario.fidelity != routing::Fidelity::automatic) return;
+  const routing::RoutingJob job = scenario.routing_job();
+  const double logits = routing::token_logits(job);
+  if (logits <= routing::affordable_logits || routing::counts_refusal(job).empty()) return;
+  note(fmt::format(
+      "note: router {} is routed token by token, {:.1f}e9 logits for each of {} replicas (others "
+      "are counted): --replicas 3, fewer GPUs or --router dropless take less time",
+      scenario.router.name(), logits * 1e-9, scenario.replicas));
+}
+
 Output::Output(std::string path) : path_(std::move(path)) {
   if (!path_.empty()) check_writable(path_);
 }

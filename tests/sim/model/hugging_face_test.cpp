@@ -106,19 +106,19 @@ TEST_CASE("configurations describe the shipped models") {
 }
 
 TEST_CASE("a family brings its own router") {
-  for (const auto& [name, router] : {std::pair{"mixtral-8x7b", "top2"},
+  for (const auto& [name, router] : {std::pair{"mixtral-8x7b", "dropless"},
                                      {"deepseek-v3", "bias-balanced+groups:8:4"},
                                      {"kimi-k2", "bias-balanced"},
                                      {"deepseek-v2", "group-limited:8:3"},
-                                     {"deepseek-v2-lite", "topk"},
-                                     {"qwen3-30b-a3b", "topk"},
-                                     {"gpt-oss-120b", "topk"},
-                                     {"llama-4-scout", "top1"},
+                                     {"deepseek-v2-lite", "dropless"},
+                                     {"qwen3-30b-a3b", "dropless"},
+                                     {"gpt-oss-120b", "dropless"},
+                                     {"llama-4-scout", "dropless"},
                                      {"glm-4.5", "bias-balanced"},
-                                     {"phi-3.5-moe", "top2"},
+                                     {"phi-3.5-moe", "dropless"},
                                      {"switch-base-128", "top1"},
-                                     {"olmoe-1b-7b", "topk"},
-                                     {"qwen2-57b-a14b", "topk"}}) {
+                                     {"olmoe-1b-7b", "dropless"},
+                                     {"qwen2-57b-a14b", "dropless"}}) {
     CAPTURE(name);
     CHECK(load(name).moe->router == router);
   }

@@ -162,6 +162,16 @@ TEST_CASE("prediction depths and windows are read, and change no count") {
   CHECK(windowed.forward_flops(4096, 8, 2) == plain.forward_flops(4096, 8, 2));
 }
 
+TEST_CASE("a model may name a router without capacity as its own") {
+  for (const char* router : {"dropless", "group-limited:4:2", "bias-balanced",
+                             "bias-balanced:0.001:50+groups:8:4", "topk", "top2+fr+ir"}) {
+    const std::string named = std::string("\"router\": \"") + router + "\"";
+    CHECK(message_of(changed("\"router\": \"dropless\"", named)) == "no error");
+  }
+  CHECK(mentions(message_of(changed("\"router\": \"dropless\"", "\"router\": \"dropless+fr\"")),
+                 "bad.json: /moe/router"));
+}
+
 TEST_CASE("a malformed model names the file and the key") {
   CHECK(mentions(message_of("{"), "bad.json: line 1, column 2: not valid JSON"));
   CHECK(mentions(message_of(changed("\"layers\": 32,", "")), "bad.json: /"));
@@ -173,9 +183,9 @@ TEST_CASE("a malformed model names the file and the key") {
   CHECK(
       mentions(message_of(changed("\"experts\": 8", "\"experts\": 0")), "bad.json: /moe/experts"));
   CHECK(mentions(message_of(changed("\"top_k\": 2", "\"top_k\": 9")), "bad.json: /moe/top_k"));
-  CHECK(mentions(message_of(changed("\"router\": \"top2\"", "\"router\": \"top3\"")),
+  CHECK(mentions(message_of(changed("\"router\": \"dropless\"", "\"router\": \"top3\"")),
                  "bad.json: /moe/router"));
-  CHECK(mentions(message_of(changed("\"router\": \"top2\"", "\"router\": \"best\"")),
+  CHECK(mentions(message_of(changed("\"router\": \"dropless\"", "\"router\": \"best\"")),
                  "bad.json: /moe/router"));
   CHECK(mentions(message_of(changed("\"kv_heads\": 8", "\"kv_heads\": 7")), "bad.json: /kv_heads"));
   CHECK(mentions(message_of(changed("\"first_layer\": 0", "\"first_layer\": 32")),

@@ -236,6 +236,11 @@ std::vector<std::int64_t> NpyArray::integers() const {
   if (kind == "u2") return widened<std::uint16_t>(*this);
   if (kind == "u4") return widened<std::uint32_t>(*this);
   if (kind == "u8") return widened<std::uint64_t>(*this);
+  if (kind == "f2" || kind == "f4" || kind == "f8") {
+    refuse(name, fmt::format("dtype '{}' instead of whole numbers: counts are saved with "
+                             ".astype('int64'); router logits are routed by moesim route --logits",
+                             dtype));
+  }
   refuse(name,
          fmt::format("dtype '{}' instead of whole numbers: save it with .astype('int64')", dtype));
 }

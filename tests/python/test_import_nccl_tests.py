@@ -103,6 +103,16 @@ def test_output_that_cannot_count_is_refused(tmp_path):
             parts=["type float", "-d bfloat16"])
 
 
+def test_a_log_of_another_gpu_is_refused_unless_meant(tmp_path):
+    (tmp_path / "v100.txt").write_text(output(2, linear, device="Tesla V100-SXM2-16GB"))
+    command = words(tmp_path, tmp_path / "v100.txt")
+    refused(*command, parts=["v100.txt", "Tesla V100-SXM2-16GB", "NVIDIA H200", "--base h200-sxm", "--other-gpu"])
+    assert not (tmp_path / "mine.json").exists()
+    assert moesim(*command, "--other-gpu").returncode == 0
+    answer = predicted(tmp_path / "mine.json", 2, 2**20)
+    assert answer["time_us"] == pytest.approx(linear(2**20), abs=0.006)
+
+
 def test_a_line_of_megabytes_is_passed_over(tmp_path):
     (tmp_path / "long.log").write_text("#  Rank  0 " + "a " * 1000000 + "\n")
     refused(*words(tmp_path, tmp_path / "long.log"), parts=["long.log", "no output of nccl-tests"])

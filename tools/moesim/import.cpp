@@ -56,6 +56,7 @@ void refuse_others(const CommandLine& line, const std::string& kind,
                            "op",
                            "nccl",
                            "base",
+                           "other-gpu",
                            "cluster",
                            "nodes",
                            "top-k",
@@ -183,7 +184,7 @@ std::string name_of_document(const CommandLine& line, const std::string& out) {
 
 // nccl-tests output into a profile.
 ExitCode import_exchanges(const CommandLine& line) {
-  refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base"});
+  refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base", "other-gpu"});
   namespace measure = kernels::measure;
   measure::NcclTestsImport request;
   const std::string out = needed(line, "out", "the file of the new profile");
@@ -199,6 +200,7 @@ ExitCode import_exchanges(const CommandLine& line) {
   }
   request.name = name_of_document(line, out);
   request.tool_version = MOESIM_VERSION;
+  request.other_gpu = line.has("other-gpu");
   check_writable(out);
   for (const std::string& file : line.positionals) {
     request.runs.push_back(measure::read_nccl_tests(file, request.op));
@@ -311,6 +313,7 @@ Command import_command() {
        {"nccl", "VERSION", "none: .txt needs it",
         "of NCCL that was tested; with --cluster of logs that do not say"},
        {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
+       {"other-gpu", "", "off", "of nccl-tests: the base may be of another GPU than the output"},
        {"cluster", "NAME|FILE", "",
         "make a cluster: this one, with exchanges and links as measured by nccl-tests (one or "
         "several nodes; printed or -J), perftest (ib_write_bw, ib_send_lat, ...), nvbandwidth "

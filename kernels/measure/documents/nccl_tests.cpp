@@ -86,7 +86,14 @@ ordered_json profile_with_nccl_tests(const NcclTestsImport& request) {
     throw UsageError(fmt::format("--base {}: expected a profile of hardware", request.base));
   }
   ordered_json profile = ordered_json::parse(base.root().json().dump());
-  const bool same_device = profile.at("devices").at(0).at("name") == first.device;
+  const std::string device = profile.at("devices").at(0).at("name").get<std::string>();
+  const bool same_device = device == first.device;
+  if (!same_device && !request.other_gpu) {
+    throw UsageError(
+        fmt::format("{}: measured on {}, but --base {} is of {}: choose the base of that GPU, or "
+                    "give --other-gpu to put these exchanges beside the kernels of another one",
+                    first.file, first.device, request.base, device));
+  }
   ordered_json prior;
   for (ordered_json& curve : profile.at("curves")) {
     if (curve.at("op") != request.op) continue;

@@ -27,12 +27,14 @@ struct NcclTestsImport {
   std::string base;                // shipped profile or file: everything else
   std::string name;                // of the new profile
   std::string tool_version;
+  bool other_gpu = false;  // the runs may be of another GPU than the base
 };
 
 // The base profile with that operation's curve fitted to the runs (one branch per GPU count; GPU
 // counts that were not run keep the base's branches if it is of the same device), checked against
-// the schema. Throws UsageError for too few sizes, runs that differ in device or dtype, or
-// reductions of another dtype than half or bfloat16.
+// the schema. Throws UsageError for too few sizes, runs that differ in device or dtype, runs
+// of another GPU than the base's without `other_gpu`, or reductions of another dtype than half or
+// bfloat16.
 nlohmann::ordered_json profile_with_nccl_tests(const NcclTestsImport& request);
 
 }  // namespace moesim::kernels::measure

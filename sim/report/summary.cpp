@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/report/formats.hpp"
+#include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::report {
 namespace {
@@ -39,6 +40,25 @@ std::string percent(double share) { return fmt::format("{:.2f} %", share * 100);
 // As many digits as tell neighbours apart, never more than matter.
 std::string milliseconds(double value) {
   return fmt::format("{:.{}f}", value, value >= 100 ? 1 : value >= 10 ? 2 : 3);
+}
+
+// A unit in which a time has few digits: 83.90 s, not 83904.4 ms.
+struct TimeUnit {
+  const char* name = "ms";
+  double ms = 1;
+  std::string text(double time_ms) const { return milliseconds(time_ms / ms); }
+};
+
+TimeUnit unit_of(double most_ms) {
+  constexpr double readable_ms = 10000;
+  return most_ms < readable_ms ? TimeUnit{} : TimeUnit{"s", 1000};
+}
+
+std::string memory_line(const study::Outcome& outcome) {
+  const study::MemoryParts parts = study::memory_parts(outcome);
+  return fmt::format(
+      "weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, activations {:.1f}, buffers {:.1f}",
+      parts.parameters, parts.gradients, parts.optimizer, parts.activations, parts.buffers);
 }
 
 std::string what_it_is(const scenario::Scenario& scenario) {
@@ -110,11 +130,12 @@ std::string imbalance_lines(const nlohmann::ordered_json& detail) {
 }
 
 std::string part_lines(const study::Outcome& outcome) {
-  Lines lines{{"where the time goes", "ms", "share"}};
+  const TimeUnit unit = unit_of(outcome.step_ms);
+  Lines lines{{"where the time goes", unit.name, "share"}};
   for (std::size_t part = 0; part < study::part_count; ++part) {
     const double time = outcome.parts_ms[part];
     if (time == 0) continue;
-    lines.push_back({part_names[part], milliseconds(time), percent(time / outcome.step_ms)});
+    lines.push_back({part_names[part], unit.text(time), percent(time / outcome.step_ms)});
   }
   return align(lines, {false, true, true});
 }
@@ -147,7 +168,7 @@ std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
   return shown;
 }
 
-std::vector<std::string> figure_cells(const study::Row& row) {
+std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& unit) {
   const bool refused = text_of(cell_of(row, "status")) != "ok";
   if (refused) {
     return {"", "", "", "", "", "", "", "refused: " + text_of(cell_of(row, "reason"))};
@@ -157,8 +178,10 @@ std::vector<std::string> figure_cells(const study::Row& row) {
     return is_absent(cell_of(row, column)) ? "" : fmt::format("{:.2f}", number(column) * 100);
   };
   const bool fits = std::get<bool>(cell_of(row, "fits_memory"));
-  return {milliseconds(number("step_ms")),
-          milliseconds(number("step_ms_p05")) + " to " + milliseconds(number("step_ms_p95")),
+  return {unit.text(number("step_ms")),
+          is_absent(cell_of(row, "step_ms_p05"))
+              ? ""
+              : unit.text(number("step_ms_p05")) + " to " + unit.text(number("step_ms_p95")),
           grouped(number("tokens_per_s_per_gpu")),
           share("failed"),
           share("residual_loss"),
@@ -188,18 +211,28 @@ std::string row_line(const scenario::Scenario& scenario, const study::Outcome& o
 }  // namespace
 
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
+  const TimeUnit unit = unit_of(outcome.step_ms);
+  const study::Efficiency efficiency = study::efficiency(scenario, outcome);
   std::string text = what_it_is(scenario) + "\n";
   text += align(
-      {{"step", milliseconds(outcome.step_ms) + " ms",
-        scenario.replicas == 1
-            ? "one replica: no error bar; --replicas 16 draws one"
-            : fmt::format("{} to {} (p05 to p95 of {} replicas)", milliseconds(outcome.step_ms_p05),
-                          milliseconds(outcome.step_ms_p95), scenario.replicas)},
+      {{"step", fmt::format("{} {}", unit.text(outcome.step_ms), unit.name),
+        outcome.step_ms_p05 && outcome.step_ms_p95
+            ? fmt::format("{} to {} (p05 to p95 of {} replicas)", unit.text(*outcome.step_ms_p05),
+                          unit.text(*outcome.step_ms_p95), scenario.replicas)
+            : fmt::format("{}: no error bar; --replicas 16 draws one",
+                          scenario.replicas == 1 ? "one replica" : "two replicas")},
        {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
-       {"exchange", milliseconds(outcome.exchange_ms) + " ms",
+       {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
+        fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens", scenario.gpus,
+                    grouped(efficiency.gpu_hours_per_1e12_tokens))},
+       {"FLOPs", fmt::format("{:.1f}", efficiency.tflops_per_gpu),
+        fmt::format("model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU)",
+                    100 * efficiency.mfu)},
+       {"exchange", fmt::format("{} {}", unit.text(outcome.exchange_ms), unit.name),
         "busy, hidden or not, without waiting for other GPUs"},
        {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
-        outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"}},
+        outcome.fits_memory ? "per GPU, fits" : "per GPU, DOES NOT FIT"},
+       {"", "", memory_line(outcome)}},
       {false, true, false});
   text += "\n" + part_lines(outcome);
   if (scenario.has_moe()) {
@@ -231,21 +264,28 @@ std::string route_summary(const scenario::Scenario& scenario, const study::Outco
 
 std::string sweep_summary(const std::vector<study::Row>& rows) {
   const std::vector<std::size_t> options = shown_options(rows);
+  double longest = 0;
+  for (const study::Row& row : rows) {
+    longest = std::max(longest, number_in(cell_of(row, "step_ms")));
+  }
+  const TimeUnit unit = unit_of(longest);
   Lines lines(1);
   std::vector<bool> right;
   for (const std::size_t column : options) {
     lines[0].push_back(study::result_columns()[column].name);
     right.push_back(study::result_columns()[column].type == study::ColumnType::number);
   }
-  for (const char* heading : {"step ms", "p05 to p95", "tokens/s/GPU", "failed %", "token loss %",
-                              "padded %", "memory GiB", ""}) {
+  for (const std::string& heading :
+       {fmt::format("step {}", unit.name), std::string("p05 to p95"), std::string("tokens/s/GPU"),
+        std::string("failed %"), std::string("token loss %"), std::string("padded %"),
+        std::string("memory GiB"), std::string()}) {
     lines[0].push_back(heading);
-    right.push_back(*heading != '\0');
+    right.push_back(!heading.empty());
   }
   for (const study::Row& row : rows) {
     std::vector<std::string> line;
     for (const std::size_t column : options) line.push_back(text_of(row[column]));
-    for (std::string& cell : figure_cells(row)) line.push_back(std::move(cell));
+    for (std::string& cell : figure_cells(row, unit)) line.push_back(std::move(cell));
     lines.push_back(std::move(line));
   }
   return align(lines, right);

@@ -189,9 +189,10 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   outcome.step_ms = replicas[middle].step.ms();
   outcome.parts_ms = replicas[middle].parts_ms;
   outcome.exchange_ms = replicas[middle].exchange_ms;
-  // The lower median of two replicas is the lesser one: the bar must hold it all the same.
-  outcome.step_ms_p05 = std::min(outcome.step_ms, quantile(outcome.replica_step_ms, 0.05));
-  outcome.step_ms_p95 = std::max(outcome.step_ms, quantile(outcome.replica_step_ms, 0.95));
+  if (scenario.replicas >= fewest_for_band) {
+    outcome.step_ms_p05 = quantile(outcome.replica_step_ms, 0.05);
+    outcome.step_ms_p95 = quantile(outcome.replica_step_ms, 0.95);
+  }
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();

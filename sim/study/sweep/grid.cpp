@@ -22,7 +22,11 @@ std::vector<std::string> expand(const scenario::Option& option, const std::strin
       values.push_back(item);
       continue;
     }
-    for (const Decimal& value : parse_decimal_list(item, flag)) values.push_back(value.text());
+    std::string range;  // with 1e3 as 1000
+    for (const std::string_view end : split(item, ':')) {
+      range += (range.empty() ? "" : ":") + without_exponent(end).value_or(std::string(end));
+    }
+    for (const Decimal& value : parse_decimal_list(range, flag)) values.push_back(value.text());
   }
   return values;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,11 +20,19 @@ namespace moesim::study {
 using step::Part;
 using step::part_count;
 
+// Replicas that an error bar takes: of two, the median is the lower one, so that the bar would have
+// one side alone; one has no bar.
+inline constexpr int fewest_for_band = 3;
+
 // The result of one scenario. Times in milliseconds.
 struct Outcome {
-  double step_ms = 0;      // median over replicas
-  double step_ms_p05 = 0;  // over replicas: routing randomness and the curves' residuals
-  double step_ms_p95 = 0;
+  // Of the median replica: with an even number of them the lower of the two in the middle, so that
+  // it is one that was simulated and its parts sum to it.
+  double step_ms = 0;
+  // Over replicas, from fewest_for_band on: routing randomness and the curves' residuals. By linear
+  // interpolation between order statistics (quantile()), so p05 <= step_ms <= p95.
+  std::optional<double> step_ms_p05;
+  std::optional<double> step_ms_p95;
   double tokens_per_gpu_mean = 0;   // of a micro-step, over GPUs
   double tokens_per_s_per_gpu = 0;  // mean over GPUs
   std::int64_t capacity = 0;        // routing::slots_per_expert(), 0 for a dense router

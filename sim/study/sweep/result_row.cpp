@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/scenario/options.hpp"
+#include "sim/study/sweep/efficiency.hpp"
 
 namespace moesim::study {
 namespace {
@@ -40,6 +41,43 @@ RowColumn figure(const char* name, const char* unit, double Outcome::*member) {
       [member](const Scenario&, const Outcome& outcome) { return figure_cell(outcome.*member); }};
 }
 
+RowColumn optional_figure(const char* name, const char* unit,
+                          std::optional<double> Outcome::*member) {
+  return {
+      {name, ColumnType::number, ColumnRole::figure, unit},
+      nullptr,
+      [member](const Scenario&, const Outcome& outcome) { return optional_cell(outcome.*member); }};
+}
+
+void add_efficiency(std::vector<RowColumn>& columns) {
+  const auto add = [&](const char* name, const char* unit, double Efficiency::*member) {
+    columns.push_back({{name, ColumnType::number, ColumnRole::figure, unit},
+                       nullptr,
+                       [member](const Scenario& scenario, const Outcome& outcome) {
+                         return figure_cell(efficiency(scenario, outcome).*member);
+                       }});
+  };
+  add("tflops_per_gpu", "TFLOP/s", &Efficiency::tflops_per_gpu);
+  add("mfu", "share", &Efficiency::mfu);
+  add("tokens_per_day", "tokens", &Efficiency::tokens_per_day);
+  add("gpu_hours_per_1e12_tokens", "hours", &Efficiency::gpu_hours_per_1e12_tokens);
+}
+
+void add_memory_parts(std::vector<RowColumn>& columns) {
+  const auto add = [&](const char* name, double MemoryParts::*member) {
+    columns.push_back({{name, ColumnType::number, ColumnRole::figure, "GiB"},
+                       nullptr,
+                       [member](const Scenario&, const Outcome& outcome) {
+                         return figure_cell(memory_parts(outcome).*member);
+                       }});
+  };
+  add("parameters_gib", &MemoryParts::parameters);
+  add("gradients_gib", &MemoryParts::gradients);
+  add("optimizer_gib", &MemoryParts::optimizer);
+  add("activations_gib", &MemoryParts::activations);
+  add("buffers_gib", &MemoryParts::buffers);
+}
+
 void add_losses(std::vector<RowColumn>& columns) {
   for (const LossFigure& figure : loss_figures()) {
     columns.push_back(
@@ -69,8 +107,8 @@ std::vector<RowColumn> outcome_columns() {
                      nullptr,
                      capacity_cell});
   columns.push_back(figure("step_ms", "ms", &Outcome::step_ms));
-  columns.push_back(figure("step_ms_p05", "ms", &Outcome::step_ms_p05));
-  columns.push_back(figure("step_ms_p95", "ms", &Outcome::step_ms_p95));
+  columns.push_back(optional_figure("step_ms_p05", "ms", &Outcome::step_ms_p05));
+  columns.push_back(optional_figure("step_ms_p95", "ms", &Outcome::step_ms_p95));
   columns.push_back(figure("tokens_per_s_per_gpu", "tokens/s", &Outcome::tokens_per_s_per_gpu));
   add_losses(columns);
   add_parts(columns);
@@ -84,6 +122,8 @@ std::vector<RowColumn> outcome_columns() {
       {{"provenance", ColumnType::text, ColumnRole::provenance},
        nullptr,
        [](const Scenario&, const Outcome& outcome) { return Cell(outcome.provenance); }});
+  add_efficiency(columns);
+  add_memory_parts(columns);
   return columns;
 }
 

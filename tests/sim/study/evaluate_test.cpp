@@ -87,13 +87,23 @@ TEST_CASE("the same scenario gives the same bits, whatever is in the cache") {
 }
 
 TEST_CASE("the median replica is one that was, and lies inside the error bar") {
-  for (const char* replicas : {"2", "3", "5"}) {
+  for (const char* replicas : {"3", "4", "5"}) {
     const Outcome outcome = outcome_of(small({{"replicas", replicas}}));
     CHECK(std::count(outcome.replica_step_ms.begin(), outcome.replica_step_ms.end(),
                      outcome.step_ms) >= 1);
     CHECK(outcome.step_ms_p05 <= outcome.step_ms);
     CHECK(outcome.step_ms <= outcome.step_ms_p95);
     CHECK(outcome.step_ms_p05 < outcome.step_ms_p95);
+  }
+}
+
+TEST_CASE("one or two replicas have no error bar") {
+  for (const char* replicas : {"1", "2"}) {
+    const Outcome outcome = outcome_of(small({{"replicas", replicas}}));
+    CHECK_FALSE(outcome.step_ms_p05.has_value());
+    CHECK_FALSE(outcome.step_ms_p95.has_value());
+    CHECK(outcome.step_ms ==
+          *std::min_element(outcome.replica_step_ms.begin(), outcome.replica_step_ms.end()));
   }
 }
 

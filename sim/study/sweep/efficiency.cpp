@@ -1,0 +1,36 @@
+#include "sim/study/sweep/efficiency.hpp"
+
+#include "sim/model/training_work.hpp"
+
+namespace moesim::study {
+
+Efficiency efficiency(const scenario::Scenario& scenario, const Outcome& outcome) {
+  constexpr double seconds_per_hour = 3600;
+  const int choices = scenario.has_moe() ? scenario.router.top_k : 0;
+  const double trained =
+      model::model_flops(*scenario.model, static_cast<double>(scenario.sequence_length), choices, 0)
+          .total;
+  const double per_token = scenario.mode == scenario::Mode::train ? trained : trained / 3;
+  const double flops = outcome.tokens_per_s_per_gpu * per_token;
+  Efficiency result;
+  result.tflops_per_gpu = flops * 1e-12;
+  result.mfu = flops / scenario.profile->device().peak_bf16_flops;
+  result.tokens_per_day = outcome.tokens_per_s_per_gpu * scenario.gpus * 24 * seconds_per_hour;
+  result.gpu_hours_per_1e12_tokens = 1e12 / outcome.tokens_per_s_per_gpu / seconds_per_hour;
+  return result;
+}
+
+MemoryParts memory_parts(const Outcome& outcome) {
+  MemoryParts parts;
+  for (const auto& [name, gib] : outcome.memory_parts_gib) {
+    double& part = name == "parameters"    ? parts.parameters
+                   : name == "gradients"   ? parts.gradients
+                   : name == "optimizer"   ? parts.optimizer
+                   : name == "activations" ? parts.activations
+                                           : parts.buffers;
+    part += gib;
+  }
+  return parts;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "sim/scenario/scenario.hpp"
+#include "sim/study/sweep/outcome.hpp"
+
+namespace moesim::study {
+
+// What a step's speed comes to. Model FLOPs are Megatron's (model::model_flops()): k experts per
+// token whatever is dropped, padded or rectified, no router, no recomputation; of --mode prefill
+// the forward pass, a third of them.
+struct Efficiency {
+  double tflops_per_gpu = 0;
+  double mfu = 0;             // share of the GPU's dense bf16 peak
+  double tokens_per_day = 0;  // of all GPUs
+  double gpu_hours_per_1e12_tokens = 0;
+};
+Efficiency efficiency(const scenario::Scenario& scenario, const Outcome& outcome);
+
+// The memory of a GPU in GiB by what it holds. The five sum to Outcome::memory_gib.
+struct MemoryParts {
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double activations = 0;
+  double buffers = 0;  // of exchanges, one-hot masks of einsum dispatch, workspace
+};
+MemoryParts memory_parts(const Outcome& outcome);
+
+}  // namespace moesim::study

@@ -24,8 +24,31 @@ bool is_whole_number(std::string_view text) {
                                       [](char sign) { return sign >= '0' && sign <= '9'; });
 }
 
+std::optional<std::string> without_exponent(std::string_view text) {
+  const std::size_t mark = text.find_first_of("eE");
+  if (mark == std::string_view::npos) return std::nullopt;
+  std::string_view power = text.substr(mark + 1);
+  if (power.starts_with('+')) power.remove_prefix(1);
+  constexpr std::size_t most = 99;
+  const std::optional<std::size_t> exponent = parse_number<std::size_t>(power);
+  if (!exponent || *exponent > most) return std::nullopt;
+  const std::string_view mantissa = text.substr(0, mark);
+  const std::size_t point = std::min(mantissa.find('.'), mantissa.size());
+  const std::string_view whole = mantissa.substr(0, point);
+  const std::string_view decimals =
+      point < mantissa.size() ? mantissa.substr(point + 1) : std::string_view();
+  if (!is_whole_number(whole) || (point < mantissa.size() && !is_whole_number(decimals)) ||
+      decimals.size() > *exponent || decimals.starts_with('-')) {
+    return std::nullopt;
+  }
+  return fmt::format("{}{}{}", whole, decimals, std::string(*exponent - decimals.size(), '0'));
+}
+
 std::int64_t parse_whole(const std::string& where, std::string_view text, std::int64_t low,
                          std::int64_t high) {
+  if (const std::optional<std::string> digits = without_exponent(text)) {
+    return parse_whole(where, *digits, low, high);
+  }
   if (!is_whole_number(text)) {
     throw UsageError(fmt::format("{}: '{}' is not a whole number: give one from {} to {}", where,
                                  text, low, high));

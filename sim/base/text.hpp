@@ -28,8 +28,13 @@ std::optional<Number> parse_number(std::string_view text) {
 // Whether all of `text` is a whole number in digits, of any size: 2e30 is none, 20 digits are one.
 bool is_whole_number(std::string_view text);
 
-// A whole number from `low` to `high`. Throws UsageError "WHERE: ..." that says whether it is none,
-// too small or too large; `where` is a flag, or a file with line and column.
+// The digits of a whole number with an exponent: "1000000000" of "1e9", "1500" of "1.5e3". Nothing
+// for any other text, also where the number is not whole.
+std::optional<std::string> without_exponent(std::string_view text);
+
+// A whole number from `low` to `high`, in digits or as 1e9. Throws UsageError "WHERE: ..." that
+// says whether it is none, too small or too large; `where` is a flag, or a file with line and
+// column.
 std::int64_t parse_whole(const std::string& where, std::string_view text, std::int64_t low,
                          std::int64_t high);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "sim/base/error.hpp"
@@ -82,7 +83,9 @@ Cell Option::cell(const Scenario& scenario) const {
 }
 
 Cell Option::cell_of(const std::string& text) const {
-  if (type == OptionType::whole) return *parse_number<std::int64_t>(text);
+  if (type == OptionType::whole) {
+    return parse_whole(flag(), text, 0, std::numeric_limits<std::int64_t>::max());
+  }
   if (type == OptionType::decimal) return Decimal::parse(text, flag());
   return text;
 }

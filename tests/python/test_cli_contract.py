@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -348,6 +349,19 @@ def test_progress_is_plain_lines_off_a_terminal(tmp_path):
 
 
 @pytest.mark.slow
+def test_progress_off_a_terminal_is_a_line_a_minute(tmp_path):
+    process = subprocess.Popen([BINARY, "sweep", "--micro-batch", "1", "--replicas", "16", "--seed", "1:400:1",
+                                "--jobs", "1", "--out", str(tmp_path / "rows.csv")],
+                               stderr=subprocess.PIPE, text=True)
+    try:
+        stderr = process.communicate(timeout=13)[1]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        stderr = process.communicate(timeout=60)[1]
+    assert " left\n" not in stderr, stderr
+
+
+@pytest.mark.slow
 def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
     master, slave = open_terminal()
     process = subprocess.Popen([BINARY, *LONG, "--out", str(tmp_path / "rows.csv")],
@@ -358,6 +372,39 @@ def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
     os.close(master)
     assert "\r" in text and "of 12 scenarios" in text
     assert text.replace("\r\n", "\n").count("\n") == 1  # the final message alone
+
+
+def test_efficiency_and_memory_have_columns_that_agree():
+    row = json.loads(succeed("simulate", *SMALL, "--format", "json"))
+    assert row["tokens_per_day"] == pytest.approx(row["tokens_per_s_per_gpu"] * 8 * 86400, rel=1e-8)
+    assert row["gpu_hours_per_1e12_tokens"] == pytest.approx(
+        1e12 / row["tokens_per_s_per_gpu"] / 3600, rel=1e-8)
+    assert row["mfu"] == pytest.approx(row["tflops_per_gpu"] / 312, rel=1e-3)  # of an A100
+    parts = [row[name] for name in ("parameters_gib", "gradients_gib", "optimizer_gib", "activations_gib",
+                                    "buffers_gib")]
+    assert all(part > 0 for part in parts) and sum(parts) == pytest.approx(row["memory_gib"], rel=1e-8)
+    forward = json.loads(succeed("simulate", *SMALL, "--mode", "prefill", "--format", "json"))
+    # A forward pass has a third of the FLOPs: TFLOP/s over tokens/s says how many a token takes.
+    assert 3 * forward["tflops_per_gpu"] / forward["tokens_per_s_per_gpu"] == pytest.approx(
+        row["tflops_per_gpu"] / row["tokens_per_s_per_gpu"], rel=1e-7)
+    assert forward["gradients_gib"] == forward["optimizer_gib"] == 0
+
+
+def test_model_flops_are_those_of_train():
+    words = ("--model", "qwen3-30b-a3b", "--gpus", "8", "--profile", "h100-sxm", "--sequence-length", "4096",
+             "--micro-batch", "1", "--format", "json")
+    step = json.loads(succeed("train", *words))
+    row = json.loads(succeed("simulate", *words, "--replicas", "1"))
+    assert row["tflops_per_gpu"] / row["tokens_per_s_per_gpu"] == pytest.approx(
+        step["tflops_per_gpu"] / step["tokens_per_second_per_gpu"], rel=1e-7)
+
+
+def test_long_steps_are_in_seconds():
+    text = succeed("simulate", *SMALL, "--global-batch", "32000", "--replicas", "1")
+    step = next(line for line in text.splitlines() if line.startswith("step "))
+    assert re.match(r"step +[\d.]+ s ", step) and re.search(r"where the time goes +s +share", text)
+    table = succeed("sweep", *SMALL, "--global-batch", "8,32000", "--replicas", "1")
+    assert "step s" in table.splitlines()[0]
 
 
 def test_a_closed_pipe_is_no_crash():

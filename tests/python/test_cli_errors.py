@@ -61,13 +61,64 @@ BAD_OPTIONS = [
     (["--profile", "/nonexistent.json"], ["/nonexistent.json"]),
     (["--global-batch", "100"], ["--global-batch: 100"]),
     (["--tokens-per-gpu", "1000"], ["--tokens-per-gpu"]),
-    (["--resume"], ["--resume"]),  # of sweep alone
+    (["--resume"], ["unknown option --resume: ", "moesim sweep have it, simulate does not"]),
+    (["--tp", "2"], ["--tp (--tensor-parallel)", "moesim train"]),
+    (["--pp", "2"], ["--pp (--pipeline-parallel)", "moesim layout"]),
+    (["--ep", "8"], ["unknown option --ep", "did you mean '--expert-parallel'?"]),
+    (["--dtype", "fp8"], ["--dtype (--precision)", "moesim train"]),
+    (["--seq-len", "4096"], ["did you mean '--sequence-length'?"]),
+    (["--gpus", "1.5e0"], ["--gpus: '1.5e0' is not a whole number"]),
+    (["--gpus", "1e99"], ["--gpus: 1", "too large"]),
 ]
 
 
 @pytest.mark.parametrize(("options", "parts"), BAD_OPTIONS, ids=lambda value: " ".join(value))
 def test_bad_option(options, parts):
     expect_error(moesim("simulate", *options), 2, *parts)
+
+
+@pytest.mark.parametrize("command", ["train", "layout"])
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("--tp", "--tensor-parallel"), ("--ep", "--expert-parallel"), ("--pp", "--pipeline-parallel"),
+    ("--dtype", "--precision"), ("--gbs", "--global-batch"), ("--etp", "--expert-tensor-parallel")])
+def test_short_names_are_answered_with_the_name_meant(command, typed, meant):
+    expect_error(moesim(command, typed, "2"), 2, f"unknown option {typed}", f"did you mean '{meant}'?")
+
+
+@pytest.mark.parametrize("words", [("simulate", "--router", "dense", "--gpus", "8", "--replicas", "1", "--mode",
+                                    "prefill", "--tokens-per-gpu", "4.096e3", "--format", "json")])
+def test_whole_numbers_may_have_an_exponent(words):
+    result = moesim(*words)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["tokens_per_gpu"] == 4096
+
+
+def test_a_refused_row_has_the_number_of_an_exponent(tmp_path):
+    out = tmp_path / "rows.csv"
+    result = moesim("sweep", "--gpus", "1.2e1,8", "--expert-parallel", "8", "--replicas", "1", "--mode", "prefill",
+                    "--sequence-length", "1:2e2:1e2", "--micro-batch", "1", "--out", out)
+    assert result.returncode == 0, result.stderr
+    lines = out.read_text().splitlines()
+    at = lines[0].split(",").index("status")
+    assert [line.split(",")[at] for line in lines[1:]].count("refused") == 2
+
+
+@pytest.mark.parametrize(("name", "content", "parts"), [
+    ("notes.txt", "hello", ["a chart takes the CSV of a sweep", "a profile"]),
+    ("data.json", "{}", ["neither the JSON of moesim route", "a chart takes"]),
+    ("simulated.json", '{"step_ms": 1}', ["neither the JSON of moesim route"]),
+    ("counts.csv", "a,b\n1,2\n", ["a chart takes the CSV of moesim sweep"])])
+def test_plot_of_a_wrong_file_says_what_it_takes(tmp_path, name, content, parts):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    (tmp_path / name).write_text(content)
+    expect_error(moesim("plot", tmp_path / name, cwd=tmp_path), 2, name, *parts)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_plot_of_no_file_says_so(tmp_path):
+    expect_error(moesim("plot", "nosuch.csv", cwd=tmp_path), 2, "nosuch.csv")
+    expect_error(moesim("plot", "nosuch.json", cwd=tmp_path), 2, "nosuch.json", "no such file")
+    expect_error(moesim("plot", "nosuch", cwd=tmp_path), 2, "unknown profile 'nosuch'")
 
 
 def test_the_program_without_a_command_shows_how_it_is_used():

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -31,10 +32,79 @@ std::vector<Flag> all_flags(const Command& command) {
   return flags;
 }
 
+// Names that other programs have for options.
+struct OtherName {
+  const char* typed;
+  const char* option;
+};
+constexpr OtherName other_names[] = {{"tp", "tensor-parallel"},
+                                     {"tensor-model-parallel-size", "tensor-parallel"},
+                                     {"pp", "pipeline-parallel"},
+                                     {"pipeline-model-parallel-size", "pipeline-parallel"},
+                                     {"vpp", "virtual-pipeline"},
+                                     {"ep", "expert-parallel"},
+                                     {"expert-model-parallel-size", "expert-parallel"},
+                                     {"cp", "context-parallel"},
+                                     {"etp", "expert-tensor-parallel"},
+                                     {"dtype", "precision"},
+                                     {"fp8", "precision"},
+                                     {"bf16", "precision"},
+                                     {"mbs", "micro-batch"},
+                                     {"micro-batch-size", "micro-batch"},
+                                     {"batch-size", "micro-batch"},
+                                     {"gbs", "global-batch"},
+                                     {"global-batch-size", "global-batch"},
+                                     {"seq", "sequence-length"},
+                                     {"seqlen", "sequence-length"},
+                                     {"seq-len", "sequence-length"},
+                                     {"seq-length", "sequence-length"},
+                                     {"cf", "capacity-factor"},
+                                     {"moe-expert-capacity-factor", "capacity-factor"},
+                                     {"topk", "top-k"},
+                                     {"moe-router-topk", "top-k"},
+                                     {"num-experts", "experts"},
+                                     {"world-size", "gpus"},
+                                     {"num-gpus", "gpus"},
+                                     {"gpu", "profile"},
+                                     {"hardware", "profile"},
+                                     {"output", "out"},
+                                     {"threads", "jobs"}};
+
+bool has_flag(const Command& command, const std::string& name) {
+  const std::vector<Flag> flags = all_flags(command);
+  return std::any_of(flags.begin(), flags.end(),
+                     [&](const Flag& flag) { return flag.name == name; });
+}
+
+// "train and layout": the commands with that flag.
+std::string commands_with(const std::string& flag) {
+  std::vector<std::string> names;
+  for (const Command& command : all_commands()) {
+    if (has_flag(command, flag)) names.push_back("moesim " + command.name);
+  }
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
 [[noreturn]] void fail_unknown(const Command& command, const std::string& typed) {
   std::vector<std::string> known;
   for (const Flag& flag : all_flags(command)) known.push_back("--" + flag.name);
   const std::string bare = typed.substr(0, typed.find('='));
+  std::string meant = bare.substr(std::min(bare.find_first_not_of('-'), bare.size()));
+  for (const OtherName& other : other_names) {
+    if (meant == other.typed) meant = other.option;
+  }
+  if (has_flag(command, meant)) {
+    throw UsageError(
+        fmt::format("unknown option {} (did you mean '--{}'?); 'moesim {} --help' "
+                    "lists the options",
+                    bare, meant, command.name));
+  }
+  if (const std::string elsewhere = commands_with(meant); !elsewhere.empty()) {
+    const std::string name = bare == "--" + meant ? bare : fmt::format("{} (--{})", bare, meant);
+    throw UsageError(fmt::format("unknown option {}: {} {} it, {} does not{}", name, elsewhere,
+                                 elsewhere.find(" and ") == std::string::npos ? "has" : "have",
+                                 command.name, suggestion(bare, known)));
+  }
   throw UsageError(fmt::format("unknown option {}{}; 'moesim {} --help' lists the options", bare,
                                suggestion(bare, known), command.name));
 }

@@ -40,7 +40,8 @@ ProgressLine::ProgressLine(std::string unit)
 
 bool ProgressLine::due() {
   const Clock::time_point now = Clock::now();
-  const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
+  // A log that nobody watches gets a line a minute.
+  const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(60000);
   const bool first_on_terminal = terminal_ && !drawn_;
   if (!first_on_terminal && now - last_ < pause) return false;
   last_ = now;

@@ -25,6 +25,13 @@ TEST_CASE("a number is all of its text or none") {
 
 TEST_CASE("a whole number out of bounds says on which side, however long it is") {
   CHECK(parse_whole("--gpus", "8", 1, 16) == 8);
+  CHECK(parse_whole("--gpus", "1e9", 1, 1000000000) == 1000000000);
+  CHECK(parse_whole("--gpus", "1.25E+3", 1, 9999) == 1250);
+  CHECK_THROWS_WITH(parse_whole("--gpus", "1.25e1", 1, 99),
+                    "--gpus: '1.25e1' is not a whole number: give one from 1 to 99");
+  for (const char* text : {"1e-3", "1e", "e3", "1.e3", ".5e3", "1.-5e3", "1e3.5", "-1.-5e3"}) {
+    CHECK_FALSE(without_exponent(text).has_value());
+  }
   CHECK_THROWS_WITH(parse_whole("--gpus", "17", 1, 16), "--gpus: 17 is too large: at most 16");
   CHECK_THROWS_WITH(parse_whole("--gpus", "99999999999999999999", 1, 16),
                     "--gpus: 99999999999999999999 is too large: at most 16");

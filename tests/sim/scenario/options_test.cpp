@@ -128,6 +128,9 @@ TEST_CASE("the model's router has the model's k unless another is typed") {
   CHECK(resolved({{"model", "deepseek-v3"}}).router.top_k == 8);
   CHECK(resolved({{"model", "deepseek-v3"}, {"top-k", "4"}}).router.top_k == 4);
   CHECK(resolved({{"top-k", "1"}}).router.name() == "top1");
+  CHECK(resolved({{"model", "mixtral-8x7b"}}).router.name() == "dropless");
+  CHECK(resolved({{"model", "mixtral-8x7b"}}).router.top_k == 2);
+  CHECK(resolved({{"model", "deepseek-v3"}}).router.groups == 8);
   CHECK(resolved({{"top-k", "1"}}).router.capacity_factor.text() == "1");
 }
 
@@ -141,7 +144,8 @@ TEST_CASE("every shipped model has a default scenario") {
 TEST_CASE("values that make no sense are refused by flag, value and reason") {
   CHECK(has(refusal({{"gpus", "0"}}), "--gpus: 0 is too small: at least 1"));
   CHECK(has(refusal({{"gpus", "-4"}}), "--gpus: -4 is too small"));
-  CHECK(has(refusal({{"gpus", "1e3"}}), "--gpus: '1e3' is not a whole number"));
+  CHECK(has(refusal({{"gpus", "1e-3"}}), "--gpus: '1e-3' is not a whole number"));
+  CHECK(resolved({{"tokens-per-gpu", "4.096e3"}, {"sequence-length", "1024"}}).micro_batch == 4);
   CHECK(has(refusal({{"gpus", "99999999999999999999"}}),
             "--gpus: 99999999999999999999 is too large"));
   CHECK(has(refusal({{"gpus", ""}}), "--gpus: "));

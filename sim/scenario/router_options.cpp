@@ -34,12 +34,14 @@ void check_router_name(const std::string& text, DocumentCache&) {
 
 void set_router(const std::string& name, Resolution& at) { use_router(name, typed_top_k(at), at); }
 
-// The model's own router; with another k if one is typed.
+// The model's own router; with another k if one is typed. Who types a capacity factor for a
+// dropless model asks for a capacity: the same choice of experts, and what exceeds it is dropped.
 void use_router_of_model(Resolution& at) {
   const model::Model& model = *at.scenario.model;
   const int other_k = typed_top_k(at);
   if (!model.moe) return use_router("dense", other_k, at);
-  const std::string& name = model.moe->router;
+  const bool capped = model.moe->router == "dropless" && at.find("capacity-factor") != nullptr;
+  const std::string name = capped ? "topk" : model.moe->router;
   try {
     if (other_k == 0) return use_router(name, model.moe->top_k, at);
     if (!name.starts_with("top")) return use_router(name, other_k, at);

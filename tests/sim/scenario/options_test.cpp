@@ -130,6 +130,9 @@ TEST_CASE("the model's router has the model's k unless another is typed") {
   CHECK(resolved({{"top-k", "1"}}).router.name() == "top1");
   CHECK(resolved({{"model", "mixtral-8x7b"}}).router.name() == "dropless");
   CHECK(resolved({{"model", "mixtral-8x7b"}}).router.top_k == 2);
+  const auto capped = resolved({{"model", "mixtral-8x7b"}, {"capacity-factor", "1.5"}}).router;
+  CHECK(capped.name() == "top2");
+  CHECK(capped.has_capacity());
   CHECK(resolved({{"model", "deepseek-v3"}}).router.groups == 8);
   CHECK(resolved({{"top-k", "1"}}).router.capacity_factor.text() == "1");
 }

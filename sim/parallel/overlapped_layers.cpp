@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace moesim::parallel {
@@ -17,7 +18,9 @@ constexpr std::size_t exchange = 1;
 // Work is counted in picoseconds x SMs, so that a rate is a whole number of SMs.
 struct Piece {
   std::int64_t work = 0;
+  PieceSpan span = {};
   std::size_t after = none;  // on the other stream; what stands before it on its own comes first
+  bool begun = false;
 };
 
 struct Stream {
@@ -33,10 +36,14 @@ class TwoStreams {
   }
 
   // Returns the number of the piece on its stream; `after` is one on the other stream.
-  std::size_t add(std::size_t stream, Picoseconds duration, std::size_t after) {
-    streams_[stream].pieces.push_back({duration.count * rules_.sms, after});
-    return streams_[stream].pieces.size() - 1;
+  std::size_t add(LayerPiece piece, std::size_t layer, Picoseconds duration, std::size_t after) {
+    std::vector<Piece>& pieces = streams_[is_exchange(piece) ? exchange : compute].pieces;
+    pieces.push_back({duration.count * rules_.sms, {piece, layer, {}, {}}, after});
+    return pieces.size() - 1;
   }
+
+  // Of the pieces with work, when they ran, in the order in which they ended.
+  std::vector<PieceSpan> take_spans() { return std::move(spans_); }
 
   Picoseconds run() {
     Picoseconds now;
@@ -53,8 +60,12 @@ class TwoStreams {
       }
       for (const std::size_t stream : {compute, exchange}) {
         if (!runs[stream]) continue;
-        std::int64_t& work = current(stream).work;
-        work = std::max<std::int64_t>(0, work - step * rates[stream]);
+        Piece& piece = current(stream);
+        if (!piece.begun) piece.begun = true, piece.span.start = now;
+        piece.work = std::max<std::int64_t>(0, piece.work - step * rates[stream]);
+        if (piece.work > 0) continue;
+        piece.span.end = now + Picoseconds(step);
+        spans_.push_back(piece.span);
       }
       now += Picoseconds(step);
     }
@@ -86,13 +97,12 @@ class TwoStreams {
 
   const OverlapRules& rules_;
   std::array<Stream, 2> streams_;
+  std::vector<PieceSpan> spans_;
 };
 
-}  // namespace
-
-Picoseconds overlapped_time(std::span<const LayerPieces> forward,
-                            std::span<const LayerPieces> backward, const OverlapRules& rules) {
-  TwoStreams streams(rules);
+void add_layers(TwoStreams& streams, std::span<const LayerPieces> forward,
+                std::span<const LayerPieces> backward, const OverlapRules& rules) {
+  using enum LayerPiece;
   const auto gradients_or = [&](std::size_t weight_gradients, std::size_t alone) {
     return rules.delayed_weight_gradients ? alone : weight_gradients;
   };
@@ -101,20 +111,51 @@ Picoseconds overlapped_time(std::span<const LayerPieces> forward,
   for (std::size_t at = 0; at < std::max(forward.size(), backward.size()); ++at) {
     const LayerPieces ahead = at < forward.size() ? forward[at] : LayerPieces{};
     const LayerPieces back = at < backward.size() ? backward[at] : LayerPieces{};
-    const auto combine_back = streams.add(exchange, back.combine_backward, back_input);
-    const auto attention = streams.add(compute, ahead.attention_forward, combined);
-    const auto experts_back = streams.add(compute, back.experts_backward, combine_back);
-    const auto experts_weights = streams.add(compute, back.experts_weight_gradient, none);
-    const auto dispatch = streams.add(exchange, ahead.dispatch_forward, attention);
-    const auto dispatch_back =
-        streams.add(exchange, back.dispatch_backward, gradients_or(experts_weights, experts_back));
-    const auto experts = streams.add(compute, ahead.experts_forward, dispatch);
-    combined = streams.add(exchange, ahead.combine_forward, experts);
-    const auto attention_back = streams.add(compute, back.attention_backward, dispatch_back);
-    const auto attention_weights = streams.add(compute, back.attention_weight_gradient, none);
+    const auto combine_back = streams.add(combine_backward, at, back.combine_backward, back_input);
+    const auto attention = streams.add(attention_forward, at, ahead.attention_forward, combined);
+    const auto experts_back =
+        streams.add(experts_backward, at, back.experts_backward, combine_back);
+    const auto experts_weights =
+        streams.add(experts_weight_gradient, at, back.experts_weight_gradient, none);
+    const auto dispatch = streams.add(dispatch_forward, at, ahead.dispatch_forward, attention);
+    const auto dispatch_back = streams.add(dispatch_backward, at, back.dispatch_backward,
+                                           gradients_or(experts_weights, experts_back));
+    const auto experts = streams.add(experts_forward, at, ahead.experts_forward, dispatch);
+    combined = streams.add(combine_forward, at, ahead.combine_forward, experts);
+    const auto attention_back =
+        streams.add(attention_backward, at, back.attention_backward, dispatch_back);
+    const auto attention_weights =
+        streams.add(attention_weight_gradient, at, back.attention_weight_gradient, none);
     back_input = gradients_or(attention_weights, attention_back);
   }
+}
+
+}  // namespace
+
+bool is_exchange(LayerPiece piece) {
+  return piece == LayerPiece::combine_backward || piece == LayerPiece::dispatch_forward ||
+         piece == LayerPiece::dispatch_backward || piece == LayerPiece::combine_forward;
+}
+
+bool is_forward(LayerPiece piece) {
+  return piece == LayerPiece::attention_forward || piece == LayerPiece::dispatch_forward ||
+         piece == LayerPiece::experts_forward || piece == LayerPiece::combine_forward;
+}
+
+Picoseconds overlapped_time(std::span<const LayerPieces> forward,
+                            std::span<const LayerPieces> backward, const OverlapRules& rules) {
+  TwoStreams streams(rules);
+  add_layers(streams, forward, backward, rules);
   return streams.run();
+}
+
+std::vector<PieceSpan> overlapped_pieces(std::span<const LayerPieces> forward,
+                                         std::span<const LayerPieces> backward,
+                                         const OverlapRules& rules) {
+  TwoStreams streams(rules);
+  add_layers(streams, forward, backward, rules);
+  streams.run();
+  return streams.take_spans();
 }
 
 }  // namespace moesim::parallel

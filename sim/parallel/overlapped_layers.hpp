@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
+#include <vector>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/units.hpp"
 
 namespace moesim::parallel {
@@ -18,6 +21,42 @@ struct LayerPieces {
   Picoseconds combine_forward;
   Picoseconds combine_backward;
   Picoseconds dispatch_backward;
+};
+
+// What a piece is; the forward ones are of the forward chunk.
+enum class LayerPiece {
+  combine_backward,
+  attention_forward,
+  experts_backward,
+  experts_weight_gradient,
+  dispatch_forward,
+  dispatch_backward,
+  experts_forward,
+  combine_forward,
+  attention_backward,
+  attention_weight_gradient,
+};
+inline constexpr EnumNames<LayerPiece, 10> layer_piece_names{{
+    {LayerPiece::combine_backward, "combine backward"},
+    {LayerPiece::attention_forward, "attention forward"},
+    {LayerPiece::experts_backward, "experts backward"},
+    {LayerPiece::experts_weight_gradient, "experts weight gradient"},
+    {LayerPiece::dispatch_forward, "dispatch forward"},
+    {LayerPiece::dispatch_backward, "dispatch backward"},
+    {LayerPiece::experts_forward, "experts forward"},
+    {LayerPiece::combine_forward, "combine forward"},
+    {LayerPiece::attention_backward, "attention backward"},
+    {LayerPiece::attention_weight_gradient, "attention weight gradient"},
+}};
+bool is_exchange(LayerPiece piece);
+bool is_forward(LayerPiece piece);
+
+// When a piece of the `layer`-th pair of layers ran; empty pieces did not.
+struct PieceSpan {
+  LayerPiece piece = LayerPiece::attention_forward;
+  std::size_t layer = 0;
+  Picoseconds start;
+  Picoseconds end;
 };
 
 struct OverlapRules {
@@ -39,5 +78,9 @@ struct OverlapRules {
 // Event simulation in whole picoseconds; precondition: 0 <= exchange_sms < sms.
 Picoseconds overlapped_time(std::span<const LayerPieces> forward,
                             std::span<const LayerPieces> backward, const OverlapRules& rules);
+// The same, piece by piece, in the order in which they ended; the last end is that time.
+std::vector<PieceSpan> overlapped_pieces(std::span<const LayerPieces> forward,
+                                         std::span<const LayerPieces> backward,
+                                         const OverlapRules& rules);
 
 }  // namespace moesim::parallel

@@ -15,8 +15,13 @@ std::string microseconds(Picoseconds time) {
 }
 
 // The stream numbers that PyTorch traces show: 7 is the default compute stream, and collectives
-// run on a stream of their own.
-int stream_number(const std::string& stream) { return stream == "compute" ? 7 : 20; }
+// run on a stream of their own. Those of a training step beside them.
+int stream_number(const std::string& stream) {
+  if (stream == "compute") return 7;
+  if (stream == "pipeline") return 1;
+  if (stream == "host") return 2;
+  return stream == "gradients" ? 24 : 20;
+}
 
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 

@@ -100,36 +100,46 @@ Passes Pipelines::total(int set, const ChunkPass& pass) {
   return passes;
 }
 
-// Layers side by side, the backward ones from the last; what a stage has beside them is added.
-Picoseconds Pipelines::pair_time(const PipelineRun& run, const ChunkPass& forward,
-                                 const ChunkPass& backward) {
-  std::vector<parallel::LayerPieces> ahead;
-  std::vector<parallel::LayerPieces> back;
+Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forward,
+                                   const ChunkPass& backward) {
+  Pair pair;
   double layers_us = 0;
   double host_us = 0;  // one layer forward and one backward: a whole layer's launches
   const auto launched = [&](const Passes* layer) {
     host_us += prices_.host_us(layer != &prices_.layer(false)) / 2;
   };
   for (const Passes* layer : layers_of(run.set, forward)) {
-    ahead.push_back(LayerPrices::pieces(*layer));
+    pair.forward.push_back(LayerPrices::pieces(*layer));
     layers_us += sum(layer->forward);
     launched(layer);
   }
   const Layers backward_layers = layers_of(run.set, backward);
   for (auto layer = backward_layers.rbegin(); layer != backward_layers.rend(); ++layer) {
-    back.push_back(LayerPrices::pieces(**layer));
+    pair.backward.push_back(LayerPrices::pieces(**layer));
     layers_us += backward_us(**layer);
     launched(*layer);
   }
-  const double beside_us = std::max(
-      0.0, sum(passes(run, forward).forward) + backward_us(passes(run, backward)) - layers_us);
-  parallel::OverlapRules rules;
-  rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
-  rules.exchange_sms = job_.dispatcher ? job_.dispatcher->usual_sms : 0;
-  // Whatever is hidden, the host launches all of it.
-  const Picoseconds layers =
-      std::max(parallel::overlapped_time(ahead, back, rules), Picoseconds::from_us(host_us));
-  return layers + Picoseconds::from_us(beside_us);
+  pair.beside = Picoseconds::from_us(std::max(
+      0.0, sum(passes(run, forward).forward) + backward_us(passes(run, backward)) - layers_us));
+  pair.rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
+  pair.rules.exchange_sms = job_.dispatcher ? job_.dispatcher->usual_sms : 0;
+  pair.launches = Picoseconds::from_us(host_us);
+  return pair;
+}
+
+// Whatever is hidden, the host launches all of it.
+Picoseconds Pipelines::pair_time(const PipelineRun& run, const ChunkPass& forward,
+                                 const ChunkPass& backward) {
+  const Pair pair = pair_of(run, forward, backward);
+  return std::max(parallel::overlapped_time(pair.forward, pair.backward, pair.rules),
+                  pair.launches) +
+         pair.beside;
+}
+
+bool Pipelines::hides_exchanges() const {
+  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
+                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
+  return shape_.expert_overlap || (is_dual && job_.model->moe);
 }
 
 const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) const {
@@ -156,9 +166,7 @@ PipelineRun Pipelines::run_of(int set) {
   const auto of = [&](const ChunkPass& pass) -> const parallel::StageTimes& {
     return times[at(pass.micro_batch % different) * stages_.size() + at(pass.stage)];
   };
-  const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe ||
-                       shape_.kind == parallel::ScheduleKind::dualpipe_v;
-  const bool hides = shape_.expert_overlap || (is_dual && job_.model->moe);
+  const bool hides = hides_exchanges();
   std::vector<std::optional<Picoseconds>> pairs(stages_.size() * stages_.size());
   const auto paired = [&](const PipelineOperation& operation) {
     std::optional<Picoseconds>& known =

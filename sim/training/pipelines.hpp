@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/parallel/overlapped_layers.hpp"
 #include "sim/parallel/schedule_run.hpp"
 #include "sim/training/drawn_loads.hpp"
 #include "sim/training/layer_prices.hpp"
@@ -43,16 +44,30 @@ class Pipelines {
   const LayerPrices& prices() const { return prices_; }
   const DrawnLoads* loads() const { return loads_.get(); }  // null: balanced
 
+  // Whether the exchanges of a forward_backward operation run beside its computation.
+  bool hides_exchanges() const;
+
   // The set that ends last; the first of equals.
   PipelineRun slowest();
   const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
+  // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
+  const Passes& priced(int layer, int set, int micro_batch);
+  // A forward beside a backward chunk: its layers side by side, and what comes beside these.
+  struct Pair {
+    std::vector<parallel::LayerPieces> forward;
+    std::vector<parallel::LayerPieces> backward;  // the last layer first
+    parallel::OverlapRules rules;
+    Picoseconds launches;  // the host takes at least that long for the layers
+    Picoseconds beside;    // embedding, head, prediction depths
+  };
+  Pair pair_of(const PipelineRun& run, const parallel::ChunkPass& forward,
+               const parallel::ChunkPass& backward);
 
  private:
   // Prices of layers, in their order.
   using Layers = std::vector<const Passes*>;
 
   std::vector<Stage> make_stages() const;
-  const Passes& priced(int layer, int set, int micro_batch);
   Layers layers_of(int set, const parallel::ChunkPass& pass);
   Passes total(int set, const parallel::ChunkPass& pass);
   PipelineRun run_of(int set);

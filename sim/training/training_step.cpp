@@ -38,11 +38,17 @@ class Step {
  private:
   PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
   model::StageParameters parameters(int rank) const;
-  double buckets_us(Collective kind, GroupKind group, double parameters, double bytes,
-                    double& last) const;
-  double exposed_us(Collective kind, const model::StageParameters& parameters, double bytes,
-                    double window_us, bool overlaps) const;
-  PartTimes end_of_step(int rank, const PipelineRun& slowest) const;
+  // What is exchanged, `bytes` for each element.
+  struct Wanted {
+    Part part;
+    Collective kind;
+    model::StageParameters parameters;
+    double bytes;
+  };
+  BucketExchange buckets_of(Part part, Collective kind, GroupKind group, double parameters,
+                            double bytes) const;
+  double exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const;
+  RankEnd end_of_step(int rank, const PipelineRun& slowest) const;
   double memory_load() const;
   std::vector<model::StageMemory> memory() const;
   // All stages whose weights the rank has: under dualpipe those of both directions.
@@ -113,29 +119,36 @@ model::StageParameters Step::parameters(int rank) const {
   return found;
 }
 
-// All buckets of `parameters`, each of `bytes` per element; `last` is one bucket's time.
-double Step::buckets_us(Collective kind, GroupKind group, double parameters, double bytes,
-                        double& last) const {
+// Of `parameters` in buckets, each of `bytes` per element.
+BucketExchange Step::buckets_of(Part part, Collective kind, GroupKind group, double parameters,
+                                double bytes) const {
   const double ranks = job_.layout.layout.group_size(group);
-  if (ranks < 2 || parameters <= 0) return 0;
+  if (ranks < 2 || parameters <= 0) return {part, kind, group, 0, 0};
   const double largest = std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
   const double buckets = std::ceil(parameters / largest);
-  const double each = prices_.exchange_us(kind, group, parameters / buckets * bytes);
-  last = std::max(last, each);
-  return buckets * each;
+  return {part, kind, group, static_cast<int>(buckets),
+          prices_.exchange_us(kind, group, parameters / buckets * bytes)};
 }
 
 // Beyond `window_us` of compute that hides all but the last bucket.
-double Step::exposed_us(Collective kind, const model::StageParameters& parameters, double bytes,
-                        double window_us, bool overlaps) const {
+double Step::exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const {
   double last = 0;
-  const double all = buckets_us(kind, GroupKind::data_context, parameters.dense, bytes, last) +
-                     buckets_us(kind, GroupKind::expert_data, parameters.expert, bytes, last);
+  double all = 0;
+  for (const BucketExchange& each : {buckets_of(wanted.part, wanted.kind, GroupKind::data_context,
+                                                wanted.parameters.dense, wanted.bytes),
+                                     buckets_of(wanted.part, wanted.kind, GroupKind::expert_data,
+                                                wanted.parameters.expert, wanted.bytes)}) {
+    if (each.buckets == 0) continue;
+    last = std::max(last, each.each_us);
+    all += each.buckets * each.each_us;
+    end.exchanges.push_back(each);
+  }
   return overlaps ? std::max(last, all - window_us) : all;
 }
 
-PartTimes Step::end_of_step(int rank, const PipelineRun& slowest) const {
-  PartTimes parts{};
+RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
+  RankEnd end;
+  PartTimes& parts = end.parts;
   const model::StageParameters held = parameters(rank);
   double forward_us = 0;
   double backward_us = 0;
@@ -146,18 +159,19 @@ PartTimes Step::end_of_step(int rank, const PipelineRun& slowest) const {
     backward_us += sum(last_passes.input_gradient) + sum(last_passes.weight_gradient);
   });
   const model::StateRules& states = job_.states;
-  if (states.zero == 0) {
-    parts[at(Part::gradients)] +=
-        exposed_us(Collective::all_reduce, held, 4, backward_us, job_.overlaps_gradients);
-  } else {
-    // Shared gradients are reduced in every micro-batch.
-    const int times = states.zero >= 2 ? shape_.micro_batches : 1;
-    parts[at(Part::gradients)] += times * exposed_us(Collective::reduce_scatter, held, 4,
-                                                     backward_us, job_.overlaps_gradients);
+  const bool reduces_all = states.zero == 0;
+  // Shared gradients are reduced in every micro-batch.
+  const int times = states.zero >= 2 ? shape_.micro_batches : 1;
+  const Wanted gradients = {
+      Part::gradients, reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held, 4};
+  parts[at(Part::gradients)] +=
+      times * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
+  if (!reduces_all) {
     const double narrow =
         model::gathered_weight_bytes(states.precision, states.low_precision_gather);
-    parts[at(Part::parameters)] += exposed_us(Collective::all_gather, gathered_as(held, narrow), 1,
-                                              forward_us, job_.overlaps_parameters);
+    const Wanted gathered = {Part::parameters, Collective::all_gather, gathered_as(held, narrow),
+                             1};
+    parts[at(Part::parameters)] += exposed_us(gathered, forward_us, job_.overlaps_parameters, end);
   }
   const model::ShardSizes shards = job_.shards();
   const double owned = model::owned_parameters(held, shards, states.zero);
@@ -165,7 +179,7 @@ PartTimes Step::end_of_step(int rank, const PipelineRun& slowest) const {
                        model::clear_gradient_bytes(held, shards, states.zero);
   parts[at(Part::optimizer)] += prices_.memory_us(bytes, MemoryKernel::streaming);
   parts[at(Part::host)] += job_.host.step_us;
-  return parts;
+  return end;
 }
 
 // Rows of the fullest rank over balance: with drawn routing, in 99 % of layers and micro-batches.
@@ -226,8 +240,8 @@ TrainingStep Step::run() {
   // All ranks wait for the slowest at the gradient norm and at the end.
   PartTimes end{};
   for (int rank = 0; rank < shape_.ranks; ++rank) {
-    const PartTimes each = end_of_step(rank, slowest);
-    if (sum(each) > sum(end)) end = each;
+    step.ends.push_back(end_of_step(rank, slowest));
+    if (sum(step.ends.back().parts) > sum(end)) end = step.ends.back().parts;
   }
   for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
   step.step_us = sum(step.parts);

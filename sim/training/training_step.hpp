@@ -11,6 +11,19 @@
 
 namespace moesim::training {
 
+// Buckets that a rank of a pipeline exchanges at the end of a step, one after another.
+struct BucketExchange {
+  Part part = Part::gradients;
+  profile::Collective kind = profile::Collective::reduce_scatter;
+  parallel::GroupKind group = parallel::GroupKind::data_context;
+  int buckets = 0;
+  double each_us = 0;
+};
+struct RankEnd {
+  PartTimes parts{};  // what is exposed after the last backward pass
+  std::vector<BucketExchange> exchanges;
+};
+
 // One optimizer step.
 struct TrainingStep {
   double step_us = 0;
@@ -34,6 +47,7 @@ struct TrainingStep {
   double tflops_per_gpu = 0;               // model FLOPs
   double mfu = 0;                          // of the GPU's dense bf16 peak
   std::vector<model::StageMemory> memory;  // of each pipeline rank
+  std::vector<RankEnd> ends;               // of each pipeline rank
 
   Bytes peak_memory() const;
 };

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/layout_request.hpp"
@@ -102,8 +103,14 @@ namespace {
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
+  const std::string timeline = line.get("timeline");
+  if (!timeline.empty()) check_writable(timeline);
   const TrainingJob job = requested_job(line);
   training::TrainingStep step = training::training_step(job);
+  if (!timeline.empty()) {
+    write_file_atomically(timeline, training_timeline(job, step));
+    note(fmt::format("timeline of one pipeline: {} (open it in ui.perfetto.dev)", timeline));
+  }
   const TrainBand band = requested_band(line, job, step);
   out.write(rendered_training(job, step, band, format));
   return ExitCode::ok;
@@ -138,6 +145,8 @@ namespace {
 std::vector<Flag> flags() {
   std::vector<Flag> flags = train_flags();
   for (const Flag& flag : band_flags()) flags.push_back(flag);
+  flags.push_back(
+      {"timeline", "FILE", "none", "Chrome trace of the step, one GPU of each pipeline rank"});
   flags.push_back(format_flag());
   flags.push_back(out_flag());
   return flags;

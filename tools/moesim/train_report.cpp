@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "sim/report/chrome_trace.hpp"
+#include "sim/training/step_timeline.hpp"
+
 namespace moesim::tool {
 namespace {
 
@@ -309,6 +312,13 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   }
   return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
          part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);
+}
+
+std::string training_timeline(const TrainingJob& job, const TrainingStep& step) {
+  return report::chrome_trace(
+      training::step_timeline(job, step),
+      fmt::format("moesim train {} {}", job.model->name,
+                  name_in(parallel::schedule_names, job.layout.shape().kind)));
 }
 
 }  // namespace moesim::tool

@@ -5,9 +5,12 @@
 #include "tests/support/catch.hpp"
 
 using moesim::Picoseconds;
+using moesim::parallel::LayerPiece;
 using moesim::parallel::LayerPieces;
+using moesim::parallel::overlapped_pieces;
 using moesim::parallel::overlapped_time;
 using moesim::parallel::OverlapRules;
+using moesim::parallel::PieceSpan;
 
 namespace {
 
@@ -64,4 +67,30 @@ TEST_CASE("an exchange on SMs slows the compute beside it") {
   CHECK(overlapped_time(std::vector{ahead}, std::vector{back}, rules).count == 13);
   rules.exchange_sms = 0;
   CHECK(overlapped_time(std::vector{ahead}, std::vector{back}, rules).count == 10);
+}
+
+TEST_CASE("the pieces of a pair of layers ran where the times say") {
+  // compute: attention 0-4, then experts wait for combine_bwd, 6; exchange: combine_bwd 0-6,
+  // dispatch_fwd 6-12, dispatch_bwd 12-18, combine_fwd 18-24.
+  const std::vector<PieceSpan> pieces =
+      overlapped_pieces(layers(1, 6), layers(1, 6), OverlapRules{});
+  const auto span = [&](LayerPiece wanted) {
+    for (const PieceSpan& piece : pieces) {
+      if (piece.piece == wanted) return std::pair(piece.start.count, piece.end.count);
+    }
+    return std::pair(std::int64_t{-1}, std::int64_t{-1});
+  };
+  using Span = std::pair<std::int64_t, std::int64_t>;
+  CHECK(pieces.size() == 10);
+  CHECK(span(LayerPiece::combine_backward) == Span(0, 6));
+  CHECK(span(LayerPiece::attention_forward) == Span(0, 4));
+  CHECK(span(LayerPiece::experts_backward) == Span(6, 8));
+  CHECK(span(LayerPiece::experts_weight_gradient) == Span(8, 10));
+  CHECK(span(LayerPiece::dispatch_forward) == Span(6, 12));
+  CHECK(span(LayerPiece::experts_forward) == Span(12, 14));
+  CHECK(span(LayerPiece::dispatch_backward) == Span(12, 18));
+  CHECK(span(LayerPiece::combine_forward) == Span(18, 24));
+  CHECK(span(LayerPiece::attention_backward) == Span(18, 22));
+  CHECK(span(LayerPiece::attention_weight_gradient) == Span(22, 26));
+  CHECK(time_of(6, true, 1, 1) == 26);
 }

@@ -250,6 +250,8 @@ def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path)
     expect_error(moesim(*words, "--profile", "h200-sxm", "--baseline", base), 2, "base.csv", "do not cancel")
     base.write_text("model,profile\na,b\n")
     expect_error(moesim(*words, "--baseline", base), 2, "base.csv", "tokens_per_second_per_gpu")
+
+
 def slices_of(path):
     document = json.loads(path.read_text())
     streams = {(event["pid"], event["tid"]): event["args"]["name"].split(" ", 2)[2]

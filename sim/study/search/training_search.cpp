@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <tuple>
 #include <utility>
@@ -17,6 +19,9 @@
 namespace moesim::study {
 namespace {
 
+constexpr double same_time = 1e-9;
+constexpr double least_gain = 0.99;  // of the loss, from one step of the front to the next
+
 using training::TrainingJob;
 using training::TrainingStep;
 
@@ -27,30 +32,64 @@ struct Bound {
 
 struct Candidate {
   const TrainingJob* job = nullptr;
+  std::size_t routing = 0;
   Bound bound;
   double loss = 0;
+};
+
+// A job without draws that is bounded, or simulated, in the place of one with drawn routing.
+struct BalancedJob {
+  TrainingJob job;
+  bool is_exact = true;  // takes the same time and memory
+
+  explicit BalancedJob(const TrainingJob& asked) : job(asked) {
+    if (!asked.routing) return;
+    const routing::RouterConfig& router = asked.routing->router;
+    job.routing.reset();
+    job.choices = asked.experts_per_token();
+    is_exact = router.pads_exchange() && !asked.dispatcher &&
+               router.capacity_scope == routing::CapacityScope::source &&
+               router.rectification == routing::Rectification::none;
+    if (is_exact) {
+      const std::int64_t tokens = std::llround(asked.tokens_per_rank());
+      const int experts = asked.model->moe->experts;
+      job.capacity_factor = static_cast<double>(router.capacity(tokens, experts) * experts) /
+                            (asked.experts_per_token() * asked.tokens_per_rank());
+    } else {
+      job.expert_load = 1;  // of the busiest rank, at least
+    }
+  }
+  // Products are not quite monotonic in their rows.
+  double least_share() const { return is_exact ? 1 : 0.95; }
 };
 
 // The bounds of all jobs of a family. Layers are priced only where one of them may fit.
 struct FamilyBounds {
   std::vector<Bound> bounds;
   bool priced = false;
+  std::string refusal;  // why layers cannot be priced; "": they can
 };
 
 FamilyBounds bounds_of(const TrainingFamily& family, double room) {
   FamilyBounds found;
-  const TrainingJob& first = family.jobs.front();
+  const BalancedJob first(family.jobs.front());
   bool fits = false;
   for (const TrainingJob& job : family.jobs) {
-    found.bounds.push_back({0, training::memory_bound(job)});
+    found.bounds.push_back({0, training::memory_bound(BalancedJob(job).job)});
     fits |= static_cast<double>(found.bounds.back().memory.count) <= room;
   }
   if (!fits) return found;
-  const training::LayerPrices prices(first);
-  found.priced = true;
-  for (std::size_t at = 0; at < family.jobs.size(); ++at) {
-    if (static_cast<double>(found.bounds[at].memory.count) > room) continue;
-    found.bounds[at].step_us = training::step_bound_us(family.jobs[at], prices);
+  try {
+    const training::LayerPrices prices(first.job);
+    found.priced = true;
+    for (std::size_t at = 0; at < family.jobs.size(); ++at) {
+      if (static_cast<double>(found.bounds[at].memory.count) > room) continue;
+      const BalancedJob balanced(family.jobs[at]);
+      found.bounds[at].step_us =
+          balanced.least_share() * training::step_bound_us(balanced.job, prices);
+    }
+  } catch (const Error& error) {
+    found.refusal = error.what();
   }
   return found;
 }
@@ -68,6 +107,43 @@ TrainingCandidates possible_jobs(const TrainingSpace& space) {
                                possible.a_refusal));
 }
 
+// What a routing loses at a number of tokens per rank, of each family.
+class LossTable {
+ public:
+  LossTable(const std::vector<TrainingFamily>& families, int jobs) {
+    std::vector<std::pair<Key, const TrainingJob*>> asked;
+    for (const TrainingFamily& family : families) {
+      const TrainingJob& job = family.jobs.front();
+      if (!job.routing || !job.routing->router.drops) continue;
+      if (losses_.emplace(key_of(family), 0).second) asked.emplace_back(key_of(family), &job);
+    }
+    std::vector<double> drawn(asked.size());
+    parallel_for(asked.size(), jobs,
+                 [&](std::size_t at) { drawn[at] = expected_loss(*asked[at].second); });
+    for (std::size_t at = 0; at < asked.size(); ++at) losses_[asked[at].first] = drawn[at];
+  }
+
+  double of(const TrainingFamily& family) const {
+    const auto found = losses_.find(key_of(family));
+    return found == losses_.end() ? 0 : found->second;
+  }
+
+ private:
+  using Key = std::pair<std::size_t, std::int64_t>;
+  static Key key_of(const TrainingFamily& family) {
+    return {family.routing, std::llround(family.jobs.front().tokens_per_rank())};
+  }
+
+  std::map<Key, double> losses_;
+};
+
+// What tells apart the routings of jobs that are searched together.
+std::string routing_key(const TrainingJob& job) {
+  if (!job.routing) return "";
+  const routing::RouterConfig& router = job.routing->router;
+  return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
+}
+
 class Search {
  public:
   explicit Search(const TrainingSearch& search)
@@ -81,10 +157,10 @@ class Search {
     }
     order.jobs = search_.jobs;
     order.value = [&](std::size_t at) { return step_us(candidates_[at]); };
-    order.accept = [&](std::size_t at, double) { return accept(candidates_[at]); };
+    order.accept = [&](std::size_t at, double step_us) { return accept(candidates_[at], step_us); };
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.simulated = counts.valued - skipped_;
-    found_.counts.violations = counts.violations;
+    found_.counts.violations += counts.violations;
     if (any_fits_) found_.smallest.reset();
     return std::move(found_);
   }
@@ -98,15 +174,25 @@ class Search {
     counts.combinations = possible_.combinations;
     counts.refused = possible_.refused;
     counts.candidates = possible_.count;
+    const LossTable losses(possible_.families, search_.jobs);
     for (std::size_t at = 0; at < bounds.size(); ++at) {
       const TrainingFamily& family = possible_.families[at];
+      if (!bounds[at].refusal.empty()) {
+        counts.unpriced += family.jobs.size();
+        counts.an_unpriced = bounds[at].refusal;
+        continue;
+      }
       counts.priced += bounds[at].priced ? 1 : 0;
-      // What is lost depends on nothing that jobs of a family differ in.
-      const double loss = search_.loss ? search_.loss(family.jobs.front()) : 0;
+      const double loss = losses.of(family);
       for (std::size_t job = 0; job < family.jobs.size(); ++job) {
-        add({&family.jobs[job], bounds[at].bounds[job], loss});
+        add({&family.jobs[job], family.routing, bounds[at].bounds[job], loss});
       }
     }
+    if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
+    // Of equal times the one that loses less comes first.
+    std::stable_sort(
+        candidates_.begin(), candidates_.end(),
+        [](const Candidate& one, const Candidate& other) { return one.loss < other.loss; });
     // What is left may fit; which does not is found by simulation.
     if (!candidates_.empty()) found_.smallest.reset();
   }
@@ -130,9 +216,13 @@ class Search {
     note_too_large(*candidate.job, memory);
   }
 
+  bool loses_less(const Candidate& candidate) const {
+    return candidate.loss < least_gain * front_loss_;
+  }
+
   // Whether a step of this loss, slower than all accepted so far, would be of any use.
   bool is_wanted(const Candidate& candidate) const {
-    if (candidate.loss < front_loss_) return true;
+    if (loses_less(candidate)) return true;
     if (candidate.loss > search_.max_loss || found_.best.size() >= search_.best) return false;
     return std::none_of(found_.best.begin(), found_.best.end(), [&](const FoundStep& found) {
       return same_layout(found.job, *candidate.job);
@@ -144,7 +234,10 @@ class Search {
       ++skipped_;
       return std::nullopt;
     }
-    const TrainingStep step = training::training_step(*candidate.job);
+    // Padded blocks take the same time whatever they hold: only what is found is drawn.
+    const BalancedJob balanced(*candidate.job);
+    const TrainingStep step =
+        training::training_step(balanced.is_exact ? balanced.job : *candidate.job);
     if (static_cast<double>(step.peak_memory().count) > room_) {
       note_too_large(*candidate.job, step.peak_memory());
       return std::nullopt;
@@ -154,11 +247,14 @@ class Search {
     return step.step_us;
   }
 
-  bool accept(const Candidate& candidate) {
+  bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
-      const FoundStep found{*candidate.job, training::training_step(*candidate.job),
-                            candidate.loss};
-      if (candidate.loss < front_loss_) {
+      FoundStep found{*candidate.job, training::training_step(*candidate.job), candidate.routing,
+                      0};
+      if (found.step.routing) found.loss = found.step.routing->loss.residual_loss;
+      const double difference = found.step.step_us / simulated_us - 1;
+      if (std::abs(difference) > same_time) ++found_.counts.violations;
+      if (loses_less(candidate)) {
         front_loss_ = candidate.loss;
         found_.front.push_back(found);
       }
@@ -169,7 +265,7 @@ class Search {
         found_.best.push_back(found);
       }
     }
-    return found_.best.size() < search_.best || front_loss_ > least_loss_;
+    return found_.best.size() < search_.best || least_loss_ < least_gain * front_loss_;
   }
 
   const TrainingSearch& search_;
@@ -191,9 +287,22 @@ bool same_layout(const TrainingJob& one, const TrainingJob& other) {
     const parallel::ParallelLayout& sizes = job.layout.layout;
     return std::tuple(sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
                       sizes.expert, sizes.expert_tensor, job.layout.micro_batch,
-                      job.layout.expert_overlap, job.dispatcher, job.capacity_factor);
+                      job.layout.expert_overlap, job.dispatcher, routing_key(job));
   };
   return key(one) == key(other);
+}
+
+double expected_loss(const TrainingJob& asked) {
+  if (!asked.routing || !asked.routing->router.drops) return 0;
+  TrainingJob job = asked;
+  int ranks = 8;
+  while (job.model->moe->experts % ranks != 0) ranks /= 2;
+  job.layout = {};
+  job.layout.layout.gpus = job.layout.layout.expert = ranks;
+  job.layout.sequence_length = std::llround(asked.tokens_per_rank());
+  job.layout.global_batch = ranks;
+  job.routing->draws = training::RoutingDraws::per_layer;
+  return training::DrawnLoads(job).figures().loss.residual_loss;
 }
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
@@ -202,12 +311,23 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   const TrainingCandidates possible = possible_jobs(search.space);
   std::vector<FoundStep> all;
   for (const TrainingFamily& family : possible.families) {
-    const double loss = search.loss ? search.loss(family.jobs.front()) : 0;
-    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, loss});
+    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0});
   }
-  parallel_for(all.size(), search.jobs,
-               [&](std::size_t at) { all[at].step = training::training_step(all[at].job); });
-  return all;
+  std::vector<char> priced(all.size(), 0);
+  parallel_for(all.size(), search.jobs, [&](std::size_t at) {
+    try {
+      all[at].step = training::training_step(all[at].job);
+      if (all[at].step.routing) all[at].loss = all[at].step.routing->loss.residual_loss;
+      priced[at] = 1;
+    } catch (const Error&) {
+      // As in search_training(): not a candidate.
+    }
+  });
+  std::vector<FoundStep> possible_steps;
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (priced[at] != 0) possible_steps.push_back(std::move(all[at]));
+  }
+  return possible_steps;
 }
 
 }  // namespace moesim::study

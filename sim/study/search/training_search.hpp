@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,17 +14,16 @@ struct TrainingSearch {
   TrainingSpace space;
   std::size_t best = 5;
   double memory_share = 0.9;  // of the GPU's, that a step may take; the rest is for libraries
-  double max_loss = 0;        // share of the routing weight that tokens may lose
+  double max_loss = 0;        // residual_loss that is acceptable
   double min_speed = 0;       // tokens per second and GPU
-  // What tokens lose; absent: nothing. Called by one thread.
-  std::function<double(const training::TrainingJob&)> loss;
-  int jobs = 1;  // threads; the result does not depend on them
+  int jobs = 1;               // threads; the result does not depend on them
 };
 
 struct FoundStep {
   training::TrainingJob job;
   training::TrainingStep step;
-  double loss = 0;
+  std::size_t routing = 0;  // of TrainingSpace::routings
+  double loss = 0;          // residual_loss, of the step's drawn routing
 };
 
 struct SearchCounts {
@@ -36,12 +34,15 @@ struct SearchCounts {
   std::size_t priced = 0;        // sets of layer prices
   std::size_t simulated = 0;
   std::size_t violations = 0;  // simulated below their bound: the order is then not proven
+  std::size_t unpriced = 0;    // candidates that the profile or the dispatcher cannot price
+  std::string an_unpriced;     // why not, of one
 };
 
 struct TrainingFound {
-  std::vector<FoundStep> best;   // fastest first
-  std::vector<FoundStep> front;  // of speed and loss, fastest first: each loses less than those
-                                 // before it
+  std::vector<FoundStep> best;  // fastest first
+  // Of speed and loss, fastest first: each loses at least 1 % less than those before it, and what
+  // is not here is slower than one that loses no more, but for that 1 %.
+  std::vector<FoundStep> front;
   // Where nothing fits: the job that needs least memory, and how much (of those that are known not
   // to fit without a simulation: at least how much).
   std::optional<training::TrainingJob> smallest;
@@ -49,13 +50,22 @@ struct TrainingFound {
   SearchCounts counts;
 };
 
-// The best are different layouts: of jobs that differ in recomputation, ZeRO stage and the split of
+// Of equal times the job that loses less comes first, then the one named first in the space. The
+// best are different layouts: of jobs that differ in recomputation, ZeRO stage and the split of
 // layers over chunks alone, the fastest that fits is one of them. Best first by the bounds of
-// training::step_bound(): no job is left out that could be among the best, or on the front.
-// Throws UsageError where no layout is possible.
+// training::step_bound_us(): no job is left out that could be among the best, or on the front, by
+// the loss that a routing has at a number of tokens per rank. That is drawn once, for a group of 8
+// ranks; the steps found draw their own, which differs by chance. Without padded blocks steps are
+// bounded by balanced experts, loosely: such a search takes long.
+// Throws UsageError where no layout is possible, Error where none can be priced.
 TrainingFound search_training(const TrainingSearch& search);
 
-// Every possible job of the space, simulated, in the order of candidates_of().
+// The loss that a search goes by: of the job's routing at its number of tokens per rank, drawn for
+// a group of up to 8 ranks. Every rank drops by itself, so how many share the experts matters
+// little.
+double expected_loss(const training::TrainingJob& job);
+
+// Every job of the space that can be priced, simulated, in the order of candidates_of().
 std::vector<FoundStep> simulate_all(const TrainingSearch& search);
 
 // Whether two jobs are the same layout as search_training() counts them.

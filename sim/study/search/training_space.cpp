@@ -124,22 +124,27 @@ class Enumeration {
   void add_families(const std::vector<LayoutRequest>& possible) {
     for (const auto& dispatcher : space_.dispatchers) {
       if (dispatcher && possible.front().layout.expert_tensor > 1) continue;  // not modelled
-      for (const double capacity : space_.capacity_factors) {
+      for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
         for (const model::Recompute& recompute : space_.recompute) {
           TrainingJob job = space_.base;
           job.dispatcher = dispatcher;
-          job.capacity_factor = capacity;
+          job.routing = space_.routings[routing];
           job.recompute = recompute;
-          add_family(job, possible);
+          // Graphs of layers need shapes that do not depend on routing.
+          const bool reads = job.model->moe && !dispatcher && job.reads_row_counts();
+          if (job.graphs == training::Graphs::layers && reads) continue;
+          add_family(job, routing, possible);
         }
       }
     }
   }
 
-  void add_family(TrainingJob job, const std::vector<LayoutRequest>& possible) {
+  void add_family(TrainingJob job, std::size_t routing,
+                  const std::vector<LayoutRequest>& possible) {
     const bool experts_again = job.recompute.full != model::FullRecompute::none ||
                                job.recompute.has(model::RecomputeModule::moe);
     TrainingFamily family;
+    family.routing = routing;
     for (const LayoutRequest& request : possible) {
       if (request.expert_overlap && experts_again) continue;
       job.layout = request;
@@ -189,7 +194,7 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   space.recompute = usual_recompute(model);
   space.zero = {1, 2};
   space.dispatchers = {base.dispatcher};
-  space.capacity_factors = {base.capacity_factor};
+  space.routings = {base.routing};
   return space;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/training/training_job.hpp"
@@ -28,17 +30,18 @@ struct TrainingSpace {
   std::vector<model::Recompute> recompute;
   std::vector<int> zero;
   std::vector<std::shared_ptr<const profile::Dispatcher>> dispatchers;  // null: all-to-all
-  std::vector<double> capacity_factors;                                 // 0: dropless
+  std::vector<std::optional<training::DrawnRouting>> routings;          // absent: balanced
 };
 
 // Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
 // NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
 // ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap
-// modules, whole layers. ZeRO 1 and 2. Dispatcher, capacity and overlap of experts as in `base`.
+// modules, whole layers. ZeRO 1 and 2. Dispatcher, routing and overlap of experts as in `base`.
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
 // Jobs with the same prices of layers: they differ in the pipeline's chunks and in ZeRO.
 struct TrainingFamily {
+  std::size_t routing = 0;  // of TrainingSpace::routings
   std::vector<training::TrainingJob> jobs;
 };
 

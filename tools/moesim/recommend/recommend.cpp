@@ -12,13 +12,13 @@ ExitCode run(const CommandLine& line) {
   const Output out(line.get("out"));
   const std::string all = line.get("all");
   if (!all.empty()) check_writable(all);
-  const study::TrainingSearch search = requested_search(line);
+  const RecommendRequest request = requested_search(line);
   if (!all.empty()) {
-    write_file_atomically(all, rendered_candidates(line, search, study::simulate_all(search)));
+    write_file_atomically(all, rendered_candidates(request, study::simulate_all(request.search)));
   }
-  const study::TrainingFound found = study::search_training(search);
-  if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(search, found));
-  out.write(rendered_search(line, search, found, format));
+  const study::TrainingFound found = study::search_training(request.search);
+  if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
+  out.write(rendered_search(request, found, format));
   return ExitCode::ok;
 }
 

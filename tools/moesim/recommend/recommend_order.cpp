@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <map>
 
 #include "sim/training/step_bound.hpp"
 #include "sim/training/training_step.hpp"
@@ -54,27 +55,29 @@ TrainingJob least_memory(const study::TrainingSpace& space) {
 std::string order_text(const CommandLine& line, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   const uncertainty::Band ratios = shipped_errors().ratio_band(line.get("software"), true);
-  std::vector<std::size_t> noise;
-  std::string text;
+  std::map<double, std::vector<std::size_t>> by_level;
   for (std::size_t place = 1; place < best.size(); ++place) {
-    const double level = surety(ratios, best.front(), best[place]);
-    if (level == 0) {
-      noise.push_back(place + 1);
-    } else {
-      text += fmt::format("order: {} is slower than 1 at {:.0f} %\n", place + 1, 100 * level);
-    }
+    by_level[surety(ratios, best.front(), best[place])].push_back(place + 1);
   }
+  std::vector<std::string> parts;
+  for (const auto& [level, numbers] : by_level) {
+    const char* const are = numbers.size() == 1 ? "is" : "are";
+    parts.push_back(level == 0 ? fmt::format("{} {} within the noise of 1", places(numbers), are)
+                               : fmt::format("{} {} slower than 1 with {:.0f} %", places(numbers),
+                                             are, 100 * level));
+  }
+  const uncertainty::BandLevel& widest = ratios.widest();
   const uncertainty::BandLevel& narrowest = ratios.levels.back();
-  const double half = 100 * (std::exp(narrowest.log_ratios.high) - 1);
-  if (!noise.empty()) {
-    text = fmt::format("order: {} {} within the noise of 1\n", places(noise),
-                       noise.size() == 1 ? "is" : "are") +
-           text;
-  }
-  return text + fmt::format(
-                    "       ({:.0f} % of the ratios of two measured steps of one model are within "
-                    "{:.0f} % of the predicted one)\n",
-                    100 * narrowest.level, half);
+  const auto percent = [](const uncertainty::BandLevel& each) {
+    return 100 * (std::exp(each.log_ratios.high) - 1);
+  };
+  return fmt::format(
+      "order: {}\n"
+      "       ({:.0f} % of the ratios of two measured steps of one model are within {:.0f} % of "
+      "the\n"
+      "       predicted ratio, {:.0f} % within {:.0f} %; {} groups of pairs)\n",
+      fmt::join(parts, "; "), 100 * narrowest.level, percent(narrowest), 100 * widest.level,
+      percent(widest), ratios.held_out);
 }
 
 std::vector<std::string> what_would_fit(const TrainingSearch& search, const TrainingJob& smallest) {

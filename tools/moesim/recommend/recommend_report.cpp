@@ -63,7 +63,8 @@ std::string given_up(const FoundStep& step, const FoundStep& best) {
 }
 
 std::string capacity_text(const TrainingJob& job) {
-  return job.capacity_factor > 0 ? report::figure(job.capacity_factor) : "none";
+  const bool drops = job.routing && job.routing->router.drops;
+  return drops ? job.routing->router.capacity_factor.text() : "none";
 }
 
 std::vector<std::string> layout_cells(const TrainingJob& job) {
@@ -86,13 +87,6 @@ void append(std::vector<std::string>& cells, const std::vector<std::string>& mor
   cells.insert(cells.end(), more.begin(), more.end());
 }
 
-// Whether all steps have the same dispatcher, say.
-template <class Key>
-bool differ(const std::vector<FoundStep>& steps, const Key& key) {
-  return std::any_of(steps.begin(), steps.end(),
-                     [&](const FoundStep& step) { return key(step) != key(steps.front()); });
-}
-
 // What is searched beside layouts, where the steps differ in it.
 struct Extras {
   bool capacity = false;
@@ -100,7 +94,7 @@ struct Extras {
   bool overlap = false;
 
   explicit Extras(const TrainingSearch& search)
-      : capacity(search.space.capacity_factors.size() > 1),
+      : capacity(search.space.routings.size() > 1),
         dispatcher(search.space.dispatchers.size() > 1),
         overlap(search.space.expert_overlap.size() > 1) {}
 
@@ -120,9 +114,8 @@ struct Extras {
   }
 };
 
-std::string best_table(const CommandLine& line, const TrainingSearch& search,
-                       const std::vector<FoundStep>& best) {
-  const Extras extras(search);
+std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best) {
+  const Extras extras(request.search);
   Lines lines = {{"#"}};
   append(lines.front(), layout_names);
   append(lines.front(), extras.names());
@@ -131,7 +124,8 @@ std::string best_table(const CommandLine& line, const TrainingSearch& search,
   for (std::size_t place = 0; place < best.size(); ++place) {
     const FoundStep& found = best[place];
     training::TrainingStep step = found.step;
-    const uncertainty::BandLevel widest = requested_band(line, found.job, step).band.widest();
+    const uncertainty::BandLevel widest =
+        requested_band(request.line, found.job, step).band.widest();
     const uncertainty::Interval band = widest.log_ratios;
     lines.front()[band_column] = fmt::format("{:.0f} % band", 100 * widest.level);
     std::vector<std::string> cells = {fmt::format("{}", place + 1)};
@@ -167,14 +161,14 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
   }
   std::vector<bool> right(lines.front().size(), true);
   right[right.size() - 2] = false;
-  return "speed for loss: none of all candidates is faster and loses less\n" +
+  return "speed for loss: no other candidate is faster and loses less\n" +
          report::align(lines, right) + "\n";
 }
 
-std::string commands(const CommandLine& line, const std::vector<FoundStep>& best) {
+std::string commands(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   std::string text = "to reproduce:\n";
   for (std::size_t place = 0; place < best.size(); ++place) {
-    text += fmt::format("  {}  {}\n", place + 1, train_command_of(line, best[place].job));
+    text += fmt::format("  {}  {}\n", place + 1, request.command_of(best[place]));
   }
   return text;
 }
@@ -189,7 +183,7 @@ struct NamedCells {
   void add(std::string name, int value) { add(std::move(name), Cell(std::int64_t{value})); }
 };
 
-NamedCells row_of(const CommandLine& line, const TrainingSearch& search, const FoundStep& found) {
+NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   const TrainingJob& job = found.job;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   NamedCells row;
@@ -209,23 +203,25 @@ NamedCells row_of(const CommandLine& line, const TrainingSearch& search, const F
   row.add("zero", job.states.zero);
   row.add("dispatcher", job.dispatcher ? job.dispatcher->name : std::string("all-to-all"));
   row.add("ep_overlap", job.layout.expert_overlap);
-  row.add("capacity_factor", job.capacity_factor > 0 ? Cell(job.capacity_factor) : Cell());
+  row.add("router", job.routing ? Cell(job.routing->router.name()) : Cell());
+  row.add("capacity_factor", job.routing && job.routing->router.drops
+                                 ? Cell(job.routing->router.capacity_factor)
+                                 : Cell());
   row.add("tokens_per_s_per_gpu", figure_cell(found.step.tokens_per_second_per_gpu));
   row.add("step_ms", figure_cell(found.step.step_us / 1e3));
   row.add("mfu", figure_cell(found.step.mfu));
   row.add("residual_loss", figure_cell(found.loss));
   row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
-  row.add("fits", found.step.peak_memory().gib() <= room_gib(search));
-  row.add("command", train_command_of(line, job));
+  row.add("fits", found.step.peak_memory().gib() <= room_gib(request.search));
+  row.add("command", request.command_of(found));
   return row;
 }
 
 // Of the best, then of what is on the front alone.
-std::vector<NamedCells> rows_of(const CommandLine& line, const TrainingSearch& search,
-                                const TrainingFound& found) {
+std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingFound& found) {
   std::vector<NamedCells> rows;
   const auto add = [&](const FoundStep& step, int rank, bool on_front) {
-    NamedCells row = row_of(line, search, step);
+    NamedCells row = row_of(request, step);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
     row.add("on_front", on_front);
     rows.push_back(std::move(row));
@@ -249,10 +245,11 @@ std::vector<NamedCells> rows_of(const CommandLine& line, const TrainingSearch& s
 
 }  // namespace
 
-std::string rendered_search(const CommandLine& line, const TrainingSearch& search,
-                            const TrainingFound& found, report::Format format) {
+std::string rendered_search(const RecommendRequest& request, const TrainingFound& found,
+                            report::Format format) {
+  const TrainingSearch& search = request.search;
   if (format != report::Format::table) {
-    const std::vector<NamedCells> rows = rows_of(line, search, found);
+    const std::vector<NamedCells> rows = rows_of(request, found);
     std::vector<report::CellRow> cells;
     for (const NamedCells& row : rows) cells.push_back(row.cells);
     return format == report::Format::csv ? report::to_csv(rows.front().names, cells)
@@ -263,18 +260,18 @@ std::string rendered_search(const CommandLine& line, const TrainingSearch& searc
     text += fmt::format("nothing loses at most {:g} % of the tokens' weight\n\n",
                         100 * search.max_loss);
   } else {
-    text += best_table(line, search, found.best) + order_text(line, found.best) + "\n";
+    text += best_table(request, found.best) + order_text(request.line, found.best) + "\n";
   }
   text += front_table(search, found.front);
-  return text + commands(line, found.best);
+  return text + commands(request, found.best);
 }
 
-std::string rendered_candidates(const CommandLine& line, const TrainingSearch& search,
+std::string rendered_candidates(const RecommendRequest& request,
                                 const std::vector<FoundStep>& steps) {
   std::vector<report::CellRow> cells;
   NamedCells row;
   for (const FoundStep& step : steps) {
-    row = row_of(line, search, step);
+    row = row_of(request, step);
     cells.push_back(row.cells);
   }
   return report::to_csv(row.names, cells);

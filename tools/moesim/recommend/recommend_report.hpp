@@ -5,17 +5,17 @@
 
 #include "sim/report/formats.hpp"
 #include "sim/study/search/training_search.hpp"
-#include "tools/moesim/command.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
 
 namespace moesim::tool {
 
 // table: the best, how sure their order is, the front, the commands; csv and json: a row of each
 // step that is among the best or on the front.
-std::string rendered_search(const CommandLine& line, const study::TrainingSearch& search,
-                            const study::TrainingFound& found, report::Format format);
+std::string rendered_search(const RecommendRequest& request, const study::TrainingFound& found,
+                            report::Format format);
 
 // A row of every step, in the order given; those that do not fit are marked.
-std::string rendered_candidates(const CommandLine& line, const study::TrainingSearch& search,
+std::string rendered_candidates(const RecommendRequest& request,
                                 const std::vector<study::FoundStep>& steps);
 
 // Why there is nothing to recommend, and what would help.

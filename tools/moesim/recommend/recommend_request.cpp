@@ -24,24 +24,30 @@ using training::TrainingJob;
 constexpr std::int64_t sequences_per_gpu = 16;  // of the default global batch
 constexpr const char* no_dispatcher = "all-to-all";
 constexpr const char* dropless = "dropless";
+constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.25", "1.5"};
 
 // Of `train`, what a search decides.
 const std::set<std::string>& searched_flags() {
-  static const std::set<std::string> flags{
-      "tensor-parallel",  "context-parallel", "pipeline-parallel",
-      "virtual-pipeline", "expert-parallel",  "expert-tensor-parallel",
-      "micro-batch",      "recompute",        "zero",
-      "ep-overlap",       "dispatcher",       "capacity-factor"};
+  static const std::set<std::string> flags{"tensor-parallel",
+                                           "context-parallel",
+                                           "pipeline-parallel",
+                                           "virtual-pipeline",
+                                           "expert-parallel",
+                                           "expert-tensor-parallel",
+                                           "micro-batch",
+                                           "recompute",
+                                           "zero",
+                                           "ep-overlap",
+                                           "dispatcher",
+                                           "capacity-factor",
+                                           "router"};
   return flags;
 }
 
-// Of `train`, what it leaves no choice of: layers are divided by the search, experts balanced.
+// Of `train`, what it leaves no choice of: the search divides layers, and blocks are padded.
 const std::set<std::string>& refused_flags() {
-  static const std::set<std::string> flags = [] {
-    std::set<std::string> names{"pipeline-layout", "micro-batch-group"};
-    for (const Flag& flag : training_routing_flags()) names.insert(flag.name);
-    return names;
-  }();
+  static const std::set<std::string> flags{"pipeline-layout", "micro-batch-group", "padding",
+                                           "router-dialect", "rank-capacity"};
   return flags;
 }
 
@@ -49,6 +55,9 @@ const std::set<std::string>& refused_flags() {
 std::vector<Flag> own_flags() {
   return {
       {"best", "N", "5", "how many layouts to print"},
+      {"max-loss", "X%", "0",
+       "token loss (residual_loss) that is acceptable, such as 0.5%; above 0, capacity factors are "
+       "searched too"},
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
       {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
       {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},
@@ -95,10 +104,10 @@ CommandLine first_values(const CommandLine& line) {
   // Which layouts are possible is for the search to say.
   for (const char* size :
        {"tensor-parallel", "context-parallel", "pipeline-parallel", "virtual-pipeline",
-        "expert-parallel", "expert-tensor-parallel", "micro-batch", "ep-overlap"}) {
+        "expert-parallel", "expert-tensor-parallel", "micro-batch", "ep-overlap", "capacity-factor",
+        "router", "cuda-graphs"}) {
     first.values.erase(size);
   }
-  if (first.get("capacity-factor") == dropless) first.values.erase("capacity-factor");
   return first;
 }
 
@@ -148,13 +157,32 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
               : std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name)));
     }
   }
-  take_list(line, "capacity-factor", space.capacity_factors, [](const std::string& text) {
-    if (text == dropless) return 0.0;
-    const auto value = parse_number<double>(text);
-    if (value && *value > 0 && *value <= 1000) return *value;
-    throw UsageError(fmt::format(
-        "--capacity-factor: '{}' is no number above 0, such as 1.25, and not dropless", text));
-  });
+}
+
+// What is drawn of each router at each capacity factor.
+void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lose,
+                   RecommendRequest& request) {
+  std::vector<std::string> routers = {""};
+  if (line.has("router")) routers = list_of(line, "router");
+  std::vector<std::string> factors = {dropless};
+  if (may_lose && base.model->moe) {
+    for (const char* factor : usual_factors) factors.emplace_back(factor);
+  }
+  if (line.has("capacity-factor")) factors = list_of(line, "capacity-factor");
+  std::vector<std::optional<training::DrawnRouting>>& routings = request.search.space.routings;
+  routings.clear();
+  for (const std::string& router : routers) {
+    for (const std::string& factor : factors) {
+      CommandLine one = line;
+      for (const char* flag : {"router", "capacity-factor"}) one.values.erase(flag);
+      CommandLine chosen;
+      if (!router.empty()) chosen.values["router"] = router;
+      if (factor != dropless) chosen.values["capacity-factor"] = factor;
+      for (const auto& [flag, value] : chosen.values) one.values[flag] = value;
+      routings.push_back(requested_routing(one, base));
+      request.routings.push_back(chosen);
+    }
+  }
 }
 
 std::string quoted(const std::string& text) {
@@ -179,7 +207,11 @@ std::vector<Flag> recommend_flags() {
       flag.help = (flag.name == "recompute" ? "values to search, separated by /: "
                                             : "values to search, separated by commas: ") +
                   flag.help;
-      if (flag.name != "capacity-factor" && !fixed) flag.default_text = "what is usual";
+      if (flag.name == "capacity-factor") {
+        flag.default_text = "dropless; also 0.5 to 1.5 with --max-loss";
+      } else if (flag.name != "router" && !fixed) {
+        flag.default_text = "what is usual";
+      }
     }
     flags.push_back(flag);
   }
@@ -188,7 +220,7 @@ std::vector<Flag> recommend_flags() {
   return flags;
 }
 
-TrainingSearch requested_search(const CommandLine& line) {
+RecommendRequest requested_search(const CommandLine& line) {
   const std::string software = line.get("software");
   if (software.find('/') != std::string::npos || software.ends_with(".json")) {
     throw UsageError(fmt::format(
@@ -197,13 +229,17 @@ TrainingSearch requested_search(const CommandLine& line) {
         software));
   }
   TrainingJob base = requested_job(first_values(line));
+  const TrainingJob usual = base;  // with a layout that routing is checked with
   base.layout.layout = {};
   base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
   base.layout.stages.reset();
   base.layout.recomputes_experts = false;
   base.layout.global_batch =
       requested_whole(line, "global-batch", sequences_per_gpu * base.layout.layout.gpus);
-  TrainingSearch search;
+  base.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
+  RecommendRequest request;
+  request.line = line;
+  TrainingSearch& search = request.search;
   search.space = study::usual_training_space(base);
   take_lists(line, search.space);
   search.space.mtp_depths =
@@ -217,16 +253,18 @@ TrainingSearch requested_search(const CommandLine& line) {
     search.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
   }
   search.max_loss = share_of(line, "max-loss", 0, 0);
+  take_routings(line, usual, search.max_loss > 0, request);
   search.memory_share = share_of(line, "memory-share", search.memory_share, 0.01);
   if (line.has("min-speed")) {
     search.min_speed =
         static_cast<double>(parse_whole("--min-speed", line.get("min-speed"), 0, 1'000'000'000));
   }
   search.jobs = chosen_jobs(line);
-  return search;
+  return request;
 }
 
-std::string train_command_of(const CommandLine& line, const TrainingJob& job) {
+std::string RecommendRequest::command_of(const study::FoundStep& found) const {
+  const TrainingJob& job = found.job;
   const parallel::LayoutRequest& request = job.layout;
   const parallel::ParallelLayout& sizes = request.layout;
   std::vector<std::string> words{"moesim train"};
@@ -264,7 +302,7 @@ std::string train_command_of(const CommandLine& line, const TrainingJob& job) {
       break;
     }
   }
-  if (job.capacity_factor > 0) add("capacity-factor", report::figure(job.capacity_factor));
+  for (const auto& [flag, value] : routings[found.routing].values) add(flag.c_str(), value);
   if (const std::string again = model::name_of(job.recompute); again != "none") {
     add("recompute", again);
   }

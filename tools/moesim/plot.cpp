@@ -148,11 +148,18 @@ bool is_routing(const std::string& input) {
       input, what_it_takes));
 }
 
+// What `moesim validate training --format json` wrote; false for any other file.
+bool has_bands(const std::string& input) {
+  if (!input.ends_with(".json") || !fs::is_regular_file(input)) return false;
+  const auto json = nlohmann::json::parse(read_file(input), nullptr, false);
+  return json.is_object() && json.contains("verdicts") && json.contains("bands");
+}
+
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
-        "plot what? Give the CSV of a sweep, the JSON of a route, or a profile: moesim plot "
-        "sweep.csv");
+        "plot what? Give the CSV of a sweep, the JSON of a route or of validate training, or a "
+        "profile: moesim plot sweep.csv");
   }
   const std::string& input = line.positionals[0];
   if (input.ends_with(".csv")) return plot_table(line, input);
@@ -160,6 +167,10 @@ ExitCode run(const CommandLine& line) {
   refuse(line, "chart", "only a sweep (a .csv file) has more than one chart");
   refuse(line, "accuracy", "only over the speeds of a sweep (a .csv file)");
   refuse(line, "fits-only", "only scenarios of a sweep (a .csv file) need memory");
+  if (has_bands(input)) {
+    const std::string out = chart_path(line, input);
+    return run_plotter({"bands", input, "--out", out, "--title", line.get("title")}, out);
+  }
   if (is_routing(input)) {
     const std::string out = chart_path(line, input);
     return run_plotter({"routing", input, "--out", out, "--title", line.get("title")}, out);
@@ -174,8 +185,8 @@ ExitCode run(const CommandLine& line) {
 
 Command plot_command() {
   return {"plot",
-          "charts of a sweep, a routing or a profile (needs matplotlib)",
-          "SWEEP.csv | ROUTE.json | PROFILE [options]",
+          "charts of a sweep, a routing, bands or a profile (needs matplotlib)",
+          "SWEEP.csv | ROUTE.json | VALIDATION.json | PROFILE [options]",
           "moesim plot a100-sxm-80gb --out a100.png",
           {{"out", "FILE", "the input's name with .png", "the chart: .png, .pdf or .svg"},
            {"chart", "speed | loss", "speed",

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -89,11 +90,30 @@ std::string predictions_table(const study::Validation& validation) {
   return report::align(lines, {false, false, false, true, true, true, true, false});
 }
 
+// How bands did on points that they were made without; all levels are in the JSON.
+std::string bands_table(const study::Validation& validation) {
+  const auto printed = [](double level) { return level == 0.9 || level == 0.8 || level == 0.5; };
+  std::vector<std::vector<std::string>> lines = {
+      {"bands", "level", "points", "inside", "mean width", "score", "constant band's"}};
+  for (const study::CalibrationPoint& point : validation.calibration) {
+    if (!printed(point.nominal)) continue;
+    lines.push_back({point.question, fmt::format("{:.0f} %", 100 * point.nominal),
+                     fmt::format("{}", point.points), fmt::format("{:.0f} %", 100 * point.observed),
+                     fmt::format("x {:.2f}", std::exp(point.width)),
+                     fmt::format("{:.2f}", point.interval_score),
+                     fmt::format("{:.2f}", point.constant_score)});
+  }
+  if (lines.size() == 1) return "";
+  return report::align(lines, {false, true, true, true, true, true, true}) +
+         "\n  score: interval score of logs, less is better; beside it that of the best band of "
+         "constant width, chosen on these\n  points.\n\n";
+}
+
 std::string as_table(const study::Validation& validation) {
   const bool medians = !validation.rows.empty() && validation.rows.front().medians;
   std::string text = fmt::format("{}\n  source: {}\n\n", validation.title, validation.source);
   text += medians ? medians_table(validation) : predictions_table(validation);
-  text += "\n";
+  text += "\n" + bands_table(validation);
   for (const study::Verdict& verdict : validation.verdicts) {
     const char* mark = !verdict.met ? "      " : *verdict.met ? "met   " : "UNMET ";
     text += fmt::format("  {}{}\n", mark, verdict.text);
@@ -115,6 +135,18 @@ nlohmann::ordered_json as_json(const std::vector<study::Validation>& validations
       item["text"] = verdict.text;
       item["met"] = verdict.met ? nlohmann::ordered_json(*verdict.met) : nullptr;
       object["verdicts"].push_back(item);
+    }
+  }
+  object["bands"] = nlohmann::ordered_json::array();
+  for (const study::Validation& validation : validations) {
+    for (const study::CalibrationPoint& point : validation.calibration) {
+      object["bands"].push_back({{"left_out", point.question},
+                                 {"level", point.nominal},
+                                 {"points", point.points},
+                                 {"inside", point.observed},
+                                 {"log_width", point.width},
+                                 {"interval_score", point.interval_score},
+                                 {"constant_band_score", point.constant_score}});
     }
   }
   return object;

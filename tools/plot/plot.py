@@ -6,6 +6,7 @@
     plot.py accuracy SWEEP.csv --study STUDY.json --out CHART.png [--title TEXT] [--fits-only]
     plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
+    plot.py bands VALIDATION.json --out CHART.png [--title TEXT]
 
 Which columns of a sweep are options is said by moesim: `--options FILE` names what `moesim options
 --format json` printed; without it option_columns.py looks for a moesim to ask.
@@ -39,7 +40,7 @@ def save(figure, path):
 def arguments(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      allow_abbrev=False)
-    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves"])
+    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves", "bands"])
     parser.add_argument("input")
     parser.add_argument("--out", required=True)
     parser.add_argument("--measured")
@@ -72,6 +73,9 @@ def main(words):
             figure = draw(options.input, options.study, options.title, options.fits_only)
         elif options.kind == "routing":
             from routing_chart import draw
+            figure = draw(options.input, options.title)
+        elif options.kind == "bands":
+            from bands_chart import draw
             figure = draw(options.input, options.title)
         else:
             from curves_chart import draw

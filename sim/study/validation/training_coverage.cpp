@@ -113,23 +113,33 @@ std::vector<double> values_of(const std::vector<Judged>& judged) {
   return values;
 }
 
-// `has_bar`: of a table whose groups allow 90 %.
-Verdict verdict_of(const std::string& what, const std::vector<Judged>& judged, double level,
-                   bool has_bar) {
+// Adds the points of `judged` at one level; where 90 % is possible and there are enough of them,
+// with a bar.
+void add_level(const std::string& what, const std::vector<Judged>& judged, double level,
+               Validation& validation) {
   const Coverage found = uncertainty::coverage_of(judged, level);
   const Coverage constant = uncertainty::constant_band(values_of(judged), level);
-  Verdict verdict{"training",
-                  fmt::format("{:.0f} % bands, {}: {:.0f} of {} inside ({:.0f} %), mean width a "
-                              "factor of {:.2f}, interval score {:.2f} (a constant band chosen on "
-                              "the same points: {:.2f})",
-                              100 * level, what, found.inside * static_cast<double>(found.points),
-                              found.points, 100 * found.inside, std::exp(found.width),
-                              found.interval_score, constant.interval_score),
-                  std::nullopt};
-  if (has_bar && level == nominal.front() && judged.size() >= least_points) {
-    verdict.met = found.inside >= low_bar - 1e-9 && found.inside <= high_bar + 1e-9;
-  }
-  return verdict;
+  validation.calibration.push_back({what, level, found.points, found.inside, found.width,
+                                    found.interval_score, constant.interval_score});
+  if (level != nominal.front() || judged.size() < least_points) return;
+  validation.verdicts.push_back(
+      {"training",
+       fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %), bar 85 to 95 %", what,
+                   found.inside * static_cast<double>(found.points), found.points,
+                   100 * found.inside),
+       found.inside >= low_bar - 1e-9 && found.inside <= high_bar + 1e-9});
+}
+
+// Of one machine, whose groups alone are too few for a bar.
+void add_machine(const std::string& what, const std::vector<Judged>& judged,
+                 Validation& validation) {
+  const Coverage found = uncertainty::coverage_of(judged, nominal.front());
+  validation.verdicts.push_back(
+      {"training",
+       fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %), mean width a factor of {:.2f}",
+                   what, found.inside * static_cast<double>(found.points), found.points,
+                   100 * found.inside, std::exp(found.width)),
+       std::nullopt});
 }
 
 // Pairs of configurations of one software on one machine, in any releases, with the
@@ -175,10 +185,7 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
       fmt::format("ratio of two steps of {}, {} left out", same_model ? "a model" : "two models",
                   known_software ? "their machine" : "their software");
   for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
-    validation.verdicts.push_back(verdict_of(what, each->second, each->first, true));
-    const Coverage coverage = uncertainty::coverage_of(each->second, each->first);
-    validation.calibration.push_back(
-        {what, each->first, coverage.points, coverage.inside, coverage.width});
+    add_level(what, each->second, each->first, validation);
   }
 }
 
@@ -189,17 +196,12 @@ void report_coverage(const std::vector<Observation>& observations, Validation& v
     const Points points = judged_points(observations, question);
     for (const double level : nominal) {
       const auto found = points.judged.find(level);
-      if (found == points.judged.end()) continue;
-      if (level == 0.9 || level == 0.8 || level == 0.5) {
-        validation.verdicts.push_back(verdict_of(question.name, found->second, level, true));
+      if (found != points.judged.end()) {
+        add_level(question.name, found->second, level, validation);
       }
-      const Coverage coverage = uncertainty::coverage_of(found->second, level);
-      validation.calibration.push_back(
-          {question.name, level, coverage.points, coverage.inside, coverage.width});
     }
     for (const auto& [machine, judged] : points.by_machine) {
-      validation.verdicts.push_back(verdict_of(fmt::format("{}, {}", question.name, machine),
-                                               judged, nominal.front(), false));
+      add_machine(fmt::format("{}, {}", question.name, machine), judged, validation);
     }
   }
   for (const bool known_software : {true, false}) {

@@ -45,6 +45,8 @@ struct CalibrationPoint {
   std::size_t points = 0;
   double observed = 0;  // share inside, 0..1
   double width = 0;     // mean, of logs
+  double interval_score = 0;
+  double constant_score = 0;  // of the best band of constant width around the predictions
 };
 
 struct Validation {

@@ -1,0 +1,59 @@
+"""Do bands cover? Share of left-out points inside against the level asked for, and how wide the bands are."""
+import json
+import math
+
+import matplotlib
+from matplotlib import pyplot
+
+import look
+from chart_data import BadInput
+
+KEYS = ("left_out", "level", "points", "inside", "log_width")
+
+
+def read_bands(path):
+    """{what was left out: its levels, ascending}; BadInput for a document without bands."""
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file).get("bands", [])
+    kinds = {}
+    for row in rows:
+        absent = [key for key in KEYS if key not in row]
+        if absent:
+            raise BadInput(f"{path}: bands: a row has no {absent[0]}")
+        kinds.setdefault(row["left_out"], []).append(row)
+    if not kinds:
+        raise BadInput(f"{path}: no bands: draw what 'moesim validate training --format json' wrote")
+    return {kind: sorted(levels, key=lambda row: row["level"]) for kind, levels in kinds.items()}
+
+
+def draw(path, title):
+    """The figure of a validation's bands."""
+    kinds = read_bands(path)
+    with matplotlib.rc_context(look.RC):
+        figure, (observed, width) = pyplot.subplots(1, 2, figsize=(11.5, 6.4))
+        figure.subplots_adjust(left=0.07, right=0.985, top=0.89, bottom=0.32, wspace=0.18)
+        observed.plot([0, 100], [0, 100], color=look.GREY, linewidth=1, linestyle=":")
+        for index, (kind, levels) in enumerate(kinds.items()):
+            style = {**look.style_by_index(index), "linewidth": 1.5, "markersize": 5}
+            if kind.startswith("ratio"):
+                style.update(linestyle=(0, (4, 2.5)), markerfacecolor="white")
+            points = max(row["points"] for row in levels)
+            # Levels that only some of the points allow are of other points: no part of the line.
+            levels = [row for row in levels if row["points"] == points]
+            nominal = [100 * row["level"] for row in levels]
+            observed.plot(nominal, [100 * row["inside"] for row in levels],
+                          label=f"{kind} ({points} points)", **style)
+            width.plot(nominal, [math.exp(row["log_width"]) for row in levels], **style)
+        observed.set(xlim=(0, 100), ylim=(0, 103), xlabel="level of the band, %",
+                     ylabel="left-out points inside, %")
+        observed.set_title("above the dotted line: wider than needed; below: too narrow", loc="left",
+                           fontsize=9.5)
+        width.set(xlim=(0, 100), xlabel="level of the band, %",
+                  ylabel="upper end over lower end, mean")
+        width.set_yscale("log", base=2)
+        width.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+        width.set_title("how wide", loc="left", fontsize=9.5)
+        figure.legend(loc="lower left", bbox_to_anchor=(0.06, 0.01), ncols=2, handlelength=3.2,
+                      columnspacing=2)
+        figure.suptitle(title or "Bands of predicted training steps", x=0.07, ha="left")
+    return figure

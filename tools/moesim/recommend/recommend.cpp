@@ -1,6 +1,8 @@
 #include "sim/base/file.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/recommend/recommend_chart.hpp"
+#include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 
@@ -12,6 +14,8 @@ ExitCode run(const CommandLine& line) {
   const Output out(line.get("out"));
   const std::string all = line.get("all");
   if (!all.empty()) check_writable(all);
+  const std::string chart = line.get("chart");
+  if (!chart.empty()) check_chart(chart);
   const RecommendRequest request = requested_search(line);
   if (!all.empty()) {
     write_file_atomically(all, rendered_candidates(request, study::simulate_all(request.search)));
@@ -19,6 +23,9 @@ ExitCode run(const CommandLine& line) {
   const study::TrainingFound found = study::search_training(request.search);
   if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
   out.write(rendered_search(request, found, format));
+  if (!chart.empty()) {
+    draw_front(rendered_search(request, found, report::Format::csv), order_noise(line), chart);
+  }
   return ExitCode::ok;
 }
 

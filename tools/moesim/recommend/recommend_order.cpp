@@ -80,6 +80,11 @@ std::string order_text(const CommandLine& line, const std::vector<FoundStep>& be
       percent(widest), ratios.held_out);
 }
 
+double order_noise(const CommandLine& line) {
+  const uncertainty::Band ratios = shipped_errors().ratio_band(line.get("software"), true);
+  return std::exp(ratios.levels.back().log_ratios.high) - 1;
+}
+
 std::vector<std::string> what_would_fit(const TrainingSearch& search, const TrainingJob& smallest) {
   const double room =
       search.memory_share * static_cast<double>(smallest.profile->device().hbm_bytes.count);

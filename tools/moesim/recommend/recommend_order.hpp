@@ -12,6 +12,9 @@ namespace moesim::tool {
 // than the next: by the ratios of measured steps of one model that were predicted.
 std::string order_text(const CommandLine& line, const std::vector<study::FoundStep>& best);
 
+// How far below the best a speed may be predicted while half of such ratios are within the noise.
+double order_noise(const CommandLine& line);
+
 // Changes outside of the search under which the job would fit: options of less memory, and the
 // fewest GPUs. Up to three.
 std::vector<std::string> what_would_fit(const study::TrainingSearch& search,

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "sim/training/step_bound.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
-#include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
 namespace {

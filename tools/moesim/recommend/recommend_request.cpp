@@ -8,9 +8,9 @@
 
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
+#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/train_request.hpp"
 #include "tools/moesim/train_routing.hpp"
 
@@ -61,7 +61,9 @@ std::vector<Flag> own_flags() {
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
       {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
       {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},
-      {"all", "FILE.csv", "none", "simulate every candidate instead of the promising ones, as CSV"},
+      {"all", "FILE.csv", "none", "simulate every candidate as well, a row each"},
+      {"chart", "FILE", "none",
+       "speed against token loss of the best and of the front: .png, .pdf or .svg"},
       format_flag(),
       out_flag(),
       jobs_flag()};

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace moesim::tool {
+
+// Throws UsageError for a name that is no picture, Error where it cannot be written.
+void check_chart(const std::string& path);
+
+// Draws the rows of a search (rendered_search() as CSV). `noise`: speeds that far below the best
+// are within the noise. Throws Error where charts cannot be drawn.
+void draw_front(const std::string& csv, double noise, const std::string& path);
+
+}  // namespace moesim::tool

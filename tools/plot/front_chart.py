@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Speed against token loss of what `moesim recommend` found: its best, numbered, and the front of all candidates.
+
+    front_chart.py FOUND.csv --out CHART.png [--noise SHARE] [--title TEXT]
+
+FOUND.csv is what `moesim recommend --out FOUND.csv` writes. SHARE: speeds that far below the best are within the
+noise. The suffix of CHART chooses the format (png, pdf, svg).
+"""
+import argparse
+import csv
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+
+def layout_text(row):
+    """What tells one point from another, short."""
+    names = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"),
+             ("virtual_pipeline", "VP"), ("expert_parallel", "EP"), ("expert_tensor_parallel", "ETP"))
+    sizes = [f"{name} {row[key]}" for key, name in names if row[key] != "1"]
+    capacity = f"CF {row['capacity_factor']}" if row["capacity_factor"] else "dropless"
+    return f"{capacity}: {' '.join(sizes) or 'data parallel alone'}"
+
+
+def draw(rows, noise, title):
+    from matplotlib.figure import Figure
+    from look import COLOURS, GREY, RC, thousands
+    import matplotlib
+    matplotlib.rcParams.update(RC)
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.subplots()
+    speed = lambda row: float(row["tokens_per_s_per_gpu"])
+    loss = lambda row: 100 * float(row["residual_loss"])
+    best = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
+    front = sorted((row for row in rows if row["on_front"] == "1"), key=loss)
+    if best and noise > 0:
+        axes.axhspan(speed(best[0]) / (1 + noise), speed(best[0]), color="#EEEEEE", zorder=0,
+                     label=f"within {100 * noise:.0f} % of the best: noise")
+    if len(front) > 1:
+        axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
+                  color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less")
+    for row in front:
+        at_right = loss(row) > 0.6 * max(loss(other) for other in front) > 0
+        axes.annotate(layout_text(row), (loss(row), speed(row)), xytext=(-6 if at_right else 6, 7),
+                      textcoords="offset points", fontsize=7.5, color=GREY, ha="right" if at_right else "left")
+    axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
+              markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
+    # Numbers of points that lie on each other stand in one line.
+    groups = {}
+    for row in best:
+        key = (round(loss(row), 2), round(speed(row) / speed(best[0]), 2))
+        groups.setdefault(key, []).append(row)
+    for same in groups.values():
+        axes.annotate(", ".join(row["rank"] for row in same), (loss(same[0]), speed(same[-1])), xytext=(9, -9),
+                      textcoords="offset points", fontsize=8.5, color=COLOURS[1])
+    axes.margins(0.08, 0.16)
+    axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+    axes.set_xlabel("token loss, % of the routing weight")
+    axes.set_ylabel("tokens/s per GPU, predicted")
+    thousands(axes.yaxis)
+    first = rows[0]
+    axes.set_title(title or f"{first['model']} on {first['gpus']} GPUs ({first['profile']}, {first['cluster']})",
+                   loc="left")
+    axes.legend(loc="best")
+    return figure
+
+
+def main(words):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0], allow_abbrev=False)
+    parser.add_argument("input")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--noise", type=float, default=0)
+    parser.add_argument("--title", default="")
+    options = parser.parse_args(words)
+    import matplotlib
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "moesim"
+    from plot import save
+    with open(options.input, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or not {"tokens_per_s_per_gpu", "residual_loss", "on_front", "rank"} <= rows[0].keys():
+        print(f"moesim: error: {options.input}: not a CSV of moesim recommend", file=sys.stderr)
+        return 2
+    try:
+        save(draw(rows, options.noise, options.title), options.out)
+    except OSError as error:
+        print(f"moesim: error: {options.out}: cannot write: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -142,3 +142,18 @@ def test_uneven_layers_are_divided(tmp_path):
 ])
 def test_what_cannot_be_is_named(words, text):
     expect_error(moesim(*SMALL, *words), 2, text)
+
+
+def test_the_chart_of_the_front_is_drawn(tmp_path):
+    chart, table = tmp_path / "front.svg", tmp_path / "front.csv"
+    words = (*SMALL[:-2], "--recompute", "none", "--tensor-parallel", 1, "--pipeline-parallel", 1,
+             "--capacity-factor", "dropless,0.5,1", "--max-loss", "10%")
+    result = moesim(*words, "--chart", chart, "--out", table)
+    if "matplotlib" in result.stderr:
+        pytest.skip("charts need Python with matplotlib")
+    assert result.returncode == 0, result.stderr
+    assert f"chart: {chart}" in result.stderr
+    with open(table, newline="", encoding="utf-8") as file:
+        assert any(row["on_front"] == "1" and row["capacity_factor"] == "0.5" for row in csv.DictReader(file))
+    assert chart.read_text(encoding="utf-8").startswith("<?xml")
+    expect_error(moesim(*words, "--chart", tmp_path / "front.txt"), 2, "--chart", ".png, .pdf or .svg")

@@ -18,7 +18,6 @@ namespace {
 
 using uncertainty::Basis;
 using uncertainty::Coverage;
-using uncertainty::Interval;
 using uncertainty::Judged;
 using uncertainty::Observation;
 using uncertainty::StepErrors;

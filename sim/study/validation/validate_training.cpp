@@ -210,8 +210,7 @@ void write_residuals(const std::vector<uncertainty::Observation>& observations,
   uncertainty::Residuals residuals = uncertainty::summarised(observations);
   residuals.name = "training";
   residuals.source = source;
-  residuals.regenerate =
-      "moesim validate training --data FOLDER --residuals profiles/residuals/training.json";
+  residuals.regenerate = "tools/regenerate_bands.py --data FOLDER";
   residuals.components = uncertainty::fitted_components(residuals.groups);
   write_file_atomically(path, residuals.text());
 }

@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/sampled_rows.hpp"
 
 namespace moesim::training {
 namespace {
@@ -30,6 +31,15 @@ void give_slots_of_all(routing::RoutingJob& job, int sources) {
   router.capacity_factor = Decimal::parse("0.000001", "capacity factor");
   router.dialect = routing::Dialect::paper;
   router.capacity_scope = routing::CapacityScope::source;
+}
+
+// Routers without counts, unless single tokens are asked for. Recorded tokens are there anyway.
+bool takes_sample(const TrainingJob& job) {
+  const DrawnRouting& drawn = *job.routing;
+  const routing::RouterConfig& router = drawn.router;
+  return drawn.fidelity == routing::Fidelity::automatic && router.kind->no_counts != nullptr &&
+         router.chooses_top_k() && !router.has_capacity() && drawn.scores.trace == nullptr &&
+         router.rectification == routing::Rectification::none;
 }
 
 }  // namespace
@@ -101,16 +111,45 @@ DrawnLoads::DrawnLoads(const TrainingJob& job)
     sets_ = division_.sets;
     micro_batches_ = job.layout.micro_batches();
   }
-  set_blocks();
   loads_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(sets_) *
                 static_cast<std::size_t>(micro_batches_));
   routing::LayerRouter router;
+  if (takes_sample(job)) {
+    draw_from_samples(router);
+    return;
+  }
+  set_blocks();
   // Recorded steps stand for micro-batches; otherwise these are more sources of the same layer.
   const bool by_step = job_.scores.trace != nullptr;
   for (int layer = 0; layer < layers_; ++layer) {
     const int together = by_step ? 1 : micro_batches_;
     for (int first = 0; first < micro_batches_; first += together) {
       draw(router, layer, drawn.replica + (by_step ? first : 0), first, together);
+    }
+  }
+  set_figures();
+}
+
+// All layers from a sample of their tokens.
+void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
+  routing::check(job_);
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
+  const double balance = job_.router.top_k * tokens / layout.expert;
+  figures_.sampled = true;
+  std::size_t place = 0;
+  for (int layer = 0; layer < layers_; ++layer) {
+    const SampledRows rows(job_, asked_.routing->replica, layer, router);
+    losses_.emplace_back().loss = rows.loss();
+    std::uint32_t block = 0;
+    for (int at = 0; at < sets_ * micro_batches_; ++at) {
+      double most = 0;
+      for (int part = 0; part < division_.blocks_per_set; ++part) {
+        for (const double each : rows.draw(tokens, block++)) most = std::max(most, each);
+        figures_.draws += 1;
+      }
+      const double load = rounded(most / balance);
+      loads_[place++] = {load, load};
     }
   }
   set_figures();
@@ -141,9 +180,10 @@ void DrawnLoads::set_blocks() {
   const double logits = routing::token_logits(job);
   if (job.fidelity == routing::Fidelity::tokens && logits > most_logits) {
     throw UsageError(fmt::format(
-        "--routing-draws: {:.1g} scores of single tokens are too many to draw ({}): give "
+        "--routing-draws: {:.1g} scores of single tokens are too many to draw{}: give "
         "--routing-draws per-layer, or a router that is drawn by counts",
-        logits, routing::counts_refusal(job)));
+        logits,
+        routing::counts_refusal(job).empty() ? "" : " (" + routing::counts_refusal(job) + ")"));
   }
   if (job.fidelity == routing::Fidelity::counts && only_sums_matter()) {
     sums_ = true;
@@ -286,7 +326,7 @@ void DrawnLoads::set_figures() {
   std::nth_element(computed.begin(), computed.begin() + at, computed.end());
   figures_.p99_load = computed[static_cast<std::size_t>(at)];
   figures_.largest_load = *std::max_element(computed.begin(), computed.end());
-  figures_.mean_expert_load = expert_loads_ / figures_.draws;
+  if (!figures_.sampled) figures_.mean_expert_load = expert_loads_ / figures_.draws;
 }
 
 }  // namespace moesim::training

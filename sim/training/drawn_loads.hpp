@@ -29,11 +29,12 @@ struct RoutingFigures {
   routing::TokenLoss loss;    // mean over layers
   std::int64_t capacity = 0;  // slots per expert and source rank; 0: none
   // Rows over balance: of the busiest rank of a layer, mean, 99th percentile and most over layers,
-  // micro-batches and sets; of the busiest expert, mean.
+  // micro-batches and sets; of the busiest expert, mean (0: not known, with `sampled`).
   double mean_load = 1;
   double p99_load = 1;
   double largest_load = 1;
-  double mean_expert_load = 1;
+  double mean_expert_load = 0;
+  bool sampled = false;  // SampledRows
   routing::Fidelity fidelity = routing::Fidelity::counts;
   double draws = 0;  // routings of one layer by one block
 };
@@ -63,6 +64,7 @@ class DrawnLoads {
   };
 
   void set_blocks();
+  void draw_from_samples(routing::LayerRouter& router);
   bool only_sums_matter() const;
   // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
   void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);

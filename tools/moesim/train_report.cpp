@@ -212,7 +212,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("capacity", router.has_capacity() ? whole(figures.capacity) : Cell());
   row.add("routing", drawn.scores.name());
   row.add("routing_draws", std::string(name_in(training::routing_draws_names, drawn.draws)));
-  row.add("fidelity", routing::name_of(figures.fidelity));
+  row.add("fidelity", figures.sampled ? std::string("sample") : routing::name_of(figures.fidelity));
   row.add("seed", whole(static_cast<std::int64_t>(drawn.seed)));
   row.add("failed", figure_cell(figures.loss.failed));
   row.add("partial", figure_cell(figures.loss.partial));
@@ -222,7 +222,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("padded", figure_cell(figures.loss.padded));
   row.add("load_p99", figure_cell(figures.p99_load));
   row.add("load_max", figure_cell(figures.largest_load));
-  row.add("expert_load_mean", figure_cell(figures.mean_expert_load));
+  row.add("expert_load_mean", figures.sampled ? Cell() : figure_cell(figures.mean_expert_load));
   row.add("balanced_step_ms", figure_cell(step.balanced_step_us / 1e3));
   if (!step.rank_capacity) return;
   const training::RankCapacityFigures& rank = *step.rank_capacity;

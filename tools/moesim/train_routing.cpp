@@ -111,6 +111,17 @@ std::optional<DrawnRouting> requested_routing(const CommandLine& line, const Tra
   for (const char* option : routing_options) {
     if (line.has(option)) typed[option] = line.get(option);
   }
+  if (line.has("capacity-factor") && !line.has("router") && !scenario.router.has_capacity()) {
+    // The model's own router drops nothing.
+    scenario::OptionValues values = values_of(line, job);
+    values["router"] = "topk";
+    values.try_emplace("top-k", fmt::format("{}", scenario.router.top_k));
+    note(
+        fmt::format("note: --capacity-factor: the model's router, {}, has no capacity: topk in its "
+                    "place",
+                    scenario.router.name()));
+    scenario = scenario::resolve(values, documents, scenario::Use::routing);
+  }
   const scenario::Scenario* const only = &scenario;
   note_idle_options(typed, {&only, 1}, scenario::Asker::step);
   DrawnRouting drawn;
@@ -132,7 +143,8 @@ std::vector<Flag> training_routing_flags() {
     flags.push_back({option.name, option.placeholder,
                      default_in_training(option.name, option.default_text), option.help,
                      option.values});
-    if (option.name == "fidelity") flags.back().choices.back().meaning = "counts where offered";
+    if (option.name == "fidelity")
+      flags.back().choices.back().meaning = "counts where offered, else from a sample of tokens";
   }
   flags.push_back(
       {rank_flag, "X", "none",

@@ -305,3 +305,27 @@ TEST_CASE("routers that training does not price are refused by name") {
   CHECK_THROWS_WITH(with(job, drawn("dropless", nullptr, "ragged-source:2")),
                     ContainsSubstring("the same tokens"));
 }
+
+TEST_CASE("a sample of tokens gives the busiest rank that all tokens give") {
+  using Case = std::pair<const char*, const char*>;
+  for (const auto& [router, scores] :
+       {Case{"group-limited:8:4", "gaussian:0"}, Case{"group-limited:8:4", "gaussian:0.2"},
+        Case{"bias-balanced:0.001:40+groups:8:4", "gaussian:0.1"}}) {
+    TrainingJob job = job_of("qwen3-30b-a3b", 16, 1, 16, 1);
+    job.routing = drawn("dropless", nullptr, scores);
+    job.routing->router = routing::parse_router(router, 8, 8);
+    job.routing->fidelity = routing::Fidelity::tokens;
+    job.layout.sequence_length = 1024;
+    const RoutingFigures tokens = DrawnLoads(job).figures();
+    CHECK(!tokens.sampled);
+    job.routing->fidelity = routing::Fidelity::automatic;
+    job.routing->draws = all;
+    job.layout.global_batch = 16 * 8;
+    const RoutingFigures sample = DrawnLoads(job).figures();
+    CHECK(sample.sampled);
+    CHECK(sample.draws == 8 * 48);
+    // 48 layers each; the excess of the busiest rank, to a tenth.
+    CHECK(sample.mean_load - 1 == Approx(tokens.mean_load - 1).epsilon(0.12));
+    CHECK(sample.loss.residual_loss == Approx(tokens.loss.residual_loss).epsilon(0.05));
+  }
+}

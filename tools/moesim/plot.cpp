@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -72,9 +73,15 @@ ExitCode run_plotter(const std::vector<std::string>& arguments, const std::strin
   return ExitCode::failure;
 }
 
-std::string chart_path(const CommandLine& line, const std::string& input) {
+bool is_page(const std::string& out) { return out.ends_with(".html"); }
+
+std::string chart_path(const CommandLine& line, const std::string& input, bool of_rows = false) {
   std::string out = line.get("out", fs::path(input).stem().string() + ".png");
-  if (!out.ends_with(".png") && !out.ends_with(".pdf") && !out.ends_with(".svg")) {
+  if (is_page(out) && !of_rows) {
+    throw UsageError(
+        fmt::format("--out {}: only a sweep (a .csv file) has a page: .png, .pdf or .svg", out));
+  }
+  if (!out.ends_with(".png") && !out.ends_with(".pdf") && !out.ends_with(".svg") && !is_page(out)) {
     throw UsageError(fmt::format("--out: {}: the name must end in .png, .pdf or .svg", out));
   }
   check_writable(out);
@@ -94,6 +101,53 @@ ExitCode run_sweep_plotter(const CommandLine& line, std::vector<std::string> arg
   return run_plotter(arguments, out);
 }
 
+// Charts whose axes, rows and size can be chosen: rows.py reads their files.
+constexpr const char* charts_of_rows[] = {"breakdown", "scaling", "pareto", "compare"};
+constexpr const char* flags_of_rows[] = {"x", "y", "group", "facet", "where", "width", "font-size"};
+
+bool is_of_rows(const CommandLine& line) {
+  const std::string chart = line.get("chart");
+  return line.has("x") || line.has("y") || is_page(line.get("out")) ||
+         std::find(std::begin(charts_of_rows), std::end(charts_of_rows), chart) !=
+             std::end(charts_of_rows);
+}
+
+ExitCode plot_rows(const CommandLine& line) {
+  const bool page = is_page(line.get("out"));
+  const std::string chart = line.get("chart");
+  for (const char* flag : {"measured", "accuracy"}) {
+    refuse(line, flag, "goes with the chart of speed and loss alone: leave --x, --y, --chart out");
+  }
+  if (page) refuse(line, "chart", "a page has a chart of its own, whose axes can be chosen");
+  if (chart == "speed" || chart == "loss") {
+    throw UsageError(
+        fmt::format("--chart {}: has axes of its own: leave it out, or --x and --y", chart));
+  }
+  for (const char* flag : {"x", "y"}) {
+    if (!chart.empty() && chart != "compare") {
+      refuse(line, flag, "the axes of --chart breakdown, scaling and pareto are given");
+    }
+  }
+  if (page || !chart.empty()) refuse(line, "facet", "goes with --x and --y alone");
+  if (chart.empty() && !page && !line.has("x")) {
+    throw UsageError("--y: give --x too, the column that it is drawn over, such as --x gpus");
+  }
+  const std::string out = chart_path(line, line.positionals[0], true);
+  std::vector<std::string> arguments{page ? "report" : chart.empty() ? "axes" : chart};
+  for (const std::string& file : line.positionals) {
+    if (!file.ends_with(".csv")) {
+      throw UsageError(fmt::format("{}: such a chart takes CSVs of sweeps alone", file));
+    }
+    read_file(file);
+    arguments.push_back(file);
+  }
+  for (const char* flag : flags_of_rows) {
+    if (line.has(flag)) arguments.push_back(fmt::format("--{}={}", flag, line.get(flag)));
+  }
+  if (line.has("title")) arguments.push_back("--title=" + line.get("title"));
+  return run_sweep_plotter(line, std::move(arguments), out);
+}
+
 // Published accuracy over the speeds of a sweep.
 ExitCode plot_accuracy(const CommandLine& line, const std::string& input) {
   refuse(line, "chart", "--accuracy is a chart of its own: leave one of them out");
@@ -107,10 +161,22 @@ ExitCode plot_accuracy(const CommandLine& line, const std::string& input) {
 
 ExitCode plot_table(const CommandLine& line, const std::string& input) {
   read_file(input);  // absent or unreadable: said in the same words as everywhere
+  if (is_of_rows(line)) return plot_rows(line);
+  for (const char* flag : flags_of_rows) {
+    refuse(line, flag, "goes with --x and --y, or --chart breakdown, scaling, pareto, compare");
+  }
+  if (line.positionals.size() > 1) {
+    throw UsageError(fmt::format(
+        "unexpected argument '{}': several sweeps are drawn with --x and --y or --chart compare",
+        line.positionals[1]));
+  }
   if (line.has("accuracy")) return plot_accuracy(line, input);
   const std::string chart = line.get("chart", "speed");
   if (chart != "speed" && chart != "loss") {
-    throw UsageError(fmt::format("--chart: '{}' is not known: choose speed or loss", chart));
+    throw UsageError(
+        fmt::format("--chart: '{}' is not known{}: choose speed, loss, {}", chart,
+                    suggestion(chart, {"speed", "loss", "breakdown", "scaling", "pareto"}),
+                    fmt::join(charts_of_rows, ", ")));
   }
   if (chart == "loss") refuse(line, "measured", "measured speeds are drawn by --chart speed");
   if (line.has("measured")) read_file(line.get("measured"));
@@ -125,8 +191,9 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
 }
 
 constexpr const char* what_it_takes =
-    "a chart takes the CSV of a sweep (.csv), the JSON of a route (.json), or a profile (a shipped "
-    "name or .json)";
+    "a chart takes the CSV of a sweep (.csv), the JSON of a route or of validate training (.json), "
+    "or "
+    "a profile (a shipped name or .json)";
 
 // Throws UsageError for a file that is neither the JSON of a route nor a profile.
 bool is_routing(const std::string& input) {
@@ -163,6 +230,12 @@ ExitCode run(const CommandLine& line) {
   }
   const std::string& input = line.positionals[0];
   if (input.ends_with(".csv")) return plot_table(line, input);
+  if (line.positionals.size() > 1) {
+    throw UsageError(
+        fmt::format("unexpected argument '{}': only sweeps (.csv files) are drawn together",
+                    line.positionals[1]));
+  }
+  for (const char* flag : flags_of_rows) refuse(line, flag, "only of a sweep (a .csv file)");
   refuse(line, "measured", "only the chart of a sweep (a .csv file) has measured points");
   refuse(line, "chart", "only a sweep (a .csv file) has more than one chart");
   refuse(line, "accuracy", "only over the speeds of a sweep (a .csv file)");
@@ -184,24 +257,42 @@ ExitCode run(const CommandLine& line) {
 }  // namespace
 
 Command plot_command() {
-  return {"plot",
-          "charts of a sweep, a routing, bands or a profile (needs matplotlib)",
-          "SWEEP.csv | ROUTE.json | VALIDATION.json | PROFILE [options]",
-          "moesim plot a100-sxm-80gb --out a100.png",
-          {{"out", "FILE", "the input's name with .png", "the chart: .png, .pdf or .svg"},
-           {"chart", "speed | loss", "speed",
-            "of a sweep: speed and token loss, or losses and padding alone"},
-           {"measured", "FILE", "none",
-            "CSV of measured points: router, capacity_factor, tokens_per_s_per_gpu, mode, source"},
-           {"accuracy", "STUDY", "none",
-            "published accuracy against the sweep's speeds: zeng2024-accuracy, or a file"},
-           {"fits-only", "", "off",
-            "of a sweep: leave out scenarios that do not fit in the memory of a GPU, which are "
-            "otherwise pale and hollow"},
-           {"title", "TEXT", "from the input", "the chart's title"}},
-          false,
-          1,
-          run};
+  return {
+      "plot",
+      "charts of a sweep, a routing, bands or a profile (needs matplotlib)",
+      "SWEEP.csv... | RESULT.json | PROFILE [options]",
+      "moesim plot a100-sxm-80gb --out a100.png",
+      {{"out", "FILE", "the input's name with .png",
+        "the chart: .png, .pdf (TrueType fonts) or .svg (text as text); of a sweep also .html, a "
+        "page with axes to choose that needs no network (Python package plotly)"},
+       {"chart",
+        "NAME",
+        "speed",
+        "of a sweep:",
+        {{"speed", "speed and token loss over the capacity factor"},
+         {"loss", "losses and padding alone"},
+         {"breakdown", "the parts of each step as bars"},
+         {"scaling", "speed of all GPUs, and of one, over their number"},
+         {"pareto", "speed over token loss, with the front"},
+         {"compare", "the second file over the first, with the band of the ratio"}}},
+       {"x", "COLUMN", "none", "draw over any column of the CSV, such as gpus"},
+       {"y", "COLUMN,...", "tokens_per_s_per_gpu", "with --x: the figures, a panel for each"},
+       {"group", "COLUMN,...", "the options that differ", "a line for each of their values"},
+       {"facet", "COLUMN", "none", "with --x: a panel for each of its values"},
+       {"where", "CONDITION,...", "all rows", "rows to draw: mode=train,router=top1|top2,gpus>=16"},
+       {"width", "LENGTH", "9in", "of the page with --x or one of the last four charts: 84mm"},
+       {"font-size", "POINTS", "10", "the same: of its text"},
+       {"measured", "FILE", "none",
+        "CSV of measured points: router, capacity_factor, tokens_per_s_per_gpu, mode, source"},
+       {"accuracy", "STUDY", "none",
+        "published accuracy against the sweep's speeds: zeng2024-accuracy, or a file"},
+       {"fits-only", "", "off",
+        "of a sweep: leave out scenarios that do not fit in the memory of a GPU, which are "
+        "otherwise pale and hollow"},
+       {"title", "TEXT", "from the input", "the chart's title"}},
+      false,
+      32,
+      run};
 }
 
 }  // namespace moesim::tool

@@ -18,12 +18,16 @@ RC = {
     "axes.spines.right": False, "axes.grid": True, "grid.color": "#DDDDDD", "grid.linewidth": 0.6,
     "legend.frameon": False, "legend.fontsize": 9, "axes.axisbelow": True,
     "figure.facecolor": "white",
+    # Text stays text: TrueType fonts inside a PDF, which journals ask for, and letters in an SVG.
+    "pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none",
 }
 
 
 def style_by_index(index):
-    """Colour and marker of the index-th line; pairs repeat only after 49 lines."""
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": "-", "markersize": 5.5,
+    """Colour, marker and dashes of the index-th line: marker and dashes alone, what is left in grey,
+    repeat only after 28 lines, colour and marker after 49."""
+    return {"color": COLOURS[index % len(COLOURS)], "markersize": 5.5,
+            "linestyle": DASHES[index // len(MARKERS) % len(DASHES)],
             "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -21,10 +21,15 @@ class NoOptions(Exception):
 
 @dataclass(frozen=True)
 class OptionColumns:
-    """Columns in the order of the document. `by_router`: those whose default a router sets."""
+    """Columns in the order of the document. `by_router`: those whose default a router sets; `parts`:
+    those that sum to the step; `units`: of the columns that have one; `derived`: those whose default
+    follows from other options, in words ("the profile's usual node")."""
     options: tuple
     by_router: frozenset
     results: frozenset
+    parts: tuple = ()
+    units: dict = field(default_factory=dict)
+    derived: frozenset = frozenset()
 
 
 def parse(text, source):
@@ -34,13 +39,19 @@ def parse(text, source):
         declared = [option for option in document["options"] if option.get("column")]
         names = tuple(option["column"] for option in declared)
         columns = [column["name"] for column in document["columns"]]
+        parts = tuple(column["name"] for column in document["columns"]
+                      if column.get("role") == "part")
+        units = {column["name"]: column["unit"] for column in document["columns"]
+                 if column.get("unit")}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NoOptions(f"{source}: this is not the document of 'moesim options --format json'") \
             from None
     return OptionColumns(names,
                          frozenset(option["column"] for option in declared
                                    if option.get("default_from_router")),
-                         frozenset(columns) - frozenset(names))
+                         frozenset(columns) - frozenset(names), parts, units,
+                         frozenset(option["column"] for option in declared
+                                   if " " in option.get("default", "")))
 
 
 def _program():

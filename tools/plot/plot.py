@@ -4,11 +4,16 @@
     plot.py sweep SWEEP.csv --out CHART.png [--measured POINTS.csv] [--title TEXT] [--fits-only]
     plot.py loss SWEEP.csv --out CHART.png [--title TEXT] [--fits-only]
     plot.py accuracy SWEEP.csv --study STUDY.json --out CHART.png [--title TEXT] [--fits-only]
+    plot.py axes SWEEP.csv... --x COLUMN --y COLUMN,... [--group COLUMN,...] [--facet COLUMN] --out CHART.png
+    plot.py breakdown | scaling | pareto SWEEP.csv... [--group COLUMN,...] --out CHART.png
+    plot.py compare BEFORE.csv AFTER.csv [--x COLUMN] [--y COLUMN] [--group COLUMN,...] --out CHART.png
+    plot.py report SWEEP.csv... --out PAGE.html
     plot.py routing ROUTE.json --out CHART.png [--title TEXT]
     plot.py curves CURVES.json --out CHART.png
     plot.py bands VALIDATION.json --out CHART.png [--title TEXT]
 
-Which columns of a sweep are options is said by moesim: `--options FILE` names what `moesim options
+axes, breakdown, scaling, pareto and compare take --where CONDITIONS, --fits-only, --width LENGTH and
+--font-size POINTS. Which columns of a sweep are options is said by moesim: `--options FILE` names what `moesim options
 --format json` printed; without it option_columns.py looks for a moesim to ask.
 The suffix of CHART chooses the format (png, pdf, svg). The file is written whole or not at all.
 Exit codes: 0 ok, 1 failure, 2 usage.
@@ -20,11 +25,15 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
+OF_ROWS = ("axes", "breakdown", "scaling", "pareto", "compare", "report")  # of any rows, by rows.py
 
 
 def save(figure, path):
     """Writes the figure beside its destination, then renames: no half-written chart is left."""
     suffix = os.path.splitext(path)[1].lower()
+    if isinstance(figure, str):
+        save_text(figure, path)
+        return
     temporary = f"{path}.{os.getpid()}.tmp"
     # No date and no version in the file: the same rows give the same bytes.
     metadata = {".png": {"Software": None}, ".pdf": {"CreationDate": None, "Producer": None},
@@ -37,11 +46,24 @@ def save(figure, path):
             os.unlink(temporary)
 
 
+def save_text(text, path):
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
 def arguments(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      allow_abbrev=False)
-    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves", "bands"])
-    parser.add_argument("input")
+    parser.add_argument("kind", choices=["sweep", "loss", "accuracy", "routing", "curves", "bands", *OF_ROWS])
+    parser.add_argument("inputs", nargs="+")
+    for name in ("x", "y", "group", "facet", "where", "width", "font-size"):
+        parser.add_argument(f"--{name}", default="")
     parser.add_argument("--out", required=True)
     parser.add_argument("--measured")
     parser.add_argument("--study")
@@ -52,17 +74,47 @@ def arguments(words):
     return parser.parse_args(words)
 
 
+def draw_rows(options):
+    """The figure of one of OF_ROWS; for a report the text of the page."""
+    import axes_chart
+    import kinds_chart
+    import page
+    import rows
+    size = page.size_of(options.width, options.font_size)
+    table = rows.read(options.inputs, options.where, options.fits_only)
+    group = [name for name in options.group.split(",") if name] if options.group else None
+    for name in group or []:
+        table.require(name, "group")
+    x, y = options.x or "capacity_factor", options.y or "tokens_per_s_per_gpu"
+    if options.kind == "report":
+        import report_page
+        return report_page.text(table, options.x, y.split(",")[0], group, options.title)
+    if options.kind == "axes":
+        return axes_chart.draw(table, x, y.split(","), group, options.facet, size, options.title)
+    if options.kind == "compare":
+        return kinds_chart.compare(table, x, y, group, size, options.title)
+    draw = {"breakdown": kinds_chart.breakdown, "scaling": kinds_chart.scaling,
+            "pareto": kinds_chart.pareto}[options.kind]
+    return draw(table, group, size, options.title)
+
+
 def main(words):
     options = arguments(words)
+    options.input = options.inputs[0]
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "moesim"  # ids in SVG files do not change from run to run
+    import look
+    # Text stays text, whatever the context in which a chart was drawn.
+    matplotlib.rcParams.update({name: look.RC[name] for name in ("pdf.fonttype", "ps.fonttype", "svg.fonttype")})
     from chart_data import BadInput
     from option_columns import NoOptions, VARIABLE
     if options.options:
         os.environ[VARIABLE] = options.options
     try:
-        if options.kind == "sweep":
+        if options.kind in OF_ROWS:
+            figure = draw_rows(options)
+        elif options.kind == "sweep":
             from sweep_chart import draw
             figure = draw(options.input, options.measured, options.title, options.fits_only)
         elif options.kind == "loss":

@@ -1,0 +1,289 @@
+"""Charts of any columns of sweeps, of their own kinds, and the interactive page."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import expect_error, moesim, needs_binary
+from plot_options import document
+
+PLOT = Path(__file__).resolve().parents[2] / "tools" / "plot"
+sys.path.insert(0, str(PLOT))
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+
+import axes_chart  # noqa: E402
+import kinds_chart  # noqa: E402
+import page  # noqa: E402
+import plot  # noqa: E402
+import rows  # noqa: E402
+from chart_data import BadInput  # noqa: E402
+
+SIZE = page.Size()
+PARTS = ("attention_ms", "expert_ms", "other_ms")
+HEADER = ("status,profile,cluster,router,gpus,capacity_factor,global_batch,step_ms,step_ms_p05,step_ms_p95,"
+          "tokens_per_s_per_gpu,residual_loss,mfu,fits_memory,provenance," + ",".join(PARTS))
+
+
+@pytest.fixture(autouse=True)
+def options(tmp_path_factory, monkeypatch):
+    described = document(options=("profile", "cluster", "router", "gpus", "capacity_factor", "global_batch"))
+    for option in described["options"]:
+        if option["column"] in ("cluster", "global_batch"):
+            option["default"] = "what others say"
+    described["columns"] += [{"name": name, "role": "part", "unit": "ms"} for name in PARTS]
+    described["columns"] += [{"name": "mfu", "role": "figure", "unit": "share"}]
+    path = tmp_path_factory.mktemp("options") / "options.json"
+    path.write_text(json.dumps(described))
+    monkeypatch.setenv("MOESIM_OPTIONS", str(path))
+
+
+def row(router="top2", gpus=8, factor=1, step=100.0, loss=0.1, fits=True, profile="p", status="ok"):
+    cells = [status, profile, f"c-{profile}", router, gpus, factor, 4 * gpus, step, 0.9 * step, 1.25 * step,
+             1e6 / step, loss, 0.4, "true" if fits else "false", "measured", 0.5 * step, 0.4 * step, 0.1 * step]
+    return ",".join(map(str, cells))
+
+
+def sweep(path, lines):
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def twelve(tmp_path):
+    """12 routers over 3 numbers of GPUs."""
+    return sweep(tmp_path / "twelve.csv",
+                 [row(f"top{k}", gpus, step=100 + 10 * k + gpus) for k in range(1, 13) for gpus in (8, 16, 64)])
+
+
+def drawn(axes):
+    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
+
+
+def draw(table, x="gpus", y="tokens_per_s_per_gpu", group=None, facet=None, size=SIZE):
+    return axes_chart.draw(table, x, y.split(","), group, facet, size, "")
+
+
+def test_twelve_lines_are_distinguished_without_colour(twelve):
+    figure = draw(rows.read([twelve]))
+    lines = drawn(figure.axes[0])
+    assert len(lines) == 12
+    assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == 12
+    assert [list(line.get_xdata()) for line in lines] == [[8, 16, 64]] * 12
+    assert figure.axes[0].get_xscale() == "log"  # what doubles is spread evenly
+
+
+@pytest.mark.parametrize(("width", "font"), [("", ""), ("3.3in", "7"), ("84mm", "8"), ("16in", "14")])
+def test_everything_lies_inside_the_page_of_the_asked_width(twelve, width, font):
+    size = page.size_of(width, font)
+    figure = draw(rows.read([twelve]), size=size)
+    figure.canvas.draw()
+    box = figure.bbox
+    assert figure.get_size_inches()[0] == pytest.approx(size.width)
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0 and legend.x1 <= box.x1 and legend.y0 >= 0
+    whole = figure.axes[0].get_tightbbox(figure.canvas.get_renderer())
+    assert whole.x0 >= -1 and whole.x1 <= box.x1 + 1 and not whole.overlaps(legend)
+    for text in figure.texts:
+        extent = text.get_window_extent()
+        assert extent.x1 <= box.x1 and extent.y1 <= box.y1 + 1 and not extent.overlaps(legend)
+        assert extent.y0 >= whole.y1 - 1
+    assert figure.axes[0].get_window_extent().height > 0.8 * figure.dpi
+
+
+def test_lengths_and_sizes_of_text():
+    assert page.size_of("84mm", "8").width == pytest.approx(84 / 25.4) and page.size_of("", "8").font == 8
+    assert page.size_of("3.5", "").width == 3.5
+    for width, font in (("wide", ""), ("0.2in", ""), ("99in", ""), ("3 in 2", ""), ("", "big"), ("", "0")):
+        with pytest.raises(BadInput, match="--width|--font-size"):
+            page.size_of(width, font)
+
+
+def test_figures_and_facets_have_panels(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, factor, step=100 * factor)
+                                      for router in ("top1", "top2") for gpus in (8, 16) for factor in (1, 2)])
+    figure = draw(rows.read([path]), y="tokens_per_s_per_gpu,mfu", facet="capacity_factor")
+    assert len(figure.axes) == 4
+    assert [line.get_ydata()[0] for line in drawn(figure.axes[0])] == [1e4, 1e4]
+    assert [line.get_ydata()[0] for line in drawn(figure.axes[1])] == [5e3, 5e3]
+    assert drawn(figure.axes[2])[0].get_ydata()[0] == 40  # a share, in per cent
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["capacity factor 1", "capacity factor 2"]
+
+
+def test_what_follows_from_other_options_is_no_line(tmp_path):
+    # A global batch follows from the GPUs on the axis, a cluster from its profile.
+    path = sweep(tmp_path / "s.csv", [row(gpus=gpus, profile=profile) for gpus in (8, 16) for profile in "ab"])
+    assert [line.label for line in rows.lines(rows.read([path]), "gpus", None)] == ["profile a", "profile b"]
+
+
+def test_rows_that_share_a_place_are_refused_by_name(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus) for router in ("top1", "top2") for gpus in (8, 16)])
+    with pytest.raises(BadInput, match="differ in router: add it to --group or --facet, or choose with --where "
+                                       "router="):
+        draw(rows.read([path]), group=["capacity_factor"])
+
+
+def test_conditions_choose_rows(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, fits=gpus > 8) for router in ("top1", "top2", "dense")
+                                      for gpus in (8, 16, 32)])
+    def chosen(where, **how):
+        return [(one["router"], int(one["gpus"])) for one in rows.read([path], where, **how).rows]
+    assert chosen("router=top1|dense,gpus>=16") == [("top1", 16), ("top1", 32), ("dense", 16), ("dense", 32)]
+    assert chosen("router!=top1,gpus<16") == [("top2", 8), ("dense", 8)]
+    assert chosen("gpus=8.0,router=top2") == [("top2", 8)]
+    assert chosen("router=top2", fits_only=True) == [("top2", 16), ("top2", 32)]
+    for where, message in (("gpus", "not of the form"), ("nodes=1", "no column 'nodes'"),
+                           ("router=top9", "leaves no row; there are dense, top1, top2"),
+                           ("gpus>many", "'many' is not a number")):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            chosen(where)
+
+
+def test_what_does_not_fit_is_pale_in_every_kind(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, fits=gpus > 8) for router in ("top1", "top2")
+                                      for gpus in (8, 16)])
+    table = lambda: rows.read([path])  # noqa: E731
+    for figure in (draw(table()), kinds_chart.scaling(table(), None, SIZE, ""),
+                   kinds_chart.pareto(table(), ["router"], SIZE, ""),
+                   kinds_chart.breakdown(table(), ["router", "gpus"], SIZE, "")):
+        texts = " ".join(text.get_text() for text in figure.texts)
+        assert "2 of 4 do not fit" in texts
+
+
+def test_bars_add_up_to_the_step(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row("top1", step=100), row("top2", step=30000)])
+    figure = kinds_chart.breakdown(rows.read([path]), None, SIZE, "")
+    (axes,) = figure.axes
+    ends = {}
+    for bar in axes.patches:
+        ends[bar.get_y()] = max(ends.get(bar.get_y(), 0), bar.get_x() + bar.get_width())
+    assert sorted(ends.values()) == pytest.approx([0.1, 30])  # seconds, as the longest has many
+    assert "s" in axes.get_xlabel() and [text.get_text() for text in axes.get_yticklabels()] == ["top1", "top2"]
+
+
+def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
+    total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes
+    assert [list(line.get_ydata()) for line in drawn(total)] == [[80000, 256000], [80000, 320000]]
+    assert list(drawn(share)[0].get_ydata()) == [100, 80]
+    path = sweep(tmp_path / "s.csv", [row(gpus=8)])
+    with pytest.raises(BadInput, match="several numbers of GPUs"):
+        kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+
+
+def test_the_front_is_of_those_that_fit():
+    points = [(1, 10, "a"), (2, 9, "b"), (2, 20, "c"), (3, 20, "d"), (0, 5, "e")]
+    assert [name for *_, name in kinds_chart.front_of(points)] == ["e", "a", "c"]
+
+
+def test_the_front_is_drawn_without_what_does_not_fit(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row("top1", factor=1, step=100, loss=0.2), row("top1", factor=2, step=200, loss=0),
+                                      row("top2", step=10, loss=0.01, fits=False)])
+    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    front = [line for line in figure.axes[0].get_lines() if line.get_drawstyle() == "steps-post"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in front] == [([0, 20], [5e3, 1e4])]
+
+
+def test_one_sweep_over_another(tmp_path):
+    first = sweep(tmp_path / "a.csv", [row("top1", factor=factor, step=100, profile="a") for factor in (1, 2)])
+    second = sweep(tmp_path / "b.csv", [row("top1", factor=factor, step=50 * factor, profile="b")
+                                        for factor in (2, 1, 3)])
+    figure = kinds_chart.compare(rows.read([first, second]), "capacity_factor", "tokens_per_s_per_gpu", None, SIZE, "")
+    line = next(line for line in drawn(figure.axes[0]) if line.get_marker() == "o")
+    assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == pytest.approx([2, 1])
+    # Half widths of independent errors: ln 1.25 and ln 1/0.9 of either file.
+    low = min(figure.axes[0].collections[0].get_paths()[0].vertices[:, 1])
+    assert low == pytest.approx(math.exp(-math.hypot(math.log(1.25), math.log(1 / 0.9))), rel=1e-6)
+    assert "2 scenarios that both files have" in figure.texts[1].get_text()
+    with pytest.raises(BadInput, match="two sweeps"):
+        kinds_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
+
+
+def test_names_on_the_axis_are_points_not_lines(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router) for router in ("top1", "top2", "a-router-of-a-long-name")])
+    figure = draw(rows.read([path]), x="router")
+    assert all(line.get_linestyle() == "None" for line in figure.axes[0].get_lines() if line.get_marker() == "o")
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == [
+        "a-router-of-a-long-name", "top1", "top2"]
+
+
+@pytest.mark.parametrize("kind", ["axes", "sweep"])
+def test_text_stays_text_in_files(tmp_path, kind):
+    path = sweep(tmp_path / "s.csv", [row("top1", factor=factor) for factor in (1, 2)])
+    Path(path).write_text("\n".join(line + (",failed" if number == 0 else ",0.1") for number, line in
+                                    enumerate(Path(path).read_text().splitlines())) + "\n")
+    words = [kind, path, *(("--x", "capacity_factor") if kind == "axes" else ())]
+    assert plot.main([*words, "--out", str(tmp_path / "x.svg")]) == 0
+    assert "capacity factor</text>" in (tmp_path / "x.svg").read_text()
+    assert plot.main([*words, "--out", str(tmp_path / "x.pdf")]) == 0
+    content = (tmp_path / "x.pdf").read_bytes()
+    assert b"/Type3" not in content and (b"/FontFile2" in content or b"/CIDFontType2" in content)
+
+
+def page_of(path, tmp_path):
+    pytest.importorskip("plotly", reason="the Python package plotly is not installed")
+    out = tmp_path / "report.html"
+    assert plot.main(["report", path, "--out", str(out)]) == 0
+    return out
+
+
+def test_a_page_is_self_contained(twelve, tmp_path):
+    text = page_of(twelve, tmp_path).read_text()
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text)
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    assert len(data["rows"]) == 36 and data["x"] == "gpus" and data["group"] == ["router"]
+    assert "measured" in text
+
+
+@pytest.mark.slow
+def test_a_page_draws_its_lines_in_a_browser(twelve, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    out = page_of(twelve, tmp_path)
+    dom = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000",
+                          f"--user-data-dir={tmp_path / 'user'}", "--dump-dom", out.as_uri()], capture_output=True,
+                         text=True, timeout=120, check=False).stdout
+    assert 'data-lines="12"' in dom
+    assert len(re.findall(r'class="legendtext"', dom)) == 12
+    assert len(re.findall(r"<tr", dom)) >= 37
+
+
+def test_a_page_without_plotly_says_what_to_install(twelve, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    assert plot.main(["report", twelve, "--out", str(tmp_path / "x.html")]) == plot.EXIT_USAGE
+    assert "pip install plotly" in capsys.readouterr().err and not (tmp_path / "x.html").exists()
+
+
+@needs_binary
+def test_the_command_draws_them(tmp_path, monkeypatch):
+    monkeypatch.delenv("MOESIM_OPTIONS")
+    small = ("--micro-batch", "1", "--sequence-length", "512", "--replicas", "3", "--mode", "prefill")
+    for name, profile in (("a", "a100-sxm-80gb"), ("h", "h100-sxm")):
+        result = moesim("sweep", *small, "--gpus", "8,16", "--router", "top1,top2", "--profile", profile, "--out",
+                        tmp_path / f"{name}.csv")
+        assert result.returncode == 0, result.stderr
+    for number, words in enumerate([
+            ("a.csv", "--x", "gpus", "--y", "mfu,step_ms", "--width", "3.3in", "--font-size", "8"),
+            ("a.csv", "h.csv", "--x", "gpus", "--group", "profile", "--where", "router=top1"),
+            ("a.csv", "--chart", "breakdown"), ("a.csv", "--chart", "scaling"),
+            ("a.csv", "--chart", "pareto", "--fits-only"), ("a.csv", "h.csv", "--chart", "compare", "--x", "gpus")]):
+        out = tmp_path / f"{number}.png"
+        result = moesim("plot", *words, "--out", out, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert out.read_bytes()[:4] == b"\x89PNG"
+    for words, message in ((("--y", "mfu"), "give --x too"), (("--x", "nodes"), "no column 'nodes'"),
+                           (("--chart", "pareto", "--x", "gpus"), "axes of --chart"),
+                           (("--chart", "scalin"), "did you mean 'scaling'?"),
+                           (("--width", "3in"), "goes with --x and --y"),
+                           (("--x", "gpus", "--width", "wide"), "--width: 'wide'")):
+        expect_error(moesim("plot", "a.csv", *words, "--out", "x.png", cwd=tmp_path), 2, message)
+    expect_error(moesim("plot", "a100-sxm-80gb", "--x", "gpus", cwd=tmp_path), 2, "only of a sweep")
+    expect_error(moesim("plot", "a100-sxm-80gb", "--out", "x.html", cwd=tmp_path), 2, "only a sweep")
+    assert not (tmp_path / "x.png").exists()

@@ -1,0 +1,154 @@
+"""Any figures of a sweep over any of its columns: a line per combination of the other options, a panel
+per figure and per value of --facet."""
+import matplotlib
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+import look
+import page
+import rows
+from chart_data import BadInput, fits
+
+MOST_LINES, MOST_PANELS = 28, 16
+
+
+def positions(table, x):
+    """(a function from a cell to its place, the names of the places or None where x is a number)."""
+    values = sorted({row[x] for row in table.rows if row[x] != ""}, key=rows.order)
+    if all(rows.is_number(value) for value in values):
+        return float, None
+    places = {value: place for place, value in enumerate(values)}
+    return places.__getitem__, values
+
+
+def _is_doubling(values):
+    """Whether a logarithmic axis shows them evenly: 8, 16, 32, 128."""
+    numbers = sorted({float(value) for value in values})
+    return (len(numbers) > 2 and numbers[0] > 0 and numbers[-1] / numbers[0] >= 8
+            and all(b / a >= 1.5 for a, b in zip(numbers, numbers[1:])))
+
+
+def style_x(axes, table, x):
+    """Labels of an axis of numbers, powers or names."""
+    _, names = positions(table, x)
+    scale = rows.scale_of(table, x)
+    values = {row[x] for row in table.rows if row[x] != ""}
+    if names is not None:
+        axes.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 9 else 30,
+                        ha="center" if max(map(len, names)) < 9 else "right")
+    elif _is_doubling(values):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted({scale * float(value) for value in values}))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif max(abs(float(value)) for value in values) >= 10000:
+        look.thousands(axes.xaxis)
+
+
+def style_y(axes):
+    low, high = axes.get_ylim()
+    if low > 0 and low < 0.5 * high:
+        axes.set_ylim(bottom=0)
+    if max(abs(low), abs(high)) >= 1000:
+        axes.yaxis.set_major_formatter(FuncFormatter(
+            lambda value, _: f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.3g}"))
+
+
+def draw_line(axes, table, line, x, y, how, shade):
+    """A line of one figure; returns whether it has an error bar."""
+    place, _ = positions(table, x)
+    scale_x = rows.scale_of(table, x) if positions(table, x)[1] is None else 1
+    scale = rows.scale_of(table, y)
+    shown = [row for row in line.rows if row[x] != "" and rows.figure_of(row, y) is not None]
+    flat = [row for row in line.rows if row[x] == "" and rows.figure_of(row, y) is not None]
+    for row in flat:  # x does not apply: the same everywhere
+        axes.axhline(scale * rows.figure_of(row, y), color=how["color"], linestyle=how["linestyle"],
+                     alpha=None if fits(row) else look.PALE)
+    if not shown:
+        return False
+    xs = [scale_x * place(row[x]) for row in shown]
+    bands = [[scale * end for end in rows.band_of(row, y)] for row in shown]
+    fit = [fits(row) for row in shown]
+    banded = any(low < high for low, _, high in bands)
+    if banded and len(xs) > 1 and how["linestyle"] != "none":
+        axes.fill_between(xs, [band[0] for band in bands], [band[2] for band in bands], where=fit,
+                          color=how["color"], alpha=shade, linewidth=0)
+    elif banded:
+        axes.errorbar(xs, [band[1] for band in bands], yerr=[[band[1] - band[0] for band in bands],
+                                                             [band[2] - band[1] for band in bands]],
+                      fmt="none", ecolor=how["color"], elinewidth=1)
+    look.plot_line(axes, xs, [band[1] for band in bands], fit, how)
+    return banded
+
+
+def styles_of(lines, size):
+    """One style for each line. Routers keep those of the other charts where lines are routers alone."""
+    styles = [look.style_by_index(index) for index in range(len(lines))]
+    for style in styles:
+        style["markersize"] = 0.55 * size.font
+    return styles
+
+
+def draw(table, x, ys, group, facet, size, title):
+    """The figure; BadInput for what cannot be drawn."""
+    table.require(x, "x")
+    for y in ys:
+        table.require(y, "y")
+        if all(rows.figure_of(row, y) is None for row in table.rows):
+            raise BadInput(f"--y {y}: no row has a number there")
+    for name in [*(group or []), *([facet] if facet else [])]:
+        table.require(name, "facet" if name == facet else "group")
+    lines = rows.lines(table, x, group, facet)
+    labels = list(dict.fromkeys(line.label for line in lines))
+    if len(labels) > MOST_LINES:
+        raise BadInput(f"{len(labels)} lines, and more than {MOST_LINES} cannot be distinguished: choose "
+                       f"rows with --where, or give --facet one of {', '.join(table.differing((x,))[:5])}")
+    facets = sorted({row[facet] for row in table.rows}, key=rows.order) if facet else [None]
+    if len(facets) * len(ys) > MOST_PANELS:
+        raise BadInput(f"--facet {facet}: {len(facets) * len(ys)} panels, and at most {MOST_PANELS} can be "
+                       "read: choose rows with --where")
+    styles = dict(zip(labels, styles_of(labels, size)))
+    if positions(table, x)[1] is not None:  # names have no order that a line could follow
+        for style in styles.values():
+            style["linestyle"] = "none"
+    shade = min(0.14, 0.9 / len(labels))
+    with matplotlib.rc_context(page.settings(size)):
+        # Facets beside one another for each figure, or wrapped where there is one figure alone.
+        columns = len(facets) if len(ys) > 1 else min(len(facets), 4 if size.width > 6 else 2)
+        count = len(ys) * len(facets) if len(ys) > 1 else len(facets)
+        figure, axes = page.grid(size, -(-count // columns), columns, sharex=True,
+                                 sharey="row" if len(ys) > 1 else bool(facet))
+        banded = False
+        for index, one in enumerate(axes.flat):
+            if index >= count:
+                one.set_visible(False)
+                continue
+            y = ys[index // columns] if len(ys) > 1 else ys[0]
+            value = facets[index % columns] if len(ys) > 1 else facets[index]
+            for line in lines:
+                if not facet or line.key[0] == value:
+                    banded |= draw_line(one, table, line, x, y, styles[line.label], shade)
+            style_x(one, table, x)
+            style_y(one)
+            if facet and index < (columns if len(ys) > 1 else count):
+                one.set_title(f"{facet.replace('_', ' ')} {value}", loc="left")
+            if index % columns == 0:
+                one.set_ylabel(rows.axis_name(table, y))
+            if index + columns >= count:
+                one.set_xlabel(rows.axis_name(table, x))
+                one.xaxis.set_tick_params(labelbottom=True)
+        handles, names = page.legend_entries(styles.values(), labels)
+        if len(labels) == 1 and labels[0] == "all rows":
+            handles, names = [], []
+        if banded:
+            handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
+            names.append("p05 to p95")
+        unfit = sum(not fits(row) for row in table.rows)
+        if unfit:
+            handles.append(page.unfit_entry())
+            names.append("pale, hollow: does not fit in GPU memory")
+        notes = [f"{unfit} of {len(table.rows)} do not fit in GPU memory"] if unfit else []
+        what = " and ".join(rows.axis_name(table, y).split(",")[0] for y in ys)
+        return page.end_page(figure, axes, size,
+                             title or page.heading(table, f"{what} by {rows.axis_name(table, x).split(',')[0]}"),
+                             page.subtitle(table, notes), handles, names)

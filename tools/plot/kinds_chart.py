@@ -1,0 +1,280 @@
+"""Charts of a sweep with axes of their own: parts of the step as bars, scaling over GPUs, speed against
+token loss with its Pareto front, one sweep over another."""
+import math
+
+import matplotlib
+from matplotlib.patches import Patch
+
+import axes_chart
+import look
+import page
+import rows
+from chart_data import BadInput, fits
+
+MOST_BARS = 40
+# Two neighbours differ in colour, and in grey by hatching.
+HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----")
+PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442", "#D55E00",
+                "#F2C6DC", "#5B2A86", "#BBBBBB")
+
+
+def _labels(table, given):
+    names = given if given is not None else table.differing()
+    names = [name for name in names if name not in table.columns.derived - set(rows.CHOSEN)] \
+        if given is None else names
+    return [rows.label_of(row, names) or "the scenario" for row in table.rows]
+
+
+def breakdown(table, group, size, title):
+    """A bar of the parts of each row's step, which sum to it."""
+    parts = [name for name in table.columns.parts if name in table.rows[0]]
+    if not parts:
+        raise BadInput(f"{table.files[0]}: the file has no columns of the parts of a step: give the CSV of "
+                       "moesim sweep")
+    if len(table.rows) > MOST_BARS:
+        raise BadInput(f"{len(table.rows)} bars, and more than {MOST_BARS} cannot be read: choose rows with "
+                       "--where")
+    labels = _labels(table, group)
+    totals = [rows.figure_of(row, "step_ms") for row in table.rows]
+    unit, scale = ("s", 1e-3) if max(totals) >= 1e4 else ("ms", 1.0)
+    shown = [name for name in parts
+             if any((rows.figure_of(row, name) or 0) > 0.001 * total for row, total in zip(table.rows, totals))]
+    with matplotlib.rc_context(page.settings(size)):
+        figure, axes = page.grid(size, 1, 1)
+        figure.set_size_inches(size.width, 0.9 + 2.1 * size.font / 72 * len(labels))
+        one = axes[0][0]
+        places = range(len(labels))[::-1]
+        left = [0.0] * len(labels)
+        for name in shown:
+            index = parts.index(name) % len(PART_COLOURS)
+            widths = [scale * (rows.figure_of(row, name) or 0) for row in table.rows]
+            for place, width, start, row in zip(places, widths, left, table.rows):
+                one.barh(place, width, left=start, color=PART_COLOURS[index], height=0.72,
+                         hatch=HATCHES[index], edgecolor="white", linewidth=0.4,
+                         alpha=None if fits(row) else look.PALE)
+            left = [start + width for start, width in zip(left, widths)]
+        for place, row in zip(places, table.rows):
+            low, value, high = (scale * end for end in rows.band_of(row, "step_ms"))
+            if low < high:
+                one.plot([low, high], [place, place], color="black", linewidth=1.2, marker="|",
+                         markersize=0.5 * size.font, linestyle="-")
+        one.set_yticks(list(places), [label if fits(row) else f"{label} (does not fit)"
+                                      for label, row in zip(labels, table.rows)])
+        one.set_ylim(-0.6, len(labels) - 0.4)
+        one.set_xlim(left=0)
+        one.grid(axis="y", visible=False)
+        one.set_xlabel(f"step time, {unit}")
+        handles = [Patch(facecolor=PART_COLOURS[parts.index(name) % len(PART_COLOURS)], edgecolor="white",
+                         hatch=HATCHES[parts.index(name) % len(HATCHES)]) for name in shown]
+        names = [name.removesuffix("_ms").replace("_", " ") for name in shown]
+        if any(low < high for low, _, high in (rows.band_of(row, "step_ms") for row in table.rows)):
+            handles.append(matplotlib.lines.Line2D([], [], color="black", marker="|"))
+            names.append("p05 to p95 of the step")
+        unfit = sum(not fits(row) for row in table.rows)
+        notes = [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
+        return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
+                             page.subtitle(table, notes), handles, names)
+
+
+def unit_count(unfit, total):
+    return f"{unfit} of {total} do not fit in GPU memory"
+
+
+def scaling(table, group, size, title):
+    """Speed of all GPUs by their number, and the share that is left of the fewest GPUs' speed each."""
+    for name in ("gpus", "tokens_per_s_per_gpu"):
+        table.require(name, "x")
+    lines = rows.lines(table, "gpus", group)
+    if all(len(line.rows) < 2 for line in lines):
+        raise BadInput(f"{table.files[0]}: a scaling takes several numbers of GPUs: sweep --gpus 8,16,32")
+    if len(lines) > axes_chart.MOST_LINES:
+        raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
+                       "choose rows with --where")
+    styles = axes_chart.styles_of(lines, size)
+    with matplotlib.rc_context(page.settings(size)):
+        narrow = size.width < 6
+        figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
+        total, share = axes.flat
+        top = 0
+        for line, how in zip(lines, styles):
+            axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
+            first = rows.figure_of(line.rows[0], "tokens_per_s_per_gpu")
+            xs = [rows.figure_of(row, "gpus") for row in line.rows]
+            ys = [100 * rows.figure_of(row, "tokens_per_s_per_gpu") / first for row in line.rows]
+            look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
+            total.plot(xs, [first * gpus for gpus in xs], color=how["color"], linestyle=":", linewidth=1)
+            top = max(top, *ys)
+        for one in (total, share):
+            axes_chart.style_x(one, table, "gpus")
+            one.set_xlabel("GPUs")
+        total.set_yscale("log", base=2)
+        total.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        total.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        total.set_ylabel("speed of all GPUs, tokens/s")
+        share.set_ylim(0, 1.08 * top)
+        share.set_ylabel("per GPU, % of the fewest GPUs'")
+        handles, names = page.legend_entries(styles, [line.label for line in lines])
+        handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
+        names.append("as many times as there are GPUs")
+        unfit = sum(not fits(row) for row in table.rows)
+        if unfit:
+            handles.append(page.unfit_entry())
+            names.append("pale, hollow: does not fit in GPU memory")
+        return page.end_page(figure, axes, size, title or page.heading(table, "scaling over GPUs"),
+                             page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else []),
+                             handles, names)
+
+
+def front_of(points):
+    """The points (loss, speed, row) that no other equals or beats in both, by loss."""
+    front = []
+    for point in sorted(points, key=lambda one: (one[0], -one[1])):
+        if not front or point[1] > front[-1][1]:
+            front.append(point)
+    return front
+
+
+def pareto(table, group, size, title):
+    """Every scenario by token loss and speed; the front of those that fit is joined and named."""
+    for name in ("residual_loss", "tokens_per_s_per_gpu"):
+        table.require(name, "y")
+    names = group if group is not None else ["router"]
+    varying = [name for name in table.differing() if name not in names
+               and name not in table.columns.derived - set(rows.CHOSEN)]
+    groups = {}
+    for row in table.rows:
+        if rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense":
+            groups.setdefault(rows.label_of(row, names) or "all rows", []).append(row)
+    if len(groups) > axes_chart.MOST_LINES:
+        raise BadInput(f"{len(groups)} groups, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
+                       "choose rows with --where, or columns with --group")
+    styles = axes_chart.styles_of(groups, size)
+    def place(row):
+        return (100 * (rows.figure_of(row, "residual_loss") or 0),
+                rows.figure_of(row, "tokens_per_s_per_gpu"), row)
+    with matplotlib.rc_context(page.settings(size)):
+        figure, axes = page.grid(size, 1, 1)
+        one = axes[0][0]
+        fitting = []
+        for members, how in zip(groups.values(), styles):
+            how = {**how, "linestyle": "none"}
+            for row in members:
+                loss, speed, _ = place(row)
+                look.plot_line(one, [loss], [speed], [fits(row)], how)
+                low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
+                if fits(row):
+                    fitting.append(place(row))
+                    one.plot([loss, loss], [low, high], color=how["color"], linewidth=0.8, alpha=0.6)
+        front = front_of(fitting)
+        one.plot([point[0] for point in front], [point[1] for point in front], color="black", linewidth=1,
+                 drawstyle="steps-post", zorder=1.5)
+        for index, (loss, speed, row) in enumerate(front):
+            text = rows.label_of(row, varying).replace("capacity factor", "CF")
+            if text:
+                one.annotate(text, (loss, speed), fontsize=0.75 * size.font, xytext=(4, 5 if index % 2 else -11),
+                             textcoords="offset points")
+        axes_chart.style_y(one)
+        one.margins(x=0.12)
+        one.set_xlim(left=min(0, one.get_xlim()[0]))
+        one.set_xlabel("token loss, %")
+        one.set_ylabel("speed, tokens/s per GPU")
+        handles, labels = page.legend_entries([{**how, "linestyle": "none"} for how in styles], groups)
+        handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))
+        labels.append("Pareto front of what fits" if any(not fits(row) for row in table.rows)
+                      else "Pareto front")
+        unfit = sum(not fits(row) for row in table.rows)
+        if unfit:
+            handles.append(page.unfit_entry())
+            labels.append("pale, hollow: does not fit in GPU memory")
+        return page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
+                             page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else []),
+                             handles, labels)
+
+
+def _pairs(table, first, second):
+    """(the options in which the files differ as wholes, [(row of the first, row of the second)])."""
+    values = {}
+    for row in table.rows:
+        for name in table.options():
+            values.setdefault((row["_path"], name), set()).add(row[name])
+    apart = [name for name in table.options() if name != rows.FILE
+             and len(values[first, name]) == len(values[second, name]) == 1
+             and values[first, name] != values[second, name]]
+    key = [name for name in table.options() if name not in (*apart, rows.FILE)]
+    # A cluster, or a batch, that follows from what differs is no other scenario.
+    follows = table.columns.derived - set(rows.CHOSEN) if apart else frozenset()
+    key = [name for name in key if name not in follows or len(values[first, name] | values[second, name]) > 1]
+    known = {tuple(row[name] for name in key): row for row in table.rows if row["_path"] == second}
+    pairs = [(row, known[tuple(row[name] for name in key)]) for row in table.rows
+             if row["_path"] == first and tuple(row[name] for name in key) in known]
+    return apart, pairs
+
+
+def compare(table, x, y, group, size, title):
+    """The ratio of a figure of the second file to that of the first, scenario by scenario."""
+    if len(table.files) != 2:
+        raise BadInput("--chart compare: give two sweeps: moesim plot before.csv after.csv --chart compare")
+    for name, flag in ((x, "x"), (y, "y")):
+        table.require(name, flag)
+    first, second = table.files
+    apart, pairs = _pairs(table, first, second)
+    if not pairs:
+        raise BadInput(f"{second}: no row has the options of a row of {first}, so there is nothing to compare")
+    ratios = {}
+    for one, other in pairs:
+        below, above = rows.band_of(one, y), rows.band_of(other, y)
+        if not below[1] or above[1] is None:
+            continue
+        value = above[1] / below[1]
+        # Errors of the two are taken as independent: half widths add as squares of logarithms.
+        low = math.hypot(*(math.log(band[1] / band[0]) if band[0] else 0 for band in (above,)),
+                         *(math.log(band[2] / band[1]) if band[1] else 0 for band in (below,)))
+        high = math.hypot(*(math.log(band[2] / band[1]) if band[1] else 0 for band in (above,)),
+                          *(math.log(band[1] / band[0]) if band[0] else 0 for band in (below,)))
+        ratios[id(one)] = (value * math.exp(-low), value, value * math.exp(high), fits(one) and fits(other))
+    table.rows = [one for one, _ in pairs if id(one) in ratios]
+    if not table.rows:
+        raise BadInput(f"--y {y}: no pair of rows has a number there")
+    lines = rows.lines(table, x, group)
+    if len(lines) > axes_chart.MOST_LINES:
+        raise BadInput(f"{len(lines)} lines, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
+                       "choose rows with --where")
+    styles = axes_chart.styles_of(lines, size)
+    names = rows.file_names(table.files)
+    with matplotlib.rc_context(page.settings(size)):
+        figure, axes = page.grid(size, 1, 1)
+        panel = axes[0][0]
+        place, words = axes_chart.positions(table, x)
+        for line, how in zip(lines, styles):
+            if words is not None:
+                how["linestyle"] = "none"
+            shown = [row for row in line.rows if row[x] != ""]
+            for row in line.rows:
+                if row[x] == "":
+                    panel.axhline(ratios[id(row)][1], color=how["color"], linestyle=how["linestyle"])
+            xs = [place(row[x]) for row in shown]
+            if not xs:
+                continue
+            panel.fill_between(xs, [ratios[id(row)][0] for row in shown], [ratios[id(row)][2] for row in shown],
+                               color=how["color"], alpha=min(0.14, 0.9 / len(lines)), linewidth=0)
+            look.plot_line(panel, xs, [ratios[id(row)][1] for row in shown],
+                           [ratios[id(row)][3] for row in shown], how)
+        panel.axhline(1, color="black", linewidth=0.8, zorder=1)
+        axes_chart.style_x(panel, table, x)
+        panel.set_xlabel(rows.axis_name(table, x))
+        panel.set_ylabel(f"{rows.axis_name(table, y).split(',')[0]}: {names[second]} / {names[first]}")
+        handles, labels = page.legend_entries(styles, [line.label for line in lines])
+        handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
+        labels.append("p05 to p95 if the errors of both were independent: shared ones cancel")
+        if not all(ratio[3] for ratio in ratios.values()):
+            handles.append(page.unfit_entry())
+            labels.append("pale, hollow: one of the two does not fit in GPU memory")
+        def setting(path):
+            row = next(row for row in (*(pair[0] for pair in pairs), *(pair[1] for pair in pairs))
+                       if row["_path"] == path)
+            return ", ".join(row[name] for name in apart) or names[path]
+        what = f"{setting(second)} over {setting(first)}"
+        return page.end_page(figure, axes, size,
+                             title or f"{rows.axis_name(table, y).split(',')[0]}: {what}",
+                             f"{len(table.rows)} scenarios that both files have; "
+                             + page.subtitle(table), handles, labels)

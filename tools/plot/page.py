@@ -1,0 +1,167 @@
+"""The page around the panels of a chart: size, title, what all rows share, the legend below."""
+import re
+import textwrap
+from dataclasses import dataclass
+
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+
+import look
+from chart_data import BadInput
+from sweep_chart import MODES
+
+INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
+WIDEST, NARROWEST = 40.0, 1.5
+MOST_ON_TITLE = 6  # option values that a subtitle names
+
+
+@dataclass(frozen=True)
+class Size:
+    """Width in inches and the size of ordinary text in points."""
+    width: float = 9.0
+    font: float = 10.0
+
+
+def size_of(width, font):
+    """Of --width ("3.3in", "84mm"; a bare number is inches) and --font-size."""
+    inches, points = Size.width, Size.font
+    if width:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(in|cm|mm|pt)?", width)
+        if not match:
+            raise BadInput(f"--width: '{width}' is not a length such as 3.3in, 8.4cm, 84mm or 240pt")
+        inches = float(match[1]) * INCHES[match[2] or "in"]
+        if not NARROWEST <= inches <= WIDEST:
+            raise BadInput(f"--width: {width} is {inches:.1f} in: give one from {NARROWEST} to {WIDEST:g} in")
+    if font:
+        try:
+            points = float(font)
+        except ValueError:
+            raise BadInput(f"--font-size: '{font}' is not a number of points, such as 8") from None
+        if not 3 <= points <= 40:
+            raise BadInput(f"--font-size: {font}: give 3 to 40 points")
+    return Size(inches, points)
+
+
+def settings(size):
+    """The rc settings of a page of that size."""
+    return {**look.RC, "font.size": size.font, "axes.titlesize": size.font,
+            "axes.labelsize": size.font, "xtick.labelsize": 0.9 * size.font,
+            "ytick.labelsize": 0.9 * size.font, "legend.fontsize": 0.9 * size.font,
+            "lines.linewidth": 0.16 * size.font, "lines.markersize": 0.55 * size.font}
+
+
+def grid(size, rows, columns, aspect=0.62, **how):
+    """A figure of panels; end_page() gives it its height and margins. All sides share an axis."""
+    wide = size.width / columns
+    height = max(1.25, aspect * wide) if columns > 1 else max(1.3, min(aspect * wide, 5.2))
+    return pyplot.subplots(rows, columns, figsize=(size.width, rows * height), squeeze=False, **how)
+
+
+def subtitle(table, extra=()):
+    """What all rows share, and what is left out or marked."""
+    shared = table.shared()
+    parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else []
+    if "router" in shared:
+        parts.append(f"router {shared['router']}")
+    for name, words in (("experts", "experts"), ("expert_parallel", "expert parallel over {} GPUs"),
+                        ("sequence_length", "{} tokens per sequence"), ("routing", "routing {}")):
+        if name in shared:
+            parts.append(words.format(shared[name]) if "{" in words else f"{shared[name]} {words}")
+    if table.where:
+        parts.append(f"where {table.where}")
+    if table.refused:
+        parts.append(f"{table.refused} refused scenario{'s' * (table.refused > 1)} left out")
+    if table.unfit_left_out:
+        parts.append(f"{table.unfit_left_out} that do not fit in memory left out")
+    return ", ".join([*parts, *extra])
+
+
+def heading(table, what):
+    shared = table.shared()
+    where = f"{shared['gpus']} x " if "gpus" in shared else ""
+    model = shared.get("model", "several models")
+    return f"{model} on {where}{shared.get('profile', 'several GPUs')}: {what}"
+
+
+def legend_entries(styles, labels):
+    return [Line2D([], [], **style) for style in styles], list(labels)
+
+
+def unfit_entry():
+    return Line2D([], [], color=look.GREY, alpha=look.PALE, marker="o", markerfacecolor="white")
+
+
+def _wrapped(text, size, points):
+    letters = max(20, int(size.width * 72 / (0.52 * points)))
+    return "\n".join(textwrap.wrap(text, letters, break_long_words=False))
+
+
+def _overhang(figure, axes):
+    """How far labels reach beyond the panels, in inches: to the left, below the last row, to the right,
+    above, below the other rows, to the left of the other columns."""
+    renderer = figure.canvas.get_renderer()
+    left = below = right = above = between = inside = 0.0
+    rows, columns = axes.shape
+    for index, one in enumerate(axes.flat):
+        if not one.get_visible():
+            continue
+        panel, whole = one.get_window_extent(), one.get_tightbbox(renderer)
+        right, above = max(right, whole.x1 - panel.x1), max(above, whole.y1 - panel.y1)
+        if index // columns == rows - 1:
+            below = max(below, panel.y0 - whole.y0)
+        else:
+            between = max(between, panel.y0 - whole.y0)
+        if index % columns == 0:
+            left = max(left, panel.x0 - whole.x0)
+        else:
+            inside = max(inside, panel.x0 - whole.x0)
+    return [side / figure.dpi for side in (left, below, right, above, between, inside)]
+
+
+def end_page(figure, axes, size, title, under, handles, labels):
+    """Title and subtitle above, the legend below, margins as the labels need them."""
+    gap = 0.6 * size.font / 72
+    big, small = 1.15 * size.font, 0.88 * size.font
+    title, under = _wrapped(title, size, 1.08 * big), _wrapped(under, size, small)
+    width, height = figure.get_size_inches()
+    above = (gap + (title.count("\n") + 1) * 1.3 * big / 72
+             + (under.count("\n") + 1) * 1.35 * small / 72 + gap)
+    legend, legend_height = None, 0.0
+    if handles:
+        labels = [textwrap.fill(label, max(16, int(width * 72 / (0.6 * size.font)) - 8)) for label in labels]
+        legend = _legend(figure, handles, labels, width, gap)
+        legend_height = legend.get_window_extent().height / figure.dpi + gap
+    figure.canvas.draw()
+    left, below, right, over, between, inside = _overhang(figure, axes)
+    rows, columns = axes.shape
+    total = height + above + legend_height + gap
+    figure.set_size_inches(width, total)
+    inner = width - left - right - 2 * gap
+    # Between panels: the labels of one, and some air.
+    across = (inside + right + gap) if columns > 1 else 0
+    down = (between + over + gap) if rows > 1 else 0
+    panel_wide = (inner - (columns - 1) * across) / columns
+    high = total - above - over - legend_height - below - gap
+    panel_high = (high - (rows - 1) * down) / rows
+    figure.subplots_adjust(left=(left + gap) / width, right=1 - (right + gap) / width,
+                           top=1 - (above + over) / total, bottom=(legend_height + below + gap) / total,
+                           wspace=across / panel_wide if panel_wide > 0 else 0.2,
+                           hspace=down / panel_high if panel_high > 0 else 0.2)
+    figure.text(gap / width, 1 - gap / total, title, fontsize=big, fontweight="bold", va="top")
+    figure.text(gap / width, 1 - (gap + (title.count("\n") + 1) * 1.3 * big / 72) / total, under,
+                fontsize=small, color="#333333", va="top")
+    if legend:
+        legend.set_bbox_to_anchor((0.5, gap / 2 / total), transform=figure.transFigure)
+    return figure
+
+
+def _legend(figure, handles, labels, width, gap):
+    """As many columns as fit into the width."""
+    for columns in range(min(len(handles), 6), 0, -1):
+        legend = figure.legend(handles, labels, loc="lower center", ncol=columns, handlelength=3.2,
+                               columnspacing=1.4, borderaxespad=0)
+        figure.canvas.draw()
+        if columns == 1 or legend.get_window_extent().width / figure.dpi <= width - 2 * gap:
+            return legend
+        legend.remove()
+    return None

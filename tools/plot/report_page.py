@@ -1,0 +1,194 @@
+"""A sweep as one interactive page: lines over any column, values under the pointer, the table, what it
+is based on. The page needs no network: Plotly lies inside it."""
+import html
+import json
+
+import page
+import rows
+from chart_data import BadInput
+
+MOST_ROWS = 20000
+
+
+def plotly_source():
+    """Plotly's script, from the Python package."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise BadInput("an HTML report contains the library Plotly, and this Python has no package of it: "
+                       "pip install plotly, or set MOESIM_PYTHON to an interpreter that has it") from None
+    return get_plotlyjs()
+
+
+def _cell(text):
+    return float(text) if text and rows.is_number(text) else text
+
+
+def data_of(table, x, y, group):
+    """What the script of the page draws: columns, rows, the first choice of axes."""
+    names = [name for name in table.known()
+             if any(row[name] for row in table.rows) and name not in ("status", "reason")]
+    differing = table.differing()
+    figures = [name for name in names if name in table.columns.results or name == "tokens_per_s"]
+    figures = [name for name in figures
+               if all(rows.is_number(row[name]) for row in table.rows if row[name])]
+    first_x = x or next((name for name in ("capacity_factor", "gpus", *differing) if name in differing), "")
+    if not first_x:
+        raise BadInput(f"{table.files[0]}: its rows differ in no option, so there is no axis to draw over")
+    for name, flag in ((first_x, "x"), (y, "y")):
+        table.require(name, flag)
+    lines = group or rows.needed(table, [first_x], [name for name in differing if name != first_x])
+    bands = {name: power for name, power in rows.BANDED.items() if name in figures}
+    return {"columns": names, "rows": [[_cell(row[name]) for name in names] for row in table.rows],
+            "options": differing, "figures": figures, "x": first_x, "y": y, "group": lines,
+            "names": {name: rows.axis_name(table, name) for name in names},
+            "scale": {name: rows.scale_of(table, name) for name in names}, "bands": bands}
+
+
+def _basis(table):
+    found = {}
+    for row in table.rows:
+        if row.get("provenance"):
+            found[row["provenance"]] = found.get(row["provenance"], 0) + 1
+    return "".join(f"<li>{html.escape(text)} <span class=n>({count} of {len(table.rows)} rows)</span></li>"
+                   for text, count in sorted(found.items(), key=lambda item: -item[1]))
+
+
+def text(table, x, y, group, title):
+    """The page."""
+    if len(table.rows) > MOST_ROWS:
+        raise BadInput(f"{len(table.rows)} rows, and a page holds at most {MOST_ROWS}: choose with --where")
+    data = json.dumps(data_of(table, x, y, group)).replace("</", "<\\/")
+    name = title or page.heading(table, "sweep")
+    shared = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in table.shared().items())
+    return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table)),
+                       shared=html.escape(shared), basis=_basis(table), data=data,
+                       plotly=plotly_source(), script=SCRIPT)
+
+
+SCRIPT = """
+const D = JSON.parse(document.getElementById('data').textContent);
+const at = Object.fromEntries(D.columns.map((name, index) => [name, index]));
+const get = id => document.getElementById(id);
+function fill(id, names, chosen) {
+  for (const name of names) {
+    const option = document.createElement('option');
+    option.value = name; option.textContent = D.names[name] || name;
+    option.selected = Array.isArray(chosen) ? chosen.includes(name) : name === chosen;
+    get(id).appendChild(option);
+  }
+}
+fill('x', [...new Set([D.x, ...D.options, ...D.figures])], D.x);
+fill('y', D.figures, D.y);
+fill('group', D.options, D.group);
+const dashes = ['solid', 'dash', 'dashdot', 'dot'];
+const marks = ['circle', 'square', 'triangle-up', 'diamond', 'triangle-down', 'cross', 'x'];
+const colours = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'];
+const short = value => typeof value === 'number' ? value.toLocaleString('en', {maximumSignificantDigits: 6}) : value;
+function draw() {
+  const x = get('x').value, y = get('y').value;
+  const group = [...get('group').selectedOptions].map(o => o.value).filter(name => name !== x);
+  const only = get('fits').checked;
+  const lines = new Map();
+  for (const row of D.rows) {
+    if (row[at[x]] === '' || row[at[y]] === '') continue;
+    if (only && row[at.fits_memory] === 'false') continue;
+    const label = group.map(name => row[at[name]] === '' ? '' :
+      (name === 'router' ? '' : D.names[name].split(',')[0] + ' ') + row[at[name]]).filter(Boolean).join(', ') || 'all rows';
+    if (!lines.has(label)) lines.set(label, []);
+    lines.get(label).push(row);
+  }
+  const power = D.bands[y], traces = [];
+  let index = 0;
+  for (const [label, members] of lines) {
+    const options = D.options.filter(name => name !== x);
+    members.sort((a, b) => a[at[x]] < b[at[x]] ? -1 : a[at[x]] > b[at[x]] ? 1 : 0);
+    // Rows that lie at one x are points of their own, not a line.
+    const single = new Set(members.map(row => row[at[x]])).size === members.length;
+    const numbers = members.every(row => typeof row[at[x]] === 'number');
+    const value = row => D.scale[y] * row[at[y]];
+    const ends = members.map(row => {
+      const step = row[at.step_ms], low = row[at.step_ms_p05], high = row[at.step_ms_p95];
+      if (!power || !step || !low || !high) return [0, 0];
+      const both = [value(row) * (low / step) ** power, value(row) * (high / step) ** power].sort((a, b) => a - b);
+      return [both[1] - value(row), value(row) - both[0]];
+    });
+    const colour = colours[index % 7], unfit = row => row[at.fits_memory] === 'false';
+    traces.push({
+      name: label, type: 'scatter', mode: single && numbers ? 'lines+markers' : 'markers',
+      x: members.map(row => (typeof row[at[x]] === 'number' ? D.scale[x] : 1) * row[at[x]] || row[at[x]]),
+      y: members.map(value),
+      error_y: {type: 'data', array: ends.map(e => e[0]), arrayminus: ends.map(e => e[1]),
+                visible: ends.some(e => e[0] + e[1] > 0), thickness: 1, width: 3, color: colour},
+      line: {color: colour, dash: dashes[Math.floor(index / 7) % 4], width: 1.6},
+      marker: {color: members.map(row => unfit(row) ? '#ffffff' : colour), size: 8,
+               symbol: marks[(index + Math.floor(index / 7)) % 7], line: {color: colour, width: 1.4},
+               opacity: members.map(row => unfit(row) ? 0.45 : 1)},
+      text: members.map(row => options.filter(name => row[at[name]] !== '').map(name =>
+        name.replace(/_/g, ' ') + ' ' + row[at[name]]).join('<br>') + (unfit(row) ? '<br><b>does not fit in memory</b>' : '')),
+      hovertemplate: '%{y:.5~g}<br>%{text}<extra></extra>'
+    });
+    index += 1;
+  }
+  Plotly.react('chart', traces, {
+    xaxis: {title: {text: D.names[x]}, automargin: true}, yaxis: {title: {text: D.names[y]}, automargin: true, rangemode: get('zero').checked ? 'tozero' : 'normal'},
+    legend: {orientation: 'h', y: -0.2}, margin: {t: 10, r: 10}, hovermode: 'closest', template: 'none'
+  }, {responsive: true, displaylogo: false});
+  document.body.dataset.lines = lines.size;
+}
+for (const id of ['x', 'y', 'group', 'fits', 'zero']) get(id).addEventListener('change', draw);
+let sorted = null, down = false;
+function table() {
+  const shown = D.columns.filter(name => D.options.includes(name) || D.figures.includes(name) || name === 'fits_memory');
+  const rows = [...D.rows];
+  if (sorted) rows.sort((a, b) => (a[at[sorted]] < b[at[sorted]] ? -1 : a[at[sorted]] > b[at[sorted]] ? 1 : 0) * (down ? -1 : 1));
+  const head = document.createElement('tr');
+  for (const name of shown) {
+    const cell = document.createElement('th');
+    cell.textContent = name + (name === sorted ? (down ? ' \\u25be' : ' \\u25b4') : '');
+    cell.onclick = () => { down = name === sorted && !down; sorted = name; table(); };
+    head.appendChild(cell);
+  }
+  const body = rows.map(row => {
+    const line = document.createElement('tr');
+    if (row[at.fits_memory] === 'false') line.className = 'unfit';
+    for (const name of shown) { const cell = document.createElement('td'); cell.textContent = short(row[at[name]]); line.appendChild(cell); }
+    return line;
+  });
+  get('rows').replaceChildren(head, ...body);
+}
+draw();
+table();
+"""
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body {{ font: 15px/1.4 sans-serif; margin: 1.2em auto; max-width: 1200px; padding: 0 1em; color: #111 }}
+h1 {{ font-size: 1.3em; margin: 0 }} h2 {{ font-size: 1.05em; margin: 1.4em 0 .3em }}
+p, li {{ color: #333; font-size: .9em }} .n {{ color: #777 }}
+form {{ display: flex; flex-wrap: wrap; gap: 1em; align-items: end; margin: .8em 0 }}
+label {{ font-size: .85em }} select {{ display: block; font-size: 1em; max-width: 20em }}
+#chart {{ height: 560px }} #scroll {{ overflow: auto; max-height: 480px; border: 1px solid #ddd }}
+table {{ border-collapse: collapse; font-size: .8em }} th {{ position: sticky; top: 0; background: #eee; cursor: pointer }}
+td, th {{ padding: .15em .6em; text-align: right; white-space: nowrap }} tr.unfit td {{ color: #999 }}
+</style></head><body>
+<h1>{title}</h1><p>{under}</p>
+<form onsubmit="return false">
+<label>over <select id="x"></select></label>
+<label>figure <select id="y"></select></label>
+<label>a line for each <select id="group" multiple size="3"></select></label>
+<label><input type="checkbox" id="fits"> only what fits in memory</label>
+<label><input type="checkbox" id="zero"> from zero</label>
+</form>
+<div id="chart"></div>
+<p>Click a line in the legend to switch it off, twice to see it alone. Error bars: p05 to p95. White, pale: does not fit in the memory of a GPU; grey in the table.</p>
+<h2>Rows</h2><div id="scroll"><table id="rows"></table></div>
+<h2>Based on</h2><ul>{basis}</ul>
+<h2>The same in all rows</h2><p>{shared}</p>
+<script type="application/json" id="data">{data}</script>
+<script>{plotly}</script>
+<script>{script}</script>
+</body></html>
+"""

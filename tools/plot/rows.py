@@ -1,0 +1,273 @@
+"""Rows of one or several sweeps, those that --where keeps, as lines over any column."""
+import os
+import re
+from dataclasses import dataclass, field
+
+import option_columns
+from chart_data import BadInput, fits, read_rows
+
+FILE = "file"  # a column of its own where several files are read
+COMPARISONS = {
+    "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b}
+# Figures that have an error bar: the power of step time by which they go.
+BANDED = {"step_ms": 1, "gpu_hours_per_1e12_tokens": 1, "tokens_per_s_per_gpu": -1,
+          "tokens_per_day": -1, "tflops_per_gpu": -1, "mfu": -1, "tokens_per_s": -1}
+NAMES = {
+    "step_ms": "step time, ms", "tokens_per_s_per_gpu": "speed, tokens/s per GPU",
+    "tokens_per_s": "speed of all GPUs, tokens/s", "residual_loss": "token loss, %",
+    "mfu": "MFU, %", "tflops_per_gpu": "model TFLOP/s per GPU", "memory_gib": "memory, GiB per GPU",
+    "failed": "routes failed before rectification, %", "gpus": "GPUs",
+    "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
+
+
+@dataclass
+class Table:
+    """Rows with status ok as dictionaries of text, and what was left out."""
+    rows: list
+    columns: option_columns.OptionColumns
+    files: list
+    refused: int = 0
+    unfit_left_out: int = 0
+    where: str = ""
+
+    def known(self):
+        return [name for name in self.rows[0] if not name.startswith("_")]
+
+    def require(self, name, flag):
+        if name in self.known():
+            return
+        near = [known for known in self.known() if name and (name in known or known in name)]
+        raise BadInput(f"--{flag}: there is no column '{name}' in {self.files[0]}"
+                       + (f"; near to it are {', '.join(near[:4])}" if near else
+                          "; its first line names the columns"))
+
+    def options(self):
+        """The option columns, and the file where there are several."""
+        several = [FILE] if len(self.files) > 1 else []
+        return several + [name for name in self.columns.options if name in self.rows[0]]
+
+    def differing(self, without=()):
+        """The options in which rows differ, blanks (does not apply) aside; a default that routers set
+        counts only where rows of one router differ in it."""
+        return [name for name in self.options()
+                if name not in without and _differs(self.rows, name, self.columns.by_router)]
+
+    def shared(self):
+        result = {}
+        for name in self.options():
+            values = {row[name] for row in self.rows if row[name]}
+            if len(values) == 1:
+                result[name] = values.pop()
+        return result
+
+
+def _differs(rows, name, by_router):
+    values = {}
+    for row in rows:
+        if row[name]:
+            values.setdefault(row.get("router") if name in by_router else None, set()).add(row[name])
+    return any(len(group) > 1 for group in values.values())
+
+
+@dataclass
+class Line:
+    """Points of one combination of the grouped options, by x."""
+    label: str
+    key: tuple
+    rows: list = field(default_factory=list)
+
+
+def figure_of(row, name):
+    """The cell as a number, None where it is blank."""
+    text = (row.get(name) or "").strip()
+    if text in ("", "true", "false"):
+        return {"": None, "true": 1.0, "false": 0.0}[text]
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{row['_path']}: line {row['_line']}, column {name}: '{text}' is not a "
+                       "number") from None
+
+
+def is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def band_of(row, name):
+    """(low, value, high) of a figure; without an error bar all three are the same."""
+    value = figure_of(row, name)
+    step, low, high = (figure_of(row, column) if column in row else None
+                       for column in ("step_ms", "step_ms_p05", "step_ms_p95"))
+    if value is None or name not in BANDED or not (step and low and high):
+        return value, value, value
+    power = BANDED[name]
+    ends = sorted((value * (low / step) ** power, value * (high / step) ** power))
+    return ends[0], value, ends[1]
+
+
+def conditions(text):
+    """[(column, comparison, values)] of "mode=train,gpus>=16,router=top1|top2"."""
+    found = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"([a-z0-9_]+)(!=|<=|>=|=|<|>)(.+)", part)
+        if not match:
+            raise BadInput(f"--where: '{part}' is not of the form COLUMN=VALUE, such as "
+                           "mode=train,router=top1|top2,gpus>=16")
+        found.append((match[1], match[2], match[3].split("|")))
+    return found
+
+
+def _meets(row, column, comparison, values):
+    text = row[column]
+    if comparison == "=":
+        return any(_same(text, value) for value in values)
+    if comparison == "!=":
+        return not any(_same(text, value) for value in values)
+    if not is_number(text):
+        return False
+    return all(COMPARISONS[comparison](float(text), float(value)) for value in values)
+
+
+def _same(text, value):
+    return text == value or (is_number(text) and is_number(value) and float(text) == float(value))
+
+
+def read(paths, where="", fits_only=False):
+    """The rows of the files that meet `where`. BadInput where none is left."""
+    rows, refused = [], 0
+    names = file_names(paths)
+    columns = option_columns.load()
+    for path in paths:
+        for line, row in read_rows(path, ("status",)):
+            if row["status"] != "ok":
+                refused += 1
+                continue
+            # A line cut short has no text in its last columns.
+            rows.append({**{name: text or "" for name, text in row.items() if name is not None},
+                         "_path": path, "_line": line,
+                         **({FILE: names[path]} if len(paths) > 1 else {})})
+    if not rows:
+        raise BadInput(f"{paths[0]}: no row with status ok, so there is nothing to draw")
+    for row in rows:
+        for name in rows[0]:  # columns that some files lack
+            row.setdefault(name, "")
+    for row in rows:
+        gpus, speed = (figure_of(row, name) for name in ("gpus", "tokens_per_s_per_gpu"))
+        row["tokens_per_s"] = "" if gpus is None or speed is None else repr(gpus * speed)
+    table = Table(rows, columns, list(paths), refused, 0, where)
+    for column, comparison, values in conditions(where):
+        table.require(column, "where")
+        for value in values:
+            if comparison not in ("=", "!=") and not is_number(value):
+                raise BadInput(f"--where: {column}{comparison}{value}: '{value}' is not a number")
+        kept = [row for row in table.rows if _meets(row, column, comparison, values)]
+        if not kept:
+            there = sorted({row[column] for row in table.rows})
+            raise BadInput(f"--where {column}{comparison}{'|'.join(values)} leaves no row; there are "
+                           f"{', '.join(there[:8])}")
+        table.rows = kept
+    if fits_only:
+        kept = [row for row in table.rows if fits(row)]
+        table.unfit_left_out = len(table.rows) - len(kept)
+        if not kept:
+            raise BadInput(f"{paths[0]}: no scenario fits in the memory of a GPU: leave --fits-only "
+                           "out to see how many there are")
+        table.rows = kept
+    return table
+
+
+def file_names(paths):
+    """{path: the shortest name that tells it from the others}."""
+    stems = {path: os.path.splitext(os.path.basename(path))[0] for path in paths}
+    if len(set(paths)) != len(paths):
+        raise BadInput("the same file is given twice")
+    return stems if len(set(stems.values())) == len(paths) else {path: path for path in paths}
+
+
+def label_of(row, names):
+    """"top2, gpus 32": the router by its name alone."""
+    parts = [row[name] if name in ("router", FILE) else f"{name.replace('_', ' ')} {row[name]}"
+             for name in names if row[name]]
+    return ", ".join(parts)
+
+
+def lines(table, x, group, facet=None):
+    """Lines in file order, each with one row at an x. Options in which rows of one line and x still
+    differ are refused by name."""
+    apart = [name for name in (x, facet) if name]
+    names = group if group is not None else needed(table, apart, table.differing(apart))
+    found = {}
+    for row in table.rows:
+        key = tuple(row[name] for name in (*([facet] if facet else []), *names))
+        line = found.setdefault(key, Line(label_of(row, names) or "all rows", key))
+        line.rows.append(row)
+    for line in found.values():
+        _check_one_each(table, x, line, apart + list(names))
+        line.rows.sort(key=lambda row: order(row[x]))
+    return list(found.values())
+
+
+# Options with a default in words that are nevertheless chosen rather than derived.
+CHOSEN = ("router", "capacity_factor", "model")
+
+
+def needed(table, apart, names):
+    """`names` of options without those that follow from the others: a cluster from its profile, a global batch
+    from the GPUs on the axis."""
+    droppable = [name for name in (FILE, *reversed(names))
+                 if name in names and (name == FILE or name in table.columns.derived - set(CHOSEN))]
+    for name in droppable:
+        rest = [other for other in names if other != name]
+        keys = {}
+        for row in table.rows:
+            keys.setdefault(tuple(row[column] for column in (*apart, *rest)), set()).add(row[name])
+        if all(len(values) == 1 for values in keys.values()):
+            names = rest
+    return names
+
+
+def order(text):
+    return (0, float(text), "") if is_number(text) else (1, 0.0, text)
+
+
+def _check_one_each(table, x, line, told):
+    seen = {}
+    kept = []
+    for row in line.rows:
+        other = seen.setdefault(row[x], row)
+        if other is row:
+            kept.append(row)
+            continue
+        differ = [name for name in table.options() if row[name] != other[name] and name not in told]
+        if not differ:
+            same = all(row[name] == other[name] for name in table.known())
+            if same or len(table.files) > 1 and all(
+                    row[name] == other[name] for name in table.known() if name != FILE):
+                continue  # the very same row again
+            raise BadInput(f"{row['_path']}: lines {other['_line']} and {row['_line']} are the same "
+                           "scenario with different results: do not mix results of several versions")
+        raise BadInput(f"{row['_path']}: lines {other['_line']} and {row['_line']} lie at one {x} of the "
+                       f"line '{line.label}' and differ in {', '.join(differ[:4])}: add it to --group or "
+                       f"--facet, or choose with --where {differ[0]}={row[differ[0]]}")
+    line.rows = kept
+
+
+def scale_of(table, name):
+    """100 for shares, which are drawn in per cent, else 1."""
+    return 100 if table.columns.units.get(name) == "share" else 1
+
+
+def axis_name(table, name):
+    if name in NAMES:
+        return NAMES[name]
+    unit = table.columns.units.get(name, "")
+    words = name.replace("_", " ")
+    for suffix, known in ((" ms", "ms"), (" gib", "GiB")):
+        if words.endswith(suffix):
+            words, unit = words[:-len(suffix)], known
+    return words + (", %" if unit == "share" else f", {unit}" if unit else "")

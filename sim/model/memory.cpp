@@ -127,23 +127,26 @@ std::int64_t dense_parameters(const MemoryQuery& query) {
 }
 
 // Gradients of a layer's widest tensors while its backward pass runs, and under ZeRO 3 the
-// gathered weights of the layer at work and of the next one.
+// gathered weights of the layer at work and of the next one: of those that several GPUs share.
 std::int64_t training_workspace(const MemoryQuery& query) {
   const Model& model = *query.model;
   const std::int64_t branches = model.gated ? 2 : 1;
   std::int64_t inner = query.tokens * model.ffn;
-  std::int64_t gathered = query.zero == 3 ? model.attention_parameters() : 0;
-  std::int64_t ffn_weights = query.zero == 3 ? model.ffn_parameters(model.ffn) : 0;
+  const bool gathers = query.zero == 3 && query.gpus > 1;
+  std::int64_t gathered = gathers ? model.attention_parameters() : 0;
+  std::int64_t ffn_weights = gathers ? model.ffn_parameters(model.ffn) : 0;
   if (has_experts(query)) {
     if (model.dense_layers() == 0) inner = ffn_weights = 0;
     inner = std::max(inner, expert_rows(query) * model.moe->expert_ffn);
     const std::int64_t local = query.experts / query.expert_parallel;
-    if (query.expert_zero.value_or(query.zero) == 3) {
+    const bool has_replicas = query.gpus > query.expert_parallel;
+    if (has_replicas && query.expert_zero.value_or(query.zero) == 3) {
       ffn_weights = std::max(ffn_weights, local * model.expert_parameters());
     }
   }
   gathered += ffn_weights;
-  return bf16 * (query.tokens * model.hidden + branches * inner + 2 * gathered);
+  const std::int64_t held = std::min(model.layers, 2);
+  return bf16 * (query.tokens * model.hidden + branches * inner + held * gathered);
 }
 
 }  // namespace

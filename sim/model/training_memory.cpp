@@ -365,7 +365,10 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
   (content.moe_layers > 0 ? one.moe_layers : one.dense_layers) = 1;
   const StageParameters layer = stage_parameters(model, one, shards, experts);
   const double layers = std::min(2.0, content.layers());
-  return layers * (weight * (layer.gemm + layer.expert) + bf16 * (layer.dense - layer.gemm));
+  const double dense = weight * layer.gemm + bf16 * (layer.dense - layer.gemm);
+  // Weights without replicas lie whole where they are.
+  return layers * ((shards.dense_replicas() > 1 ? dense : 0) +
+                   (shards.expert_data > 1 ? weight * layer.expert : 0));
 }
 
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,

@@ -57,7 +57,8 @@ struct StateBytes {
 // is `gathered` more: see gathered_layers().
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules);
-// The weights of the two largest neighbouring layers of a stage, as zero 3 gathers them.
+// The weights of the two largest neighbouring layers of a stage, as zero 3 gathers them: those that
+// have replicas.
 double gathered_layers(const Model& model, const StageContent& content, const ShardSizes& shards,
                        const StateRules& rules, int experts);
 

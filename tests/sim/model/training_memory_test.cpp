@@ -126,8 +126,13 @@ TEST_CASE("other optimizers and ZeRO stages") {
         bytes({}) - 3e9);
   // ZeRO 3 gathers two layers of DeepSeek-V3: 11.5 B parameters each on one rank.
   const Model model = Model::load("deepseek-v3");
-  CHECK(gathered_layers(model, whole(model), {}, {}, 256) * 1e-9 ==
-        Approx(2 * 2 * 11.507).margin(0.005));
+  const ShardSizes replicated{.data = 2, .expert_data = 2};
+  const double gathered = gathered_layers(model, whole(model), replicated, {}, 256);
+  CHECK(gathered * 1e-9 == Approx(2 * 2 * 11.507).margin(0.005));
+  // What has no replica lies whole where it is: 256 experts of 3 x 7168 x 2048, then all.
+  const double experts = 2.0 * 2 * 256 * 3 * 7168 * 2048;
+  CHECK(gathered - gathered_layers(model, whole(model), {.data = 2}, {}, 256) == Approx(experts));
+  CHECK(gathered_layers(model, whole(model), {}, {}, 256) == 0);
 }
 
 TEST_CASE("kept activations are those of the formulas") {

@@ -143,12 +143,38 @@ std::array<double, AttentionCurve::variable_count> AttentionCurve::variables(
   return result;
 }
 
-Estimate AttentionCurve::estimate(const AttentionShape& shape, bool backward) const {
-  check_shape(shape);
+// As of matrix products, tile counts are trusted to carry four octaves beyond what was measured.
+// More heads are priced in equal pieces, each its own launch: waves only repeat. A longer sequence
+// is not.
+double AttentionCurve::cut(AttentionShape& shape) const {
+  constexpr double furthest = 16;
+  if (static_cast<double>(shape.sequence) > furthest * longest_) {
+    throw Error(fmt::format(
+        "attention over {} tokens: more than {:g} times beyond the longest sequence measured, "
+        "{:g}: shorten it, or measure it",
+        shape.sequence, furthest, longest_));
+  }
+  const double most = furthest * most_batch_heads_;
+  if (static_cast<double>(shape.heads) > most) {
+    throw Error(
+        fmt::format("attention of {} heads: more than {:g} times beyond the most measured, "
+                    "{:g}: divide them over GPUs, or measure it",
+                    shape.heads, furthest, most_batch_heads_));
+  }
+  const double whole = static_cast<double>(shape.batch) * static_cast<double>(shape.heads);
+  if (whole <= most) return 1;
+  shape.batch = static_cast<std::int64_t>(most / static_cast<double>(shape.heads));
+  return whole / (static_cast<double>(shape.batch) * static_cast<double>(shape.heads));
+}
+
+Estimate AttentionCurve::estimate(const AttentionShape& asked, bool backward) const {
+  check_shape(asked);
+  AttentionShape shape = asked;
+  const double pieces = cut(shape);
   const std::array<double, variable_count> known = variables(shape);
   double correction = 0;
   for (const Term& term : terms_) correction += term.grid.at(known.at(term.x), known.at(term.y));
-  const double forward_us = physics_us(shape) * std::exp(correction);
+  const double forward_us = pieces * physics_us(shape) * std::exp(correction);
   const double octaves =
       std::max(known[sequence] - std::log2(longest_), 0.0) +
       std::max(std::log2(static_cast<double>(shape.batch * shape.heads) / most_batch_heads_), 0.0);

@@ -35,8 +35,9 @@ class AttentionCurve {
   std::int64_t head_dim() const { return head_dim_; }
   const Residual& residual() const { return residual_; }
 
-  // Throws UsageError for sizes below 1 or heads that are no multiple of kv_heads. Beyond the
-  // longest sequence or the most heads measured, tile count carries (extrapolated). The backward
+  // Throws UsageError for sizes below 1 or heads that are no multiple of kv_heads, Error for a
+  // sequence or heads more than 16 times beyond what was measured. Nearer, and of any batch, tile
+  // count carries (extrapolated). The backward
   // pass is 2.5 times the forward, five matrix products against two, marked assumed.
   Estimate estimate(const AttentionShape& shape, bool backward) const;
 
@@ -57,6 +58,8 @@ class AttentionCurve {
   static Variable read_variable(const Node& node, const std::string& name);
   static bool read_packs_always(const Node& node);
   Tiling tiling(const AttentionShape& shape) const;
+  // Leaves the part of the shape that one launch is asked for; how many of them there are.
+  double cut(AttentionShape& shape) const;
   double physics_us(const AttentionShape& shape) const;
   std::array<double, variable_count> variables(const AttentionShape& shape) const;
 

@@ -102,6 +102,10 @@ TEST_CASE("attention shapes that are none are usage errors") {
   CHECK_THROWS_AS(profile.attention(1, -5, 1, 1, 128, false), UsageError);
   CHECK_THROWS_WITH(profile.attention(1, 128, 32, 5, 128, false), ContainsSubstring("no multiple"));
   const std::int64_t largest = (std::int64_t{1} << 31) - 1;
-  CHECK(std::isfinite(profile.attention(largest, largest, largest, largest, 128, false).time_us));
+  CHECK(std::isfinite(profile.attention(largest, 1024, 64, 8, 128, false).time_us));
+  CHECK_THROWS_WITH(profile.attention(1, largest, 1, 1, 128, false),
+                    ContainsSubstring("16 times beyond the longest sequence measured, 16384"));
+  CHECK_THROWS_WITH(profile.attention(1, 16, largest, largest, 128, false),
+                    ContainsSubstring("16 times beyond the most measured"));
   CHECK_THROWS_AS(profile.attention(largest + 1, 1, 1, 1, 128, false), UsageError);
 }

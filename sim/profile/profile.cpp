@@ -52,6 +52,10 @@ void check_version(const Node& root) {
   }
 }
 
+bool is_software(const Document& document) {
+  return document.root().text_or("format", "") == "moesim-software";
+}
+
 }  // namespace
 
 struct Profile::Content {
@@ -75,6 +79,7 @@ struct Profile::Content {
 
   void add_curve(const Node& node);
   [[noreturn]] void lacks(const std::string& what) const;
+  void check_fits(const char* op, double bytes) const;
   template <typename Curves>
   const auto& typed(const Curves& curves, const std::string& op, const std::string& suite,
                     const std::string& dtype) const;
@@ -121,6 +126,16 @@ void Profile::Content::lacks(const std::string& what) const {
   throw Error(message + "; fit or measure it, or choose a profile that has it");
 }
 
+// The bandwidth of the last piece carries as far as there is memory to read and write.
+void Profile::Content::check_fits(const char* op, double bytes) const {
+  const auto most = static_cast<double>(device.hbm_bytes.count);
+  if (bytes <= most) return;
+  throw Error(fmt::format(
+      "{} of {:.4g} GiB, read and written: the GPU of profile {} has {:.4g} GiB of memory: take "
+      "fewer tokens",
+      op, bytes / (1 << 30), name, most / (1 << 30)));
+}
+
 // Kernels of another data type are other kernels: no curve answers for them.
 template <typename Curves>
 const auto& Profile::Content::typed(const Curves& curves, const std::string& op,
@@ -146,10 +161,12 @@ const MemoryCurve& Profile::Content::memory_curve(MemoryKernel kernel) const {
 Profile Profile::read_software(const Document& document) {
   document.validate(Document::load(find_document("schema", "software.schema")));
   const Node root = document.root();
-  const Profile base = load(root.text("profile"));
-  if (!base.content_->software.empty()) {
+  const std::string hardware = root.text("profile");
+  // Before it is loaded: it may name this document again.
+  if (is_software(Document::load(find_document("hardware", hardware)))) {
     root.fail("expected a profile of hardware, not of software on it", "profile");
   }
+  const Profile base = load(hardware);
   auto content = std::make_shared<Content>(*base.content_);
   content->name = root.text("name");
   const Node multipliers = root.at("multipliers");
@@ -162,7 +179,7 @@ Profile Profile::read_software(const Document& document) {
 Profile Profile::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("hardware", name_or_path));
   const Node root = document.root();
-  if (root.text_or("format", "") == "moesim-software") return read_software(document);
+  if (is_software(document)) return read_software(document);
   check_version(root);
   document.validate(Document::load(find_document("schema", "profile.schema")));
   auto content = std::make_shared<Content>();
@@ -265,12 +282,14 @@ std::int64_t routed_rows(const char* op, std::int64_t tokens, std::int64_t k) {
 Estimate Profile::permute_rows(std::int64_t tokens, std::int64_t rows, std::int64_t hidden) const {
   const double bytes = row_move_bytes("permute", tokens, rows, hidden);
   if (!content_->permute) content_->lacks("permute");
+  content_->check_fits("permute", bytes);
   return content_->permute->estimate(bytes, content_->memory_curve(MemoryKernel::streaming));
 }
 
 Estimate Profile::combine_rows(std::int64_t tokens, std::int64_t rows, std::int64_t hidden) const {
   const double bytes = row_move_bytes("combine", tokens, rows, hidden);
   if (!content_->combine) content_->lacks("combine");
+  content_->check_fits("combine", bytes);
   return content_->combine->estimate(bytes, content_->memory_curve(MemoryKernel::streaming));
 }
 

@@ -14,7 +14,9 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 
 namespace moesim {
 
@@ -27,19 +29,8 @@ struct Document::Content {
 
 namespace {
 
-// nlohmann reports a byte offset; people look for a line.
-std::string line_and_column(const std::string& text, std::size_t byte) {
-  std::size_t line = 1;
-  std::size_t column = 1;
-  for (std::size_t at = 0; at + 1 < byte && at < text.size(); ++at) {
-    column = text[at] == '\n' ? 1 : column + 1;
-    line += text[at] == '\n' ? 1 : 0;
-  }
-  return fmt::format("line {}, column {}", line, column);
-}
-
 std::string shown(const Json& value) {
-  std::string text = value.dump();
+  std::string text = json_text(value);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return fmt::format("{} {}", value.type_name(), text);
 }
@@ -103,7 +94,7 @@ std::string in_plain_words(const std::string& message, const Json* schema, const
     if (const auto found = schema->find(rule); found != schema->end()) {
       if (!expected.empty()) expected += ", ";
       expected += fmt::format("{} {}", rule,
-                              found->is_string() ? found->get<std::string>() : found->dump());
+                              found->is_string() ? found->get<std::string>() : json_text(*found));
     }
   }
   if (expected.empty()) return message;
@@ -114,22 +105,51 @@ std::string in_plain_words(const std::string& message, const Json* schema, const
   return text;
 }
 
+// The library that checks patterns recurses by the character (std::regex), and texts of documents
+// come to terminals.
+constexpr std::size_t longest_text = 4096;
+
+// What is wrong with a text; "" for nothing.
+std::string fault_of(const std::string& text) {
+  if (text.size() > longest_text) {
+    return fmt::format("a text of {} bytes: at most {}", text.size(), longest_text);
+  }
+  const std::string shown = printable(text);
+  return shown == text ? "" : fmt::format("a control character in \"{}\": leave it out", shown);
+}
+
+// "path: fault" of the first text or key with one, "" where there is none.
+std::string find_fault(const Json& value, const std::string& path) {
+  if (value.is_string()) {
+    const std::string fault = fault_of(value.get_ref<const std::string&>());
+    return fault.empty() ? "" : path + ": " + fault;
+  }
+  if (!value.is_structured()) return "";
+  std::size_t index = 0;
+  for (const auto& item : value.items()) {
+    const Json& held = item.value();
+    const bool is_object = value.is_object();
+    if (is_object) {
+      const std::string fault = fault_of(item.key());
+      if (!fault.empty()) return (path.empty() ? "/" : path) + ": " + fault;
+    }
+    if (held.is_string() || held.is_structured()) {
+      const std::string key = is_object ? item.key() : std::to_string(index);
+      std::string fault = find_fault(held, path + "/" + key);
+      if (!fault.empty()) return fault;
+    }
+    ++index;
+  }
+  return "";
+}
+
 }  // namespace
 
 Document Document::load(const std::string& path) { return parse(read_file(path), path); }
 
 Document Document::parse(const std::string& text, const std::string& name) {
   Document document;
-  try {
-    document.content_ = std::make_shared<const Content>(Content{name, Json::parse(text)});
-  } catch (const Json::parse_error& error) {
-    std::string what = error.what();
-    if (const std::size_t at = what.rfind(": "); at != std::string::npos) what.erase(0, at + 2);
-    throw UsageError(
-        fmt::format("{}: {}: not valid JSON: {}", name, line_and_column(text, error.byte), what));
-  } catch (const Json::out_of_range& error) {  // 1e999: a number no double can hold
-    throw UsageError(fmt::format("{}: not usable JSON: {}", name, error.what()));
-  }
+  document.content_ = std::make_shared<const Content>(Content{name, parse_json(text, name)});
   return document;
 }
 
@@ -138,6 +158,9 @@ const std::string& Document::name() const { return content_->name; }
 Node Document::root() const { return Node(content_, &content_->value, ""); }
 
 void Document::validate(const Document& schema) const {
+  if (const std::string fault = find_fault(content_->value, ""); !fault.empty()) {
+    throw UsageError(fmt::format("{}: {}", name(), fault));
+  }
   valijson::Schema compiled;
   valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
   parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema.content_->value), compiled);

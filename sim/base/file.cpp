@@ -2,17 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
 namespace moesim {
 namespace {
+
+constexpr mode_t permissions = 0777;
 
 class Descriptor {
  public:
@@ -22,6 +26,7 @@ class Descriptor {
   }
   Descriptor(const Descriptor&) = delete;  // a second owner would close the file twice
   Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   int get() const { return number_; }
 
  private:
@@ -34,6 +39,10 @@ class Descriptor {
                        : code == EACCES || code == EROFS ? "; choose a place you may write to"
                                                          : "";
   throw Error(fmt::format("{}: cannot write: {}{}", path, std::strerror(code), advice));
+}
+
+[[noreturn]] void fail_reading(const std::string& path, const std::string& reason) {
+  throw UsageError(fmt::format("{}: cannot read: {}", path, reason));
 }
 
 // A device, a pipe or a terminal has no content to protect, and a rename would replace it.
@@ -52,8 +61,92 @@ int write_all(int descriptor, std::string_view content) {
   return 0;
 }
 
-std::string temporary_name(const std::string& path) {
-  return fmt::format("{}.{}.tmp", path, ::getpid());
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// A name beside `path` that nobody can foresee.
+std::string random_name(const std::string& path) {
+  unsigned long long bits = 0;
+  if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
+    bits = static_cast<unsigned long long>(::getpid());
+  }
+  return fmt::format("{}.{:016x}.tmp", path, bits);
+}
+
+// A new file that will become `path`. It has no name until it is complete, so that a kill leaves
+// nothing behind; where the file system has no files without a name (NFS), one of its own, which
+// was no file and no link before.
+class TemporaryFile {
+ public:
+  enum class Kind { unnamed_if_possible, named };
+
+  explicit TemporaryFile(const std::string& path, Kind kind = Kind::unnamed_if_possible)
+      : path_(path), out_(open(kind)) {
+    if (out_.get() < 0) fail_writing(path_, errno);
+  }
+  ~TemporaryFile() {
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;  // a second owner would remove the file early
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  int get() const { return out_.get(); }
+
+  // Some file systems make files without a name and cannot name them.
+  bool cannot_be_named() const { return cannot_be_named_; }
+
+  // Takes the place of `path`; the error code, or 0.
+  int replace() {
+    constexpr int attempts = 16;
+    for (int attempt = 0; name_.empty(); ++attempt) {
+      const std::string name = random_name(path_);
+      const std::string opened = fmt::format("/proc/self/fd/{}", out_.get());
+      if (::linkat(AT_FDCWD, opened.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+        name_ = name;
+      } else if (errno != EEXIST || attempt == attempts) {
+        cannot_be_named_ = true;
+        return errno;
+      }
+    }
+    if (std::rename(name_.c_str(), path_.c_str()) != 0) return errno;
+    name_.clear();
+    return 0;
+  }
+
+ private:
+  Descriptor open(Kind kind) {
+    if (kind == Kind::unnamed_if_possible && ::access("/proc/self/fd", X_OK) == 0) {
+      const int unnamed = ::open(folder_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+      if (unnamed >= 0 || errno == EACCES || errno == ENOENT) return Descriptor(unnamed);
+    }
+    constexpr int attempts = 16;
+    for (int attempt = 0; attempt < attempts; ++attempt) {
+      const std::string name = random_name(path_);
+      const int named =
+          ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+      if (named >= 0) name_ = name;
+      if (named >= 0 || errno != EEXIST) return Descriptor(named);
+    }
+    return Descriptor(-1);
+  }
+
+  std::string path_;
+  std::string name_;  // "": it has none
+  bool cannot_be_named_ = false;
+  Descriptor out_;
+};
+
+// `content` on the disk, in the place and with the permissions of `path`; the error code, or 0.
+int write_through(TemporaryFile& out, const std::string& path, std::string_view content) {
+  struct stat old {};
+  const bool replaces = ::stat(path.c_str(), &old) == 0;
+  if (const int code = write_all(out.get(), content); code != 0) return code;
+  if (replaces && ::fchmod(out.get(), old.st_mode & permissions) != 0) return errno;
+  if (::fsync(out.get()) != 0) return errno;
+  return out.replace();
 }
 
 void write_special(const std::string& path, std::string_view content) {
@@ -62,50 +155,79 @@ void write_special(const std::string& path, std::string_view content) {
   if (const int code = write_all(out.get(), content); code != 0) fail_writing(path, code);
 }
 
-}  // namespace
+void refuse_folder(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) fail_writing(path, EISDIR);
+}
 
-std::string read_file(const std::string& path) {
-  const Descriptor in(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (in.get() < 0) {
-    throw UsageError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  }
+// Where reading has to end, with what kind of file it is.
+std::pair<std::uint64_t, const char*> limit_of(const struct stat& info, int descriptor) {
+  if (S_ISREG(info.st_mode)) return {most_file_bytes, "a file"};
+  if (S_ISCHR(info.st_mode) && ::isatty(descriptor) == 0) return {most_device_bytes, "a device"};
+  return {most_stream_bytes, "a pipe"};
+}
+
+std::string read_open(const std::string& path, const Descriptor& in) {
+  struct stat info {};
+  if (::fstat(in.get(), &info) != 0) fail_reading(path, std::strerror(errno));
+  const auto [most, kind] = limit_of(info, in.get());
   std::string content;
+  if (S_ISREG(info.st_mode) && info.st_size > 0 &&
+      static_cast<std::uint64_t>(info.st_size) <= most) {
+    content.reserve(static_cast<std::size_t>(info.st_size));
+  }
   char buffer[1 << 16];
   while (true) {
     const ssize_t count = ::read(in.get(), buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      throw UsageError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-    }
+    if (count < 0) fail_reading(path, std::strerror(errno));
     if (count == 0) return content;
+    if (content.size() + static_cast<std::size_t>(count) > most) {
+      fail_reading(path, fmt::format("{} of more than {} MiB", kind, most >> 20));
+    }
     content.append(buffer, static_cast<std::size_t>(count));
   }
 }
 
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  const Descriptor in(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (in.get() < 0) fail_reading(path, std::strerror(errno));
+  return read_open(path, in);
+}
+
+std::string read_regular_file(const std::string& path) {
+  // Opening a pipe that nobody writes to would wait.
+  const Descriptor in(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (in.get() < 0) fail_reading(path, std::strerror(errno));
+  struct stat info {};
+  if (::fstat(in.get(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    fail_reading(path, S_ISDIR(info.st_mode) ? std::strerror(EISDIR)
+                                             : "a document names it, and it is a device or a "
+                                               "pipe, not a file");
+  }
+  return read_open(path, in);
+}
+
 void write_file_atomically(const std::string& path, std::string_view content) {
   if (is_special_file(path)) return write_special(path, content);
-  const std::string temporary = temporary_name(path);
-  int code = 0;
-  {
-    const Descriptor out(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (out.get() < 0) fail_writing(path, errno);
-    code = write_all(out.get(), content);
-    if (code == 0 && ::fsync(out.get()) != 0) code = errno;
+  refuse_folder(path);
+  TemporaryFile out(path);
+  int code = write_through(out, path, content);
+  if (out.cannot_be_named()) {
+    TemporaryFile named(path, TemporaryFile::Kind::named);
+    code = write_through(named, path, content);
   }
-  if (code == 0 && std::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
-  if (code == 0) return;
-  ::unlink(temporary.c_str());
-  fail_writing(path, code);
+  if (code != 0) fail_writing(path, code);
+  // So that the new name survives a power failure; some file systems cannot.
+  const Descriptor folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) static_cast<void>(::fsync(folder.get()));
 }
 
 void check_writable(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) fail_writing(path, EISDIR);
-  if (is_special_file(path)) return;
-  const std::string temporary = temporary_name(path);
-  const Descriptor out(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  if (out.get() < 0) fail_writing(path, errno);
-  ::unlink(temporary.c_str());
+  refuse_folder(path);
+  if (!is_special_file(path)) const TemporaryFile probe(path);
 }
 
 }  // namespace moesim

@@ -1,16 +1,30 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace moesim {
 
-// The whole file. Throws UsageError naming the path and the reason (absent, a folder, unreadable).
+// The most that is read into memory: of a file; of a pipe or a terminal; of another device, which
+// may never end (/dev/zero).
+inline constexpr std::uint64_t most_file_bytes = std::uint64_t{16} << 30;
+inline constexpr std::uint64_t most_stream_bytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t most_device_bytes = std::uint64_t{1} << 20;
+
+// The whole file. Throws UsageError naming the path and the reason (absent, a folder, unreadable,
+// longer than the bounds above).
 std::string read_file(const std::string& path);
 
+// The same of a file that a document names. Throws UsageError for a pipe or a device too: it would
+// wait for a writer that the reader of the document does not know of.
+std::string read_regular_file(const std::string& path);
+
 // Writes the whole file or nothing: to a temporary file beside it, flushed to the disk, then
-// renamed over `path`. Throws Error naming the path and the reason (no such folder, no permission,
-// disk full); the old content, if any, is then untouched and the temporary file is gone.
+// renamed over `path`, whose permissions it keeps. Throws Error naming the path and the reason (no
+// such folder, no permission, disk full); the old content, if any, is then untouched and the
+// temporary file is gone. A kill leaves none behind either, except on file systems without
+// O_TMPFILE (NFS).
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // Throws Error at once if `path` could not be written, so that long work does not end in a

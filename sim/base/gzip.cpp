@@ -28,6 +28,10 @@ std::string unpack(const std::string& path) {
   while (true) {
     const int count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
     if (count < 0) break;
+    if (text.size() + static_cast<std::size_t>(count) > most_unpacked_bytes) {
+      throw UsageError(fmt::format("{}: it unpacks to more than {} MiB: cut it, or unpack it first",
+                                   path, most_unpacked_bytes >> 20));
+    }
     text.append(block.data(), static_cast<std::size_t>(count));
     if (count < static_cast<int>(block.size())) break;
   }

@@ -168,6 +168,10 @@ std::string header_of(const std::string& descr, const std::string& shape) {
 
 NpyArray NpyArray::load(const std::string& path) { return parse(read_file(path), path); }
 
+NpyArray NpyArray::load_regular(const std::string& path) {
+  return parse(read_regular_file(path), path);
+}
+
 NpyArray NpyArray::parse_any_order(const std::string& content, const std::string& name) {
   std::string_view rest(content);
   if (!rest.starts_with(magic)) refuse(name, "this is no .npy file (no NumPy signature)");

@@ -21,6 +21,8 @@ struct NpyArray {
   // Throws UsageError naming the file and the reason: not a .npy file, Fortran order, big-endian,
   // a structured or object array, a size that does not match the shape.
   static NpyArray load(const std::string& path);
+  // The same of a file that a document names: no pipe, no device.
+  static NpyArray load_regular(const std::string& path);
   static NpyArray parse(const std::string& content, const std::string& name);
   // The same, in Fortran order too.
   static NpyArray parse_any_order(const std::string& content, const std::string& name);

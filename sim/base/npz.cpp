@@ -48,6 +48,11 @@ std::uint32_t number(std::string_view bytes, std::size_t at, std::size_t width) 
 
 #ifdef MOESIM_ZLIB
 std::string inflated(const std::string& name, std::string_view packed, std::size_t size) {
+  // A match of 258 bytes takes at least 2 bits (RFC 1951): no honest member claims more.
+  constexpr std::size_t most_per_byte = 1032;
+  if (size > most_per_byte * (packed.size() + 1)) {
+    refuse(name, fmt::format("{} bytes that unpack to {} cannot be", packed.size(), size));
+  }
   z_stream stream{};
   // Negative: a bare stream, without zlib's header.
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw Error(name + ": zlib cannot be started");

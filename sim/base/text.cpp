@@ -18,6 +18,24 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::string printable(std::string_view text) {
+  std::string shown;
+  shown.reserve(text.size());
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const auto next = static_cast<unsigned char>(at + 1 < text.size() ? text[at + 1] : 0);
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {
+      shown += fmt::format("\\x{:02x}\\x{:02x}", byte, next);
+      ++at;
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) {
+      shown += fmt::format("\\x{:02x}", byte);
+    } else {
+      shown += text[at];
+    }
+  }
+  return shown;
+}
+
 bool is_whole_number(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && std::all_of(text.begin(), text.end(),

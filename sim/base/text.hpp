@@ -25,6 +25,10 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
+// The text for a terminal: control characters other than line feed and tab, which could move its
+// cursor or change its title, as "\x1b"; those of Unicode (U+0080 to U+009F) as their bytes.
+std::string printable(std::string_view text);
+
 // Whether all of `text` is a whole number in digits, of any size: 2e30 is none, 20 digits are one.
 bool is_whole_number(std::string_view text);
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/json_text.hpp"
+
 namespace moesim::report {
 namespace {
 
@@ -23,7 +25,7 @@ int stream_number(const std::string& stream) {
   return stream == "gradients" ? 24 : 20;
 }
 
-std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string quoted(const std::string& text) { return json_text(nlohmann::json(text)); }
 
 void add_metadata(const engine::Timeline& timeline, std::string& text) {
   std::map<int, std::map<int, std::string>> streams;

@@ -8,6 +8,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 
 namespace moesim::report {
@@ -83,7 +84,7 @@ std::string to_json_text(const std::vector<std::string>& columns,
                          const std::vector<CellRow>& rows) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const CellRow& row : rows) array.push_back(to_json(columns, row));
-  return array.dump(2) + "\n";
+  return json_text(array, 2) + "\n";
 }
 
 std::string align(const std::vector<std::vector<std::string>>& lines,

@@ -148,6 +148,13 @@ void take(const Command& command, const po::option& option, CommandLine& line) {
                     "how it is used",
                     option.string_key, value, command.name));
   }
+  const bool is_output = option.string_key == "out" || option.string_key == "timeline";
+  if (is_output && value == "-") {
+    throw UsageError(fmt::format(
+        "--{}: '-' is no name of a file: leave --{} out (results then go to stdout), or write ./- "
+        "for a file of that name",
+        option.string_key, option.string_key));
+  }
   if (!line.values.emplace(option.string_key, value).second) {
     note(fmt::format("note: --{} is given twice: the last one counts", option.string_key));
     line.values[option.string_key] = value;

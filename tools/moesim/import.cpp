@@ -9,6 +9,7 @@
 
 #include "kernels/measure/documents/nccl_tests.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/measured_exchange.hpp"
@@ -205,7 +206,7 @@ ExitCode import_exchanges(const CommandLine& line) {
   for (const std::string& file : line.positionals) {
     request.runs.push_back(measure::read_nccl_tests(file, request.op));
   }
-  write_file_atomically(out, measure::profile_with_nccl_tests(request).dump(1) + "\n");
+  write_file_atomically(out, json_text(measure::profile_with_nccl_tests(request), 1) + "\n");
   for (const measure::NcclTestsRun& run : request.runs) {
     note(fmt::format("{}: {} on {} GPUs ({}), {} sizes from {}", out, request.op, run.gpus,
                      run.device, run.times.size(), run.file));
@@ -231,7 +232,7 @@ ExitCode import_links(const CommandLine& line) {
   if (line.has("experts")) request.experts = whole(line, "experts", 65534, "");
   check_writable(out);
   const study::ImportedCluster imported = study::import_cluster(request);
-  write_file_atomically(out, imported.document.dump(1) + "\n");
+  write_file_atomically(out, json_text(imported.document, 1) + "\n");
   for (const std::string& text : imported.notes) note(fmt::format("{}: {}", out, text));
   const auto measured = imported.document.find("exchanges");
   if (measured == imported.document.end()) return ExitCode::ok;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/json_text.hpp"
 #include "tools/moesim/layout_result.hpp"
 
 namespace moesim::tool {
@@ -267,7 +268,7 @@ nlohmann::ordered_json json_of(const LayoutResult& result, bool list_groups) {
 }  // namespace
 
 std::string rendered(const LayoutResult& result, report::Format format, bool list_groups) {
-  if (format == report::Format::json) return json_of(result, list_groups).dump(2) + "\n";
+  if (format == report::Format::json) return json_text(json_of(result, list_groups), 2) + "\n";
   if (format == report::Format::csv) {
     return list_groups ? member_csv(result) : stage_csv(result);
   }

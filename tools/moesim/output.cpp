@@ -1,6 +1,7 @@
 #include "tools/moesim/output.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +16,7 @@
 namespace moesim::tool {
 
 void note(const std::string& text) {
-  const std::string line = text + "\n";
+  const std::string line = printable(text) + "\n";
   // Nothing is left to tell it to if stderr is gone.
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
@@ -64,8 +65,11 @@ void Output::write(const std::string& content) const {
     write_file_atomically(path_, content);
     return;
   }
-  const std::size_t written = std::fwrite(content.data(), 1, content.size(), stdout);
-  if (written != content.size() || std::fflush(stdout) != 0) {
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  const std::string escaped = terminal ? printable(content) : "";
+  const std::string& shown = terminal ? escaped : content;
+  const std::size_t written = std::fwrite(shown.data(), 1, shown.size(), stdout);
+  if (written != shown.size() || std::fflush(stdout) != 0) {
     throw Error(
         fmt::format("stdout: cannot write the result: {}; try --out FILE", std::strerror(errno)));
   }

@@ -10,6 +10,7 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
 #include "sim/report/options_document.hpp"
@@ -205,11 +206,13 @@ bool is_routing(const std::string& input) {
   if (!fs::is_regular_file(input, ignored) || !input.ends_with(".json")) {
     throw UsageError(fmt::format("{}: {}", input, what_it_takes));
   }
-  const auto json = nlohmann::json::parse(read_file(input), nullptr, false);
-  if (json.is_discarded()) return false;  // the profile's reader says where it is malformed
+  const auto json = parse_json_or_null(read_file(input));
+  if (json.is_null()) return false;  // the profile's reader says where it is malformed
   const bool routing = json.is_object() && json.contains("detail") && json["detail"].is_object() &&
                        json["detail"].contains("replicas") && json["detail"].contains("layers");
-  if (routing || (json.is_object() && json.value("format", "") == "moesim-profile")) return routing;
+  if (routing ||
+      (json.is_object() && json.contains("format") && json["format"] == "moesim-profile"))
+    return routing;
   throw UsageError(fmt::format(
       "{}: this is neither the JSON of moesim route (--format json --out FILE) nor a profile: {}",
       input, what_it_takes));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/csv.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
@@ -109,7 +110,7 @@ std::string rendered(const std::vector<QueryAnswer>& answers, report::Format for
   }
   Json array = Json::array();
   for (const QueryAnswer& answer : answers) array.push_back(to_json(answer));
-  return array.dump(2) + "\n";
+  return json_text(array, 2) + "\n";
 }
 
 std::string one_as_csv(const QueryAnswer& answer) {
@@ -161,7 +162,7 @@ ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const QueryAnswer answer = source.ask(op.name, params);
-  out.write(format == report::Format::json  ? to_json(answer).dump(2) + "\n"
+  out.write(format == report::Format::json  ? json_text(to_json(answer), 2) + "\n"
             : format == report::Format::csv ? one_as_csv(answer)
                                             : rendered({answer}, format));
   return ExitCode::ok;

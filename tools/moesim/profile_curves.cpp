@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.hpp"
+#include "sim/base/json_text.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -163,7 +164,7 @@ std::string curves_json(const Profile& profile, const std::string& title) {
       {"panels", Json::array({gemm_panel(profile), attention_panel(profile), expert_panel(profile),
                               all_to_all_panel(profile), collectives_panel(profile),
                               memory_panel(profile)})}};
-  return curves.dump();
+  return json_text(curves);
 }
 
 }  // namespace moesim::tool

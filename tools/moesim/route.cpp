@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/base/json_text.hpp"
 #include "sim/base/npy.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
@@ -132,7 +133,7 @@ ExitCode run(const CommandLine& line) {
   } else {
     nlohmann::ordered_json object = report::to_json(columns, row);
     object["detail"] = detail;
-    out.write(object.dump(2) + "\n");
+    out.write(json_text(object, 2) + "\n");
   }
   return ExitCode::ok;
 }

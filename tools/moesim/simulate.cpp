@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/report/chrome_trace.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/step/step_model.hpp"
@@ -25,7 +26,7 @@ std::string rendered(const scenario::Scenario& scenario, const study::Outcome& o
   if (format == report::Format::csv) return report::to_csv(columns, {row});
   nlohmann::ordered_json object = report::to_json(columns, row);
   object["detail"] = report::outcome_detail(outcome);
-  return object.dump(2) + "\n";
+  return json_text(object, 2) + "\n";
 }
 
 // "would fit: --zero 1 (70 GiB), or --micro-batch 4 (66 GiB)"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/json_text.hpp"
 #include "sim/report/chrome_trace.hpp"
 #include "sim/training/step_timeline.hpp"
 
@@ -308,7 +309,7 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
     for (const model::StageMemory& memory : step.memory) {
       object["memory_gib_of_rank"].push_back(memory.total().gib());
     }
-    return object.dump(2) + "\n";
+    return json_text(object, 2) + "\n";
   }
   return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
          part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);

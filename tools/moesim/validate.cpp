@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/study/validation/validate_routing.hpp"
 #include "sim/study/validation/validation.hpp"
@@ -154,7 +155,7 @@ nlohmann::ordered_json as_json(const std::vector<study::Validation>& validations
 
 std::string rendered(const std::vector<study::Validation>& validations, report::Format format) {
   if (format == report::Format::csv) return report::to_csv(columns, cells(validations));
-  if (format == report::Format::json) return as_json(validations).dump(2) + "\n";
+  if (format == report::Format::json) return json_text(as_json(validations), 2) + "\n";
   std::string text;
   for (const study::Validation& validation : validations) {
     if (!text.empty()) text += "\n";

@@ -10,6 +10,7 @@
 #include "sim/base/digest.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/random.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
@@ -144,7 +145,7 @@ std::string ScoreModel::text() const {
   ]
 }}
 )",
-                     nlohmann::json(source).dump(), steps, ranks, tokens, experts, top_k,
+                     json_text(nlohmann::json(source)), steps, ranks, tokens, experts, top_k,
                      estimate(spread), estimate(drift), estimate(step), estimate(rank),
                      estimate(rank_step), estimate(token_type), estimate(autocorrelation), layers);
 }

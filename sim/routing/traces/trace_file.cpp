@@ -8,6 +8,7 @@
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/npy.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/routing/traces/trace.hpp"
@@ -100,7 +101,7 @@ class TraceReader {
     }
     // The numbers of steps, ranks and layers are the lengths of the array's axes.
     const std::string name = file(root.text("array"));
-    array_ = NpyArray::load(name);
+    array_ = NpyArray::load_regular(name);
     if (array_.shape.size() != axes_.size()) {
       throw UsageError(fmt::format("{}: shape {} instead of [{}], the axes of {}", name,
                                    array_.shape_text(), fmt::join(axes_, ", "), document_.name()));
@@ -138,7 +139,7 @@ class TraceReader {
   }
 
   std::vector<float> probabilities(const std::string& name) const {
-    const NpyArray array = NpyArray::load(name);
+    const NpyArray array = NpyArray::load_regular(name);
     if (array.shape != array_.shape) {
       throw UsageError(fmt::format("{}: shape {} instead of {}, that of the choices", name,
                                    array.shape_text(), array_.shape_text()));
@@ -203,7 +204,7 @@ void write_count_trace(const std::string& folder, const Trace& trace, const Trac
   }
   write_npy_int64((fs::path(folder) / "counts.npy").string(),
                   {shape.steps, shape.ranks, shape.layers, shape.experts}, counts);
-  write_file_atomically((fs::path(folder) / "trace.json").string(), document.dump(2) + "\n");
+  write_file_atomically((fs::path(folder) / "trace.json").string(), json_text(document, 2) + "\n");
 }
 
 }  // namespace moesim::routing

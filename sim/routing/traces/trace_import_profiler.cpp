@@ -12,6 +12,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/gzip.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 
 namespace moesim::routing {
@@ -38,7 +39,7 @@ struct RankFile {
 std::string text_of(const Json& arguments, const char* key) {
   const auto found = arguments.find(key);
   if (found == arguments.end()) return {};
-  return found->is_string() ? found->get<std::string>() : found->dump();
+  return found->is_string() ? found->get<std::string>() : json_text(*found);
 }
 
 Rows split_sizes(const std::string& file, const Json& arguments, const char* key,
@@ -49,7 +50,7 @@ Rows split_sizes(const std::string& file, const Json& arguments, const char* key
                              "most 30 ranks",
                              key));
   }
-  const Json sizes = Json::parse(text, nullptr, false);
+  const Json sizes = parse_json_or_null(text);
   if (!sizes.is_array() || sizes.empty()) {
     refuse(file, fmt::format("an all_to_allv without \"{}\": its blocks are equal (padded), which "
                              "says nothing of the routing",
@@ -61,7 +62,7 @@ Rows split_sizes(const std::string& file, const Json& arguments, const char* key
         size.get<std::int64_t>() / row_values > Trace::most_tokens ||
         size.get<std::int64_t>() % row_values != 0) {
       refuse(file, fmt::format("\"{}\": {} is no whole number of rows of --row-values {}", key,
-                               size.dump(), row_values));
+                               json_text(size), row_values));
     }
     rows.push_back(size.get<std::int64_t>() / row_values);
   }
@@ -70,8 +71,7 @@ Rows split_sizes(const std::string& file, const Json& arguments, const char* key
 
 Json parsed(const std::string& file) {
   const std::string text = file.ends_with(".gz") ? read_gzip(file) : read_file(file);
-  Json document = Json::parse(text, nullptr, false);
-  if (document.is_discarded()) refuse(file, "not valid JSON");
+  Json document = parse_json(text, file);
   if (document.is_object() && document.contains("traceEvents")) return document["traceEvents"];
   if (!document.is_array()) refuse(file, "no \"traceEvents\": this is no Chrome trace");
   return document;

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,14 +18,49 @@
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
 
 namespace moesim::study {
 namespace {
 
-constexpr const char* heading = "moesim sweep journal 3 ";
+constexpr const char* heading = "moesim sweep journal 4 ";
+// Of a row each millisecond, few wait for a disk.
+constexpr std::chrono::seconds sync_interval{1};
+
+// JSON has no other texts; the name of a file may be one.
+bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+std::string hexadecimal(const std::string& text) {
+  std::string digits;
+  for (const char byte : text) {
+    digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return digits;
+}
+
+std::optional<std::string> from_hexadecimal(const std::string& digits) {
+  if (digits.size() % 2 != 0) return std::nullopt;
+  std::string text;
+  for (std::size_t at = 0; at < digits.size(); at += 2) {
+    unsigned byte = 0;
+    const char* const end = digits.data() + at + 2;
+    const auto [stopped, error] = std::from_chars(digits.data() + at, end, byte, 16);
+    if (error != std::errc() || stopped != end) return std::nullopt;
+    text += static_cast<char>(byte);
+  }
+  return text;
+}
 
 // Restores every cell to the bit: JSON keeps apart whole numbers and figures, which it writes so
-// that they read back exactly. An exact decimal is an array of its text.
+// that they read back exactly. An exact decimal is an array of its text, a text that is no UTF-8 an
+// array of "hex" and its bytes.
 nlohmann::json json_of(const Cell& cell) {
   if (const auto* flag = std::get_if<bool>(&cell)) return *flag;
   if (const auto* whole = std::get_if<std::int64_t>(&cell)) return *whole;
@@ -31,17 +68,30 @@ nlohmann::json json_of(const Cell& cell) {
   if (const auto* decimal = std::get_if<Decimal>(&cell)) {
     return nlohmann::json::array({decimal->text()});
   }
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* text = std::get_if<std::string>(&cell)) {
+    if (is_utf8(*text)) return *text;
+    return nlohmann::json::array({"hex", hexadecimal(*text)});
+  }
   return nullptr;
 }
 
-Cell cell_of(const nlohmann::json& value) {
+// Nothing for what json_of() does not write.
+std::optional<Cell> cell_of(const nlohmann::json& value) {
+  if (value.is_null()) return Cell();
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (value.is_number_float()) return value.get<double>();
-  if (value.is_array()) return Decimal::parse(value.at(0).get<std::string>(), "--resume");
   if (value.is_string()) return value.get<std::string>();
-  return {};
+  if (!value.is_array() || value.empty() || value.size() > 2) return std::nullopt;
+  for (const nlohmann::json& part : value) {
+    if (!part.is_string()) return std::nullopt;
+  }
+  if (value.size() == 2) return from_hexadecimal(value[1].get<std::string>());
+  try {
+    return Decimal::parse(value[0].get<std::string>(), "--resume");
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
 }
 
 std::string checksum(const std::string& cells) {
@@ -52,20 +102,24 @@ std::string checksum(const std::string& cells) {
 std::string row_line(std::size_t index, const Row& row) {
   nlohmann::json cells = nlohmann::json::array();
   for (const Cell& cell : row) cells.push_back(json_of(cell));
-  const std::string text = cells.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string text = json_text(cells);
   return fmt::format("[{},{},\"{}\",{}]\n", index, row.size(), checksum(text), text);
 }
 
 // The row of a line as row_line() writes it; nothing where any of it was altered or cut off.
 std::optional<std::pair<std::size_t, Row>> row_of(const std::string& line) {
-  const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+  const nlohmann::json entry = parse_json_or_null(line);
   const bool whole = entry.is_array() && entry.size() == 4 && entry[0].is_number_unsigned() &&
                      entry[1].is_number_unsigned() && entry[2].is_string() && entry[3].is_array() &&
                      entry[3].size() == entry[1].get<std::size_t>() &&
-                     entry[2].get<std::string>() == checksum(entry[3].dump());
+                     entry[2].get<std::string>() == checksum(json_text(entry[3]));
   if (!whole) return std::nullopt;
   Row row;
-  for (const nlohmann::json& value : entry[3]) row.push_back(cell_of(value));
+  for (const nlohmann::json& value : entry[3]) {
+    std::optional<Cell> cell = cell_of(value);
+    if (!cell) return std::nullopt;
+    row.push_back(std::move(*cell));
+  }
   return std::pair(entry[0].get<std::size_t>(), std::move(row));
 }
 
@@ -102,7 +156,9 @@ Journal::Journal(const std::string& path, const std::string& fingerprint, bool r
 }
 
 Journal::~Journal() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ < 0) return;
+  static_cast<void>(::fdatasync(descriptor_));
+  ::close(descriptor_);
 }
 
 // The sweep before may have ended, and removed the file, between the opening and the lock.
@@ -167,6 +223,11 @@ void Journal::append(const std::string& line) {
     }
     at += static_cast<std::size_t>(written);
   }
+  // A kill loses nothing that was written; a power failure what is not on the disk.
+  const auto now = std::chrono::steady_clock::now();
+  if (now - synced_ < sync_interval) return;
+  synced_ = now;
+  static_cast<void>(::fdatasync(descriptor_));  // some file systems cannot
 }
 
 }  // namespace moesim::study

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -14,7 +15,8 @@ std::string journal_path(const std::string& out);
 
 // The finished rows of a sweep under way, kept in a file so that a kill loses none of them: a line
 // that names the sweep, then one line of JSON per row, each written whole, with the number of its
-// cells and a checksum, and checked on reading. The file is locked while the sweep runs.
+// cells and a checksum, and checked on reading. The file is locked while the sweep runs. A kill
+// loses no row, a power failure those of the last second.
 class Journal {
  public:
   // Starts a new file, or, with `resume`, takes over its rows. Throws UsageError if they belong
@@ -37,6 +39,7 @@ class Journal {
 
   std::string path_;
   int descriptor_ = -1;
+  std::chrono::steady_clock::time_point synced_;
   std::map<std::size_t, Row> rows_;
 };
 

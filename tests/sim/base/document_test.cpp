@@ -1,5 +1,7 @@
 #include "sim/base/document.hpp"
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -92,10 +94,45 @@ TEST_CASE("text that is not JSON names the line and column") {
              ContainsSubstring("x.json: line 3, column 7: not valid JSON"));
   CHECK_THAT(parse_error(""), ContainsSubstring("x.json: line 1, column 1: not valid JSON"));
   CHECK_THAT(parse_error("{} {}"), ContainsSubstring("x.json: line 1, column 4"));
-  CHECK_THAT(parse_error("{\"a\": nan}"), ContainsSubstring("x.json: line 1"));
-  CHECK_THAT(parse_error("{\"a\": 1e999}"), ContainsSubstring("x.json: not usable JSON"));
+  for (const char* word : {"nan", "NaN", "Infinity", "-Infinity", "inf"}) {
+    CHECK_THAT(
+        parse_error(fmt::format("{{\n \"a\": {}}}", word)),
+        ContainsSubstring("x.json: line 2, column ") && ContainsSubstring("expected a number"));
+  }
+  CHECK_THAT(parse_error("{\"a: b\": [1: 2]}"), ContainsSubstring("not valid JSON: syntax error") &&
+                                                    ContainsSubstring("expected ']'"));
+  CHECK(parse_error("{\"1e999\":\n  1e999}") ==
+        "x.json: line 2, column 3: 1e999 is beyond the largest number, about 1.8e308");
   CHECK_THAT(message_of([] { Document::load("/nonexistent/x.json"); }),
              ContainsSubstring("/nonexistent/x.json: cannot read: No such file or directory"));
+}
+
+TEST_CASE("nesting beyond any document is refused") {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  CHECK(parse_error(nested(128)) == "no error");
+  CHECK(parse_error("{\"a\": \"" + nested(200) + "\"}") == "no error");  // a text
+  CHECK_THAT(parse_error(nested(129)), ContainsSubstring("x.json: line 1, column 129: more than "));
+  // The depth at which its printing used to end the process.
+  CHECK_THAT(parse_error(nested(100'000)), ContainsSubstring("x.json: line 1, column 129"));
+}
+
+TEST_CASE("texts of a validated document are short and fit for a terminal") {
+  const Document schema =
+      Document::parse(R"({"properties": {"name": {"pattern": "^(a|b)*$"}}})", "s.json");
+  const auto violation = [&](const std::string& content) {
+    return message_of([&] { Document::parse(content, "x.json").validate(schema); });
+  };
+  CHECK(violation("{\"name\": \"" + std::string(4096, 'a') + "\"}") == "no error");
+  // std::regex recurses by the character: this was the end of the stack.
+  CHECK(violation("{\"name\": \"" + std::string(1'000'000, 'a') + "\"}") ==
+        "x.json: /name: a text of 1000000 bytes: at most 4096");
+  CHECK(violation(R"({"note": "a\n\tb \u00e9"})") == "no error");
+  CHECK(violation(R"({"notes": ["a", "\u001b[2J"]})") ==
+        "x.json: /notes/1: a control character in \"\\x1b[2J\": leave it out");
+  CHECK(violation(R"({"a\u009bb": 1})") ==
+        "x.json: /: a control character in \"a\\xc2\\x9bb\": leave it out");
 }
 
 TEST_CASE("a schema violation names the key and the schema") {

@@ -1,6 +1,7 @@
 #include "sim/base/file.hpp"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -124,6 +125,44 @@ TEST_CASE("checking a place leaves nothing behind and touches nothing") {
   check_writable(folder / "old.csv");
   CHECK(read_file(folder / "old.csv") == "old");
   CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a file that is replaced keeps its permissions") {
+  const Folder folder;
+  const std::string path = folder / "a.csv";
+  write_file_atomically(path, "old");
+  for (const auto permissions : {fs::perms(0600), fs::perms(0640), fs::perms(0444)}) {
+    fs::permissions(path, permissions);
+    write_file_atomically(path, "new");
+    CHECK(fs::status(path).permissions() == permissions);
+  }
+  const mode_t before = ::umask(027);
+  write_file_atomically(folder / "b.csv", "new");
+  ::umask(before);
+  CHECK(fs::status(folder / "b.csv").permissions() == fs::perms(0640));
+}
+
+TEST_CASE("a link in place of an output is replaced, not followed") {
+  const Folder folder;
+  write_file_atomically(folder / "victim", "precious");
+  fs::create_symlink(folder / "victim", folder / "a.csv");
+  write_file_atomically(folder / "a.csv", "rows");
+  CHECK(read_file(folder / "victim") == "precious");
+  CHECK(read_file(folder / "a.csv") == "rows");
+}
+
+TEST_CASE("reading ends where a device or a pipe does not") {
+  CHECK_THROWS_WITH(read_file("/dev/zero"),
+                    ContainsSubstring("/dev/zero: cannot read: a device of more than 1 MiB"));
+  CHECK(read_file("/dev/null").empty());
+  const Folder folder;
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(read_regular_file(pipe), ContainsSubstring("not a file"));
+  CHECK_THROWS_WITH(read_regular_file("/dev/zero"), ContainsSubstring("not a file"));
+  CHECK_THROWS_WITH(read_regular_file(folder / "."), ContainsSubstring("Is a directory"));
+  write_file_atomically(folder / "a", "text");
+  CHECK(read_regular_file(folder / "a") == "text");
 }
 
 TEST_CASE("what cannot be read says why") {

@@ -54,3 +54,10 @@ TEST_CASE("names of an enumeration are read and written by one table") {
       value_in(colours, "gren", "--colour"),
       "--colour: unknown value 'gren' (did you mean 'green'?); choose from red, green");
 }
+
+TEST_CASE("control characters are written out for a terminal") {
+  CHECK(printable("a\tb\nc") == "a\tb\nc");
+  CHECK(printable(std::string_view("\x1b[2J\r\x7f\0", 7)) == "\\x1b[2J\\x0d\\x7f\\x00");
+  CHECK(printable("caf\xc3\xa9 \xc2\xb5s") == "caf\xc3\xa9 \xc2\xb5s");
+  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");  // U+009B: CSI
+}

@@ -157,3 +157,31 @@ def test_the_chart_of_the_front_is_drawn(tmp_path):
         assert any(row["on_front"] == "1" and row["capacity_factor"] == "0.5" for row in csv.DictReader(file))
     assert chart.read_text(encoding="utf-8").startswith("<?xml")
     expect_error(moesim(*words, "--chart", tmp_path / "front.txt"), 2, "--chart", ".png, .pdf or .svg")
+
+
+PREFILL = ("recommend", "--mode", "prefill", "--model", "mixtral-8x7b", "--gpus", 16, "--expert-parallel", "4,8",
+           "--micro-batch", 1, "--sequence-length", 1024, "--replicas", 2)
+
+
+def test_prefill_commands_print_the_same_figures_and_the_best_are_those_of_a_sweep():
+    rows = rows_of(*PREFILL, "--router", "top2,top2+fr", "--capacity-factor", "0.75,1", "--max-loss", "10%")
+    best = [row for row in rows if row["rank"]]
+    assert best and all(float(row["residual_loss"]) <= 0.1 for row in best)
+    for row in (best[0], rows[-1]):
+        words = shlex.split(row["command"])
+        assert words[:2] == ["moesim", "simulate"]
+        (same,) = csv.DictReader(io.StringIO(succeed(*words[1:], "--format", "csv")))
+        for key in ("step_ms", "tokens_per_s_per_gpu", "residual_loss", "memory_gib"):
+            assert same[key] == row[key]
+    every = csv.DictReader(io.StringIO(succeed(
+        "sweep", *PREFILL[1:], "--profile", "h100-sxm", "--router", "top2,top2+fr", "--capacity-factor", "0.75,1",
+        "--capacity-convention", "library", "--format", "csv")))
+    speeds = sorted((float(row["tokens_per_s_per_gpu"]) for row in every
+                     if float(row["memory_gib"]) <= 72 and float(row["residual_loss"]) <= 0.1), reverse=True)
+    assert [float(row["tokens_per_s_per_gpu"]) for row in best] == speeds[:5]
+
+
+def test_prefill_takes_no_flags_of_training():
+    expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
+    expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")
+    expect_error(moesim(*PREFILL, "--memory-share", "0.05"), 1, "none of the", "fits in 5 %")

@@ -1,8 +1,10 @@
+#include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/recommend/recommend_prefill.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 
@@ -10,6 +12,8 @@ namespace moesim::tool {
 namespace {
 
 ExitCode run(const CommandLine& line) {
+  static constexpr EnumNames<bool, 2> modes{{{false, "train"}, {true, "prefill"}}};
+  if (value_in(modes, line.get("mode", "train"), "--mode")) return recommend_prefill(line);
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string all = line.get("all");

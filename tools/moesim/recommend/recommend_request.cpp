@@ -54,6 +54,10 @@ const std::set<std::string>& refused_flags() {
 // Of the search alone.
 std::vector<Flag> own_flags() {
   return {
+      {"mode", "train|prefill", "train",
+       "what is searched: training steps, or forward passes (routers, capacity factors, expert "
+       "parallelism and micro-batch, as simulate has them)"},
+      {"replicas", "R", "16", "of --mode prefill: draws of routing and of the curves' errors"},
       {"best", "N", "5", "how many layouts to print"},
       {"max-loss", "X%", "0",
        "token loss (residual_loss) that is acceptable, such as 0.5%; above 0, capacity factors are "
@@ -187,7 +191,9 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   }
 }
 
-std::string quoted(const std::string& text) {
+}  // namespace
+
+std::string shell_word(const std::string& text) {
   static const std::string plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,/:=+%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
@@ -197,7 +203,19 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-}  // namespace
+SearchLimits requested_limits(const CommandLine& line) {
+  SearchLimits limits;
+  if (line.has("best")) {
+    limits.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
+  }
+  limits.max_loss = share_of(line, "max-loss", 0, 0);
+  limits.memory_share = share_of(line, "memory-share", limits.memory_share, 0.01);
+  if (line.has("min-speed")) {
+    limits.min_speed =
+        static_cast<double>(parse_whole("--min-speed", line.get("min-speed"), 0, 1'000'000'000));
+  }
+  return limits;
+}
 
 std::vector<Flag> recommend_flags() {
   std::vector<Flag> flags;
@@ -223,6 +241,9 @@ std::vector<Flag> recommend_flags() {
 }
 
 RecommendRequest requested_search(const CommandLine& line) {
+  if (line.has("replicas")) {
+    throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
+  }
   const std::string software = line.get("software");
   if (software.find('/') != std::string::npos || software.ends_with(".json")) {
     throw UsageError(fmt::format(
@@ -251,16 +272,12 @@ RecommendRequest requested_search(const CommandLine& line) {
                                  search.space.mtp_depths, base.model->name,
                                  base.model->mtp_depths));
   }
-  if (line.has("best")) {
-    search.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
-  }
-  search.max_loss = share_of(line, "max-loss", 0, 0);
+  const SearchLimits limits = requested_limits(line);
+  search.best = limits.best;
+  search.max_loss = limits.max_loss;
+  search.min_speed = limits.min_speed;
+  search.memory_share = limits.memory_share;
   take_routings(line, usual, search.max_loss > 0, request);
-  search.memory_share = share_of(line, "memory-share", search.memory_share, 0.01);
-  if (line.has("min-speed")) {
-    search.min_speed =
-        static_cast<double>(parse_whole("--min-speed", line.get("min-speed"), 0, 1'000'000'000));
-  }
   search.jobs = chosen_jobs(line);
   return request;
 }
@@ -271,7 +288,7 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   const parallel::ParallelLayout& sizes = request.layout;
   std::vector<std::string> words{"moesim train"};
   const auto add = [&](const char* flag, const std::string& value) {
-    words.push_back(fmt::format("--{} {}", flag, quoted(value)));
+    words.push_back(fmt::format("--{} {}", flag, shell_word(value)));
   };
   const auto add_size = [&](const char* flag, std::int64_t size) {
     if (size != 1) add(flag, fmt::format("{}", size));

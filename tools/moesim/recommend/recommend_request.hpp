@@ -11,6 +11,18 @@ namespace moesim::tool {
 // The flags of `train`, where those that are searched take lists, and those of the search.
 std::vector<Flag> recommend_flags();
 
+struct SearchLimits {
+  std::size_t best = 5;
+  double max_loss = 0;
+  double min_speed = 0;
+  double memory_share = 0.9;
+};
+// Throws UsageError naming the flag.
+SearchLimits requested_limits(const CommandLine& line);
+
+// As a shell reads it back.
+std::string shell_word(const std::string& text);
+
 struct RecommendRequest {
   CommandLine line;
   study::TrainingSearch search;

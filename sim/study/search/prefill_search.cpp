@@ -1,0 +1,72 @@
+#include "sim/study/search/prefill_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/study/sweep/sweep.hpp"
+
+namespace moesim::study {
+namespace {
+
+// From one pass of the front to the next: of the loss, and of the routing weight.
+constexpr double least_gain = 0.99;
+constexpr double least_points = 1e-4;
+
+bool fits(const FoundPass& pass, const SweepPoint& point, double share) {
+  return pass.figure("memory_gib") <= share * point.scenario->profile->device().hbm_bytes.gib();
+}
+
+}  // namespace
+
+double FoundPass::figure(const std::string& column) const {
+  return number_in(row[column_index(column)]);
+}
+
+std::string FoundPass::text(const std::string& column) const {
+  const auto* found = std::get_if<std::string>(&row[column_index(column)]);
+  return found != nullptr ? *found : "";
+}
+
+PrefillFound search_prefill(const PrefillSearch& search) {
+  scenario::DocumentCache documents;
+  std::vector<SweepPoint> points = plan(search.scenarios, documents);
+  mark_repeats(points);
+  SweepSettings settings;
+  settings.jobs = search.jobs;
+  SweepResult result = sweep(points, settings);
+  PrefillFound found;
+  std::vector<FoundPass> passes;
+  for (std::size_t at = 0; at < points.size(); ++at) {
+    if (!result.rows[at]) continue;
+    FoundPass pass{points[at].values, std::move(*result.rows[at])};
+    if (pass.text("status") != "ok") {
+      ++found.refused;
+      found.a_refusal = pass.text("reason");
+      continue;
+    }
+    ++found.simulated;
+    if (!fits(pass, points[at], search.memory_share)) {
+      const double gib = pass.figure("memory_gib");
+      found.least_gib = found.too_large++ == 0 ? gib : std::min(found.least_gib, gib);
+      continue;
+    }
+    if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
+  }
+  if (found.simulated == 0) throw Error(found.a_refusal);
+  std::stable_sort(passes.begin(), passes.end(), [](const FoundPass& one, const FoundPass& other) {
+    return one.figure("tokens_per_s_per_gpu") > other.figure("tokens_per_s_per_gpu");
+  });
+  double least = std::numeric_limits<double>::infinity();
+  for (const FoundPass& pass : passes) {
+    const double loss = pass.figure("residual_loss");
+    if (loss <= search.max_loss && found.best.size() < search.best) found.best.push_back(pass);
+    if (loss >= least_gain * least || least - loss < least_points) continue;
+    found.front.push_back(pass);
+    least = loss;
+  }
+  return found;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/scenario/options.hpp"
+#include "sim/study/sweep/result_row.hpp"
+
+namespace moesim::study {
+
+// Which forward pass (--mode prefill) is fastest. All scenarios are simulated.
+struct PrefillSearch {
+  std::vector<scenario::OptionValues> scenarios;  // with all that is not default
+  std::size_t best = 5;
+  double memory_share = 0.9;  // of the GPU's, that a pass may take
+  double max_loss = 0;        // residual_loss that is acceptable
+  double min_speed = 0;       // tokens per second and GPU
+  int jobs = 1;               // threads; the result does not depend on them
+};
+
+struct FoundPass {
+  scenario::OptionValues options;
+  Row row;  // of result_columns()
+
+  double figure(const std::string& column) const;
+  std::string text(const std::string& column) const;
+};
+
+struct PrefillFound {
+  std::vector<FoundPass> best;   // by tokens per second, fastest first; of equal ones the first
+  std::vector<FoundPass> front;  // fastest first; each loses 1 % and 0.01 points less
+  std::size_t simulated = 0;
+  std::size_t refused = 0;  // that cannot be
+  std::string a_refusal;
+  std::size_t too_large = 0;
+  double least_gib = 0;  // of those that are too large
+};
+
+// Throws UsageError for a value that makes no sense by itself, Error where every scenario is
+// refused.
+PrefillFound search_prefill(const PrefillSearch& search);
+
+}  // namespace moesim::study

@@ -1,0 +1,224 @@
+#include "tools/moesim/recommend/recommend_prefill.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "sim/base/text.hpp"
+#include "sim/report/formats.hpp"
+#include "sim/study/search/prefill_search.hpp"
+#include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/recommend/recommend_chart.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundPass;
+using study::PrefillFound;
+using study::PrefillSearch;
+
+constexpr const char* dropless = "dropless";
+constexpr const char* usual_factors = "0.5,0.75,1,1.25,1.5";
+constexpr const char* usual_batches = "1,2,4,8";
+
+bool is_option(const std::string& flag) {
+  const auto& options = scenario::scenario_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const scenario::Option& option) { return option.name == flag; });
+}
+
+// Groups inside a node and over several, as far as experts and GPUs allow.
+std::string usual_groups(const scenario::OptionValues& values, scenario::DocumentCache& documents) {
+  const scenario::Scenario usual = scenario::fill_in(values, documents, scenario::Use::step);
+  std::vector<int> sizes;
+  for (int size = 1; size <= std::min(usual.gpus, usual.experts); size *= 2) {
+    if (usual.gpus % size == 0 && usual.experts % size == 0) sizes.push_back(size);
+  }
+  return fmt::format("{}", fmt::join(sizes, ","));
+}
+
+std::vector<scenario::OptionValues> scenarios_of(const CommandLine& line, bool may_lose) {
+  scenario::OptionValues lists;
+  for (const auto& [flag, value] : line.values) {
+    if (is_option(flag)) lists[flag] = value;
+  }
+  lists["mode"] = "prefill";
+  if (lists.count("capacity-convention") == 0) lists["capacity-convention"] = "library";
+  if (lists.count("profile") == 0) lists["profile"] = "h100-sxm";
+  if (lists.count("micro-batch") == 0) lists["micro-batch"] = usual_batches;
+  const std::string typed = line.get("capacity-factor");
+  lists.erase("capacity-factor");
+  scenario::DocumentCache documents;
+  if (lists.count("expert-parallel") == 0) {
+    scenario::OptionValues first = lists;
+    first["micro-batch"] = "1";
+    first.erase("router");
+    lists["expert-parallel"] = usual_groups(first, documents);
+  }
+  std::vector<std::string> factors;
+  bool without = typed.empty();
+  for (const std::string_view factor : split(typed, ',')) {
+    if (factor == dropless)
+      without = true;
+    else if (!factor.empty())
+      factors.emplace_back(factor);
+  }
+  std::vector<scenario::OptionValues> all;
+  if (without) all = study::grid(lists);
+  if (typed.empty() && may_lose) factors.emplace_back(usual_factors);
+  if (!factors.empty()) {
+    lists["capacity-factor"] = fmt::format("{}", fmt::join(factors, ","));
+    for (const scenario::OptionValues& each : study::grid(lists)) all.push_back(each);
+  }
+  return all;
+}
+
+std::string command_of(const FoundPass& pass) {
+  std::string text = "moesim simulate";
+  for (const auto& [option, value] : pass.options) {
+    text += fmt::format(" --{} {}", option, shell_word(value));
+  }
+  return text;
+}
+
+std::vector<std::string> cells_of(const FoundPass& pass) {
+  const bool drops = !is_absent(pass.row[study::column_index("capacity_factor")]);
+  return {fmt::format("{:.0f}", pass.figure("expert_parallel")),
+          fmt::format("{:.0f}", pass.figure("micro_batch")),
+          pass.text("router"),
+          drops ? report::figure(pass.figure("capacity_factor")) : "none",
+          fmt::format("{:.0f}", pass.figure("tokens_per_s_per_gpu")),
+          fmt::format("{:.1f} ms", pass.figure("step_ms")),
+          fmt::format("{:.2f}", 100 * pass.figure("residual_loss")),
+          fmt::format("{:.1f}", pass.figure("memory_gib"))};
+}
+const std::vector<std::string> cell_names = {"EP",           "batch", "router", "CF",
+                                             "tokens/s/GPU", "step",  "loss %", "GiB"};
+
+// Speeds of the bands of two passes: whether they have one in common.
+bool is_within_noise(const FoundPass& one, const FoundPass& other) {
+  const auto slowest = [](const FoundPass& pass) {
+    return pass.figure("tokens_per_s_per_gpu") * pass.figure("step_ms") /
+           pass.figure("step_ms_p95");
+  };
+  const auto fastest = [](const FoundPass& pass) {
+    return pass.figure("tokens_per_s_per_gpu") * pass.figure("step_ms") /
+           pass.figure("step_ms_p05");
+  };
+  return fastest(other) >= slowest(one);
+}
+
+std::string order_text(const std::vector<FoundPass>& best) {
+  std::vector<std::size_t> noise;
+  for (std::size_t place = 1; place < best.size(); ++place) {
+    if (is_within_noise(best.front(), best[place])) noise.push_back(place + 1);
+  }
+  const std::string why =
+      "p05 to p95 of the replicas: routing and the curves' errors, not those of software";
+  if (noise.empty()) return fmt::format("order: no band reaches that of 1 ({})\n", why);
+  return fmt::format("order: {} within the noise of 1 ({})\n", fmt::join(noise, ", "), why);
+}
+
+std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
+  std::string text = fmt::format(
+      "{} scenarios simulated, {} of them do not fit in {:.0f} % of a GPU, {} cannot be\n\n",
+      found.simulated, found.too_large, 100 * search.memory_share, found.refused);
+  std::vector<std::vector<std::string>> lines = {{"#"}};
+  lines.front().insert(lines.front().end(), cell_names.begin(), cell_names.end());
+  lines.front().insert(lines.front().end(), {"p05 to p95 ms", "gives up"});
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    const FoundPass& pass = found.best[place];
+    std::vector<std::string> cells = {fmt::format("{}", place + 1)};
+    const std::vector<std::string> figures = cells_of(pass);
+    cells.insert(cells.end(), figures.begin(), figures.end());
+    cells.push_back(
+        fmt::format("{:.1f} to {:.1f}", pass.figure("step_ms_p05"), pass.figure("step_ms_p95")));
+    const double speed =
+        pass.figure("tokens_per_s_per_gpu") / found.best.front().figure("tokens_per_s_per_gpu");
+    cells.push_back(place == 0 ? "" : fmt::format("{:.1f} % speed", 100 * (1 - speed)));
+    lines.push_back(cells);
+  }
+  std::vector<bool> right(lines.front().size(), true);
+  right[3] = right.back() = false;
+  text += found.best.empty() ? fmt::format("nothing loses at most {:g} % of the routing weight\n",
+                                           100 * search.max_loss)
+                             : report::align(lines, right) + order_text(found.best);
+  if (found.front.size() > 1) {
+    std::vector<std::vector<std::string>> front = {cell_names};
+    for (const FoundPass& pass : found.front) front.push_back(cells_of(pass));
+    std::vector<bool> sides(cell_names.size(), true);
+    sides[2] = false;
+    text += "\nspeed for loss: no other scenario is faster and loses less\n" +
+            report::align(front, sides);
+  }
+  text += "\nto reproduce:\n";
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    text += fmt::format("  {}  {}\n", place + 1, command_of(found.best[place]));
+  }
+  return text;
+}
+
+// The columns of a sweep, and rank, front and command.
+std::string rows_of(const PrefillFound& found, report::Format format) {
+  std::vector<std::string> names = study::names_of(study::result_columns());
+  names.insert(names.end(), {"rank", "on_front", "command"});
+  std::vector<report::CellRow> rows;
+  const auto add = [&](const FoundPass& pass, Cell rank, bool on_front) {
+    report::CellRow row = pass.row;
+    row.insert(row.end(), {std::move(rank), Cell(on_front), Cell(command_of(pass))});
+    rows.push_back(std::move(row));
+  };
+  const auto in = [](const std::vector<FoundPass>& passes, const FoundPass& pass) {
+    return std::any_of(passes.begin(), passes.end(),
+                       [&](const FoundPass& other) { return other.options == pass.options; });
+  };
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    add(found.best[place], std::int64_t(place + 1), in(found.front, found.best[place]));
+  }
+  for (const FoundPass& pass : found.front) {
+    if (!in(found.best, pass)) add(pass, {}, true);
+  }
+  return format == report::Format::csv ? report::to_csv(names, rows)
+                                       : report::to_json_text(names, rows);
+}
+
+}  // namespace
+
+ExitCode recommend_prefill(const CommandLine& line) {
+  static const std::vector<std::string> own = {"mode", "best",   "max-loss", "min-speed",
+                                               "jobs", "format", "out",      "memory-share"};
+  for (const auto& [flag, value] : line.values) {
+    if (is_option(flag) || std::find(own.begin(), own.end(), flag) != own.end()) continue;
+    throw UsageError(
+        fmt::format("--{} with --mode prefill: of a training step: leave it out", flag));
+  }
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  const SearchLimits limits = requested_limits(line);
+  PrefillSearch search;
+  search.best = limits.best;
+  search.max_loss = limits.max_loss;
+  search.min_speed = limits.min_speed;
+  search.memory_share = limits.memory_share;
+  search.jobs = chosen_jobs(line);
+  search.scenarios = scenarios_of(line, search.max_loss > 0);
+  const PrefillFound found = study::search_prefill(search);
+  if (found.best.empty() && found.front.empty()) {
+    if (found.too_large == found.simulated) {
+      throw Error(
+          fmt::format("none of the {} scenarios fits in {:.0f} % of a GPU's memory: the least "
+                      "takes {:.1f} GiB: "
+                      "try more --gpus, or a larger --expert-parallel",
+                      found.simulated, 100 * search.memory_share, found.least_gib));
+    }
+    throw Error(fmt::format("none of the {} scenarios that fit reaches --min-speed {:g}",
+                            found.simulated - found.too_large, search.min_speed));
+  }
+  out.write(format == report::Format::table ? table_of(search, found) : rows_of(found, format));
+  return ExitCode::ok;
+}
+
+}  // namespace moesim::tool

@@ -107,8 +107,12 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
       {"step", duration(step.step_us)},
       {"speed", fmt::format("{:.0f} tokens/s/GPU, {:.3g} tokens per day",
                             step.tokens_per_second_per_gpu, per_day)},
-      {"model FLOPs", fmt::format("{:.0f} TFLOP/s/GPU, {:.1f} % of the bf16 peak (MFU)",
-                                  step.tflops_per_gpu, 100 * step.mfu)},
+      {"model FLOPs", fmt::format("{:.0f} TFLOP/s/GPU, {:.1f} % of the bf16 peak (MFU){}",
+                                  step.tflops_per_gpu, 100 * step.mfu,
+                                  job.states.precision == model::Precision::bf16
+                                      ? ""
+                                      : fmt::format("; products in {} have a higher one",
+                                                    model::name_of(job.states.precision)))},
       {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", gpu_hours_per_1e12_tokens(step))},
       {"bubble",
        fmt::format("{:.1f} % of the pipeline, mean of its ranks", 100 * step.bubble_share)},

@@ -6,6 +6,9 @@
 
 #include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
+#include "sim/routing/groups/group_logits.hpp"
+#include "sim/routing/groups/kind_router.hpp"
+#include "sim/routing/rules/layer_shares.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 
 namespace moesim::routing {
@@ -17,7 +20,8 @@ double sum_of(const std::vector<std::int64_t>& values) {
 }
 
 bool count_alike(const RouterConfig& one, const RouterConfig& other) {
-  if (one.has_gate() && other.has_gate()) {
+  const bool samples = one.kind->sample_shares != nullptr || other.kind->sample_shares != nullptr;
+  if (one.has_gate() && other.has_gate() && !samples) {
     return one.top_k == other.top_k && one.fill_in == other.fill_in;
   }
   return one.name() == other.name();
@@ -44,14 +48,20 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
                    [](const RoutingJob& job) { return job.router.has_gate(); })) {
     return;
   }
-  const LogitSource logits(
-      job_.scores, {job_.experts, job_.expert_parallel, job_.gpus, job_.expert_placement.get()},
+  logits_ = std::make_unique<LogitSource>(
+      job_.scores,
+      LogitShape{job_.experts, job_.expert_parallel, job_.gpus, job_.expert_placement.get()},
       job_.seed, key_.replica, key_.layer);
-  noise_ = logits.noise();
-  offsets_ = logits.offsets();
+  if (std::all_of(jobs.begin(), jobs.end(), [](const RoutingJob& job) {
+        return !job.router.has_gate() || job.router.kind->sample_shares != nullptr;
+      })) {
+    return;
+  }
+  noise_ = logits_->noise();
+  offsets_ = logits_->offsets();
   StreamKey chance = key_;
   chance.rank = chance_plane;
-  pilot_.draw(jobs, logits, chance);
+  pilot_.draw(jobs, *logits_, chance);
 }
 
 void CountRouter::route(std::span<const RoutingJob> jobs, int replica, int layer,
@@ -116,13 +126,29 @@ CountRouter::Counts& CountRouter::add_counts(const RouterConfig& router) {
   counts.router = router;
   counts.top_k = router.top_k;
   counts.fill_in = router.fill_in;
-  if (router.has_gate()) {
+  if (router.kind->sample_shares != nullptr) {
+    sample_shares(counts);
+  } else if (router.has_gate()) {
     counts.shares = shares_of(router.choices()).data();
   } else {
     counts.drawn = router.kind->expert_shares(router, job_.experts, key_.layer);
     counts.shares = counts.drawn.data();
   }
   return counts;
+}
+
+// A token's experts are not told apart by choice: all are of the first one.
+void CountRouter::sample_shares(Counts& counts) const {
+  StreamKey key = key_;
+  key.rank = sample_plane;
+  const DrawnLogits drawn(job_, *logits_, 0, kernels_);
+  LayerShares found = counts.router.kind->sample_shares(
+      {counts.router, job_.experts, job_.expert_parallel, kernels_}, drawn, key);
+  counts.loss = found.loss;
+  counts.drawn = std::move(found.shares);
+  counts.drawn.resize(static_cast<std::size_t>(job_.experts) *
+                      static_cast<std::size_t>(counts.top_k));
+  counts.shares = counts.drawn.data();
 }
 
 // The exact counts of the tokens, where the router can compute them without tokens.
@@ -249,6 +275,7 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
   if (!job.router.drops) {
     result.kept_rows = counts.primary;
     result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
+    result.loss = counts.loss;
     return;
   }
   kept_.primary.assign(gpus, 0);

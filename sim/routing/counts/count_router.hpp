@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,7 @@ class CountRouter {
     deal_fill_plane,
     ir_plane,
     unfilled_plane,
+    sample_plane,
     split_plane = 64,
     rank_split_plane = 128,
     chance_plane = 192
@@ -54,7 +56,8 @@ class CountRouter {
     int top_k = 0;
     bool fill_in = false;
     const double* shares = nullptr;  // [choice, expert], k' choices
-    std::vector<double> drawn;       // storage of `shares` where the router draws
+    std::vector<double> drawn;       // storage of `shares` where the router draws or samples
+    TokenLoss loss;                  // where the router samples
     std::vector<std::int32_t> primary, nominees;
     std::vector<std::int32_t> split[2];  // for each CapacityScope, computed on demand
   };
@@ -69,6 +72,7 @@ class CountRouter {
   Counts& counts_of(const RouterConfig& router);
   void draw_counts(Counts& counts, bool primary_given) const;
   void count_exactly(Counts& counts) const;
+  void sample_shares(Counts& counts) const;
   const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
   void fill_queues(const RouterConfig& router, std::int64_t slots,
                    const std::vector<std::int32_t>& split);
@@ -99,6 +103,7 @@ class CountRouter {
   CountPilot pilot_;
   RoutingJob job_;  // the first: sizes and seed
   StreamKey key_;
+  std::unique_ptr<LogitSource> logits_;  // of the layer
   Noise noise_ = Noise::normal;
   std::vector<float> offsets_;
   std::vector<float> no_offsets_;

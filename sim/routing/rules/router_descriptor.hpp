@@ -16,6 +16,8 @@ struct RouterConfig;
 struct RouterReading;  // routers/router_reading.hpp
 struct KindShape;      // groups/kind_router.hpp
 class KindRouter;
+class GroupLogits;   // groups/group_logits.hpp
+struct LayerShares;  // rules/layer_shares.hpp
 
 // How many slots per expert and source GPU a kind of router has.
 enum class CapacityRule {
@@ -94,6 +96,11 @@ struct RouterDescriptor {
 
   // The implementation. Null with takes_best, and for a router without MoE.
   std::unique_ptr<KindRouter> (*make)(const KindShape& shape) = nullptr;
+  // With a gate, for --fidelity counts where choices are not simply the k best: what counts follow
+  // from, estimated from training tokens of these logits and a random stream. Null: counts follow
+  // from the distribution of the logits.
+  LayerShares (*sample_shares)(const KindShape& shape, const GroupLogits& logits,
+                               const StreamKey& key) = nullptr;
   // Without a gate: [expert], P(a token has this expert), in a layer.
   std::vector<double> (*expert_shares)(const RouterConfig& config, int experts,
                                        std::uint32_t layer) = nullptr;

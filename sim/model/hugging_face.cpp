@@ -104,6 +104,7 @@ void read_gpt_oss(const Node& node, Model& model) {
   read_sizes(node, model);
   read_sliding_window(node, model);
   model.moe = read_experts(node, "num_local_experts", "intermediate_size");
+  model.moe->biased = true;
 }
 
 void read_qwen_moe(const Node& node, Model& model) {

@@ -33,6 +33,7 @@ MoeBlock read_moe(const Node& node, int layers) {
   moe.top_k = static_cast<int>(node.positive_integer("top_k"));
   moe.expert_ffn = node.positive_integer("expert_ffn");
   moe.shared_ffn = node.integer_or("shared_ffn", 0);
+  moe.biased = node.boolean_or("biased", false);
   moe.first_layer = static_cast<int>(node.integer_or("first_layer", 0));
   moe.every = static_cast<int>(node.integer_or("every", 1));
   if (moe.top_k > moe.experts) {

@@ -34,6 +34,7 @@ struct MoeBlock {
   int first_layer = 0;          // layers below are dense
   int every = 1;                // of the layers from first_layer on, each every-th one is MoE,
                                 // counted so that the last of each group is
+  bool biased = false;          // the experts' products add biases; no count includes them
 };
 
 // Layers in which a token attends to few of the tokens before it.

@@ -352,7 +352,7 @@ StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shar
   StateBytes bytes;
   bytes.weights = shared(1, dense_weights, dense, rules.zero >= 3) +
                   shared(gemm_weight, parameters.expert, expert, rules.zero >= 3);
-  bytes.gradients = both(fp32, rules.zero >= 2);
+  bytes.gradients = both(rules.gradient_bytes, rules.zero >= 2);
   bytes.optimizer = both(fp32 + 2 * rules.moment_bytes, rules.zero >= 1);
   return bytes;
 }

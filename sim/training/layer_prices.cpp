@@ -9,6 +9,7 @@
 #include "sim/model/training_work.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/training/host_launches.hpp"
 
 namespace moesim::training {
 namespace {
@@ -22,18 +23,23 @@ using profile::MoeStage;
 
 constexpr double bf16 = 2;
 constexpr double fp32 = 4;
-// Weight gradients are added to fp32 ones: read and written.
-constexpr double accumulation_bytes = 2 * fp32;
 // Longer sums of a weight gradient are priced in pieces: the curves end before.
 constexpr std::int64_t longest_sum = 262'144;
-constexpr double least_product_share = 1.0 / 8;  // of a call that casts: assumed
-// Kernels that the host launches for one layer, forward; backward twice as many. Assumed; an expert
-// takes a launch for each of its products.
-constexpr double attention_launches = 40;
-constexpr double dense_launches = 15;
-constexpr double moe_launches = 120;
-constexpr double products_per_expert = 2;
-constexpr double backward_launches = 2;  // of each one forward
+// Of logits, per element: a fused cross entropy reads them twice and writes their gradient, which
+// its backward pass scales (Transformer Engine), 6 and 4 bytes, at half the speed of other kernels
+// (0.3 of the peak bandwidth on B200, published by SimuMax).
+constexpr double loss_bytes = 12;
+constexpr double loss_backward_bytes = 8;
+// Biases of the experts' second product, per element of its output: Megatron-Core adds them expert
+// by expert in elementwise operations in fp32, weighted by the probabilities, and concatenates
+// (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
+constexpr double bias_bytes = 28;
+constexpr double bias_backward_bytes = 40;
+// An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
+// public steps. Between nodes 1.
+constexpr double all_to_all_slowdown = 1.3;
+// Of the router's work, what runs before the rows' counts are known: assumed.
+constexpr double router_before = 0.3;
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }
@@ -99,16 +105,6 @@ std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
   return widest;
 }
 
-// Of the core attention of all layers, whose windows differ: over that without a window.
-double window_share(const model::Model& model, double length) {
-  if (!model.window) return 1;
-  double sum = 0;
-  for (int layer = 0; layer < model.layers; ++layer) {
-    sum += model::keys_seen(model, layer, length) / (length / 2);
-  }
-  return sum / model.layers;
-}
-
 int first_layer(const model::Model& model, bool is_moe) {
   for (int layer = 0; layer < model.layers; ++layer) {
     if (model.is_moe_layer(layer) == is_moe) return layer;
@@ -130,7 +126,8 @@ void Passes::add(const Passes& other) {
   training::add(weight_gradient, other.weight_gradient);
 }
 
-LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profile, job.cluster) {
+LayerPrices::LayerPrices(const TrainingJob& job)
+    : job_(job), kernels_(job), network_(job.profile, job.cluster) {
   for (const auto& known : parallel::group_names) {
     members_[at(known.value)] = members_of(job, known.value);
   }
@@ -149,7 +146,7 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), network_(job.profi
   add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
   const double logits = job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
   add_product(head_, Part::head, job.tokens(), model.vocabulary / sizes.tensor, model.hidden, 1);
-  add_memory(head_, Part::head, (bf16 + 3 * fp32) * logits, (bf16 + 3 * fp32) * logits,
+  add_memory(head_, Part::head, loss_bytes * logits, loss_backward_bytes * logits,
              MemoryKernel::streaming);
   add_product(prediction_, Part::head, job.tokens_per_rank(), model.hidden, 2 * model.hidden, 1);
   const model::ExchangeQuery query = exchange_query();
@@ -181,10 +178,6 @@ model::ExchangeQuery LayerPrices::exchange_query() const {
   return query;
 }
 
-double LayerPrices::memory_us(double bytes, MemoryKernel kind) const {
-  return bytes > 0 ? job_.profile->memory(bytes, kind).time_us : 0;
-}
-
 double LayerPrices::exchange_us(Collective kind, GroupKind group, double bytes) const {
   const std::vector<int>& members = members_[at(group)];
   if (members.size() < 2 || bytes <= 0) return 0;
@@ -204,38 +197,28 @@ double LayerPrices::send_us(double bytes) const {
   return latency + bytes / rate.bytes_per_second * 1e6;
 }
 
-// `copies` products of the same weights' shape in one grouped kernel, `m` rows over all of them.
+// `copies` products of the same weights' shape, `m` rows over all of them.
 void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
                               double copies) const {
-  const profile::Profile& profile = *job_.profile;
   // Router and output head stay in bf16.
   const bool is_wide = part == Part::router || part == Part::head;
-  const std::string type = is_wide ? profile::default_data_type : job_.product_type();
   const std::int64_t rows = whole(m);
-  const double weights = copies * static_cast<double>(n * k);
-  const double reading = memory_us(bf16 * weights, MemoryKernel::streaming);
-  const auto product = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
-    const double call_us = profile.gemm(a, b, c, type).time_us;
-    // What a fit takes for the cast may be nearly all of a short call: some of it is the product.
-    const double product_us =
-        std::max(call_us - profile.gemm_cast_us(a, c, type), least_product_share * call_us);
-    return std::max(product_us, copies > 1 ? reading : 0);
-  };
   // Casts of the input, and of the gradient that comes back, by row and by column.
   if (!is_wide) {
     const double bytes = model::quantize_bytes(job_.states.precision, 2) * m;
     add_memory(passes, part, bytes * static_cast<double>(k), bytes * static_cast<double>(n),
                MemoryKernel::streaming);
   }
-  passes.forward[at(part)] += product(rows, n, k);
-  passes.input_gradient[at(part)] += product(rows, k, n);
+  passes.forward[at(part)] += kernels_.product_us({rows, n, k, copies, is_wide});
+  passes.input_gradient[at(part)] += kernels_.product_us({rows, k, n, copies, is_wide});
   const std::int64_t pieces = (rows + longest_sum - 1) / longest_sum;
-  // The curve's product writes one gradient in bf16.
-  const double added = accumulation_bytes * weights - bf16 * static_cast<double>(n * k);
-  passes.weight_gradient[at(part)] +=
-      static_cast<double>(pieces) *
-          product(std::min(n, k), std::max(n, k), (rows + pieces - 1) / pieces) +
-      memory_us(added, MemoryKernel::streaming);
+  const KernelPrices::Product by_weight = {
+      std::min(n, k), std::max(n, k), (rows + pieces - 1) / pieces, copies, is_wide, true};
+  // Added to the gradients so far: read and written. The curve's product writes one in bf16.
+  const double weights = static_cast<double>(n * k);
+  const double added = 2 * job_.states.gradient_bytes * copies * weights - bf16 * weights;
+  passes.weight_gradient[at(part)] += static_cast<double>(pieces) * kernels_.product_us(by_weight) +
+                                      memory_us(added, MemoryKernel::streaming);
 }
 
 void LayerPrices::add_memory(Passes& passes, Part part, double forward, double backward,
@@ -265,25 +248,9 @@ void LayerPrices::add_exchanges(Passes& passes, bool backward,
 }
 
 Passes LayerPrices::core_attention() const {
-  const model::Model& model = *job_.model;
-  const parallel::ParallelLayout& sizes = job_.layout.layout;
-  const double length = static_cast<double>(job_.layout.sequence_length);
-  // Other widths than the curve's, windows and shares of the queries by their FLOPs.
-  const double share = static_cast<double>(model.query_key_dim() + model.value_dim()) /
-                       static_cast<double>(2 * model.head_dim) * window_share(model, length) /
-                       sizes.context;
-  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / sizes.tensor);
-  const std::int64_t kv_heads =
-      std::max<std::int64_t>(1, (model.latent ? model.heads : model.kv_heads) / sizes.tensor);
-  const auto attend = [&](bool backward) {
-    return share * job_.profile
-                       ->attention(job_.layout.micro_batch, job_.layout.sequence_length, heads,
-                                   kv_heads, model.head_dim, backward)
-                       .time_us;
-  };
   Passes passes;
-  passes.forward[at(Part::attention)] = attend(false);
-  passes.input_gradient[at(Part::attention)] = attend(true);
+  passes.forward[at(Part::attention)] = kernels_.core_attention_us(false);
+  passes.input_gradient[at(Part::attention)] = kernels_.core_attention_us(true);
   return passes;
 }
 
@@ -352,8 +319,15 @@ double LayerPrices::expert_rows(const MoeLoad& load) const {
 Passes LayerPrices::experts(const MoeLoad& load) const {
   const model::MoeBlock& moe = *job_.model->moe;
   const parallel::ParallelLayout& sizes = job_.layout.layout;
-  return ffn(Part::experts, expert_rows(load), moe.expert_ffn / sizes.expert_tensor,
-             static_cast<double>(moe.experts) / sizes.expert);
+  const double rows = expert_rows(load);
+  Passes passes = ffn(Part::experts, rows, moe.expert_ffn / sizes.expert_tensor,
+                      static_cast<double>(moe.experts) / sizes.expert);
+  if (moe.biased && !job_.fused_experts) {
+    const double cells = rows * static_cast<double>(job_.model->hidden);
+    add_memory(passes, Part::experts, bias_bytes * cells, bias_backward_bytes * cells,
+               MemoryKernel::streaming);
+  }
+  return passes;
 }
 
 Passes LayerPrices::routing(const MoeLoad& load) const {
@@ -364,9 +338,7 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
   add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1);
   const double scores = fp32 * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
-  const double moves =
-      job_.profile->permute_rows(whole(tokens), whole(rows), model.hidden).time_us +
-      job_.profile->combine_rows(whole(tokens), whole(rows), model.hidden).time_us;
+  const double moves = kernels_.rows_moved_us(tokens, rows);
   // Rows that came by source rank are sorted by expert, and back.
   const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1;
   const double sorting = sorts ? 2 * memory_us(2 * bf16 * rows * static_cast<double>(model.hidden),
@@ -387,7 +359,11 @@ double LayerPrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   if (!job_.dispatcher) {
     const double buffer = load.exchanged * choices * tokens * hidden * bf16;
     const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
-    return exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
+    const std::vector<int>& members = members_[at(GroupKind::expert)];
+    const bool crosses =
+        job_.cluster->domain_of(members.front()) != job_.cluster->domain_of(members.back());
+    return (crosses ? 1 : all_to_all_slowdown) *
+               exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
            exchange_us(Collective::all_to_all, GroupKind::expert, rest);
   }
   const network::DispatchPlace place =
@@ -438,50 +414,21 @@ void LayerPrices::add_recompute(Passes& passes, const Modules& modules) const {
   passes.input_gradient[at(Part::recompute)] += time_us;
 }
 
-// Kernels that the host launches for the forward pass of one layer, and of these the ones that
-// recomputation launches again.
-LayerPrices::Launches LayerPrices::launches(bool is_moe) const {
-  if (job_.graphs == Graphs::layers) return {};
-  const bool parts = job_.graphs == Graphs::parts;
-  Launches launches;
-  double ffn = dense_launches;
-  if (is_moe) {
-    const double experts =
-        static_cast<double>(job_.model->moe->experts) / job_.layout.layout.expert;
-    ffn = (parts ? moe_launches / 2 : moe_launches) + products_per_expert * experts;
-  }
-  launches.forward = (parts ? 1 : attention_launches) + ffn;
-  const model::Recompute& recompute = job_.recompute;
-  if (recompute.full != model::FullRecompute::none) {
-    launches.again = launches.forward;
-  } else if (recompute.has(is_moe ? model::RecomputeModule::moe : model::RecomputeModule::mlp)) {
-    launches.again = ffn;
-  }
-  return launches;
-}
-
 double LayerPrices::host_us(bool is_moe) const {
-  const Launches count = launches(is_moe);
+  const HostLaunches count = host_launches(job_, is_moe);
   return ((1 + backward_launches) * count.forward + count.again) * job_.host.launch_us;
 }
 
 // The GPU waits where the host launches more slowly than it works, and where the host reads how
 // many rows came before it launches the experts.
 void LayerPrices::add_host(Passes& passes, bool is_moe) const {
-  const HostCosts& host = job_.host;
-  if (job_.graphs == Graphs::layers) return;
-  const Launches count = launches(is_moe);
-  const bool dispatcher_reads = !job_.dispatcher || job_.dispatcher->host_reads;
-  const bool reads =
-      is_moe && job_.reads_row_counts() && job_.layout.layout.expert > 1 && dispatcher_reads;
+  const double before = passes.forward[at(Part::attention)] + passes.forward[at(Part::tensor)] +
+                        passes.forward[at(Part::context)] +
+                        router_before * passes.forward[at(Part::router)];
   passes.forward[at(Part::host)] =
-      std::max(0.0, count.forward * host.launch_us - sum(passes.forward)) +
-      (reads ? host.sync_us : 0);
-  const double backward = sum(passes.input_gradient) + sum(passes.weight_gradient);
-  const double issued = (backward_launches * count.forward + count.again) * host.launch_us;
-  const bool reads_again = reads && count.again > 0;
+      forward_wait_us(job_, is_moe, before, sum(passes.forward) - before);
   passes.input_gradient[at(Part::host)] =
-      std::max(0.0, issued - backward) + (reads_again ? host.sync_us : 0);
+      backward_wait_us(job_, is_moe, sum(passes.input_gradient) + sum(passes.weight_gradient));
 }
 
 double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges) const {

@@ -9,6 +9,7 @@
 #include "sim/model/training_exchanges.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/parallel/overlapped_layers.hpp"
+#include "sim/training/kernel_prices.hpp"
 #include "sim/training/training_job.hpp"
 
 namespace moesim::training {
@@ -70,8 +71,8 @@ struct MoeLoad {
   bool operator==(const MoeLoad&) const = default;
 };
 
-// Prices the layers of a job: GEMMs and attention by the profile's curves, memory-bound kernels by
-// its bandwidth, exchanges by its curves and the cluster. README.md of this room lists what a layer
+// Prices the layers of a job: kernels by KernelPrices, exchanges by the profile's curves and the
+// cluster, the host by HostLaunches. README.md of this room lists what a layer
 // runs and what is assumed.
 class LayerPrices {
  public:
@@ -95,14 +96,11 @@ class LayerPrices {
   double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
   // One message to a neighbouring stage.
   double send_us(double bytes) const;
-  double memory_us(double bytes, profile::MemoryKernel kind) const;
+  double memory_us(double bytes, profile::MemoryKernel kind) const {
+    return kernels_.memory_us(bytes, kind);
+  }
 
  private:
-  struct Launches {
-    double forward = 0;
-    double again = 0;  // recomputed
-  };
-  Launches launches(bool is_moe) const;
   Passes core_attention() const;
   Passes projections() const;
   Passes elementwise() const;  // norms, residuals, rotary embedding
@@ -131,6 +129,7 @@ class LayerPrices {
   void add_host(Passes& passes, bool is_moe) const;
 
   const TrainingJob& job_;
+  KernelPrices kernels_;
   network::ExchangeModel network_;
   std::array<std::vector<int>, parallel::group_names.size()> members_;
   double imbalance_ = 1;

@@ -20,9 +20,10 @@
 namespace moesim::training {
 
 // Which operations are launched as CUDA graphs, one launch each.
-enum class Graphs { none, parts, layers };
-inline constexpr EnumNames<Graphs, 3> graphs_names{{
+enum class Graphs { none, router, parts, layers };
+inline constexpr EnumNames<Graphs, 4> graphs_names{{
     {Graphs::none, "none", "every kernel is launched by the host"},
+    {Graphs::router, "router", "the router; attention and experts are launched"},
     {Graphs::parts, "parts", "attention and router; the experts are launched"},
     {Graphs::layers, "layers", "whole layers; needs shapes that do not depend on routing"},
 }};
@@ -78,6 +79,9 @@ struct TrainingJob {
   model::Recompute recompute;
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
   bool overlaps_parameters = true;  // all-gather under the first forward pass
+  // One kernel computes the FFNs of all local experts, with activation, casts and biases.
+  bool fused_experts = false;
+  bool fp8_attention = false;  // core attention in FP8 too
   Graphs graphs = Graphs::none;
   HostCosts host;
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "sim/base/csv.hpp"
@@ -106,6 +107,20 @@ int size(const CsvTable& table, std::size_t row, const char* column) {
   return static_cast<int>(table.whole(row, table.column(column), 1'000'000));
 }
 
+// Stages as the recipes of 61 layers have them
+// (src/megatron/bridge/recipes/deepseek/deepseek_v3.py, kimi/kimi_k2.py; for 32 chunks
+// scripts/performance/configs/deepseek): the last chunk has fewer layers, for the output head.
+// Nothing where they have none.
+std::optional<parallel::PipelineLayout> recipe_stages(int layers, int chunks, int mtp_depths) {
+  if (layers != 61) return std::nullopt;
+  const char* depth = mtp_depths > 0 ? "m" : "";
+  if (chunks == 32) return parallel::parse_pipeline_layout(fmt::format("Et|(tt|)*30{}L", depth));
+  if (chunks != 4 && chunks != 8 && chunks != 16) return std::nullopt;
+  const int each = 64 / chunks;
+  return parallel::parse_pipeline_layout(
+      fmt::format("Et*{0}|(t*{0}|)*{1}t*{2}{3}L", each, chunks - 2, each - 3, depth));
+}
+
 parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const model::Model& model,
                                   int mtp_depths) {
   const std::string& options = table.text(row, "dispatcher_overlap_options");
@@ -130,15 +145,71 @@ parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const 
   if (const auto at = options.find(key); at != std::string::npos) {
     request.stages = parallel::parse_pipeline_layout(options.substr(at + key.size()));
   } else {
-    request.stages = parallel::nearly_even_pipeline_layout(
-        model.layers, sizes.pipeline * sizes.virtual_pipeline, mtp_depths);
+    const int chunks = sizes.pipeline * sizes.virtual_pipeline;
+    const auto known = recipe_stages(model.layers, chunks, mtp_depths);
+    request.stages =
+        known ? *known : parallel::nearly_even_pipeline_layout(model.layers, chunks, mtp_depths);
   }
   return request;
 }
 
 training::Graphs graphs_of(const std::string& options) {
   if (has(options, "cudagraph=full_iteration")) return training::Graphs::layers;
+  if (has(options, "cudagraph=transformer_engine:moe_router")) return training::Graphs::router;
   return has(options, "cudagraph=") ? training::Graphs::parts : training::Graphs::none;
+}
+
+// DeepEP where the CPU writes for the GPU (EFA): in training it takes as long as its low-latency
+// kernels take for each row that leaves the node, twice that with UCCL; the tuned benchmark of its
+// normal kernels takes a third (data/internode_alltoall.csv, AWS, p5.48xlarge).
+std::shared_ptr<const profile::Dispatcher> proxied(const profile::Dispatcher& dispatcher,
+                                                   const profile::Dispatcher& low_latency,
+                                                   double slower) {
+  constexpr auto proxy = static_cast<std::size_t>(profile::Transport::proxy);
+  profile::Dispatcher made = dispatcher;
+  if (made.nic[proxy] && low_latency.nic[proxy]) {
+    const profile::Ranged& row = low_latency.nic[proxy]->message_us;
+    made.nic[proxy]->message_us = {slower * row.value, slower * row.low, slower * row.high};
+  }
+  return std::make_shared<const profile::Dispatcher>(std::move(made));
+}
+
+// What the recipes of Megatron-Bridge say where its tables do not (NVIDIA-NeMo/Megatron-Bridge,
+// scripts/performance/configs and src/megatron/bridge/recipes, at the release's tag where it is
+// known). Rows of 25.09 and some of 25.11 name no recipe: they get that of the same model, machine
+// and release.
+void apply_recipe(const TrainingRow& row, Documents& documents, training::TrainingJob& job) {
+  const bool latent = job.model->latent.has_value();
+  const bool is_hopper = has(row.system, "H100");
+  const bool is_rack = has(row.system, "GB200") || has(row.system, "GB300");
+  const bool is_gpt_oss = has(row.model, "GPT OSS");
+  job.states.gradient_bytes = 2;            // grad_reduce_in_fp32 = False
+  if (latent) job.states.moment_bytes = 2;  // exp_avg_dtype = bfloat16
+  if (has(row.source, "25.09")) {
+    if (latent) {
+      job.recompute =
+          model::parse_recompute(is_hopper ? "mla_up_proj,mlp" : "mla_up_proj", "recipes of 25.09");
+    }
+    if (latent && is_hopper) {
+      job.dispatcher = documents.dispatcher("deepep");
+      job.layout.expert_overlap = true;
+      job.overlaps_gradients = false;
+    }
+    // Token drop with padding: cuda_graph_scope = full_iteration.
+    if (!latent && !is_hopper) job.graphs = training::Graphs::layers;
+  }
+  if (has(row.source, "25.11") && row.options.empty()) {
+    if (latent) job.recompute = model::parse_recompute("mla_up_proj", "recipes of 25.11");
+    if (is_rack && !is_gpt_oss) {
+      job.dispatcher = documents.dispatcher("hybridep");
+      job.graphs = latent ? training::Graphs::parts : training::Graphs::router;
+    }
+  }
+  // cutedsl_fused_grouped_mlp, which has its graph over a whole step; fp8_dot_product_attention.
+  const bool is_dropless = job.capacity_factor <= 0;
+  job.fused_experts = is_dropless && job.graphs == training::Graphs::layers;
+  job.fp8_attention = job.states.precision == model::Precision::mxfp8 &&
+                      (is_gpt_oss || (latent && has(row.system, "GB300") && job.fused_experts));
 }
 
 void fill_job(const CsvTable& table, std::size_t row, Documents& documents, TrainingRow& found) {
@@ -173,6 +244,13 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   job.recompute = model::parse_recompute(recompute.empty() ? "none" : recompute,
                                          fmt::format("{}, recompute", table.name));
   job.layout = layout_of(table, row, *job.model, mtp_depths);
+  if (found.family == "Megatron-Bridge") apply_recipe(found, documents, job);
+  for (const auto& [text, slower] :
+       Names<double>{{"NVSHMEM over EFA", 1}, {"UCCL-EP over EFA", 2}}) {
+    if (job.dispatcher && has(found.options, text)) {
+      job.dispatcher = proxied(*job.dispatcher, *documents.dispatcher("low-latency"), slower);
+    }
+  }
   if (const auto fault = parallel::layout_fault(*job.model, job.layout)) found.refusal = *fault;
 }
 

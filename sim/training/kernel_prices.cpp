@@ -1,0 +1,160 @@
+#include "sim/training/kernel_prices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/model/training_work.hpp"
+
+namespace moesim::training {
+namespace {
+
+using profile::MemoryKernel;
+
+// Fitted to public steps, one constant for all machines: memory-bound kernels of a training library
+// take so many times as long as the curve's. A public B200 table of Megatron's kernels has 0.67 of
+// the peak bandwidth where the curve has 0.9 (MooreThreads/SimuMax v1.2, b200_bf16_ceperm.json).
+constexpr double memory_slowdown = 1.5;
+
+// A product cannot run faster than the board's power allows. Published: B200 at 1,000 W holds
+// 1.06 PFLOP/s in bf16 over the long products of that table, on average of forward, input and
+// weight gradients, where a lone kernel reaches 1.6.
+constexpr double blackwell_joules_per_flop = 0.94e-12;
+// Fitted: 660 TFLOP/s at 700 W.
+constexpr double hopper_joules_per_flop = 1.06e-12;
+// Assumed, and within what fits: 0.4 and 0.5 change the errors by less than 1 %.
+constexpr double fp8_energy_share = 0.42;
+constexpr double fp4_energy_share = 0.25;
+
+struct Board {
+  const char* device;  // part of its name
+  double watts;        // datasheets: the most that can be configured
+  double joules_per_flop;
+};
+constexpr std::array boards = {Board{"GB300", 1400, blackwell_joules_per_flop},
+                               Board{"GB200", 1200, blackwell_joules_per_flop},
+                               Board{"B300", 1100, blackwell_joules_per_flop},
+                               Board{"B200", 1000, blackwell_joules_per_flop},
+                               Board{"H200", 700, hopper_joules_per_flop},
+                               Board{"H100", 700, hopper_joules_per_flop}};
+
+// The measured FP8 calls cast their activations in a slow kernel of their own, which a fit can take
+// out of long products only: an FP8 product is priced as bf16's, at 0.95 of the ratio of peaks.
+constexpr double fp8_over_bf16 = 1.9;
+// Of a call in NVFP4, what is product at least: assumed.
+constexpr double least_product_share = 1.0 / 8;
+
+// Core attention over the curve's, which is of inference kernels, and backward over 2.5 times that.
+// Latent: B200 0.78 and 1.01 (the same table, cuDNN), H800 0.82 and 1.13 (deepseek-ai/profile-data,
+// FlashAttention-3). Others: B200, 32 to 128 heads of 128, 0.98 to 1.02 and 0.91 to 1.22.
+constexpr double latent_forward = 0.8;
+constexpr double latent_backward = 1.05;
+constexpr double backward_attention = 1.15;
+// In FP8, of bf16's time: assumed.
+constexpr double fp8_attention_share = 0.7;
+// Of a layer without a window, at 4,096 tokens and a window of 128: published attention tables of
+// B200, GB300 and H100 have 0.26 to 0.34, though 0.06 of the FLOPs are left.
+constexpr double least_window_share = 0.3;
+
+bool is_fp8(const std::string& type) { return type.rfind("fp8", 0) == 0; }
+
+double energy_share(const std::string& type) {
+  if (is_fp8(type)) return fp8_energy_share;
+  return type == "nvfp4" ? fp4_energy_share : 1;
+}
+
+double weight_bytes(const std::string& type) {
+  if (is_fp8(type)) return 1;
+  return type == "nvfp4" ? 0.5 : 2;
+}
+
+// Of the core attention of all layers, whose windows differ: over that without a window.
+double window_share(const model::Model& model, double length) {
+  if (!model.window) return 1;
+  double sum = 0;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const double keys = model::keys_seen(model, layer, length) / (length / 2);
+    sum += std::max(keys, std::min(1.0, least_window_share));
+  }
+  return sum / model.layers;
+}
+
+}  // namespace
+
+KernelPrices::KernelPrices(const TrainingJob& job) : job_(job), type_(job.product_type()) {
+  const std::string& name = job.profile->device().name;
+  for (const Board& board : boards) {
+    if (name.find(board.device) == std::string::npos) continue;
+    watts_ = board.watts;
+    joules_flop_ = board.joules_per_flop;
+    break;
+  }
+  window_share_ = window_share(*job.model, static_cast<double>(job.layout.sequence_length));
+  job.profile->gemm(1024, 1024, 1024, type_);  // throws where there is no curve
+}
+
+double KernelPrices::memory_us(double bytes, MemoryKernel kind) const {
+  return bytes > 0 ? memory_slowdown * job_.profile->memory(bytes, kind).time_us : 0;
+}
+
+double KernelPrices::rows_moved_us(double tokens, double rows) const {
+  const auto whole = [](double value) { return std::max<std::int64_t>(1, std::llround(value)); };
+  const std::int64_t hidden = job_.model->hidden;
+  return job_.profile->permute_rows(whole(tokens), whole(rows), hidden).time_us +
+         job_.profile->combine_rows(whole(tokens), whole(rows), hidden).time_us;
+}
+
+double KernelPrices::dense_product_us(const Product& product) const {
+  const profile::Profile& profile = *job_.profile;
+  const auto [m, n, k] = std::array{product.m, product.n, product.k};
+  const std::string type = product.is_wide ? profile::default_data_type : type_;
+  double time_us = 0;
+  if (is_fp8(type)) {
+    const double cells = static_cast<double>(m) * static_cast<double>(n);
+    const double read = static_cast<double>(k) * static_cast<double>(m + n);
+    time_us = std::max(profile.gemm(m, n, k).time_us / fp8_over_bf16,
+                       memory_us(read + 2 * cells, MemoryKernel::streaming));
+  } else {
+    const double call_us = profile.gemm(m, n, k, type).time_us;
+    time_us = std::max(call_us - profile.gemm_cast_us(m, k, type), least_product_share * call_us);
+  }
+  if (watts_ <= 0) return time_us;
+  const double flops = 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return std::max(time_us, flops * energy_share(type) * joules_flop_ / watts_ * 1e6);
+}
+
+double KernelPrices::product_us(const Product& product) const {
+  const double dense_us = dense_product_us(product);
+  if (product.copies <= 1 || product.by_weight) return dense_us;
+  const double weights =
+      product.copies * static_cast<double>(product.n) * static_cast<double>(product.k);
+  const std::string type = product.is_wide ? profile::default_data_type : type_;
+  const double reading_us = memory_us(weight_bytes(type) * weights, MemoryKernel::streaming);
+  // One kernel for all experts hides the reads of their weights.
+  if (job_.fused_experts) return std::max(dense_us, reading_us);
+  // Apart, each expert's product reads its weights before its first tile: the sum of both is within
+  // 20 % of the published grouped products of Transformer Engine on B200, 128 to 2,460 rows for
+  // each of 20 to 256 experts (SimuMax, as above), but for experts of 30 MB and fewer.
+  return dense_us + reading_us;
+}
+
+double KernelPrices::core_attention_us(bool backward) const {
+  const model::Model& model = *job_.model;
+  const parallel::ParallelLayout& sizes = job_.layout.layout;
+  // Other widths than the curve's, windows and shares of the queries by their FLOPs.
+  const double share = static_cast<double>(model.query_key_dim() + model.value_dim()) /
+                       static_cast<double>(2 * model.head_dim) * window_share_ / sizes.context;
+  const std::int64_t heads = std::max<std::int64_t>(1, model.heads / sizes.tensor);
+  const std::int64_t kv_heads =
+      std::max<std::int64_t>(1, (model.latent ? model.heads : model.kv_heads) / sizes.tensor);
+  const double kernel = model.latent ? (backward ? latent_backward : latent_forward)
+                                     : (backward ? backward_attention : 1);
+  const double narrow = job_.fp8_attention ? fp8_attention_share : 1;
+  return share * kernel * narrow *
+         job_.profile
+             ->attention(job_.layout.micro_batch, job_.layout.sequence_length, heads, kv_heads,
+                         model.head_dim, backward)
+             .time_us;
+}
+
+}  // namespace moesim::training

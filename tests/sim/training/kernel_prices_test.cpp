@@ -1,0 +1,110 @@
+#include "sim/training/kernel_prices.hpp"
+
+#include "sim/base/error.hpp"
+#include "sim/training/host_launches.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+TrainingJob job(const char* profile, const char* cluster, const char* model = "qwen3-30b-a3b") {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load(profile));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(cluster));
+  made.model = std::make_shared<const model::Model>(model::Model::load(model));
+  made.layout.layout.gpus = 8;
+  made.layout.layout.expert = 8;
+  made.layout.sequence_length = 4096;
+  made.layout.global_batch = 64;
+  return made;
+}
+
+double teraflops(const KernelPrices::Product& product, double us) {
+  return 2 * static_cast<double>(product.m * product.n) * static_cast<double>(product.k) / us *
+         1e-6;
+}
+
+}  // namespace
+
+TEST_CASE("long products run at the rate that the board's power allows") {
+  const KernelPrices::Product longest = {16384, 16384, 16384};
+  const TrainingJob b200 = job("b200-sxm", "hgx-b200");
+  // 1,000 W at 0.94 pJ.
+  CHECK(teraflops(longest, KernelPrices(b200).product_us(longest)) == Approx(1000 / 0.94));
+  CHECK(b200.profile->gemm(16384, 16384, 16384).time_us < KernelPrices(b200).product_us(longest));
+  // Small ones keep the curve's time.
+  const KernelPrices::Product small = {256, 256, 256};
+  CHECK(KernelPrices(b200).product_us(small) == b200.profile->gemm(256, 256, 256).time_us);
+  // No board is known of an A100.
+  const TrainingJob a100 = job("a100-sxm-80gb", "dgx-a100");
+  CHECK(KernelPrices(a100).product_us(longest) == a100.profile->gemm(16384, 16384, 16384).time_us);
+}
+
+TEST_CASE("FP8 products take no longer than bf16's, at expert sizes too") {
+  TrainingJob low = job("b200-sxm", "hgx-b200");
+  const KernelPrices wide(low);
+  low.states.precision = model::Precision::mxfp8;
+  const KernelPrices narrow(low);
+  for (const KernelPrices::Product product :
+       {KernelPrices::Product{4096, 1536, 2048}, {32768, 2048, 768}, {16384, 16384, 16384}}) {
+    const double ratio = wide.product_us(product) / narrow.product_us(product);
+    CHECK(ratio > 1);
+    CHECK(ratio < 2.5);
+    KernelPrices::Product head = product;
+    head.is_wide = true;
+    CHECK(narrow.product_us(head) == wide.product_us(product));
+  }
+  low.profile = job("a100-sxm-80gb", "dgx-a100").profile;
+  CHECK_THROWS_AS(KernelPrices(low), Error);
+}
+
+TEST_CASE("experts apart wait for their weights, one kernel hides the reads") {
+  TrainingJob experts = job("b200-sxm", "hgx-b200", "deepseek-v3");
+  // 32 experts of 1,024 rows: published 1.87 ms in Transformer Engine (SimuMax, B200).
+  const KernelPrices::Product grouped = {32768, 4096, 7168, 32};
+  const KernelPrices::Product dense = {32768, 4096, 7168};
+  const double apart = KernelPrices(experts).product_us(grouped);
+  CHECK(apart > KernelPrices(experts).product_us(dense));
+  CHECK(apart == Approx(1870).epsilon(0.25));
+  experts.fused_experts = true;
+  CHECK(KernelPrices(experts).product_us(grouped) == KernelPrices(experts).product_us(dense));
+}
+
+TEST_CASE("core attention of windows and in FP8 takes part of the time") {
+  TrainingJob full = job("b200-sxm", "hgx-b200", "gpt-oss-120b");
+  const double windows = KernelPrices(full).core_attention_us(false);
+  model::Model without = *full.model;
+  without.window.reset();
+  TrainingJob other = full;
+  other.model = std::make_shared<const model::Model>(without);
+  // Half of the layers at 0.3 of the time.
+  CHECK(windows == Approx(0.65 * KernelPrices(other).core_attention_us(false)).epsilon(0.01));
+  full.fp8_attention = true;
+  CHECK(KernelPrices(full).core_attention_us(false) == Approx(0.7 * windows));
+  CHECK(KernelPrices(full).core_attention_us(true) > 2 * 0.7 * windows);
+}
+
+TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") {
+  TrainingJob launched = job("b200-sxm", "hgx-b200");
+  const auto forward = [&](Graphs graphs) {
+    launched.graphs = graphs;
+    return host_launches(launched, true).forward;
+  };
+  const double none = forward(Graphs::none);
+  const double router = forward(Graphs::router);
+  const double parts = forward(Graphs::parts);
+  CHECK(none > router);
+  CHECK(router > parts);
+  CHECK(parts > 0);
+  CHECK(forward(Graphs::layers) == 0);
+  CHECK(forward_wait_us(launched, true, 1, 1) == 0);
+  // Two queues that run empty, one before the host reads and one after.
+  launched.graphs = Graphs::none;
+  launched.host = {10, 20, 0};
+  const HostLaunches count = host_launches(launched, true);
+  CHECK(forward_wait_us(launched, true, 100, 1e6) == Approx(10 * count.before - 100 + 20));
+  CHECK(forward_wait_us(launched, false, 1e6, 1e6) == 0);
+  CHECK(backward_wait_us(launched, true, 0) == Approx(2 * 10 * count.forward));
+}

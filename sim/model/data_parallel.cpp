@@ -65,6 +65,15 @@ double adam_bytes(const StateRules& rules) {
   return fp32 + 2 * states + bf16;
 }
 
+double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                       const StateRules& rules) {
+  constexpr double norm_and_scale = 3;
+  const double cleared = clear_gradient_bytes(parameters, shards, rules.zero) / fp32;
+  return (adam_bytes(rules) + norm_and_scale * rules.gradient_bytes) *
+             owned_parameters(parameters, shards, rules.zero) +
+         cleared * rules.gradient_bytes;
+}
+
 double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards, int zero) {
   if (zero < 2) return fp32 * (parameters.dense + parameters.expert);
   return fp32 * owned_parameters(parameters, shards, zero);

@@ -36,7 +36,11 @@ double owned_parameters(const StageParameters& parameters, const ShardSizes& sha
 // Bytes of GPU memory that Adam moves per owned weight: reads gradient, master and moments, writes
 // master, moments and the bf16 weight: 30 with fp32 moments, 22 with bf16.
 double adam_bytes(const StateRules& rules);
-// Clearing the gradient buffer at the start of a step.
+// Bytes that the end of a step moves: Adam, the gradients read for their norm, read and written to
+// scale them, and cleared.
+double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                       const StateRules& rules);
+// Clearing a gradient buffer in fp32 at the start of a step.
 double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards, int zero);
 
 }  // namespace moesim::model

@@ -149,9 +149,7 @@ double end_bound(const TrainingJob& job, const LayerPrices& prices) {
   double most = 0;
   for (int rank = 0; rank < job.layout.layout.pipeline; ++rank) {
     const model::StageParameters held = parameters_of(job, contents, rank);
-    const double bytes = (model::adam_bytes(job.states) + 4) *
-                             model::owned_parameters(held, shards, job.states.zero) +
-                         model::clear_gradient_bytes(held, shards, job.states.zero);
+    const double bytes = model::optimizer_bytes(held, shards, job.states);
     most = std::max(most, prices.memory_us(bytes, profile::MemoryKernel::streaming));
   }
   return most + job.host.step_us;

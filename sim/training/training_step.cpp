@@ -17,7 +17,6 @@ using profile::MemoryKernel;
 
 constexpr double bucket_parameters = 40e6;  // megatron/core, distributed_data_parallel.py
 constexpr double bucket_parameters_per_rank = 1e6;
-constexpr double norm_and_clip = 3;  // gradients read for their norm, read and written to scale them
 // Of the compute beside an exchange of gradients or parameters, what hides it: they share SMs and
 // memory with kernels. Fitted: public steps that send 29 GB of gradients between nodes of B200 take
 // a second longer than if all of it were hidden, with two micro-batches as with five.
@@ -180,10 +179,7 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
     parts[at(Part::parameters)] += exposed_us(gathered, forward_us, job_.overlaps_parameters, end);
   }
   const model::ShardSizes shards = job_.shards();
-  const double owned = model::owned_parameters(held, shards, states.zero);
-  const double bytes =
-      (model::adam_bytes(states) + norm_and_clip * states.gradient_bytes) * owned +
-      model::clear_gradient_bytes(held, shards, states.zero) * states.gradient_bytes / 4;
+  const double bytes = model::optimizer_bytes(held, shards, states);
   parts[at(Part::optimizer)] += prices_.memory_us(bytes, MemoryKernel::streaming);
   parts[at(Part::host)] += job_.host.step_us;
   return end;

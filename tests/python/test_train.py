@@ -56,6 +56,29 @@ def test_a_dispatcher_and_overlap_change_the_exchange_alone():
     assert hidden["dispatch_ms"] + hidden["combine_ms"] < nccl["dispatch_ms"] + nccl["combine_ms"]
 
 
+def test_recipes_differ_in_the_parts_that_they_name():
+    def parts(*words):
+        row = as_json(*QWEN, "--gpus", 64, "--profile", "gb200", "--precision", "mxfp8", *words)
+        return {name: row[name] for name in ("attention_ms", "experts_ms")} | {
+            "memory": row["memory_gib"],
+            "recipe": (row["gradients"], row["fused_experts"], row["attention_precision"])}
+
+    plain = parts()
+    fused = parts("--fused-experts", "on")
+    attention = parts("--attention-precision", "fp8")
+    gradients = parts("--gradients", "bf16")
+    assert fused["experts_ms"] < plain["experts_ms"] and fused["attention_ms"] == plain["attention_ms"]
+    assert attention["attention_ms"] < plain["attention_ms"]
+    assert attention["experts_ms"] == plain["experts_ms"]
+    # Weight gradients are added up in half the bytes.
+    assert gradients["memory"] < plain["memory"]
+    assert gradients["attention_ms"] < plain["attention_ms"]
+    assert [case["recipe"] for case in (plain, fused, attention, gradients)] == [
+        ("fp32", "off", "bf16"), ("fp32", "on", "bf16"), ("fp32", "off", "fp8"),
+        ("bf16", "off", "bf16")]
+    assert "bf16 gradients" in succeed(*QWEN, "--gpus", 64, "--gradients", "bf16")
+
+
 def test_bands_are_wider_where_less_is_known():
     def width(*words):
         row = as_json(*QWEN, "--gpus", 64, *words)
@@ -81,6 +104,8 @@ def test_bands_are_wider_where_less_is_known():
 @pytest.mark.parametrize(("words", "text"), [
     (("--gpus", 64, "--software", "megatron-bridg"), "did you mean 'megatron-bridge'?"),
     (("--gpus", 12), "--gpus 12 is no multiple"),
+    (("--gpus", 64, "--attention-precision", "fp8"), "give --precision, such as fp8-current"),
+    (("--gpus", 64, "--gradients", "fp8"), "--gradients"),
     (("--gpus", 64, "--launch-us", "-1"), "--launch-us: '-1' is not a number from 0 to 1000"),
     (("--gpus", 64, "--cuda-graphs", "layers"), "--cuda-graphs layers"),
     (("--gpus", 64, "--expert-load", "0.5"), "--expert-load"),

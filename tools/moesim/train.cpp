@@ -27,6 +27,21 @@ constexpr EnumNames<int, 3> zero_names{{
     {2, "2", "and the gradients"},
 }};
 
+constexpr EnumNames<int, 2> gradient_names{{
+    {4, "fp32", "4 bytes each, added up over micro-batches and reduced"},
+    {2, "bf16", "2 bytes each"},
+}};
+
+constexpr EnumNames<bool, 2> fused_names{{
+    {false, "off", "grouped products; activation and casts in kernels of their own"},
+    {true, "on", "one kernel for the FFNs of all local experts, with activation and casts"},
+}};
+
+constexpr EnumNames<bool, 2> attention_names{{
+    {false, "bf16", "core attention in bf16, whatever --precision is"},
+    {true, "fp8", "core attention in FP8 too"},
+}};
+
 double not_negative(const CommandLine& line, const char* flag, double fallback, double most) {
   if (!line.has(flag)) return fallback;
   const auto value = parse_number<double>(line.get(flag));
@@ -85,6 +100,16 @@ TrainingJob requested_job(const CommandLine& line) {
   }
   job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
   job.states.moment_bytes = requested_moment_bytes(line);
+  job.states.gradient_bytes =
+      value_in(gradient_names, line.get("gradients", "fp32"), "--gradients");
+  job.fused_experts = value_in(fused_names, line.get("fused-experts", "off"), "--fused-experts");
+  job.fp8_attention =
+      value_in(attention_names, line.get("attention-precision", "bf16"), "--attention-precision");
+  if (job.fp8_attention && job.states.precision == model::Precision::bf16) {
+    throw UsageError(
+        "--attention-precision fp8 with --precision bf16: frameworks compute attention in FP8 only "
+        "beside FP8 products: give --precision, such as fp8-current");
+  }
   job.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
   if (job.graphs == training::Graphs::layers && job.reads_row_counts() && job.model->moe &&
       !job.dispatcher) {
@@ -129,6 +154,10 @@ std::vector<Flag> train_flags() {
       {"expert-load", "X", "that of random logits",
        "rows of experts on the fullest rank over balance, instead of drawn routing"},
       {"zero", "N", "1", "what data-parallel ranks share:", name_choices(zero_names)},
+      {"gradients", "NAME", "fp32", "precision of gradients:", name_choices(gradient_names)},
+      {"fused-experts", "off|on", "off", "kernels of experts:", name_choices(fused_names)},
+      {"attention-precision", "NAME", "bf16",
+       "precision of core attention:", name_choices(attention_names)},
       {"cuda-graphs", "WHICH", "none",
        "what is launched as graphs:", name_choices(training::graphs_names)},
       {"launch-us", "US", "15", "host time for each kernel launched outside graphs (assumed)"},

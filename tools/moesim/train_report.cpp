@@ -174,11 +174,10 @@ std::string basis(const TrainingJob& job) {
                      : "";
   return fmt::format(
       "based on: curves of {}; links of {}{}\n"
-      "assumed: {:g} us of the host per kernel launched, {:g} ms per step, fp32 gradients; memory "
-      "of "
+      "assumed: {:g} us of the host per kernel launched, {:g} ms per step, {} gradients; memory of "
       "libraries is left out\n",
       job.profile->name(), job.cluster->name, dispatcher, job.host.launch_us,
-      job.host.step_us / 1e3);
+      job.host.step_us / 1e3, job.states.gradient_bytes == 2 ? "bf16" : "fp32");
 }
 
 struct NamedCells {
@@ -259,6 +258,9 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("expert_load", job.expert_load > 0 ? Cell(job.expert_load) : Cell());
   row.add("zero", whole(job.states.zero));
   row.add("optimizer_moments", std::string(job.states.moment_bytes == 2 ? "bf16" : "fp32"));
+  row.add("gradients", std::string(job.states.gradient_bytes == 2 ? "bf16" : "fp32"));
+  row.add("fused_experts", std::string(job.fused_experts ? "on" : "off"));
+  row.add("attention_precision", std::string(job.fp8_attention ? "fp8" : "bf16"));
   row.add("context_method",
           std::string(name_in(parallel::context_method_names, job.layout.context_method)));
   row.add("pipeline_schedule",

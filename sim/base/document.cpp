@@ -135,7 +135,7 @@ std::string find_fault(const Json& value, const std::string& path) {
     }
     if (held.is_string() || held.is_structured()) {
       const std::string key = is_object ? item.key() : std::to_string(index);
-      std::string fault = find_fault(held, path + "/" + key);
+      std::string fault = find_fault(held, fmt::format("{}/{}", path, key));
       if (!fault.empty()) return fault;
     }
     ++index;

@@ -42,7 +42,7 @@ struct StateRules {
   Precision precision = Precision::bf16;
   int zero = 1;  // what data-parallel ranks share: 0 nothing, 1 optimizer, 2 gradients, 3 all
   int gradient_bytes = 4;  // of a gradient that is added up and reduced; 2: bf16
-  int moment_bytes = 4;  // of each of Adam's two; 2: bf16
+  int moment_bytes = 4;    // of each of Adam's two; 2: bf16
   bool low_precision_gather = false;
   bool transposed_copies = false;  // see gemm_weight_bytes
 };

@@ -166,9 +166,9 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   const bool reduces_all = states.zero == 0;
   // Shared gradients are reduced in every micro-batch.
   const int times = states.zero >= 2 ? shape_.micro_batches : 1;
-  const Wanted gradients = {
-      Part::gradients, reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
-      static_cast<double>(states.gradient_bytes)};
+  const Wanted gradients = {Part::gradients,
+                            reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
+                            static_cast<double>(states.gradient_bytes)};
   parts[at(Part::gradients)] +=
       times * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
   if (!reduces_all) {

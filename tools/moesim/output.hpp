@@ -20,8 +20,8 @@ void note_idle_options(const scenario::OptionValues& typed,
 // model.
 void note_repeated_trace(const scenario::Scenario& scenario);
 
-// One such line for a router without --fidelity counts in a scenario where counting would be chosen:
-// routing all its tokens takes minutes.
+// One such line for a router without --fidelity counts in a scenario where counting would be
+// chosen: routing all its tokens takes minutes.
 void note_costly_routing(const scenario::Scenario& scenario);
 
 // Where a result goes: a file, written whole or not at all, or stdout.

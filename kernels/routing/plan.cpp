@@ -31,8 +31,10 @@ void RouterProblem::check() const {
     throw UsageError(
         fmt::format("there are no kernels for {}: choose --router top1, top2, ...", config.name()));
   }
-  if (config.priority == Priority::own_weight) {
-    throw UsageError("there are no kernels for --priority own-weight: choose own-score");
+  if (config.priority == Priority::own_weight || config.priority == Priority::token_order) {
+    throw UsageError(
+        fmt::format("there are no kernels for --priority {}: choose {}", name_of(config.priority),
+                    config.priority == Priority::own_weight ? "own-score" : "position"));
   }
   if (config.top_k < 1 || choices() > most_choices) {
     throw UsageError(

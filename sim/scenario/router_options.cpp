@@ -189,7 +189,8 @@ void declare_capacity(OptionTable& table) {
                {"deepspeed", "in fp32, at least 4"},
                {"megatron", "in fp64, no padding"},
                {"tutel", "C = k int(CF ceil(S / E))"},
-               {"switch", "rounded down, at least 4"}},
+               {"switch", "rounded down, at least 4"},
+               {"megablocks", "rounded down, no padding"}},
               routing::parse_dialect, name_of, &RouterConfig::dialect)
       .by_default("paper")
       .help(
@@ -220,6 +221,7 @@ void declare_overflow(OptionTable& table) {
                {"own-score", "of all choices those that score it best"},
                {"own-weight", "the same, by score over the sum of the token's k"},
                {"position", "first choices first, then tokens in order"},
+               {"token-order", "tokens in order, all choices of each together"},
                {"random", "first choices first, then any tokens"}},
               routing::parse_priority, name_of, &RouterConfig::priority)
       .by_default("token-max", leave_to_dialect)

@@ -71,7 +71,7 @@ Case any_case() {
       *rc::gen::element(CapacityConvention::paper, CapacityConvention::library);
   config.capacity_scope = *rc::gen::element(CapacityScope::source, CapacityScope::group);
   config.priority = *rc::gen::element(Priority::token_max, Priority::own_score, Priority::position,
-                                      Priority::random);
+                                      Priority::token_order, Priority::random);
   config.weights = *rc::gen::element(Weights::kept, Weights::before_drop, Weights::raw);
   config.fill_order = *rc::gen::element(FillOrder::nominee_score, FillOrder::priority);
   config.ir_duplicates = *rc::gen::element(IrDuplicates::allow, IrDuplicates::exclude);

@@ -74,6 +74,15 @@ def library(dialect, logits, top_k, factor):
         capacity = top_k * int(factor * ((tokens + experts - 1) // experts))
         kept = keep_by_position(choices, experts, capacity)
         return kept, (g if top_k == 1 else shares) * kept
+    if dialect == "megablocks":
+        capacity = int(factor * (top_k * tokens / experts))
+        kept = numpy.zeros_like(chosen)
+        taken = numpy.zeros(experts, dtype=int)
+        for token in range(tokens):
+            for expert in choices[token]:
+                kept[token, expert] = taken[expert] < capacity
+                taken[expert] += 1
+        return kept, g * kept
     assert dialect == "switch"
     capacity = max(min(tokens, int(tokens * factor / experts)), 4)
     kept = keep_by_position(choices, experts, capacity)
@@ -100,7 +109,8 @@ def route(folder, dialect, logits, top_k, factor):
 @pytest.mark.parametrize("factor", [0.4, 1.0, 1.1, 2.2])
 @pytest.mark.parametrize("dialect, top_k", [
     ("deepspeed", 2), ("deepspeed", 4), ("megatron", 1), ("megatron", 2), ("megatron", 6),
-    ("tutel", 1), ("tutel", 2), ("tutel", 3), ("switch", 1), ("switch", 2)])
+    ("tutel", 1), ("tutel", 2), ("tutel", 3), ("switch", 1), ("switch", 2),
+    ("megablocks", 1), ("megablocks", 2), ("megablocks", 3)])
 def test_kept_routes_and_weights_are_the_library_s(tmp_path, dialect, top_k, factor):
     random = numpy.random.default_rng(7)
     # Skewed, so that several choices overflow. Scores of one expert never tie: what the libraries

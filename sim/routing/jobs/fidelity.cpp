@@ -77,6 +77,11 @@ std::string counts_refusal(const RoutingJob& job) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
                        least_tokens);
   }
+  if (job.router.priority == Priority::token_order &&
+      job.router.capacity_scope == CapacityScope::group) {
+    return "with --priority token-order over a group the later ranks lose more of every choice, "
+           "which counts do not model";
+  }
   const int domain = job.gpus_per_domain;
   if (job.router.rectification == Rectification::node && domain > 0 &&
       job.expert_parallel % domain != 0 && domain % job.expert_parallel != 0) {

@@ -38,6 +38,12 @@ void apply_switch(RouterConfig& config) {
   config.weights = Weights::raw;
 }
 
+void apply_megablocks(RouterConfig& config) {
+  config.priority = Priority::token_order;
+  config.weights = Weights::raw;
+  config.pad_to_capacity = false;
+}
+
 }  // namespace
 
 void apply_dialect(Dialect dialect, RouterConfig& config) {
@@ -51,6 +57,8 @@ void apply_dialect(Dialect dialect, RouterConfig& config) {
       return apply_megatron(config);
     case Dialect::tutel:
       return apply_tutel(config);
+    case Dialect::megablocks:
+      return apply_megablocks(config);
     default:
       return apply_switch(config);
   }
@@ -75,6 +83,10 @@ std::int64_t dialect_capacity(const RouterConfig& config, std::int64_t tokens,
     case Dialect::megatron:
       slots = std::ceil(static_cast<double>(tokens * config.top_k) / static_cast<double>(experts) *
                         factor);
+      break;
+    case Dialect::megablocks:
+      slots = std::floor(
+          factor * (static_cast<double>(config.top_k * tokens) / static_cast<double>(experts)));
       break;
     case Dialect::tutel:
       slots =

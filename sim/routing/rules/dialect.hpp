@@ -18,6 +18,9 @@ namespace moesim::routing {
 //              before drops, of k = 1 plain g.
 //   switch     mesh_tensorflow/transformer/moe.py: C = min(S, int(S CF / E)), at least 4, CF not
 //              multiplied by k; position; plain g.
+//   megablocks megablocks/layers/moe.py: C = int(CF k S / E) in fp64; a token's choices queue
+//              together, tokens in order (ops.sort of the flat choices is stable); plain g
+//              (moe_normalize_expert_weights unset). Only rows kept are sent.
 //   paper      exact decimals, token-max, weights over what is kept.
 // Slots are numbered in the same way in all dialects: by choice, then token.
 void apply_dialect(Dialect dialect, RouterConfig& config);

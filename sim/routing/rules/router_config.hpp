@@ -70,7 +70,9 @@ struct RouterConfig {
   bool can_rectify() const { return kind->can_rectify; }
 
   // All primary choices of an expert are in one queue, regardless of their rank among the choices.
-  bool has_one_queue() const {
+  bool has_one_queue() const { return sorts_own_queue() || priority == Priority::token_order; }
+  // And that queue is in the order of their scores.
+  bool sorts_own_queue() const {
     return priority == Priority::own_score || priority == Priority::own_weight;
   }
 

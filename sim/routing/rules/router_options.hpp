@@ -12,8 +12,8 @@ namespace moesim::routing {
 
 enum class Rectification { none, gpu, node };  // none, +ir, +ir@node
 // Which routes are kept on overflow. own_weight: as own_score, by g over the sum of the k choices'
-// g.
-enum class Priority { token_max, own_score, own_weight, position, random };
+// g. token_order: as position, but all choices of a token together.
+enum class Priority { token_max, own_score, own_weight, position, token_order, random };
 enum class Weights { kept, before_drop, raw };
 enum class FillOrder { nominee_score, priority };
 enum class IrCompute { separate, grouped, overlap };
@@ -22,13 +22,14 @@ enum class CapacityConvention { paper, library };  // C = ceil(CF S / E), or tim
 enum class CapacityScope { source, group };        // per source GPU, or EP group
 // The library whose rules a router follows (dialect.hpp); by itself it determines the rounding of
 // C.
-enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer };
+enum class Dialect { paper, deepspeed, megatron, tutel, switch_transformer, megablocks };
 
 // In the order of help texts and messages.
-inline constexpr EnumNames<Priority, 5> priority_names{{{Priority::token_max, "token-max"},
+inline constexpr EnumNames<Priority, 6> priority_names{{{Priority::token_max, "token-max"},
                                                         {Priority::own_score, "own-score"},
                                                         {Priority::own_weight, "own-weight"},
                                                         {Priority::position, "position"},
+                                                        {Priority::token_order, "token-order"},
                                                         {Priority::random, "random"}}};
 inline constexpr EnumNames<Weights, 3> weights_names{
     {{Weights::kept, "kept"}, {Weights::before_drop, "before-drop"}, {Weights::raw, "raw"}}};
@@ -43,11 +44,12 @@ inline constexpr EnumNames<CapacityConvention, 2> capacity_convention_names{
     {{CapacityConvention::paper, "paper"}, {CapacityConvention::library, "library"}}};
 inline constexpr EnumNames<CapacityScope, 2> capacity_scope_names{
     {{CapacityScope::source, "source"}, {CapacityScope::group, "group"}}};
-inline constexpr EnumNames<Dialect, 5> dialect_names{{{Dialect::paper, "paper"},
+inline constexpr EnumNames<Dialect, 6> dialect_names{{{Dialect::paper, "paper"},
                                                       {Dialect::deepspeed, "deepspeed"},
                                                       {Dialect::megatron, "megatron"},
                                                       {Dialect::tutel, "tutel"},
-                                                      {Dialect::switch_transformer, "switch"}}};
+                                                      {Dialect::switch_transformer, "switch"},
+                                                      {Dialect::megablocks, "megablocks"}}};
 // RouterConfig::pad_to_capacity.
 inline constexpr EnumNames<bool, 2> padding_names{{{true, "capacity"}, {false, "none"}}};
 

@@ -69,10 +69,10 @@ void check_choices(const RouterConfig& router, const Trace& trace) {
   }
   if (trace.has_probabilities()) return;
   if (!router.has_capacity()) return;
-  const bool ordered = router.priority == Priority::token_max || router.has_one_queue();
+  const bool ordered = router.priority == Priority::token_max || router.sorts_own_queue();
   if (ordered) {
     refuse(trace, fmt::format("it holds no probabilities, which --priority {} sorts tokens by: "
-                              "choose --priority position or random, or record them",
+                              "choose --priority position, token-order or random, or record them",
                               name_of(router.priority)));
   }
   if (router.fill_in && router.fill_order == FillOrder::nominee_score) {

@@ -198,9 +198,9 @@ void Decision::set_limits(const DecisionInput& input) {
   }
 }
 
-// Choices are processed one after another, each with the slots left by earlier ones. With own_score
-// and own_weight all primary choices are in one queue: they have a common limit and are subtracted
-// together, after the last.
+// Choices are processed one after another, each with the slots left by earlier ones. With
+// own_score, own_weight and token_order all primary choices are in one queue: they have a common
+// limit and are subtracted together, after the last.
 void Decision::settle_expert(const RouterConfig& config, std::size_t domain, std::size_t expert,
                              std::int64_t slots) {
   const auto top_k = static_cast<std::size_t>(config.top_k);

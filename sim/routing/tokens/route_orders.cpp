@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace moesim::routing {
@@ -247,10 +248,32 @@ const Queue& RouteOrders::by_nominee(CapacityScope scope, int choice) {
 
 const Queue& RouteOrders::by_own_key(CapacityScope scope, Priority priority, int top_k,
                                      int choice) {
-  const Kind kind = priority == Priority::own_weight ? Kind::own_weight : Kind::own_score;
+  const Kind kind = priority == Priority::own_weight    ? Kind::own_weight
+                    : priority == Priority::token_order ? Kind::token_order
+                                                        : Kind::own_score;
   Cached& cached = slot({scope, kind, top_k, choice});
   if (!cached.valid) make_own(scope, kind, top_k);
   return cached.queue;
+}
+
+void RouteOrders::order_routes(Kind kind, std::size_t begin, std::size_t count, std::size_t width) {
+  order_.resize(count * width);
+  if (kind == Kind::token_order) {
+    std::iota(order_.begin(), order_.end(), 0U);
+    return;
+  }
+  keys_.resize(count * width);
+  for (std::size_t token = 0; token < count; ++token) {
+    float whole = 0;
+    for (std::size_t choice = 0; choice < width; ++choice) {
+      whole += table_->probability(static_cast<int>(choice))[begin + token];
+    }
+    for (std::size_t choice = 0; choice < width; ++choice) {
+      const float own = table_->probability(static_cast<int>(choice))[begin + token];
+      keys_[token * width + choice] = bits_of(kind == Kind::own_weight ? own / whole : own);
+    }
+  }
+  sort_descending(keys_.data(), count * width, 0, bits_of_one, order_.data(), scratch_);
 }
 
 void RouteOrders::make_own(CapacityScope scope, Kind kind, int top_k) {
@@ -268,19 +291,7 @@ void RouteOrders::make_own(CapacityScope scope, Kind kind, int top_k) {
   for (int domain = 0; domain < domains(scope); ++domain) {
     const auto begin = static_cast<std::size_t>(domain_begin(scope, domain));
     const auto count = static_cast<std::size_t>(domain_end(scope, domain)) - begin;
-    keys_.resize(count * width);
-    order_.resize(count * width);
-    for (std::size_t token = 0; token < count; ++token) {
-      float whole = 0;
-      for (std::size_t choice = 0; choice < width; ++choice) {
-        whole += table_->probability(static_cast<int>(choice))[begin + token];
-      }
-      for (std::size_t choice = 0; choice < width; ++choice) {
-        const float own = table_->probability(static_cast<int>(choice))[begin + token];
-        keys_[token * width + choice] = bits_of(kind == Kind::own_weight ? own / whole : own);
-      }
-    }
-    sort_descending(keys_.data(), count * width, 0, bits_of_one, order_.data(), scratch_);
+    order_routes(kind, begin, count, width);
     for (const std::uint32_t route : order_) {
       const std::size_t token = begin + route / width;
       const std::size_t choice = route % width;

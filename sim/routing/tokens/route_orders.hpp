@@ -47,12 +47,12 @@ class RouteOrders {
   // The nominees of choice `choice`, best probability for that expert first.
   const Queue& by_nominee(CapacityScope scope, int choice);
   // Choice `choice` in one queue per expert over choices [0, top_k), best probability first
-  // (Priority::own_score) or best share of the choices' probability (own_weight); `length` counts
-  // the routes of all these choices.
+  // (Priority::own_score), best share of the choices' probability (own_weight) or the lower token
+  // (token_order); `length` counts the routes of all these choices.
   const Queue& by_own_key(CapacityScope scope, Priority priority, int top_k, int choice);
 
  private:
-  enum class Kind { token_max, position, random, nominee, own_score, own_weight };
+  enum class Kind { token_max, position, random, nominee, own_score, own_weight, token_order };
   using Key = std::tuple<CapacityScope, Kind, int, int>;  // top_k (own_* only), choice
   struct Cached {
     Queue queue;
@@ -71,6 +71,8 @@ class RouteOrders {
   void enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice, Queue& first,
                    Queue& second);
   void make_own(CapacityScope scope, Kind kind, int top_k);
+  // order_ = the routes (token, choice) of `count` tokens from `begin` on, the first to keep first.
+  void order_routes(Kind kind, std::size_t begin, std::size_t count, std::size_t width);
 
   const ChoiceTable* table_ = nullptr;
   std::vector<StreamKey> rank_keys_;

@@ -69,6 +69,9 @@ TEST_CASE("capacity is rounded as each library rounds it") {
   CHECK(capacity(Dialect::megatron, 2, "1.25", 1001, 8) == 313);
   CHECK(capacity(Dialect::tutel, 2, "1.25", 1001, 8) == 314);
   CHECK(capacity(Dialect::switch_transformer, 2, "1.25", 1001, 8) == 156);
+  // MegaBlocks multiplies by k and rounds down: 312.8; 375 * 2.2 = 825.0000000000001 in fp64.
+  CHECK(capacity(Dialect::megablocks, 2, "1.25", 1001, 8) == 312);
+  CHECK(capacity(Dialect::megablocks, 1, "2.2", 3000, 8) == 825);
 }
 
 TEST_CASE("the least capacity of each library") {
@@ -160,6 +163,9 @@ TEST_CASE("the choices of DeepSpeed and Megatron depend on k") {
   CHECK(make(Dialect::deepspeed, 4, "1").priority == Priority::own_score);
   CHECK(make(Dialect::megatron, 1, "1").priority == Priority::own_score);
   CHECK(make(Dialect::megatron, 8, "1").priority == Priority::own_weight);
+  CHECK(make(Dialect::megablocks, 2, "1").priority == Priority::token_order);
+  CHECK(make(Dialect::megablocks, 2, "1").weights == Weights::raw);
+  CHECK_FALSE(make(Dialect::megablocks, 2, "1").pads_exchange());
   CHECK_FALSE(make(Dialect::megatron, 2, "1").pads_exchange());
   CHECK(make(Dialect::tutel, 2, "1").pads_exchange());
 }

@@ -158,11 +158,14 @@ class Router {
   void assign(int first, int last, std::int64_t capacity) {
     for (int expert = 0; expert < experts_; ++expert) {
       std::int64_t room = capacity;
-      if (config_.priority == Priority::own_score) {
+      if (config_.has_one_queue()) {
         std::vector<Candidate> all;
         for (int choice = 0; choice < config_.top_k; ++choice) {
           const auto some = candidates(first, last, expert, choice, true);
           all.insert(all.end(), some.begin(), some.end());
+        }
+        if (config_.priority == Priority::token_order) {
+          for (Candidate& one : all) one.key = -static_cast<float>(one.token);
         }
         room -= static_cast<std::int64_t>(keep_best(all, room, tokens_));
       } else {
@@ -172,8 +175,7 @@ class Router {
         }
       }
       if (config_.fill_in) {
-        const bool by_g = config_.fill_order == FillOrder::nominee_score ||
-                          config_.priority == Priority::own_score;
+        const bool by_g = config_.fill_order == FillOrder::nominee_score || config_.has_one_queue();
         keep_best(candidates(first, last, expert, config_.top_k, by_g), room, tokens_);
       }
       int next = 0;

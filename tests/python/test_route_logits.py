@@ -3,14 +3,16 @@ precision: an implementation that shares nothing with the one in sim/routing."""
 
 import io
 import itertools
+import json
 import os
+import re
 import threading
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from command_line import needs_binary, succeed
+from command_line import moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -113,3 +115,31 @@ def test_logits_come_through_a_pipe(tmp_path):
     succeed("route", "--router", "top1", "--logits", str(pipe), "--out", str(target), timeout=60)
     writer.join()
     assert len(np.load(target)) == 2 * 16
+
+
+def test_balance_losses_and_z_loss(tmp_path):
+    logits = np.random.default_rng(3).normal(size=(2, 100, 8)).astype(np.float32) + np.float32(0.5)
+    np.save(tmp_path / "logits.npy", logits)
+    result = moesim("route", "--logits", tmp_path / "logits.npy", "--out", tmp_path / "routes.npy",
+                    "--router", "top2", "--losses")
+    assert result.returncode == 0, result.stderr
+    flat = logits.reshape(-1, 8).astype(float)
+    g = np.exp(flat) / np.exp(flat).sum(1, keepdims=True)
+    chosen = np.argsort(-flat, axis=1, kind="stable")[:, :2]
+    first, both = (np.bincount(part.ravel(), minlength=8) / part.size for part in (chosen[:, :1], chosen))
+    expected = [8 * (first * g.mean(0)).sum(), 8 * (both * g.mean(0)).sum(),
+                (np.log(np.exp(flat).sum(1)) ** 2).mean()]
+    line = next(line for line in result.stderr.splitlines() if line.startswith("balance loss"))
+    printed = [float(word.strip(";")) for word in re.findall(r"[0-9.e+-]+", line) if "." in word]
+    assert printed == pytest.approx(expected, rel=2e-5)
+
+
+def test_losses_of_generated_routing():
+    words = ("route", "--gpus", "8", "--tokens-per-gpu", "512", "--sequence-length", "512", "--losses", "--replicas", "1")
+    detail = json.loads(succeed(*words, "--router", "top2", "--format", "json"))["detail"]["auxiliary_losses"]
+    assert len(detail["layers"]) == 16
+    assert 1 < detail["balance_all_choices"] < detail["balance"] < 1.2
+    assert detail["z"] == pytest.approx(np.mean([layer["z"] for layer in detail["layers"]]))
+    assert "z-loss" in succeed(*words, "--router", "top2")
+    result = moesim(*words, "--router", "random")
+    assert result.returncode == 2 and "does not choose the best experts" in result.stderr

@@ -9,6 +9,7 @@
 #include "sim/report/routing_detail.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/routing/groups/logits_file.hpp"
+#include "sim/routing/simulation/job_losses.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/fit_scores.hpp"
@@ -85,9 +86,46 @@ ExitCode route_file(const CommandLine& line) {
   context.seed = scenario.seed;
   const routing::RoutedGroup group =
       routing::route_logits(router, logits, line.get("out"), context);
+  if (line.has("losses")) {
+    const routing::AuxiliaryLosses losses = routing::auxiliary_losses(router, logits);
+    note(fmt::format("balance loss {:.6g} by first choices, {:.6g} by all {}; z-loss {:.6g}",
+                     losses.balance, losses.balance_all, router.top_k, losses.z));
+  }
   note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
                    group.tokens, router.name(), group.loss.failed * 100, line.get("out")));
   return ExitCode::ok;
+}
+
+// Means over layers of the first replica, and each layer.
+nlohmann::ordered_json losses_of(const routing::RoutingJob& job) {
+  const auto of = [](const routing::AuxiliaryLosses& losses) {
+    return nlohmann::ordered_json{{"balance", report::json_figure(losses.balance)},
+                                  {"balance_all_choices", report::json_figure(losses.balance_all)},
+                                  {"z", report::json_figure(losses.z)}};
+  };
+  const std::vector<routing::AuxiliaryLosses> layers = routing::auxiliary_losses(job, 0);
+  routing::AuxiliaryLosses mean;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const routing::AuxiliaryLosses& layer : layers) {
+    const auto share = 1.0 / static_cast<double>(layers.size());
+    mean.balance += share * layer.balance;
+    mean.balance_all += share * layer.balance_all;
+    mean.z += share * layer.z;
+    list.push_back(of(layer));
+  }
+  nlohmann::ordered_json result = of(mean);
+  result["layers"] = list;
+  return result;
+}
+
+std::string losses_lines(const nlohmann::ordered_json& detail) {
+  const auto found = detail.find("auxiliary_losses");
+  if (found == detail.end()) return "";
+  return fmt::format(
+      "\nbalance loss   {:.6g} by first choices, {:.6g} by all k, mean over layers of one replica\n"
+      "z-loss         {:.6g}\n",
+      (*found)["balance"].get<double>(), (*found)["balance_all_choices"].get<double>(),
+      (*found)["z"].get<double>());
 }
 
 ExitCode run(const CommandLine& line) {
@@ -125,9 +163,11 @@ ExitCode run(const CommandLine& line) {
   const std::vector<std::string> columns = study::names_of(study::route_columns());
   const study::Row row = study::route_row(scenario, outcome);
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
-  const nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
+  nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
+  if (line.has("losses")) detail["auxiliary_losses"] = losses_of(job);
   if (format == report::Format::table) {
-    out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail));
+    out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail) +
+              losses_lines(detail));
   } else if (format == report::Format::csv) {
     out.write(report::to_csv(columns, {row}));
   } else {
@@ -147,6 +187,8 @@ Command route_command() {
           "moesim route --router top2+fr+ir --capacity-factor 1 --replicas 4",
           {{"logits", "FILE", "none",
             "route these logits instead: float32 .npy [P, S, E]; --out is a .npy of routes"},
+           {"losses", "", "off",
+            "also balance losses, by first and by all choices, and z-loss, before drops"},
            fit_scores_flag(),
            format_flag(),
            out_flag(),

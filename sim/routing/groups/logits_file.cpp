@@ -59,6 +59,21 @@ void write_routes(const std::string& path, const RoutedGroup& group) {
                     static_cast<std::int64_t>(routes.size()), records);
 }
 
+AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const NpyArray& array) {
+  if (array.shape.size() != 3 || config.top_k > array.shape[2]) {
+    throw UsageError(fmt::format("{}: shape {}: expected [P, S, E] with at least {} experts",
+                                 array.name, array.shape_text(), config.top_k));
+  }
+  const std::vector<float> logits = array.float32();
+  AuxiliarySums sums(static_cast<int>(array.shape[2]), config.top_k);
+  const auto size = static_cast<std::size_t>(array.shape[1] * array.shape[2]);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(array.shape[0]); ++rank) {
+    sums.add(std::span<const float>(logits).subspan(rank * size, size), array.shape[1],
+             static_cast<int>(rank));
+  }
+  return sums.losses();
+}
+
 RoutedGroup route_logits(const RouterConfig& config, const NpyArray& array,
                          const std::string& out_path, const RouterContext& context) {
   if (array.shape.size() != 3) {

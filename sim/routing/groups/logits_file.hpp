@@ -4,6 +4,7 @@
 
 #include "sim/base/npy.hpp"
 #include "sim/routing/groups/group_router.hpp"
+#include "sim/routing/tokens/losses.hpp"
 
 namespace moesim::routing {
 
@@ -16,6 +17,9 @@ namespace moesim::routing {
 // output cannot be written.
 RoutedGroup route_logits(const RouterConfig& config, const NpyArray& logits,
                          const std::string& out_path, const RouterContext& context = {});
+
+// The balance losses and the z-loss of such logits, over the tokens of all ranks. Throws as above.
+AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const NpyArray& logits);
 
 // Writes the same list of routes to a .npy.
 void write_routes(const std::string& path, const RoutedGroup& group);

@@ -204,7 +204,7 @@ TEST_CASE("all choices of a token queue together by token order") {
   // Token 0 prefers expert 1, token 1 expert 0; both choose both. One slot each: token 0 keeps both
   // (DeepSpeed's topkgating with drop_policy "position", MegaBlocks), where choice after choice
   // keeps token 1 on 0 and token 0 on 1.
-  const Logits logits{{{1, 2, 0, 2, 1, 0}, 2}};
+  const Logits logits{{1, 2, 0, 2, 1, 0}};
   RouterConfig config = make("top2", "1");
   config.min_capacity = 1;
   config.capacity_factor = Decimal(0);
@@ -217,14 +217,14 @@ TEST_CASE("all choices of a token queue together by token order") {
 }
 
 TEST_CASE("token order leaves late tokens without any expert") {
-  // Library CF 0.5: the first half of the tokens takes the slots, of the rest a few (44 % against
-  // 9 % with `position`, by DeepSpeed's own code).
+  // Library CF 0.5: the first half of the tokens takes nearly all slots with both choices. With
+  // `position` the first choices of nearly all tokens take them.
   const Logits logits = random_logits(8, {4096}, 5);
   RouterConfig config = make("top2", "1");
   config.priority = Priority::token_order;
-  CHECK(route(config, 8, logits).loss.unrouted == Approx(0.44).margin(0.03));
+  CHECK(route(config, 8, logits).loss.unrouted > 0.4);
   config.priority = Priority::position;
-  CHECK(route(config, 8, logits).loss.unrouted == Approx(0.09).margin(0.03));
+  CHECK(route(config, 8, logits).loss.unrouted < 0.1);
 }
 
 TEST_CASE("random priority is seeded and differs from position") {

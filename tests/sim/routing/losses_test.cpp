@@ -109,6 +109,19 @@ TEST_CASE("balance loss is E sum f P, z-loss the mean square of logsumexp") {
   CHECK(auxiliary_losses(shifted, 2, 2).balance == Approx(1.5));
   CHECK(auxiliary_losses(shifted, 2, 2).z == Approx(std::pow(std::log(4.0) + 2, 2)));
   CHECK(auxiliary_losses({}, 0, 2).z == 0);
+  // g = (1/2, 1/4, 1/4) twice and (1/4, 1/4, 1/2), k = 2; of equal logits the lower expert. First
+  // choices 0, 0, 2: f = (2/3, 0, 1/3); all choices 0, 1, 0, 1, 2, 0: (3, 2, 1) / 6.
+  // P = (5, 3, 4) / 12: losses 3 (10 + 4) / 36 and 3 (15 + 6 + 4) / 72.
+  const float l2 = std::log(2.0F);
+  const std::vector<float> three = {l2, 0, 0, l2, 0, 0, 0, 0, l2};
+  losses = auxiliary_losses(three, 3, 3, 0, 2);
+  CHECK(losses.balance == Approx(3.0 * 14 / 36));
+  CHECK(losses.balance_all == Approx(3.0 * 25 / 72));
+  // Ranks one after another are one batch.
+  AuxiliarySums sums(3, 2);
+  sums.add(std::span<const float>(three).first(3), 1, 0);
+  sums.add(std::span<const float>(three).subspan(3), 2, 1);
+  CHECK(sums.losses().balance_all == Approx(3.0 * 25 / 72));
   const std::vector<float> bad = {0, std::numeric_limits<float>::quiet_NaN()};
   CHECK_THROWS_WITH(auxiliary_losses(bad, 1, 2, 3), ContainsSubstring("rank 3, token 0"));
 }

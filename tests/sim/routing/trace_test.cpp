@@ -221,7 +221,7 @@ TEST_CASE("choices without probabilities weigh alike, and order nothing") {
   const Folder folder;
   write_choices(folder, false);
   RoutingJob job = job_of(from_trace, "top2", 1, 4, 6, 1);
-  CHECK_THROWS_WITH(check(job), ContainsSubstring("--priority position or random"));
+  CHECK_THROWS_WITH(check(job), ContainsSubstring("--priority position, token-order or random"));
   job.router.priority = Priority::own_score;
   CHECK_THROWS_WITH(check(job), ContainsSubstring("--priority own-score"));
   job.router.priority = Priority::position;

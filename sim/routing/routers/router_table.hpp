@@ -4,9 +4,9 @@
 
 namespace moesim::routing {
 
-// Each is defined in the file of its kind, with its rule, implementation and price.
+// Each is defined in the file of its kind, with its rule, implementation and price. top_k_router,
+// the default of a RouterConfig, is declared in router_descriptor.hpp.
 extern const RouterDescriptor dense_router;
-extern const RouterDescriptor top_k_router;
 extern const RouterDescriptor dropless_router;
 extern const RouterDescriptor expert_choice_router;
 extern const RouterDescriptor base_router;

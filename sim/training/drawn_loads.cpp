@@ -321,8 +321,7 @@ void DrawnLoads::set_figures() {
   for (const MoeLoad& load : loads_) computed.push_back(load.computed);
   figures_.mean_load =
       std::accumulate(computed.begin(), computed.end(), 0.0) / static_cast<double>(computed.size());
-  const auto at =
-      static_cast<std::ptrdiff_t>(0.99 * static_cast<double>(computed.size() - 1) + 0.5);
+  const std::ptrdiff_t at = std::lround(0.99 * static_cast<double>(computed.size() - 1));
   std::nth_element(computed.begin(), computed.begin() + at, computed.end());
   figures_.p99_load = computed[static_cast<std::size_t>(at)];
   figures_.largest_load = *std::max_element(computed.begin(), computed.end());

@@ -90,7 +90,7 @@ std::pair<int, RankFile> read_rank(const std::string& file, const ProfilerQuery&
     const std::string meaning = text_of(arguments, "Process Group Description");
     const std::string& wanted = query.process_group;
     if (!wanted.empty() && wanted != group && wanted != meaning) continue;
-    groups.insert(meaning.empty() ? group : group + " (" + meaning + ")");
+    groups.insert(meaning.empty() ? group : fmt::format("{} ({})", group, meaning));
     const auto rank = arguments.find("Rank");
     if (rank == arguments.end() || !rank->is_number_integer()) {
       refuse(file, "an all_to_allv without \"Rank\": record with a PyTorch that writes it");

@@ -88,10 +88,11 @@ std::int64_t dialect_capacity(const RouterConfig& config, std::int64_t tokens,
       slots = std::floor(
           factor * (static_cast<double>(config.top_k * tokens) / static_cast<double>(experts)));
       break;
-    case Dialect::tutel:
-      slots =
-          std::floor(factor * static_cast<double>((tokens + experts - 1) / experts)) * config.top_k;
+    case Dialect::tutel: {
+      const std::int64_t balanced = (tokens + experts - 1) / experts;
+      slots = std::floor(factor * static_cast<double>(balanced)) * config.top_k;
       break;
+    }
     default:
       slots =
           std::min(static_cast<double>(tokens),

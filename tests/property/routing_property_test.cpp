@@ -121,7 +121,9 @@ TEST_CASE("kept and failed routes are all routes") {
     std::int64_t counted = 0;
     for (int rank = 0; rank < one.ranks; ++rank) {
       for (int expert = 0; expert < one.experts; ++expert) {
-        const auto at = static_cast<std::size_t>(rank * one.experts + expert);
+        const std::size_t at =
+            static_cast<std::size_t>(rank) * static_cast<std::size_t>(one.experts) +
+            static_cast<std::size_t>(expert);
         RC_ASSERT(group.kept_rows[at] == (rows[{rank, expert}]));
         counted += group.kept_rows[at];
       }

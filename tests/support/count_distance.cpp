@@ -166,7 +166,6 @@ std::vector<RouterConfig> distance_routers(int experts) {
     for (const char* factor : {"0.5", "1", "1.25", "3"}) {
       add(top, factor, token_max, source, nominee, allow);
     }
-    add(top, "1", token_order, source, nominee, allow);
     for (const Priority priority : {own_score, position, random}) {
       add(top, "1", priority, source, nominee, allow);
       add(top, "1", priority, group, nominee, allow);

@@ -140,8 +140,7 @@ void CountPilot::set_popularity(int choices, std::span<const double> popularity)
 const CountPilot::Quantiles& CountPilot::quantiles(const RouterConfig& router, int choice) {
   const bool fill = choice == router.top_k;
   // The shares of a single choice are all 1, and equal keys are ordered by index.
-  const bool alike = (router.priority == Priority::own_weight && router.top_k == 1) ||
-                     router.priority == Priority::token_order;
+  const bool alike = router.priority == Priority::own_weight && router.top_k == 1;
   const bool own = router.has_one_queue();
   const bool by_rank =
       router.capacity_scope == CapacityScope::group && router.priority != Priority::random;

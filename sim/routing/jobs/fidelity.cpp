@@ -77,10 +77,9 @@ std::string counts_refusal(const RoutingJob& job) {
     return fmt::format("{} tokens per GPU are too few: counts start at {}", job.tokens_per_gpu,
                        least_tokens);
   }
-  if (job.router.priority == Priority::token_order &&
-      job.router.capacity_scope == CapacityScope::group) {
-    return "with --priority token-order over a group the later ranks lose more of every choice, "
-           "which counts do not model";
+  if (job.router.priority == Priority::token_order && job.router.drops) {
+    return "with --priority token-order all choices of a token stand together in the queues, which "
+           "counts do not model: they put `partial` off by up to 1.3 points";
   }
   const int domain = job.gpus_per_domain;
   if (job.router.rectification == Rectification::node && domain > 0 &&

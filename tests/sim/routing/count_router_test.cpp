@@ -299,3 +299,14 @@ TEST_CASE("counts go on where tokens are too many to route each", "[routing]") {
   job.tokens_per_gpu = (std::int64_t{1} << 27) + 1;  // 2^30 / 8 ranks are 2^27
   CHECK_THROWS_WITH(check(job), ContainsSubstring("at count level: at most 134217728 with"));
 }
+
+TEST_CASE("counts are refused where all choices of a token stand together") {
+  RoutingJob job = make("top2", "1");
+  CHECK(counts_refusal(job).empty());
+  job.router.priority = Priority::token_order;
+  CHECK_THAT(counts_refusal(job), ContainsSubstring("--priority token-order"));
+  // Without capacity nothing queues.
+  job.router = parse_router("dropless", 0, 2);
+  job.router.priority = Priority::token_order;
+  CHECK(counts_refusal(job).empty());
+}

@@ -287,12 +287,12 @@ TEST_CASE("minus infinity is never chosen while a finite logit is left") {
 TEST_CASE("NaN and +inf name the rank and the token") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float bad : {nan, -nan, std::numeric_limits<float>::infinity()}) {
-    for (const int at : {0, 17, 37}) {
+    for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{37}}) {
       Logits logits = random_logits(5, {3, 38}, 1);
-      logits[1][static_cast<std::size_t>(at * 5 + 2)] = bad;
+      logits[1][at * 5 + 2] = bad;
       CHECK_THROWS_AS(route(make("top1", "1"), 5, {logits[1]}), UsageError);
       Logits two = random_logits(6, {3, 38}, 1);
-      two[1][static_cast<std::size_t>(at * 6 + 5)] = bad;
+      two[1][at * 6 + 5] = bad;
       CHECK_THROWS_WITH(route(make("top1", "1"), 6, two),
                         ContainsSubstring("rank 1, token " + std::to_string(at)));
     }

@@ -59,15 +59,9 @@ inline std::size_t keep_best(std::vector<Candidate> candidates, std::int64_t roo
   return candidates.size();
 }
 
+// 0 where the caller compares integers, or tokens stand in order.
 inline float priority_key(const RouterConfig& config, const Token& token) {
-  switch (config.priority) {
-    case Priority::token_max:
-      return token.max_g();
-    case Priority::random:
-      return 0;  // compared as integers by the caller
-    default:
-      return 0;
-  }
+  return config.priority == Priority::token_max ? token.max_g() : 0;
 }
 
 class Router {

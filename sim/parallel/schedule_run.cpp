@@ -162,28 +162,32 @@ class Runner {
 
 Picoseconds duration(const PipelineTimes& times, const PipelineOperation& operation) {
   const StageTimes& own = times.stages[static_cast<std::size_t>(operation.pass.stage)];
-  switch (operation.kind) {
-    case OperationKind::forward:
-      return own.forward;
-    case OperationKind::input_gradient:
-      return own.input_gradient;
-    case OperationKind::weight_gradient:
-      return own.weight_gradient;
-    case OperationKind::backward:
-      return own.input_gradient + own.weight_gradient;
-    case OperationKind::forward_backward:
-      break;
-  }
+  if (operation.kind != OperationKind::forward_backward) return own.of(operation.kind);
   const auto back = static_cast<std::size_t>(operation.paired.stage);
   if (times.pairs.empty()) {
-    const StageTimes& other = times.stages[back];
-    return own.forward + other.input_gradient + other.weight_gradient;
+    return own.forward + times.stages[back].of(OperationKind::backward);
   }
   const auto ahead = static_cast<std::size_t>(operation.pass.stage);
   return times.pairs[ahead * times.stages.size() + back];
 }
 
 }  // namespace
+
+Picoseconds StageTimes::of(OperationKind kind) const {
+  switch (kind) {
+    case OperationKind::forward:
+      return forward;
+    case OperationKind::input_gradient:
+      return input_gradient;
+    case OperationKind::weight_gradient:
+      return weight_gradient;
+    case OperationKind::backward:
+      return input_gradient + weight_gradient;
+    case OperationKind::forward_backward:
+      break;
+  }
+  return forward + input_gradient + weight_gradient;
+}
 
 double ScheduleRun::bubble_share() const {
   if (makespan.count == 0) return 0;

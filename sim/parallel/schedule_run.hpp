@@ -13,6 +13,9 @@ struct StageTimes {
   Picoseconds forward;
   Picoseconds input_gradient;
   Picoseconds weight_gradient;
+
+  // Of an operation on this stage; forward_backward: both passes here, with nothing gained.
+  Picoseconds of(OperationKind kind) const;
 };
 
 struct PipelineTimes {

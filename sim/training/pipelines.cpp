@@ -176,21 +176,9 @@ PipelineRun Pipelines::run_of(int set) {
   };
   const parallel::OperationTime time = [&](const PipelineOperation& operation) {
     const parallel::StageTimes& own = of(operation.pass);
-    switch (operation.kind) {
-      case OperationKind::forward:
-        return own.forward;
-      case OperationKind::input_gradient:
-        return own.input_gradient;
-      case OperationKind::weight_gradient:
-        return own.weight_gradient;
-      case OperationKind::backward:
-        return own.input_gradient + own.weight_gradient;
-      case OperationKind::forward_backward:
-        break;
-    }
+    if (operation.kind != OperationKind::forward_backward) return own.of(operation.kind);
     if (hides) return paired(operation);
-    const parallel::StageTimes& other = of(operation.paired);
-    return own.forward + other.input_gradient + other.weight_gradient;
+    return own.forward + of(operation.paired).of(OperationKind::backward);
   };
   // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
   run.run = parallel::run_schedule(schedule_, time, send_time(),

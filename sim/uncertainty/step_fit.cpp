@@ -167,4 +167,14 @@ std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
   return errors;
 }
 
+StepSoftware software_of(const StepFit& fit, std::size_t rows) {
+  StepSoftware software;
+  software.rows = static_cast<int>(rows);
+  software.unknowns = fit.unknowns;
+  software.covariance = fit.covariance;
+  software.scatter = fit.scatter;
+  software.degrees = fit.degrees;
+  return software;
+}
+
 }  // namespace moesim::uncertainty

@@ -43,6 +43,9 @@ struct StepFit {
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 
+// What of a software this fit to `rows` steps says; its names, models and errors are left open.
+StepSoftware software_of(const StepFit& fit, std::size_t rows);
+
 // The unknowns that the rows can carry: the level, and of the others those that move the rows apart
 // by more than 1 %, the most moving first, fewer than there are rows.
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior);

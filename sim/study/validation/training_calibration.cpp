@@ -72,14 +72,9 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
   }
   prior.mean[0] = mean;
   const auto fit = uncertainty::fit_steps(rows, uncertainty::carried_by(rows, prior), prior);
-  uncertainty::StepSoftware software;
+  uncertainty::StepSoftware software = uncertainty::software_of(fit, rows.size());
   software.models = {models.begin(), models.end()};
   software.precisions = {precisions.begin(), precisions.end()};
-  software.rows = static_cast<int>(rows.size());
-  software.unknowns = fit.unknowns;
-  software.covariance = fit.covariance;
-  software.scatter = fit.scatter;
-  software.degrees = fit.degrees;
   const uncertainty::Components& parts = others.residuals().components;
   for (const std::size_t row : members) {
     const Observation& observation = observations[row];

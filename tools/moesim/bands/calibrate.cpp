@@ -62,7 +62,7 @@ uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
 StepSoftware software_of(const std::string& name, const std::string& path,
                          const std::vector<CalibrationRow>& rows, const StepFit& fit,
                          const std::vector<double>& left_out) {
-  StepSoftware software;
+  StepSoftware software = uncertainty::software_of(fit, rows.size());
   software.name = name;
   software.source =
       fmt::format("moesim calibrate {}", std::filesystem::path(path).filename().string());
@@ -75,11 +75,6 @@ StepSoftware software_of(const std::string& name, const std::string& path,
   }
   software.models = {models.begin(), models.end()};
   software.precisions = {precisions.begin(), precisions.end()};
-  software.rows = static_cast<int>(rows.size());
-  software.unknowns = fit.unknowns;
-  software.covariance = fit.covariance;
-  software.scatter = fit.scatter;
-  software.degrees = fit.degrees;
   std::vector<double> errors;
   for (const double log : left_out) errors.push_back(std::abs(std::exp(-log) - 1));
   software.median_error = median(errors);

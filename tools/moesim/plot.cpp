@@ -17,7 +17,7 @@
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
-#include "tools/moesim/profile_curves.hpp"
+#include "tools/moesim/profiling/profile_curves.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -12,9 +12,9 @@
 #include "sim/routing/simulation/job_losses.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "tools/moesim/command.hpp"
-#include "tools/moesim/fit_scores.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/profiling/fit_scores.hpp"
 
 namespace moesim::tool {
 namespace {

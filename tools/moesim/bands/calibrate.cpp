@@ -13,7 +13,7 @@
 #include "tools/moesim/bands/calibrate_rows.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train_request.hpp"
+#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {

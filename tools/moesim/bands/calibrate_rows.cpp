@@ -15,8 +15,8 @@
 #include "sim/base/statistics.hpp"
 #include "sim/training/training_step.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/train_report.hpp"
-#include "tools/moesim/train_request.hpp"
+#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {

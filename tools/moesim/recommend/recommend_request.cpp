@@ -9,10 +9,10 @@
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train_request.hpp"
-#include "tools/moesim/train_routing.hpp"
+#include "tools/moesim/train/layout_request.hpp"
+#include "tools/moesim/train/train_request.hpp"
+#include "tools/moesim/train/train_routing.hpp"
 
 namespace moesim::tool {
 namespace {

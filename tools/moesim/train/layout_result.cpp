@@ -1,4 +1,4 @@
-#include "tools/moesim/layout_result.hpp"
+#include "tools/moesim/train/layout_result.hpp"
 
 #include <fmt/format.h>
 

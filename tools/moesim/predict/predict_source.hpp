@@ -9,7 +9,7 @@
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/predict.hpp"
 #include "sim/profile/profile.hpp"
-#include "tools/moesim/predict_exchange.hpp"
+#include "tools/moesim/predict/predict_exchange.hpp"
 
 namespace moesim::tool {
 

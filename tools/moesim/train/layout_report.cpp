@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json_text.hpp"
-#include "tools/moesim/layout_result.hpp"
+#include "tools/moesim/train/layout_result.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -6,9 +6,9 @@
 #include "sim/base/text.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
-#include "tools/moesim/layout_request.hpp"
-#include "tools/moesim/layout_result.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/layout_request.hpp"
+#include "tools/moesim/train/layout_result.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/moesim/train_report.hpp"
+#include "tools/moesim/train/train_report.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/fit_scores.hpp"
+#include "tools/moesim/profiling/fit_scores.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/predict_queries.hpp"
+#include "tools/moesim/predict/predict_queries.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "tools/moesim/profile_curves.hpp"
+#include "tools/moesim/profiling/profile_curves.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/train_routing.hpp"
+#include "tools/moesim/train/train_routing.hpp"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "sim/base/text.hpp"
 #include "sim/scenario/options.hpp"
-#include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/layout_request.hpp"
 
 namespace moesim::tool {
 namespace {

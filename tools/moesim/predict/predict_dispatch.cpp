@@ -1,4 +1,4 @@
-#include "tools/moesim/predict_dispatch.hpp"
+#include "tools/moesim/predict/predict_dispatch.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "tools/moesim/predict_source.hpp"
+#include "tools/moesim/predict/predict_source.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/scenario/options.hpp"
-#include "tools/moesim/predict_dispatch.hpp"
+#include "tools/moesim/predict/predict_dispatch.hpp"
 
 namespace moesim::tool {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/moesim/predict_exchange.hpp"
+#include "tools/moesim/predict/predict_exchange.hpp"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/profile/predict.hpp"
-#include "tools/moesim/predict_source.hpp"
+#include "tools/moesim/predict/predict_source.hpp"
 
 namespace moesim::tool {
 

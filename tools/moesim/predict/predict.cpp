@@ -14,8 +14,8 @@
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/predict_queries.hpp"
-#include "tools/moesim/predict_source.hpp"
+#include "tools/moesim/predict/predict_queries.hpp"
+#include "tools/moesim/predict/predict_source.hpp"
 
 namespace moesim::tool {
 namespace {

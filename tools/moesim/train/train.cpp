@@ -7,11 +7,11 @@
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
-#include "tools/moesim/layout_request.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train_report.hpp"
-#include "tools/moesim/train_request.hpp"
-#include "tools/moesim/train_routing.hpp"
+#include "tools/moesim/train/layout_request.hpp"
+#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/train/train_request.hpp"
+#include "tools/moesim/train/train_routing.hpp"
 
 namespace moesim::tool {
 namespace {

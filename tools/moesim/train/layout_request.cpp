@@ -1,4 +1,4 @@
-#include "tools/moesim/layout_request.hpp"
+#include "tools/moesim/train/layout_request.hpp"
 
 #include <fmt/format.h>
 

@@ -61,7 +61,7 @@ def test_the_figure_has_a_panel_for_the_mean_and_for_each_benchmark(files):
     shown = [[tuple(line.get_ydata()) for line in axes.get_lines()] for axes in figure.axes]
     assert shown == [[(25,), (40, 50)], [(20,), (30, 40)], [(30,), (50, 60)]]
     assert [text.get_text() for text in figure.axes[0].texts] == ["0.5", "1"]
-    assert "1 points of the study are not in the sweep" in " ".join(
+    assert "1 point of the study not in the sweep" in " ".join(
         text.get_text() for text in figure.texts)
 
 

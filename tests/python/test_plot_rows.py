@@ -189,6 +189,21 @@ def test_the_front_is_drawn_without_what_does_not_fit(tmp_path):
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in front] == [([0, 20], [5e3, 1e4])]
 
 
+def test_names_of_the_front_cover_no_other(tmp_path):
+    # Twenty points within 0.2 % of loss, and one far off: the axis is logarithmic above 1 %.
+    path = sweep(tmp_path / "s.csv", [row("top1", factor=1 + index, step=100 + index, loss=0.002 - 1e-4 * index)
+                                      for index in range(20)] + [row("top1", factor=0.5, step=50, loss=0.5)])
+    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "symlog"
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert 2 < len(boxes) < 21  # not all have a place
+    assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
+    assert axes.texts[-1].get_text() == "CF 0.5"
+    near = sweep(tmp_path / "n.csv", [row("top1", factor=1, loss=0.02), row("top1", factor=2, step=200, loss=0)])
+    assert kinds_chart.pareto(rows.read([near]), None, SIZE, "").axes[0].get_xscale() == "linear"
+
+
 def test_one_sweep_over_another(tmp_path):
     first = sweep(tmp_path / "a.csv", [row("top1", factor=factor, step=100, profile="a") for factor in (1, 2)])
     second = sweep(tmp_path / "b.csv", [row("top1", factor=factor, step=50 * factor, profile="b")

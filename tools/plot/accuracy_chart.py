@@ -1,5 +1,6 @@
 """Published accuracy against predicted speed: one panel for the mean, one for each benchmark."""
 import json
+import textwrap
 from dataclasses import dataclass
 
 import matplotlib
@@ -11,6 +12,9 @@ from matplotlib.ticker import MaxNLocator
 import look
 from chart_data import BadInput, memory_notes, read_sweep
 from sweep_chart import subtitle
+
+
+LINE = 170  # letters of the text above the panels that fit beside each other
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,16 @@ def draw(path, study_path, title, fits_only=False):
     styles = dict(zip(lines, look.router_styles(list(lines))))
     if "dense" in styles:  # a point here, not a line
         styles["dense"] = {**styles["dense"], "marker": "*", "markersize": 11}
+    where = f"{shared.get('model', 'several models')} on {shared.get('gpus', '')} x " \
+            f"{shared.get('profile', 'several profiles')}, " \
+            f"{subtitle(shared, refused, memory_notes(path, series, fits_only))}"
+    if absent:
+        where += f"; {absent} point{'s' * (absent > 1)} of the study not in the sweep"
+    where = textwrap.wrap(f"Speed: {where}", LINE)
     with matplotlib.rc_context(look.RC):
         figure = pyplot.figure(figsize=(13.5, 7.4))
         rows = -(-len(study["benchmarks"]) // 2)
-        grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.845, bottom=0.155,
+        grid = figure.add_gridspec(rows, 4, left=0.05, right=0.985, top=0.867 - 0.022 * len(where), bottom=0.155,
                                    width_ratios=(1.25, 1.25, 1, 1), wspace=0.28, hspace=0.33)
         mean = figure.add_subplot(grid[:, :2])
         _draw_panel(mean, lines, styles, lambda point: point.mean)
@@ -125,11 +135,6 @@ def draw(path, study_path, title, fits_only=False):
             _draw_panel(axes, lines, styles, lambda point, at=index: point.scores[at], 0.75)
             axes.set_title(name, loc="left", fontsize=10)
         _legend(figure, lines, styles, study)
-        where = f"{shared.get('model', 'several models')} on {shared.get('gpus', '')} x " \
-                f"{shared.get('profile', 'several profiles')}, " \
-                f"{subtitle(shared, refused, memory_notes(path, series, fits_only))}"
-        if absent:
-            where += f"; {absent} points of the study are not in the sweep"
         _headline(figure, title or study["title"], study.get("caption", ""), where)
     return figure
 
@@ -145,4 +150,4 @@ def _legend(figure, lines, styles, study):
 def _headline(figure, title, caption, where):
     figure.text(0.015, 0.98, title, fontsize=13, fontweight="bold", va="top")
     figure.text(0.015, 0.94, f"Up is better, right is faster. {caption}", fontsize=9.5, va="top")
-    figure.text(0.015, 0.91, f"Speed: {where}", fontsize=9.5, color="#333333", va="top")
+    figure.text(0.015, 0.91, "\n".join(where), fontsize=9.5, color="#333333", va="top")

@@ -4,6 +4,7 @@ import math
 
 import matplotlib
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 import axes_chart
 import look
@@ -148,18 +149,22 @@ def pareto(table, group, size, title):
     if len(groups) > axes_chart.MOST_LINES:
         raise BadInput(f"{len(groups)} groups, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where, or columns with --group")
-    styles = axes_chart.styles_of(groups, size)
+    by_router = names == ["router"] and all("," not in label for label in groups)
+    styles = look.router_styles(list(groups)) if by_router else axes_chart.styles_of(groups, size)
+    styles = [{**how, "linestyle": "none", "marker": how["marker"] or "*",
+               "markersize": size.font / 10 * how.get("markersize", 7)} for how in styles]
+
     def place(row):
         return (100 * (rows.figure_of(row, "residual_loss") or 0),
                 rows.figure_of(row, "tokens_per_s_per_gpu"), row)
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
         one = axes[0][0]
-        fitting = []
+        fitting, losses = [], []
         for members, how in zip(groups.values(), styles):
-            how = {**how, "linestyle": "none"}
             for row in members:
                 loss, speed, _ = place(row)
+                losses.append(loss)
                 look.plot_line(one, [loss], [speed], [fits(row)], how)
                 low, _, high = rows.band_of(row, "tokens_per_s_per_gpu")
                 if fits(row):
@@ -168,17 +173,10 @@ def pareto(table, group, size, title):
         front = front_of(fitting)
         one.plot([point[0] for point in front], [point[1] for point in front], color="black", linewidth=1,
                  drawstyle="steps-post", zorder=1.5)
-        for index, (loss, speed, row) in enumerate(front):
-            text = rows.label_of(row, varying).replace("capacity factor", "CF")
-            if text:
-                one.annotate(text, (loss, speed), fontsize=0.75 * size.font, xytext=(4, 5 if index % 2 else -11),
-                             textcoords="offset points")
-        axes_chart.style_y(one)
-        one.margins(x=0.12)
-        one.set_xlim(left=min(0, one.get_xlim()[0]))
-        one.set_xlabel("token loss, %")
+        look.thousands(one.yaxis)
+        _loss_axis(one, losses)
         one.set_ylabel("speed, tokens/s per GPU")
-        handles, labels = page.legend_entries([{**how, "linestyle": "none"} for how in styles], groups)
+        handles, labels = page.legend_entries(styles, groups)
         handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))
         labels.append("Pareto front of what fits" if any(not fits(row) for row in table.rows)
                       else "Pareto front")
@@ -186,9 +184,27 @@ def pareto(table, group, size, title):
         if unfit:
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: does not fit in GPU memory")
-        return page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
-                             page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else []),
-                             handles, labels)
+        page.end_page(figure, axes, size, title or page.heading(table, "speed and token loss"),
+                      page.subtitle(table, [unit_count(unfit, len(table.rows))] if unfit else []),
+                      handles, labels)
+        look.label_points(one, [(loss, speed) for loss, speed, _ in front],
+                          [rows.label_of(row, varying).replace("capacity factor", "CF") for _, _, row in front],
+                          0.75 * size.font)
+        return figure
+
+
+def _loss_axis(axes, losses):
+    """Token loss in %: where it spans decades, linear up to 1 % and logarithmic beyond."""
+    axes.set_xlabel("token loss, %")
+    if max(losses) > 10 and sum(loss < 2 for loss in losses) > 1:
+        axes.set_xscale("symlog", linthresh=1, linscale=0.6)
+        axes.set_xlim(-0.15, 1.3 * max(losses))
+        axes.set_xticks([tick for tick in (0, 0.5, 1, 2, 5, 10, 20, 50, 100) if tick <= 1.3 * max(losses)])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.margins(x=0.12)
+        axes.set_xlim(left=min(0, axes.get_xlim()[0]))
 
 
 def _pairs(table, first, second):

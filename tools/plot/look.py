@@ -81,6 +81,31 @@ def plot_line(axes, xs, ys, fits, how, **more):
         axes.plot(xs, [y if fit else float("nan") for y, fit in zip(ys, fits)], **how, **more)
 
 
+def label_points(axes, points, texts, font):
+    """Writes each text beside its point, where it covers no other text and leaves the axes nowhere; a text
+    without such a place is left out. The figure has its final size. Returns the texts written."""
+    renderer = axes.figure.canvas.get_renderer()
+    inside, taken, written = axes.get_window_extent(renderer), [], []
+    for point, text in zip(points, texts):
+        if not text or any(text == other and _near(axes, point, at) for other, at in written):
+            continue
+        for x, y, side in ((5, 6, "left"), (5, -6, "left"), (-5, 6, "right"), (-5, -6, "right")):
+            label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font,
+                                  ha=side, va="bottom" if y > 0 else "top", annotation_clip=False)
+            box = label.get_window_extent(renderer)
+            if box.x0 >= inside.x0 and box.x1 <= inside.x1 and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                written.append((text, point))
+                break
+            label.remove()
+    return [text for text, _ in written]
+
+
+def _near(axes, one, other, pixels=3):
+    (x, y), (u, v) = axes.transData.transform([one, other])
+    return abs(x - u) < pixels and abs(y - v) < pixels
+
+
 def thousands(axis):
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 

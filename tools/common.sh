@@ -11,7 +11,8 @@ die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 packages_build='g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libboost-dev
   libboost-program-options-dev librandom123-dev libvalijson-dev'
 packages_plot='python3 python3-numpy python3-pandas python3-matplotlib'
-packages_test='catch2 python3-pytest python3-pytest-xdist python3-scipy python3-jsonschema'
+packages_test='catch2 python3-pytest python3-pytest-xdist python3-scipy python3-jsonschema
+  python3-nbclient python3-ipykernel'
 # Property tests, benchmarks, packed tables; the build says so and goes on where they are missing.
 packages_optional='librapidcheck-dev libbenchmark-dev zlib1g-dev'
 

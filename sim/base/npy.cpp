@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cassert>
 #include <cctype>
 #include <cmath>
@@ -65,9 +66,13 @@ std::string parse_dtype(std::string_view text, const std::string& name) {
   return dtype;
 }
 
+// NumPy has no bfloat16: ml_dtypes saves it as two bytes of no type.
+bool is_bfloat16(std::string_view dtype) { return dtype == "|V2" || dtype == "<V2"; }
+
 std::size_t size_of(const std::string& dtype, const std::string& name) {
   const bool plain =
-      dtype.size() >= 3 && std::string_view("fiub").find(dtype[1]) != std::string_view::npos;
+      (dtype.size() >= 3 && std::string_view("fiub").find(dtype[1]) != std::string_view::npos) ||
+      is_bfloat16(dtype);
   const std::optional<std::size_t> size =
       plain ? parse_number<std::size_t>(std::string_view(dtype).substr(2)) : std::nullopt;
   if (!size || *size == 0 || *size > 16) {
@@ -226,6 +231,32 @@ std::vector<float> NpyArray::float16_or_32() const {
     std::uint16_t half = 0;
     std::memcpy(&half, bytes.data() + at * sizeof half, sizeof half);
     values[at] = from_half(half);
+  }
+  return values;
+}
+
+bool NpyArray::is_floating() const {
+  return dtype == "<f2" || dtype == "<f4" || dtype == "<f8" || is_bfloat16(dtype);
+}
+
+std::vector<float> NpyArray::floating() const {
+  if (dtype == "<f8") {
+    const std::vector<double> wide = float64();
+    return {wide.begin(), wide.end()};
+  }
+  return is_bfloat16(dtype) ? bfloat16_bits() : float16_or_32();
+}
+
+// bfloat16 is the upper half of a float.
+std::vector<float> NpyArray::bfloat16_bits() const {
+  if (!is_bfloat16(dtype) && dtype != "<u2" && dtype != "<i2") {
+    refuse(name, fmt::format("dtype '{}' holds no bfloat16: that is two bytes a value", dtype));
+  }
+  std::vector<float> values(bytes.size() / 2);
+  for (std::size_t at = 0; at < values.size(); ++at) {
+    std::uint16_t upper = 0;
+    std::memcpy(&upper, bytes.data() + at * sizeof upper, sizeof upper);
+    values[at] = std::bit_cast<float>(static_cast<std::uint32_t>(upper) << 16);
   }
   return values;
 }

@@ -33,6 +33,12 @@ struct NpyArray {
   std::vector<double> float64() const;
   // float32 as it is, float16 widened, which loses nothing.
   std::vector<float> float16_or_32() const;
+  // float16, bfloat16 (two bytes of no numeric type, as the package ml_dtypes saves it), float32,
+  // or float64 rounded to the nearest float.
+  std::vector<float> floating() const;
+  // The same of bfloat16 stored as 16-bit integers, as tensor.view(torch.uint16) gives them.
+  std::vector<float> bfloat16_bits() const;
+  bool is_floating() const;  // whether floating() takes it
   // Whole numbers of any width, signed or not (not bool). UsageError too for one above 2^63 - 1.
   std::vector<std::int64_t> integers() const;
   // "[8, 128, 64]", for messages.

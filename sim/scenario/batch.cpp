@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/base/error.hpp"
 #include "sim/scenario/scenario.hpp"
 
@@ -13,19 +15,52 @@ namespace {
 constexpr double operations_per_layer = 40;
 constexpr double most_operations = 2e8;
 
-}  // namespace
-
-void use_sequence_length_of_model(Resolution& at) {
-  at.scenario.sequence_length = at.scenario.model->sequence_length;
+// Whether nothing but a trace says how many tokens there are: trace-repeat takes any number.
+bool has_tokens_of_trace(const Resolution& at) {
+  const routing::ScoreSource& scores = at.scenario.scores;
+  return scores.kind == routing::ScoreSource::Kind::trace && at.find("tokens-per-gpu") == nullptr &&
+         at.find("sequence-length") == nullptr && at.find("micro-batch") == nullptr;
 }
 
-void use_product_of_batch(Resolution& at) {
-  at.scenario.tokens_per_gpu = at.scenario.sequence_length * at.scenario.micro_batch;
+}  // namespace
+
+std::vector<NamedValue> mode_values() {
+  std::vector<NamedValue> values;
+  for (const EnumName<Mode>& known : mode_names) values.push_back({known.name, known.meaning});
+  return values;
+}
+
+Mode parse_mode(const std::string& text, const std::string& flag) {
+  if (text == "decode" || text == "generate") {
+    throw UsageError(
+        fmt::format("{}: {} is not modelled: one token of each sequence at a time, with its reads "
+                    "of the KV cache, is no step here; choose from train, prefill",
+                    flag, text));
+  }
+  return value_in(mode_names, text, flag);
+}
+
+std::string name_of_mode(Mode mode) { return name_in(mode_names, mode); }
+
+void use_usual_sequence_length(Resolution& at) {
+  Scenario& scenario = at.scenario;
+  scenario.sequence_length = scenario.model->sequence_length;
+  // Fewer tokens than a sequence of the model are one of their own.
+  if (has_tokens_of_trace(at)) {
+    scenario.sequence_length = std::min(scenario.sequence_length, scenario.recorded()->tokens);
+  }
+}
+
+void use_usual_tokens(Resolution& at) {
+  at.scenario.tokens_per_gpu = has_tokens_of_trace(at)
+                                   ? at.scenario.recorded()->tokens
+                                   : at.scenario.sequence_length * at.scenario.micro_batch;
 }
 
 void settle_tokens(Resolution& at) {
   Scenario& scenario = at.scenario;
-  if (at.find("tokens-per-gpu") == nullptr || at.use == Use::routing) return;
+  const bool is_product = at.find("tokens-per-gpu") == nullptr && !has_tokens_of_trace(at);
+  if (is_product || at.use == Use::routing) return;
   const std::int64_t per_batch = scenario.tokens_per_gpu / scenario.sequence_length;
   if (scenario.tokens_per_gpu % scenario.sequence_length != 0) {
     throw UsageError(

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "sim/base/enum_names.hpp"
 #include "sim/scenario/idle_rules.hpp"
@@ -22,29 +24,33 @@ struct Batch {
   std::int64_t micro_steps = 1;         // gradient accumulation: global batch / (G * micro_batch)
 };
 
-void use_sequence_length_of_model(Resolution& at);
+std::vector<NamedValue> mode_values();
+// Throws UsageError; of decoding it says that no step is like it.
+Mode parse_mode(const std::string& text, const std::string& flag);
+std::string name_of_mode(Mode mode);
+void use_usual_sequence_length(Resolution& at);
 void use_one_micro_step(Resolution& at);
 void set_global_batch(std::int64_t sequences, Resolution& at);
 std::int64_t global_batch(const Scenario& scenario);
 void check_operations(const Scenario& scenario, Use use);
-void use_product_of_batch(Resolution& at);
+void use_usual_tokens(Resolution& at);
 void settle_tokens(Resolution& at);  // given tokens stand for the micro-batch that makes them
 void check_sequences(const Scenario& scenario, Use use);
 
 template <class Table>
 void declare_batch(Table& table) {
-  table.choice("mode", mode_names, &Batch::mode)
+  table.choice("mode", mode_values(), parse_mode, name_of_mode, &Batch::mode)
       .by_default("train")
       .help("what a step is:")
       .affects(Affects::routing)
       .in_route(false)
       .idle(without_phase);
   table.whole("sequence-length", "N", 1, std::int64_t{1} << 27, &Batch::sequence_length)
-      .by_default("the model's", use_sequence_length_of_model)
+      .by_default("the model's", use_usual_sequence_length)
       .help("tokens per sequence")
       .affects(Affects::routing)
       .in_route(false)
-      .after({"model"})
+      .after({"model", "routing"})
       .idle(without_sequences);
   table.whole("micro-batch", "N", 1, 1 << 20, &Batch::micro_batch)
       .by_default("8")
@@ -60,10 +66,10 @@ void declare_batch(Table& table) {
       .idle(without_training)
       .checked(check_operations);
   table.whole("tokens-per-gpu", "S", 1, std::int64_t{1} << 31, &Batch::tokens_per_gpu)
-      .by_default("sequence length times micro-batch", use_product_of_batch)
+      .by_default("sequence length times micro-batch; without either the trace's", use_usual_tokens)
       .help("tokens per GPU and micro-step")
       .affects(Affects::routing)
-      .after({"sequence-length", "micro-batch"})
+      .after({"sequence-length", "micro-batch", "routing"})
       .then(settle_tokens)
       .checked(check_sequences);
 }

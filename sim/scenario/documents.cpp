@@ -29,6 +29,8 @@ void use_usual_cluster(Resolution& at) {
   scenario.cluster = at.documents.cluster(scenario.cluster_name);
 }
 
+bool routes_layers_of_model(const Scenario& scenario) { return scenario.trace_layers == 0; }
+
 std::uint64_t profile_contents(const Scenario& scenario) {
   return contents_of("hardware", scenario.profile_name);
 }

@@ -21,6 +21,7 @@ struct Documents {
 
 // Throws UsageError for a profile that names none.
 void use_usual_cluster(Resolution& at);
+bool routes_layers_of_model(const Scenario& scenario);
 std::uint64_t profile_contents(const Scenario& scenario);
 std::uint64_t model_contents(const Scenario& scenario);
 std::uint64_t cluster_contents(const Scenario& scenario);
@@ -37,6 +38,7 @@ void declare_documents(Table& table) {
       .by_default("llama2-7b-moe8")
       .help("transformer and its MoE layers; names as of profiles")
       .affects(Affects::routing)
+      .applies(routes_layers_of_model)
       .contents(model_contents);
   table.document("cluster", &Cache::cluster, &Documents::cluster, &Documents::cluster_name)
       .by_default("the profile's usual node", use_usual_cluster)

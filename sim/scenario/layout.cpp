@@ -12,8 +12,19 @@
 
 namespace moesim::scenario {
 
-void use_experts_of_model(Resolution& at) {
-  if (at.scenario.model->moe) at.scenario.experts = at.scenario.model->moe->experts;
+// A trace of one rank says what each GPU routes, not how many there are.
+void use_usual_gpus(Resolution& at) {
+  const routing::TraceShape* const recorded = at.scenario.recorded();
+  at.scenario.gpus = recorded != nullptr && recorded->ranks > 1 ? recorded->ranks : Layout{}.gpus;
+}
+
+void use_usual_experts(Resolution& at) {
+  Scenario& scenario = at.scenario;
+  if (scenario.recorded() != nullptr) {
+    scenario.experts = scenario.recorded()->experts;
+  } else if (scenario.model->moe) {
+    scenario.experts = scenario.model->moe->experts;
+  }
 }
 
 void settle_experts(Resolution& at) {
@@ -28,10 +39,16 @@ void settle_experts(Resolution& at) {
   }
 }
 
-// The largest P that divides both the experts and the GPUs, at most one node.
+// The largest P that divides both the experts and the GPUs, at most one node. Recorded counts per
+// receiving GPU are of one expert on each.
 void use_usual_expert_parallel(Resolution& at) {
   Scenario& scenario = at.scenario;
   scenario.expert_parallel = 1;
+  const routing::Trace* const trace = scenario.scores.trace.get();
+  if (trace != nullptr && trace->per() == routing::Trace::Per::rank) {
+    scenario.expert_parallel = trace->shape().experts;
+    return;
+  }
   const int most = std::min({scenario.experts, scenario.gpus, scenario.cluster->gpus_per_node});
   for (int size = 1; size <= most; ++size) {
     if (scenario.experts % size == 0 && scenario.gpus % size == 0) scenario.expert_parallel = size;

@@ -21,7 +21,8 @@ struct Layout {
 void use_usual_expert_parallel(Resolution& at);
 void group_dense_gpus(Resolution& at);
 void check_groups(const Scenario& scenario, Use use);
-void use_experts_of_model(Resolution& at);
+void use_usual_gpus(Resolution& at);
+void use_usual_experts(Resolution& at);
 void settle_experts(Resolution& at);  // UsageError for a model without MoE layers
 void set_expert_placement(const std::string& text, Resolution& at);
 void check_expert_placement_text(const std::string& text, DocumentCache& documents);
@@ -33,9 +34,10 @@ std::uint64_t expert_placement_contents(const Scenario& scenario);
 template <class Table>
 void declare_layout(Table& table) {
   table.whole("gpus", "N", 1, 1 << 20, &Layout::gpus)
-      .by_default("32")
+      .by_default("32, or the ranks of a trace of several", use_usual_gpus)
       .help("GPUs in all")
       .affects(Affects::routing)
+      .after({"routing"})
       .idle(unless_drawn);
   table.whole("expert-parallel", "P", 1, 1 << 20, &Layout::expert_parallel)
       .by_default("as many as divide both, in one node", use_usual_expert_parallel)
@@ -47,10 +49,10 @@ void declare_layout(Table& table) {
       .idle(without_experts)
       .checked(check_groups);
   table.whole("experts", "E", 1, 1 << 16, &Layout::experts)
-      .by_default("the model's", use_experts_of_model)
+      .by_default("the trace's, else the model's", use_usual_experts)
       .help("experts per MoE layer")
       .affects(Affects::routing)
-      .after({"model", "router", "capacity-factor"})
+      .after({"model", "router", "capacity-factor", "routing"})
       .then(settle_experts)
       .applies(has_experts)
       .idle(without_experts);

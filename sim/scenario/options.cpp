@@ -133,8 +133,8 @@ Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use) 
 }
 
 void check(const Scenario& scenario, Use use) {
-  for (const Option* option : in_resolution_order()) {
-    if (option->check != nullptr) option->check(scenario, use);
+  for (const Option& option : scenario_options()) {
+    if (option.check != nullptr) option.check(scenario, use);
   }
 }
 

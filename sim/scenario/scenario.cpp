@@ -14,7 +14,7 @@ routing::RoutingJob Scenario::routing_job() const {
   job.expert_placement = order;
   job.gpus_per_domain = cluster->gpus_per_domain;
   job.tokens_per_gpu = tokens_per_gpu;
-  job.layers = model->moe_layers();
+  job.layers = moe_layers();
   job.seed = seed;
   // Counts do not say which routes are of one token; a dispatcher estimates from them how many are.
   const bool estimates =
@@ -25,6 +25,8 @@ routing::RoutingJob Scenario::routing_job() const {
                      : routing::choose_fidelity(fidelity, job);
   return job;
 }
+
+int Scenario::moe_layers() const { return trace_layers > 0 ? trace_layers : model->moe_layers(); }
 
 std::int64_t Scenario::tokens_of(int gpu) const {
   if (!has_moe()) return tokens_per_gpu;

@@ -30,6 +30,7 @@ struct Scenario : Documents, Layout, Exchange, Batch, Training, Scores, Environm
   Fusion fusion = Fusion::eager;
 
   bool has_moe() const { return !router.is_dense() && model->moe.has_value(); }
+  int moe_layers() const;  // that are routed
   // What a GPU holds in a micro-step: S, fewer where the scores are ragged, the same in every
   // expert-parallel group. Without MoE layers the scores mean nothing, and all hold S.
   std::int64_t tokens_of(int gpu) const;

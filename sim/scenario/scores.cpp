@@ -11,7 +11,10 @@ namespace moesim::scenario {
 void check_scores(const std::string& text, DocumentCache& documents) { documents.scores(text); }
 
 void set_scores(const std::string& text, Resolution& at) {
-  at.scenario.scores = at.documents.scores(text);
+  Scenario& scenario = at.scenario;
+  scenario.scores = at.documents.scores(text);
+  const bool alone = at.use == Use::routing && at.find("model") == nullptr;
+  scenario.trace_layers = alone && scenario.recorded() != nullptr ? scenario.recorded()->layers : 0;
 }
 
 std::string scores_of(const Scenario& scenario) { return scenario.scores.name(); }

@@ -13,6 +13,12 @@ namespace moesim::scenario {
 struct Scores {
   routing::ScoreSource scores;
   routing::Fidelity fidelity = routing::Fidelity::automatic;  // as typed
+  // The MoE layers of a trace that is routed by itself, without a typed model; 0: the model's.
+  int trace_layers = 0;
+  // Null where routing is drawn.
+  const routing::TraceShape* recorded() const {
+    return scores.trace == nullptr ? nullptr : &scores.trace->shape();
+  }
 };
 
 void check_scores(const std::string& text, DocumentCache& documents);

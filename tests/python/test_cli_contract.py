@@ -242,7 +242,8 @@ def test_a_typed_option_without_effect_is_said_and_stdout_stays_clean():
 
 def test_a_trace_that_repeats_is_said():
     trace = Path(__file__).resolve().parents[2] / "traces" / "synthetic-drift"
-    options = ("route", "--routing", f"trace:{trace}", "--gpus", "8", "--tokens-per-gpu", "512")
+    options = ("route", "--routing", f"trace:{trace}", "--gpus", "8", "--tokens-per-gpu", "512",
+               "--model", "llama2-7b-moe8")
     steps, layers = 4, 4  # axes 0 and 2 of its counts.npy
     again = moesim(*options, "--replicas", steps + 1)
     assert f"{steps + 1} replicas go through its {steps} steps again, 16 MoE layers of " \

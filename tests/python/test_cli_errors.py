@@ -277,7 +277,7 @@ def test_routing_a_bad_logits_file(tmp_path):
     logits.write_bytes(b"no array")
     out = tmp_path / "routes.npy"
     expect_error(moesim("route", "--logits", logits, "--out", out), 2, str(logits))
-    expect_error(moesim("route", "--logits", logits), 2, "--out")
+    expect_error(moesim("route", "--logits", logits), 2, str(logits))
     expect_error(moesim("route", "--logits", tmp_path / "absent.npy", "--out", out), 2, "absent.npy")
     expect_error(moesim("route", "--router", "dense"), 2, "dense")
     assert not out.exists()

@@ -207,7 +207,8 @@ def test_bad_traces_and_jobs_are_named(tmp_path):
     wrong(good, ["--top-k 1"], "--experts", 4, "--router", "top2", "--gpus", 1,
           "--tokens-per-gpu", 8)
     many = np.tile(good, (40, 1))
-    wrong(many, ["40 MoE layers, the model 16"], axes=["layer", "expert"])
+    wrong(many, ["40 MoE layers, the model 16"], *base, "--model", "llama2-7b-moe8",
+          axes=["layer", "expert"])
     wrong(many, ["40 ranks, the job 1 GPUs", "--gpus 40"], axes=["rank", "expert"])
     path = trace_folder(tmp_path / "cut", good) / "array.npy"
     path.write_bytes(path.read_bytes()[:-3])

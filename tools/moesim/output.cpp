@@ -29,15 +29,26 @@ void note_idle_options(const scenario::OptionValues& typed,
   }
 }
 
-void note_repeated_trace(const scenario::Scenario& scenario) {
+void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario) {
   if (scenario.scores.trace == nullptr || !scenario.has_moe()) return;
   const routing::TraceShape& shape = scenario.scores.trace->shape();
+  std::string taken;
+  const auto take = [&](const char* option, std::int64_t value) {
+    if (typed.count(option) == 0) taken += fmt::format(" --{} {}", option, value);
+  };
+  take("experts", scenario.experts);
+  if (shape.ranks > 1) take("gpus", scenario.gpus);
+  if (scenario.tokens_per_gpu == shape.tokens && typed.count("micro-batch") == 0 &&
+      typed.count("sequence-length") == 0) {
+    take("tokens-per-gpu", scenario.tokens_per_gpu);
+  }
+  if (!taken.empty()) note(fmt::format("note: from {}:{}", scenario.scores.name(), taken));
   std::string repeats;
   if (scenario.replicas > shape.steps) {
     repeats =
         fmt::format("{} replicas go through its {} steps again", scenario.replicas, shape.steps);
   }
-  const int layers = scenario.model->moe_layers();
+  const int layers = scenario.moe_layers();
   if (layers > shape.layers) {
     repeats += fmt::format("{}{} MoE layers of {} through its {}", repeats.empty() ? "" : ", ",
                            layers, scenario.model_name, shape.layers);

@@ -16,9 +16,9 @@ void note(const std::string& text);
 void note_idle_options(const scenario::OptionValues& typed,
                        std::span<const scenario::Scenario* const> scenarios, scenario::Asker asker);
 
-// One such line where a trace has fewer steps than the run replicas, or fewer layers than the
-// model.
-void note_repeated_trace(const scenario::Scenario& scenario);
+// Such lines where a trace says what is not typed (experts, GPUs, tokens), and where it has fewer
+// steps than the run replicas, or fewer layers than the model.
+void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario);
 
 // One such line for a router without --fidelity counts in a scenario where counting would be
 // chosen: routing all its tokens takes minutes.

@@ -49,7 +49,7 @@ ExitCode run(const CommandLine& line) {
   const scenario::Scenario scenario = scenario::resolve(line.scenario(), documents);
   const scenario::Scenario* const only = &scenario;
   note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
-  note_repeated_trace(scenario);
+  note_trace(line.scenario(), scenario);
   note_costly_routing(scenario);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {

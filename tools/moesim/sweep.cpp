@@ -141,7 +141,7 @@ ExitCode run(const CommandLine& line) {
   study::mark_repeats(points);
   const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
   note_idle_options(line.scenario(), scenarios, scenario::Asker::step);
-  if (!scenarios.empty()) note_repeated_trace(*scenarios.front());
+  if (!scenarios.empty()) note_trace(line.scenario(), *scenarios.front());
   const Output out(line.get("out"));
   settings.journal = study::journal_path(out.path());
   settings.fingerprint =

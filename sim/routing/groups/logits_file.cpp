@@ -59,50 +59,64 @@ void write_routes(const std::string& path, const RoutedGroup& group) {
                     static_cast<std::int64_t>(routes.size()), records);
 }
 
-AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const NpyArray& array) {
-  if (array.shape.size() != 3 || config.top_k > array.shape[2]) {
-    throw UsageError(fmt::format("{}: shape {}: expected [P, S, E] with at least {} experts",
-                                 array.name, array.shape_text(), config.top_k));
+GroupOfFile group_of(const NpyArray& array) {
+  const std::size_t axes = array.shape.size();
+  if (axes != 2 && axes != 3) {
+    throw UsageError(fmt::format(
+        "{}: shape {} instead of [P, S, E] (ranks, tokens per rank, experts) or [S, E]{}",
+        array.name, array.shape_text(),
+        axes == 4 ? ": make a trace of it with moesim import --axes" : ""));
   }
-  const std::vector<float> logits = array.float32();
-  AuxiliarySums sums(static_cast<int>(array.shape[2]), config.top_k);
-  const auto size = static_cast<std::size_t>(array.shape[1] * array.shape[2]);
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(array.shape[0]); ++rank) {
-    sums.add(std::span<const float>(logits).subspan(rank * size, size), array.shape[1],
-             static_cast<int>(rank));
-  }
-  return sums.losses();
-}
-
-RoutedGroup route_logits(const RouterConfig& config, const NpyArray& array,
-                         const std::string& out_path, const RouterContext& context) {
-  if (array.shape.size() != 3) {
-    throw UsageError(
-        fmt::format("{}: shape {} instead of [P, S, E] (ranks, tokens per rank, experts)",
-                    array.name, array.shape_text()));
-  }
-  const std::vector<float> logits = array.float32();
-  const std::int64_t ranks = array.shape[0];
-  const std::int64_t tokens = array.shape[1];
-  const std::int64_t experts = array.shape[2];
-  if (ranks < 1 || experts < 1 || ranks > experts || experts > max_experts) {
+  GroupOfFile group;
+  group.name = array.name;
+  group.ranks = axes == 3 ? array.shape[0] : 1;
+  group.tokens = array.shape[axes - 2];
+  group.experts = array.shape[axes - 1];
+  if (group.ranks < 1 || group.experts < 1 || group.ranks > group.experts ||
+      group.experts > max_experts) {
     throw UsageError(fmt::format(
         "{}: shape {}: there has to be at least one rank and an expert on each, and at most {} "
         "experts",
         array.name, array.shape_text(), max_experts));
   }
-  check_writable(out_path);
+  group.logits = array.floating();
+  return group;
+}
+
+AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& group) {
+  if (config.top_k > group.experts) {
+    throw UsageError(fmt::format("{}: {} experts: expected at least {}", group.name, group.experts,
+                                 config.top_k));
+  }
+  AuxiliarySums sums(static_cast<int>(group.experts), config.top_k);
+  const auto size = static_cast<std::size_t>(group.tokens * group.experts);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.ranks); ++rank) {
+    sums.add(std::span<const float>(group.logits).subspan(rank * size, size), group.tokens,
+             static_cast<int>(rank));
+  }
+  return sums.losses();
+}
+
+RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
+                         const RouterContext& context) {
   std::vector<RankLogits> sources;
-  const auto size = static_cast<std::size_t>(tokens * experts);
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
-    sources.push_back({std::span<const float>(logits).subspan(rank * size, size), tokens});
+  const auto size = static_cast<std::size_t>(group.tokens * group.experts);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.ranks); ++rank) {
+    sources.push_back(
+        {std::span<const float>(group.logits).subspan(rank * size, size), group.tokens});
   }
-  RoutedGroup group;
   try {
-    group = route_group(config, static_cast<int>(experts), sources, context);
+    return route_group(config, static_cast<int>(group.experts), sources, context);
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{}: {}", array.name, error.what()));
+    throw UsageError(fmt::format("{}: {}", group.name, error.what()));
   }
+}
+
+RoutedGroup route_logits(const RouterConfig& config, const NpyArray& array,
+                         const std::string& out_path, const RouterContext& context) {
+  const GroupOfFile logits = group_of(array);
+  check_writable(out_path);
+  RoutedGroup group = route_logits(config, logits, context);
   write_routes(out_path, group);
   return group;
 }

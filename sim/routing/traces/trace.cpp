@@ -117,21 +117,47 @@ void Trace::seal() {
   digest_ = digest.add(std::span(std::as_const(counts_))).value();
 }
 
+std::shared_ptr<Trace> Trace::made(const std::string& name, Kind kind, const TraceShape& shape,
+                                   std::size_t found) {
+  const std::size_t cells = size_of(shape.steps) * size_of(shape.ranks) * size_of(shape.layers);
+  const std::size_t last = size_of(kind == Kind::choices ? shape.top_k : shape.experts);
+  const std::size_t size = cells * (kind == Kind::counts ? 1 : size_of(shape.tokens)) * last;
+  if (found != size) {
+    throw UsageError(fmt::format(
+        "{}: {} values instead of {} for {} steps, {} ranks, {} layers, "
+        "{} tokens and {} experts",
+        name, found, size, shape.steps, shape.ranks, shape.layers, shape.tokens, shape.experts));
+  }
+  auto trace = std::make_shared<Trace>();
+  trace->file_ = trace->array_file_ = trace->probability_file_ = name;
+  trace->kind_ = kind;
+  trace->shape_ = shape;
+  return trace;
+}
+
 std::shared_ptr<const Trace> Trace::of_counts(const std::string& name, const TraceShape& shape,
                                               std::vector<std::int64_t> counts, Per per) {
-  auto trace = std::make_shared<Trace>();
-  trace->file_ = trace->array_file_ = name;
-  trace->kind_ = Kind::counts;
+  const std::shared_ptr<Trace> trace = made(name, Kind::counts, shape, counts.size());
   trace->per_ = per;
-  trace->shape_ = shape;
-  const std::size_t size =
-      size_of(shape.steps) * size_of(shape.ranks) * size_of(shape.layers) * size_of(shape.experts);
-  if (counts.size() != size) {
-    throw UsageError(fmt::format("{}: {} counts for {} steps, {} ranks, {} layers and {} experts",
-                                 name, counts.size(), shape.steps, shape.ranks, shape.layers,
-                                 shape.experts));
-  }
   trace->counts_ = std::move(counts);
+  trace->seal();
+  return trace;
+}
+
+std::shared_ptr<const Trace> Trace::of_logits(const std::string& name, const TraceShape& shape,
+                                              std::vector<float> logits) {
+  const std::shared_ptr<Trace> trace = made(name, Kind::logits, shape, logits.size());
+  trace->logits_ = std::move(logits);
+  trace->seal();
+  return trace;
+}
+
+std::shared_ptr<const Trace> Trace::of_choices(const std::string& name, const TraceShape& shape,
+                                               std::vector<std::uint16_t> choices,
+                                               std::vector<float> probabilities) {
+  const std::shared_ptr<Trace> trace = made(name, Kind::choices, shape, choices.size());
+  trace->choices_ = std::move(choices);
+  trace->probabilities_ = std::move(probabilities);
   trace->seal();
   return trace;
 }

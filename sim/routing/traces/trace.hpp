@@ -40,6 +40,13 @@ class Trace {
   static std::shared_ptr<const Trace> of_counts(const std::string& name, const TraceShape& shape,
                                                 std::vector<std::int64_t> counts,
                                                 Per per = Per::expert);
+  // Logits [step, rank, layer, token, expert], as many as the shape says.
+  static std::shared_ptr<const Trace> of_logits(const std::string& name, const TraceShape& shape,
+                                                std::vector<float> logits);
+  // Experts [step, rank, layer, token, choice], and the softmax probability of each, or none.
+  static std::shared_ptr<const Trace> of_choices(const std::string& name, const TraceShape& shape,
+                                                 std::vector<std::uint16_t> choices,
+                                                 std::vector<float> probabilities);
 
   Kind kind() const { return kind_; }
   Per per() const { return per_; }
@@ -63,6 +70,9 @@ class Trace {
   void check_probabilities() const;
   void check_counts() const;
   void seal();
+  // An empty trace of that kind and shape; throws UsageError unless it has `found` values.
+  static std::shared_ptr<Trace> made(const std::string& name, Kind kind, const TraceShape& shape,
+                                     std::size_t found);
 
   // "step 3, rank 0, layer 1" of the value at `index`, with `each` values per step, rank and layer.
   std::string place(std::size_t index, std::size_t each) const;
@@ -87,9 +97,9 @@ struct TraceNotes {
   std::vector<std::int64_t> steps, layers;  // numbers; none: not stated
 };
 
-// Writes `trace`, which has counts, as FOLDER/counts.npy and FOLDER/trace.json, the document last:
-// a folder without a document is not a trace. Creates the folder. Throws Error if it cannot be
-// written.
-void write_count_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes);
+// Writes `trace` as FOLDER/counts.npy, logits.npy (float32) or choices.npy, with probabilities.npy
+// where there are any, and FOLDER/trace.json, the document last: a folder without a document is not
+// a trace. Creates the folder. Throws Error if it cannot be written.
+void write_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes);
 
 }  // namespace moesim::routing

@@ -175,35 +175,84 @@ std::shared_ptr<const Trace> Trace::load(const std::string& path) {
   return TraceReader(folder ? (fs::path(path) / "trace.json").string() : path).read();
 }
 
-void write_count_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes) {
+namespace {
+
+// The values of all steps, ranks and layers in that order; `part` gives those of one.
+template <typename Value, typename Part>
+std::vector<Value> all_values(const TraceShape& shape, Part part) {
+  std::vector<Value> values;
+  for (int step = 0; step < shape.steps; ++step) {
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      for (int layer = 0; layer < shape.layers; ++layer) {
+        const auto one = part(step, rank, layer);
+        values.insert(values.end(), one.begin(), one.end());
+      }
+    }
+  }
+  return values;
+}
+
+const char* name_of(Trace::Kind kind) {
+  return kind == Trace::Kind::logits    ? "logits"
+         : kind == Trace::Kind::choices ? "choices"
+                                        : "counts";
+}
+
+void write_arrays(const fs::path& folder, const Trace& trace) {
+  const TraceShape& shape = trace.shape();
+  std::vector<std::int64_t> sizes{shape.steps, shape.ranks, shape.layers};
+  if (trace.kind() != Trace::Kind::counts) sizes.push_back(shape.tokens);
+  sizes.push_back(trace.kind() == Trace::Kind::choices ? shape.top_k : shape.experts);
+  const std::string path = (folder / fmt::format("{}.npy", name_of(trace.kind()))).string();
+  if (trace.kind() == Trace::Kind::logits) {
+    write_npy_float32(path, sizes, all_values<float>(shape, [&](int step, int rank, int layer) {
+                        return trace.logits(step, rank, layer);
+                      }));
+  } else if (trace.kind() == Trace::Kind::counts) {
+    write_npy_int64(path, sizes,
+                    all_values<std::int64_t>(shape, [&](int step, int rank, int layer) {
+                      return trace.counts(step, rank, layer);
+                    }));
+  } else {
+    write_npy_int64(path, sizes,
+                    all_values<std::int64_t>(shape, [&](int step, int rank, int layer) {
+                      return trace.choices(step, rank, layer);
+                    }));
+    if (!trace.has_probabilities()) return;
+    write_npy_float32((folder / "probabilities.npy").string(), sizes,
+                      all_values<float>(shape, [&](int step, int rank, int layer) {
+                        return trace.probabilities(step, rank, layer);
+                      }));
+  }
+}
+
+}  // namespace
+
+void write_trace(const std::string& folder, const Trace& trace, const TraceNotes& notes) {
   const TraceShape& shape = trace.shape();
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw Error(fmt::format("{}: cannot be made: {}", folder, failure.message()));
+  const std::string kind = name_of(trace.kind());
   nlohmann::ordered_json document{{"format", "moesim trace 1"}, {"name", notes.name},
                                   {"model", notes.model},       {"source", notes.source},
                                   {"licence", notes.licence},   {"origin", notes.origin}};
   if (!notes.note.empty()) document["note"] = notes.note;
-  document["kind"] = "counts";
-  document["axes"] = {"step", "rank", "layer", "expert"};
+  document["kind"] = kind;
+  document["axes"] = {"step", "rank", "layer"};
+  if (trace.kind() != Trace::Kind::counts) document["axes"].push_back("token");
+  document["axes"].push_back(trace.kind() == Trace::Kind::choices ? "choice" : "expert");
   document["tokens"] = shape.tokens;
   document["experts"] = shape.experts;
   document["top_k"] = shape.top_k;
-  document["array"] = "counts.npy";
-  document["per"] = trace.per() == Trace::Per::expert ? "expert" : "rank";
+  document["array"] = kind + ".npy";
+  if (trace.has_probabilities()) document["probabilities"] = "probabilities.npy";
+  if (trace.kind() == Trace::Kind::counts) {
+    document["per"] = trace.per() == Trace::Per::expert ? "expert" : "rank";
+  }
   if (!notes.steps.empty()) document["steps"] = notes.steps;
   if (!notes.layers.empty()) document["layers"] = notes.layers;
-  std::vector<std::int64_t> counts;
-  for (int step = 0; step < shape.steps; ++step) {
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      for (int layer = 0; layer < shape.layers; ++layer) {
-        const std::span<const std::int64_t> part = trace.counts(step, rank, layer);
-        counts.insert(counts.end(), part.begin(), part.end());
-      }
-    }
-  }
-  write_npy_int64((fs::path(folder) / "counts.npy").string(),
-                  {shape.steps, shape.ranks, shape.layers, shape.experts}, counts);
+  write_arrays(folder, trace);
   write_file_atomically((fs::path(folder) / "trace.json").string(), json_text(document, 2) + "\n");
 }
 

@@ -12,7 +12,6 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/npz.hpp"
 
 namespace moesim::routing {
 
@@ -20,27 +19,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& file, const std::string& reason) {
   throw UsageError(fmt::format("{}: {}", file, reason));
-}
-
-// The trace of counts [step, rank, layer, expert]; the number of tokens follows from the counts.
-std::shared_ptr<const Trace> trace_of(const std::string& file, TraceShape shape,
-                                      std::vector<std::int64_t> counts) {
-  if (shape.top_k < 1 || shape.top_k > shape.experts) {
-    refuse(file, fmt::format("--top-k: {} experts per token of {}", shape.top_k, shape.experts));
-  }
-  const auto first = counts.begin();
-  for (auto count = first; count != first + shape.experts; ++count) {
-    if (*count >= 0 && *count <= Trace::most_tokens) continue;
-    refuse(file, fmt::format("a count of {}: they are 0 to {}", *count, Trace::most_tokens));
-  }
-  const std::int64_t routes = std::accumulate(first, first + shape.experts, std::int64_t{0});
-  if (routes % shape.top_k != 0 || routes == 0) {
-    refuse(file, fmt::format("the first counts add up to {}, which is no number of tokens of "
-                             "--top-k {} each",
-                             routes, shape.top_k));
-  }
-  shape.tokens = routes / shape.top_k;
-  return Trace::of_counts(file, shape, std::move(counts));
 }
 
 // The columns in which the kept rows differ, with their values: what --where can still select.
@@ -87,7 +65,7 @@ std::vector<std::int64_t> numbers_of(
 
 }  // namespace
 
-ImportedCounts import_count_table(const CountTableQuery& query) {
+ImportedTrace import_count_table(const CountTableQuery& query) {
   const CsvTable table = CsvTable::load(query.file);
   const std::size_t columns[] = {table.find("step"), table.find("rank"), table.column("layer")};
   const std::size_t expert_at = table.column("expert");
@@ -135,101 +113,8 @@ ImportedCounts import_count_table(const CountTableQuery& query) {
   }
   std::string what = "a count table";
   for (const auto& [column, value] : query.where) what += fmt::format(", {} = {}", column, value);
-  return {trace_of(query.file, shape, std::move(counts)),
+  return {trace_of_counts(query.file, shape, std::move(counts)),
           columns[0] == CsvTable::npos ? std::vector<std::int64_t>{} : steps, layers, what};
-}
-
-namespace {
-
-NpyArray array_of(const CountArrayQuery& query) {
-  if (!query.file.ends_with(".npz")) {
-    if (!query.array.empty() || !query.steps.empty()) {
-      refuse(query.file, "--array and --steps name arrays of an .npz file, and this is none");
-    }
-    return NpyArray::load(query.file);
-  }
-  const NpzArchive archive = NpzArchive::load(query.file);
-  if (query.array.empty()) {
-    refuse(query.file,
-           fmt::format("--array is missing: it holds {}", fmt::join(archive.names(), ", ")));
-  }
-  return archive.array(query.array);
-}
-
-constexpr const char* axis_names[] = {"step", "micro-batch", "rank", "layer", "expert"};
-
-// The position in the array of each of axis_names, -1: absent.
-std::array<int, 5> axis_places(const CountArrayQuery& query, const NpyArray& array) {
-  if (query.axes.size() != array.shape.size()) {
-    refuse(array.name, fmt::format("shape {}, but --axes names {}: [{}]", array.shape_text(),
-                                   query.axes.size(), fmt::join(query.axes, ", ")));
-  }
-  std::array<int, 5> places{-1, -1, -1, -1, -1};
-  for (std::size_t at = 0; at < query.axes.size(); ++at) {
-    const auto known = std::find(std::begin(axis_names), std::end(axis_names), query.axes[at]);
-    const auto name = static_cast<std::size_t>(known - std::begin(axis_names));
-    if (known == std::end(axis_names) || places[name] >= 0) {
-      throw UsageError(fmt::format("--axes: '{}': give each of {} at most once, expert always",
-                                   query.axes[at], fmt::join(axis_names, ", ")));
-    }
-    places[name] = static_cast<int>(at);
-  }
-  if (places[4] < 0) throw UsageError("--axes: expert is missing");
-  return places;
-}
-
-}  // namespace
-
-ImportedCounts import_count_array(const CountArrayQuery& query) {
-  const NpyArray array = array_of(query);
-  const std::vector<std::int64_t> values = array.integers();
-  if (values.empty()) refuse(array.name, fmt::format("shape {}: no counts", array.shape_text()));
-  const std::array<int, 5> places = axis_places(query, array);
-  // Lengths and strides in the order of axis_names.
-  std::array<std::int64_t, 5> length{1, 1, 1, 1, 1}, stride{};
-  std::int64_t inner = 1;
-  for (std::size_t at = array.shape.size(); at-- > 0;) {
-    const auto name = static_cast<std::size_t>(
-        std::find(places.begin(), places.end(), static_cast<int>(at)) - places.begin());
-    length[name] = array.shape[at];
-    stride[name] = inner;
-    inner *= array.shape[at];
-  }
-  std::vector<std::int64_t> counts;
-  counts.reserve(values.size());
-  for (std::int64_t outer = 0; outer < length[0] * length[1]; ++outer) {
-    const std::int64_t at_step = outer / length[1] * stride[0] + outer % length[1] * stride[1];
-    for (std::int64_t rank = 0; rank < length[2]; ++rank) {
-      for (std::int64_t layer = 0; layer < length[3]; ++layer) {
-        const std::int64_t start = at_step + rank * stride[2] + layer * stride[3];
-        for (std::int64_t expert = 0; expert < length[4]; ++expert) {
-          counts.push_back(values[static_cast<std::size_t>(start + expert * stride[4])]);
-        }
-      }
-    }
-  }
-  TraceShape shape;
-  shape.steps = static_cast<int>(length[0] * length[1]);
-  shape.ranks = static_cast<int>(length[2]);
-  shape.layers = static_cast<int>(length[3]);
-  shape.experts = static_cast<int>(length[4]);
-  shape.top_k = query.top_k;
-  std::vector<std::int64_t> steps;
-  if (!query.steps.empty()) {
-    const std::vector<std::int64_t> numbers =
-        NpzArchive::load(query.file).array(query.steps).integers();
-    if (static_cast<std::int64_t>(numbers.size()) != length[0]) {
-      refuse(query.file, fmt::format("--steps {}: {} numbers for {} steps", query.steps,
-                                     numbers.size(), length[0]));
-    }
-    for (const std::int64_t number : numbers) {
-      steps.insert(steps.end(), static_cast<std::size_t>(length[1]), number);
-    }
-  }
-  const std::string what = fmt::format(
-      "an array of counts [{}]{}", fmt::join(query.axes, ", "),
-      length[1] > 1 ? fmt::format(", {} micro-batches of a step as steps", length[1]) : "");
-  return {trace_of(array.name, shape, std::move(counts)), std::move(steps), {}, what};
 }
 
 }  // namespace moesim::routing

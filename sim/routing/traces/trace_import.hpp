@@ -10,10 +10,10 @@
 
 namespace moesim::routing {
 
-// Converts counts recorded by other programs to a trace. The caller has to give everything that a
+// Converts routing recorded by other programs to a trace. The caller has to give everything that a
 // file does not contain; UsageErrors name the file and what is missing or wrong.
 
-struct ImportedCounts {
+struct ImportedTrace {
   std::shared_ptr<const Trace> trace;
   std::vector<std::int64_t> steps, layers;  // their numbers; empty: the file has none
   std::string what;                         // what was read, for the trace's note
@@ -27,18 +27,46 @@ struct CountTableQuery {
   int experts = 0;
   int top_k = 0;
 };
-ImportedCounts import_count_table(const CountTableQuery& query);
+ImportedTrace import_count_table(const CountTableQuery& query);
 
-// One array of a .npy or .npz file of whole numbers.
-struct CountArrayQuery {
+// Of counts [step, rank, layer, expert]; the number of tokens follows from the first ones and
+// shape.top_k. Throws UsageError naming `file`.
+std::shared_ptr<const Trace> trace_of_counts(const std::string& file, TraceShape shape,
+                                             std::vector<std::int64_t> counts);
+
+// One array of a .npy or .npz file. Floating point: logits; whole numbers: counts or, with an axis
+// "choice", the experts of each token, best first.
+struct ArrayQuery {
   std::string file;
-  std::string array;              // of an .npz
-  std::vector<std::string> axes;  // step, rank, layer, micro-batch, expert, in array order
-  std::string steps;              // .npz: the array that numbers the steps; "": none
-  int top_k = 0;
+  std::string array;  // of an .npz
+  // In array order, some of step, micro-batch, rank, layer; of logits and choices also sequence and
+  // token; expert or choice. None: those of logits by their number, [token, expert], [rank, token,
+  // expert], [rank, layer, token, expert].
+  std::vector<std::string> axes;
+  std::string steps;           // .npz: the array that numbers the steps; "": none
+  bool bfloat16_bits = false;  // 16-bit integers are bfloat16 logits
+  int experts = 0;             // of choices: how many there are
+  int top_k = 0;               // of logits and counts
 };
-// Micro-batch m of step s of M becomes step s M + m.
-ImportedCounts import_count_array(const CountArrayQuery& query);
+// Micro-batch m of step s of M becomes step s M + m, token t of sequence q of T token q T + t.
+ImportedTrace import_array(const ArrayQuery& query);
+
+// Route logs: one JSON object a line, plain or .gz. Either of Megatron-Core's router tracer, a line
+// for each step, layer and rank:
+//   {"step": 0, "block": "decoder", "layer": 3, "rank": 0, "top_indices": [[12, 45], ...]}
+// or of loggers of vLLM, a line for each token, or for several:
+//   {"layer": 0, "token_idx": 7, "topk_ids": [12, 45], "topk_weights": [0.6, 0.1]}
+struct RouteLogQuery {
+  std::vector<std::string> files;  // vLLM: one per rank, in this order
+  int experts = 0;
+  int top_k = 0;            // 0: as logged
+  std::int64_t tokens = 0;  // of a step; 0: each Megatron record is a step, all of a vLLM log one
+};
+// Megatron: records of prediction depths ("block" other than decoder) are left out; a layer's ranks
+// are those that have it. Weights are kept where they are softmax probabilities: not all sum to 1,
+// none to more. Refuses, by file and line, what is not such a record; records of different numbers
+// of tokens without `tokens`; ranks and layers with different totals.
+ImportedTrace import_route_logs(const RouteLogQuery& query);
 
 // Chrome traces of the PyTorch profiler (Kineto), plain or .gz, one per rank of an expert-parallel
 // group: the split sizes of the group's all_to_allv, which are rows per receiving rank.
@@ -53,6 +81,6 @@ struct ProfilerQuery {
 };
 // Refuses missing ranks, ranks with different numbers of exchanges or contradictory sizes, and
 // exchanges that are not alternately dispatch and combine.
-ImportedCounts import_profiler_traces(const ProfilerQuery& query);
+ImportedTrace import_profiler_traces(const ProfilerQuery& query);
 
 }  // namespace moesim::routing

@@ -183,7 +183,7 @@ void check_turn(const RankFile& file, std::size_t dispatch, std::size_t last, bo
 
 }  // namespace
 
-ImportedCounts import_profiler_traces(const ProfilerQuery& query) {
+ImportedTrace import_profiler_traces(const ProfilerQuery& query) {
   const std::vector<RankFile> ranks = read_ranks(query);
   const auto layers = static_cast<std::size_t>(query.layers);
   const auto each = static_cast<std::size_t>(query.exchanges);

@@ -158,7 +158,7 @@ constexpr double published_on_c4[] = {15.1, 7.3};
 
 void add_olmoe(const std::string& folder, Validation& validation, Counted& all) {
   for (const char* domain : {"c4", "book", "tulu"}) {
-    const routing::ImportedCounts counts = routing::import_count_table(
+    const routing::ImportedTrace counts = routing::import_count_table(
         {path_of(folder, "expert_counts.csv"),
          {{"model", "OLMoE-1B-7B-0924"}, {"kind", "topk"}, {"domain", domain}},
          64,
@@ -178,12 +178,13 @@ void add_olmoe(const std::string& folder, Validation& validation, Counted& all) 
 }
 
 void add_smartmoe(const std::string& folder, Validation& validation, Counted& all) {
-  const routing::ImportedCounts counts =
-      routing::import_count_array({path_of(folder, "smartmoe_routing_trace.npz"),
-                                   "counts",
-                                   {"step", "rank", "layer", "micro-batch", "expert"},
-                                   "iterations",
-                                   2});
+  routing::ArrayQuery query;
+  query.file = path_of(folder, "smartmoe_routing_trace.npz");
+  query.array = "counts";
+  query.axes = {"step", "rank", "layer", "micro-batch", "expert"};
+  query.steps = "iterations";
+  query.top_k = 2;
+  const routing::ImportedTrace counts = routing::import_array(query);
   const int steps = counts.trace->shape().steps;
   for (const int step : {0, steps / 2, steps - 1}) {
     const std::string subject =

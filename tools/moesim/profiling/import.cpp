@@ -21,7 +21,7 @@
 namespace moesim::tool {
 namespace {
 
-using routing::ImportedCounts;
+using routing::ImportedTrace;
 
 std::string needed(const CommandLine& line, const std::string& flag, const std::string& why) {
   if (line.has(flag)) return line.get(flag);
@@ -44,27 +44,14 @@ std::vector<std::string> parts(const std::string& text) {
 // A flag that means nothing for this kind of file would be passed over in silence.
 void refuse_others(const CommandLine& line, const std::string& kind,
                    const std::vector<std::string>& allowed) {
-  for (const char* flag : {"where",
-                           "experts",
-                           "array",
-                           "axes",
-                           "steps",
-                           "layers",
-                           "exchanges-per-layer",
-                           "backward",
-                           "process-group",
-                           "row-values",
-                           "op",
-                           "nccl",
-                           "base",
-                           "other-gpu",
-                           "cluster",
-                           "nodes",
-                           "top-k",
-                           "model",
-                           "source",
-                           "licence",
-                           "origin"}) {
+  for (const char* flag : {"where",     "experts",       "array",
+                           "axes",      "dtype",         "tokens",
+                           "steps",     "layers",        "exchanges-per-layer",
+                           "backward",  "process-group", "row-values",
+                           "op",        "nccl",          "base",
+                           "other-gpu", "cluster",       "nodes",
+                           "top-k",     "model",         "source",
+                           "licence",   "origin"}) {
     if (!line.has(flag) || std::find(allowed.begin(), allowed.end(), flag) != allowed.end()) {
       continue;
     }
@@ -78,7 +65,7 @@ std::vector<std::string> with_notes(std::vector<std::string> flags) {
   return flags;
 }
 
-ImportedCounts from_table(const CommandLine& line) {
+ImportedTrace from_table(const CommandLine& line) {
   refuse_others(line, "a table of counts (.csv)", with_notes({"where", "experts"}));
   routing::CountTableQuery query;
   query.file = line.positionals.front();
@@ -97,20 +84,37 @@ ImportedCounts from_table(const CommandLine& line) {
   return routing::import_count_table(query);
 }
 
-ImportedCounts from_array(const CommandLine& line) {
-  refuse_others(line, "an array of counts (.npy, .npz)", with_notes({"array", "axes", "steps"}));
-  routing::CountArrayQuery query;
+ImportedTrace from_array(const CommandLine& line) {
+  refuse_others(line, "an array (.npy, .npz)",
+                with_notes({"array", "axes", "steps", "experts", "dtype"}));
+  routing::ArrayQuery query;
   query.file = line.positionals.front();
   query.array = line.get("array");
-  query.axes = parts(needed(line, "axes",
-                            "what the array's axes are, in order: some of step, "
-                            "micro-batch, rank, layer, and expert"));
+  if (line.has("axes")) query.axes = parts(line.get("axes"));
   query.steps = line.get("steps");
-  query.top_k = top_k(line);
-  return routing::import_count_array(query);
+  if (line.has("experts")) query.experts = whole(line, "experts", 65534, "");
+  if (line.has("top-k")) query.top_k = top_k(line);
+  if (line.has("dtype") && line.get("dtype") != "bfloat16") {
+    throw UsageError(
+        fmt::format("--dtype: '{}': only bfloat16, of 16-bit integers, is not in the file itself",
+                    line.get("dtype")));
+  }
+  query.bfloat16_bits = line.has("dtype");
+  return routing::import_array(query);
 }
 
-ImportedCounts from_profiler(const CommandLine& line) {
+ImportedTrace from_route_logs(const CommandLine& line) {
+  refuse_others(line, "route logs (.jsonl)", with_notes({"experts", "tokens"}));
+  routing::RouteLogQuery query;
+  query.files = line.positionals;
+  query.experts = whole(line, "experts", 65534, "a log does not say how many there are");
+  if (line.has("top-k")) query.top_k = top_k(line);
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  if (line.has("tokens")) query.tokens = parse_whole("--tokens", line.get("tokens"), 1, most);
+  return routing::import_route_logs(query);
+}
+
+ImportedTrace from_profiler(const CommandLine& line) {
   refuse_others(
       line, "profiler traces (.json, .json.gz)",
       with_notes({"layers", "exchanges-per-layer", "backward", "process-group", "row-values"}));
@@ -138,20 +142,21 @@ bool all_end_with(const CommandLine& line, std::initializer_list<const char*> en
   });
 }
 
-ImportedCounts imported(const CommandLine& line) {
+ImportedTrace imported(const CommandLine& line) {
   if (all_end_with(line, {".json", ".json.gz"})) return from_profiler(line);
+  if (all_end_with(line, {".jsonl", ".jsonl.gz"})) return from_route_logs(line);
   if (line.positionals.size() > 1) {
     throw UsageError(
-        fmt::format("unexpected argument '{}': only profiler traces (.json) are "
-                    "several files",
+        fmt::format("unexpected argument '{}': only profiler traces (.json) and "
+                    "route logs (.jsonl) are several files",
                     line.positionals[1]));
   }
   if (all_end_with(line, {".csv"})) return from_table(line);
   if (all_end_with(line, {".npy", ".npz"})) return from_array(line);
   throw UsageError(
       fmt::format("{}: what is it? Known by their names are tables of counts (.csv), arrays of "
-                  "counts (.npy, .npz), profiler traces (.json, .json.gz) and nccl-tests output "
-                  "(.txt, .log)",
+                  "logits, choices or counts (.npy, .npz), route logs (.jsonl, .jsonl.gz), "
+                  "profiler traces (.json, .json.gz) and nccl-tests output (.txt, .log)",
                   line.positionals.front()));
 }
 
@@ -162,12 +167,6 @@ std::string origin(const CommandLine& line) {
   }
   throw UsageError(fmt::format(
       "--origin: unknown value '{}': choose from measured, published, synthetic", text));
-}
-
-// The shipped model with the fewest MoE layers that are enough.
-std::string model_flag(int layers) {
-  if (layers <= 16) return "";
-  return layers <= 32 ? " --model mixtral-8x7b" : layers <= 58 ? " --model deepseek-v3" : "";
 }
 
 // The name of a document that is written to `out`: letters, digits, dots, - and _ of the file's, as
@@ -246,17 +245,40 @@ ExitCode import_links(const CommandLine& line) {
   return ExitCode::ok;
 }
 
+// What the new trace holds, and what to do with it. Experts, GPUs, tokens and layers are the
+// trace's own.
+void note_trace(const std::string& folder, const ImportedTrace& made) {
+  const routing::Trace& trace = *made.trace;
+  const routing::TraceShape& shape = trace.shape();
+  const bool per_rank = trace.per() == routing::Trace::Per::rank;
+  const char* const kind = trace.kind() == routing::Trace::Kind::logits    ? "logits"
+                           : trace.kind() == routing::Trace::Kind::choices ? "choices"
+                                                                           : "counts";
+  note(fmt::format("{}: {} of {} steps, {} ranks, {} layers, {} {}, {} tokens per rank", folder,
+                   kind, shape.steps, shape.ranks, shape.layers, shape.experts,
+                   per_rank ? "receiving ranks" : "experts", shape.tokens));
+  note(fmt::format("read as {}", made.what));
+  std::string priority;
+  if (trace.kind() == routing::Trace::Kind::choices && !trace.has_probabilities()) {
+    priority = " --priority position";
+  }
+  note(
+      fmt::format("try: moesim route --routing trace:{} --router topk --top-k {}{} --gpus {} "
+                  "--replicas {}",
+                  folder, shape.top_k, priority, shape.ranks, shape.steps));
+}
+
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
-        "import: no file given: a .csv, .npy, .npz, .json, .json.gz, or nccl-tests output as .txt "
-        "or .log; with --cluster also logs of perftest, nvbandwidth and DeepEP");
+        "import: no file given: a .csv, .npy, .npz, .json, .json.gz, .jsonl, or nccl-tests output "
+        "as .txt or .log; with --cluster also logs of perftest, nvbandwidth and DeepEP");
   }
   if (line.has("cluster")) return import_links(line);
   if (all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
   const std::string folder = needed(line, "out", "the folder of the new trace");
-  const ImportedCounts counts = imported(line);
-  const routing::TraceShape& shape = counts.trace->shape();
+  const ImportedTrace imported_trace = imported(line);
+  const routing::Trace& trace = *imported_trace.trace;
   std::string name = std::filesystem::path(folder).filename().string();
   if (name.empty()) name = "trace";
   std::vector<std::string> files;
@@ -266,21 +288,13 @@ ExitCode run(const CommandLine& line) {
   const std::string from = files.size() == 1
                                ? files.front()
                                : fmt::format("{} and {} more", files.front(), files.size() - 1);
-  routing::write_count_trace(
-      folder, *counts.trace,
+  routing::write_trace(
+      folder, trace,
       {line.get("name", name), line.get("model", "not stated"), line.get("source", "file " + from),
        line.get("licence", "not stated"), origin(line),
-       fmt::format("imported from {}: {}", from, counts.what), counts.steps, counts.layers});
-  const bool per_rank = counts.trace->per() == routing::Trace::Per::rank;
-  note(fmt::format("{}: counts of {} steps, {} ranks, {} layers, {} {}, {} tokens per rank", folder,
-                   shape.steps, shape.ranks, shape.layers, shape.experts,
-                   per_rank ? "receiving ranks" : "experts", shape.tokens));
-  note(
-      fmt::format("try: moesim route --routing trace:{} --experts {}{} --router topk --top-k {} "
-                  "--gpus {}{} --tokens-per-gpu {} --replicas {}",
-                  folder, shape.experts, model_flag(shape.layers), shape.top_k, shape.ranks,
-                  per_rank ? fmt::format(" --expert-parallel {}", shape.ranks) : "", shape.tokens,
-                  shape.steps));
+       fmt::format("imported from {}: {}", from, imported_trace.what), imported_trace.steps,
+       imported_trace.layers});
+  note_trace(folder, imported_trace);
   return ExitCode::ok;
 }
 
@@ -289,18 +303,26 @@ ExitCode run(const CommandLine& line) {
 Command import_command() {
   return {
       "import",
-      "counts into a trace; nccl-tests into a profile or cluster",
+      "logits, routes, counts into a trace; measured logs into a profile",
       "FILE... --out FOLDER|FILE.json [options]",
       "moesim import counts.csv --experts 8 --top-k 2 --out counts",
       {{"out", "FOLDER", "none: needed",
-        "of the trace: trace.json and counts.npy; of logs: the profile or cluster, as FILE.json"},
-       {"top-k", "K", "none: a trace needs it", "experts each token was sent to"},
-       {"experts", "E", "none: .csv needs it",
-        "how many there are; a missing one counted 0; of DeepEP's tests [256]"},
+        "of the trace: trace.json and its array; of logs: the profile or cluster, as FILE.json"},
+       {"top-k", "K", "none: a trace of logits or counts needs it",
+        "experts each token was sent to"},
+       {"experts", "E", "none: .csv, .jsonl need it",
+        "how many there are (.csv, .jsonl, choices); a missing one counted 0; of DeepEP's tests "
+        "[256]"},
        {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
-       {"axes", "NAME,...", "none: .npy, .npz need it",
-        "in order: step, micro-batch, rank, layer, expert; micro-batches become steps"},
-       {"array", "NAME", "none: .npz needs it", "the array of the counts"},
+       {"axes", "NAME,...", "of logits [rank,][layer,]token,expert",
+        "of a .npy or .npz, in order: step, micro-batch, rank, layer, sequence, token, and expert "
+        "or "
+        "choice; micro-batches become steps. Floating point: logits; whole numbers: counts, or "
+        "with choice each token's experts, best first"},
+       {"array", "NAME", "none: .npz needs it", "the array to take"},
+       {"dtype", "bfloat16", "the file's", ".npy of 16-bit integers: they are bfloat16 logits"},
+       {"tokens", "N", "a record's",
+        ".jsonl: a step has N tokens of a rank and layer, in the order of the log"},
        {"steps", "NAME", "not numbered", ".npz: the array of the steps' numbers"},
        {"layers", "L", "none: .json needs it", "MoE layers of a step; one .json per rank"},
        {"exchanges-per-layer", "N", "2",

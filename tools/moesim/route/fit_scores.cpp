@@ -1,4 +1,4 @@
-#include "tools/moesim/profiling/fit_scores.hpp"
+#include "tools/moesim/route/fit_scores.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,180 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/json_text.hpp"
+#include "sim/report/formats.hpp"
+#include "sim/report/routing_detail.hpp"
+#include "sim/report/summary.hpp"
+#include "sim/routing/simulation/job_losses.hpp"
+#include "sim/routing/simulation/mean_loss.hpp"
+#include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/route/fit_scores.hpp"
+#include "tools/moesim/route/route_losses.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using routing::ReplicaRouting;
+using Replicas = std::vector<std::shared_ptr<const ReplicaRouting>>;
+
+routing::TokenLoss mean_over(const Replicas& replicas) {
+  std::vector<routing::TokenLoss> losses;
+  for (const auto& replica : replicas) losses.push_back(replica->loss);
+  return routing::mean_loss(losses);
+}
+
+Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) {
+  routing::check(job);
+  // Every replica is kept below, so the cache must not drop one before it is read.
+  routing::RoutingCache cache(std::size_t{4} << 30);
+  prefetch_routing({&job, 1}, replica_count, jobs, cache);
+  Replicas replicas;
+  for (int replica = 0; replica < replica_count; ++replica) {
+    replicas.push_back(cache.get(job, replica));
+  }
+  return replicas;
+}
+
+// Means over layers of the first replica, and each layer.
+nlohmann::ordered_json losses_of(const routing::RoutingJob& job) {
+  const auto of = [](const routing::AuxiliaryLosses& losses) {
+    return nlohmann::ordered_json{{"balance", report::json_figure(losses.balance)},
+                                  {"balance_all_choices", report::json_figure(losses.balance_all)},
+                                  {"z", report::json_figure(losses.z)}};
+  };
+  const std::vector<routing::AuxiliaryLosses> layers = routing::auxiliary_losses(job, 0);
+  nlohmann::ordered_json result = of(mean_of(layers));
+  result["layers"] = nlohmann::ordered_json::array();
+  for (const routing::AuxiliaryLosses& layer : layers) result["layers"].push_back(of(layer));
+  return result;
+}
+
+std::string losses_lines(const nlohmann::ordered_json& detail) {
+  const auto found = detail.find("auxiliary_losses");
+  if (found == detail.end()) return "";
+  return fmt::format(
+      "\nbalance loss   {:.6g} by first choices, {:.6g} by all k, mean over layers of one replica\n"
+      "z-loss         {:.6g}\n",
+      (*found)["balance"].get<double>(), (*found)["balance_all_choices"].get<double>(),
+      (*found)["z"].get<double>());
+}
+
+// A scenario of several: its row, with the losses of training if asked for.
+report::CellRow row_of(const scenario::Scenario& scenario, int jobs, bool with_losses) {
+  routing::RoutingJob job = scenario.routing_job();
+  const Replicas replicas = route_all(job, scenario.replicas, jobs);
+  study::Outcome outcome;
+  outcome.capacity = routing::slots_per_expert(job, *replicas[0]);
+  outcome.loss = mean_over(replicas);
+  report::CellRow row = study::route_row(scenario, outcome);
+  if (with_losses) add_losses(mean_of(routing::auxiliary_losses(job, 0)), row);
+  return row;
+}
+
+scenario::Scenario resolved(const scenario::OptionValues& values,
+                            scenario::DocumentCache& documents) {
+  scenario::Scenario scenario = scenario::resolve(values, documents, scenario::Use::routing);
+  if (scenario.has_moe()) return scenario;
+  throw UsageError(
+      fmt::format("--router: {} routes nothing: choose top1, top2, ... and a model "
+                  "with experts",
+                  scenario.router.name()));
+}
+
+ExitCode route_several(const CommandLine& line, const std::vector<scenario::OptionValues>& grid) {
+  const report::Format format = chosen_format(line, report::Format::table);
+  const int jobs = chosen_jobs(line);
+  scenario::DocumentCache documents;
+  std::vector<scenario::Scenario> scenarios;
+  for (const scenario::OptionValues& values : grid) {
+    scenarios.push_back(resolved(values, documents));
+  }
+  std::vector<const scenario::Scenario*> all;
+  for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
+  note_idle_options(line.scenario(), all, scenario::Asker::routing);
+  note_trace(line.scenario(), scenarios.front());
+  const Output out(line.get("out"));
+  std::vector<report::CellRow> rows;
+  for (const scenario::Scenario& scenario : scenarios) {
+    rows.push_back(row_of(scenario, jobs, line.has("losses")));
+  }
+  out.write(render_rows(loss_columns(line.has("losses")), rows, format));
+  return ExitCode::ok;
+}
+
+ExitCode run(const CommandLine& line) {
+  if (line.has("fit-scores")) {
+    for (const auto& [flag, text] : line.values) {
+      if (flag == "fit-scores" || flag == "out") continue;
+      throw UsageError(
+          fmt::format("--{}: with --fit-scores the trace says it all: leave it out", flag));
+    }
+    return fit_scores(line);
+  }
+  if (line.has("logits")) return route_file(line);
+  const std::vector<scenario::OptionValues> grid = study::grid(line.scenario());
+  if (grid.size() > 1) return route_several(line, grid);
+  const report::Format format = chosen_format(line, report::Format::table);
+  const int jobs = chosen_jobs(line);
+  scenario::DocumentCache documents;
+  const scenario::Scenario scenario = resolved(line.scenario(), documents);
+  const scenario::Scenario* const only = &scenario;
+  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::routing);
+  note_trace(line.scenario(), scenario);
+  const Output out(line.get("out"));
+  routing::RoutingJob job = scenario.routing_job();
+  job.count_copies = job.fidelity == routing::Fidelity::tokens;
+  const Replicas replicas = route_all(job, scenario.replicas, jobs);
+
+  study::Outcome outcome;
+  outcome.capacity = routing::slots_per_expert(job, *replicas[0]);
+  outcome.loss = mean_over(replicas);
+  if (format == report::Format::csv) {
+    report::CellRow row = study::route_row(scenario, outcome);
+    if (line.has("losses")) add_losses(mean_of(routing::auxiliary_losses(job, 0)), row);
+    out.write(render_rows(loss_columns(line.has("losses")), {row}, format));
+    return ExitCode::ok;
+  }
+  const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
+  nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
+  if (line.has("losses")) detail["auxiliary_losses"] = losses_of(job);
+  if (format == report::Format::table) {
+    out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail) +
+              losses_lines(detail));
+  } else {
+    nlohmann::ordered_json object = report::to_json(study::names_of(study::route_columns()),
+                                                    study::route_row(scenario, outcome));
+    object["detail"] = detail;
+    out.write(json_text(object, 2) + "\n");
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command route_command() {
+  return {
+      "route",
+      "run a router alone: every loss, of drawn or recorded routing",
+      "[options]",
+      "moesim route --router top2+fr+ir --capacity-factor 1 --replicas 4",
+      {{"logits", "FILE", "none",
+        "route these instead: .npy [P, S, E] or [S, E] of float16, bfloat16, float32 or float64; "
+        "every loss as table, CSV or JSON; with --out FILE.npy the routes"},
+       {"losses", "", "off",
+        "also balance losses, by first and by all choices, and z-loss, before drops"},
+       fit_scores_flag(),
+       format_flag(),
+       out_flag(),
+       jobs_flag()},
+      true,
+      0,
+      run,
+      "Options also take lists a,b,c and ranges lo:hi:step: a line for each scenario.\n"};
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,170 @@
+#include "tools/moesim/route/route_losses.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/npy.hpp"
+#include "sim/base/text.hpp"
+#include "sim/report/route_table.hpp"
+#include "sim/routing/groups/logits_file.hpp"
+#include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// What a file of logits says, or what drawing them would take: no cells for these.
+constexpr const char* not_of_logits[] = {"profile", "model",    "cluster",
+                                         "routing", "fidelity", "replicas"};
+
+// The sizes are those of the file: typed ones have to agree with it.
+void check_sizes(const CommandLine& line, const routing::GroupOfFile& group,
+                 const std::string& shape) {
+  const std::vector<std::pair<const char*, std::int64_t>> sizes{{"expert-parallel", group.ranks},
+                                                                {"tokens-per-gpu", group.tokens},
+                                                                {"experts", group.experts}};
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  for (const auto& [flag, size] : sizes) {
+    if (!line.has(flag) || parse_whole(fmt::format("--{}", flag), line.get(flag), 1, most) == size)
+      continue;
+    throw UsageError(
+        fmt::format("--{}: {} is not what {} holds: its shape {} says {}: leave the "
+                    "option out",
+                    flag, line.get(flag), group.name, shape, size));
+  }
+}
+
+// With the options of the router alone: how many experts and tokens there are is for the file to
+// say.
+scenario::Scenario scenario_of(scenario::OptionValues values, const routing::GroupOfFile& group,
+                               scenario::DocumentCache& documents) {
+  for (const auto& [option, text] : values) scenario::check_value(option, text, documents);
+  for (const char* of_the_file : {"expert-placement", "routing", "fidelity"}) {
+    values.erase(of_the_file);
+  }
+  values["experts"] = std::to_string(group.experts);
+  values["expert-parallel"] = values["gpus"] = std::to_string(group.ranks);
+  // No tokens are none to route, but no tokens per GPU are no scenario.
+  values["tokens-per-gpu"] = std::to_string(std::max<std::int64_t>(1, group.tokens));
+  scenario::Scenario scenario = scenario::fill_in(values, documents, scenario::Use::routing);
+  if (!scenario.router.is_dense()) return scenario;
+  throw UsageError("--router: dense routes nothing: choose top1, top2, ...");
+}
+
+bool has_training_losses(const routing::RouterConfig& router) {
+  return router.scores_experts() && router.chooses_top_k() && router.takes_best();
+}
+
+report::CellRow row_of(const scenario::Scenario& scenario, const routing::GroupOfFile& file,
+                       const routing::RoutedGroup& group) {
+  study::Outcome outcome;
+  outcome.loss = group.loss;
+  outcome.capacity =
+      group.capacity.empty() ? 0 : *std::max_element(group.capacity.begin(), group.capacity.end());
+  report::CellRow row = study::route_row(scenario, outcome);
+  const std::vector<study::Column>& columns = study::route_columns();
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    for (const char* name : not_of_logits) {
+      if (columns[column].name == name) row[column] = Cell();
+    }
+  }
+  if (has_training_losses(scenario.router)) {
+    add_losses(routing::auxiliary_losses(scenario.router, file), row);
+  } else {
+    row.resize(loss_columns(true).size());
+  }
+  return row;
+}
+
+void note_losses(const CommandLine& line, const scenario::Scenario& scenario,
+                 const routing::GroupOfFile& file) {
+  if (!line.has("losses")) return;
+  const routing::AuxiliaryLosses losses = routing::auxiliary_losses(scenario.router, file);
+  note(fmt::format("balance loss {:.6g} by first choices, {:.6g} by all {}; z-loss {:.6g}",
+                   losses.balance, losses.balance_all, scenario.router.top_k, losses.z));
+}
+
+bool wants_routes(const CommandLine& line) {
+  const std::string out = line.get("out");
+  return !out.empty() && !line.has("format") && !out.ends_with(".csv") && !out.ends_with(".json");
+}
+
+}  // namespace
+
+std::vector<study::Column> loss_columns(bool with_training_losses) {
+  std::vector<study::Column> columns = study::route_columns();
+  if (!with_training_losses) return columns;
+  for (const char* name : {"balance_loss", "balance_loss_all_choices", "z_loss"}) {
+    columns.push_back({name, study::ColumnType::number, study::ColumnRole::loss});
+  }
+  return columns;
+}
+
+void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row) {
+  for (const double loss : {losses.balance, losses.balance_all, losses.z}) {
+    row.push_back(figure_cell(loss));
+  }
+}
+
+routing::AuxiliaryLosses mean_of(const std::vector<routing::AuxiliaryLosses>& layers) {
+  routing::AuxiliaryLosses mean;
+  const auto share = 1.0 / static_cast<double>(layers.size());
+  for (const routing::AuxiliaryLosses& layer : layers) {
+    mean.balance += share * layer.balance;
+    mean.balance_all += share * layer.balance_all;
+    mean.z += share * layer.z;
+  }
+  return mean;
+}
+
+std::string render_rows(const std::vector<study::Column>& columns,
+                        const std::vector<report::CellRow>& rows, report::Format format) {
+  if (format == report::Format::table) return report::route_table(columns, rows);
+  const std::vector<std::string> names = study::names_of(columns);
+  return format == report::Format::csv ? report::to_csv(names, rows)
+                                       : report::to_json_text(names, rows);
+}
+
+ExitCode route_file(const CommandLine& line) {
+  const NpyArray array = NpyArray::load(line.get("logits"));
+  const routing::GroupOfFile file = routing::group_of(array);
+  check_sizes(line, file, array.shape_text());
+  const std::vector<scenario::OptionValues> grid = study::grid(line.scenario());
+  const bool with_routes = wants_routes(line);
+  if (with_routes && grid.size() > 1) {
+    throw UsageError(fmt::format(
+        "--out {}: the routes of one router at one capacity factor, not of {}: give a .csv or "
+        ".json for the losses of all",
+        line.get("out"), grid.size()));
+  }
+  scenario::DocumentCache documents;
+  std::vector<scenario::Scenario> scenarios;
+  for (const auto& values : grid) scenarios.push_back(scenario_of(values, file, documents));
+  std::vector<const scenario::Scenario*> all;
+  for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
+  note_idle_options(line.scenario(), all, scenario::Asker::logits);
+  routing::RouterContext context;
+  context.seed = scenarios.front().seed;
+  if (with_routes) {
+    const scenario::Scenario& scenario = scenarios.front();
+    const routing::RoutedGroup group =
+        routing::route_logits(scenario.router, array, line.get("out"), context);
+    note_losses(line, scenario, file);
+    note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
+                     group.tokens, scenario.router.name(), group.loss.failed * 100,
+                     line.get("out")));
+    return ExitCode::ok;
+  }
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  std::vector<report::CellRow> rows;
+  for (const scenario::Scenario& scenario : scenarios) {
+    context.seed = scenario.seed;
+    rows.push_back(row_of(scenario, file, routing::route_logits(scenario.router, file, context)));
+  }
+  out.write(render_rows(loss_columns(true), rows, format));
+  return ExitCode::ok;
+}
+
+}  // namespace moesim::tool

@@ -13,6 +13,11 @@ if(NOT ZLIB_FOUND)
   message(STATUS "zlib is missing (zlib1g-dev): packed tables (.csv.gz) have to be unpacked by hand")
 endif()
 
+find_package(yaml-cpp QUIET)
+if(NOT yaml-cpp_FOUND)
+  message(STATUS "yaml-cpp is missing (libyaml-cpp-dev): --config takes .json alone")
+endif()
+
 foreach(header IN ITEMS Random123/philox.h valijson/validator.hpp)
   string(MAKE_C_IDENTIFIER "HAVE_${header}" found)
   find_path(${found} ${header})

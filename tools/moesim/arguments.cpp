@@ -11,26 +11,13 @@
 
 #include "sim/base/shipped.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
 namespace {
 
 namespace po = boost::program_options;
-
-// The scenario options as flags, then the subcommand's own, then --help.
-std::vector<Flag> all_flags(const Command& command) {
-  std::vector<Flag> flags;
-  if (command.takes_scenario) {
-    for (const scenario::Option& option : scenario::scenario_options()) {
-      flags.push_back(
-          {option.name, option.placeholder, option.default_text, option.help, option.values});
-    }
-  }
-  flags.insert(flags.end(), command.flags.begin(), command.flags.end());
-  flags.push_back({"help", "", "", "this text"});
-  return flags;
-}
 
 // Names that other programs have for options.
 struct OtherName {
@@ -71,7 +58,7 @@ constexpr OtherName other_names[] = {{"tp", "tensor-parallel"},
                                      {"threads", "jobs"}};
 
 bool has_flag(const Command& command, const std::string& name) {
-  const std::vector<Flag> flags = all_flags(command);
+  const std::vector<Flag> flags = flags_of(command);
   return std::any_of(flags.begin(), flags.end(),
                      [&](const Flag& flag) { return flag.name == name; });
 }
@@ -87,7 +74,7 @@ std::string commands_with(const std::string& flag) {
 
 [[noreturn]] void fail_unknown(const Command& command, const std::string& typed) {
   std::vector<std::string> known;
-  for (const Flag& flag : all_flags(command)) known.push_back("--" + flag.name);
+  for (const Flag& flag : flags_of(command)) known.push_back("--" + flag.name);
   const std::string bare = typed.substr(0, typed.find('='));
   std::string meant = bare.substr(std::min(bare.find_first_not_of('-'), bare.size()));
   for (const OtherName& other : other_names) {
@@ -116,7 +103,7 @@ constexpr int style = po::command_line_style::allow_long | po::command_line_styl
 
 po::parsed_options tokenize(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description described;
-  for (const Flag& flag : all_flags(command)) {
+  for (const Flag& flag : flags_of(command)) {
     if (flag.value.empty()) {
       described.add_options()(flag.name.c_str(), "");
     } else {
@@ -208,6 +195,19 @@ std::string described(const std::string& caption, const std::vector<Flag>& flags
 
 }  // namespace
 
+std::vector<Flag> flags_of(const Command& command) {
+  std::vector<Flag> flags;
+  if (command.takes_scenario) {
+    for (const scenario::Option& option : scenario::scenario_options()) {
+      flags.push_back(
+          {option.name, option.placeholder, option.default_text, option.help, option.values});
+    }
+  }
+  flags.insert(flags.end(), command.flags.begin(), command.flags.end());
+  flags.push_back({"help", "", "", "this text"});
+  return flags;
+}
+
 std::string CommandLine::get(const std::string& flag, const std::string& fallback) const {
   const auto found = values.find(flag);
   return found == values.end() ? fallback : found->second;
@@ -243,8 +243,9 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
                     "{} --help' lists them",
                     line.positionals.back(), command.name));
   }
+  take_config(command, line);
   for (const auto& [name, value] : line.values) {
-    const std::vector<Flag> flags = all_flags(command);
+    const std::vector<Flag> flags = flags_of(command);
     const auto flag = std::find_if(flags.begin(), flags.end(),
                                    [&, &wanted = name](const Flag& f) { return f.name == wanted; });
     if (flag != flags.end() && !flag->value.empty() && value.empty()) {
@@ -257,7 +258,7 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
 std::string help_text(const Command& command) {
   std::string text = fmt::format("Usage: moesim {} {}\n{}\n{}\n", command.name, command.usage,
                                  command.summary, command.details);
-  std::vector<Flag> flags = all_flags(command);
+  std::vector<Flag> flags = flags_of(command);
   const auto own = flags.end() - static_cast<std::ptrdiff_t>(command.flags.size() + 1);
   if (command.takes_scenario) {
     text += described("Scenario options [default]", {flags.begin(), own}) + "\n";

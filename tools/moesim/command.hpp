@@ -60,6 +60,9 @@ Command doctor_command();
 Command calibrate_command();
 Command options_command();
 
+// The scenario options of a command as flags, then its own, then --help.
+std::vector<Flag> flags_of(const Command& command);
+
 // Throws UsageError for an unknown flag (with the nearest one), a missing value, a stray argument.
 CommandLine parse_arguments(const Command& command, const std::vector<std::string>& arguments);
 std::string help_text(const Command& command);

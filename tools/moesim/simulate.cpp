@@ -12,6 +12,7 @@
 #include "sim/study/memory_hints.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
 
@@ -100,7 +101,9 @@ Command simulate_command() {
           {format_flag(),
            out_flag(),
            {"timeline", "FILE", "none", "Chrome trace of the median replica, all GPUs"},
-           jobs_flag()},
+           jobs_flag(),
+           config_flag(),
+           from_flag()},
           true,
           0,
           run};

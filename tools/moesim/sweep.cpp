@@ -14,6 +14,7 @@
 #include "sim/study/sweep/journal.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
@@ -202,6 +203,8 @@ Command sweep_command() {
           {{"format", "NAME", "table; with --out csv, or json by its name", "table, csv or json"},
            out_flag(),
            jobs_flag(),
+           config_flag(),
+           from_flag(),
            {"resume", "", "off",
             "continue the interrupted sweep that --out names, or take the rows that a finished one "
             "shares"}},

@@ -13,6 +13,7 @@
 #include "sim/network/schedules/exchange_schedule.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/predict/predict_queries.hpp"
 #include "tools/moesim/predict/predict_source.hpp"
@@ -277,6 +278,7 @@ std::vector<Flag> flags() {
        "CSV of queries: columns op, profile and the parameters; note and id pass through"});
   flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
   flags.push_back(out_flag());
+  flags.push_back(config_flag());
   return flags;
 }
 

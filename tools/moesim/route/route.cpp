@@ -10,6 +10,7 @@
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
 #include "tools/moesim/route/fit_scores.hpp"
@@ -170,7 +171,9 @@ Command route_command() {
        fit_scores_flag(),
        format_flag(),
        out_flag(),
-       jobs_flag()},
+       jobs_flag(),
+       config_flag(),
+       from_flag()},
       true,
       0,
       run,

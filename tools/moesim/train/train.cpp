@@ -7,6 +7,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/train_report.hpp"
@@ -178,6 +179,8 @@ std::vector<Flag> flags() {
       {"timeline", "FILE", "none", "Chrome trace of the step, one GPU of each pipeline rank"});
   flags.push_back(format_flag());
   flags.push_back(out_flag());
+  flags.push_back(config_flag());
+  flags.push_back(from_flag());
   return flags;
 }
 

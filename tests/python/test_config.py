@@ -1,0 +1,116 @@
+"""`--config FILE` and `--from FILE:ROW` in place of flags."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from command_line import moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+YAML = "none" if "yaml-cpp" in moesim("simulate", "--config", "/dev/null.yaml").stderr else "yaml"
+needs_yaml = pytest.mark.skipif(YAML == "none", reason="built without yaml-cpp")
+SMALL = {"model": "llama2-7b-moe8", "gpus": 8, "replicas": 2, "router": "top2", "capacity-factor": 1.25,
+         "sequence_length": 512, "micro-batch": 1, "mode": "prefill"}
+
+
+def typed(options):
+    return [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), value)]
+
+
+def refused(*words, parts):
+    result = moesim(*words)
+    assert result.returncode == 2, result.stderr
+    for part in parts:
+        assert part in result.stderr, result.stderr
+
+
+def test_json_is_the_same_as_flags(tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps(SMALL))
+    expected = succeed("simulate", *typed(SMALL), "--format", "csv")
+    assert succeed("simulate", "--config", tmp_path / "s.json", "--format", "csv") == expected
+    assert succeed("simulate", "--config", tmp_path / "s.json", "--format", "csv", "--router", "top1") == succeed(
+        "simulate", *typed({**SMALL, "router": "top1"}), "--format", "csv")
+    (tmp_path / "s.json").write_text(json.dumps({**SMALL, "capacity-factor": [1, "1.5:2:0.5"], "router": ["top1", "top2"]}))
+    assert succeed("sweep", "--config", tmp_path / "s.json", "--format", "csv") == succeed(
+        "sweep", *typed({**SMALL, "capacity-factor": "1,1.5:2:0.5", "router": "top1,top2"}), "--format", "csv")
+
+
+@needs_yaml
+def test_yaml_is_the_same_as_flags(tmp_path):
+    text = "".join(f"{key}: {value}\n" for key, value in SMALL.items())
+    (tmp_path / "s.yaml").write_text("# the paper's model\n" + text + "format: csv\n")
+    assert succeed("simulate", "--config", tmp_path / "s.yaml") == succeed(
+        "simulate", *typed(SMALL), "--format", "csv")
+    (tmp_path / "s.yml").write_text(text.replace("router: top2", "router: [top1, top2]\njobs: 1"))
+    assert succeed("sweep", "--config", tmp_path / "s.yml") == succeed(
+        "sweep", *typed({**SMALL, "router": "top1,top2"}))
+
+
+@needs_yaml
+def test_a_bad_yaml_is_named_by_line(tmp_path):
+    file = tmp_path / "s.yaml"
+    for text, parts in [("gpus: 8\ngpu_count: 4\n", ["line 2: gpu_count", "'moesim simulate'"]),
+                        ("gpus: 8\nexpert: 4\n", ["line 2: expert", "did you mean 'experts'"]),
+                        ("gpus: 8\ngpus: 4\n", ["line 2: gpus", "twice"]),
+                        ("gpus: {a: 1}\n", ["line 1: gpus", "options are flat"]),
+                        ("gpus:\n", ["line 1: gpus"]),
+                        ("- gpus\n", ["mapping of options"]),
+                        ("gpus: [1\n", ["line 2", "s.yaml"]),
+                        ("config: other.yaml\n", ["line 1: config"]),
+                        ("gpus: 0\n", ["--gpus"])]:
+        file.write_text(text)
+        refused("simulate", "--config", file, parts=parts)
+
+
+def test_a_bad_json_is_named(tmp_path):
+    file = tmp_path / "s.json"
+    for text, parts in [('{\n "gpus": 8,\n "router_": "top1"\n}', ["s.json, line 3: router_", "did you mean 'router'"]),
+                        ('{"gpus": {"n": 8}}', ["line 1: gpus", "flat"]), ("[1]", ["an object of options"]),
+                        ('{"gpus": 8,}', ["s.json: line 1"]), ('{"resume": true}', ["line 1: resume"])]:
+        file.write_text(text)
+        refused("simulate", "--config", file, parts=parts)
+    refused("simulate", "--config", tmp_path / "absent.json", parts=["absent.json"])
+    (tmp_path / "x.toml").write_text("gpus = 8")
+    refused("simulate", "--config", tmp_path / "x.toml", parts=[".yaml, .yml or .json"])
+
+
+def test_switches_and_other_commands(tmp_path):
+    (tmp_path / "r.json").write_text(json.dumps(
+        {"gpus": 8, "tokens-per-gpu": 256, "replicas": 1, "router": "top2", "losses": True}))
+    assert "z-loss" in succeed("route", "--config", tmp_path / "r.json")
+    (tmp_path / "p.json").write_text(json.dumps({"profile": "h100-sxm", "op": "gemm", "m": 4096, "n": 4096, "k": 4096}))
+    assert succeed("predict", "--config", tmp_path / "p.json") == succeed(
+        "predict", "--profile", "h100-sxm", "--op", "gemm", "--m", 4096, "--n", 4096, "--k", 4096)
+    job = {"model": "qwen3-30b-a3b", "gpus": 64, "pipeline_parallel": 2}
+    (tmp_path / "t.json").write_text(json.dumps(job))
+    assert succeed("train", "--config", tmp_path / "t.json") == succeed("train", *typed(job))
+
+
+def test_a_row_of_a_sweep_is_that_scenario_again(tmp_path):
+    out = tmp_path / "sweep.csv"
+    succeed("sweep", *typed({**SMALL, "router": "top1,top2+fr+ir,dropless", "capacity-factor": "1,2"}), "--out", out)
+    rows = list(csv.DictReader(out.open()))
+    for number, row in enumerate(rows, 1):
+        again = list(csv.DictReader(io.StringIO(
+            succeed("simulate", "--from", f"{out}:{number}", "--format", "csv"))))[0]
+        assert again == row
+    other = json.loads(succeed("simulate", "--from", f"{out}:1", "--capacity-factor", "1.5", "--micro-batch", 2,
+                               "--format", "json"))
+    assert (other["router"], other["capacity_factor"], other["tokens_per_gpu"]) == ("top1", 1.5, 1024)
+    other = json.loads(succeed("simulate", "--from", f"{out}:1", "--router", "top2", "--format", "json"))
+    assert (other["router"], other["gpus"]) == ("top2", 8)
+    routed = json.loads(succeed("route", "--from", f"{out}:1", "--format", "json"))
+    assert routed["failed"] == pytest.approx(float(rows[0]["failed"]))
+    refused("simulate", "--from", f"{out}:99", parts=["no row 99", f"{len(rows)} rows"])
+    refused("simulate", "--from", f"{out}:0", parts=["no row 0"])
+    refused("simulate", "--from", out, parts=["FILE:ROW"])
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    refused("simulate", "--from", f"{tmp_path / 'x.csv'}:1", parts=["no column"])
+
+
+def test_decoding_is_said_not_to_be_modelled():
+    refused("simulate", "--mode", "decode", parts=["decode is not modelled", "train, prefill"])
+    refused("sweep", "--mode", "prefill,decode", parts=["decode is not modelled"])
+    refused("simulate", "--mode", "prefil", parts=["did you mean 'prefill'"])

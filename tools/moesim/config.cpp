@@ -1,0 +1,253 @@
+#include "tools/moesim/config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#ifdef MOESIM_YAML
+#include <yaml-cpp/yaml.h>
+#endif
+
+#include "sim/base/csv.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/json_text.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
+#include "sim/study/sweep/result_row.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+// One option of a file, as it would be typed. `line` 0: not known.
+struct Setting {
+  std::string key;
+  std::string text;
+  std::size_t line = 0;
+};
+
+std::string place(const std::string& file, const Setting& setting) {
+  return setting.line == 0 ? fmt::format("{}: {}", file, setting.key)
+                           : fmt::format("{}, line {}: {}", file, setting.line, setting.key);
+}
+
+[[noreturn]] void refuse(const std::string& file, const Setting& setting,
+                         const std::string& reason) {
+  throw UsageError(fmt::format("{}: {}", place(file, setting), reason));
+}
+
+constexpr const char* not_flat = "give one value, or a list of them: options are flat";
+
+// The line of a key's first mention: JSON's parser keeps none.
+std::size_t line_of_key(const std::string& text, const std::string& key) {
+  const std::size_t at = text.find(json_text(nlohmann::json(key)));
+  if (at == std::string::npos) return 0;
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+}
+
+std::string scalar_text(const std::string& file, const Setting& setting,
+                        const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean() || value.is_number()) return json_text(value);
+  refuse(file, setting, not_flat);
+}
+
+std::vector<Setting> settings_of_json(const std::string& file, const std::string& text) {
+  const nlohmann::json document = parse_json(text, file);
+  if (!document.is_object()) {
+    throw UsageError(fmt::format("{}: an object of options is needed: {{\"gpus\": 64}}", file));
+  }
+  std::vector<Setting> settings;
+  for (const auto& [key, value] : document.items()) {
+    Setting setting{key, "", line_of_key(text, key)};
+    if (value.is_array()) {
+      std::vector<std::string> parts;
+      for (const nlohmann::json& part : value) parts.push_back(scalar_text(file, setting, part));
+      setting.text = fmt::format("{}", fmt::join(parts, ","));
+    } else {
+      setting.text = scalar_text(file, setting, value);
+    }
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+#ifdef MOESIM_YAML
+std::vector<Setting> settings_of_yaml(const std::string& file, const std::string& text) {
+  std::vector<Setting> settings;
+  try {
+    const YAML::Node document = YAML::Load(text);
+    if (!document.IsMap()) {
+      throw UsageError(fmt::format("{}: a mapping of options is needed: gpus: 64", file));
+    }
+    for (const auto& entry : document) {
+      if (!entry.first.IsScalar()) {
+        throw UsageError(fmt::format("{}, line {}: a key is no name of an option", file,
+                                     entry.first.Mark().line + 1));
+      }
+      Setting setting{entry.first.Scalar(), "",
+                      static_cast<std::size_t>(entry.first.Mark().line) + 1};
+      if (entry.second.IsScalar()) {
+        setting.text = entry.second.Scalar();
+      } else if (entry.second.IsSequence()) {
+        std::vector<std::string> parts;
+        for (const YAML::Node& part : entry.second) {
+          if (!part.IsScalar()) refuse(file, setting, not_flat);
+          parts.push_back(part.Scalar());
+        }
+        setting.text = fmt::format("{}", fmt::join(parts, ","));
+      } else {
+        refuse(file, setting, not_flat);
+      }
+      settings.push_back(std::move(setting));
+    }
+  } catch (const YAML::Exception& error) {
+    throw UsageError(fmt::format("{}, line {}, column {}: {}", file, error.mark.line + 1,
+                                 error.mark.column + 1, error.msg));
+  }
+  return settings;
+}
+#else
+std::vector<Setting> settings_of_yaml(const std::string& file, const std::string&) {
+  throw UsageError(fmt::format(
+      "{}: this moesim was built without yaml-cpp (libyaml-cpp-dev): give a .json", file));
+}
+#endif
+
+std::vector<Setting> settings_of(const std::string& file) {
+  const std::string text = read_file(file);
+  if (file.ends_with(".json")) return settings_of_json(file, text);
+  if (file.ends_with(".yaml") || file.ends_with(".yml")) return settings_of_yaml(file, text);
+  throw UsageError(fmt::format("--config {}: give a .yaml, .yml or .json of options", file));
+}
+
+std::string as_flag(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+const Flag* flag_named(const std::vector<Flag>& flags, const std::string& name) {
+  const auto found =
+      std::find_if(flags.begin(), flags.end(), [&](const Flag& flag) { return flag.name == name; });
+  return found == flags.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void refuse_key(const std::string& file, const Setting& setting,
+                             const Command& command, const std::vector<Flag>& flags) {
+  std::vector<std::string> known;
+  for (const Flag& flag : flags) known.push_back(flag.name);
+  refuse(file, setting,
+         fmt::format("no option of 'moesim {}'{}; 'moesim {} --help' lists them", command.name,
+                     suggestion(as_flag(setting.key), known), command.name));
+}
+
+void take_file(const std::string& file, const Command& command, CommandLine& line) {
+  const std::vector<Flag> flags = flags_of(command);
+  std::set<std::string> seen;
+  for (const Setting& setting : settings_of(file)) {
+    const std::string name = as_flag(setting.key);
+    const Flag* const flag = flag_named(flags, name);
+    if (flag == nullptr || name == "config" || name == "from" || name == "help") {
+      refuse_key(file, setting, command, flags);
+    }
+    if (!seen.insert(name).second) refuse(file, setting, "is there twice");
+    if (setting.text.empty()) refuse(file, setting, "the value is empty");
+    if (flag->value.empty()) {
+      if (setting.text != "true" && setting.text != "false") {
+        refuse(file, setting, fmt::format("'{}': true or false", setting.text));
+      }
+      if (setting.text == "true") line.values.emplace(name, "");
+      continue;
+    }
+    line.values.emplace(name, setting.text);
+  }
+}
+
+// What a row says as well because of another option: a typed one of those goes before both.
+struct Implied {
+  const char* option;
+  std::vector<const char*> typed;
+};
+const std::vector<Implied>& implied_options() {
+  static const std::vector<Implied> all{
+      {"top-k", {"router", "model"}},
+      {"router", {"model"}},
+      {"experts", {"model", "routing"}},
+      {"expert-parallel", {"model", "experts", "gpus"}},
+      {"sequence-length", {"model"}},
+      {"tokens-per-gpu", {"micro-batch", "sequence-length", "model"}},
+      {"micro-batch", {"tokens-per-gpu"}},
+      {"cluster", {"profile"}},
+  };
+  return all;
+}
+
+bool is_replaced(const std::string& option, const std::map<std::string, std::string>& typed) {
+  for (const Implied& implied : implied_options()) {
+    if (option != implied.option) continue;
+    return std::any_of(implied.typed.begin(), implied.typed.end(),
+                       [&](const char* other) { return typed.count(other) != 0; });
+  }
+  return false;
+}
+
+// FILE:ROW of a result; rows are numbered from 1, without the heading.
+void take_row(const std::string& text, const Command& command, CommandLine& line) {
+  const std::size_t colon = text.rfind(':');
+  const std::optional<std::size_t> number =
+      colon == std::string::npos
+          ? std::nullopt
+          : parse_number<std::size_t>(std::string_view(text).substr(colon + 1));
+  if (!number || colon == 0) {
+    throw UsageError(fmt::format(
+        "--from: '{}': give FILE:ROW of a CSV that moesim wrote, the first row after the heading "
+        "is 1: sweep.csv:3",
+        text));
+  }
+  const CsvTable table = CsvTable::load(text.substr(0, colon));
+  if (*number < 1 || *number > table.rows.size()) {
+    throw UsageError(fmt::format("--from: {} has no row {}: {} rows after the heading", table.name,
+                                 *number, table.rows.size()));
+  }
+  const std::vector<Flag> flags = flags_of(command);
+  const std::map<std::string, std::string> typed = line.values;
+  std::size_t taken = 0;
+  for (std::size_t column = 0; column < table.columns.size(); ++column) {
+    const std::string name = as_flag(table.columns[column]);
+    const std::string& cell = table.rows[*number - 1][column];
+    const Flag* const flag = flag_named(flags, name);
+    if (flag == nullptr || flag->value.empty()) continue;  // a figure
+    ++taken;
+    if (!cell.empty() && !is_replaced(name, typed)) line.values.emplace(name, cell);
+  }
+  if (taken == 0) {
+    throw UsageError(fmt::format("--from: {} has no column that is an option of 'moesim {}'",
+                                 table.name, command.name));
+  }
+}
+
+}  // namespace
+
+Flag config_flag() {
+  return {"config", "FILE", "none",
+          "options by their names in a .yaml or .json, lists too; typed ones go before"};
+}
+
+Flag from_flag() {
+  return {"from", "FILE:ROW", "none",
+          "the options of a row of a CSV that moesim wrote, 1 is the first; typed ones go before"};
+}
+
+void take_config(const Command& command, CommandLine& line) {
+  if (line.has("config")) take_file(line.get("config"), command, line);
+  if (line.has("from")) take_row(line.get("from"), command, line);
+  line.values.erase("config");
+  line.values.erase("from");
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// --config FILE and --from FILE:ROW, which stand for other flags: a command that has one of these
+// takes them.
+Flag config_flag();
+Flag from_flag();
+
+// Adds the options that the files of --config and --from hold: what is typed goes before --config,
+// and this before --from. Throws UsageError naming file, line and key: a key that is no flag of the
+// command, given twice, or without a single value or a list of them; a row that is not there.
+void take_config(const Command& command, CommandLine& line);
+
+}  // namespace moesim::tool

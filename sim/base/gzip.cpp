@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -42,7 +43,40 @@ std::string unpack(const std::string& path) {
   }
   return text;
 }
+
+std::string pack(const std::string& text) {
+  z_stream stream{};
+  constexpr int gzip_window = 15 + 16;  // zlib.h: 16 more for gzip's heading, without a time
+  constexpr int usual_memory = 8;
+  if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, gzip_window, usual_memory,
+                   Z_DEFAULT_STRATEGY) != Z_OK) {
+    throw Error("zlib: deflateInit2 failed: out of memory?");
+  }
+  std::string result;
+  std::array<char, 1 << 16> block{};
+  std::size_t taken = 0;
+  int code = Z_OK;
+  while (code == Z_OK) {
+    const std::size_t count = std::min<std::size_t>(text.size() - taken, block.size());
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data() + taken));
+    stream.avail_in = static_cast<uInt>(count);
+    taken += count;
+    do {
+      stream.next_out = reinterpret_cast<Bytef*>(block.data());
+      stream.avail_out = static_cast<uInt>(block.size());
+      code = deflate(&stream, taken == text.size() ? Z_FINISH : Z_NO_FLUSH);
+      result.append(block.data(), block.size() - stream.avail_out);
+    } while (stream.avail_out == 0);
+  }
+  deflateEnd(&stream);
+  if (code != Z_STREAM_END) throw Error("zlib: deflate failed");
+  return result;
+}
 #else
+std::string pack(const std::string&) {
+  throw Error("this build has no zlib: give a name without .gz, or build with zlib1g-dev");
+}
+
 std::string unpack(const std::string& path) {
   throw Error(
       fmt::format("{}: this build has no zlib: unpack the file (gunzip -k) or build with "
@@ -54,6 +88,8 @@ std::string unpack(const std::string& path) {
 }  // namespace
 
 std::string read_gzip(const std::string& path) { return unpack(path); }
+
+std::string packed(const std::string& text) { return pack(text); }
 
 std::string read_plain_or_packed(const std::string& path) {
   if (std::filesystem::exists(path)) return read_file(path);

@@ -16,4 +16,7 @@ std::string read_plain_or_packed(const std::string& path);
 // The unpacked text of a gzip file (a plain one is taken as it is). Throws as above.
 std::string read_gzip(const std::string& path);
 
+// A gzip file of `text`: the same bytes at any time. Throws Error in a build without zlib.
+std::string packed(const std::string& text);
+
 }  // namespace moesim

@@ -284,6 +284,13 @@ Timeline timeline(const Program& program, const Execution& execution,
       bars.push_back({rank, compute ? "compute" : "communication", operation.name,
                       categories[static_cast<std::size_t>(operation.category)], operation.layer,
                       execution.start[cell], execution.finish[cell] - execution.start[cell]});
+      if (operation.groups < 0) continue;
+      const Partition& partition = program.partitions[static_cast<std::size_t>(operation.groups)];
+      TimelineEvent& bar = bars.back();
+      bar.partition = operation.groups;
+      bar.group = partition.group_of[static_cast<std::size_t>(rank)];
+      bar.group_size =
+          static_cast<int>(partition.groups[static_cast<std::size_t>(bar.group)].size());
     }
   }
   return bars;

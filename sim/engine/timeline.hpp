@@ -17,6 +17,12 @@ struct TimelineEvent {
   int layer = -1;  // -1: belongs to no layer
   Picoseconds start;
   Picoseconds duration;
+  // Communication: which partition of the ranks into groups, which of its groups, of how many
+  // ranks; -1 and 0: not known.
+  int partition = -1;
+  int group = -1;
+  int group_size = 0;
+  double bytes = 0;  // what this rank sends to all, itself included, or reduces; 0: not known
 };
 
 using Timeline = std::vector<TimelineEvent>;

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "sim/base/json_text.hpp"
 
@@ -16,6 +19,9 @@ std::string microseconds(Picoseconds time) {
   return fmt::format("{}.{:06}", time.count / 1'000'000, time.count % 1'000'000);
 }
 
+// The host's process, which no GPU's number may be.
+constexpr int host_process = 1 << 24;
+
 // The stream numbers that PyTorch traces show: 7 is the default compute stream, and collectives
 // run on a stream of their own. Those of a training step beside them.
 int stream_number(const std::string& stream) {
@@ -26,6 +32,56 @@ int stream_number(const std::string& stream) {
 }
 
 std::string quoted(const std::string& text) { return json_text(nlohmann::json(text)); }
+
+// What NCCL calls the kernel of a collective; its names end in an algorithm, of which RING_LL
+// stands for all (NCCL 2.19 and later name one kernel for many).
+struct KernelName {
+  const char* operation;
+  const char* kernel;
+};
+constexpr KernelName nccl_kernels[] = {
+    {"all_to_all", "ncclDevKernel_SendRecv"},
+    {"all_reduce", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"},
+    {"all_gather", "ncclDevKernel_AllGather_RING_LL"},
+    {"reduce_scatter", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"}};
+
+// The collective of a bar named "nccl:all_to_all"; empty: none.
+std::string collective_of(const engine::TimelineEvent& event) {
+  constexpr std::string_view prefix = "nccl:";
+  return event.name.starts_with(prefix) ? event.name.substr(prefix.size()) : "";
+}
+
+std::string name_of(const engine::TimelineEvent& event) {
+  const std::string collective = collective_of(event);
+  for (const KernelName& known : nccl_kernels) {
+    if (collective == known.operation) return known.kernel;
+  }
+  return collective.empty() ? event.name : "ncclDevKernel_" + collective;
+}
+
+// The partitions of a step's GPUs (step::Groups).
+constexpr const char* group_names[] = {"expert_parallel", "expert_data_parallel", "world",
+                                       "domain"};
+
+// The arguments of Kineto's collectives (torch/csrc/distributed/c10d/ParamCommsUtils.hpp). Elements
+// are of bf16.
+void add_collective(const engine::TimelineEvent& event, std::string& text) {
+  const std::string collective = collective_of(event);
+  if (collective.empty()) return;
+  fmt::format_to(std::back_inserter(text), ", \"Collective name\": {}", quoted(collective));
+  if (event.bytes > 0) {
+    fmt::format_to(std::back_inserter(text),
+                   ", \"In msg nelems\": {0:.0f}, \"dtype\": \"BFloat16\", \"bytes\": {1:.0f}",
+                   event.bytes / 2, event.bytes);
+  }
+  if (event.group_size == 0) return;
+  const auto partition = static_cast<std::size_t>(event.partition);
+  const char* const name = partition < std::size(group_names) ? group_names[partition] : "group";
+  fmt::format_to(std::back_inserter(text),
+                 ", \"Group size\": {}, \"Process Group Name\": \"{}:{}\", \"Process Group "
+                 "Description\": \"{}\"",
+                 event.group_size, name, event.group, name);
+}
 
 void add_metadata(const engine::Timeline& timeline, std::string& text) {
   std::map<int, std::map<int, std::string>> streams;
@@ -53,12 +109,18 @@ void add_event(const engine::TimelineEvent& event, std::string& text) {
       std::back_inserter(text),
       "{{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": {}, \"pid\": {}, \"tid\": {}, "
       "\"ts\": {}, \"dur\": {}, \"args\": {{\"device\": {}, \"stream\": {}, \"part\": {}",
-      quoted(event.name), event.rank, stream, microseconds(event.start),
+      quoted(name_of(event)), event.rank, stream, microseconds(event.start),
       microseconds(event.duration), event.rank, stream, quoted(event.category));
   if (event.layer >= 0) {
     fmt::format_to(std::back_inserter(text), ", \"layer\": {}", event.layer);
   }
+  add_collective(event, text);
   text += "}},\n";
+}
+
+std::string closed(std::string text) {
+  if (text.ends_with(",\n")) text.erase(text.size() - 2);
+  return text + "\n]}\n";
 }
 
 }  // namespace
@@ -70,8 +132,32 @@ std::string chrome_trace(const engine::Timeline& timeline, const std::string& ti
       quoted(title));
   add_metadata(timeline, text);
   for (const engine::TimelineEvent& event : timeline) add_event(event, text);
-  if (text.ends_with(",\n")) text.erase(text.size() - 2);
-  return text + "\n]}\n";
+  return closed(std::move(text));
+}
+
+std::string rank_trace(const engine::Timeline& timeline, const std::string& title, int rank,
+                       int world_size) {
+  std::string text = fmt::format(
+      "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"traceName\": {}, "
+      "\"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": {}, \"world_size\": {}}}, "
+      "\"traceEvents\": [\n",
+      quoted(title), rank, world_size);
+  engine::Timeline own;
+  Picoseconds end;
+  for (const engine::TimelineEvent& event : timeline) {
+    if (event.rank != rank) continue;
+    own.push_back(event);
+    end = std::max(end, event.start + event.duration);
+  }
+  add_metadata(own, text);
+  fmt::format_to(std::back_inserter(text),
+                 "{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {0}, \"tid\": {0}, "
+                 "\"args\": {{\"name\": \"host\"}}}},\n"
+                 "{{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#0\", "
+                 "\"pid\": {0}, \"tid\": {0}, \"ts\": 0.000000, \"dur\": {1}, \"args\": {{}}}},\n",
+                 host_process, microseconds(end));
+  for (const engine::TimelineEvent& event : own) add_event(event, text);
+  return closed(std::move(text));
 }
 
 }  // namespace moesim::report

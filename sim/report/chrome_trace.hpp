@@ -6,9 +6,16 @@
 
 namespace moesim::report {
 
-// A Chrome trace (chrome://tracing, Perfetto) with the names of PyTorch's Kineto: one process per
-// rank, one thread per stream, complete events ("ph": "X") of category "kernel", `ts` and `dur` in
-// microseconds with picosecond digits.
+// The timeline as Chrome trace JSON (Perfetto, chrome://tracing) with the names and numbers of
+// PyTorch's Kineto traces, so that measured and simulated traces can be compared side by side: GPUs
+// are processes, streams are threads, exchanges are NCCL's kernels (ncclDevKernel_SendRecv). Times
+// are in microseconds with six digits, exact to the picosecond.
 std::string chrome_trace(const engine::Timeline& timeline, const std::string& title);
+
+// The bars of one GPU as a trace of that rank alone, as torch.profiler writes one for each process:
+// with distributedInfo, and one ProfilerStep#0 of the host that spans all of them. Holistic Trace
+// Analysis reads a folder of such files.
+std::string rank_trace(const engine::Timeline& timeline, const std::string& title, int rank,
+                       int world_size);
 
 }  // namespace moesim::report

@@ -54,6 +54,8 @@ class StepModel {
   Direction direction(int operation) const { return program_.direction(operation); }
   // Index among the MoE layers, -1: no such operation.
   int moe_layer(int operation) const { return program_.operation(operation).moe_layer; }
+  // The per-rank buffer of a collective other than that, as in nccl-tests; 0: no collective.
+  double collective_bytes(int operation) const { return program_.operation(operation).bytes; }
   double row_bytes() const;
   // Bytes of a row in that all-to-all: a token, or its probability alone.
   double row_bytes(int operation) const;

@@ -4,9 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "sim/base/file.hpp"
 #include "sim/base/json_text.hpp"
-#include "sim/report/chrome_trace.hpp"
 #include "sim/report/summary.hpp"
 #include "sim/step/step_model.hpp"
 #include "sim/study/memory_hints.hpp"
@@ -15,6 +13,7 @@
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/timeline.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -60,8 +59,7 @@ ExitCode run(const CommandLine& line) {
         scenario.experts, scenario.experts, scenario.gpus));
   }
   const Output out(line.get("out"));
-  const std::string timeline_path = line.get("timeline");
-  if (!timeline_path.empty()) check_writable(timeline_path);
+  const TimelineFiles files(line, scenario.gpus);
 
   // Room for every replica of a large job: one dropped would be routed again.
   // Refuses what the profile cannot price before the routing, which may take long.
@@ -73,14 +71,10 @@ ExitCode run(const CommandLine& line) {
   }
   engine::Timeline timeline;
   const study::Outcome outcome =
-      study::evaluate(scenario, cache, timeline_path.empty() ? nullptr : &timeline);
-  if (!timeline_path.empty()) {
-    write_file_atomically(
-        timeline_path,
-        report::chrome_trace(
-            timeline, fmt::format("moesim {} {}", scenario.model_name, scenario.router.name())));
-    note(fmt::format("timeline of the median replica: {} (open it in ui.perfetto.dev)",
-                     timeline_path));
+      study::evaluate(scenario, cache, files.wanted() ? &timeline : nullptr);
+  if (files.wanted()) {
+    files.write(timeline, fmt::format("moesim {} {}", scenario.model_name, scenario.router.name()),
+                "the median replica");
   }
   if (!outcome.fits_memory) {
     note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
@@ -98,12 +92,8 @@ Command simulate_command() {
           "one scenario: step time, breakdown, token loss, memory, timeline",
           "[options]",
           "moesim simulate --router top2+fr+ir --capacity-factor 1 --mode prefill",
-          {format_flag(),
-           out_flag(),
-           {"timeline", "FILE", "none", "Chrome trace of the median replica, all GPUs"},
-           jobs_flag(),
-           config_flag(),
-           from_flag()},
+          {format_flag(), out_flag(), timeline_flag("the median replica"), timeline_gpus_flag(),
+           jobs_flag(), config_flag(), from_flag()},
           true,
           0,
           run};

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/step/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
 #include "sim/study/sweep/evaluate.hpp"
@@ -151,6 +153,45 @@ void fill_memory(const scenario::Scenario& scenario, Outcome& outcome) {
                               {"workspace", memory.workspace.gib()}};
 }
 
+// What each rank sends in the exchanges of a timeline in the order of engine::timeline().
+void add_bytes(const step::StepModel& model, const routing::ReplicaRouting* routing,
+               engine::Timeline& timeline) {
+  const engine::Program& program = model.program();
+  const scenario::Scenario& scenario = model.scenario();
+  const std::size_t operations = program.operations.size();
+  std::optional<step::PaddedTraffic> equal;
+  std::optional<step::UnpaddedTraffic> uneven;
+  const engine::Traffic* traffic = nullptr;
+  if (routing != nullptr && scenario.router.pads_exchange()) {
+    traffic = &equal.emplace(model, *routing);
+  } else if (routing != nullptr) {
+    traffic = &uneven.emplace(model, *routing);
+  }
+  for (std::size_t op = 0; op < operations; ++op) {
+    const int index = static_cast<int>(op);
+    const int groups = program.operations[op].groups;
+    if (groups < 0) continue;
+    const engine::Partition& partition = program.partitions[static_cast<std::size_t>(groups)];
+    const bool of_rows = traffic != nullptr && traffic->is_uneven(index);
+    for (std::size_t group = 0; group < partition.groups.size(); ++group) {
+      const std::vector<int>& members = partition.groups[group];
+      ByteMatrix sent(of_rows ? static_cast<int>(members.size()) : 1);
+      if (of_rows) traffic->fill(index, static_cast<int>(group), sent);
+      for (std::size_t member = 0; member < members.size(); ++member) {
+        double bytes = model.collective_bytes(index);
+        if (of_rows) {
+          const auto* const row = sent.row(static_cast<int>(member));
+          bytes = 0;
+          for (int target = 0; target < sent.ranks(); ++target) {
+            bytes += static_cast<double>(row[target]);
+          }
+        }
+        timeline[static_cast<std::size_t>(members[member]) * operations + op].bytes = bytes;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Outcome evaluate(const scenario::Scenario& scenario, routing::RoutingCache& cache,
@@ -211,8 +252,9 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
     outcome.provenance += fmt::format("; network {}: {}", outcome.network_used, network.reason);
   }
   if (settings.timeline != nullptr) {
-    *settings.timeline = engine::timeline(
-        model.program(), simulate(static_cast<int>(middle)).second, step::part_names());
+    const auto [routing, execution] = simulate(static_cast<int>(middle));
+    *settings.timeline = engine::timeline(model.program(), execution, step::part_names());
+    add_bytes(model, routing.get(), *settings.timeline);
   }
   return outcome;
 }

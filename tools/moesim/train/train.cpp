@@ -4,11 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
+#include "sim/training/step_timeline.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -129,13 +130,11 @@ namespace {
 ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
-  const std::string timeline = line.get("timeline");
-  if (!timeline.empty()) check_writable(timeline);
   const TrainingJob job = requested_job(line);
+  const TimelineFiles files(line, job.layout.layout.gpus);
   training::TrainingStep step = training::training_step(job);
-  if (!timeline.empty()) {
-    write_file_atomically(timeline, training_timeline(job, step));
-    note(fmt::format("timeline of one pipeline: {} (open it in ui.perfetto.dev)", timeline));
+  if (files.wanted()) {
+    files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
   }
   const TrainBand band = requested_band(line, job, step);
   out.write(rendered_training(job, step, band, format));
@@ -175,8 +174,8 @@ namespace {
 std::vector<Flag> flags() {
   std::vector<Flag> flags = train_flags();
   for (const Flag& flag : band_flags()) flags.push_back(flag);
-  flags.push_back(
-      {"timeline", "FILE", "none", "Chrome trace of the step, one GPU of each pipeline rank"});
+  flags.push_back(timeline_flag("the step, one GPU of each pipeline rank"));
+  flags.push_back(timeline_gpus_flag());
   flags.push_back(format_flag());
   flags.push_back(out_flag());
   flags.push_back(config_flag());

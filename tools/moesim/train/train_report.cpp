@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "sim/base/json_text.hpp"
-#include "sim/report/chrome_trace.hpp"
-#include "sim/training/step_timeline.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -321,11 +319,9 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
          part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);
 }
 
-std::string training_timeline(const TrainingJob& job, const TrainingStep& step) {
-  return report::chrome_trace(
-      training::step_timeline(job, step),
-      fmt::format("moesim train {} {}", job.model->name,
-                  name_in(parallel::schedule_names, job.layout.shape().kind)));
+std::string timeline_title(const TrainingJob& job) {
+  return fmt::format("moesim train {} {}", job.model->name,
+                     name_in(parallel::schedule_names, job.layout.shape().kind));
 }
 
 }  // namespace moesim::tool

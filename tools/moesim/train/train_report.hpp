@@ -16,7 +16,6 @@ std::string rendered_training(const training::TrainingJob& job, const training::
 // The columns of a row, but for those of its band.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
-// A Chrome trace of one pipeline.
-std::string training_timeline(const training::TrainingJob& job, const training::TrainingStep& step);
+std::string timeline_title(const training::TrainingJob& job);
 
 }  // namespace moesim::tool

@@ -65,10 +65,10 @@ def test_deep_nesting_in_a_profiler_trace(tmp_path):
 
 def test_long_texts(tmp_path):
     path = changed(tmp_path, "hardware", "l40s", lambda document: document.update(name="a" * 30_000))
-    expect_error(moesim("predict", "--profile", path, *GEMM), 2, "own.json: /name", "at most 4096")
+    expect_error(moesim("predict", "--profile", path, *GEMM), 2, "own.json: /name", "at most 2048")
     path = changed(tmp_path, "models", "switch-base-8",
                    lambda document: document["moe"].update(router="top1" + "+fr" * 10_000))
-    expect_error(moesim("simulate", *SMALL, "--model", path), 2, "own.json: /moe/router", "at most 4096")
+    expect_error(moesim("simulate", *SMALL, "--model", path), 2, "own.json: /moe/router", "at most 2048")
 
 
 @pytest.mark.parametrize(("number", "parts"), [

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/uncertainty/few_softwares.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -50,6 +52,18 @@ void widen(std::vector<BandLevel>& wide, const std::vector<BandLevel>& narrower)
       if (other.level <= each.level) hull(each.log_ratios, other.log_ratios);
     }
   }
+}
+
+// Around `mean`, of a software of which nothing is known: Student's t with as many degrees of
+// freedom as there are softwares that decide the deviation.
+std::vector<BandLevel> of_any_software(double mean, double deviation, std::size_t softwares,
+                                       const std::vector<BandLevel>& levels) {
+  std::vector<BandLevel> found;
+  for (const BandLevel& each : levels) {
+    const double half = few_softwares_reach(softwares, each.level) * deviation;
+    found.push_back({each.level, {mean - half, mean + half}});
+  }
+  return found;
 }
 
 }  // namespace
@@ -165,6 +179,11 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted)
   if (band.levels.empty()) {
     throw Error(residuals_.name + ": too few groups of measured steps for a band");
   }
+  if (band.basis == Basis::nothing) {
+    // Machines of one software say little of another software.
+    widen(band.levels, of_any_software(band.expected.mean, band.expected.deviation(),
+                                       residuals_.software().size(), band.levels));
+  }
   describe(subject, band);
   return band;
 }
@@ -191,6 +210,12 @@ Band StepErrors::ratio_band(const std::string& software, bool same_model) const 
   band.levels = levels_of(held_out, usual_levels());
   if (band.levels.empty()) {
     throw Error(residuals_.name + ": too few pairs of measured steps for a band of their ratio");
+  }
+  const std::vector<std::string> known = residuals_.software();
+  if (std::find(known.begin(), known.end(), software) == known.end()) {
+    const double model = same_model ? 0 : residuals_.components.model;
+    const double deviation = std::hypot(model_.at({}).scatter, model) * std::numbers::sqrt2;
+    widen(band.levels, of_any_software(0, deviation, known.size(), band.levels));
   }
   return band;
 }

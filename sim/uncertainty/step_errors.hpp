@@ -57,7 +57,8 @@ std::vector<double> usual_levels();
 //
 // Scores are in units of the deviation that ErrorModel expects, so that a question about which less
 // is known gets a wider band; the band of a question is never narrower than that of one that knows
-// more.
+// more. Where the software is not known, neither than ErrorModel's, as Student's t with as many
+// degrees of freedom as softwares were measured: their machines are not as many independent groups.
 class StepErrors {
  public:
   explicit StepErrors(Residuals residuals);
@@ -67,7 +68,8 @@ class StepErrors {
   // none.
   Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels()) const;
   // Of the ratio of two steps predicted for one machine and one software, which cancel: the error
-  // of measured over predicted ratio, around 0. `software` may be "".
+  // of measured over predicted ratio, around 0. `software` may be "". Of a software that was never
+  // measured it is not narrower than two configurations' scatter as Student's t allows.
   Band ratio_band(const std::string& software, bool same_model) const;
 
  private:

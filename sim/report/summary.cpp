@@ -168,26 +168,37 @@ std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
   return shown;
 }
 
-std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& unit) {
+std::string baseline_text(const study::Row& row) {
+  if (is_absent(cell_of(row, "speed_over_baseline"))) return "";
+  const auto number = [&](const char* column) { return number_in(cell_of(row, column)); };
+  return fmt::format("{:.3f}  {:.3f} to {:.3f}{}", number("speed_over_baseline"),
+                     number("speed_over_baseline_p05"), number("speed_over_baseline_p95"),
+                     std::get<bool>(cell_of(row, "within_noise")) ? "  within the noise" : "");
+}
+
+std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& unit, bool compares) {
   const bool refused = text_of(cell_of(row, "status")) != "ok";
   if (refused) {
-    return {"", "", "", "", "", "", "", "refused: " + text_of(cell_of(row, "reason"))};
+    std::vector<std::string> cells(compares ? 8 : 7);
+    cells.push_back("refused: " + text_of(cell_of(row, "reason")));
+    return cells;
   }
   const auto number = [&](const char* column) { return number_in(cell_of(row, column)); };
   const auto share = [&](const char* column) {
     return is_absent(cell_of(row, column)) ? "" : fmt::format("{:.2f}", number(column) * 100);
   };
   const bool fits = std::get<bool>(cell_of(row, "fits_memory"));
-  return {unit.text(number("step_ms")),
-          is_absent(cell_of(row, "step_ms_p05"))
-              ? ""
-              : unit.text(number("step_ms_p05")) + " to " + unit.text(number("step_ms_p95")),
-          grouped(number("tokens_per_s_per_gpu")),
-          share("failed"),
-          share("residual_loss"),
-          share("padded"),
-          fmt::format("{:.1f}", number("memory_gib")),
-          fits ? "" : "does not fit"};
+  std::vector<std::string> cells = {
+      unit.text(number("step_ms")),
+      unit.text(number("step_ms_p05")) + " to " + unit.text(number("step_ms_p95")),
+      grouped(number("tokens_per_s_per_gpu")),
+      share("failed"),
+      share("residual_loss"),
+      share("padded"),
+      fmt::format("{:.1f}", number("memory_gib"))};
+  if (compares) cells.push_back(baseline_text(row));
+  cells.push_back(fits ? "" : "does not fit");
+  return cells;
 }
 
 std::string row_line(const scenario::Scenario& scenario, const study::Outcome& outcome) {
@@ -216,11 +227,11 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
   std::string text = what_it_is(scenario) + "\n";
   text += align(
       {{"step", fmt::format("{} {}", unit.text(outcome.step_ms), unit.name),
-        outcome.step_ms_p05 && outcome.step_ms_p95
-            ? fmt::format("{} to {} (p05 to p95 of {} replicas)", unit.text(*outcome.step_ms_p05),
-                          unit.text(*outcome.step_ms_p95), scenario.replicas)
-            : fmt::format("{}: no error bar; --replicas 16 draws one",
-                          scenario.replicas == 1 ? "one replica" : "two replicas")},
+        fmt::format("{} to {} (p05 to p95) beside steps of the same software and machine",
+                    unit.text(outcome.band.same_p05_ms), unit.text(outcome.band.same_p95_ms))},
+       {"measured", fmt::format("{} {}", unit.text(outcome.band.p50_ms), unit.name),
+        fmt::format("{} to {} (p05 to p95), expected of a measurement",
+                    unit.text(outcome.band.p05_ms), unit.text(outcome.band.p95_ms))},
        {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
        {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
         fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens", scenario.gpus,
@@ -239,7 +250,12 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
     text += "\n" + row_line(scenario, outcome);
     text += loss_lines(outcome.loss);
   }
-  return text + "\nbased on: " + outcome.provenance + "\n";
+  if (!outcome.band.terms.empty()) {
+    const uncertainty::Term& widest = outcome.band.terms.front();
+    text += fmt::format("\nwide most of all because: {}\nnarrower with: {}\n", widest.name,
+                        widest.remedy);
+  }
+  return text + "based on: " + outcome.provenance + "\n";
 }
 
 std::string route_summary(const scenario::Scenario& scenario, const study::Outcome& outcome,
@@ -265,7 +281,9 @@ std::string route_summary(const scenario::Scenario& scenario, const study::Outco
 std::string sweep_summary(const std::vector<study::Row>& rows) {
   const std::vector<std::size_t> options = shown_options(rows);
   double longest = 0;
+  bool compares = false;
   for (const study::Row& row : rows) {
+    compares = compares || !is_absent(cell_of(row, "speed_over_baseline"));
     longest = std::max(longest, number_in(cell_of(row, "step_ms")));
   }
   const TimeUnit unit = unit_of(longest);
@@ -275,17 +293,21 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     lines[0].push_back(study::result_columns()[column].name);
     right.push_back(study::result_columns()[column].type == study::ColumnType::number);
   }
-  for (const std::string& heading :
-       {fmt::format("step {}", unit.name), std::string("p05 to p95"), std::string("tokens/s/GPU"),
-        std::string("failed %"), std::string("token loss %"), std::string("padded %"),
-        std::string("memory GiB"), std::string()}) {
+  const auto head = [&](const std::string& heading, bool is_number) {
     lines[0].push_back(heading);
-    right.push_back(!heading.empty());
+    right.push_back(is_number);
+  };
+  head(fmt::format("step {}", unit.name), true);
+  for (const char* heading : {"measured, p05 to p95", "tokens/s/GPU", "failed %", "token loss %",
+                              "padded %", "memory GiB"}) {
+    head(heading, true);
   }
+  if (compares) head("speed over baseline", false);
+  head("", false);
   for (const study::Row& row : rows) {
     std::vector<std::string> line;
     for (const std::size_t column : options) line.push_back(text_of(row[column]));
-    for (std::string& cell : figure_cells(row, unit)) line.push_back(std::move(cell));
+    for (std::string& cell : figure_cells(row, unit, compares)) line.push_back(std::move(cell));
     lines.push_back(std::move(line));
   }
   return align(lines, right);

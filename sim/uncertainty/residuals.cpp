@@ -14,6 +14,7 @@ namespace moesim::uncertainty {
 namespace {
 
 constexpr const char* format = "moesim-residuals";
+constexpr const char* profile_prefix = "profile ";
 constexpr double digits = 1e4;  // of logs and ratios that a document keeps
 
 double rounded(double value) { return std::round(value * digits) / digits; }
@@ -146,6 +147,10 @@ Residuals summarised(const std::vector<Observation>& observations) {
   residuals.ratios = ratio_groups(observations);
   return residuals;
 }
+
+std::string profile_software(const std::string& profile) { return profile_prefix + profile; }
+
+bool is_profile(const std::string& software) { return software.rfind(profile_prefix, 0) == 0; }
 
 Residuals Residuals::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("residuals", name_or_path));

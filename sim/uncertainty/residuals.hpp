@@ -79,6 +79,11 @@ struct Residuals {
   std::vector<std::string> software() const;
 };
 
+// The software of steps that a profile with multipliers of a software predicts: fitted to them, it
+// is none of the softwares that nothing was fitted to.
+std::string profile_software(const std::string& profile);
+bool is_profile(const std::string& software);
+
 // Groups in the order of software, machine, model and precision; components are left at 0.
 Residuals summarised(const std::vector<Observation>& observations);
 

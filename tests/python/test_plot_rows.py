@@ -302,3 +302,21 @@ def test_the_command_draws_them(tmp_path, monkeypatch):
     expect_error(moesim("plot", "a100-sxm-80gb", "--x", "gpus", cwd=tmp_path), 2, "only of a sweep")
     expect_error(moesim("plot", "a100-sxm-80gb", "--out", "x.html", cwd=tmp_path), 2, "only a sweep")
     assert not (tmp_path / "x.png").exists()
+
+
+def test_lines_are_compared_by_the_band_without_software_and_machine():
+    cells = {"step_ms": "100", "step_ms_p05": "60", "step_ms_p95": "300", "step_ms_same_p05": "90",
+             "step_ms_same_p95": "125", "_path": "s.csv", "_line": 2}
+    assert rows.band_of(cells, "step_ms") == (90, 100, 125)
+    assert rows.band_of({**cells, "tokens_per_s_per_gpu": "10"}, "tokens_per_s_per_gpu") == pytest.approx((8, 10, 100 / 9))
+    # Files of older versions have one band alone.
+    older = {**cells, "step_ms_same_p05": "", "step_ms_same_p95": ""}
+    assert rows.band_of(older, "step_ms") == (60, 100, 300)
+
+
+def test_a_ratio_to_a_baseline_has_its_own_band():
+    cells = {"speed_over_baseline": "1.2", "speed_over_baseline_p05": "0.9", "speed_over_baseline_p95": "1.5",
+             "step_ms": "100", "step_ms_p05": "60", "step_ms_p95": "300", "_path": "s.csv", "_line": 2}
+    assert rows.band_of(cells, "speed_over_baseline") == (0.9, 1.2, 1.5)
+    blank = {**cells, **{f"speed_over_baseline{end}": "" for end in ("", "_p05", "_p95")}}
+    assert rows.band_of(blank, "speed_over_baseline") == (None, None, None)

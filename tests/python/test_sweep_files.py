@@ -97,15 +97,16 @@ def test_rows_that_do_not_fit_are_counted(tmp_path):
     assert "warning: 2 of 2 scenarios do not fit in the memory" in result.stderr
 
 
-def test_too_few_replicas_have_no_band(tmp_path):
-    for replicas, banded in ((1, False), (2, False), (3, True)):
+def test_a_band_has_two_sides_with_however_few_replicas(tmp_path):
+    for replicas in (1, 2, 3):
         out = tmp_path / f"{replicas}.csv"
         assert sweep(out, "top2", "--replicas", str(replicas)).returncode == 0
         (row,) = csv.DictReader(out.read_text().splitlines())
-        if banded:
-            assert float(row["step_ms_p05"]) < float(row["step_ms"]) < float(row["step_ms_p95"])
-        else:
-            assert row["step_ms_p05"] == row["step_ms_p95"] == "" and float(row["step_ms"]) > 0
+        low, middle, high = (float(row[f"step_ms_{share}"]) for share in ("p05", "p50", "p95"))
+        assert low < middle < high
+        step = float(row["step_ms"])
+        assert float(row["step_ms_same_p05"]) < 0.99 * step < 1.01 * step < float(row["step_ms_same_p95"])
+        assert "never calibrated" in row["widest_term"] and row["narrower_with"]
 
 
 @pytest.mark.parametrize("name", ["mix.png", "mix.svg", "mix.pdf", "mix.html"])

@@ -10,6 +10,7 @@
 #include "sim/report/finished_rows.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
+#include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
 #include "tools/moesim/command.hpp"
@@ -142,15 +143,23 @@ ExitCode run(const CommandLine& line) {
   study::mark_repeats(points);
   const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
   note_idle_options(line.scenario(), scenarios, scenario::Asker::step);
+  const std::string baseline = line.get("baseline");
+  if (!baseline.empty()) settings.baseline_of = study::baselines(points, baseline);
   if (!scenarios.empty()) note_trace(line.scenario(), *scenarios.front());
   const Output out(line.get("out"));
   settings.journal = study::journal_path(out.path());
-  settings.fingerprint =
-      study::fingerprint(points, fmt::format("{} {}", MOESIM_VERSION, source_commit()));
+  settings.fingerprint = study::fingerprint(
+      points, fmt::format("{} {} {}", MOESIM_VERSION, source_commit(), baseline));
   const auto total = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](const auto& each) { return !each.repeats; }));
   const bool replaces = exists(out.path());
   const bool interrupted = exists(settings.journal);
+  if (settings.resume && !interrupted && replaces && !baseline.empty()) {
+    throw UsageError(fmt::format(
+        "--resume: {} is finished, and its rows are compared with no or another --baseline: leave "
+        "--resume out to replace it",
+        out.path()));
+  }
   if (settings.resume && !interrupted && replaces) {
     settings.known = rows_of_finished(out.path(), points, format, total);
     if (settings.known.size() == total) {
@@ -205,6 +214,9 @@ Command sweep_command() {
            jobs_flag(),
            config_flag(),
            from_flag(),
+           {"baseline", "OPTION=VALUE,...", "none",
+            "compare the speed of each row with the row that has these options and else its own: "
+            "columns speed_over_baseline, its p05 and p95, within_noise; what both share cancels"},
            {"resume", "", "off",
             "continue the interrupted sweep that --out names, or take the rows that a finished one "
             "shares"}},

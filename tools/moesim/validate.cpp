@@ -186,10 +186,10 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
     throw UsageError(
         "validate: --measured FILE goes with layer: moesim validate layer --measured FILE");
   }
-  if (line.has("residuals") && wanted != "training") {
+  if (line.has("residuals") && wanted != "training" && wanted != "steps") {
     throw UsageError(
-        "validate: --residuals FILE goes with training: moesim validate training --data FOLDER "
-        "--residuals FILE");
+        "validate: --residuals FILE goes with training or steps: moesim validate training --data "
+        "FOLDER --residuals FILE");
   }
   if (line.has("residuals")) check_writable(line.get("residuals"));
   scenario::DocumentCache documents;
@@ -209,7 +209,7 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
           "that "
           "holds smartmoe_gpt_step_times.csv");
     }
-    validations.push_back(study::validate_steps(folder, documents, cache));
+    validations.push_back(study::validate_steps(folder, documents, cache, line.get("residuals")));
   }
   if (wanted == "exchanges" || (all && !folder.empty())) {
     if (folder.empty()) {
@@ -277,8 +277,8 @@ Command validate_command() {
             "for layer: what bench_layer_gpu measured, instead of the published layer"},
            {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},
            {"residuals", "FILE", "none",
-            "for training: write how far steps are off by group, what the bands of train are "
-            "made of"},
+            "for training or steps: write how far steps are off by group, what the bands of train "
+            "or of simulate are made of"},
            format_flag(),
            out_flag(),
            jobs_flag()},

@@ -142,7 +142,7 @@ def draw(table, x, ys, group, facet, size, title):
             handles, names = [], []
         if banded:
             handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
-            names.append("p05 to p95")
+            names.append("p05 to p95, software and machine the same")
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())

@@ -138,17 +138,25 @@ def _refuse_twice(path, first, other, line, row, columns):
                    f"({', '.join(differ[:4])}): do not mix results of several versions in one file")
 
 
+def band_columns(row):
+    """The columns of the band by which steps are compared: software and machine cancel."""
+    return (("step_ms_same_p05", "step_ms_same_p95") if row.get("step_ms_same_p05")
+            else ("step_ms_p05", "step_ms_p95"))
+
+
 def fits(row):
     """Whether the scenario fits in the memory of a GPU; a file without that column does not say."""
     return row.get("fits_memory") != "false"
 
 
 def read_point(path, line, row):
-    """A slow step is a low speed. Too few replicas have no error bar: it is then of no height."""
+    """A slow step is a low speed. The band is that beside steps of the same software and machine, which
+    lines are compared by; files of older versions have the one alone, or with few replicas none."""
     speed = present(path, line, row, "tokens_per_s_per_gpu")
     step = present(path, line, row, "step_ms")
-    slow = number(path, line, row, "step_ms_p95") or step
-    fast = number(path, line, row, "step_ms_p05") or step
+    low, high = band_columns(row)
+    slow = number(path, line, row, high) or step
+    fast = number(path, line, row, low) or step
     return Point(number(path, line, row, "capacity_factor"), speed, speed * step / slow,
                  speed * step / fast,
                  number(path, line, row, "residual_loss"), number(path, line, row, "failed"),

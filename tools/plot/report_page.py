@@ -5,7 +5,7 @@ import json
 
 import page
 import rows
-from chart_data import BadInput
+from chart_data import BadInput, band_columns
 
 MOST_ROWS = 20000
 
@@ -42,7 +42,8 @@ def data_of(table, x, y, group):
     return {"columns": names, "rows": [[_cell(row[name]) for name in names] for row in table.rows],
             "options": differing, "figures": figures, "x": first_x, "y": y, "group": lines,
             "names": {name: rows.axis_name(table, name) for name in names},
-            "scale": {name: rows.scale_of(table, name) for name in names}, "bands": bands}
+            "scale": {name: rows.scale_of(table, name) for name in names}, "bands": bands,
+            "band": band_columns(table.rows[0])}
 
 
 def _basis(table):
@@ -108,7 +109,7 @@ function draw() {
     const numbers = members.every(row => typeof row[at[x]] === 'number');
     const value = row => D.scale[y] * row[at[y]];
     const ends = members.map(row => {
-      const step = row[at.step_ms], low = row[at.step_ms_p05], high = row[at.step_ms_p95];
+      const step = row[at.step_ms], low = row[at[D.band[0]]], high = row[at[D.band[1]]];
       if (!power || !step || !low || !high) return [0, 0];
       const both = [value(row) * (low / step) ** power, value(row) * (high / step) ** power].sort((a, b) => a - b);
       return [both[1] - value(row), value(row) - both[0]];

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 import option_columns
-from chart_data import BadInput, fits, read_rows
+from chart_data import BadInput, band_columns, fits, read_rows
 
 FILE = "file"  # a column of its own where several files are read
 COMPARISONS = {
@@ -101,8 +101,11 @@ def is_number(text):
 def band_of(row, name):
     """(low, value, high) of a figure; without an error bar all three are the same."""
     value = figure_of(row, name)
+    if f"{name}_p05" in row and name != "step_ms":
+        ends = [figure_of(row, f"{name}_{share}") for share in ("p05", "p95")]
+        return (value, value, value) if None in (value, *ends) else (ends[0], value, ends[1])
     step, low, high = (figure_of(row, column) if column in row else None
-                       for column in ("step_ms", "step_ms_p05", "step_ms_p95"))
+                       for column in ("step_ms", *band_columns(row)))
     if value is None or name not in BANDED or not (step and low and high):
         return value, value, value
     power = BANDED[name]

@@ -203,7 +203,7 @@ def _legends(speed, loss, series, styles, measured, only_routers):
                for entry, how in zip(series, styles)]
     if has_bands(series):
         entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
-                        "5th to 95th percentile:\nrouting and curve errors"))
+                        "5th to 95th percentile:\nsame software and machine"))
     if any(not point.fits for entry in series for point in entry.points):
         entries.append((Line2D([], [], color=look.GREY, alpha=look.PALE, linewidth=1.6, marker="o",
                                markerfacecolor="white"), "pale, hollow: does not fit\nin GPU memory"))

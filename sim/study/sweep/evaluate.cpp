@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 
-#include "sim/base/statistics.hpp"
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
@@ -14,6 +13,7 @@
 #include "sim/step/step_runner.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/sweep/outcome.hpp"
+#include "sim/study/sweep/step_band.hpp"
 
 namespace moesim::study {
 namespace {
@@ -230,10 +230,10 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   outcome.step_ms = replicas[middle].step.ms();
   outcome.parts_ms = replicas[middle].parts_ms;
   outcome.exchange_ms = replicas[middle].exchange_ms;
-  if (scenario.replicas >= fewest_for_band) {
-    outcome.step_ms_p05 = quantile(outcome.replica_step_ms, 0.05);
-    outcome.step_ms_p95 = quantile(outcome.replica_step_ms, 0.95);
+  for (const Replica& replica : replicas) {
+    outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
   }
+  outcome.band = uncertainty::simulated_band(outcome.draws, software_error(scenario));
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();

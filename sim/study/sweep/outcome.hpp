@@ -13,6 +13,7 @@
 #include "sim/routing/simulation/routing_simulation.hpp"
 #include "sim/scenario/scenario.hpp"
 #include "sim/step/part.hpp"
+#include "sim/uncertainty/simulated_band.hpp"
 
 namespace moesim::study {
 
@@ -20,23 +21,26 @@ namespace moesim::study {
 using step::Part;
 using step::part_count;
 
-// Replicas that an error bar takes: of two, the median is the lower one, so that the bar would have
-// one side alone; one has no bar.
-inline constexpr int fewest_for_band = 3;
+// How many times as fast as a baseline, with the quantiles of that. p05 <= value <= p95.
+struct SpeedRatio {
+  double value = 1;
+  double p05 = 1;
+  double p95 = 1;
+  bool within_noise() const { return p05 <= 1 && 1 <= p95; }
+};
 
 // The result of one scenario. Times in milliseconds.
 struct Outcome {
   // Of the median replica: with an even number of them the lower of the two in the middle, so that
   // it is one that was simulated and its parts sum to it.
   double step_ms = 0;
-  // Over replicas, from fewest_for_band on: routing randomness and the curves' residuals. By linear
-  // interpolation between order statistics (quantile()), so p05 <= step_ms <= p95.
-  std::optional<double> step_ms_p05;
-  std::optional<double> step_ms_p95;
-  double tokens_per_gpu_mean = 0;   // of a micro-step, over GPUs
-  double tokens_per_s_per_gpu = 0;  // mean over GPUs
-  std::int64_t capacity = 0;        // routing::slots_per_expert(), 0 for a dense router
-  routing::TokenLoss loss;          // mean over replicas
+  // Where the measured step lies, and what makes that uncertain; with any number of replicas.
+  uncertainty::SimulatedBand band;
+  std::optional<SpeedRatio> over_baseline;  // of a sweep with one
+  double tokens_per_gpu_mean = 0;           // of a micro-step, over GPUs
+  double tokens_per_s_per_gpu = 0;          // mean over GPUs
+  std::int64_t capacity = 0;                // routing::slots_per_expert(), 0 for a dense router
+  routing::TokenLoss loss;                  // mean over replicas
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
   double memory_gib = 0;   // per GPU
@@ -50,9 +54,10 @@ struct Outcome {
   std::string network_used;  // fast or flows
   std::string network_why;   // why, and how sure that is; empty without all-to-alls
   std::vector<double> replica_step_ms;
-  std::vector<double> layer_failed;  // mean over replicas, per MoE layer
-  double ir_rows_mean = 0;           // per GPU and layer
-  double ir_rows_spread = 0;         // standard deviation over GPUs / mean, mean over layers
+  std::vector<uncertainty::StepDraw> draws;  // of the replicas
+  std::vector<double> layer_failed;          // mean over replicas, per MoE layer
+  double ir_rows_mean = 0;                   // per GPU and layer
+  double ir_rows_spread = 0;  // standard deviation over GPUs / mean, mean over layers
   std::vector<std::pair<std::string, double>> memory_parts_gib;
 };
 

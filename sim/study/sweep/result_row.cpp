@@ -41,12 +41,12 @@ RowColumn figure(const char* name, const char* unit, double Outcome::*member) {
       [member](const Scenario&, const Outcome& outcome) { return figure_cell(outcome.*member); }};
 }
 
-RowColumn optional_figure(const char* name, const char* unit,
-                          std::optional<double> Outcome::*member) {
-  return {
-      {name, ColumnType::number, ColumnRole::figure, unit},
-      nullptr,
-      [member](const Scenario&, const Outcome& outcome) { return optional_cell(outcome.*member); }};
+RowColumn band_figure(const char* name, double uncertainty::SimulatedBand::*member) {
+  return {{name, ColumnType::number, ColumnRole::figure, "ms"},
+          nullptr,
+          [member](const Scenario&, const Outcome& outcome) {
+            return figure_cell(outcome.band.*member);
+          }};
 }
 
 void add_efficiency(std::vector<RowColumn>& columns) {
@@ -100,6 +100,43 @@ void add_parts(std::vector<RowColumn>& columns) {
   }
 }
 
+void add_band(std::vector<RowColumn>& columns) {
+  columns.push_back(band_figure("step_ms_p50", &uncertainty::SimulatedBand::p50_ms));
+  columns.push_back(band_figure("step_ms_same_p05", &uncertainty::SimulatedBand::same_p05_ms));
+  columns.push_back(band_figure("step_ms_same_p95", &uncertainty::SimulatedBand::same_p95_ms));
+  const auto add = [&](const char* name, std::string uncertainty::Term::*member) {
+    columns.push_back({{name, ColumnType::text, ColumnRole::provenance},
+                       nullptr,
+                       [member](const Scenario&, const Outcome& outcome) {
+                         const auto& terms = outcome.band.terms;
+                         return terms.empty() ? Cell() : Cell(terms.front().*member);
+                       }});
+  };
+  add("widest_term", &uncertainty::Term::name);
+  add("narrower_with", &uncertainty::Term::remedy);
+}
+
+void add_baseline(std::vector<RowColumn>& columns) {
+  const auto add = [&](const char* name, double SpeedRatio::*member) {
+    columns.push_back({{name, ColumnType::number, ColumnRole::figure, "times"},
+                       nullptr,
+                       [member](const Scenario&, const Outcome& outcome) {
+                         return outcome.over_baseline
+                                    ? figure_cell((*outcome.over_baseline).*member)
+                                    : Cell();
+                       }});
+  };
+  add("speed_over_baseline", &SpeedRatio::value);
+  add("speed_over_baseline_p05", &SpeedRatio::p05);
+  add("speed_over_baseline_p95", &SpeedRatio::p95);
+  columns.push_back({{"within_noise", ColumnType::boolean, ColumnRole::figure},
+                     nullptr,
+                     [](const Scenario&, const Outcome& outcome) {
+                       return outcome.over_baseline ? Cell(outcome.over_baseline->within_noise())
+                                                    : Cell();
+                     }});
+}
+
 // Every figure of an outcome that has a column.
 std::vector<RowColumn> outcome_columns() {
   std::vector<RowColumn> columns;
@@ -107,8 +144,8 @@ std::vector<RowColumn> outcome_columns() {
                      nullptr,
                      capacity_cell});
   columns.push_back(figure("step_ms", "ms", &Outcome::step_ms));
-  columns.push_back(optional_figure("step_ms_p05", "ms", &Outcome::step_ms_p05));
-  columns.push_back(optional_figure("step_ms_p95", "ms", &Outcome::step_ms_p95));
+  columns.push_back(band_figure("step_ms_p05", &uncertainty::SimulatedBand::p05_ms));
+  columns.push_back(band_figure("step_ms_p95", &uncertainty::SimulatedBand::p95_ms));
   columns.push_back(figure("tokens_per_s_per_gpu", "tokens/s", &Outcome::tokens_per_s_per_gpu));
   add_losses(columns);
   add_parts(columns);
@@ -124,6 +161,8 @@ std::vector<RowColumn> outcome_columns() {
        [](const Scenario&, const Outcome& outcome) { return Cell(outcome.provenance); }});
   add_efficiency(columns);
   add_memory_parts(columns);
+  add_band(columns);
+  add_baseline(columns);
   return columns;
 }
 

@@ -14,6 +14,7 @@
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/scenario/options.hpp"
+#include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/journal.hpp"
 
 namespace moesim::study {
@@ -107,6 +108,9 @@ class Workers {
     result_.total = static_cast<std::size_t>(std::count_if(
         points.begin(), points.end(), [](const SweepPoint& point) { return !point.repeats; }));
     progress_.total = result_.total;
+    for (const auto& baseline : settings.baseline_of) {
+      if (baseline) baselines_.try_emplace(*baseline);
+    }
     if (!settings.journal.empty()) take_over();
     for (const auto& [index, row] : settings.known) {
       if (result_.rows[index]) continue;
@@ -186,10 +190,39 @@ class Workers {
   Row make_row(const SweepPoint& point) {
     if (!point.refusal.empty()) return refused(point, point.refusal);
     try {
-      return result_row(*point.scenario, settings_.evaluate(*point.scenario, cache_));
+      const std::size_t index = static_cast<std::size_t>(&point - points_.data());
+      Outcome outcome = *outcome_of(index);
+      if (const auto baseline = baseline_of(index)) {
+        try {
+          outcome.over_baseline = speed_ratio(*point.scenario, outcome,
+                                              *points_[*baseline].scenario, *outcome_of(*baseline));
+        } catch (const Error&) {
+          // A baseline that cannot be says so in its own row.
+        }
+      }
+      return result_row(*point.scenario, outcome);
     } catch (const Error& error) {
       return refused(point, error.what());
     }
+  }
+
+  // Nothing where there is none, or none that can be.
+  std::optional<std::size_t> baseline_of(std::size_t index) const {
+    if (index >= settings_.baseline_of.size() || !settings_.baseline_of[index]) return std::nullopt;
+    const SweepPoint& baseline = points_[*settings_.baseline_of[index]];
+    if (!baseline.refusal.empty() || !baseline.scenario) return std::nullopt;
+    return settings_.baseline_of[index];
+  }
+
+  // Of a baseline, which several rows ask for, evaluated once.
+  std::shared_ptr<const Outcome> outcome_of(std::size_t index) {
+    const auto evaluated = [&] {
+      return std::make_shared<const Outcome>(settings_.evaluate(*points_[index].scenario, cache_));
+    };
+    const auto kept = baselines_.find(index);
+    if (kept == baselines_.end()) return evaluated();
+    std::call_once(kept->second.once, [&] { kept->second.outcome = evaluated(); });
+    return kept->second.outcome;
   }
 
   void finish(std::size_t index, Row row, double seconds) {
@@ -202,8 +235,14 @@ class Workers {
     if (settings_.progress) settings_.progress(progress_);
   }
 
+  struct Baseline {
+    std::once_flag once;
+    std::shared_ptr<const Outcome> outcome;
+  };
+
   const std::vector<SweepPoint>& points_;
   const SweepSettings& settings_;
+  std::map<std::size_t, Baseline> baselines_;
   routing::RoutingCache cache_;
   std::unique_ptr<Journal> journal_;
   std::vector<std::size_t> waiting_;

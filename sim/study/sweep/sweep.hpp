@@ -46,6 +46,8 @@ struct SweepSettings {
   std::string fingerprint;
   // Rows that are known beforehand, by point, and not evaluated.
   std::map<std::size_t, Row> known;
+  // [point] the point that its speed is compared with (baselines()); empty: none.
+  std::vector<std::optional<std::size_t>> baseline_of;
   // Set from outside: passes of routing end at their next layer, and scenarios that need no more
   // routing are finished.
   const std::atomic<bool>* stop = nullptr;

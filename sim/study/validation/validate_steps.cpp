@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/study/validation/simulated_steps.hpp"
+#include "sim/study/validation/step_coverage.hpp"
 #include "sim/study/validation/validation.hpp"
+#include "sim/uncertainty/error_model.hpp"
 
 namespace moesim::study {
 namespace {
@@ -53,6 +59,7 @@ Mapped map_row(const CsvTable& table, std::size_t row) {
       {"sequence-length", table.text(row, "seq")},
       {"micro-batch", table.text(row, "mbs")},
       {"global-batch", table.text(row, "gbs")},
+      {"padding", deepspeed ? "capacity" : "none"},  // FastMoE sends the rows it kept
       {"zero", deepspeed ? "1" : "0"},
       {"replicas", "4"},
   };
@@ -93,25 +100,74 @@ std::vector<std::string> Summary::lines() const {
         deepspeed_.lowest, deepspeed_.highest));
   }
   if (fastmoe_.any()) {
-    lines.push_back(fmt::format(
-        "FastMoE: measured / predicted is between {:.2f} and {:.2f}: it sends and computes the "
-        "routes it kept, so its time levels off once nothing is dropped; the simulated exchange is "
-        "padded to capacity and goes on growing",
-        fastmoe_.highest, fastmoe_.lowest));
+    lines.push_back(
+        fmt::format("FastMoE, without padding: measured / predicted is between {:.2f} and {:.2f}; "
+                    "how skewed its "
+                    "routing was under a balance loss is not in the logs",
+                    fastmoe_.lowest, fastmoe_.highest));
   }
   return lines;
+}
+
+uncertainty::Observation observation_of(const CsvTable& table, std::size_t row,
+                                        const scenario::Scenario& scenario, double measured_ms,
+                                        double predicted_ms) {
+  uncertainty::Observation seen;
+  seen.subject.software = fmt::format("smartmoe-ae {}", table.text(row, "system"));
+  seen.subject.machine = scenario.profile->device().name;
+  seen.subject.model = scenario.model_name;
+  seen.configuration = table.text(row, "capacity_factor");
+  seen.log_ratio = std::log(measured_ms / predicted_ms);
+  return seen;
+}
+
+// Rows of `steps`, and their observations.
+void add_steps(const std::vector<SimulatedStep>& steps, Validation& validation,
+               std::vector<uncertainty::Observation>& observations) {
+  std::map<std::string, int> refused;
+  for (const SimulatedStep& step : steps) {
+    if (!step.refusal.empty()) {
+      ++refused[step.refusal];
+      continue;
+    }
+    validation.rows.push_back({study_name, step.subject, "check", "ms", step.measured_ms,
+                               step.predicted_ms, step.predicted_ms / step.measured_ms - 1,
+                               std::nullopt, step.observation.subject.software});
+    observations.push_back(step.observation);
+  }
+  for (const auto& [why, count] : refused) {
+    validation.verdicts.push_back(
+        {study_name, fmt::format("{} configurations left out: {}", count, why), std::nullopt});
+  }
+}
+
+void write_residuals(const std::vector<uncertainty::Observation>& observations,
+                     const std::string& path) {
+  uncertainty::Residuals residuals = uncertainty::summarised(observations);
+  residuals.name = "steps";
+  residuals.source =
+      "Zeng et al. 2024 (arXiv:2402.12399), logs of thu-pacman/SmartMoE-AE (error figures alone), "
+      "performance pages of NVIDIA-NeMo/Megatron-Bridge (Apache-2.0), MooreThreads/SimuMax v1.2";
+  residuals.regenerate = "moesim validate steps --data FOLDER --residuals FILE";
+  std::vector<uncertainty::ResidualGroup> blind = residuals.groups;
+  std::erase_if(blind, [](const uncertainty::ResidualGroup& group) {
+    return uncertainty::is_profile(group.subject.software);
+  });
+  residuals.components = uncertainty::fitted_components(blind);
+  write_file_atomically(path, residuals.text());
 }
 
 }  // namespace
 
 Validation validate_steps(const std::string& folder, scenario::DocumentCache& documents,
-                          routing::RoutingCache& cache) {
+                          routing::RoutingCache& cache, const std::string& residuals_out) {
   const CsvTable table = CsvTable::load(folder + "/smartmoe_gpt_step_times.csv");
   Validation validation{"Training steps of a GPT-MoE on 16 A100 by capacity factor",
                         "logs of thu-pacman/SmartMoE-AE (medians of 200 iterations)",
                         {},
                         {}};
   Summary summary;
+  std::vector<uncertainty::Observation> observations;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const std::string subject =
         fmt::format("{}, {}, library CF {}", table.text(row, "system"), table.text(row, "gate"),
@@ -125,7 +181,8 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
            std::nullopt});
       continue;
     }
-    const Outcome outcome = evaluate(scenario::resolve(mapped.options, documents), cache);
+    const scenario::Scenario scenario = scenario::resolve(mapped.options, documents);
+    const Outcome outcome = evaluate(scenario, cache);
     const double error = outcome.step_ms / measured - 1;
     const auto part = [&](Part name) { return outcome.parts_ms[static_cast<std::size_t>(name)]; };
     validation.rows.push_back(
@@ -135,6 +192,7 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
                      part(Part::exposed_exchange), part(Part::expert), part(Part::dispatch_combine),
                      part(Part::gradient))});
     summary.add(table.text(row, "system"), measured, outcome.step_ms);
+    observations.push_back(observation_of(table, row, scenario, measured, outcome.step_ms));
   }
   if (summary.count() == 0) {
     throw Error(fmt::format("{}/smartmoe_gpt_step_times.csv: no row can be simulated", folder));
@@ -142,6 +200,14 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
   for (const std::string& line : summary.lines()) {
     validation.verdicts.push_back({study_name, line, std::nullopt});
   }
+  if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {
+    add_steps(simulated_training_rows(folder, documents, cache), validation, observations);
+    if (!residuals_out.empty()) {
+      add_steps(simulated_speeds(documents, cache), validation, observations);
+    }
+  }
+  report_step_coverage(observations, validation);
+  if (!residuals_out.empty()) write_residuals(observations, residuals_out);
   return validation;
 }
 

@@ -74,10 +74,13 @@ Validation validate_layer(scenario::DocumentCache& documents);
 Validation validate_measured_layers(const std::string& measured, const std::string& profile,
                                     scenario::DocumentCache& documents);
 
-// Training steps of SmartMoE's logs on 16 A100 (data/smartmoe_gpt_step_times.csv under `folder`):
-// the error and what explains it; no bar.
+// Training steps of SmartMoE's logs on 16 A100 (smartmoe_gpt_step_times.csv under `folder`): the
+// error and what explains it; no bar. With moe_training_steps.csv there, also the steps of other
+// software that `simulate` knows. Then how many of all lie inside bands that were made without
+// them. `residuals_out`, if not empty, receives the residuals by group, the published speeds
+// included (profiles/residuals/steps.json).
 Validation validate_steps(const std::string& folder, scenario::DocumentCache& documents,
-                          routing::RoutingCache& cache);
+                          routing::RoutingCache& cache, const std::string& residuals_out = "");
 
 // Exchanges among more GPUs or nodes than were measured, by the laws of sim/profile, against public
 // tables under `folder` (nccl_intranode.csv and, where they are there, deepep_normal.csv,

@@ -1,8 +1,11 @@
 #include "sim/study/sweep/evaluate.hpp"
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "sim/scenario/options.hpp"
+#include "sim/study/sweep/step_band.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::study {
@@ -86,25 +89,44 @@ TEST_CASE("the same scenario gives the same bits, whatever is in the cache") {
   CHECK(first.loss.residual_loss == second.loss.residual_loss);
 }
 
-TEST_CASE("the median replica is one that was, and lies inside the error bar") {
-  for (const char* replicas : {"3", "4", "5"}) {
+TEST_CASE("the median replica is one that was, and lies inside the band") {
+  for (const char* replicas : {"1", "2", "3", "4", "5"}) {
     const Outcome outcome = outcome_of(small({{"replicas", replicas}}));
+    const uncertainty::SimulatedBand& band = outcome.band;
     CHECK(std::count(outcome.replica_step_ms.begin(), outcome.replica_step_ms.end(),
                      outcome.step_ms) >= 1);
-    CHECK(outcome.step_ms_p05 <= outcome.step_ms);
-    CHECK(outcome.step_ms <= outcome.step_ms_p95);
-    CHECK(outcome.step_ms_p05 < outcome.step_ms_p95);
+    // Two sides, with however few replicas.
+    CHECK(band.same_p05_ms < 0.99 * outcome.step_ms);
+    CHECK(1.01 * outcome.step_ms < band.same_p95_ms);
+    CHECK(band.p05_ms < band.p50_ms);
+    CHECK(band.p50_ms < band.p95_ms);
+    CHECK(band.p95_ms / band.p05_ms > band.same_p95_ms / band.same_p05_ms);
   }
 }
 
-TEST_CASE("one or two replicas have no error bar") {
-  for (const char* replicas : {"1", "2"}) {
-    const Outcome outcome = outcome_of(small({{"replicas", replicas}}));
-    CHECK_FALSE(outcome.step_ms_p05.has_value());
-    CHECK_FALSE(outcome.step_ms_p95.has_value());
-    CHECK(outcome.step_ms ==
-          *std::min_element(outcome.replica_step_ms.begin(), outcome.replica_step_ms.end()));
-  }
+TEST_CASE("software that was never calibrated makes a band wide, and its multipliers narrow") {
+  const uncertainty::SimulatedBand blind = outcome_of(small({})).band;
+  CHECK_THAT(blind.terms.front().name, ContainsSubstring("never calibrated"));
+  CHECK(blind.p95_ms / blind.p05_ms > 2);
+  const Outcome known = outcome_of(small({{"profile", "a100-sxm-80gb-deepspeed"}}));
+  CHECK(known.band.p95_ms / known.band.p05_ms < 1.5);
+  CHECK(known.band.p05_ms < known.step_ms);
+  CHECK(known.step_ms < known.band.p95_ms);
+}
+
+TEST_CASE("exchanges count to the NICs where their group leaves a domain") {
+  scenario::DocumentCache documents;
+  std::array<double, part_count> parts{};
+  parts[static_cast<std::size_t>(Part::exposed_exchange)] = 1;
+  parts[static_cast<std::size_t>(Part::gradient)] = 3;
+  const auto shares = [&](const char* group) {
+    return work_shares(
+        scenario::resolve(small({{"gpus", "16"}, {"expert-parallel", group}, {"experts", "16"}}),
+                          documents),
+        parts);
+  };
+  CHECK(shares("8") == uncertainty::WorkShares{0, 0, 0.25, 0.75});
+  CHECK(shares("16") == uncertainty::WorkShares{0, 0, 0, 1});
 }
 
 TEST_CASE("speed is the tokens of the step over its time") {
@@ -148,7 +170,7 @@ TEST_CASE("without curve errors replicas differ by their rectified rows alone") 
       evaluate(scenario::resolve(small({{"router", "top2"}}), documents), settings, cache);
   for (const double step : plain.replica_step_ms) CHECK(step == plain.step_ms);
   const Outcome rectified = evaluate(scenario::resolve(small({}), documents), settings, cache);
-  CHECK(rectified.step_ms_p05 < rectified.step_ms_p95);
+  CHECK(rectified.replica_step_ms.front() != rectified.replica_step_ms.back());
   CHECK(rectified.ir_rows_mean > 0);
   CHECK(rectified.loss.unrouted == 0);
 }

@@ -102,11 +102,11 @@ const std::vector<std::string> cell_names = {"EP",           "batch", "router", 
 bool is_within_noise(const FoundPass& one, const FoundPass& other) {
   const auto slowest = [](const FoundPass& pass) {
     return pass.figure("tokens_per_s_per_gpu") * pass.figure("step_ms") /
-           pass.figure("step_ms_p95");
+           pass.figure("step_ms_same_p95");
   };
   const auto fastest = [](const FoundPass& pass) {
     return pass.figure("tokens_per_s_per_gpu") * pass.figure("step_ms") /
-           pass.figure("step_ms_p05");
+           pass.figure("step_ms_same_p05");
   };
   return fastest(other) >= slowest(one);
 }

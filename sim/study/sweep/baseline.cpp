@@ -1,0 +1,97 @@
+#include "sim/study/sweep/baseline.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+#include "sim/study/sweep/step_band.hpp"
+
+namespace moesim::study {
+namespace {
+
+// "router=top1,capacity-factor=1" as options.
+scenario::OptionValues parse(const std::string& text) {
+  scenario::OptionValues wanted;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
+      throw UsageError(fmt::format(
+          "--baseline {}: '{}' is not option=value, as in router=top1,capacity-factor=1", text,
+          item));
+    }
+    std::string name = item.substr(0, equals);
+    std::replace(name.begin(), name.end(), '_', '-');
+    wanted[name] = item.substr(equals + 1);
+    begin = end + 1;
+  }
+  return wanted;
+}
+
+void check_values(const std::vector<SweepPoint>& points, const scenario::OptionValues& wanted) {
+  for (const auto& [name, value] : wanted) {
+    std::set<std::string> known;
+    for (const SweepPoint& point : points) {
+      const auto typed = point.values.find(name);
+      if (typed != point.values.end()) known.insert(typed->second);
+    }
+    if (known.empty()) {
+      throw UsageError(
+          fmt::format("--baseline: --{} is not given: a baseline is a row of the sweep", name));
+    }
+    if (known.count(value) == 0) {
+      throw UsageError(fmt::format("--baseline: no row has --{} {}; rows have {}", name, value,
+                                   fmt::join(known, ", ")));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>& points,
+                                                  const std::string& text) {
+  const scenario::OptionValues wanted = parse(text);
+  check_values(points, wanted);
+  std::map<scenario::OptionValues, std::size_t> places;
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    places.emplace(points[index].values, points[index].repeats.value_or(index));
+  }
+  std::vector<std::optional<std::size_t>> found;
+  for (const SweepPoint& point : points) {
+    scenario::OptionValues values = point.values;
+    for (const auto& [name, value] : wanted) values[name] = value;
+    const auto place = places.find(values);
+    found.push_back(place == places.end() ? std::nullopt : std::optional(place->second));
+  }
+  return found;
+}
+
+SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcome,
+                       const scenario::Scenario& baseline_scenario, const Outcome& baseline) {
+  uncertainty::SoftwareError error = software_error(scenario);
+  if (scenario.profile->name() != baseline_scenario.profile->name() ||
+      scenario.cluster->name != baseline_scenario.cluster->name) {
+    const uncertainty::SoftwareError other = software_error(baseline_scenario);
+    const double apart = std::hypot(error.factor * error.deviation, other.factor * other.deviation);
+    error.scatter = std::hypot(error.scatter, apart / std::sqrt(2.0));
+  }
+  const uncertainty::RatioBand steps =
+      uncertainty::ratio_band(outcome.draws, baseline.draws, error);
+  SpeedRatio ratio;
+  ratio.value = outcome.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu;
+  // Tokens of a step over those of the other's.
+  const double tokens = ratio.value * outcome.step_ms / baseline.step_ms;
+  ratio.p05 = std::min(ratio.value, tokens * std::exp(-steps.p95));
+  ratio.p95 = std::max(ratio.value, tokens * std::exp(-steps.p05));
+  return ratio;
+}
+
+}  // namespace moesim::study

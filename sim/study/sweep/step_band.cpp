@@ -1,0 +1,158 @@
+#include "sim/study/sweep/step_band.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "sim/base/statistics.hpp"
+#include "sim/step/kernel_class.hpp"
+#include "sim/uncertainty/few_softwares.hpp"
+#include "sim/uncertainty/residuals.hpp"
+
+namespace moesim::study {
+namespace {
+
+using step::Part;
+using uncertainty::ResidualGroup;
+using uncertainty::SoftwareError;
+using uncertainty::WorkClass;
+
+constexpr const char* shipped_residuals = "steps";
+constexpr double unknown_calibration = 0.15;  // a software document without a group: assumed
+
+const uncertainty::Residuals& residuals() {
+  static const auto shipped = uncertainty::Residuals::load(shipped_residuals);
+  return shipped;
+}
+
+bool is_calibrated(const profile::Profile& profile) {
+  for (std::size_t kind = 0; kind < step::kernel_class_count; ++kind) {
+    if (profile.software_multiplier(step::name_of(static_cast<step::KernelClass>(kind))) != 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The scatter of one configuration under which the published pairs of one software and model are as
+// far off as they are: root mean square, each software of equal weight. `only`: "" for all that are
+// no calibrated profiles.
+double ratio_scatter(const std::string& only) {
+  std::map<std::string, std::vector<double>> squares;
+  for (const uncertainty::RatioGroup& group : residuals().ratios) {
+    const bool wanted =
+        only.empty() ? !uncertainty::is_profile(group.software) : group.software == only;
+    if (!wanted || group.model.empty()) continue;
+    double sum = 0;
+    for (const double error : group.errors) sum += error * error;
+    squares[group.software].push_back(sum / static_cast<double>(group.errors.size()));
+  }
+  if (squares.empty()) return unknown_calibration;
+  double sum = 0;
+  for (const auto& [software, values] : squares) sum += mean(values);
+  return std::sqrt(sum / static_cast<double>(squares.size()) / 2);
+}
+
+SoftwareError never_calibrated(const uncertainty::Subject& subject) {
+  std::vector<ResidualGroup> groups;
+  std::set<std::string> names;
+  double least = 0;
+  double most = 0;
+  int rows = 0;
+  for (const ResidualGroup& group : residuals().groups) {
+    if (uncertainty::is_profile(group.subject.software)) continue;
+    least = groups.empty() ? group.least : std::min(least, group.least);
+    most = groups.empty() ? group.most : std::max(most, group.most);
+    rows += group.rows;
+    names.insert(group.subject.software);
+    groups.push_back(group);
+  }
+  const uncertainty::Expected expected =
+      uncertainty::ErrorModel(groups, residuals().components).at(subject);
+  SoftwareError error;
+  error.mean = expected.mean;
+  error.deviation = expected.deviation();
+  constexpr double level = 0.9;
+  error.factor =
+      uncertainty::few_softwares_reach(names.size(), level) / normal_quantile((1 + level) / 2);
+  error.scatter = error.factor * ratio_scatter("");
+  error.name = fmt::format(
+      "software that was never calibrated: {} published steps with {} kinds of it took {:.2f} to "
+      "{:.2f} times their simulation",
+      rows, names.size(), std::exp(least), std::exp(most));
+  error.remedy =
+      "multipliers of your software, fitted to a few of your steps (a moesim-software document as "
+      "profiles/hardware/a100-sxm-80gb-deepspeed.json)";
+  return error;
+}
+
+SoftwareError calibrated(const uncertainty::Subject& subject) {
+  std::vector<ResidualGroup> groups;
+  int rows = 0;
+  for (const ResidualGroup& group : residuals().groups) {
+    if (group.subject.software != subject.software) continue;
+    groups.push_back(group);
+    rows += group.rows;
+  }
+  SoftwareError error;
+  error.remedy = "measured steps of the kind that is asked about";
+  if (groups.empty()) {
+    error.deviation = unknown_calibration;
+    error.scatter = ratio_scatter("");
+    error.name = "multipliers of a software, assumed to be off by 15 %";
+    return error;
+  }
+  const uncertainty::Expected expected =
+      uncertainty::ErrorModel(groups, residuals().components).at(subject);
+  error.mean = expected.mean;
+  error.deviation = expected.deviation();
+  error.scatter = ratio_scatter(subject.software);
+  error.name = fmt::format("{} measured steps decide the multipliers of this software", rows);
+  return error;
+}
+
+}  // namespace
+
+SoftwareError software_error(const scenario::Scenario& scenario) {
+  const bool is_known = is_calibrated(*scenario.profile);
+  uncertainty::Subject subject;
+  subject.machine = scenario.profile->device().name;
+  subject.model = scenario.model_name;
+  if (is_known) subject.software = uncertainty::profile_software(scenario.profile->name());
+  SoftwareError error = is_known ? calibrated(subject) : never_calibrated(subject);
+  error.has_measured_exchanges = !scenario.cluster->exchanges.empty();
+  return error;
+}
+
+uncertainty::WorkShares work_shares(const scenario::Scenario& scenario,
+                                    const std::array<double, step::part_count>& parts_ms) {
+  const int domain = scenario.cluster->gpus_per_domain;
+  uncertainty::WorkShares shares{};
+  const double total = std::accumulate(parts_ms.begin(), parts_ms.end(), 0.0);
+  if (total <= 0) return shares;
+  const auto work_of = [&](Part part) {
+    switch (part) {
+      case Part::attention:
+      case Part::dense_ffn:
+      case Part::expert:
+      case Part::rectify:
+        return WorkClass::products;
+      case Part::exposed_exchange:
+        return scenario.expert_parallel > domain ? WorkClass::across : WorkClass::inside;
+      case Part::gradient:
+        return scenario.gpus > domain ? WorkClass::across : WorkClass::inside;
+      default:
+        return WorkClass::memory;
+    }
+  };
+  for (std::size_t part = 0; part < step::part_count; ++part) {
+    shares[static_cast<std::size_t>(work_of(static_cast<Part>(part)))] += parts_ms[part] / total;
+  }
+  return shares;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "sim/base/enum_names.hpp"
+#include "sim/uncertainty/error_model.hpp"
+#include "sim/uncertainty/terms.hpp"
+
+namespace moesim::uncertainty {
+
+// Work of a step whose prediction shares an error: on another specimen of the machine, or with
+// another version of its libraries, all of it is off alike.
+enum class WorkClass { products, memory, inside, across };
+inline constexpr EnumNames<WorkClass, 4> work_class_names{{
+    {WorkClass::products, "products", "matrix products and attention"},
+    {WorkClass::memory, "memory", "kernels that are limited by memory, gates, launches"},
+    {WorkClass::inside, "inside", "exchanges inside a domain"},
+    {WorkClass::across, "across", "exchanges through NICs"},
+}};
+constexpr std::size_t work_class_count = work_class_names.size();
+using WorkShares = std::array<double, work_class_count>;  // of a step's critical path
+
+// One simulated replica: its step and what the critical path of that very replica consists of.
+struct StepDraw {
+  double step_ms = 0;
+  WorkShares shares{};
+};
+
+// What is known of the software and the machine that a step is predicted for.
+struct SoftwareError {
+  double mean = 0;       // expected log(measured / simulated)
+  double deviation = 0;  // of it: latent and scatter of ErrorModel
+  double factor = 1;     // on the deviation: Student's t over the normal quantile, few softwares
+  double scatter = 0;    // of one configuration around others of its software, machine and model
+  bool has_measured_exchanges = false;  // of the cluster in question
+  std::string name;                     // the term
+  std::string remedy;
+};
+
+// Where the measured time of a simulated step lies.
+struct SimulatedBand {
+  double p05_ms = 0;
+  double p50_ms = 0;
+  double p95_ms = 0;
+  // Without what all steps of one software on one machine share: for comparing steps. It has the
+  // simulated step inside.
+  double same_p05_ms = 0;
+  double same_p95_ms = 0;
+  std::vector<Term> terms;  // the largest first
+};
+
+// log(measured) = log(step of a draw) + software and machine + sum over classes (share x systematic
+// error) + noise of the run. A class's error is one for all layers, ranks and steps; what differs
+// from shape to shape is in the draws. Each term is normal, so the answer is a mixture of as many
+// log-normal distributions as there are draws, of equal weight; its quantiles are exact. With few
+// draws the errors of curves that they cannot show are a term of its own. Standard deviations, of
+// logs: see systematic_error(). `draws` must not be empty, steps positive.
+SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software);
+
+// Of a class, and of one run: products 0.05, memory 0.10, exchanges inside 0.055, across 0.20 or,
+// where the cluster has measurements of its own, 0.055. The sources stand in README.md.
+double systematic_error(WorkClass work, bool has_measured_exchanges);
+inline constexpr double run_noise = 0.02;
+
+// The share of a standard normal variance that `draws` strata of equal weight do not show.
+double unseen_variance(std::size_t draws);
+
+// The log of the ratio of two steps of one software on one machine, whose errors cancel: first over
+// second, replica by replica where there are as many of both, with the difference of the shares of
+// each class, the noise of two runs, and `scatter` of two configurations. p05 <= p50 <= p95.
+struct RatioBand {
+  double p05 = 0;
+  double p50 = 0;
+  double p95 = 0;
+};
+RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepDraw>& second,
+                     const SoftwareError& software);
+
+}  // namespace moesim::uncertainty

@@ -1,0 +1,79 @@
+"""moesim sweep --baseline: how many times as fast each row is as another, and whether that is more than noise."""
+
+import csv
+import io
+
+import pytest
+from command_line import moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+SMALL = ("--gpus", "8", "--sequence-length", "256", "--micro-batch", "1", "--mode", "prefill", "--replicas", "4",
+         "--format", "csv")
+
+
+def rows(*words):
+    return list(csv.DictReader(io.StringIO(succeed("sweep", *SMALL, *words))))
+
+
+def test_each_row_is_compared_with_the_row_that_has_the_other_options():
+    found = rows("--router", "top1,top2", "--capacity-factor", "1,2", "--baseline", "router=top1")
+    assert len(found) == 4
+    speed = {(row["router"], row["capacity_factor"]): float(row["tokens_per_s_per_gpu"]) for row in found}
+    for row in found:
+        ratio, low, high = (float(row[f"speed_over_baseline{end}"]) for end in ("", "_p05", "_p95"))
+        assert ratio == pytest.approx(speed[row["router"], row["capacity_factor"]]
+                                      / speed["top1", row["capacity_factor"]], rel=1e-6)
+        assert low < ratio < high
+        assert row["within_noise"] == ("true" if low <= 1 <= high else "false")
+        if row["router"] == "top1":
+            assert ratio == 1 and row["within_noise"] == "true"
+
+
+def test_software_and_machine_cancel():
+    (_, row) = rows("--router", "top1", "--capacity-factor", "1,4", "--baseline", "capacity_factor=1")
+    whole = float(row["step_ms_p95"]) / float(row["step_ms_p05"])
+    ratio = float(row["speed_over_baseline_p95"]) / float(row["speed_over_baseline_p05"])
+    assert ratio < 0.5 * whole
+    (_, other) = rows("--router", "top1", "--profile", "a100-sxm-80gb,h100-sxm", "--capacity-factor", "1",
+                      "--baseline", "profile=a100-sxm-80gb")
+    apart = float(other["speed_over_baseline_p95"]) / float(other["speed_over_baseline_p05"])
+    assert apart > whole
+
+
+def test_the_table_says_within_the_noise():
+    text = succeed("sweep", *SMALL[:-2], "--router", "top1", "--capacity-factor", "1,1.01,8", "--baseline",
+                   "capacity-factor=1")
+    lines = text.splitlines()
+    assert "speed over baseline" in lines[0]
+    assert "within the noise" in lines[2] and "within the noise" not in lines[3]
+
+
+def test_a_sweep_without_a_baseline_has_blanks():
+    (row,) = rows("--router", "top1")
+    assert row["speed_over_baseline"] == row["within_noise"] == ""
+
+
+def test_a_refused_baseline_compares_nothing():
+    found = rows("--router", "top1", "--expert-parallel", "3,4", "--baseline", "expert-parallel=3")
+    assert [row["status"] for row in found] == ["refused", "ok"]
+    assert found[1]["speed_over_baseline"] == ""
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("top1", "'top1' is not option=value"),
+    ("router=", "is not option=value"),
+    ("gpus=8,", "is not option=value"),
+    ("experts=8", "--experts is not given"),
+    ("router=top3", "no row has --router top3; rows have top1, top2"),
+])
+def test_a_baseline_that_is_no_row_is_named(text, message):
+    result = moesim("sweep", *SMALL, "--router", "top1,top2", "--baseline", text)
+    assert result.returncode == 2 and message in result.stderr
+
+
+def test_an_interrupted_sweep_of_another_baseline_is_not_taken_over(tmp_path):
+    out = tmp_path / "s.csv"
+    words = ("sweep", *SMALL[:-2], "--router", "top1,top2", "--out", out)
+    succeed(*words)
+    result = moesim(*words, "--resume", "--baseline", "router=top1")
+    assert result.returncode == 2 and "--baseline" in result.stderr

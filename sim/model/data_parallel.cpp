@@ -1,9 +1,5 @@
 #include "sim/model/data_parallel.hpp"
 
-#include <fmt/format.h>
-
-#include "sim/base/error.hpp"
-
 namespace moesim::model {
 namespace {
 
@@ -13,21 +9,13 @@ constexpr double bf16 = 2;
 // The part of a buffer that a rank sends in one pass over `ranks`.
 double ring_share(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 
-int inside(int replicas, const DataParallelRules& rules) {
-  if (rules.optimizer_instances < 1 || replicas % rules.optimizer_instances != 0) {
-    throw UsageError(fmt::format("{} replicas do not divide into {} optimizer instances", replicas,
-                                 rules.optimizer_instances));
-  }
-  return replicas / rules.optimizer_instances;
-}
-
 double gradients_sent(double bytes, int replicas, const DataParallelRules& rules) {
   const int zero = rules.states.zero;
   if (bytes == 0) return 0;
   if (zero == 0) return 2 * bytes * ring_share(replicas);
-  const int shards = inside(replicas, rules);
+  const int shards = sharing_ranks(replicas, rules.states);
   const int times = zero >= 2 ? rules.micro_batches : 1;
-  const double across = 2 * bytes / shards * ring_share(rules.optimizer_instances);
+  const double across = 2 * bytes / shards * ring_share(rules.states.optimizer_instances);
   return times * bytes * ring_share(shards) + across;
 }
 
@@ -35,7 +23,7 @@ double weights_sent(double bytes, int replicas, const DataParallelRules& rules) 
   const int zero = rules.states.zero;
   if (zero == 0 || bytes == 0) return 0;
   const int times = zero == 3 ? 2 * rules.micro_batches : 1;
-  return times * bytes * ring_share(inside(replicas, rules));
+  return times * bytes * ring_share(sharing_ranks(replicas, rules.states));
 }
 
 }  // namespace
@@ -55,9 +43,11 @@ DataParallelBytes weight_bytes(const StageParameters& parameters, const ShardSiz
           weights_sent(gathered * parameters.expert, shards.expert_data, rules)};
 }
 
-double owned_parameters(const StageParameters& parameters, const ShardSizes& shards, int zero) {
-  if (zero == 0) return parameters.dense + parameters.expert;
-  return parameters.dense / shards.dense_replicas() + parameters.expert / shards.expert_data;
+double owned_parameters(const StageParameters& parameters, const ShardSizes& shards,
+                        const StateRules& rules) {
+  if (rules.zero == 0) return parameters.dense + parameters.expert;
+  return parameters.dense / sharing_ranks(shards.dense_replicas(), rules) +
+         parameters.expert / sharing_ranks(shards.expert_data, rules);
 }
 
 double adam_bytes(const StateRules& rules) {
@@ -68,15 +58,16 @@ double adam_bytes(const StateRules& rules) {
 double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules) {
   constexpr double norm_and_scale = 3;
-  const double cleared = clear_gradient_bytes(parameters, shards, rules.zero) / fp32;
+  const double cleared = clear_gradient_bytes(parameters, shards, rules) / fp32;
   return (adam_bytes(rules) + norm_and_scale * rules.gradient_bytes) *
-             owned_parameters(parameters, shards, rules.zero) +
+             owned_parameters(parameters, shards, rules) +
          cleared * rules.gradient_bytes;
 }
 
-double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards, int zero) {
-  if (zero < 2) return fp32 * (parameters.dense + parameters.expert);
-  return fp32 * owned_parameters(parameters, shards, zero);
+double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                            const StateRules& rules) {
+  if (rules.zero < 2) return fp32 * (parameters.dense + parameters.expert);
+  return fp32 * owned_parameters(parameters, shards, rules);
 }
 
 }  // namespace moesim::model

@@ -6,10 +6,9 @@ namespace moesim::model {
 
 // What data-parallel training moves beside the passes of a step, on one rank.
 struct DataParallelRules {
-  StateRules states;            // states.zero: which of it is shared
-  int gradient_bytes = 4;       // per element reduced; 2: bf16
-  int micro_batches = 1;        // m, per step
-  int optimizer_instances = 1;  // groups that each hold all shards; they divide the replicas
+  StateRules states;       // states.zero: which of it is shared
+  int gradient_bytes = 4;  // per element reduced; 2: bf16
+  int micro_batches = 1;   // m, per step
 };
 
 // Bytes that a rank sends per step, apart for the dense weights, over data and context ranks, and
@@ -32,7 +31,8 @@ DataParallelBytes weight_bytes(const StageParameters& parameters, const ShardSiz
                                const DataParallelRules& rules);
 
 // Weights whose optimizer state this rank keeps.
-double owned_parameters(const StageParameters& parameters, const ShardSizes& shards, int zero);
+double owned_parameters(const StageParameters& parameters, const ShardSizes& shards,
+                        const StateRules& rules);
 // Bytes of GPU memory that Adam moves per owned weight: reads gradient, master and moments, writes
 // master, moments and the bf16 weight: 30 with fp32 moments, 22 with bf16.
 double adam_bytes(const StateRules& rules);
@@ -41,6 +41,7 @@ double adam_bytes(const StateRules& rules);
 double optimizer_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules);
 // Clearing a gradient buffer in fp32 at the start of a step.
-double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards, int zero);
+double clear_gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
+                            const StateRules& rules);
 
 }  // namespace moesim::model

@@ -97,6 +97,7 @@ void read_mixtral(const Node& node, Model& model) {
 
 void read_olmoe(const Node& node, Model& model) {
   read_sizes(node, model);
+  model.query_key_norm = true;
   model.moe = read_experts(node, "num_experts", "intermediate_size");
 }
 
@@ -125,6 +126,11 @@ void read_qwen_moe(const Node& node, Model& model) {
   }
   moe.first_layer = static_cast<int>(dense.size());
   model.moe = moe;
+}
+
+void read_qwen3_moe(const Node& node, Model& model) {
+  read_qwen_moe(node, model);
+  model.query_key_norm = true;
 }
 
 // The best k of all experts or of some groups, with a bias that balances loads or without.
@@ -173,6 +179,7 @@ void read_glm4_moe(const Node& node, Model& model) {
   read_llama(node, model);
   model.moe = read_deepseek_experts(node);
   model.moe->router = deepseek_router(node, true);
+  model.query_key_norm = node.boolean_or("use_qk_norm", false);
   model.mtp_depths = static_cast<int>(node.integer_or("num_nextn_predict_layers", 0));
 }
 
@@ -199,6 +206,7 @@ void read_llama4(const Node& root, Model& model) {
   moe.shared_ffn = moe.expert_ffn;
   moe.every = static_cast<int>(node.integer_or("interleave_moe_layer_step", 1));
   model.ffn = node.positive_integer("intermediate_size_mlp");
+  model.query_key_norm = node.boolean_or("use_qk_norm", false);
   model.moe = moe;
 }
 
@@ -252,7 +260,7 @@ constexpr std::array families{
     Family{"olmoe", "OlmoeForCausalLM", read_olmoe},
     Family{"phimoe", "PhiMoEForCausalLM", read_mixtral},
     Family{"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen_moe},
-    Family{"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen_moe},
+    Family{"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe},
     Family{"switch_transformers", "SwitchTransformersForConditionalGeneration", read_switch},
 };
 

@@ -76,6 +76,7 @@ Model Model::read(const Document& document) {
   model.gated = root.boolean("gated");
   model.vocabulary = root.positive_integer("vocabulary");
   model.tied_embedding = root.boolean("tied_embedding");
+  model.query_key_norm = root.boolean_or("query_key_norm", false);
   model.sequence_length = root.positive_integer("sequence_length");
   model.mtp_depths = static_cast<int>(root.integer_or("mtp_depths", 0));
   if (const auto window = root.find("window")) model.window = read_window(*window);

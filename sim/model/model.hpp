@@ -62,7 +62,8 @@ struct Model {
   bool gated = true;     // SwiGLU: three matrices; else two
   std::int64_t vocabulary = 0;
   bool tied_embedding = false;
-  bool decoder = true;  // the last layer attends causally
+  bool query_key_norm = false;  // each head's queries and keys are normed before attention
+  bool decoder = true;          // the last layer attends causally
   std::int64_t sequence_length = 0;
   int mtp_depths = 0;  // multi-token-prediction modules; no count below includes them
   std::optional<AttentionWindow> window;

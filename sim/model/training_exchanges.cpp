@@ -90,16 +90,11 @@ TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward) {
   const double all =
       bf16 * query.tokens() * ranks * key_value_width(*query.model) / query.shards.tensor;
   switch (query.context) {
-    case ContextExchange::ring:
-      add_key_value_passes(list, ExchangeKind::ring, all, backward);
-      break;
-    case ContextExchange::all_gather:
-      add_key_value_passes(list, ExchangeKind::all_gather, all, backward);
-      break;
-    case ContextExchange::ulysses:
-      add_head_exchanges(list, query);
-      break;
-    case ContextExchange::ulysses_ring: {
+    case ContextMethod::ring: {
+      if (query.ulysses_ranks == 1) {
+        add_key_value_passes(list, ExchangeKind::ring, all, backward);
+        break;
+      }
       List inside(ExchangeGroup::context, query.ulysses_ranks);
       add_head_exchanges(inside, query);
       List across(ExchangeGroup::context, ranks / query.ulysses_ranks);
@@ -108,6 +103,12 @@ TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward) {
       append(both, across.take());
       return both;
     }
+    case ContextMethod::all_gather:
+      add_key_value_passes(list, ExchangeKind::all_gather, all, backward);
+      break;
+    case ContextMethod::all_to_all:
+      add_head_exchanges(list, query);
+      break;
   }
   return list.take();
 }

@@ -27,14 +27,14 @@ struct TrainingExchange {
 };
 using TrainingExchanges = std::vector<TrainingExchange>;
 
-// How context ranks exchange keys and values: Megatron's cp_comm_type p2p, all_gather, a2a and
-// a2a+p2p.
-enum class ContextExchange { ring, all_gather, ulysses, ulysses_ring };
-inline constexpr EnumNames<ContextExchange, 4> context_exchange_names{
-    {{ContextExchange::ring, "ring", "keys and values in a ring, under attention"},
-     {ContextExchange::all_gather, "all-gather", "all keys and values, before attention"},
-     {ContextExchange::ulysses, "all-to-all", "heads for tokens (Ulysses)"},
-     {ContextExchange::ulysses_ring, "all-to-all+ring", "heads inside, a ring across"}}};
+// How context ranks exchange keys and values: Megatron's cp_comm_type p2p, all_gather and a2a; its
+// a2a+p2p is a ring of groups (ExchangeQuery::ulysses_ranks).
+enum class ContextMethod { ring, all_gather, all_to_all };
+inline constexpr EnumNames<ContextMethod, 3> context_method_names{{
+    {ContextMethod::ring, "ring", "pieces go round under attention"},
+    {ContextMethod::all_gather, "all-gather", "all pieces first, then attention"},
+    {ContextMethod::all_to_all, "all-to-all", "heads for pieces (Ulysses)"},
+}};
 
 struct ExchangeQuery {
   const Model* model = nullptr;
@@ -43,8 +43,9 @@ struct ExchangeQuery {
   std::int64_t length = 0;     // s
   int choices = 1;             // k
   bool sequence_parallel = true;
-  ContextExchange context = ContextExchange::ring;
-  int ulysses_ranks = 1;  // of ulysses_ring: context ranks that exchange heads
+  ContextMethod context = ContextMethod::ring;
+  int ulysses_ranks =
+      1;  // of a ring: its members are groups of so many ranks, which exchange heads
   Precision dispatch = Precision::bf16;
 
   double tokens() const {  // T, of a tensor-parallel group

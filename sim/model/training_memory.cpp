@@ -337,14 +337,23 @@ StageParameters stage_parameters(const Model& model, const StageContent& content
   return parameters;
 }
 
+int sharing_ranks(int replicas, const StateRules& rules) {
+  const int instances = rules.optimizer_instances;
+  if (instances < 1 || (replicas > 1 && replicas % instances != 0)) {
+    throw UsageError(
+        fmt::format("{} replicas do not divide into {} optimizer instances", replicas, instances));
+  }
+  return replicas > 1 ? replicas / instances : 1;
+}
+
 StateBytes state_bytes(const StageParameters& parameters, const ShardSizes& shards,
                        const StateRules& rules) {
   const double gemm_weight =
       stored_weight_bytes(rules.precision, rules.low_precision_gather, rules.transposed_copies);
   const double dense_weights =
       gemm_weight * parameters.gemm + bf16 * (parameters.dense - parameters.gemm);
-  const int dense = shards.dense_replicas();
-  const int expert = shards.expert_data;
+  const int dense = sharing_ranks(shards.dense_replicas(), rules);
+  const int expert = sharing_ranks(shards.expert_data, rules);
   const auto both = [&](double bytes, bool split) {
     return shared(bytes, parameters.dense, dense, split) +
            shared(bytes, parameters.expert, expert, split);

@@ -43,9 +43,15 @@ struct StateRules {
   int zero = 1;  // what data-parallel ranks share: 0 nothing, 1 optimizer, 2 gradients, 3 all
   int gradient_bytes = 4;  // of a gradient that is added up and reduced; 2: bf16
   int moment_bytes = 4;    // of each of Adam's two; 2: bf16
+  // Groups that each hold all shards (HSDP; Megatron's num_distributed_optimizer_instances); they
+  // divide the replicas.
+  int optimizer_instances = 1;
   bool low_precision_gather = false;
   bool transposed_copies = false;  // see gemm_weight_bytes
 };
+// Ranks that share what `replicas` of the same weights keep: all of them, or those of an optimizer
+// instance. Throws UsageError where the instances do not divide them.
+int sharing_ranks(int replicas, const StateRules& rules);
 struct StateBytes {
   double weights = 0;
   double gradients = 0;

@@ -92,7 +92,7 @@ Fault head_fault(const model::Model& model, const LayoutRequest& request) {
     return fmt::format("--tensor-parallel {} and the {} key/value heads: neither divides the other",
                        tensor, model.kv_heads);
   }
-  if (context == 1 || request.context_method != ContextMethod::all_to_all) return std::nullopt;
+  if (context == 1 || request.context_method != model::ContextMethod::all_to_all) return std::nullopt;
   const std::int64_t heads = model.heads / tensor;
   const std::int64_t kv_heads = std::max<std::int64_t>(1, model.kv_heads / tensor);
   if (heads % context == 0 && kv_heads % context == 0) return std::nullopt;

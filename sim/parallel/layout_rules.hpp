@@ -5,21 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/enum_names.hpp"
 #include "sim/model/model.hpp"
+#include "sim/model/training_exchanges.hpp"
 #include "sim/parallel/parallel_layout.hpp"
 #include "sim/parallel/pipeline_layout.hpp"
 #include "sim/parallel/schedule.hpp"
 
 namespace moesim::parallel {
-
-// How the ranks of a context-parallel group exchange keys and values.
-enum class ContextMethod { ring, all_gather, all_to_all };
-inline constexpr EnumNames<ContextMethod, 3> context_method_names{{
-    {ContextMethod::ring, "ring", "pieces go round under attention"},
-    {ContextMethod::all_gather, "all-gather", "all pieces first, then attention"},
-    {ContextMethod::all_to_all, "all-to-all", "heads for pieces (Ulysses)"},
-}};
 
 // A training job as it is asked for.
 struct LayoutRequest {
@@ -29,7 +21,7 @@ struct LayoutRequest {
   bool expert_overlap = false;
   bool recomputes_experts = false;       // full recomputation, or of the MoE layer
   std::optional<PipelineLayout> stages;  // not given: evenly divided
-  ContextMethod context_method = ContextMethod::ring;
+  model::ContextMethod context_method = model::ContextMethod::ring;
   bool sequence_parallel = true;  // beside tensor parallelism
   std::int64_t sequence_length = 0;
   std::int64_t micro_batch = 1;   // sequences

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
@@ -37,9 +38,25 @@ void give_slots_of_all(routing::RoutingJob& job, int sources) {
 bool takes_sample(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
   const routing::RouterConfig& router = drawn.router;
-  return drawn.fidelity == routing::Fidelity::automatic && router.kind->no_counts != nullptr &&
-         router.chooses_top_k() && !router.has_capacity() && drawn.scores.trace == nullptr &&
-         router.rectification == routing::Rectification::none;
+  return job.redundant_experts == 0 && drawn.fidelity == routing::Fidelity::automatic &&
+         router.kind->no_counts != nullptr && router.chooses_top_k() && !router.has_capacity() &&
+         drawn.scores.trace == nullptr && router.rectification == routing::Rectification::none;
+}
+
+void check_copies(const TrainingJob& job) {
+  if (job.redundant_experts == 0) return;
+  const routing::RouterConfig& router = job.routing->router;
+  if (router.has_capacity() || router.rectification != routing::Rectification::none ||
+      job.routing->rank_capacity > 0) {
+    throw UsageError(
+        "--redundant-experts with a capacity or rectification: what copies of an expert drop is "
+        "not simulated: leave the capacity out");
+  }
+  if (job.routing->scores.trace != nullptr) {
+    throw UsageError(
+        "--redundant-experts with recorded routing: copies are placed by the load of other tokens "
+        "with the same popularity, which a record does not tell: give generated --routing");
+  }
 }
 
 }  // namespace
@@ -105,6 +122,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job)
     throw UsageError(fmt::format("--routing {}: all ranks of a training step have the same tokens",
                                  drawn.scores.name()));
   }
+  check_copies(job);
   job_ = block_routing(job);
   layers_ = job_.layers;
   if (drawn.draws == RoutingDraws::per_micro_batch) {
@@ -174,8 +192,8 @@ bool DrawnLoads::only_sums_matter() const {
 void DrawnLoads::set_blocks() {
   routing::RoutingJob& job = job_;
   const int sources = job.gpus;
-  const int blocks =
-      sets_ * division_.blocks_per_set * (job.scores.trace != nullptr ? 1 : micro_batches_);
+  blocks_ = sets_ * division_.blocks_per_set * (job.scores.trace != nullptr ? 1 : micro_batches_);
+  const int blocks = blocks_ + (asked_.redundant_experts > 0 ? 1 : 0);
   job.gpus = blocks * sources;
   const double logits = routing::token_logits(job);
   if (job.fidelity == routing::Fidelity::tokens && logits > most_logits) {
@@ -215,12 +233,18 @@ void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int 
 
 // Blocks are numbered [micro-batch, set, block of the set].
 void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int micro_batches) {
+  std::optional<ExpertCopies> copies;
+  if (asked_.redundant_experts > 0) {
+    // Placed by the load of other tokens with the same popularity: those of an earlier step.
+    copies.emplace(expert_rows(routing, static_cast<std::size_t>(blocks_)),
+                   asked_.layout.layout.expert, asked_.redundant_experts);
+  }
   std::size_t block = 0;
   for (int micro = first; micro < first + micro_batches; ++micro) {
     for (int set = 0; set < sets_; ++set) {
       MoeLoad most{0, 0};
       for (int part = 0; part < division_.blocks_per_set; ++part) {
-        const BlockLoad found = load_of(routing, block++);
+        const BlockLoad found = load_of(routing, block++, copies ? &*copies : nullptr);
         most.computed = std::max(most.computed, found.load.computed);
         most.exchanged = std::max(most.exchanged, found.load.exchanged);
         expert_loads_ += found.expert;
@@ -248,7 +272,22 @@ double DrawnLoads::padded_rows(const LayerRouting& routing, std::size_t first_so
   return static_cast<double>(slots * job_.experts);
 }
 
-DrawnLoads::BlockLoad DrawnLoads::load_of(const LayerRouting& routing, std::size_t block) const {
+// Of all sources of a block.
+std::vector<double> DrawnLoads::expert_rows(const LayerRouting& routing, std::size_t block) const {
+  const auto experts = static_cast<std::size_t>(job_.experts);
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto sources = static_cast<std::size_t>(sums_ ? 1 : layout.expert * layout.expert_tensor);
+  std::vector<double> rows(experts, 0);
+  for (std::size_t source = block * sources; source < (block + 1) * sources; ++source) {
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      rows[expert] += routing.kept_rows[source * experts + expert];
+    }
+  }
+  return rows;
+}
+
+DrawnLoads::BlockLoad DrawnLoads::load_of(const LayerRouting& routing, std::size_t block,
+                                          const ExpertCopies* copies) const {
   const parallel::ParallelLayout& layout = asked_.layout.layout;
   const auto experts = static_cast<std::size_t>(job_.experts);
   const auto ranks = static_cast<std::size_t>(layout.expert);
@@ -275,11 +314,17 @@ DrawnLoads::BlockLoad DrawnLoads::load_of(const LayerRouting& routing, std::size
     }
     const double share = sums_ ? layout.expert_tensor : 1;  // groups that are drawn as one
     if (!sums_) exchanged = std::max(exchanged, static_cast<double>(most_sent));
+    std::vector<double> received(ranks, 0);
+    if (copies != nullptr) {
+      received = copies->rows_of_ranks(std::vector<double>(rows.begin(), rows.end()));
+    } else {
+      for (std::size_t at = 0; at < experts; ++at) {
+        received[at / per_rank] += static_cast<double>(rows[at]);
+      }
+    }
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      std::int64_t received = 0;
-      for (std::size_t at = rank * per_rank; at < (rank + 1) * per_rank; ++at) received += rows[at];
-      computed[rank] += static_cast<double>(received);
-      exchanged = std::max(exchanged, static_cast<double>(received) / share);
+      computed[rank] += received[rank];
+      exchanged = std::max(exchanged, received[rank] / share);
     }
     for (std::size_t at = 0; at < experts; ++at) by_expert[at] += static_cast<double>(rows[at]);
     if (job_.router.pads_exchange() && routing.exchanged) {

@@ -6,6 +6,7 @@
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
+#include "sim/training/expert_copies.hpp"
 #include "sim/training/layer_prices.hpp"
 
 namespace moesim::training {
@@ -69,7 +70,10 @@ class DrawnLoads {
   // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
   void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);
   void take(const routing::LayerRouting& routing, int layer, int first, int micro_batches);
-  BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block) const;
+  // With copies of experts, where these are placed.
+  BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
+                    const ExpertCopies* copies) const;
+  std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;
   double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
   void set_figures();
 
@@ -77,6 +81,7 @@ class DrawnLoads {
   StageDivision division_;
   int layers_ = 0, sets_ = 1, micro_batches_ = 1;
   bool sums_ = false;  // all sources of a block are drawn as one
+  int blocks_ = 0;     // of a layer; one more is drawn where copies are placed by a measured load
   routing::RoutingJob job_;
   std::vector<MoeLoad> loads_;  // [layer, set, micro-batch]
   std::vector<routing::LayerRouting> losses_;

@@ -29,7 +29,7 @@ HostLaunches host_launches(const TrainingJob& job, bool is_moe) {
   double ffn = dense_launches;
   if (is_moe) {
     launches.before += job.graphs == Graphs::none ? router_launches : 1;
-    const double experts = static_cast<double>(job.model->moe->experts) / job.layout.layout.expert;
+    const double experts = static_cast<double>(job.held_experts()) / job.layout.layout.expert;
     ffn = moe_launches + (job.dispatcher ? 0 : all_to_all_launches) + expert_launches * experts;
   }
   launches.forward = launches.before + ffn;

@@ -5,17 +5,14 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/model/data_parallel.hpp"
 #include "sim/model/training_exchanges.hpp"
 #include "sim/model/training_work.hpp"
-#include "sim/network/exchange/dispatch_place.hpp"
-#include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/training/host_launches.hpp"
 
 namespace moesim::training {
 namespace {
 
-using model::ExchangeGroup;
-using model::ExchangeKind;
 using parallel::GroupKind;
 using profile::Collective;
 using profile::MemoryKernel;
@@ -35,75 +32,11 @@ constexpr double loss_backward_bytes = 8;
 // (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
-// An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
-// public steps. Between nodes 1.
-constexpr double all_to_all_slowdown = 1.3;
 // Of the router's work, what runs before the rows' counts are known: assumed.
 constexpr double router_before = 0.3;
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
-std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }
 std::int64_t whole(double value) { return std::max<std::int64_t>(1, std::llround(value)); }
-
-GroupKind group_of(ExchangeGroup group) {
-  switch (group) {
-    case ExchangeGroup::tensor:
-      return GroupKind::tensor;
-    case ExchangeGroup::context:
-      return GroupKind::context;
-    case ExchangeGroup::expert:
-      return GroupKind::expert;
-    case ExchangeGroup::expert_tensor:
-      return GroupKind::expert_tensor;
-    case ExchangeGroup::pipeline:
-      break;
-  }
-  return GroupKind::pipeline;
-}
-
-Collective collective_of(ExchangeKind kind) {
-  switch (kind) {
-    case ExchangeKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case ExchangeKind::all_reduce:
-      return Collective::all_reduce;
-    case ExchangeKind::all_to_all:
-      return Collective::all_to_all;
-    default:
-      return Collective::all_gather;  // a ring passes the same blocks
-  }
-}
-
-// Ranks lie in domains as launchers fill them: a job that spans several racks of 72 has 64 in each.
-int ranks_in_domain(const TrainingJob& job) {
-  const int most = job.cluster->gpus_per_domain;
-  if (job.layout.layout.gpus <= most) return most;
-  int ranks = 1;
-  while (2 * ranks <= most) ranks *= 2;
-  return ranks;
-}
-
-// The group of a kind that touches most domains, as GPUs of the cluster.
-std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
-  const int together = ranks_in_domain(job);
-  std::vector<int> widest;
-  int most = 0;
-  for (const std::vector<int>& group : job.layout.layout.groups(kind)) {
-    int domains = 0;
-    int last = -1;
-    for (const int rank : group) {
-      if (rank / together != last) ++domains;
-      last = rank / together;
-    }
-    if (domains <= most) continue;
-    most = domains;
-    widest = group;
-  }
-  for (int& rank : widest) {
-    rank = rank / together * job.cluster->gpus_per_domain + rank % together;
-  }
-  return widest;
-}
 
 int first_layer(const model::Model& model, bool is_moe) {
   for (int layer = 0; layer < model.layers; ++layer) {
@@ -126,11 +59,7 @@ void Passes::add(const Passes& other) {
   training::add(weight_gradient, other.weight_gradient);
 }
 
-LayerPrices::LayerPrices(const TrainingJob& job)
-    : job_(job), kernels_(job), network_(job.profile, job.cluster) {
-  for (const auto& known : parallel::group_names) {
-    members_[at(known.value)] = members_of(job, known.value);
-  }
+LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), kernels_(job), exchanges_(job) {
   const model::Model& model = *job.model;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   if (model.moe) {
@@ -145,69 +74,34 @@ LayerPrices::LayerPrices(const TrainingJob& job)
   const double hidden_bytes = bf16 * job.tokens_per_rank() * static_cast<double>(model.hidden);
   add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
   const double logits = job.tokens() * static_cast<double>(model.vocabulary) / sizes.tensor;
-  add_product(head_, Part::head, job.tokens(), model.vocabulary / sizes.tensor, model.hidden, 1);
+  add_product(head_, Part::head, job.tokens(), model.vocabulary / sizes.tensor, model.hidden, 1,
+              {});
   add_memory(head_, Part::head, loss_bytes * logits, loss_backward_bytes * logits,
              MemoryKernel::streaming);
-  add_product(prediction_, Part::head, job.tokens_per_rank(), model.hidden, 2 * model.hidden, 1);
-  const model::ExchangeQuery query = exchange_query();
+  add_product(prediction_, Part::head, job.tokens_per_rank(), model.hidden, 2 * model.hidden, 1,
+              {});
+  const model::ExchangeQuery query = exchanges_.query();
   for (const bool backward : {false, true}) {
     add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), 0);
     add_exchanges(head_, backward, model::head_exchanges(query, backward), 0);
   }
-}
-
-model::ExchangeQuery LayerPrices::exchange_query() const {
-  model::ExchangeQuery query;
-  query.model = job_.model.get();
-  query.shards = job_.shards();
-  query.sequences = job_.layout.micro_batch;
-  query.length = job_.layout.sequence_length;
-  query.choices = std::max(1, job_.experts_per_token());
-  query.sequence_parallel = job_.layout.sequence_parallel;
-  switch (job_.layout.context_method) {
-    case parallel::ContextMethod::ring:
-      query.context = model::ContextExchange::ring;
-      break;
-    case parallel::ContextMethod::all_gather:
-      query.context = model::ContextExchange::all_gather;
-      break;
-    case parallel::ContextMethod::all_to_all:
-      query.context = model::ContextExchange::ulysses;
-      break;
-  }
-  return query;
-}
-
-double LayerPrices::exchange_us(Collective kind, GroupKind group, double bytes) const {
-  const std::vector<int>& members = members_[at(group)];
-  if (members.size() < 2 || bytes <= 0) return 0;
-  return network_.price(kind, members, bytes).time_us;
-}
-
-double LayerPrices::send_us(double bytes) const {
-  const std::vector<int>& members = members_[at(GroupKind::pipeline)];
-  if (members.size() < 2) return 0;
-  const cluster::Cluster& cluster = *job_.cluster;
-  // The slowest boundary: between domains where one is crossed.
-  const bool crosses = cluster.domain_of(members.front()) != cluster.domain_of(members.back());
-  const Bandwidth rate =
-      crosses ? cluster.effective_nic()
-              : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
-  const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
-  return latency + bytes / rate.bytes_per_second * 1e6;
+  model::StageContent embedding, head;
+  embedding.embedding = head.head = true;
+  add_shared_weights(embedding_, embedding);
+  add_shared_weights(head_, head);
 }
 
 // `copies` products of the same weights' shape, `m` rows over all of them.
 void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
-                              double copies) const {
-  // Router and output head stay in bf16.
-  const bool is_wide = part == Part::router || part == Part::head;
+                              double copies, Casts casts) const {
+  // The router stays in bf16, and the output head unless it is asked for.
+  const bool is_wide = part == Part::router || (part == Part::head && !job_.low_precision_head);
   const std::int64_t rows = whole(m);
   // Casts of the input, and of the gradient that comes back, by row and by column.
   if (!is_wide) {
     const double bytes = model::quantize_bytes(job_.states.precision, 2) * m;
-    add_memory(passes, part, bytes * static_cast<double>(k), bytes * static_cast<double>(n),
-               MemoryKernel::streaming);
+    add_memory(passes, part, casts.input ? bytes * static_cast<double>(k) : 0,
+               casts.gradient ? bytes * static_cast<double>(n) : 0, MemoryKernel::streaming);
   }
   passes.forward[at(part)] += kernels_.product_us({rows, n, k, copies, is_wide});
   passes.input_gradient[at(part)] += kernels_.product_us({rows, k, n, copies, is_wide});
@@ -231,20 +125,12 @@ void LayerPrices::add_exchanges(Passes& passes, bool backward,
                                 const model::TrainingExchanges& exchanges,
                                 double attention_us) const {
   PartTimes& times = backward ? passes.input_gradient : passes.forward;
-  double ring_us = 0;
-  for (const model::TrainingExchange& exchange : exchanges) {
-    if (exchange.group == ExchangeGroup::expert) continue;  // add_dispatch
-    const GroupKind group = group_of(exchange.group);
-    const double time_us = exchange_us(collective_of(exchange.kind), group, exchange.buffer);
-    if (exchange.kind == ExchangeKind::ring) {
-      ring_us += time_us;
-    } else {
-      times[at(group == GroupKind::context ? Part::context : Part::tensor)] += time_us;
-    }
-  }
+  const ExchangePrices::Times found = exchanges_.times(exchanges);
+  times[at(Part::tensor)] += found.tensor_us;
+  times[at(Part::context)] += found.context_us;
   // A ring passes the next piece under the attention of this one; the last piece passes nothing.
   const double context = job_.layout.layout.context;
-  times[at(Part::context)] += std::max(0.0, ring_us - attention_us * (context - 1) / context);
+  times[at(Part::context)] += std::max(0.0, found.ring_us - attention_us * (context - 1) / context);
 }
 
 Passes LayerPrices::core_attention() const {
@@ -265,7 +151,7 @@ Passes LayerPrices::projections() const {
     const std::int64_t n = whole_matrix || by_row ? projection.n : projection.n / tensor;
     const std::int64_t k = by_row ? projection.k / tensor : projection.k;
     add_product(passes, Part::attention, whole_matrix ? job_.tokens_per_rank() : job_.tokens(), n,
-                k, 1);
+                k, 1, {});
   }
   return passes;
 }
@@ -284,6 +170,15 @@ Passes LayerPrices::elementwise() const {
     add_memory(passes, Part::attention, 3 * token_bytes, 3 * token_bytes, MemoryKernel::streaming);
   }
   add_memory(passes, Part::attention, 2 * rotated, 2 * rotated, MemoryKernel::streaming);
+  // Norms inside attention: of queries and keys, or of the low-rank ones.
+  const double normed =
+      model.latent ? job_.tokens_per_rank() *
+                         static_cast<double>(model.latent->query_rank + model.latent->kv_rank)
+      : model.query_key_norm
+          ? job_.tokens() * static_cast<double>(turned) / job_.layout.layout.tensor
+          : 0;
+  add_memory(passes, Part::attention, 2 * bf16 * normed, 4 * bf16 * normed,
+             MemoryKernel::normalization);
   return passes;
 }
 
@@ -298,9 +193,12 @@ Passes LayerPrices::activation(Part part, double rows, std::int64_t inner) const
 
 Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copies) const {
   const model::Model& model = *job_.model;
-  Passes passes = activation(part, rows, inner);
-  add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies);
-  add_product(passes, part, rows, model.hidden, inner, copies);
+  // The activation and the casts on both sides of it are in the epilogues of fused products.
+  const bool is_fused = part == Part::experts && job_.fused_experts;
+  Passes passes = is_fused ? Passes() : activation(part, rows, inner);
+  add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies,
+              {true, !is_fused});
+  add_product(passes, part, rows, model.hidden, inner, copies, {!is_fused, true});
   return passes;
 }
 
@@ -321,7 +219,7 @@ Passes LayerPrices::experts(const MoeLoad& load) const {
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   const double rows = expert_rows(load);
   Passes passes = ffn(Part::experts, rows, moe.expert_ffn / sizes.expert_tensor,
-                      static_cast<double>(moe.experts) / sizes.expert);
+                      static_cast<double>(moe.experts + job_.redundant_experts) / sizes.expert);
   if (moe.biased && !job_.fused_experts) {
     const double cells = rows * static_cast<double>(job_.model->hidden);
     add_memory(passes, Part::experts, bias_bytes * cells, bias_backward_bytes * cells,
@@ -335,7 +233,7 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
   const double tokens = job_.tokens_per_rank();
   const double rows = expert_rows(load);
   Passes passes;
-  add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1);
+  add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1, {});
   const double scores = fp32 * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
   const double moves = kernels_.rows_moved_us(tokens, rows);
@@ -349,42 +247,9 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
   return passes;
 }
 
-double LayerPrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
-  const model::Model& model = *job_.model;
-  const int ranks = job_.layout.layout.expert;
-  if (ranks < 2) return 0;
-  const double tokens = job_.tokens_per_rank();
-  const int choices = job_.experts_per_token();
-  const auto hidden = static_cast<double>(model.hidden);
-  if (!job_.dispatcher) {
-    const double buffer = load.exchanged * choices * tokens * hidden * bf16;
-    const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
-    const std::vector<int>& members = members_[at(GroupKind::expert)];
-    const bool crosses =
-        job_.cluster->domain_of(members.front()) != job_.cluster->domain_of(members.back());
-    return (crosses ? 1 : all_to_all_slowdown) *
-               exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
-           exchange_us(Collective::all_to_all, GroupKind::expert, rest);
-  }
-  const network::DispatchPlace place =
-      network::dispatch_place(job_.profile->device().name, *job_.cluster, ranks);
-  const profile::Dispatcher dispatcher =
-      network::with_measurements(*job_.dispatcher, place, *job_.cluster);
-  const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};
-  const profile::DispatchLoad even =
-      profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
-  const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
-  const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
-                                                  even, row, place.rates, dispatcher.usual_sms)
-                               .time_us;
-  const double notify_us =
-      stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;
-  return load.exchanged * kernel_us + notify_us;
-}
-
 void LayerPrices::add_dispatch(Passes& passes, const MoeLoad& load) const {
-  const double there = dispatch_us(MoeStage::dispatch, load);
-  const double back = dispatch_us(MoeStage::combine, load);
+  const double there = exchanges_.dispatch_us(MoeStage::dispatch, load);
+  const double back = exchanges_.dispatch_us(MoeStage::combine, load);
   passes.forward[at(Part::dispatch)] += there;
   passes.forward[at(Part::combine)] += back;
   // The gradient of the combined rows travels as the rows did, that of the rows as the outputs.
@@ -440,7 +305,7 @@ double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges) cons
 Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   using Module = model::RecomputeModule;
   const model::Model& model = *job_.model;
-  const model::ExchangeQuery query = exchange_query();
+  const model::ExchangeQuery query = exchanges_.query();
   const int layer = first_layer(model, is_moe);
   const Passes attention = core_attention();
   const Passes norms = elementwise();
@@ -485,7 +350,42 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   }
   add_recompute(passes, modules);
   add_host(passes, is_moe);
+  model::StageContent content;
+  (is_moe ? content.moe_layers : content.dense_layers) = 1;
+  add_shared_weights(passes, content);
   return passes;
+}
+
+// Weights that ranks share are gathered under the pass before, forward and again backward, and
+// their gradients reduced under the pass behind, in every micro-batch (Megatron-LM, docs of
+// Megatron-FSDP); what the computation of one such pass does not hide makes it longer.
+void LayerPrices::add_shared_weights(Passes& passes, const model::StageContent& content) const {
+  const model::StateRules& states = job_.states;
+  if (states.zero < 3) return;
+  const int experts = job_.held_experts();
+  const model::StageParameters held =
+      model::stage_parameters(*job_.model, content, job_.shards(), experts);
+  const double narrow = model::gathered_weight_bytes(states.precision, states.low_precision_gather);
+  const double dense = narrow * held.gemm + bf16 * (held.dense - held.gemm);
+  const auto both = [&](Collective kind, double dense_bytes, double expert_bytes) {
+    return exchanges_.inside_instance_us(kind, GroupKind::data_context, dense_bytes) +
+           exchanges_.inside_instance_us(kind, GroupKind::expert_data, expert_bytes);
+  };
+  const double gather_us = both(Collective::all_gather, dense, narrow * held.expert);
+  const double reduce_us = both(Collective::reduce_scatter, states.gradient_bytes * held.dense,
+                                states.gradient_bytes * held.expert);
+  const double forward_us = hidden_share * sum(passes.forward);
+  const double backward_us =
+      hidden_share * (sum(passes.input_gradient) + sum(passes.weight_gradient));
+  const bool gathers_early = job_.overlaps_parameters;
+  const bool reduces_early = job_.overlaps_gradients;
+  passes.forward[at(Part::parameters)] +=
+      std::max(0.0, gather_us - (gathers_early ? forward_us : 0));
+  const double beyond = std::max(0.0, gather_us - (gathers_early ? backward_us : 0));
+  const double left_us = gathers_early ? std::max(0.0, backward_us - gather_us) : backward_us;
+  passes.input_gradient[at(Part::parameters)] += beyond;
+  passes.input_gradient[at(Part::gradients)] +=
+      std::max(0.0, reduce_us - (reduces_early ? left_us : 0));
 }
 
 parallel::LayerPieces LayerPrices::pieces(const Passes& passes) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/model/training_exchanges.hpp"
-#include "sim/network/exchange/exchange_model.hpp"
+#include "sim/model/training_memory.hpp"
 #include "sim/parallel/overlapped_layers.hpp"
+#include "sim/training/exchange_prices.hpp"
 #include "sim/training/kernel_prices.hpp"
 #include "sim/training/training_job.hpp"
 
@@ -63,16 +63,13 @@ struct Passes {
 };
 double sum(const PartTimes& times);
 
-// Rows of one MoE layer and micro-batch over balance, which is k per token of a rank. 1: balanced.
-struct MoeLoad {
-  double computed = 1;   // by the experts of the busiest rank
-  double exchanged = 1;  // sent or received by the busiest rank, whichever is more
+// Of the compute beside an exchange of gradients or parameters, what hides it: they share SMs and
+// memory with kernels. Fitted: public steps that send 29 GB of gradients between nodes of B200 take
+// a second longer than if all of it were hidden, with two micro-batches as with five.
+inline constexpr double hidden_share = 0.25;
 
-  bool operator==(const MoeLoad&) const = default;
-};
-
-// Prices the layers of a job: kernels by KernelPrices, exchanges by the profile's curves and the
-// cluster, the host by HostLaunches. README.md of this room lists what a layer
+// Prices the layers of a job: kernels by KernelPrices, exchanges by ExchangePrices, the host by
+// HostLaunches. README.md of this room lists what a layer
 // runs and what is assumed.
 class LayerPrices {
  public:
@@ -92,10 +89,7 @@ class LayerPrices {
   parallel::LayerPieces pieces(bool is_moe) const { return pieces(layer(is_moe)); }
   static parallel::LayerPieces pieces(const Passes& layer);
   double imbalance() const { return imbalance_; }
-  // An exchange of a group of `kind` that crosses most domains, of nccl-tests' `bytes`.
-  double exchange_us(profile::Collective kind, parallel::GroupKind group, double bytes) const;
-  // One message to a neighbouring stage.
-  double send_us(double bytes) const;
+  const ExchangePrices& exchanges() const { return exchanges_; }
   double memory_us(double bytes, profile::MemoryKernel kind) const {
     return kernels_.memory_us(bytes, kind);
   }
@@ -112,15 +106,19 @@ class LayerPrices {
   Passes routing(const MoeLoad& load) const;
   Passes whole_layer(bool is_moe, const MoeLoad& load) const;
   double expert_rows(const MoeLoad& load) const;  // that the experts of a rank compute
-  double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
-  model::ExchangeQuery exchange_query() const;
+  // Which operands of a product are cast in kernels of their own.
+  struct Casts {
+    bool input = true;
+    bool gradient = true;  // of the output
+  };
   void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
-                   double copies) const;
+                   double copies, Casts casts) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
   // `attention_us`: core attention of the same direction, which hides a ring.
   void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
                      double attention_us) const;
+  void add_shared_weights(Passes& passes, const model::StageContent& content) const;
   double exchanged_us(const model::TrainingExchanges& exchanges) const;
   void add_dispatch(Passes& passes, const MoeLoad& load) const;
   // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
@@ -130,8 +128,7 @@ class LayerPrices {
 
   const TrainingJob& job_;
   KernelPrices kernels_;
-  network::ExchangeModel network_;
-  std::array<std::vector<int>, parallel::group_names.size()> members_;
+  ExchangePrices exchanges_;
   double imbalance_ = 1;
   Passes dense_, moe_, embedding_, head_, prediction_;
 };

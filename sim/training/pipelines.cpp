@@ -149,7 +149,7 @@ const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) c
 
 Picoseconds Pipelines::send_time() const {
   const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
-  return Picoseconds::from_us(shape_.ranks > 1 ? prices_.send_us(bytes) : 0);
+  return Picoseconds::from_us(shape_.ranks > 1 ? prices_.exchanges().send_us(bytes) : 0);
 }
 
 PipelineRun Pipelines::run_of(int set) {

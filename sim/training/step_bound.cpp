@@ -110,7 +110,7 @@ double makespan_bound(const TrainingJob& job, const LayerPrices& prices) {
   const bool dual = shape.kind == ScheduleKind::dualpipe;
   const LeastStages stages(job, prices);
   const double bytes = 2 * job.tokens_per_rank() * static_cast<double>(job.model->hidden);
-  const double p2p = shape.ranks > 1 ? prices.send_us(bytes) : 0;
+  const double p2p = shape.ranks > 1 ? prices.exchanges().send_us(bytes) : 0;
   double lead = 0;
   double tail = 0;
   double most = 0;

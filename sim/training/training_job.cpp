@@ -33,6 +33,19 @@ const char* TrainingJob::product_type() const {
   return profile::default_data_type;
 }
 
+int TrainingJob::held_experts() const {
+  return model->moe ? model->moe->experts + redundant_experts : 0;
+}
+
+int TrainingJob::placed_ranks() const {
+  if (ranks_per_domain > 0) return ranks_per_domain;
+  const int most = cluster->gpus_per_domain;
+  if (layout.layout.gpus <= most) return most;
+  int ranks = 1;
+  while (2 * ranks <= most) ranks *= 2;
+  return ranks;
+}
+
 double TrainingJob::tokens() const {
   return static_cast<double>(layout.micro_batch * layout.sequence_length) / layout.layout.context;
 }

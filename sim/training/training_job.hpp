@@ -81,11 +81,20 @@ struct TrainingJob {
   bool overlaps_parameters = true;  // all-gather under the first forward pass
   // One kernel computes the FFNs of all local experts, with activation, casts and biases.
   bool fused_experts = false;
-  bool fp8_attention = false;  // core attention in FP8 too
+  bool fp8_attention = false;       // core attention in FP8 too
+  bool low_precision_head = false;  // the output head in the format of the other products
   Graphs graphs = Graphs::none;
   HostCosts host;
+  // Consecutive ranks placed in a domain; 0: all its GPUs, of a job that spans several domains the
+  // largest power of two (64 of 72).
+  int ranks_per_domain = 0;
+  // Copies of hot experts beside the experts of each MoE layer, the same number on every rank of an
+  // expert-parallel group (DeepSeek's EPLB); with `routing` without capacity.
+  int redundant_experts = 0;
 
   int experts_per_token() const;
+  int held_experts() const;  // of an MoE layer, copies included; 0: no experts
+  int placed_ranks() const;  // in a domain
   // Whether the host has to read how many rows came before it launches the experts.
   bool reads_row_counts() const;
   // The data type whose curve prices products in this precision: per-tensor FP8's for MXFP8 too,

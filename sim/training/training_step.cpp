@@ -1,5 +1,7 @@
 #include "sim/training/training_step.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -17,10 +19,9 @@ using profile::MemoryKernel;
 
 constexpr double bucket_parameters = 40e6;  // megatron/core, distributed_data_parallel.py
 constexpr double bucket_parameters_per_rank = 1e6;
-// Of the compute beside an exchange of gradients or parameters, what hides it: they share SMs and
-// memory with kernels. Fitted: public steps that send 29 GB of gradients between nodes of B200 take
-// a second longer than if all of it were hidden, with two micro-batches as with five.
-constexpr double hidden_share = 0.25;
+double largest_bucket(double ranks) {
+  return std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
+}
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -52,6 +53,8 @@ class Step {
   BucketExchange buckets_of(Part part, Collective kind, GroupKind group, double parameters,
                             double bytes) const;
   double exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const;
+  double copies_us(const model::StageParameters& held) const;
+  double across_instances_us(const model::StageParameters& held, double hidden_us) const;
   RankEnd end_of_step(int rank, const PipelineRun& slowest) const;
   double memory_load() const;
   std::vector<model::StageMemory> memory() const;
@@ -112,7 +115,7 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
 
 model::StageParameters Step::parameters(int rank) const {
   model::StageParameters found;
-  const int experts = job_.model->moe ? job_.model->moe->experts : 0;
+  const int experts = job_.held_experts();
   each_stage_of(rank, [&](int stage) {
     const model::StageParameters each = model::stage_parameters(
         *job_.model, pipelines_.stages()[at(stage)].content, job_.shards(), experts);
@@ -128,10 +131,9 @@ BucketExchange Step::buckets_of(Part part, Collective kind, GroupKind group, dou
                                 double bytes) const {
   const double ranks = job_.layout.layout.group_size(group);
   if (ranks < 2 || parameters <= 0) return {part, kind, group, 0, 0};
-  const double largest = std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
-  const double buckets = std::ceil(parameters / largest);
+  const double buckets = std::ceil(parameters / largest_bucket(ranks));
   return {part, kind, group, static_cast<int>(buckets),
-          prices_.exchange_us(kind, group, parameters / buckets * bytes)};
+          prices_.exchanges().inside_instance_us(kind, group, parameters / buckets * bytes)};
 }
 
 // Beyond what `window_us` of compute hides; never the last bucket.
@@ -148,6 +150,36 @@ double Step::exposed_us(const Wanted& wanted, double window_us, bool overlaps, R
     end.exchanges.push_back(each);
   }
   return overlaps ? std::max(last, all - hidden_share * window_us) : all;
+}
+
+// Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
+double Step::copies_us(const model::StageParameters& held) const {
+  if (job_.redundant_experts == 0) return 0;
+  const model::StateRules& states = job_.states;
+  const double copied = held.expert * job_.redundant_experts / job_.held_experts();
+  const double bytes = states.gradient_bytes +
+                       model::gathered_weight_bytes(states.precision, states.low_precision_gather);
+  return prices_.exchanges().exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
+}
+
+// The all-reduce of each share among the optimizer instances, under what the last backward pass
+// still hides (`hidden_us`); the last bucket never.
+double Step::across_instances_us(const model::StageParameters& held, double hidden_us) const {
+  const int instances = job_.states.optimizer_instances;
+  if (instances < 2) return 0;
+  double all = 0;
+  double last = 0;
+  for (const auto& [group, parameters] : {std::pair{GroupKind::data_context, held.dense},
+                                          std::pair{GroupKind::expert_data, held.expert}}) {
+    const int ranks = job_.layout.layout.group_size(group);
+    if (ranks < 2) continue;
+    const double bytes = job_.states.gradient_bytes * parameters * instances / ranks;
+    const double time_us =
+        prices_.exchanges().across_instances_us(Collective::all_reduce, group, bytes);
+    all += time_us;
+    last = std::max(last, time_us / std::ceil(parameters / largest_bucket(ranks)));
+  }
+  return job_.overlaps_gradients ? std::max(last, all - hidden_us) : all;
 }
 
 RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
@@ -169,9 +201,16 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   const Wanted gradients = {Part::gradients,
                             reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
                             static_cast<double>(states.gradient_bytes)};
+  if (states.zero < 3) {
+    parts[at(Part::gradients)] +=
+        times * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
+  }
+  // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
+  double hidden_us = hidden_share * backward_us;
+  for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
   parts[at(Part::gradients)] +=
-      times * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
-  if (!reduces_all) {
+      across_instances_us(held, std::max(0.0, hidden_us)) + copies_us(held);
+  if (states.zero == 1 || states.zero == 2) {
     const double narrow =
         model::gathered_weight_bytes(states.precision, states.low_precision_gather);
     const Wanted gathered = {Part::parameters, Collective::all_gather, gathered_as(held, narrow),
@@ -199,7 +238,7 @@ std::vector<model::StageMemory> Step::memory() const {
     model::StageMemoryQuery query;
     query.model = job_.model.get();
     query.shards = job_.shards();
-    query.experts = job_.model->moe ? job_.model->moe->experts : 0;
+    query.experts = job_.held_experts();
     query.tokens = job_.tokens();
     query.states = job_.states;
     query.activations.precision = job_.states.precision;
@@ -267,6 +306,7 @@ TrainingJob with_forced_balance(const TrainingJob& job, const TrainingStep& step
   forced.routing.reset();
   forced.choices = job.experts_per_token();
   forced.expert_load = 0;
+  forced.redundant_experts = 0;
   forced.capacity_factor = 0;
   if (job.routing->router.pads_exchange()) {
     const double balance = job.experts_per_token() * job.tokens_per_rank();
@@ -310,6 +350,36 @@ void add_reruns(const TrainingJob& job, TrainingStep& step) {
   step.rank_capacity = figures;
 }
 
+void check_redundant_experts(const TrainingJob& job) {
+  if (job.redundant_experts == 0) return;
+  const std::string flag = fmt::format("--redundant-experts {}", job.redundant_experts);
+  if (!job.model->moe) throw UsageError(flag + ": the model has no experts");
+  if (!job.routing) {
+    throw UsageError(flag +
+                     ": with forced balance no expert is hot: draw routing, with --router or "
+                     "--routing");
+  }
+  const int ranks = job.layout.layout.expert;
+  if (job.held_experts() % ranks == 0) return;
+  const int more = (job.held_experts() / ranks + 1) * ranks - job.model->moe->experts;
+  throw UsageError(fmt::format("{}: {} experts and copies do not divide among {} ranks (EP): {}",
+                               flag, job.held_experts(), ranks, more));
+}
+
+void check_instances(const TrainingJob& job) {
+  const int instances = job.states.optimizer_instances;
+  if (instances == 1) return;
+  if (job.states.zero == 0) {
+    throw UsageError("--optimizer-instances with --zero 0: every rank has all states by itself");
+  }
+  const int dense = job.layout.layout.group_size(GroupKind::data_context);
+  const int expert = job.model->moe ? job.layout.layout.group_size(GroupKind::expert_data) : 0;
+  if (dense % instances == 0 && (expert < 2 || expert % instances == 0)) return;
+  throw UsageError(fmt::format(
+      "--optimizer-instances {}: must divide the ranks that have the same weights: {} (DP x CP){}",
+      instances, dense, expert < 2 ? "" : fmt::format(", of experts {} (EDP)", expert)));
+}
+
 }  // namespace
 
 Bytes TrainingStep::peak_memory() const {
@@ -321,9 +391,8 @@ Bytes TrainingStep::peak_memory() const {
 TrainingStep training_step(const TrainingJob& job) {
   if (job.routing) check_rank_capacity(*job.routing);
   parallel::check_layout(*job.model, job.layout);
-  if (job.states.zero == 3) {
-    throw UsageError("--zero 3: steps that shard the weights themselves are not modelled");
-  }
+  check_instances(job);
+  check_redundant_experts(job);
   if (job.dispatcher && job.layout.layout.expert_tensor > 1) {
     throw UsageError(
         "--dispatcher with --expert-tensor-parallel: dispatchers exchange among all ranks of an "

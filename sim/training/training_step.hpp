@@ -52,9 +52,9 @@ struct TrainingStep {
   Bytes peak_memory() const;
 };
 
-// Throws UsageError as check_layout() for layouts that cannot be, for ZeRO 3, which this step does
-// not model, and as DrawnLoads for routing that training cannot draw; Error for curves that the
-// profile does not have.
+// Throws UsageError as check_layout() for layouts that cannot be, for optimizer instances that do
+// not divide the replicas, and as DrawnLoads for routing that training cannot draw; Error for
+// curves that the profile does not have.
 TrainingStep training_step(const TrainingJob& job);
 
 }  // namespace moesim::training

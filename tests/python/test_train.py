@@ -121,11 +121,47 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--routing-draws", "each"), "--routing-draws"),
     (("--gpus", 64, "--routing-draws", "balanced", "--router", "dropless"), "draws no routing"),
     (("--gpus", 64, "--precision", "mxfp8"), "from B200 on"),
-    (("--gpus", 64, "--zero", "3"), "not modelled"),
+    (("--gpus", 64, "--optimizer-instances", 5), "must divide the ranks that have the same weights: 64"),
+    (("--gpus", 64, "--zero", 0, "--optimizer-instances", 2), "--zero 0"),
+    (("--gpus", 64, "--ranks-per-domain", 9), "a domain of hgx-h100 has 8 GPUs"),
+    (("--gpus", 64, "--redundant-experts", 8), "draw routing"),
+    (("--gpus", 64, "--redundant-experts", 4, "--router", "dropless"), "132 experts and copies"),
+    (("--gpus", 64, "--redundant-experts", 8, "--capacity-factor", 1), "leave the capacity out"),
     (("--gpus", 64, "--dispatcher", "nccl"), "unknown dispatcher 'nccl'"),
 ])
 def test_what_cannot_be_is_named(words, text):
     expect_error(moesim(*QWEN, *words), 2, text)
+
+
+def test_memory_of_every_rank_is_in_the_csv():
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 4)
+    (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
+    ranks = [float(text) for text in row["memory_gib_by_rank"].split()]
+    assert ranks == pytest.approx(as_json(*words)["memory_gib_of_rank"], abs=0.01)
+
+
+def test_ranks_placed_in_a_domain_decide_what_crosses():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8)
+    inside, across = as_json(*words), as_json(*words, "--ranks-per-domain", 4)
+    assert (inside["ranks_per_domain"], across["ranks_per_domain"]) == (8, 4)
+    assert across["dispatch_ms"] > 1.5 * inside["dispatch_ms"]
+    assert across["experts_ms"] == inside["experts_ms"]
+
+
+def test_shared_weights_trade_memory_for_exchanges():
+    words = (*QWEN, "--gpus", 64)
+    once, shared = as_json(*words), as_json(*words, "--zero", 3)
+    hybrid = as_json(*words, "--zero", 3, "--optimizer-instances", 2)
+    assert shared["memory_gib"] < once["memory_gib"] and shared["memory_gib"] < hybrid["memory_gib"]
+    assert shared["parameters_ms"] > once["parameters_ms"]
+    assert hybrid["optimizer_instances"] == 2
+
+
+def test_copies_of_hot_experts_level_ranks():
+    words = (*QWEN, "--gpus", 64, "--router", "dropless", "--routing", "gaussian:1")
+    none, copied = as_json(*words), as_json(*words, "--redundant-experts", 32)
+    assert copied["imbalance"] < none["imbalance"] and copied["step_ms"] < none["step_ms"]
+    assert copied["balanced_step_ms"] == none["balanced_step_ms"]
 
 
 ROUTED = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2)
@@ -231,7 +267,7 @@ def test_validation_compares_what_train_predicts(tmp_path):
     assert row["predicted"] == pytest.approx(predicted)
     assert row["error"] == pytest.approx(-0.5)
     texts = [verdict["text"] for verdict in document["verdicts"]]
-    assert any("steps in NVFP4 are not modelled" in text for text in texts)
+    assert any("1 configurations left out" in text and "nvfp4" in text for text in texts)
 
 
 def test_factors_come_from_other_models(tmp_path):

@@ -57,11 +57,10 @@ constexpr std::array described = {"model",
                                   "source"};
 
 // By what its name begins with; per-tensor scales are current ones where nothing else is said.
-const Names<model::Precision> precisions = {{"BF16", model::Precision::bf16},
-                                            {"MXFP8", model::Precision::mxfp8},
-                                            {"FP8-MX", model::Precision::mxfp8},
-                                            {"FP8 block", model::Precision::fp8_block},
-                                            {"FP8", model::Precision::fp8_current}};
+const Names<model::Precision> precisions = {
+    {"BF16", model::Precision::bf16},           {"MXFP8", model::Precision::mxfp8},
+    {"FP8-MX", model::Precision::mxfp8},        {"NVFP4", model::Precision::nvfp4},
+    {"FP8 block", model::Precision::fp8_block}, {"FP8", model::Precision::fp8_current}};
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
@@ -208,6 +207,9 @@ void apply_recipe(const TrainingRow& row, Documents& documents, training::Traini
   // cutedsl_fused_grouped_mlp, which has its graph over a whole step; fp8_dot_product_attention.
   const bool is_dropless = job.capacity_factor <= 0;
   job.fused_experts = is_dropless && job.graphs == training::Graphs::layers;
+  // fp8_output_proj, in the recipes for racks that have a graph of the whole step.
+  job.low_precision_head = job.states.precision == model::Precision::mxfp8 && is_rack &&
+                           job.fused_experts && (latent || is_gpt_oss);
   job.fp8_attention = job.states.precision == model::Precision::mxfp8 &&
                       (is_gpt_oss || (latent && has(row.system, "GB300") && job.fused_experts));
 }

@@ -32,13 +32,18 @@ struct Predicted {
   double ratio = 1;  // measured over predicted
 };
 
+// Whose rows a factor is of: those of the same machine, or of all others.
+enum class Machines { same, others };
+
 // The geometric mean of the ratios of a system's rows of one family of software, without those of
 // one model; nothing where no other model is left.
-std::optional<double> factor_without(const std::vector<Predicted>& all, const Predicted& held) {
+std::optional<double> factor_without(const std::vector<Predicted>& all, const Predicted& held,
+                                     Machines machines = Machines::same) {
   double logs = 0;
   int count = 0;
   for (const Predicted& each : all) {
-    if (each.row->system != held.row->system || each.row->family != held.row->family) continue;
+    const bool is_same = each.row->system == held.row->system;
+    if (is_same != (machines == Machines::same) || each.row->family != held.row->family) continue;
     if (each.row->job.model == held.row->job.model) continue;
     logs += std::log(each.ratio);
     ++count;
@@ -104,6 +109,22 @@ void judge_left_out(const Validation& rows, Validation& validation) {
   validation.verdicts.push_back(
       {study_name, fmt::format("the same, 90th percentile: {:.1f} %, bar 20 %", 100 * high),
        high <= p90_bar});
+}
+
+// Blind for the machine too: the factor of one family of software on other machines.
+void report_machines_out(const std::vector<Predicted>& all, Validation& validation) {
+  std::vector<double> errors;
+  for (const Predicted& held : all) {
+    const std::optional<double> factor = factor_without(all, held, Machines::others);
+    if (factor) errors.push_back(std::abs(*factor / held.ratio - 1));
+  }
+  if (errors.size() < 10) return;
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format("one factor per software, the model and the system left out: {:.1f} % in the "
+                   "median over {} configurations, 90th percentile {:.1f} %",
+                   100 * median(errors), errors.size(), 100 * quantile(errors, 0.9)),
+       std::nullopt});
 }
 
 // Pairs of one source whose descriptions differ in one column.
@@ -255,6 +276,7 @@ Validation validate_training(const std::string& folder, const std::string& resid
   compare_simumax(all, validation);
   compare_constant(all, validation);
   judge_left_out(validation, validation);
+  report_machines_out(all, validation);
   judge_order(all, validation);
   const std::vector<uncertainty::Observation> observations = observations_of(all);
   report_coverage(observations, validation);

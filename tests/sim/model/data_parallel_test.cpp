@@ -78,9 +78,9 @@ TEST_CASE("Adam's share falls as one over all GPUs") {
     shards.expert_data = gpus / stages / 32;
     StageParameters mean = mean_stage(model, stages, shards);
     mean.dense += 2.0 * 7168 * 129280 / stages;  // embedding and head
-    CHECK(gb(adam_bytes({}) * owned_parameters(mean, shards, 1)) == Approx(expected).margin(0.05));
+    CHECK(gb(adam_bytes({}) * owned_parameters(mean, shards, {})) == Approx(expected).margin(0.05));
     // Clearing gradients does not shrink with more GPUs.
-    CHECK(clear_gradient_bytes(mean, shards, 1) == 4 * (mean.dense + mean.expert));
+    CHECK(clear_gradient_bytes(mean, shards, {}) == 4 * (mean.dense + mean.expert));
   }
 }
 
@@ -105,8 +105,8 @@ TEST_CASE("what each ZeRO stage sends") {
     CHECK(gradient_bytes(stage, shards, rules).total() == row.gradients * gradients);
     CHECK(weight_bytes(stage, shards, rules).total() == row.weights * weights);
   }
-  CHECK(owned_parameters(stage, shards, 0) == 4e9);
-  CHECK(clear_gradient_bytes(stage, shards, 2) == 4 * (1e9 / 8 + 3e9 / 2));
+  CHECK(owned_parameters(stage, shards, {.zero = 0}) == 4e9);
+  CHECK(clear_gradient_bytes(stage, shards, {.zero = 2}) == 4 * (1e9 / 8 + 3e9 / 2));
 }
 
 TEST_CASE("instances of the optimizer reduce inside and then across") {
@@ -114,10 +114,10 @@ TEST_CASE("instances of the optimizer reduce inside and then across") {
   ShardSizes shards;
   shards.data = 8;
   DataParallelRules rules;
-  rules.optimizer_instances = 2;
+  rules.states.optimizer_instances = 2;
   // 4 n 3/4 inside four, then an all-reduce of a quarter over two: 2 x n x 1/2.
   CHECK(gradient_bytes(stage, shards, rules).dense == 3e9 + 1e9);
   CHECK(weight_bytes(stage, shards, rules).dense == 2e9 * 3 / 4);
-  rules.optimizer_instances = 3;
+  rules.states.optimizer_instances = 3;
   CHECK_THROWS_WITH(gradient_bytes(stage, shards, rules), ContainsSubstring("3 optimizer"));
 }

@@ -120,18 +120,18 @@ TEST_CASE("context ranks exchange keys and values, or heads") {
   query.shards.tensor = 2;
   query.shards.context = 4;
   const double keys_values = 4.0 * 4096 * 8 * 128 / 2 * 3 / 4;  // 4 T_s g d / TP
-  for (const auto kind : {ContextExchange::ring, ContextExchange::all_gather}) {
+  for (const auto kind : {ContextMethod::ring, ContextMethod::all_gather}) {
     query.context = kind;
     CHECK(sent(attention_exchanges(query, false), ExchangeGroup::context) == keys_values);
     CHECK(sent(attention_exchanges(query, true), ExchangeGroup::context) == 2 * keys_values);
   }
   CHECK(attention_exchanges(query, true).back().kind == ExchangeKind::reduce_scatter);
-  query.context = ContextExchange::ulysses;
+  query.context = ContextMethod::all_to_all;
   const double heads = 2.0 * 1024 * 128 * (48 + 2 * 8 + 48) / 2;  // 2 T d (a + 2 g + a) / TP
   CHECK(sent(attention_exchanges(query, false), ExchangeGroup::context) == heads * 3 / 4);
   CHECK(sent(attention_exchanges(query, true), ExchangeGroup::context) == heads * 3 / 4);
   // Two by two: heads inside, and a ring of two over half of the heads.
-  query.context = ContextExchange::ulysses_ring;
+  query.context = ContextMethod::ring;
   query.ulysses_ranks = 2;
   CHECK(sent(attention_exchanges(query, false), ExchangeGroup::context) ==
         heads / 2 + 4.0 * 4096 * 8 * 128 / 2 / 2 / 2);

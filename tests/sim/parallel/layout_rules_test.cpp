@@ -4,7 +4,7 @@
 
 using moesim::model::Model;
 using moesim::parallel::check_layout;
-using moesim::parallel::ContextMethod;
+using moesim::model::ContextMethod;
 using moesim::parallel::layout_fault;
 using moesim::parallel::LayoutRequest;
 using moesim::parallel::nearest_layouts;

@@ -42,6 +42,17 @@ TEST_CASE("long products run at the rate that the board's power allows") {
   CHECK(KernelPrices(a100).product_us(longest) == a100.profile->gemm(16384, 16384, 16384).time_us);
 }
 
+TEST_CASE("products of the shipped gb200 have the curve of its die, at its own power") {
+  const TrainingJob gb200 = job("gb200", "gb200-nvl72");
+  const TrainingJob b200 = job("b200-sxm", "hgx-b200");
+  const KernelPrices::Product longest = {16384, 16384, 16384};
+  CHECK(teraflops(longest, KernelPrices(gb200).product_us(longest)) == Approx(1200 / 0.94));
+  const KernelPrices::Product small = {512, 512, 512};
+  CHECK(KernelPrices(gb200).product_us(small) == KernelPrices(b200).product_us(small));
+  // Its own curve is slower than the power allows.
+  CHECK(gb200.profile->gemm(16384, 16384, 16384).time_us > KernelPrices(gb200).product_us(longest));
+}
+
 TEST_CASE("FP8 products take no longer than bf16's, at expert sizes too") {
   TrainingJob low = job("b200-sxm", "hgx-b200");
   const KernelPrices wide(low);

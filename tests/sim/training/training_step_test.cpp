@@ -139,9 +139,16 @@ TEST_CASE("padded experts compute their capacity, others their balance") {
 TEST_CASE("what cannot be is refused with its reason") {
   TrainingJob bad = job(12, 1, 8, 64);
   CHECK_THROWS_AS(training_step(bad), UsageError);
-  TrainingJob sharded = job(8, 1, 8, 64);
-  sharded.states.zero = 3;
-  CHECK_THROWS_WITH(training_step(sharded), ContainsSubstring("--zero 3"));
+  TrainingJob instances = job(16, 1, 8, 64);
+  instances.states.optimizer_instances = 3;
+  CHECK_THROWS_WITH(training_step(instances),
+                    ContainsSubstring("--optimizer-instances 3") && ContainsSubstring("16"));
+  instances.states.optimizer_instances = 2;
+  instances.states.zero = 0;
+  CHECK_THROWS_WITH(training_step(instances), ContainsSubstring("--zero 0"));
+  TrainingJob copies = job(16, 1, 8, 64);
+  copies.redundant_experts = 8;
+  CHECK_THROWS_WITH(training_step(copies), ContainsSubstring("--redundant-experts 8"));
 }
 
 TEST_CASE("FP8 shortens long products, not the head") {
@@ -179,12 +186,85 @@ TEST_CASE("gradients that are shared are reduced in every micro-batch") {
   CHECK(part(training_step(twice), Part::gradients) == Approx(8 * once));
 }
 
+TEST_CASE("shared weights are gathered twice and reduced in every micro-batch") {
+  TrainingJob shared = job(32, 1, 8, 32 * 4);
+  shared.overlaps_gradients = shared.overlaps_parameters = false;
+  const TrainingStep once = training_step(shared);
+  shared.states.zero = 3;
+  const TrainingStep each = training_step(shared);
+  // Four micro-batches; messages are layers instead of buckets of 40 M.
+  CHECK(part(each, Part::parameters) / part(once, Part::parameters) == Approx(2 * 4).epsilon(0.2));
+  CHECK(part(each, Part::gradients) / part(once, Part::gradients) == Approx(4).epsilon(0.2));
+  CHECK(each.peak_memory() < once.peak_memory());
+  CHECK(std::accumulate(each.parts.begin(), each.parts.end(), 0.0) == Approx(each.step_us));
+  // A quarter of the computation beside them hides them, where they overlap.
+  shared.overlaps_gradients = shared.overlaps_parameters = true;
+  const TrainingStep hidden = training_step(shared);
+  CHECK(hidden.step_us < each.step_us);
+  CHECK(hidden.step_us > each.step_us - 0.26 * part(each, Part::experts) -
+                             0.26 * part(each, Part::attention) - 0.26 * part(each, Part::head) -
+                             0.26 * part(each, Part::router) - 0.26 * part(each, Part::dispatch) -
+                             0.26 * part(each, Part::combine) - 1);
+}
+
+TEST_CASE("instances gather inside a node and reduce across once per step") {
+  TrainingJob inside = job(32, 1, 1, 32 * 4);
+  inside.model = std::make_shared<const model::Model>(model::Model::load("olmoe-1b-7b"));
+  inside.states.zero = 3;
+  const TrainingStep all = training_step(inside);
+  inside.states.optimizer_instances = 4;  // 8 ranks share: one node
+  const TrainingStep hybrid = training_step(inside);
+  CHECK(part(hybrid, Part::parameters) < part(all, Part::parameters));
+  CHECK(hybrid.step_us < all.step_us);
+  CHECK(hybrid.peak_memory() > all.peak_memory());
+}
+
+TEST_CASE("without replicas there is nothing to share") {
+  TrainingJob alone = job(8, 1, 8, 64);
+  alone.layout.layout.context = 1;
+  alone.layout.layout.tensor = 8;
+  const TrainingStep once = training_step(alone);
+  alone.states.zero = 3;
+  CHECK(training_step(alone).step_us == Approx(once.step_us));
+}
+
+TEST_CASE("one kernel for experts has no activation and fewer casts of its own") {
+  TrainingJob fused = job(8, 1, 8, 64);
+  fused.profile = std::make_shared<const profile::Profile>(profile::Profile::load("b200-sxm"));
+  fused.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-b200"));
+  fused.layout.micro_batch = 4;
+  const auto saved = [&](model::Precision precision) {
+    fused.states.precision = precision;
+    fused.fused_experts = false;
+    const double apart = part(training_step(fused), Part::experts);
+    fused.fused_experts = true;
+    return apart - part(training_step(fused), Part::experts);
+  };
+  // bf16: the activation, 2 x (3 + 5) bytes per inner cell, at least at the peak bandwidth.
+  const double rows = 4096.0 * 4 * 8 * 48 * 2;  // k rows per token, layers, micro-batches
+  const double bytes = rows * 768 * 2 * (3 + 5);
+  CHECK(saved(model::Precision::bf16) > bytes / 8e12 * 1e6);
+  CHECK(saved(model::Precision::mxfp8) > saved(model::Precision::bf16));
+}
+
+TEST_CASE("norms of queries and keys take time") {
+  TrainingJob normed = job(8, 1, 8, 64);
+  const double with = part(training_step(normed), Part::attention);
+  model::Model plain = *normed.model;
+  CHECK(plain.query_key_norm);
+  plain.query_key_norm = false;
+  normed.model = std::make_shared<const model::Model>(plain);
+  const double without = part(training_step(normed), Part::attention);
+  CHECK(with > without);
+  CHECK(with < 1.2 * without);
+}
+
 TEST_CASE("a ring is hidden by core attention alone, once per direction") {
   TrainingJob ring = job(16, 1, 8, 16);
   ring.layout.layout.context = 16;
   ring.layout.sequence_length = 32768;
   TrainingJob gathered = ring;
-  gathered.layout.context_method = parallel::ContextMethod::all_gather;
+  gathered.layout.context_method = model::ContextMethod::all_gather;
   const double hidden = part(training_step(ring), Part::context);
   const double exposed = part(training_step(gathered), Part::context);
   CHECK(exposed > 0);

@@ -108,8 +108,8 @@ LayoutRequest requested_layout(const CommandLine& line, const model::Model& mode
     request.schedule =
         value_in(parallel::schedule_names, line.get("pipeline-schedule"), "--pipeline-schedule");
   }
-  request.context_method = value_in(parallel::context_method_names,
-                                    line.get("context-method", "ring"), "--context-method");
+  request.context_method =
+      value_in(model::context_method_names, line.get("context-method", "ring"), "--context-method");
   request.expert_overlap = switched_on(line, "ep-overlap");
   if (line.has("micro-batch-group")) {
     request.micro_batch_group = size_of(line, "micro-batch-group");
@@ -132,7 +132,7 @@ std::vector<Flag> layout_flags() {
       {"tensor-parallel", "N", "1", "TP: ranks that share a layer; with sequence parallelism"},
       {"context-parallel", "N", "1", "CP: ranks that share a sequence"},
       {"context-method", "NAME", "ring",
-       "how they exchange keys and values:", name_choices(parallel::context_method_names)},
+       "how they exchange keys and values:", name_choices(model::context_method_names)},
       {"pipeline-parallel", "N", "1", "PP: ranks that a micro-batch passes"},
       {"virtual-pipeline", "N", "1; chunks of --pipeline-layout over PP",
        "VP: chunks of layers per pipeline rank"},

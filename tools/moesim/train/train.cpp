@@ -23,10 +23,11 @@ using training::TrainingJob;
 constexpr const char* default_profile = "h100-sxm";
 constexpr const char* no_dispatcher = "all-to-all";
 
-constexpr EnumNames<int, 3> zero_names{{
+constexpr EnumNames<int, 4> zero_names{{
     {0, "0", "every data-parallel rank has all states"},
     {1, "1", "they share the optimizer's states"},
     {2, "2", "and the gradients"},
+    {3, "3", "and the weights, gathered layer by layer (FSDP)"},
 }};
 
 constexpr EnumNames<int, 2> gradient_names{{
@@ -42,6 +43,11 @@ constexpr EnumNames<bool, 2> fused_names{{
 constexpr EnumNames<bool, 2> attention_names{{
     {false, "bf16", "core attention in bf16, whatever --precision is"},
     {true, "fp8", "core attention in FP8 too"},
+}};
+
+constexpr EnumNames<bool, 2> head_names{{
+    {false, "bf16", "the output head in bf16, whatever --precision is"},
+    {true, "low", "in the format of the other products"},
 }};
 
 double not_negative(const CommandLine& line, const char* flag, double fallback, double most) {
@@ -62,6 +68,15 @@ std::shared_ptr<const cluster::Cluster> cluster_of(const CommandLine& line,
   return std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
 }
 
+// Ranks placed in a domain; 0: as TrainingJob has it.
+int requested_placement(const CommandLine& line, const cluster::Cluster& cluster) {
+  if (!line.has("ranks-per-domain")) return 0;
+  const std::int64_t ranks = requested_whole(line, "ranks-per-domain", 0);
+  if (ranks <= cluster.gpus_per_domain) return static_cast<int>(ranks);
+  throw UsageError(fmt::format("--ranks-per-domain {}: a domain of {} has {} GPUs", ranks,
+                               cluster.name, cluster.gpus_per_domain));
+}
+
 }  // namespace
 
 TrainingJob requested_job(const CommandLine& line) {
@@ -70,7 +85,10 @@ TrainingJob requested_job(const CommandLine& line) {
       profile::Profile::load(line.get("profile", default_profile)));
   job.cluster = cluster_of(line, *job.profile);
   job.model = std::make_shared<const model::Model>(requested_model(line));
-  job.layout = requested_layout(line, *job.model, job.cluster->gpus_per_domain);
+  job.ranks_per_domain = requested_placement(line, *job.cluster);
+  job.layout = requested_layout(
+      line, *job.model,
+      job.ranks_per_domain > 0 ? job.ranks_per_domain : job.cluster->gpus_per_domain);
   if (const int most = job.cluster->max_gpus(); most > 0 && job.layout.layout.gpus > most) {
     throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
                                  job.cluster->name, most));
@@ -85,6 +103,10 @@ TrainingJob requested_job(const CommandLine& line) {
         "--expert-load with --capacity-factor or another option of routing: these decide the rows "
         "of experts: give one of them");
   }
+  if (line.has("redundant-experts")) {
+    job.redundant_experts = static_cast<int>(
+        parse_whole("--redundant-experts", line.get("redundant-experts"), 0, 1 << 16));
+  }
   job.recompute = requested_recompute(line);
   job.states.precision = requested_precision(line);
   const std::vector<std::string> types = job.profile->data_types("gemm");
@@ -97,16 +119,17 @@ TrainingJob requested_job(const CommandLine& line) {
   }
   job.states.low_precision_gather = training::gathers_low_precision(job.states.precision);
   job.states.transposed_copies = copies_transposed(job.profile->device());
-  if (line.get("zero") == "3") {
-    throw UsageError("--zero 3: steps that shard the weights themselves are not modelled: 0, 1, 2");
-  }
   job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
+  job.states.optimizer_instances =
+      static_cast<int>(requested_whole(line, "optimizer-instances", 1));
   job.states.moment_bytes = requested_moment_bytes(line);
   job.states.gradient_bytes =
       value_in(gradient_names, line.get("gradients", "fp32"), "--gradients");
   job.fused_experts = value_in(fused_names, line.get("fused-experts", "off"), "--fused-experts");
   job.fp8_attention =
       value_in(attention_names, line.get("attention-precision", "bf16"), "--attention-precision");
+  job.low_precision_head =
+      value_in(head_names, line.get("head-precision", "bf16"), "--head-precision");
   if (job.fp8_attention && job.states.precision == model::Precision::bf16) {
     throw UsageError(
         "--attention-precision fp8 with --precision bf16: frameworks compute attention in FP8 only "
@@ -153,11 +176,20 @@ std::vector<Flag> train_flags() {
        "trtllm, or a document"},
       {"expert-load", "X", "that of random logits",
        "rows of experts on the fullest rank over balance, instead of drawn routing"},
+      {"redundant-experts", "N", "0",
+       "copies of hot experts in each MoE layer, placed by measured load (EPLB); with drawn "
+       "routing"},
       {"zero", "N", "1", "what data-parallel ranks share:", name_choices(zero_names)},
+      {"optimizer-instances", "N", "1",
+       "groups of data-parallel ranks that each share all of it (HSDP with --zero 3); gradients "
+       "are reduced across them once per step"},
+      {"ranks-per-domain", "N", "all, of several domains a power of two",
+       "ranks placed in each NVLink domain"},
       {"gradients", "NAME", "fp32", "precision of gradients:", name_choices(gradient_names)},
       {"fused-experts", "off|on", "off", "kernels of experts:", name_choices(fused_names)},
       {"attention-precision", "NAME", "bf16",
        "precision of core attention:", name_choices(attention_names)},
+      {"head-precision", "NAME", "bf16", "precision of the output head:", name_choices(head_names)},
       {"cuda-graphs", "WHICH", "none",
        "what is launched as graphs:", name_choices(training::graphs_names)},
       {"launch-us", "US", "15", "host time for each kernel launched outside graphs (assumed)"},

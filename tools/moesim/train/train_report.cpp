@@ -235,6 +235,15 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("rerun_step_ms", figure_cell(rank.rerun_us / 1e3));
 }
 
+// "61.5 58.2": of each pipeline rank, in GiB.
+std::string memory_by_rank(const TrainingStep& step) {
+  std::string text;
+  for (const model::StageMemory& memory : step.memory) {
+    text += fmt::format("{}{:.2f}", text.empty() ? "" : " ", memory.total().gib());
+  }
+  return text;
+}
+
 NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   const parallel::ParallelLayout& sizes = job.layout.layout;
   NamedCells row;
@@ -254,13 +263,17 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("precision", std::string(model::name_of(job.states.precision)));
   row.add("recompute", model::name_of(job.recompute));
   row.add("expert_load", job.expert_load > 0 ? Cell(job.expert_load) : Cell());
+  row.add("redundant_experts", whole(job.redundant_experts));
   row.add("zero", whole(job.states.zero));
+  row.add("optimizer_instances", whole(job.states.optimizer_instances));
+  row.add("ranks_per_domain", whole(job.placed_ranks()));
   row.add("optimizer_moments", std::string(job.states.moment_bytes == 2 ? "bf16" : "fp32"));
   row.add("gradients", std::string(job.states.gradient_bytes == 2 ? "bf16" : "fp32"));
   row.add("fused_experts", std::string(job.fused_experts ? "on" : "off"));
   row.add("attention_precision", std::string(job.fp8_attention ? "fp8" : "bf16"));
+  row.add("head_precision", std::string(job.low_precision_head ? "low" : "bf16"));
   row.add("context_method",
-          std::string(name_in(parallel::context_method_names, job.layout.context_method)));
+          std::string(name_in(model::context_method_names, job.layout.context_method)));
   row.add("pipeline_schedule",
           std::string(name_in(parallel::schedule_names, job.layout.shape().kind)));
   row.add("micro_batch_group", whole(job.layout.shape().group_size()));
@@ -284,6 +297,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("bubble_share", figure_cell(step.bubble_share));
   row.add("imbalance", figure_cell(step.imbalance));
   row.add("memory_gib", figure_cell(step.peak_memory().gib()));
+  row.add("memory_gib_by_rank", memory_by_rank(step));
   row.add("fits", step.peak_memory() <= job.profile->device().hbm_bytes);
   for (const auto& part : training::part_names) {
     if (part.value == training::Part::reruns && !step.rank_capacity) continue;

@@ -1,0 +1,186 @@
+#include "sim/training/exchange_prices.hpp"
+
+#include <algorithm>
+
+#include "sim/model/data_parallel.hpp"
+#include "sim/network/exchange/dispatch_place.hpp"
+#include "sim/network/exchange/measured_dispatch.hpp"
+
+namespace moesim::training {
+namespace {
+
+using model::ExchangeGroup;
+using model::ExchangeKind;
+using parallel::GroupKind;
+using profile::Collective;
+using profile::MoeStage;
+
+constexpr double bf16 = 2;
+constexpr double fp32 = 4;
+// An all-to-all inside an NVLink domain takes so many times as long as nccl-tests': fitted to
+// public steps. Between nodes 1.
+constexpr double all_to_all_slowdown = 1.3;
+
+std::size_t at(GroupKind kind) { return static_cast<std::size_t>(kind); }
+
+GroupKind group_of(ExchangeGroup group) {
+  switch (group) {
+    case ExchangeGroup::tensor:
+      return GroupKind::tensor;
+    case ExchangeGroup::context:
+      return GroupKind::context;
+    case ExchangeGroup::expert:
+      return GroupKind::expert;
+    case ExchangeGroup::expert_tensor:
+      return GroupKind::expert_tensor;
+    case ExchangeGroup::pipeline:
+      break;
+  }
+  return GroupKind::pipeline;
+}
+
+Collective collective_of(ExchangeKind kind) {
+  switch (kind) {
+    case ExchangeKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case ExchangeKind::all_reduce:
+      return Collective::all_reduce;
+    case ExchangeKind::all_to_all:
+      return Collective::all_to_all;
+    default:
+      return Collective::all_gather;  // a ring passes the same blocks
+  }
+}
+
+// The group of a kind that touches most domains, as GPUs of the cluster.
+std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
+  const int together = job.placed_ranks();
+  std::vector<int> widest;
+  int most = 0;
+  for (const std::vector<int>& group : job.layout.layout.groups(kind)) {
+    int domains = 0;
+    int last = -1;
+    for (const int rank : group) {
+      if (rank / together != last) ++domains;
+      last = rank / together;
+    }
+    if (domains <= most) continue;
+    most = domains;
+    widest = group;
+  }
+  for (int& rank : widest) {
+    rank = rank / together * job.cluster->gpus_per_domain + rank % together;
+  }
+  return widest;
+}
+
+}  // namespace
+
+ExchangePrices::ExchangePrices(const TrainingJob& job)
+    : job_(job), network_(job.profile, job.cluster) {
+  for (const auto& known : parallel::group_names) {
+    members_[at(known.value)] = members_of(job, known.value);
+  }
+}
+
+const std::vector<int>& ExchangePrices::members(GroupKind kind) const { return members_[at(kind)]; }
+
+double ExchangePrices::among(Collective kind, const std::vector<int>& members, double bytes) const {
+  if (members.size() < 2 || bytes <= 0) return 0;
+  return network_.price(kind, members, bytes).time_us;
+}
+
+double ExchangePrices::exchange_us(Collective kind, GroupKind group, double bytes) const {
+  return among(kind, members(group), bytes);
+}
+
+double ExchangePrices::inside_instance_us(Collective kind, GroupKind group, double bytes) const {
+  const std::vector<int>& all = members(group);
+  const int sharing = model::sharing_ranks(static_cast<int>(all.size()), job_.states);
+  return among(kind, {all.begin(), all.begin() + sharing}, bytes);
+}
+
+double ExchangePrices::across_instances_us(Collective kind, GroupKind group, double bytes) const {
+  const std::vector<int>& all = members(group);
+  const int sharing = model::sharing_ranks(static_cast<int>(all.size()), job_.states);
+  std::vector<int> same;
+  for (std::size_t member = 0; member < all.size(); member += static_cast<std::size_t>(sharing)) {
+    same.push_back(all[member]);
+  }
+  return among(kind, same, bytes);
+}
+
+ExchangePrices::Times ExchangePrices::times(const model::TrainingExchanges& exchanges) const {
+  Times times;
+  for (const model::TrainingExchange& exchange : exchanges) {
+    if (exchange.group == ExchangeGroup::expert) continue;  // dispatch_us
+    const GroupKind group = group_of(exchange.group);
+    const double time_us = exchange_us(collective_of(exchange.kind), group, exchange.buffer);
+    if (exchange.kind == ExchangeKind::ring) {
+      times.ring_us += time_us;
+    } else {
+      (group == GroupKind::context ? times.context_us : times.tensor_us) += time_us;
+    }
+  }
+  return times;
+}
+
+model::ExchangeQuery ExchangePrices::query() const {
+  model::ExchangeQuery query;
+  query.model = job_.model.get();
+  query.shards = job_.shards();
+  query.sequences = job_.layout.micro_batch;
+  query.length = job_.layout.sequence_length;
+  query.choices = std::max(1, job_.experts_per_token());
+  query.sequence_parallel = job_.layout.sequence_parallel;
+  query.context = job_.layout.context_method;
+  return query;
+}
+
+double ExchangePrices::send_us(double bytes) const {
+  const std::vector<int>& group = members(GroupKind::pipeline);
+  if (group.size() < 2) return 0;
+  const cluster::Cluster& cluster = *job_.cluster;
+  // The slowest boundary: between domains where one is crossed.
+  const bool crosses = cluster.domain_of(group.front()) != cluster.domain_of(group.back());
+  const Bandwidth rate =
+      crosses ? cluster.effective_nic()
+              : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
+  const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
+  return latency + bytes / rate.bytes_per_second * 1e6;
+}
+
+double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
+  const model::Model& model = *job_.model;
+  const int ranks = job_.layout.layout.expert;
+  if (ranks < 2) return 0;
+  const double tokens = job_.tokens_per_rank();
+  const int choices = job_.experts_per_token();
+  const auto hidden = static_cast<double>(model.hidden);
+  if (!job_.dispatcher) {
+    const double buffer = load.exchanged * choices * tokens * hidden * bf16;
+    const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
+    const std::vector<int>& group = members(GroupKind::expert);
+    const bool crosses =
+        job_.cluster->domain_of(group.front()) != job_.cluster->domain_of(group.back());
+    return (crosses ? 1 : all_to_all_slowdown) *
+               exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
+           exchange_us(Collective::all_to_all, GroupKind::expert, rest);
+  }
+  const network::DispatchPlace place =
+      network::dispatch_place(job_.profile->device().name, *job_.cluster, ranks);
+  const profile::Dispatcher dispatcher =
+      network::with_measurements(*job_.dispatcher, place, *job_.cluster);
+  const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};
+  const profile::DispatchLoad even =
+      profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
+  const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
+  const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
+                                                  even, row, place.rates, dispatcher.usual_sms)
+                               .time_us;
+  const double notify_us =
+      stage == MoeStage::dispatch ? dispatcher.notify_us[place.group.crosses() ? 1 : 0] : 0;
+  return load.exchanged * kernel_us + notify_us;
+}
+
+}  // namespace moesim::training

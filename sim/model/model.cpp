@@ -5,6 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/hugging_face.hpp"
+#include "sim/model/megatron_model.hpp"
 
 namespace moesim::model {
 namespace {
@@ -56,6 +57,9 @@ MoeBlock read_moe(const Node& node, int layers) {
 }  // namespace
 
 Model Model::load(const std::string& name_or_path) {
+  if (MegatronArguments::is_path(name_or_path)) {
+    return megatron_model(MegatronArguments::load(name_or_path));
+  }
   return read(Document::load(find_document("models", name_or_path)));
 }
 

@@ -9,6 +9,7 @@
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/layout_result.hpp"
+#include "tools/moesim/train/megatron_options.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -28,7 +29,8 @@ MemoryRequest requested_memory(const CommandLine& line) {
   return memory;
 }
 
-ExitCode run(const CommandLine& line) {
+ExitCode run(const CommandLine& given) {
+  const CommandLine line = with_megatron(layout_command(), given);
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string timeline = line.get("timeline");
@@ -50,6 +52,7 @@ ExitCode run(const CommandLine& line) {
 std::vector<Flag> flags() {
   std::vector<Flag> flags = layout_flags();
   const std::vector<Flag> more = {
+      megatron_input(),
       {"expert-load", "X", "1", "rows of experts on the fullest rank over balance, such as 1.1"},
       {"profile", "NAME|FILE", "none", "the GPU whose memory a rank must fit into"},
       {"ranks-per-domain", "N", "8", "ranks placed in each NVLink domain"},

@@ -127,7 +127,9 @@ LayoutRequest requested_layout(const CommandLine& line, const model::Model& mode
 std::vector<Flag> layout_flags() {
   return {
       {"model", "NAME|FILE", default_model,
-       "a shipped model, a document of your own, or a Hugging Face config.json"},
+       "a shipped model, a document of your own, a Hugging Face config.json, or a script or YAML "
+       "of "
+       "Megatron-LM"},
       {"gpus", "N", "32", "GPUs of the job"},
       {"tensor-parallel", "N", "1", "TP: ranks that share a layer; with sequence parallelism"},
       {"context-parallel", "N", "1", "CP: ranks that share a sequence"},

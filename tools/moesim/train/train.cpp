@@ -11,6 +11,7 @@
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/layout_request.hpp"
+#include "tools/moesim/train/megatron_options.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 #include "tools/moesim/train/train_routing.hpp"
@@ -150,7 +151,8 @@ TrainingJob requested_job(const CommandLine& line) {
 
 namespace {
 
-ExitCode run(const CommandLine& line) {
+ExitCode run(const CommandLine& given) {
+  const CommandLine line = with_megatron(train_command(), given);
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const TrainingJob job = requested_job(line);
@@ -206,6 +208,7 @@ namespace {
 std::vector<Flag> flags() {
   std::vector<Flag> flags = train_flags();
   for (const Flag& flag : band_flags()) flags.push_back(flag);
+  flags.push_back(megatron_input());
   flags.push_back(timeline_flag("the step, one GPU of each pipeline rank"));
   flags.push_back(timeline_gpus_flag());
   flags.push_back(format_flag());

@@ -1,0 +1,195 @@
+#include "sim/model/megatron_arguments.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
+#include "sim/model/shell_words.hpp"
+
+namespace moesim::model {
+namespace {
+
+std::string argument_name(std::string text) {
+  while (!text.empty() && text.front() == '-') text.erase(0, 1);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+bool is_argument(const std::string& word) {
+  return word.size() > 2 && word.rfind("--", 0) == 0 &&
+         std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+}
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::string unquoted(const std::string& text) {
+  const bool quoted = text.size() > 1 && (text.front() == '"' || text.front() == '\'') &&
+                      text.back() == text.front();
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+// The values of "[a, b]", or the text itself.
+std::vector<std::string> yaml_values(const std::string& text) {
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return {unquoted(text)};
+  std::vector<std::string> values;
+  std::istringstream items(text.substr(1, text.size() - 2));
+  for (std::string item; std::getline(items, item, ',');) values.push_back(unquoted(trimmed(item)));
+  return values;
+}
+
+// Without a comment behind it.
+std::string yaml_line(const std::string& line) {
+  char quote = 0;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const char letter = line[at];
+    if (quote != 0) {
+      if (letter == quote) quote = 0;
+    } else if (letter == '"' || letter == '\'') {
+      quote = letter;
+    } else if (letter == '#' && (at == 0 || std::isspace(line[at - 1]) != 0)) {
+      return line.substr(0, at);
+    }
+  }
+  return line;
+}
+
+}  // namespace
+
+bool MegatronArguments::is_path(const std::string& path) {
+  const auto dot = path.rfind('.');
+  if (dot == std::string::npos) return false;
+  const std::string ending = path.substr(dot + 1);
+  return ending == "sh" || ending == "yaml" || ending == "yml";
+}
+
+MegatronArguments MegatronArguments::load(const std::string& path) {
+  return parse(read_file(path), path);
+}
+
+MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name) {
+  MegatronArguments made;
+  made.name_ = name;
+  const bool is_yaml = name.size() > 3 && name.rfind(".sh") != name.size() - 3 && is_path(name);
+  is_yaml ? made.read_yaml(text) : made.read_script(text);
+  if (made.arguments_.empty()) {
+    throw UsageError(fmt::format("{}: no argument of Megatron-LM in it, such as {}", name,
+                                 is_yaml
+                                     ? "num_layers: 32"
+                                     : "--num-layers 32; arguments in a file that it sources are "
+                                       "not read: give that file"));
+  }
+  return made;
+}
+
+void MegatronArguments::read_script(const std::string& text) {
+  Argument* current = nullptr;
+  for (const ShellWord& word : shell_words(text, name_)) {
+    if (word.text.empty()) {  // the end of a command
+      current = nullptr;
+    } else if (is_argument(word.text)) {
+      const auto equals = word.text.find('=');
+      current = &arguments_[argument_name(word.text.substr(0, equals))];
+      *current = {{}, word.line};
+      if (equals != std::string::npos) current->values.push_back(word.text.substr(equals + 1));
+    } else if (current != nullptr) {
+      current->values.push_back(word.text);
+    }
+  }
+}
+
+void MegatronArguments::read_yaml(const std::string& text) {
+  std::istringstream lines(text);
+  Argument* current = nullptr;
+  int number = 0;
+  for (std::string raw; std::getline(lines, raw);) {
+    ++number;
+    const std::string line = trimmed(yaml_line(raw));
+    if (line.empty() || line == "---") continue;
+    if (line.rfind("- ", 0) == 0) {
+      if (current != nullptr) current->values.push_back(unquoted(trimmed(line.substr(2))));
+      continue;
+    }
+    const auto colon = line.find(':');
+    current = nullptr;
+    if (colon == std::string::npos) continue;
+    const std::string name = argument_name(unquoted(line.substr(0, colon)));
+    const std::string value = trimmed(line.substr(colon + 1));
+    const bool has_small = std::any_of(
+        name.begin(), name.end(), [](unsigned char letter) { return std::islower(letter) != 0; });
+    if (!has_small || value == "false" || value == "False" || value == "null" || value == "~") {
+      continue;
+    }
+    current = &arguments_[name];
+    *current = {{}, number};
+    if (!value.empty() && value != "true" && value != "True") current->values = yaml_values(value);
+  }
+}
+
+const MegatronArguments::Argument* MegatronArguments::find(const std::string& argument) const {
+  asked_.insert(argument);
+  const auto found = arguments_.find(argument);
+  return found == arguments_.end() ? nullptr : &found->second;
+}
+
+bool MegatronArguments::has(const std::string& argument) const { return find(argument) != nullptr; }
+
+void MegatronArguments::fail(const std::string& argument, const std::string& why) const {
+  const Argument* found = find(argument);
+  const std::string place = found == nullptr ? name_ : fmt::format("{}:{}", name_, found->line);
+  throw UsageError(fmt::format("{}: --{}: {}", place, argument, why));
+}
+
+std::vector<std::string> MegatronArguments::texts(const std::string& argument) const {
+  const Argument* found = find(argument);
+  if (found == nullptr) return {};
+  for (const std::string& value : found->values) {
+    if (value.find('$') == std::string::npos) continue;
+    fail(argument, fmt::format("'{}': the script does not set it: put its value there", value));
+  }
+  return found->values;
+}
+
+std::optional<std::string> MegatronArguments::text(const std::string& argument) const {
+  if (find(argument) == nullptr) return std::nullopt;
+  const std::vector<std::string> values = texts(argument);
+  if (values.empty()) fail(argument, "has no value");
+  return values.front();
+}
+
+std::optional<std::int64_t> MegatronArguments::whole(const std::string& argument,
+                                                     std::int64_t least) const {
+  const std::optional<std::string> value = text(argument);
+  if (!value) return std::nullopt;
+  const std::optional<std::int64_t> number = parse_number<std::int64_t>(*value);
+  if (!number || *number < least) {
+    fail(argument, fmt::format("'{}' is not a whole number from {} on", *value, least));
+  }
+  return number;
+}
+
+std::optional<std::int64_t> MegatronArguments::size(const std::string& argument) const {
+  return whole(argument, 1);
+}
+
+std::optional<std::int64_t> MegatronArguments::count(const std::string& argument) const {
+  return whole(argument, 0);
+}
+
+std::vector<std::string> MegatronArguments::not_asked() const {
+  std::vector<std::string> names;
+  for (const auto& [name, argument] : arguments_) {
+    if (asked_.count(name) == 0) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace moesim::model

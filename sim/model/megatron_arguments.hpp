@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace moesim::model {
+
+// The arguments of a Megatron-LM training job (megatron/training/arguments.py), as a launch script
+// or a YAML file gives them; names as on Megatron's command line, without dashes.
+//
+// Script: every word that begins with two dashes, wherever it stands (command lines, arrays, quoted
+// lists of arguments, lines of #SBATCH), with the words behind it. Variables that the script sets
+// are put in, ${NAME:-DEFAULT} and $((A * B)) too; nothing is run, and of branches all are read.
+// YAML: the keys of all levels but those in capitals; "true" is a flag alone, "false" and "null"
+// are none.
+class MegatronArguments {
+ public:
+  // Throws UsageError naming the file, and the line of what cannot be read.
+  static MegatronArguments load(const std::string& path);
+  static MegatronArguments parse(const std::string& text, const std::string& name);
+  static bool is_path(const std::string& path);  // .sh, .yaml, .yml
+
+  const std::string& name() const { return name_; }
+  bool has(const std::string& argument) const;
+  // Its first value, where it is given last; nothing if the argument is not there. Throws UsageError naming file, line
+  // and argument where it has no value, or none that is a whole number from 1 on (0 on: count).
+  std::optional<std::string> text(const std::string& argument) const;
+  std::vector<std::string> texts(const std::string& argument) const;
+  std::optional<std::int64_t> size(const std::string& argument) const;
+  std::optional<std::int64_t> count(const std::string& argument) const;
+  [[noreturn]] void fail(const std::string& argument, const std::string& why) const;
+
+  // Arguments that none of the functions above was asked for, sorted.
+  std::vector<std::string> not_asked() const;
+
+ private:
+  struct Argument {
+    std::vector<std::string> values;
+    int line = 0;
+  };
+  void read_script(const std::string& text);
+  void read_yaml(const std::string& text);
+  const Argument* find(const std::string& argument) const;
+  std::optional<std::int64_t> whole(const std::string& argument, std::int64_t least) const;
+
+  std::string name_;
+  std::map<std::string, Argument> arguments_;
+  mutable std::set<std::string> asked_;
+};
+
+}  // namespace moesim::model

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "sim/model/megatron_arguments.hpp"
+#include "sim/model/model.hpp"
+
+namespace moesim::model {
+
+// The model that arguments of Megatron-LM describe, with Megatron's defaults for what they do not
+// say. Throws UsageError naming file, line and argument; without --vocab-size too, where a
+// tokenizer decides it.
+Model megatron_model(const MegatronArguments& arguments);
+
+}  // namespace moesim::model

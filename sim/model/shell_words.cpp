@@ -1,0 +1,275 @@
+#include "sim/model/shell_words.hpp"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+
+namespace moesim::model {
+namespace {
+
+constexpr const char* batch_line = "#SBATCH";
+
+bool is_name(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+}
+
+using Variables = std::map<std::string, std::string>;
+
+// A sum of products of whole numbers and variables, without brackets; nothing for another.
+class Arithmetic {
+ public:
+  Arithmetic(std::string text, const Variables& variables)
+      : text_(std::move(text)), variables_(variables) {}
+
+  std::optional<std::int64_t> value() {
+    std::int64_t sum = 0;
+    char sign = '+';
+    while (true) {
+      const std::optional<std::int64_t> term = product();
+      if (!term) return std::nullopt;
+      sum += sign == '+' ? *term : -*term;
+      skip();
+      if (at_ == text_.size()) return sum;
+      sign = text_[at_++];
+      if (sign != '+' && sign != '-') return std::nullopt;
+    }
+  }
+
+ private:
+  void skip() {
+    while (at_ < text_.size() && (std::isspace(static_cast<unsigned char>(text_[at_])) != 0)) ++at_;
+  }
+
+  std::optional<std::int64_t> product() {
+    std::optional<std::int64_t> value = operand();
+    while (value) {
+      skip();
+      if (at_ == text_.size() || (text_[at_] != '*' && text_[at_] != '/')) return value;
+      const char by = text_[at_++];
+      const std::optional<std::int64_t> next = operand();
+      if (!next || (by == '/' && *next == 0)) return std::nullopt;
+      value = by == '*' ? *value * *next : *value / *next;
+    }
+    return value;
+  }
+
+  std::optional<std::int64_t> operand() {
+    skip();
+    std::string word;
+    while (at_ < text_.size() &&
+           (is_name(text_[at_]) || text_[at_] == '$' || text_[at_] == '{' || text_[at_] == '}')) {
+      if (is_name(text_[at_])) word += text_[at_];
+      ++at_;
+    }
+    const auto known = variables_.find(word);
+    const auto number =
+        parse_number<std::int64_t>(known == variables_.end() ? word : known->second);
+    return number && *number < (std::int64_t{1} << 31) ? number : std::nullopt;
+  }
+
+  std::string text_;
+  const Variables& variables_;
+  std::size_t at_ = 0;
+};
+
+class Reader {
+ public:
+  Reader(const std::string& script, const std::string& name) : script_(script), name_(name) {}
+
+  std::vector<ShellWord> read() {
+    while (at_ < script_.size()) {
+      const char letter = script_[at_];
+      if (letter == '\\' && at_ + 1 < script_.size() && script_[at_ + 1] == '\n') {
+        at_ += 2;
+        ++line_;
+      } else if (letter == '\n' || letter == ';' || letter == '&' || letter == '|') {
+        // Inside the brackets of an array a new line is a space.
+        if (letter != '\n' || depth_ == 0) end_command();
+        if (letter == '\n') ++line_;
+        ++at_;
+      } else if (std::isspace(static_cast<unsigned char>(letter)) != 0) {
+        ++at_;
+      } else if (letter == '(' || letter == ')') {
+        depth_ = letter == '(' ? depth_ + 1 : depth_ > 0 ? depth_ - 1 : 0;
+        if (letter == ')') end_command();
+        ++at_;
+      } else if (letter == '#') {
+        skip_comment();
+      } else {
+        take_word();
+      }
+    }
+    end_command();
+    return std::move(words_);
+  }
+
+ private:
+  void end_command() {
+    if (!words_.empty() && !words_.back().text.empty()) words_.push_back({"", line_});
+  }
+
+  void skip_comment() {
+    const std::string batch = batch_line;
+    if (script_.compare(at_, batch.size(), batch) == 0) {
+      at_ += batch.size();
+      return;
+    }
+    while (at_ < script_.size() && script_[at_] != '\n') ++at_;
+  }
+
+  // A word, or an assignment.
+  void take_word() {
+    const int line = line_;
+    std::string word;
+    bool quoted = false;
+    while (at_ < script_.size()) {
+      const char letter = script_[at_];
+      if (letter == '"' || letter == '\'') {
+        quoted = true;
+        word += quoted_text(letter);
+      } else if (letter == '$') {
+        word += dollar();
+      } else if (letter == '\\' && at_ + 1 < script_.size()) {
+        if (script_[at_ + 1] == '\n') break;
+        word += script_[at_ + 1];
+        at_ += 2;
+      } else if (std::isspace(static_cast<unsigned char>(letter)) != 0 || letter == ';' ||
+                 letter == '&' || letter == '|' || letter == '(' || letter == ')') {
+        break;
+      } else {
+        word += letter;
+        ++at_;
+      }
+    }
+    const auto equals = word.find('=');
+    if (is_assignment(word, equals)) {
+      variables_[word.substr(0, equals)] = word.substr(equals + 1);
+      // A list of arguments in a text.
+      const std::string value = word.substr(equals + 1);
+      if (value.find("--") != std::string::npos) add_words(value, line);
+      return;
+    }
+    if (word.rfind("--", 0) != 0 && word.find(" --") != std::string::npos) {
+      add_words(word, line);
+    } else if (!word.empty() || quoted) {
+      words_.push_back({word, line});
+    }
+  }
+
+  bool is_assignment(const std::string& word, std::size_t equals) const {
+    if (equals == std::string::npos || equals == 0) return false;
+    std::size_t name = 0;
+    while (name < equals && is_name(word[name])) ++name;
+    return name == equals || (name + 1 == equals && word[name] == '+');
+  }
+
+  void add_words(const std::string& text, int line) {
+    end_command();
+    std::istringstream parts(text);
+    for (std::string part; parts >> part;) {
+      if (part != "\\") words_.push_back({part, line});
+    }
+    words_.push_back({"", line});
+  }
+
+  std::string quoted_text(char quote) {
+    const int line = line_;
+    std::string text;
+    for (++at_; at_ < script_.size() && script_[at_] != quote;) {
+      if (quote == '"' && script_[at_] == '$') {
+        text += dollar();
+        continue;
+      }
+      if (quote == '"' && script_[at_] == '\\' && at_ + 1 < script_.size()) {
+        ++at_;
+        if (script_[at_] == '\n') {
+          ++line_;
+          ++at_;
+          text += ' ';
+          continue;
+        }
+      }
+      if (script_[at_] == '\n') ++line_;
+      text += script_[at_++];
+    }
+    if (at_ == script_.size()) {
+      throw UsageError(fmt::format("{}:{}: the quote {} has no end", name_, line, quote));
+    }
+    ++at_;
+    return text;
+  }
+
+  // The text of a variable or an arithmetic expression; as it is written where it is not known.
+  std::string dollar() {
+    const std::size_t begin = at_++;
+    if (script_.compare(at_, 2, "((") == 0) {
+      const auto end = script_.find("))", at_);
+      if (end == std::string::npos) return "$";
+      const std::string expression = script_.substr(at_ + 2, end - at_ - 2);
+      at_ = end + 2;
+      const auto value = Arithmetic(expression, variables_).value();
+      return value ? fmt::format("{}", *value) : script_.substr(begin, at_ - begin);
+    }
+    if (at_ < script_.size() && script_[at_] == '(') {  // the output of a command
+      for (int open = 0; at_ < script_.size();) {
+        const char letter = script_[at_++];
+        if (letter == '\n') ++line_;
+        if (letter == '(') ++open;
+        if (letter == ')' && --open == 0) break;
+      }
+      return script_.substr(begin, at_ - begin);
+    }
+    const bool braced = at_ < script_.size() && script_[at_] == '{';
+    if (braced) ++at_;
+    std::string name;
+    while (at_ < script_.size() && is_name(script_[at_])) name += script_[at_++];
+    std::string fallback;
+    bool has_fallback = false;
+    if (braced) {
+      const auto end = script_.find('}', at_);
+      if (end == std::string::npos) return "$";
+      const std::string rest = script_.substr(at_, end - at_);
+      // An array's words stand where it is set.
+      if (rest.rfind("[@]", 0) == 0 || rest.rfind("[*]", 0) == 0) {
+        at_ = end + 1;
+        return "";
+      }
+      for (const char* mark : {":-", "-", ":=", "="}) {
+        if (rest.rfind(mark, 0) != 0) continue;
+        fallback = rest.substr(std::string(mark).size());
+        has_fallback = true;
+        break;
+      }
+      at_ = end + 1;
+    }
+    const auto known = variables_.find(name);
+    if (known != variables_.end()) {
+      // Lists of arguments were read where they are set.
+      return known->second.find("--") == std::string::npos ? known->second : "";
+    }
+    return has_fallback ? fallback : script_.substr(begin, at_ - begin);
+  }
+
+  const std::string& script_;
+  const std::string& name_;
+  std::size_t at_ = 0;
+  int line_ = 1;
+  int depth_ = 0;
+  Variables variables_;
+  std::vector<ShellWord> words_;
+};
+
+}  // namespace
+
+std::vector<ShellWord> shell_words(const std::string& script, const std::string& name) {
+  return Reader(script, name).read();
+}
+
+}  // namespace moesim::model

@@ -27,6 +27,11 @@ std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 void RouterProblem::check() const {
   if (config.is_dense()) throw UsageError("a dense model has no router: choose --router top2, say");
+  if (config.varies() || !(config.weight_scale == Decimal(1))) {
+    throw UsageError(
+        "there are no kernels for --score-function, --second-expert, --router-dtype, --expert-bias "
+        "and --weight-scale: leave them out");
+  }
   if (!config.takes_best() || !config.has_capacity()) {
     throw UsageError(
         fmt::format("there are no kernels for {}: choose --router top1, top2, ...", config.name()));

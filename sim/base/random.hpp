@@ -18,6 +18,7 @@ enum class Purpose : std::uint32_t {
   random_expert = 9,  // of a router that draws
   token_id = 10,
   skipped_exchange = 11,
+  second_expert = 12,
   counts = 16,
   ir_targets = 17,
   score_model = 20,

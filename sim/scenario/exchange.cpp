@@ -88,7 +88,7 @@ void check_deduplication(const Scenario& scenario, Use use) {
   const routing::RouterConfig& router = scenario.router;
   if (router.counts_known()) {
     routing::RouterConfig unpadded = router;
-    unpadded.pad_to_capacity = false;
+    unpadded.padding = routing::Padding::none;
     refuse(
         fmt::format("router {} sends every expert a block of its own, full or not: choose "
                     "{}--router dropless, or leave it out",

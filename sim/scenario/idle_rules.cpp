@@ -17,10 +17,12 @@ Reason without_capacity(const Question& ask) {
   return ask.scenario.router.has_capacity() ? useful : "no router of this run has a capacity";
 }
 
-// Without a capacity a dialect still says what is sent beside the tokens.
+// Without a capacity a dialect still says what is sent beside the tokens, how routes are weighed
+// and what groups are worth.
 Reason without_dialect(const Question& ask) {
-  const bool sends = ask.asker == Asker::step && ask.scenario.router.chooses_top_k();
-  return sends ? useful : without_capacity(ask);
+  const routing::RouterConfig& router = ask.scenario.router;
+  const bool says = ask.asker != Asker::routing || router.groups > 1;
+  return says && router.chooses_top_k() ? useful : without_capacity(ask);
 }
 
 Reason without_overflow(const Question& ask) {
@@ -28,7 +30,25 @@ Reason without_overflow(const Question& ask) {
                                          : "no router of this run has experts that overflow";
 }
 
+Reason without_slots(const Question& ask) {
+  return ask.scenario.router.pads_to_busiest() ? useful : without_capacity(ask);
+}
+
+Reason without_groups(const Question& ask) {
+  return ask.scenario.router.groups > 1 ? useful : "no router of this run has groups of experts";
+}
+
+Reason without_scores_of_experts(const Question& ask) {
+  return ask.scenario.router.scores_experts() ? useful : "no router of this run chooses by score";
+}
+
+Reason without_variants(const Question& ask) {
+  return ask.scenario.router.kind->takes_best ? useful
+                                              : "no router of this run takes the best experts";
+}
+
 Reason without_blocks(const Question& ask) {
+  if (ask.scenario.router.pads_to_busiest()) return useful;
   if (const char* reason = ask.scenario.router.kind->idle_padding; reason != nullptr) return reason;
   if (!without_overflow(ask).empty()) return "no router of this run can do either";
   // Blocks of unequal GPUs are a question of the routing too.
@@ -122,6 +142,14 @@ Reason unless_drawn_experts(const Question& ask) {
 bool has_experts(const Scenario& scenario) { return !scenario.router.is_dense(); }
 
 bool has_capacity(const Scenario& scenario) { return scenario.router.has_capacity(); }
+
+bool has_blocks(const Scenario& scenario) {
+  return scenario.router.has_capacity() || scenario.router.pads_to_busiest();
+}
+
+bool scores_experts(const Scenario& scenario) { return scenario.router.scores_experts(); }
+
+bool has_groups(const Scenario& scenario) { return scenario.router.groups > 1; }
 
 bool has_dialect(const Scenario& scenario) {
   return scenario.router.has_capacity() || scenario.router.chooses_top_k();

@@ -111,9 +111,28 @@ void settle_capacity(Resolution& at) {
   if (router.is_dense()) return;
   const bool typed = at.find("capacity-factor") != nullptr;
   if (typed && router.kind->capacity == routing::CapacityRule::by_factor_if_set) {
-    router.drops = true;
+    router.drops = !router.pads_to_busiest();
   }
   router.capacity(0, 1);  // refuses a dialect with the other convention
+}
+
+// Blocks as long as the longest: nothing is dropped, whatever the capacity factor.
+void settle_padding(Resolution& at) {
+  RouterConfig& router = at.scenario.router;
+  if (!router.pads_to_busiest()) return;
+  if (router.kind->blocks != routing::ExchangeBlocks::kept || !router.moves_tokens() ||
+      router.kind->capacity == routing::CapacityRule::equal_shares) {
+    throw UsageError(fmt::format(
+        "--padding busiest: router {} has blocks of a size of its own: leave --padding out",
+        router.name()));
+  }
+  if (router.fill_in || router.rectification != routing::Rectification::none) {
+    throw UsageError(fmt::format(
+        "--padding busiest: nothing is dropped, so {} has nothing to rectify: leave +fr and +ir "
+        "out, or use --padding capacity",
+        router.name()));
+  }
+  router.drops = false;
 }
 
 void check_ir_compute(const Scenario& scenario, Use use) {
@@ -202,16 +221,27 @@ void declare_capacity(OptionTable& table) {
       .applies(has_dialect)
       .idle(without_dialect);
   table
-      .choice(
-          "padding",
-          {{"capacity", "C rows, empty ones too"}, {"none", "the rows kept, after their counts"}},
-          routing::parse_padding, routing::name_of_padding, &RouterConfig::pad_to_capacity)
+      .choice("padding",
+              {{"capacity", "C rows, empty ones too"},
+               {"busiest", "as many as any has, and nothing is dropped"},
+               {"none", "the rows kept, after their counts"}},
+              routing::parse_padding, name_of, &RouterConfig::padding)
       .by_default("capacity", leave_to_dialect)
       .help("what is exchanged for each expert:")
-      .in_route(true)
+      .affects(Affects::routing)
       .after({"router-dialect"})
-      .applies(has_capacity)
+      .then(settle_padding)
+      .applies(has_blocks)
       .idle(without_blocks);
+  table
+      .whole("capacity-alignment", "ROWS", 1, std::int64_t{1} << 20,
+             &RouterConfig::capacity_alignment)
+      .by_default("1")
+      .help("C is rounded up to a multiple of it, as is the longest block of --padding busiest")
+      .affects(Affects::routing)
+      .after({"router"})
+      .applies(has_blocks)
+      .idle(without_slots);
 }
 
 void declare_overflow(OptionTable& table) {
@@ -240,6 +270,13 @@ void declare_overflow(OptionTable& table) {
       .help("what an expert's output is multiplied by: its score")
       .affects(Affects::written_routes)
       .after({"router-dialect"})
+      .applies(has_experts)
+      .idle(without_weights);
+  table.decimal("weight-scale", "X", Decimal(0), Decimal(1000), &RouterConfig::weight_scale)
+      .by_default("1")
+      .help("all weights are multiplied by it (routed_scaling_factor of DeepSeek)")
+      .affects(Affects::written_routes)
+      .after({"router"})
       .applies(has_experts)
       .idle(without_weights);
 }
@@ -297,6 +334,7 @@ Decimal parse_capacity_factor(const std::string& text) {
 
 void declare_router(OptionTable& table) {
   declare_kind(table);
+  declare_router_scores(table);
   declare_capacity(table);
   declare_overflow(table);
   declare_rectification(table);

@@ -11,7 +11,8 @@ RowPeak::RowPeak(const scenario::Scenario& scenario)
     : experts_(scenario.experts),
       members_(scenario.expert_parallel),
       pads_(scenario.router.pads_exchange()),
-      by_group_(scenario.router.capacity_scope == routing::CapacityScope::group),
+      by_group_(scenario.router.capacity_scope == routing::CapacityScope::group ||
+                scenario.router.pads_to_busiest()),
       ragged_(scenario.is_ragged()) {}
 
 void RowPeak::take(const routing::ReplicaRouting& routing) {

@@ -291,7 +291,7 @@ class StepProgram::Builder {
       if (!router.counts_known() || (ragged && !router.stays_on_gpu())) exchange_counts(layer);
     } else if (router.has_capacity() && router.capacity_scope == CapacityScope::group) {
       agree(4.0 * scenario_.experts, "all-reduce of counts");
-    } else if (ragged) {
+    } else if (ragged || router.pads_to_busiest()) {
       agree(4.0, "all-reduce of capacities");
     }
   }

@@ -166,7 +166,7 @@ def test_the_program_describes_every_column_of_a_sweep(monkeypatch):
     assert {"fidelity", "top_k", "router", "capacity_factor", "seed"} <= set(columns.options)
     assert {"step_ms", "residual_loss", "capacity", "status"} <= columns.results
     assert columns.by_router == {"top_k", "capacity_convention", "min_capacity", "padding",
-                                 "priority", "weights"}
+                                 "priority", "weights", "group_score", "score_function", "second_expert"}
 
 
 @needs_binary

@@ -83,7 +83,7 @@ def test_base_is_greedy_where_nothing_is_trained(run, logits):
 
 
 def test_group_limited_keeps_the_groups_of_the_best_pairs(run, logits):
-    routes = run("group-limited:4:2", "--top-k", "3")
+    routes = run("group-limited:4:2", "--top-k", "3", "--group-score", "top2")
     g = softmax(logits)
     pairs = g.reshape(*SHAPE[:2], 4, 2).sum(-1)  # groups of two: their two best are all
     groups = np.argsort(-pairs, axis=-1, kind="stable")[..., :2]

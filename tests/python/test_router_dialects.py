@@ -86,15 +86,15 @@ def library(dialect, logits, top_k, factor):
     assert dialect == "switch"
     capacity = max(min(tokens, int(tokens * factor / experts)), 4)
     kept = keep_by_position(choices, experts, capacity)
-    return kept, g * kept
+    return kept, (g if top_k == 1 else shares) * kept
 
 
 def route(folder, dialect, logits, top_k, factor):
     """The same by moesim: [rank, token, expert]."""
     numpy.save(folder / "logits.npy", logits)
     succeed("route", "--logits", str(folder / "logits.npy"), "--out", str(folder / "routes.npy"),
-            "--router", f"top{top_k}", "--router-dialect", dialect, "--capacity-factor",
-            str(factor))
+            "--router", f"top{top_k}", "--router-dialect", dialect, "--second-expert", "best",
+            "--capacity-factor", str(factor))
     routes = numpy.load(folder / "routes.npy")
     kept = numpy.zeros(logits.shape, dtype=bool)
     weights = numpy.zeros(logits.shape)

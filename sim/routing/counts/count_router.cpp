@@ -276,6 +276,7 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
     result.kept_rows = counts.primary;
     result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
     result.loss = counts.loss;
+    if (job.router.pads_to_busiest()) pad_to_busiest(job, result);
     return;
   }
   kept_.primary.assign(gpus, 0);
@@ -286,6 +287,19 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
     keep_by_group(job.router, counts, result.capacity, result);
   }
   set_losses(job, result);
+}
+
+// As Decision: each group pads to its own largest count.
+void CountRouter::pad_to_busiest(const RoutingJob& job, LayerRouting& result) {
+  const auto width = static_cast<std::ptrdiff_t>(job.expert_parallel) * job.experts;
+  double slots = 0;
+  for (auto group = result.kept_rows.begin(); group < result.kept_rows.end(); group += width) {
+    const std::int64_t most = *std::max_element(group, group + width);
+    slots += static_cast<double>(job.router.aligned(most)) * static_cast<double>(width);
+  }
+  const auto kept = std::accumulate(result.kept_rows.begin(), result.kept_rows.end(), 0.0);
+  result.exchanged_capacity = job.router.aligned(result.exchanged_capacity);
+  result.loss.padded = share(slots - kept, slots);
 }
 
 void CountRouter::set_losses(const RoutingJob& job, LayerRouting& result) {

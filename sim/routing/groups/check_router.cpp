@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/expert_split.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
 #include "sim/routing/tokens/choice_table.hpp"
 
 namespace moesim::routing {
@@ -32,6 +33,20 @@ void check_scope(const RouterConfig& config) {
                                config.kind->no_group_scope));
 }
 
+void check_variant(const RouterConfig& config, int experts) {
+  if (config.expert_bias && config.expert_bias->experts() != experts) {
+    throw UsageError(fmt::format("--expert-bias: {} has {} experts, the router {}",
+                                 config.expert_bias->name(), config.expert_bias->experts(),
+                                 experts));
+  }
+  if (config.second_expert == SecondExpert::sampled && config.choices() != 2) {
+    throw UsageError(fmt::format(
+        "--second-expert sampled: {} chooses {} experts for a token: it is of top2, or topk with "
+        "--top-k 2",
+        config.name(), config.choices()));
+  }
+}
+
 }  // namespace
 
 void check_router(const RouterConfig& config, int experts, int ranks, std::int64_t tokens) {
@@ -53,6 +68,7 @@ void check_router(const RouterConfig& config, int experts, int ranks, std::int64
   check_experts_divide(experts, ranks, experts);
   check_scope(config);
   check_groups(config, experts);
+  check_variant(config, experts);
   if (config.kind->check != nullptr) config.kind->check(config, experts, tokens);
 }
 

@@ -58,6 +58,24 @@ class DrawnLogits final : public GroupLogits {
   const TileKernels& kernels_;
 };
 
+// Logits as a router's product in bf16 writes them: rounded to the nearest, ties to even. Keeps a
+// reference to its argument.
+class RoundedLogits final : public GroupLogits {
+ public:
+  explicit RoundedLogits(const GroupLogits& exact) : exact_(exact) {}
+
+  int experts() const override { return exact_.experts(); }
+  int ranks() const override { return exact_.ranks(); }
+  std::int64_t tokens(int rank) const override { return exact_.tokens(rank); }
+  void fill_tile(int rank, std::int64_t first_token, float* tile) const override;
+  int fill_training_tile(std::int64_t index, float* tile) const override;
+
+ private:
+  void round(float* tile) const;
+
+  const GroupLogits& exact_;
+};
+
 // Given logits of each rank in memory. Training tokens repeat these tokens. Keeps references to its
 // arguments. Throws UsageError naming rank and token for a logit that is NaN or +inf when its tile
 // is requested.

@@ -85,7 +85,10 @@ const RoutedGroup& GroupRouter::route_otherwise(std::span<const RankLogits> rank
   for (const RankLogits& rank : ranks) {
     check_router(config_, result_.experts, result_.ranks, rank.tokens);
   }
-  const GivenLogits logits(ranks, result_.experts, kernels_);
+  const GivenLogits given(ranks, result_.experts, kernels_);
+  const RoundedLogits rounded(given);
+  const GroupLogits& logits =
+      config_.router_dtype == RouterDtype::bf16 ? static_cast<const GroupLogits&>(rounded) : given;
   other_->start_layer(logits, context);
   other_->decide(logits, context);
   other_->collect(result_);

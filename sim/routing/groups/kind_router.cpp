@@ -1,5 +1,7 @@
 #include "sim/routing/groups/kind_router.hpp"
 
+#include "sim/routing/groups/variant_router.hpp"
+
 namespace moesim::routing {
 
 void KindRouter::start_layer(const GroupLogits& /*logits*/, const RouterContext& /*context*/) {}
@@ -24,7 +26,9 @@ void clear_routes(RoutedGroup& group) {
 }
 
 std::unique_ptr<KindRouter> make_kind_router(const KindShape& shape) {
-  const auto make = shape.config.kind->make;
+  const RouterDescriptor& kind = *shape.config.kind;
+  if (kind.takes_best && shape.config.varies()) return make_variant_router(shape);
+  const auto make = kind.make;
   return make == nullptr ? nullptr : make(shape);
 }
 

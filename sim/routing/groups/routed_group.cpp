@@ -58,6 +58,13 @@ void assign_weights(const DecisionInput& input, const Decision& decision, Routed
   }
 }
 
+void scale_weights(const RouterConfig& config, RoutedGroup& group) {
+  if (config.weight_scale == Decimal(1)) return;
+  const auto scale = static_cast<float>(config.weight_scale.to_double());
+  for (float& weight : group.weight) weight *= scale;
+  for (float& weight : group.ir_weight) weight *= scale;
+}
+
 }  // namespace
 
 std::vector<Route> RoutedGroup::routes() const {
@@ -104,6 +111,7 @@ void collect_routes(const DecisionInput& input, const Decision& decision, Routed
   assign_slots(input, decision, group);
   collect_ir(input, decision, group);
   assign_weights(input, decision, group);
+  scale_weights(input.config, group);
 }
 
 }  // namespace moesim::routing

@@ -81,6 +81,10 @@ std::string counts_refusal(const RoutingJob& job) {
     return "with --priority token-order all choices of a token stand together in the queues, which "
            "counts do not model: they put `partial` off by up to 1.3 points";
   }
+  if (job.router.varies()) {
+    return "counts are of the best experts by a softmax: not with --score-function, "
+           "--second-expert, --router-dtype or --expert-bias";
+  }
   const int domain = job.gpus_per_domain;
   if (job.router.rectification == Rectification::node && domain > 0 &&
       job.expert_parallel % domain != 0 && domain % job.expert_parallel != 0) {

@@ -1,5 +1,7 @@
 #include "sim/routing/jobs/routing_job.hpp"
 
+#include "sim/routing/rules/expert_bias.hpp"
+
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -54,15 +56,21 @@ void leave_out(const Values&...) {}
 // to the key or excluded.
 void add_router(const RouterConfig& router, Key& key) {
   const auto& [kind, parameters, groups, kept_groups, top_k, fill_in, rectification,
-               capacity_factor, capacity_convention, capacity_scope, min_capacity, pad_to_capacity,
-               drops, priority, weights, fill_order, ir_compute, ir_duplicates, dialect] = router;
+               capacity_factor, capacity_convention, capacity_scope, min_capacity,
+               capacity_alignment, padding, drops, group_score, score_function, second_expert,
+               router_dtype, expert_bias, priority, weights, weight_scale, fill_order, ir_compute,
+               ir_duplicates, dialect] = router;
+  const bool pads_to_busiest = padding == Padding::busiest;
   key.add(kind->name(router), groups, kept_groups);
   for (const Decimal& parameter : parameters) key.add(parameter);
   key.add(top_k, fill_in, rectification, capacity_factor, capacity_convention, capacity_scope,
-          min_capacity, drops, priority, dialect);
+          min_capacity, capacity_alignment, drops, pads_to_busiest, priority, dialect);
+  if (groups > 1) key.add(group_score);
+  key.add(score_function, second_expert, router_dtype,
+          expert_bias == nullptr ? std::uint64_t{0} : expert_bias->digest());
   if (fill_in) key.add(fill_order);
   if (rectification != Rectification::none) key.add(ir_duplicates);
-  leave_out(pad_to_capacity, weights, ir_compute);
+  leave_out(weights, weight_scale, ir_compute);
 }
 
 // Not a member function, in which the names would shadow the members.

@@ -19,6 +19,9 @@ constexpr int default_update_steps = 1000;
 void read(const RouterReading& in, RouterConfig& config) {
   in.expect(0, 2, "bias-balanced:SPEED:STEPS, such as bias-balanced:0.001:1000");
   config.top_k = in.k_beside();
+  config.group_score = GroupScore::top2;
+  // Published codes normalise only the weights of several experts.
+  if (config.top_k == 1) config.weights = Weights::raw;
   int steps = default_update_steps;
   if (in.parts.size() > 2) steps = in.parts[2] == "0" ? 0 : in.count(in.parts[2], "steps");
   config.parameters = {in.number(in.parts.size() > 1 ? in.parts[1] : default_update_speed),
@@ -77,6 +80,7 @@ constinit const RouterDescriptor bias_balanced_router{
                             "limits top-k",
                .read = read_groups},
     .chooses_top_k = true,
+    .scores_by_sigmoid = true,
     .capacity = CapacityRule::none,
     .read = read,
     .name = name,

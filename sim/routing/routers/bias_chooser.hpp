@@ -9,6 +9,7 @@
 #include "sim/base/random.hpp"
 #include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/tile_chooser.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
 #include "sim/routing/rules/layer_shares.hpp"
 #include "sim/routing/tokens/kept_groups.hpp"
 
@@ -27,7 +28,10 @@ class BiasChooser final : public Chooser {
         per_group_(shape.experts / shape.config.groups),
         kept_(shape.config.groups, shape.config.kept_groups, shape.kernels),
         speed_(shape.config.parameters[0].to_double()),
-        steps_(static_cast<int>(shape.config.parameters[1].floor_of_product(1))) {
+        steps_(static_cast<int>(shape.config.parameters[1].floor_of_product(1))),
+        summed_(std::min(static_cast<std::size_t>(per_group_), summed_scores(shape.config))),
+        best_expert_(summed_ * tile_tokens),
+        best_key_(summed_ * tile_tokens) {
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(choices * tile_tokens);
     key_.resize(choices * tile_tokens);
@@ -38,7 +42,11 @@ class BiasChooser final : public Chooser {
     return {shape_.config, shape_.experts};
   }
 
-  void start_layer(const GroupLogits& logits, const RouterContext& /*context*/) override {
+  void start_layer(const GroupLogits& logits, const RouterContext& context) override {
+    if (shape_.config.expert_bias) {
+      bias_ = shape_.config.expert_bias->of_layer(context.layer);
+      return;
+    }
     const auto experts = static_cast<std::size_t>(shape_.experts);
     bias_.assign(experts, 0.0F);
     std::int64_t tile = 0;
@@ -173,18 +181,17 @@ class BiasChooser final : public Chooser {
   }
 
   // Converts the tile to scores plus bias, with -inf in all groups except the `kept_groups` best by
-  // the sum of their two best; ties: the lower group first.
+  // the sum of their best (GroupScore); ties: the lower group first.
   void mask_groups() {
     const auto groups = static_cast<std::size_t>(shape_.config.groups);
-    const int listed = std::min(per_group_, 2);
     for (std::size_t group = 0; group < groups; ++group) {
       const int first = static_cast<int>(group) * per_group_;
-      shape_.kernels.largest(tile_.tile(), first, first + per_group_, listed,
-                             {pair_expert_, pair_key_, tile_tokens});
-      for (std::size_t place = 0; place < tile_tokens; ++place) {
-        float& sum = kept_.scores(group)[place];
-        sum = pair_key(place);
-        if (listed > 1) sum += pair_key(place + tile_tokens);
+      shape_.kernels.largest(tile_.tile(), first, first + per_group_, static_cast<int>(summed_),
+                             {best_expert_.data(), best_key_.data(), tile_tokens});
+      float* sum = kept_.scores(group);
+      for (std::size_t place = 0; place < tile_tokens; ++place) sum[place] = best_key(place);
+      for (std::size_t at = tile_tokens; at < summed_ * tile_tokens; ++at) {
+        sum[at % tile_tokens] += best_key(at);
       }
     }
     kept_.find();
@@ -192,8 +199,8 @@ class BiasChooser final : public Chooser {
   }
 
   // An expert with logit -inf has score 0, as in the published code.
-  float pair_key(std::size_t at) const {
-    return pair_key_[at] == hopeless ? bias_[pair_expert_[at]] : pair_key_[at];
+  float best_key(std::size_t at) const {
+    return best_key_[at] == hopeless ? bias_[best_expert_[at]] : best_key_[at];
   }
 
   void mask(std::size_t group) {
@@ -219,15 +226,16 @@ class BiasChooser final : public Chooser {
   TileChooser tile_;
   int per_group_;  // experts
   KeptGroups kept_;
-  double speed_;                                     // change of a bias per step
-  int steps_;                                        // of training
-  std::uint16_t pair_expert_[2 * tile_tokens] = {};  // a group's two best
-  float pair_key_[2 * tile_tokens] = {};
-  std::vector<float> bias_;            // [expert]
-  std::vector<std::int64_t> load_;     // [expert]
-  std::vector<float> score_;           // [expert, 16]
-  std::vector<std::uint16_t> expert_;  // [choice, 16]
-  std::vector<float> key_;             // [choice, 16]
+  double speed_;                            // change of a bias per step
+  int steps_;                               // of training
+  std::size_t summed_;                      // scores that make that of a group
+  std::vector<std::uint16_t> best_expert_;  // [summed, 16], of a group
+  std::vector<float> best_key_;             // and their keys
+  std::vector<float> bias_;                 // [expert]
+  std::vector<std::int64_t> load_;          // [expert]
+  std::vector<float> score_;                // [expert, 16]
+  std::vector<std::uint16_t> expert_;       // [choice, 16]
+  std::vector<float> key_;                  // [choice, 16]
 };
 
 }  // namespace moesim::routing

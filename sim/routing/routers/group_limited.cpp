@@ -1,5 +1,5 @@
-// group-limited: the k best experts of the groups with the highest sum of their two best g
-// (DeepSeek-V3); dropless unless a capacity factor is given.
+// group-limited: the k best experts of the groups with the highest score, by default their largest
+// g (group_limited_greedy of DeepSeek-V2); dropless unless a capacity factor is given.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace moesim::routing {
 
 namespace {
 
-// Groups of neighbouring experts, usually those of a node: the best groups by the sum of their two
-// best g, ties: lower group first, then the best experts of these (DeepSeek-V3, section 2.1.2). A
-// token needs only a short list of the best experts of each group: the rest uses these lists.
+// Groups of neighbouring experts, usually those of a node: the best groups by GroupScore, ties:
+// lower group first, then the best experts of these. A token needs only a short list of the best
+// experts of each group: the rest uses these lists.
 class GroupLimitedChooser final : public Chooser {
  public:
   explicit GroupLimitedChooser(const KindShape& shape)
@@ -24,6 +24,7 @@ class GroupLimitedChooser final : public Chooser {
         tile_(shape.experts, shape.kernels),
         per_group_(shape.experts / shape.config.groups),
         listed_(static_cast<std::size_t>(std::min(per_group_, std::max(shape.config.top_k, 2)))),
+        summed_(std::min<std::size_t>(listed_, summed_scores(shape.config))),
         kept_(shape.config.groups, shape.config.kept_groups, shape.kernels) {
     const auto groups = static_cast<std::size_t>(shape.config.groups);
     const auto kept = static_cast<std::size_t>(shape.config.kept_groups);
@@ -32,7 +33,7 @@ class GroupLimitedChooser final : public Chooser {
     logit_.resize(expert_.size());
     best_expert_.resize(choices * tile_tokens);
     best_.resize(choices * tile_tokens);
-    pair_.resize(groups * 2 * tile_tokens);
+    summands_.resize(groups * summed_ * tile_tokens);
     offered_.resize((kept + 1) * listed_ * tile_tokens);
     offered_expert_.resize(offered_.size());
   }
@@ -81,19 +82,21 @@ class GroupLimitedChooser final : public Chooser {
     for (std::size_t at = tile_tokens; at < best_.size(); ++at) mass[at % tile_tokens] += best_[at];
   }
 
+  // The first `summed_` of each group's list are added, best first.
   void find_groups() {
-    const std::size_t width = std::min<std::size_t>(listed_, 2) * tile_tokens;
+    const std::size_t width = summed_ * tile_tokens;
     for (std::size_t group = 0; group < groups(); ++group) {
-      std::copy_n(logit_.data() + row(group, 0), width, pair_.data() + group * width);
+      std::copy_n(logit_.data() + row(group, 0), width, summands_.data() + group * width);
     }
-    tile_.to_probabilities(static_cast<int>(groups() * width / tile_tokens),
-                           {expert_.data(), pair_.data(), tile_tokens});
+    if (shape_.config.group_score != GroupScore::topk_logits) {
+      tile_.to_probabilities(static_cast<int>(groups() * summed_),
+                             {expert_.data(), summands_.data(), tile_tokens});
+    }
     for (std::size_t group = 0; group < groups(); ++group) {
-      const float* best = pair_.data() + group * width;
+      const float* best = summands_.data() + group * width;
       float* score = kept_.scores(group);
-      for (std::size_t place = 0; place < tile_tokens; ++place) {
-        score[place] = width > tile_tokens ? best[place] + best[place + tile_tokens] : best[place];
-      }
+      std::copy_n(best, tile_tokens, score);
+      for (std::size_t at = tile_tokens; at < width; ++at) score[at % tile_tokens] += best[at];
     }
     kept_.find();
   }
@@ -130,11 +133,12 @@ class GroupLimitedChooser final : public Chooser {
   TileChooser tile_;
   int per_group_;                      // experts
   std::size_t listed_;                 // best experts listed per group
+  std::size_t summed_;                 // of these make the score of a group
   std::vector<std::uint16_t> expert_;  // [group, listed, 16], and their logits
   std::vector<float> logit_;
   std::vector<std::uint16_t> best_expert_;  // [choice, 16]: the best of all
   std::vector<float> best_;
-  std::vector<float> pair_;  // [group, 2, 16]: the two best g
+  std::vector<float> summands_;  // [group, summed, 16]
   KeptGroups kept_;
   std::vector<float> offered_;  // [kept group, listed, 16]: logits, and room for one group more
   std::vector<std::uint16_t> offered_expert_;
@@ -165,7 +169,7 @@ GateWorkList price(const RouterConfig& config, const GateShape& shape) {
 constinit const RouterDescriptor group_limited_router{
     .head = "group-limited",
     .form = "group-limited:GROUPS:KEPT",
-    .help = "the k best experts of the KEPT best groups",
+    .help = "the k best experts of the KEPT best groups, by --group-score",
     .chooses_top_k = true,
     .capacity = CapacityRule::by_factor_if_set,
     .no_counts = "the shares of experts inside groups are not worked out",

@@ -17,11 +17,13 @@ extern const RouterDescriptor scomoe_router;
 extern const RouterDescriptor gating_dropout_router;
 extern const RouterDescriptor group_limited_router;
 extern const RouterDescriptor bias_balanced_router;
+extern const RouterDescriptor sinkhorn_router;
 
 // All kinds of routers, in the order of help texts: this list registers a kind.
 inline constexpr const RouterDescriptor* router_table[] = {
-    &dense_router,  &top_k_router,          &dropless_router,      &expert_choice_router,
-    &base_router,   &random_router,         &hash_router,          &soft_router,
-    &scomoe_router, &gating_dropout_router, &group_limited_router, &bias_balanced_router};
+    &dense_router,   &top_k_router,          &dropless_router,      &expert_choice_router,
+    &base_router,    &random_router,         &hash_router,          &soft_router,
+    &scomoe_router,  &gating_dropout_router, &group_limited_router, &bias_balanced_router,
+    &sinkhorn_router};
 
 }  // namespace moesim::routing

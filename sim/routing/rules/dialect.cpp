@@ -16,6 +16,8 @@ void apply_deepspeed(RouterConfig& config) {
                     : config.top_k == 2 ? Priority::position
                                         : Priority::own_score;
   config.weights = config.top_k == 1 ? Weights::raw : Weights::kept;
+  if (config.kind->takes_best && config.choices() == 2)
+    config.second_expert = SecondExpert::sampled;
 }
 
 void apply_megatron(RouterConfig& config) {
@@ -23,7 +25,8 @@ void apply_megatron(RouterConfig& config) {
   // then applies the softmax before the choice, so that the weight is g.
   config.priority = config.top_k == 1 ? Priority::own_score : Priority::own_weight;
   config.weights = config.top_k == 1 ? Weights::raw : Weights::before_drop;
-  config.pad_to_capacity = false;
+  config.padding = Padding::none;
+  config.group_score = config.kind->scores_by_sigmoid ? GroupScore::topk : GroupScore::topk_logits;
 }
 
 void apply_tutel(RouterConfig& config) {
@@ -35,13 +38,13 @@ void apply_switch(RouterConfig& config) {
   config.capacity_convention = CapacityConvention::paper;
   config.min_capacity = 4;
   config.priority = Priority::position;
-  config.weights = Weights::raw;
+  config.weights = config.top_k == 1 ? Weights::raw : Weights::before_drop;
 }
 
 void apply_megablocks(RouterConfig& config) {
   config.priority = Priority::token_order;
   config.weights = Weights::raw;
-  config.pad_to_capacity = false;
+  config.padding = Padding::none;
 }
 
 }  // namespace

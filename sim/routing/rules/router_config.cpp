@@ -8,19 +8,19 @@ namespace moesim::routing {
 
 bool RouterConfig::pads_exchange() const {
   if (kind->blocks != ExchangeBlocks::kept) return kind->blocks == ExchangeBlocks::full;
-  return has_capacity() && pad_to_capacity;
+  return pads_to_busiest() || (has_capacity() && padding == Padding::capacity);
 }
 
 std::int64_t RouterConfig::capacity(std::int64_t tokens, std::int64_t experts) const {
   if (kind->capacity == CapacityRule::equal_shares) return tokens / experts;
   if (!has_capacity()) return 0;
   if (dialect != Dialect::paper) {
-    return std::max(dialect_capacity(*this, tokens, experts), min_capacity);
+    return aligned(std::max(dialect_capacity(*this, tokens, experts), min_capacity));
   }
   const bool library = capacity_convention == CapacityConvention::library;
   const std::int64_t slots =
       capacity_factor.ceil_of_product(library ? tokens * top_k : tokens, experts);
-  return std::max(slots, min_capacity);
+  return aligned(std::max(slots, min_capacity));
 }
 
 RouterConfig RouterConfig::among_own(int own_experts) const {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "sim/base/decimal.hpp"
@@ -9,6 +10,8 @@
 #include "sim/routing/rules/router_options.hpp"
 
 namespace moesim::routing {
+
+class ExpertBias;  // rules/expert_bias.hpp
 
 // The parameters of a kind in the name of a router, in the order of the name; the file of the kind
 // (sim/routing/routers) defines their meaning.
@@ -32,12 +35,18 @@ struct RouterConfig {
   CapacityConvention capacity_convention = CapacityConvention::paper;
   CapacityScope capacity_scope = CapacityScope::source;
   std::int64_t min_capacity = 0;
-  // Blocks of C rows are sent regardless of their contents; false for software that drops but sends
-  // no padding.
-  bool pad_to_capacity = true;
-  bool drops = true;  // false: no capacity, each expert takes all tokens (by CapacityRule)
+  std::int64_t capacity_alignment = 1;  // C is rounded up to a multiple of it (Tutel)
+  Padding padding = Padding::capacity;
+  // false: no capacity, each expert takes all tokens (by CapacityRule, or with Padding::busiest)
+  bool drops = true;
+  GroupScore group_score = GroupScore::max;
+  ScoreFunction score_function = ScoreFunction::softmax;  // of kinds that take the k best
+  SecondExpert second_expert = SecondExpert::best;        // the same
+  RouterDtype router_dtype = RouterDtype::fp32;
+  std::shared_ptr<const ExpertBias> expert_bias;  // null: none, or the bias is trained
   Priority priority = Priority::token_max;
   Weights weights = Weights::kept;
+  Decimal weight_scale{1};  // of all weights of a token (routed_scaling_factor)
   FillOrder fill_order = FillOrder::nominee_score;
   IrCompute ir_compute = IrCompute::separate;
   IrDuplicates ir_duplicates = IrDuplicates::allow;
@@ -54,6 +63,11 @@ struct RouterConfig {
   bool pads_exchange() const;
   // The rows that GPUs send to each other are known before routing: no exchange of counts.
   bool counts_known() const { return pads_exchange() || kind->blocks == ExchangeBlocks::pooled; }
+  // Nothing is dropped, and blocks are as long as the longest (Padding::busiest).
+  bool pads_to_busiest() const { return !is_dense() && padding == Padding::busiest; }
+  std::int64_t aligned(std::int64_t slots) const {
+    return (slots + capacity_alignment - 1) / capacity_alignment * capacity_alignment;
+  }
   // Routes fail if an expert has fewer slots than routes.
   bool overflows() const { return has_capacity() && kind->blocks != ExchangeBlocks::full; }
   // The exchange sends tokens, each to its own experts; false: mixtures of tokens, or nothing.
@@ -66,7 +80,12 @@ struct RouterConfig {
   // There are scores per expert, and experts are not interchangeable.
   bool scores_experts() const { return has_gate() && moves_tokens(); }
   bool chooses_top_k() const { return kind->chooses_top_k; }
-  bool takes_best() const { return kind->takes_best; }
+  // The choice differs from the k best by softmax of fp32 logits: see variant_router.hpp.
+  bool varies() const {
+    return score_function != ScoreFunction::softmax || second_expert != SecondExpert::best ||
+           router_dtype != RouterDtype::fp32 || expert_bias != nullptr;
+  }
+  bool takes_best() const { return kind->takes_best && !varies(); }
   bool can_rectify() const { return kind->can_rectify; }
 
   // All primary choices of an expert are in one queue, regardless of their rank among the choices.

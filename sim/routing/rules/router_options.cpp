@@ -10,7 +10,11 @@ std::string name_of(IrDuplicates value) { return name_in(ir_duplicates_names, va
 std::string name_of(CapacityConvention value) { return name_in(capacity_convention_names, value); }
 std::string name_of(CapacityScope value) { return name_in(capacity_scope_names, value); }
 std::string name_of(Dialect value) { return name_in(dialect_names, value); }
-std::string name_of_padding(bool to_capacity) { return name_in(padding_names, to_capacity); }
+std::string name_of(Padding value) { return name_in(padding_names, value); }
+std::string name_of(GroupScore value) { return name_in(group_score_names, value); }
+std::string name_of(ScoreFunction value) { return name_in(score_function_names, value); }
+std::string name_of(SecondExpert value) { return name_in(second_expert_names, value); }
+std::string name_of(RouterDtype value) { return name_in(router_dtype_names, value); }
 
 Priority parse_priority(std::string_view text, const std::string& where) {
   return value_in(priority_names, text, where);
@@ -36,8 +40,24 @@ CapacityScope parse_capacity_scope(std::string_view text, const std::string& whe
 Dialect parse_dialect(std::string_view text, const std::string& where) {
   return value_in(dialect_names, text, where);
 }
-bool parse_padding(std::string_view text, const std::string& where) {
+Padding parse_padding(std::string_view text, const std::string& where) {
   return value_in(padding_names, text, where);
+}
+
+GroupScore parse_group_score(std::string_view text, const std::string& where) {
+  return value_in(group_score_names, text, where);
+}
+
+ScoreFunction parse_score_function(std::string_view text, const std::string& where) {
+  return value_in(score_function_names, text, where);
+}
+
+SecondExpert parse_second_expert(std::string_view text, const std::string& where) {
+  return value_in(second_expert_names, text, where);
+}
+
+RouterDtype parse_router_dtype(std::string_view text, const std::string& where) {
+  return value_in(router_dtype_names, text, where);
 }
 
 }  // namespace moesim::routing

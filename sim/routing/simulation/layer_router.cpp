@@ -129,9 +129,12 @@ void LayerRouter::route_others(std::span<const RoutingJob> jobs, const LogitSour
                                const RouterContext& context, int group,
                                std::span<LayerRouting> results) {
   const DrawnLogits drawn(jobs.front(), logits, context.place.first_gpu, kernels_);
+  const RoundedLogits rounded(drawn);
   for (const auto& [job, router] : others_) {
-    if (group == 0) router->start_layer(drawn, context);
-    router->decide(drawn, context);
+    const bool in_bf16 = jobs[job].router.router_dtype == RouterDtype::bf16;
+    const GroupLogits& seen = in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn;
+    if (group == 0) router->start_layer(seen, context);
+    router->decide(seen, context);
     const GroupOutcome& outcome = router->outcome();
     add_group({outcome.sums, outcome.kept_rows, outcome.ir_rows, outcome.demand,
                outcome.exchanged_capacity, outcome.copies},

@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/expert_split.hpp"
 #include "sim/routing/groups/check_router.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
 #include "sim/routing/scores/score_model.hpp"
 #include "sim/routing/simulation/layer_router.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
@@ -94,6 +95,12 @@ void check_order(const RoutingJob& job) {
 
 void check(const RoutingJob& job) {
   const RouterConfig& router = job.router;
+  if (router.expert_bias && router.expert_bias->layers() > 1 &&
+      router.expert_bias->layers() < job.layers) {
+    throw UsageError(fmt::format("--expert-bias: {} has {} layers, and {} are routed",
+                                 router.expert_bias->name(), router.expert_bias->layers(),
+                                 job.layers));
+  }
   if (router.is_dense()) {
     throw UsageError("a dense model routes nothing: choose --router top1, top2, ...");
   }
@@ -138,6 +145,12 @@ ReplicaRouting simulate_routing(const RoutingJob& job, int replica) {
 
 std::int64_t slots_per_expert(const RoutingJob& job, const ReplicaRouting& routing) {
   const LayerRouting& first = routing.layers.at(0);
+  if (job.router.pads_to_busiest()) {
+    std::int64_t most = 0;
+    for (const LayerRouting& layer : routing.layers)
+      most = std::max(most, layer.exchanged_capacity);
+    return most;
+  }
   return first.exchanged ? first.capacity : job.router.capacity(job.tokens_per_gpu, job.experts);
 }
 

@@ -18,8 +18,9 @@ ReplicaRouting simulate_routing(const RoutingJob& job, int replica);
 std::vector<ReplicaRouting> simulate_routing(std::span<const RoutingJob> jobs, int replica);
 
 // C of a result: the slots of an expert for one source GPU, for the fullest GPU; 0 if the router
-// has no capacity. For scomoe: the slots of a GPU's own expert, over all pools; for gating dropout:
-// those of a layer with an exchange.
+// has no capacity; with Padding::busiest the rows of the longest block of any layer. For scomoe:
+// the slots of a GPU's own expert, over all pools; for gating dropout: those of a layer with an
+// exchange.
 std::int64_t slots_per_expert(const RoutingJob& job, const ReplicaRouting& routing);
 
 // Throws UsageError for an invalid job: k' > E, E % P != 0, P > gpus, gpus % P != 0, no tokens;

@@ -142,6 +142,10 @@ void Decision::decide(const DecisionInput& input) {
     }
   }
   count_rows(input);
+  if (config.pads_to_busiest()) {
+    exchanged_capacity_ = config.aligned(exchanged_capacity_);
+    sums_.slots = exchanged_capacity_ * static_cast<std::int64_t>(kept_rows_.size());
+  }
   count_ir_rows(input);
   count_demand(input);
 }

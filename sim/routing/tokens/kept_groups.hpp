@@ -1,12 +1,21 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "sim/routing/rules/router_config.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
 
 namespace moesim::routing {
+
+// How many of a group's best scores make its own (GroupScore); at least 1.
+inline std::size_t summed_scores(const RouterConfig& config) {
+  if (config.group_score == GroupScore::max) return 1;
+  if (config.group_score == GroupScore::top2) return 2;
+  return static_cast<std::size_t>(std::max(1, config.top_k / config.kept_groups));
+}
 
 // The groups of experts that each of 16 tokens may go to: the `kept` best by their scores; ties:
 // the lower group first.

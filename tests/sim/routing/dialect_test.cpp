@@ -17,6 +17,7 @@ namespace {
 RouterConfig make(Dialect dialect, int top_k, const std::string& factor) {
   RouterConfig config = parse_router("topk", top_k);
   apply_dialect(dialect, config);
+  config.second_expert = SecondExpert::best;  // DeepSpeed samples it: library_rules_test.cpp
   config.capacity_factor = Decimal::parse(factor, "factor");
   return config;
 }
@@ -141,12 +142,13 @@ TEST_CASE("weights of what is kept by each dialect") {
     return weight_of(config, 3, logits, token, expert);
   };
   // Token 0 keeps both: .6 of .9. Token 1 keeps expert 2 only: 1 over what is kept, .4 of .9 before
-  // drops, .4 plain.
+  // drops, .4 plain (MegaBlocks).
   CHECK(weight(Dialect::deepspeed, 0, 0) == Approx(.6 / .9));
   CHECK(weight(Dialect::deepspeed, 1, 2) == Approx(1));
   CHECK(weight(Dialect::megatron, 1, 2) == Approx(.4 / .9));
   CHECK(weight(Dialect::tutel, 1, 2) == Approx(.4 / .9));
-  CHECK(weight(Dialect::switch_transformer, 1, 2) == Approx(.4));
+  CHECK(weight(Dialect::switch_transformer, 1, 2) == Approx(.4 / .9));
+  CHECK(weight(Dialect::megablocks, 1, 2) == Approx(.4));
   CHECK(weight(Dialect::deepspeed, 1, 0) == 0);
   // k = 1: plain g everywhere but in the paper.
   for (const Dialect dialect :
@@ -158,6 +160,9 @@ TEST_CASE("weights of what is kept by each dialect") {
 }
 
 TEST_CASE("the choices of DeepSpeed and Megatron depend on k") {
+  RouterConfig two = parse_router("top2", 0);
+  apply_dialect(Dialect::deepspeed, two);
+  CHECK(two.second_expert == SecondExpert::sampled);
   CHECK(make(Dialect::deepspeed, 1, "1").priority == Priority::random);
   CHECK(make(Dialect::deepspeed, 2, "1").priority == Priority::position);
   CHECK(make(Dialect::deepspeed, 4, "1").priority == Priority::own_score);

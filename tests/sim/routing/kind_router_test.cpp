@@ -26,21 +26,11 @@ using test::spans;
 
 namespace {
 
-const std::vector<std::string> all_routers{"top2+fr+ir",
-                                           "dropless",
-                                           "expert-choice",
-                                           "base",
-                                           "base:greedy",
-                                           "random",
-                                           "random:balanced",
-                                           "hash:1",
-                                           "scomoe:0.3:0.3",
-                                           "scomoe:1:0",
-                                           "gating-dropout:0",
-                                           "gating-dropout:0.9",
-                                           "group-limited:4:2",
-                                           "bias-balanced:0.01:20",
-                                           "bias-balanced:0.01:5+groups:4:2"};
+const std::vector<std::string> all_routers{
+    "top2+fr+ir",        "dropless",   "expert-choice",         "base",
+    "base:greedy",       "random",     "random:balanced",       "hash:1",
+    "scomoe:0.3:0.3",    "scomoe:1:0", "gating-dropout:0",      "gating-dropout:0.9",
+    "group-limited:4:2", "sinkhorn",   "bias-balanced:0.01:20", "bias-balanced:0.01:5+groups:4:2"};
 
 }  // namespace
 
@@ -49,7 +39,9 @@ TEST_CASE("group-limited takes the best experts of the best groups") {
   // against 20.09 it does not, so the group of the single best expert wins; with exp(2.5) +
   // exp(-9), 12.18, it loses.
   const Logits logits{{3, -9, 2, 1.9F, 2.5F, -9, 2, 1.9F}};
-  const RoutedGroup group = route(make("group-limited:2:1", 2), 4, logits);
+  RouterConfig config = make("group-limited:2:1", 2);
+  config.group_score = GroupScore::top2;
+  const RoutedGroup group = route(config, 4, logits);
   CHECK(kept_experts(group, 0, 0) == std::vector<int>{0, 1});
   CHECK(kept_experts(group, 0, 1) == std::vector<int>{2, 3});
   // Token 0 gives up expert 2 for expert 1: it has (e^3 + e^-9) of the (e^3 + e^2) of its two best;
@@ -65,18 +57,19 @@ TEST_CASE("group-limited agrees with a plain sort, ties and -inf included") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     Logits logits = random_logits(experts, {37, 0, 16}, seed, seed % 2 == 0 ? 3 : 0);
     if (seed % 3 == 0) logits[0][5] = -std::numeric_limits<float>::infinity();
-    const RouterConfig config = make("group-limited:4:2", 3);
+    RouterConfig config = make("group-limited:4:2", 3);
+    config.group_score = seed % 4 < 2 ? GroupScore::top2 : GroupScore::max;
     const RoutedGroup group = route(config, experts, logits);
     for (int rank = 0; rank < 3; ++rank) {
       const auto& rows = logits[static_cast<std::size_t>(rank)];
       for (int token = 0; token < static_cast<int>(rows.size()) / experts; ++token) {
         const float* row = rows.data() + token * experts;
-        std::vector<std::pair<double, int>> groups;  // minus the two best g, group
+        std::vector<std::pair<double, int>> groups;  // minus the best or two best g, group
         for (int index = 0; index < 4; ++index) {
           std::vector<double> g;
           for (int at = 0; at < 3; ++at) g.push_back(std::exp(double{row[3 * index + at]}));
           std::sort(g.rbegin(), g.rend());
-          groups.emplace_back(-(g[0] + g[1]), index);
+          groups.emplace_back(-(seed % 4 < 2 ? g[0] + g[1] : g[0]), index);
         }
         std::sort(groups.begin(), groups.end());
         std::vector<std::pair<float, int>> offered;

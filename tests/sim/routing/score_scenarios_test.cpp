@@ -233,9 +233,9 @@ TEST_CASE("padded blocks of ragged sources are the largest, their slots each sou
   RoutingJob job = job_of("ragged-source:2", "top1");
   job.router.capacity_scope = CapacityScope::source;
   job.router.capacity_factor = Decimal(1);
-  job.router.pad_to_capacity = true;
+  job.router.padding = Padding::capacity;
   const ReplicaRouting padded = simulate_routing(job, 0);
-  job.router.pad_to_capacity = false;
+  job.router.padding = Padding::none;
   const ReplicaRouting unpadded = simulate_routing(job, 0);
   // Rank r holds 701 less 701 r / 14, rounded: 50.07 r. C = ceil(S_r / 16).
   const std::int64_t slots[] = {44, 41, 38, 35, 32, 29, 26, 22};

@@ -149,6 +149,7 @@ TEST_CASE("group-limited: equal groups, equal experts and too few finite ones", 
         }
       }
       RouterConfig config = parse_router("group-limited:1:1", top_k);
+      config.group_score = GroupScore::top2;
       config.groups = groups;
       config.kept_groups = kept;
       RouteSet expected;

@@ -165,7 +165,7 @@ TEST_CASE("gating dropout at 0 is top-k; a layer that skips saves its two all-to
         Approx(2 * all_to_all_us + announced_us(group, profile::Collective::all_reduce, 4.0 * 8))
             .epsilon(1e-6));
   scenario::Scenario unpadded = half;
-  unpadded.router.pad_to_capacity = false;
+  unpadded.router.padding = routing::Padding::none;
   routing::ReplicaRouting own = one;
   for (int gpu = 0; gpu < 16; ++gpu) {
     for (int expert = 0; expert < 8; ++expert) {
@@ -209,7 +209,7 @@ TEST_CASE("nobody waits where nothing is exchanged, whatever announces it and on
   by_group.router.capacity_scope = routing::CapacityScope::group;
   check_apart(by_group, own);
   scenario::Scenario unpadded = half;  // an all-gather and the host
-  unpadded.router.pad_to_capacity = false;
+  unpadded.router.padding = routing::Padding::none;
   check_apart(unpadded, own);
   scenario::Scenario flows = by_group;
   flows.network = scenario::Network::flows;
@@ -368,7 +368,7 @@ TEST_CASE("what the host waits for is there once per layer and pass, and named i
   CHECK(count_of(StepModel(scenario_of("group-limited:4:2")), "counts_to_host") == layers);
   CHECK(count_of(StepModel(scenario_of("expert-choice")), "counts_to_host") == 0);
   scenario::Scenario unpadded = scenario_of("top2");
-  unpadded.router.pad_to_capacity = false;
+  unpadded.router.padding = routing::Padding::none;
   CHECK(count_of(StepModel(unpadded), "counts_to_host") == layers);
 }
 
@@ -376,7 +376,8 @@ TEST_CASE("the largest block of a group is asked for where blocks are padded to 
   const auto asked = [](const char* router) {
     scenario::Scenario scenario = scenario_of(router);
     scenario.router.capacity_scope = routing::CapacityScope::group;
-    scenario.router.pad_to_capacity = std::string(router) != "top1";
+    scenario.router.padding =
+        std::string(router) != "top1" ? routing::Padding::capacity : routing::Padding::none;
     return count_of(StepModel(scenario), "nccl:all_reduce");
   };
   const int layers = scenario_of("top2").model->moe_layers();
@@ -468,7 +469,7 @@ TEST_CASE("what needs equal blocks is refused where there are none, with a way o
   scenario::Scenario unpadded = scenario_of("top2+ir");
   unpadded.router.ir_compute = routing::IrCompute::grouped;
   CHECK(reason(unpadded) == "");
-  unpadded.router.pad_to_capacity = false;
+  unpadded.router.padding = routing::Padding::none;
   CHECK(reason(unpadded).find("use separate or overlap") != std::string::npos);
 }
 

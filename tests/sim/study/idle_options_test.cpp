@@ -91,6 +91,12 @@ constexpr Pair pairs[] = {{"capacity-factor", "1", "1.5"},
                           {"capacity-convention", "paper", "library"},
                           {"capacity-scope", "source", "group"},
                           {"min-capacity", "0", "100"},
+                          {"capacity-alignment", "1", "64"},
+                          {"group-score", "max", "top2"},
+                          {"score-function", "softmax", "sigmoid"},
+                          {"second-expert", "best", "sampled"},
+                          {"router-dtype", "fp32", "bf16"},
+                          {"weight-scale", "1", "2.5"},
                           {"router-dialect", "paper", "megatron"},
                           {"padding", "capacity", "none"},
                           {"expert-placement", "contiguous", "round-robin"},
@@ -144,8 +150,9 @@ void check_pairs(Asker asker, const std::string& mode, std::map<std::string, int
     for (const Pair& pair : pairs) {
       OptionValues values = small(router, mode);
       if (pair.option == std::string("capacity-convention")) values.erase("router-dialect");
-      if (pair.option == std::string("dedup") && router == std::string("dropless")) {
-        values["top-k"] = "2";  // a model of one expert a token sends nothing twice
+      const std::string option = pair.option;
+      if ((option == "dedup" || option == "second-expert") && router == std::string("dropless")) {
+        values["top-k"] = "2";  // a model of one expert a token has no second
       }
       values[pair.option] = pair.one;
       const auto one = scenario_of(values, asker);
@@ -170,7 +177,8 @@ TEST_CASE("an option that is said to have no effect on a step has none", "[slow]
   for (const Pair& pair : pairs) {
     CAPTURE(pair.option);
     // Every option is seen at work; but weights, which no figure of a step depends on.
-    CHECK((effects[pair.option] > 0) == (pair.option != std::string("weights")));
+    const std::string option = pair.option;
+    CHECK((effects[option] > 0) == (option != "weights" && option != "weight-scale"));
   }
 }
 
@@ -179,7 +187,8 @@ TEST_CASE("an option that is said to have no effect on routing has none") {
   check_pairs(Asker::routing, "train", effects);
   for (const char* option :
        {"capacity-factor", "capacity-convention", "capacity-scope", "min-capacity",
-        "router-dialect", "priority", "fill-order", "ir-duplicates", "mode", "routing"}) {
+        "router-dialect", "capacity-alignment", "group-score", "score-function", "router-dtype",
+        "priority", "fill-order", "ir-duplicates", "mode", "routing"}) {
     CAPTURE(option);
     CHECK(effects[option] > 0);
   }

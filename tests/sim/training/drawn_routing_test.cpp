@@ -117,7 +117,7 @@ TEST_CASE("random logits cost what forced balance costs, within the spread of dr
 TEST_CASE("a capacity that nothing reaches is none") {
   const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
   DrawnRouting wide = drawn("topk", "64", "gaussian:0.1", all);
-  wide.router.pad_to_capacity = false;
+  wide.router.padding = routing::Padding::none;
   const TrainingStep step = with(job, wide);
   CHECK(step.routing->loss.failed == 0);
   CHECK(step.routing->loss.residual_loss == 0);
@@ -162,7 +162,7 @@ TEST_CASE("capacity trades time for tokens, per source and per group") {
     double loss = 1;
     for (const char* factor : {"0.75", "1", "1.25", "1.5"}) {
       DrawnRouting routing = drawn("topk", factor, "gaussian:0.1", all);
-      routing.router.pad_to_capacity = false;
+      routing.router.padding = routing::Padding::none;
       routing.router.capacity_scope = scope;
       const TrainingStep step = with(job, routing);
       CHECK(step.step_us > time_us);
@@ -177,13 +177,13 @@ TEST_CASE("capacity trades time for tokens, per source and per group") {
 TEST_CASE("a group drops less than its sources by themselves, whatever draws them") {
   TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 4);
   DrawnRouting routing = drawn("topk", "1", "gaussian:0.1", all);
-  routing.router.pad_to_capacity = false;
+  routing.router.padding = routing::Padding::none;
   const double by_source = with(job, routing).routing->loss.failed;
   routing.router.capacity_scope = routing::CapacityScope::group;
   const TrainingStep sums = with(job, routing);
   CHECK(sums.routing->loss.failed < by_source);
   // With sources apart: padded blocks need their counts.
-  routing.router.pad_to_capacity = true;
+  routing.router.padding = routing::Padding::capacity;
   const TrainingStep apart = with(job, routing);
   CHECK(apart.routing->loss.failed == Approx(sums.routing->loss.failed).margin(0.0005));
   CHECK(apart.imbalance > 1);  // blocks as large as the largest of the group
@@ -234,7 +234,7 @@ TEST_CASE("rows of an expert's slices come from all their groups") {
   job.layout.global_batch = 4 * job.layout.layout.data();
   const TrainingStep sums = with(job, drawn("dropless", nullptr, "gaussian:0.1", all));
   DrawnRouting wide = drawn("topk", "64", "gaussian:0.1", all);
-  wide.router.pad_to_capacity = false;
+  wide.router.padding = routing::Padding::none;
   CHECK(with(job, wide).imbalance == Approx(sums.imbalance).epsilon(0.003));
 }
 

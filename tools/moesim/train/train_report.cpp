@@ -209,7 +209,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("top_k", whole(router.top_k));
   row.add("capacity_convention", with_capacity(routing::name_of(router.capacity_convention)));
   row.add("capacity_scope", with_capacity(routing::name_of(router.capacity_scope)));
-  row.add("padding", with_capacity(routing::name_of_padding(router.pad_to_capacity)));
+  row.add("padding", with_capacity(routing::name_of(router.padding)));
   row.add("priority", with_capacity(routing::name_of(router.priority)));
   row.add("capacity", router.has_capacity() ? whole(figures.capacity) : Cell());
   row.add("routing", drawn.scores.name());

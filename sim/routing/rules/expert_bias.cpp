@@ -1,0 +1,43 @@
+#include "sim/routing/rules/expert_bias.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/base/digest.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/npy.hpp"
+
+namespace moesim::routing {
+
+ExpertBias ExpertBias::load(const std::string& path) {
+  const NpyArray array = NpyArray::load(path);
+  const std::size_t axes = array.shape.size();
+  if (axes < 1 || axes > 2 || array.shape.back() < 1 || array.shape.front() < 1) {
+    throw UsageError(
+        fmt::format("{}: shape {}: a bias per expert is [experts] or [layers, experts]", array.name,
+                    array.shape_text()));
+  }
+  const std::vector<float> values = array.float32();
+  const auto experts = static_cast<std::size_t>(array.shape.back());
+  ExpertBias bias;
+  bias.name_ = path;
+  for (std::size_t begin = 0; begin < values.size(); begin += experts) {
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      if (std::isfinite(values[begin + expert])) continue;
+      throw UsageError(fmt::format("{}: layer {}, expert {}: the bias is {}, not finite",
+                                   array.name, begin / experts, expert, values[begin + expert]));
+    }
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
+    bias.layers_.emplace_back(first, first + static_cast<std::ptrdiff_t>(experts));
+  }
+  return bias;
+}
+
+std::uint64_t ExpertBias::digest() const {
+  Digest digest;
+  for (const std::vector<float>& layer : layers_) digest.add(std::span<const float>(layer));
+  return digest.value();
+}
+
+}  // namespace moesim::routing

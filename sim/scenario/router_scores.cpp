@@ -1,0 +1,149 @@
+// Options of how scores of experts, and of groups of them, are found.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
+#include "sim/scenario/idle_rules.hpp"
+#include "sim/scenario/router_options.hpp"
+
+namespace moesim::scenario {
+namespace {
+
+using routing::RouterConfig;
+
+constexpr auto name_of = [](auto value) { return routing::name_of(value); };
+
+// The router's kind and the dialect have set it.
+void leave_as_set(Resolution&) {}
+
+// A sigmoid plus a bias has no logits to add.
+void check_group_score(Resolution& at) {
+  const RouterConfig& router = at.scenario.router;
+  if (router.groups < 2 || router.group_score != routing::GroupScore::topk_logits ||
+      !router.kind->scores_by_sigmoid) {
+    return;
+  }
+  throw UsageError(fmt::format(
+      "--group-score topk-logits: {} selects by a score with a bias, not by logits: use topk",
+      router.name()));
+}
+
+void declare_groups(OptionTable& table) {
+  table
+      .choice("group-score",
+              {{"max", "its best score"},
+               {"top2", "the sum of its two best"},
+               {"topk", "the sum of its k / KEPT best"},
+               {"topk-logits", "the same of logits"}},
+              routing::parse_group_score, name_of, &RouterConfig::group_score)
+      .by_default("the router's: max, with a bias top2; of megatron topk-logits, with a bias topk",
+                  leave_as_set)
+      .help("what a group of experts is worth to a token:")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .then(check_group_score)
+      .applies(has_groups)
+      .idle(without_groups);
+}
+
+void check_variant_of(Resolution& at, const char* flag, bool set) {
+  const RouterConfig& router = at.scenario.router;
+  if (!set || router.is_dense() || router.kind->takes_best) return;
+  throw UsageError(
+      fmt::format("--{}: router {} has a rule of its own: it is of top1, topk and "
+                  "dropless",
+                  flag, router.name()));
+}
+
+void check_score_function(Resolution& at) {
+  const RouterConfig& router = at.scenario.router;
+  check_variant_of(at, "score-function", router.score_function != routing::ScoreFunction::softmax);
+}
+
+void check_second_expert(Resolution& at) {
+  const RouterConfig& router = at.scenario.router;
+  check_variant_of(at, "second-expert", router.second_expert != routing::SecondExpert::best);
+}
+
+void load_expert_bias(const std::string& text, Resolution& at) {
+  RouterConfig& router = at.scenario.router;
+  if (router.is_dense()) return;
+  router.expert_bias = std::make_shared<const routing::ExpertBias>(routing::ExpertBias::load(text));
+  if (router.kind->takes_best || router.kind->scores_by_sigmoid) return;
+  throw UsageError(fmt::format(
+      "--expert-bias: router {} has no bias: it is of top1, topk, dropless and bias-balanced",
+      router.name()));
+}
+
+std::string expert_bias_name(const Scenario& scenario) {
+  const RouterConfig& router = scenario.router;
+  return router.expert_bias ? router.expert_bias->name() : "none";
+}
+
+std::uint64_t expert_bias_contents(const Scenario& scenario) {
+  return scenario.router.expert_bias ? scenario.router.expert_bias->digest() : 0;
+}
+
+void declare_variants(OptionTable& table) {
+  table
+      .choice("score-function",
+              {{"softmax", "over all experts"}, {"sigmoid", "of each logit by itself"}},
+              routing::parse_score_function, name_of, &RouterConfig::score_function)
+      .by_default("softmax", leave_as_set)
+      .help("of top1, topk and dropless, the score of an expert:")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .then(check_score_function)
+      .applies(scores_experts)
+      .idle(without_variants);
+  table
+      .choice("second-expert",
+              {{"best", "the second best"}, {"sampled", "the best by logit plus Gumbel noise"}},
+              routing::parse_second_expert, name_of, &RouterConfig::second_expert)
+      .by_default("best; sampled of deepspeed with k = 2", leave_as_set)
+      .help("of two experts of a token, the second:")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .then(check_second_expert)
+      .applies(scores_experts)
+      .idle(without_variants);
+  table
+      .text(
+          "expert-bias", "FILE",
+          [](const std::string& text, DocumentCache&) {
+            if (text != "none") routing::ExpertBias::load(text);
+          },
+          [](const std::string& text, Resolution& at) {
+            if (text != "none") load_expert_bias(text, at);
+          },
+          expert_bias_name)
+      .by_default("none")
+      .help(
+          "a bias per expert, added to scores for the choice: .npy of float32, [experts] or "
+          "[layers, experts]")
+      .affects(Affects::routing)
+      .after({"router-dialect"})
+      .applies(scores_experts)
+      .idle(without_scores_of_experts)
+      .contents(expert_bias_contents);
+  table
+      .choice("router-dtype", {{"fp32", "exact"}, {"bf16", "rounded to 8 bits"}},
+              routing::parse_router_dtype, name_of, &RouterConfig::router_dtype)
+      .by_default("fp32")
+      .help("what the router's product writes logits in:")
+      .affects(Affects::routing)
+      .after({"router"})
+      .applies(scores_experts)
+      .idle(without_scores_of_experts);
+}
+
+}  // namespace
+
+void declare_router_scores(OptionTable& table) {
+  declare_groups(table);
+  declare_variants(table);
+}
+
+}  // namespace moesim::scenario

@@ -127,7 +127,9 @@ def test_balance_losses_and_z_loss(tmp_path):
     g = np.exp(flat) / np.exp(flat).sum(1, keepdims=True)
     chosen = np.argsort(-flat, axis=1, kind="stable")[:, :2]
     first, both = (np.bincount(part.ravel(), minlength=8) / part.size for part in (chosen[:, :1], chosen))
-    expected = [8 * (first * g.mean(0)).sum(), 8 * (both * g.mean(0)).sum(),
+    of_ranks = [8 * (np.bincount(chosen[rank].ravel(), minlength=8) / 200 * g[rank].mean(0)).sum()
+                for rank in (slice(100), slice(100, 200))]
+    expected = [8 * (first * g.mean(0)).sum(), 8 * (both * g.mean(0)).sum(), np.mean(of_ranks),
                 (np.log(np.exp(flat).sum(1)) ** 2).mean()]
     line = next(line for line in result.stderr.splitlines() if line.startswith("balance loss"))
     printed = [float(word.strip(";")) for word in re.findall(r"[0-9.e+-]+", line) if "." in word]

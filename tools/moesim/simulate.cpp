@@ -9,6 +9,7 @@
 #include "sim/step/step_model.hpp"
 #include "sim/study/memory_hints.hpp"
 #include "sim/study/sweep/outcome.hpp"
+#include "tools/moesim/auxiliary_losses.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
@@ -19,13 +20,17 @@ namespace moesim::tool {
 namespace {
 
 std::string rendered(const scenario::Scenario& scenario, const study::Outcome& outcome,
-                     report::Format format) {
-  if (format == report::Format::table) return report::simulate_summary(scenario, outcome);
+                     report::Format format, bool losses) {
+  if (format == report::Format::table) {
+    return report::simulate_summary(scenario, outcome) +
+           (losses ? auxiliary_lines(auxiliary_detail(scenario)) : "");
+  }
   const std::vector<std::string> columns = study::names_of(study::result_columns());
   const study::Row row = study::result_row(scenario, outcome);
   if (format == report::Format::csv) return report::to_csv(columns, {row});
   nlohmann::ordered_json object = report::to_json(columns, row);
   object["detail"] = report::outcome_detail(outcome);
+  if (losses) object["detail"]["auxiliary_losses"] = auxiliary_detail(scenario);
   return json_text(object, 2) + "\n";
 }
 
@@ -58,6 +63,12 @@ ExitCode run(const CommandLine& line) {
         "experts and {} GPUs",
         scenario.experts, scenario.experts, scenario.gpus));
   }
+  if (line.has("losses")) {
+    if (!scenario.has_moe()) throw UsageError("--losses: a dense model has no router");
+    if (format == report::Format::csv) {
+      throw UsageError("--losses: a CSV has no columns for them: use --format table or json");
+    }
+  }
   const Output out(line.get("out"));
   const TimelineFiles files(line, scenario.gpus);
 
@@ -81,7 +92,7 @@ ExitCode run(const CommandLine& line) {
                      outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
                      scenario.profile_name, hint_text(scenario, outcome)));
   }
-  out.write(rendered(scenario, outcome, format));
+  out.write(rendered(scenario, outcome, format, line.has("losses")));
   return ExitCode::ok;
 }
 
@@ -93,7 +104,7 @@ Command simulate_command() {
           "[options]",
           "moesim simulate --router top2+fr+ir --capacity-factor 1 --mode prefill",
           {format_flag(), out_flag(), timeline_flag("the median replica"), timeline_gpus_flag(),
-           jobs_flag(), config_flag(), from_flag()},
+           losses_flag(), jobs_flag(), config_flag(), from_flag()},
           true,
           0,
           run};

@@ -88,7 +88,7 @@ AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& 
     throw UsageError(fmt::format("{}: {} experts: expected at least {}", group.name, group.experts,
                                  config.top_k));
   }
-  AuxiliarySums sums(static_cast<int>(group.experts), config.top_k);
+  AuxiliarySums sums(static_cast<int>(group.experts), config.top_k, 0, config.score_function);
   const auto size = static_cast<std::size_t>(group.tokens * group.experts);
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.ranks); ++rank) {
     sums.add(std::span<const float>(group.logits).subspan(rank * size, size), group.tokens,

@@ -13,9 +13,11 @@ namespace {
 
 void check_losses(const RoutingJob& job) {
   const RouterConfig& router = job.router;
-  if (!router.scores_experts() || !router.chooses_top_k() || !router.takes_best()) {
+  if (!router.kind->takes_best || router.expert_bias ||
+      router.second_expert == SecondExpert::sampled || router.router_dtype != RouterDtype::fp32) {
     throw UsageError(fmt::format(
-        "--losses: router {} does not choose the best experts by a softmax: choose top1, top2, ...",
+        "--losses: router {} does not choose the best experts by score alone: choose top1, top2, "
+        "... without --expert-bias, --router-dtype and a sampled --second-expert",
         router.name()));
   }
   if (job.fidelity == Fidelity::counts) {
@@ -25,7 +27,8 @@ void check_losses(const RoutingJob& job) {
 
 }  // namespace
 
-std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica) {
+std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica,
+                                              std::int64_t sequence_tokens) {
   check_losses(job);
   std::vector<AuxiliaryLosses> losses;
   for (int layer = 0; layer < job.layers; ++layer) {
@@ -36,7 +39,7 @@ std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica
     if (!logits.has_logits()) {
       throw UsageError(fmt::format("--losses: {} holds choices, no logits", job.scores.name()));
     }
-    AuxiliarySums sums(job.experts, job.router.top_k);
+    AuxiliarySums sums(job.experts, job.router.top_k, sequence_tokens, job.router.score_function);
     for (int rank = 0; rank < job.expert_parallel; ++rank) {
       const std::int64_t tokens = job.tokens_of(rank);
       const auto index = static_cast<std::uint32_t>(rank);

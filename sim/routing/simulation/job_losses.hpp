@@ -8,9 +8,11 @@
 namespace moesim::routing {
 
 // The balance losses and the z-loss of each MoE layer of a replica, over the tokens of all ranks of
-// the first expert-parallel group, from the logits that simulate_routing() routes. Throws
-// UsageError for what has none: a router without a gate or with other scores than a softmax's,
-// counts instead of tokens, a trace of choices.
-std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica);
+// the first expert-parallel group, from the logits that simulate_routing() routes; sequences are
+// `sequence_tokens` of a rank each (0: all its tokens). Throws UsageError for what has none: a
+// router that does not choose the best by score alone, counts instead of tokens, a trace of
+// choices.
+std::vector<AuxiliaryLosses> auxiliary_losses(const RoutingJob& job, int replica,
+                                              std::int64_t sequence_tokens = 0);
 
 }  // namespace moesim::routing

@@ -11,21 +11,28 @@
 
 namespace moesim::routing {
 
-AuxiliarySums::AuxiliarySums(int experts, int top_k)
+AuxiliarySums::AuxiliarySums(int experts, int top_k, std::int64_t sequence_tokens,
+                             ScoreFunction scores)
     : experts_(static_cast<std::size_t>(experts)),
       top_k_(static_cast<std::size_t>(top_k)),
-      mass_(experts_, 0.0),
-      first_(experts_, 0),
-      all_(experts_, 0),
+      sequence_tokens_(sequence_tokens),
+      scores_(scores),
+      sums_(no_sums()),
       probabilities_(experts_),
       scratch_(experts_),
       order_(experts_) {}
+
+AuxiliarySums::Sums AuxiliarySums::no_sums() const {
+  return {0, std::vector<double>(experts_, 0.0), std::vector<std::int64_t>(experts_, 0),
+          std::vector<std::int64_t>(experts_, 0)};
+}
 
 void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int rank) {
   if (logits.size() != static_cast<std::size_t>(tokens) * experts_) {
     throw UsageError(
         fmt::format("{} logits for {} tokens and {} experts", logits.size(), tokens, experts_));
   }
+  Sums sequence = no_sums();
   for (std::int64_t token = 0; token < tokens; ++token) {
     const float* row = logits.data() + static_cast<std::size_t>(token) * experts_;
     float parts[2];
@@ -34,34 +41,70 @@ void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int 
       throw UsageError(
           fmt::format("the logits of rank {}, token {} hold NaN or +inf", rank, token));
     }
-    std::iota(order_.begin(), order_.end(), 0U);
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(top_k_),
-                      order_.end(), [row](std::uint32_t one, std::uint32_t other) {
-                        return row[one] != row[other] ? row[one] > row[other] : one < other;
-                      });
-    ++first_[order_[0]];
-    for (std::size_t choice = 0; choice < top_k_; ++choice) ++all_[order_[choice]];
-    for (std::size_t expert = 0; expert < experts_; ++expert) {
-      mass_[expert] += probabilities_[expert];
-    }
     const double log_sum = static_cast<double>(parts[0]) + std::log(static_cast<double>(parts[1]));
     squares_ += log_sum * log_sum;
+    add_token(row, sequence);
+    if (sequence.tokens != sequence_tokens_) continue;
+    close_sequence(sequence);
+    sequence = no_sums();
   }
-  tokens_ += tokens;
+  close_sequence(sequence);
+}
+
+// probabilities_ are its softmax.
+void AuxiliarySums::add_token(const float* logits, Sums& sums) {
+  std::iota(order_.begin(), order_.end(), 0U);
+  std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(top_k_),
+                    order_.end(), [logits](std::uint32_t one, std::uint32_t other) {
+                      return logits[one] != logits[other] ? logits[one] > logits[other]
+                                                          : one < other;
+                    });
+  double whole = 1;
+  if (scores_ == ScoreFunction::sigmoid) {
+    whole = 0;
+    for (std::size_t expert = 0; expert < experts_; ++expert) {
+      probabilities_[expert] = sigmoid(logits[expert]);
+      whole += static_cast<double>(probabilities_[expert]);
+    }
+  }
+  ++sums.tokens;
+  ++sums.first[order_[0]];
+  for (std::size_t choice = 0; choice < top_k_; ++choice) ++sums.all[order_[choice]];
+  for (std::size_t expert = 0; expert < experts_ && whole > 0; ++expert) {
+    sums.mass[expert] += static_cast<double>(probabilities_[expert]) / whole;
+  }
+}
+
+// E sum_e (share of choices) (mean probability).
+double AuxiliarySums::balance(const Sums& sums, const std::vector<std::int64_t>& choices,
+                              double per_token) const {
+  const auto count = static_cast<double>(sums.tokens);
+  double sum = 0;
+  for (std::size_t expert = 0; expert < experts_; ++expert) {
+    sum += static_cast<double>(choices[expert]) * sums.mass[expert];
+  }
+  return static_cast<double>(experts_) * sum / (count * count * per_token);
+}
+
+void AuxiliarySums::close_sequence(const Sums& sequence) {
+  if (sequence.tokens == 0) return;
+  of_sequences_ += balance(sequence, sequence.all, static_cast<double>(top_k_));
+  ++sequences_;
+  sums_.tokens += sequence.tokens;
+  for (std::size_t expert = 0; expert < experts_; ++expert) {
+    sums_.mass[expert] += sequence.mass[expert];
+    sums_.first[expert] += sequence.first[expert];
+    sums_.all[expert] += sequence.all[expert];
+  }
 }
 
 AuxiliaryLosses AuxiliarySums::losses() const {
   AuxiliaryLosses losses;
-  if (tokens_ == 0) return losses;
-  const auto count = static_cast<double>(tokens_);
-  const double scale = static_cast<double>(experts_) / count;
-  for (std::size_t expert = 0; expert < experts_; ++expert) {
-    const double probability = mass_[expert] / count;
-    losses.balance += scale * static_cast<double>(first_[expert]) * probability;
-    losses.balance_all +=
-        scale * static_cast<double>(all_[expert]) / static_cast<double>(top_k_) * probability;
-  }
-  losses.z = squares_ / count;
+  if (sums_.tokens == 0) return losses;
+  losses.balance = balance(sums_, sums_.first, 1);
+  losses.balance_all = balance(sums_, sums_.all, static_cast<double>(top_k_));
+  losses.balance_sequence = of_sequences_ / static_cast<double>(sequences_);
+  losses.z = squares_ / static_cast<double>(sums_.tokens);
   return losses;
 }
 

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "sim/routing/rules/router_options.hpp"
+
 namespace moesim::routing {
 
 // The auxiliary losses of router training, and their usual weights.
@@ -13,28 +15,47 @@ inline constexpr double z_loss_weight = 1e-3;        // ST-MoE (Zoph et al. 2022
 struct AuxiliaryLosses {
   double balance = 0;      // E sum_e f_e P_e: 1 when choices and probabilities are balanced
   double balance_all = 0;  // the same with the share of all k choices in place of f_e
-  double z = 0;            // mean over tokens of logsumexp(a)^2
+  // balance_all of each sequence by itself, mean over sequences (DeepSeek-V3's sequence-wise loss,
+  // Megatron's seq_aux_loss). With sequences of a whole rank it is the mean over ranks.
+  double balance_sequence = 0;
+  double z = 0;  // mean over tokens of logsumexp(a)^2
 };
 
 // The losses of the tokens of one rank after another. P_e is the mean probability, f_e the share of
 // first choices before any drop (GShard, Lepikhin et al. 2020; Switch; DeepSpeed's top-2), in
 // balance_all of all k choices over k (DeepSpeed's topkgating, Megatron; transformers' Mixtral and
-// OLMoE do not divide by k). No tokens: all 0.
+// OLMoE do not divide by k). With ScoreFunction::sigmoid P_e is the mean of sigmoids over their sum
+// (DeepSeek-V3, Megatron). No tokens: all 0.
 class AuxiliarySums {
  public:
-  // top_k from 1 to experts.
-  AuxiliarySums(int experts, int top_k);
+  // top_k from 1 to experts. Sequences are `sequence_tokens` of a rank, the last one maybe shorter;
+  // 0: all tokens of a rank.
+  AuxiliarySums(int experts, int top_k, std::int64_t sequence_tokens = 0,
+                ScoreFunction scores = ScoreFunction::softmax);
   // Row-major logits [tokens, experts]. Throws UsageError naming `rank` and token for a NaN or +inf
   // logit.
   void add(std::span<const float> logits, std::int64_t tokens, int rank);
   AuxiliaryLosses losses() const;
 
  private:
+  struct Sums {
+    std::int64_t tokens = 0;
+    std::vector<double> mass;              // [expert], sum of probabilities
+    std::vector<std::int64_t> first, all;  // [expert], choices
+  };
+  Sums no_sums() const;
+  double balance(const Sums& sums, const std::vector<std::int64_t>& choices,
+                 double per_token) const;
+  void add_token(const float* logits, Sums& sums);
+  void close_sequence(const Sums& sequence);
+
   std::size_t experts_, top_k_;
-  std::int64_t tokens_ = 0;
+  std::int64_t sequence_tokens_;
+  ScoreFunction scores_;
   double squares_ = 0;
-  std::vector<double> mass_;                    // [expert], sum of probabilities
-  std::vector<std::int64_t> first_, all_;       // [expert], choices
+  Sums sums_;
+  double of_sequences_ = 0;  // sum of their losses
+  std::int64_t sequences_ = 0;
   std::vector<float> probabilities_, scratch_;  // of one token
   std::vector<std::uint32_t> order_;
 };

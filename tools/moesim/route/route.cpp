@@ -9,6 +9,7 @@
 #include "sim/routing/simulation/job_losses.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/auxiliary_losses.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
@@ -38,30 +39,6 @@ Replicas route_all(const routing::RoutingJob& job, int replica_count, int jobs) 
     replicas.push_back(cache.get(job, replica));
   }
   return replicas;
-}
-
-// Means over layers of the first replica, and each layer.
-nlohmann::ordered_json losses_of(const routing::RoutingJob& job) {
-  const auto of = [](const routing::AuxiliaryLosses& losses) {
-    return nlohmann::ordered_json{{"balance", report::json_figure(losses.balance)},
-                                  {"balance_all_choices", report::json_figure(losses.balance_all)},
-                                  {"z", report::json_figure(losses.z)}};
-  };
-  const std::vector<routing::AuxiliaryLosses> layers = routing::auxiliary_losses(job, 0);
-  nlohmann::ordered_json result = of(mean_of(layers));
-  result["layers"] = nlohmann::ordered_json::array();
-  for (const routing::AuxiliaryLosses& layer : layers) result["layers"].push_back(of(layer));
-  return result;
-}
-
-std::string losses_lines(const nlohmann::ordered_json& detail) {
-  const auto found = detail.find("auxiliary_losses");
-  if (found == detail.end()) return "";
-  return fmt::format(
-      "\nbalance loss   {:.6g} by first choices, {:.6g} by all k, mean over layers of one replica\n"
-      "z-loss         {:.6g}\n",
-      (*found)["balance"].get<double>(), (*found)["balance_all_choices"].get<double>(),
-      (*found)["z"].get<double>());
 }
 
 // A scenario of several: its row, with the losses of training if asked for.
@@ -142,10 +119,10 @@ ExitCode run(const CommandLine& line) {
   }
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
   nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
-  if (line.has("losses")) detail["auxiliary_losses"] = losses_of(job);
+  if (line.has("losses")) detail["auxiliary_losses"] = auxiliary_detail(scenario);
   if (format == report::Format::table) {
     out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail) +
-              losses_lines(detail));
+              (line.has("losses") ? auxiliary_lines(detail["auxiliary_losses"]) : ""));
   } else {
     nlohmann::ordered_json object = report::to_json(study::names_of(study::route_columns()),
                                                     study::route_row(scenario, outcome));
@@ -166,8 +143,7 @@ Command route_command() {
       {{"logits", "FILE", "none",
         "route these instead: .npy [P, S, E] or [S, E] of float16, bfloat16, float32 or float64; "
         "every loss as table, CSV or JSON; with --out FILE.npy the routes"},
-       {"losses", "", "off",
-        "also balance losses, by first and by all choices, and z-loss, before drops"},
+       losses_flag(),
        fit_scores_flag(),
        format_flag(),
        out_flag(),

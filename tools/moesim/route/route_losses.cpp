@@ -81,8 +81,10 @@ void note_losses(const CommandLine& line, const scenario::Scenario& scenario,
                  const routing::GroupOfFile& file) {
   if (!line.has("losses")) return;
   const routing::AuxiliaryLosses losses = routing::auxiliary_losses(scenario.router, file);
-  note(fmt::format("balance loss {:.6g} by first choices, {:.6g} by all {}; z-loss {:.6g}",
-                   losses.balance, losses.balance_all, scenario.router.top_k, losses.z));
+  note(fmt::format(
+      "balance loss {:.6g} by first choices, {:.6g} by all {}, {:.6g} of each rank; z-loss {:.6g}",
+      losses.balance, losses.balance_all, scenario.router.top_k, losses.balance_sequence,
+      losses.z));
 }
 
 bool wants_routes(const CommandLine& line) {
@@ -113,6 +115,7 @@ routing::AuxiliaryLosses mean_of(const std::vector<routing::AuxiliaryLosses>& la
   for (const routing::AuxiliaryLosses& layer : layers) {
     mean.balance += share * layer.balance;
     mean.balance_all += share * layer.balance_all;
+    mean.balance_sequence += share * layer.balance_sequence;
     mean.z += share * layer.z;
   }
   return mean;

@@ -10,8 +10,11 @@
 #include <thread>
 #include <utility>
 
+#include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
+#include "sim/routing/simulation/routing_cache.hpp"
+#include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
 
@@ -57,14 +60,37 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
 }
 
 void note_costly_routing(const scenario::Scenario& scenario) {
-  if (!scenario.has_moe() || scenario.fidelity != routing::Fidelity::automatic) return;
+  if (!scenario.has_moe()) return;
   const routing::RoutingJob job = scenario.routing_job();
-  const double logits = routing::token_logits(job);
-  if (logits <= routing::affordable_logits || routing::counts_refusal(job).empty()) return;
+  const auto bytes = static_cast<double>(routing::result_bytes(job));
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  constexpr double gib = 1 << 30;
+  if (bytes > memory) {
+    throw UsageError(fmt::format(
+        "the routing of one replica, {} GPUs x {} experts x {} layers, takes {:.0f} GiB, and this "
+        "machine has {:.0f}: use fewer --gpus or --experts",
+        job.gpus, job.experts, job.layers, bytes / gib, memory / gib));
+  }
+  // CPU time on one core with AVX-512 (tests/bench/README.md): top-k draws and routes a logit in 2
+  // ns, other routers in up to 5; a count takes about 50.
+  constexpr double logit_s = 3e-9;
+  constexpr double count_s = 50e-9;
+  const bool by_tokens = job.fidelity == routing::Fidelity::tokens;
+  const double units = by_tokens ? routing::token_logits(job)
+                                 : static_cast<double>(job.gpus) * job.experts * job.layers;
+  const double seconds = units * (by_tokens ? logit_s : count_s) * scenario.replicas;
+  constexpr double long_s = 60;
+  if (seconds < long_s) return;
+  const bool counts_are_less = by_tokens && routing::counts_refusal(job).empty();
   note(fmt::format(
-      "note: router {} is routed token by token, {:.1f}e9 logits for each of {} replicas (others "
-      "are counted): --replicas 3, fewer GPUs or --router dropless take less time",
-      scenario.router.name(), logits * 1e-9, scenario.replicas));
+      "note: {:.1f}e9 {} in each of {} replicas: routing takes about {} of CPU time{}; --replicas "
+      "3, fewer GPUs{} take less",
+      units * 1e-9, by_tokens ? "logits" : "counts", scenario.replicas, duration(seconds),
+      bytes > gib ? fmt::format(" and {:.0f} GiB", bytes / gib) : "",
+      counts_are_less ? " or --fidelity counts"
+      : by_tokens     ? " or --router dropless"
+                      : ""));
 }
 
 Output::Output(std::string path) : path_(std::move(path)) {

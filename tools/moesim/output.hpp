@@ -20,8 +20,8 @@ void note_idle_options(const scenario::OptionValues& typed,
 // steps than the run replicas, or fewer layers than the model.
 void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario);
 
-// One such line for a router without --fidelity counts in a scenario where counting would be
-// chosen: routing all its tokens takes minutes.
+// One such line, before it starts, for routing that takes a minute of CPU time or more, with how
+// long and what takes less. Throws UsageError where one replica does not fit this machine's memory.
 void note_costly_routing(const scenario::Scenario& scenario);
 
 // Where a result goes: a file, written whole or not at all, or stdout.

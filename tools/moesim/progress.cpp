@@ -10,7 +10,6 @@
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
-namespace {
 
 std::string duration(double seconds) {
   const long whole = std::lround(seconds);
@@ -18,8 +17,6 @@ std::string duration(double seconds) {
   if (whole < 7200) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
 }
-
-}  // namespace
 
 std::string progress_text(const study::SweepProgress& progress, const std::string& unit,
                           double elapsed_s) {

@@ -33,6 +33,9 @@ class ProgressLine {
   Clock::time_point last_;
 };
 
+// "95 s", "13 min 47 s", "2 h 5 min".
+std::string duration(double seconds);
+
 std::string progress_text(const study::SweepProgress& progress, const std::string& unit,
                           double elapsed_s);
 

@@ -23,16 +23,6 @@ namespace {
 
 using Result = std::shared_ptr<const ReplicaRouting>;
 
-std::size_t result_bytes(const RoutingJob& job) {
-  const auto gpus = static_cast<std::size_t>(job.gpus);
-  auto rows = gpus * (static_cast<std::size_t>(job.experts) + 1);
-  if (job.count_copies)
-    rows += gpus * static_cast<std::size_t>(job.expert_parallel + group_nodes(job));
-  return static_cast<std::size_t>(job.layers) *
-         (rows * sizeof(std::int32_t) +
-          static_cast<std::size_t>(job.experts) * sizeof(std::int64_t) + sizeof(LayerRouting));
-}
-
 std::string entry_key(const RoutingJob& job, int replica) {
   return fmt::format("{}#{}", job.key(), replica);
 }
@@ -83,6 +73,16 @@ struct Batch {
 };
 
 }  // namespace
+
+std::size_t result_bytes(const RoutingJob& job) {
+  const auto gpus = static_cast<std::size_t>(job.gpus);
+  auto rows = gpus * (static_cast<std::size_t>(job.experts) + 1);
+  if (job.count_copies)
+    rows += gpus * static_cast<std::size_t>(job.expert_parallel + group_nodes(job));
+  return static_cast<std::size_t>(job.layers) *
+         (rows * sizeof(std::int32_t) +
+          static_cast<std::size_t>(job.experts) * sizeof(std::int64_t) + sizeof(LayerRouting));
+}
 
 struct RoutingCache::State {
   struct Entry {

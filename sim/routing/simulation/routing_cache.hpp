@@ -10,6 +10,9 @@
 
 namespace moesim::routing {
 
+// The memory of a replica's result: counts of all GPUs, experts and layers.
+std::size_t result_bytes(const RoutingJob& job);
+
 // Shares the work between scenarios that route the same logits, and keeps finished results.
 // Thread-safe: threads share the layers of a batch. Bounded memory: the least recently used results
 // are dropped.

@@ -103,6 +103,7 @@ ExitCode run(const CommandLine& line) {
   const scenario::Scenario* const only = &scenario;
   note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::routing);
   note_trace(line.scenario(), scenario);
+  note_costly_routing(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();
   job.count_copies = job.fidelity == routing::Fidelity::tokens;

@@ -48,6 +48,7 @@ std::vector<Command> all_commands();
 Command profile_command();
 Command simulate_command();
 Command sweep_command();
+Command merge_command();
 Command plot_command();
 Command route_command();
 Command predict_command();

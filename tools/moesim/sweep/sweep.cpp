@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "sim/report/finished_rows.hpp"
 #include "sim/report/formats.hpp"
@@ -19,6 +20,8 @@
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
+#include "tools/moesim/sweep/shared_sweep.hpp"
+#include "tools/moesim/sweep/sweep_parts.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -128,6 +131,70 @@ ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::si
   return ExitCode::interrupted;
 }
 
+// What the program and the documents were, beside the points: parts and journals of other ones do
+// not fit.
+std::string build_name() { return fmt::format("{} {}", MOESIM_VERSION, source_commit()); }
+
+void check_part(const CommandLine& line, report::Format format, const std::string& what) {
+  if (format == report::Format::csv) return;
+  throw UsageError(fmt::format("{} writes a part of a CSV: {}", what,
+                               line.has("format") ? "leave --format out" : "give --out FILE.csv"));
+}
+
+// One shard of the sweep, with the names of its rows.
+ExitCode run_shard(const CommandLine& line, const std::vector<study::SweepPoint>& points,
+                   study::SweepSettings settings, const Output& out) {
+  const Shard shard = parse_shard(line.get("shard"));
+  const RowNames names(points, settings.fingerprint);
+  const std::vector<std::size_t> own = rows_of(shard, chunks_of(points));
+  std::vector<study::SweepPoint> selected;
+  for (const std::size_t point : own) selected.push_back(points[point]);
+  settings.fingerprint += fmt::format(" shard {}/{}", shard.number, shard.count);
+  if (settings.resume && !exists(settings.journal) && exists(out.path())) {
+    if (names.rows_in(out.path()) == own.size()) {
+      note(fmt::format("{}: already complete, {} scenarios", out.path(), own.size()));
+      return ExitCode::ok;
+    }
+    throw UsageError(fmt::format(
+        "--resume: {} is another shard of this sweep: choose another --out", out.path()));
+  }
+  const InterruptWatch watch;
+  settings.stop = &watch.flag();
+  ProgressLine progress("scenarios");
+  settings.progress = [&](const study::SweepProgress& state) { progress.show(state); };
+  const study::SweepResult result = study::sweep(selected, settings);
+  progress.finish();
+  const std::vector<study::Row> rows = finished_rows(result);
+  if (!result.complete()) {
+    note(fmt::format("interrupted: {} of {} scenarios{}", rows.size(), own.size(),
+                     settings.journal.empty() ? "" : "; the same command with --resume continues"));
+    return ExitCode::interrupted;
+  }
+  warn_of_refused(rows);
+  out.write(names.csv(own, rows));
+  if (!settings.journal.empty()) ::unlink(settings.journal.c_str());
+  note(fmt::format("shard {} of {}: {} of {} scenarios{}{}", shard.number, shard.count, rows.size(),
+                   names.total(), line.has("out") ? ": " : "", out.path()));
+  return ExitCode::ok;
+}
+
+// With the other processes of an mpirun or srun.
+ExitCode run_with_others(const CommandLine& line, const std::vector<study::SweepPoint>& points,
+                         const study::SweepSettings& given, const Launched& process) {
+  if (!line.has("out")) {
+    throw UsageError(fmt::format(
+        "--out is missing: {} processes were started together and share one sweep (see --shard for "
+        "parts of your own)",
+        process.size));
+  }
+  const InterruptWatch watch;
+  study::SweepSettings settings;
+  settings.jobs = given.jobs;
+  settings.stop = &watch.flag();
+  const RowNames names(points, given.fingerprint);
+  return run_shared({points, names, line.get("out"), given.resume, settings}, process);
+}
+
 ExitCode run(const CommandLine& line) {
   const bool to_file = line.has("out");
   const report::Format format =
@@ -148,10 +215,21 @@ ExitCode run(const CommandLine& line) {
   if (!scenarios.empty()) note_trace(line.scenario(), *scenarios.front());
   const Output out(line.get("out"));
   settings.journal = study::journal_path(out.path());
-  settings.fingerprint = study::fingerprint(
-      points, fmt::format("{} {} {}", MOESIM_VERSION, source_commit(), baseline));
+  settings.fingerprint = study::fingerprint(points, fmt::format("{} {}", build_name(), baseline));
   const auto total = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](const auto& each) { return !each.repeats; }));
+  const std::optional<Launched> process = launched();
+  if ((line.has("shard") || process) && !baseline.empty()) {
+    throw UsageError(
+        "--baseline: a part of a sweep need not have the row to compare with: run the sweep as one "
+        "process, or leave --baseline out");
+  }
+  if (line.has("shard")) {
+    check_part(line, format, "--shard");
+    return run_shard(line, points, settings, out);
+  }
+  if (process) check_part(line, format, "a sweep of several processes");
+  const bool is_continued = process && exists(out.path() + ".parts");
   const bool replaces = exists(out.path());
   const bool interrupted = exists(settings.journal);
   if (settings.resume && !interrupted && replaces && !baseline.empty()) {
@@ -160,16 +238,17 @@ ExitCode run(const CommandLine& line) {
         "--resume out to replace it",
         out.path()));
   }
-  if (settings.resume && !interrupted && replaces) {
+  if (settings.resume && !interrupted && replaces && !is_continued) {
     settings.known = rows_of_finished(out.path(), points, format, total);
     if (settings.known.size() == total) {
       note(fmt::format("{}: already complete, {} scenarios", out.path(), total));
       return ExitCode::ok;
     }
-  } else if (settings.resume && !interrupted) {
+  } else if (settings.resume && !interrupted && !process) {
     note(fmt::format("--resume: no interrupted sweep beside {}: starting from the first scenario",
                      out.path()));
   }
+  if (process) return run_with_others(line, points, settings, *process);
 
   const InterruptWatch watch;
   settings.stop = &watch.flag();
@@ -217,6 +296,8 @@ Command sweep_command() {
            {"baseline", "OPTION=VALUE,...", "none",
             "compare the speed of each row with the row that has these options and else its own: "
             "columns speed_over_baseline, its p05 and p95, within_noise; what both share cancels"},
+           {"shard", "I/N", "the whole",
+            "the I-th of N parts, for 'moesim merge': sim/study/sweep/README.md"},
            {"resume", "", "off",
             "continue the interrupted sweep that --out names, or take the rows that a finished one "
             "shares"}},

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
@@ -34,6 +37,13 @@ void give_slots_of_all(routing::RoutingJob& job, int sources) {
   router.capacity_scope = routing::CapacityScope::source;
 }
 
+// Those of prediction depths too.
+int moe_layers_of(const TrainingJob& job) {
+  const bool predicts = job.model->is_moe_layer(job.model->layers - 1);
+  return job.model->moe_layers() +
+         (predicts ? parallel::stages_of(*job.model, job.layout).mtp() : 0);
+}
+
 // Routers without counts, unless single tokens are asked for. Recorded tokens are there anyway.
 bool takes_sample(const TrainingJob& job) {
   const DrawnRouting& drawn = *job.routing;
@@ -56,6 +66,44 @@ void check_copies(const TrainingJob& job) {
     throw UsageError(
         "--redundant-experts with recorded routing: copies are placed by the load of other tokens "
         "with the same popularity, which a record does not tell: give generated --routing");
+  }
+}
+
+// Of jobs that share their logits.
+std::vector<ExpectedLoss> shared_losses(const std::vector<routing::RoutingJob>& jobs, int replica,
+                                        int most_layers) {
+  const int layers = jobs.front().layers;
+  const int drawn = std::min(layers, most_layers);
+  std::vector<std::vector<LayerRouting>> by_job(jobs.size());
+  std::vector<LayerRouting> results(jobs.size());
+  routing::LayerRouter router;
+  for (int at = 0; at < drawn; ++at) {
+    const auto layer = static_cast<int>(std::int64_t{at} * layers / drawn);
+    router.route(jobs, replica, layer, results);
+    for (std::size_t job = 0; job < jobs.size(); ++job) {
+      by_job[job].emplace_back().loss = results[job].loss;
+    }
+  }
+  std::vector<ExpectedLoss> losses;
+  for (const std::vector<LayerRouting>& of_job : by_job) {
+    ExpectedLoss& found = losses.emplace_back();
+    found.loss = routing::mean_loss(of_job);
+    double squares = 0;
+    for (const LayerRouting& layer : of_job) {
+      squares += std::pow(layer.loss.residual_loss - found.loss.residual_loss, 2);
+    }
+    if (drawn > 1) found.error = std::sqrt(squares / (drawn - 1.0) / drawn);
+  }
+  return losses;
+}
+
+void check_drawn(const DrawnRouting& drawn) {
+  if (const std::string why = draw_refusal(drawn.router); !why.empty()) {
+    throw UsageError(fmt::format("--router: {} {}", drawn.router.name(), why));
+  }
+  if (drawn.scores.is_ragged()) {
+    throw UsageError(fmt::format("--routing {}: all ranks of a training step have the same tokens",
+                                 drawn.scores.name()));
   }
 }
 
@@ -99,10 +147,7 @@ routing::RoutingJob block_routing(const TrainingJob& job) {
   made.expert_placement = drawn.placement;
   made.gpus_per_domain = job.cluster->gpus_per_domain;
   made.tokens_per_gpu = std::llround(job.tokens_per_rank());
-  made.layers = job.model->moe_layers();
-  if (job.model->is_moe_layer(job.model->layers - 1)) {
-    made.layers += parallel::stages_of(*job.model, job.layout).mtp();
-  }
+  made.layers = moe_layers_of(job);
   made.seed = drawn.seed;
   made.fidelity = drawn.fidelity;
   if (made.fidelity == routing::Fidelity::automatic) {
@@ -112,16 +157,51 @@ routing::RoutingJob block_routing(const TrainingJob& job) {
   return made;
 }
 
+std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers) {
+  std::vector<ExpectedLoss> losses(jobs.size());
+  // By (logits, replica).
+  std::map<std::pair<std::string, int>, std::vector<std::size_t>> together;
+  std::vector<routing::RoutingJob> routings(jobs.size());
+  for (std::size_t at = 0; at < jobs.size(); ++at) {
+    check_drawn(*jobs[at].routing);
+    if (takes_sample(jobs[at])) {
+      losses[at].loss = DrawnLoads(jobs[at]).figures().loss;
+      continue;
+    }
+    routings[at] = block_routing(jobs[at]);
+    routing::check(routings[at]);
+    together[{routings[at].logits_key(), jobs[at].routing->replica}].push_back(at);
+  }
+  for (const auto& [key, members] : together) {
+    std::vector<routing::RoutingJob> sharing;
+    for (const std::size_t at : members) sharing.push_back(routings[at]);
+    const std::vector<ExpectedLoss> drawn = shared_losses(sharing, key.second, most_layers);
+    for (std::size_t at = 0; at < members.size(); ++at) losses[members[at]] = drawn[at];
+  }
+  return losses;
+}
+
+DrawnShape drawn_shape(const TrainingJob& job) {
+  const parallel::ParallelLayout& layout = job.layout.layout;
+  const StageDivision division = stage_division(layout);
+  DrawnShape shape;
+  shape.expert = layout.expert;
+  shape.expert_tensor = layout.expert_tensor;
+  shape.blocks_per_set = division.blocks_per_set;
+  if (job.routing->draws == RoutingDraws::per_micro_batch) {
+    shape.sets = division.sets;
+    shape.micro_batches = job.layout.micro_batches();
+  }
+  shape.layers = moe_layers_of(job);
+  shape.tokens_per_rank = std::llround(job.tokens_per_rank());
+  shape.dispatcher = job.dispatcher != nullptr;
+  return shape;
+}
+
 DrawnLoads::DrawnLoads(const TrainingJob& job)
     : asked_(job), division_(stage_division(job.layout.layout)) {
   const DrawnRouting& drawn = *job.routing;
-  if (const std::string why = draw_refusal(drawn.router); !why.empty()) {
-    throw UsageError(fmt::format("--router: {} {}", drawn.router.name(), why));
-  }
-  if (drawn.scores.is_ragged()) {
-    throw UsageError(fmt::format("--routing {}: all ranks of a training step have the same tokens",
-                                 drawn.scores.name()));
-  }
+  check_drawn(drawn);
   check_copies(job);
   job_ = block_routing(job);
   layers_ = job_.layers;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/routing/jobs/layer_routing.hpp"
@@ -24,6 +26,30 @@ StageDivision stage_division(const parallel::ParallelLayout& layout);
 // One routing of all MoE layers, those of prediction depths last, by one block of ranks. By counts
 // where these are offered, unless the job says otherwise. Precondition: job.routing.
 routing::RoutingJob block_routing(const TrainingJob& job);
+
+// What DrawnLoads takes of a layout. Jobs with equal shapes, of the same model, cluster, precision
+// and routing, have the same loads, whatever else they differ in.
+struct DrawnShape {
+  int expert = 1, expert_tensor = 1, blocks_per_set = 1;
+  int sets = 1, micro_batches = 1;  // of RoutingDraws::per_micro_batch
+  int layers = 0;
+  std::int64_t tokens_per_rank = 0;
+  bool dispatcher = false;
+
+  auto operator<=>(const DrawnShape&) const = default;
+};
+// Precondition: job.routing.
+DrawnShape drawn_shape(const TrainingJob& job);
+
+// What the routing of a job loses, mean over layers that were drawn.
+struct ExpectedLoss {
+  routing::TokenLoss loss;
+  double error = 0;  // standard error of residual_loss, by the spread of the layers
+};
+// Of each of these jobs, with one routing of each layer: of `most_layers` of them, evenly spread,
+// where there are more. Jobs with the same logits draw them once. Precondition: job.routing, of
+// each; throws as DrawnLoads.
+std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int most_layers);
 
 // What the drawn routing of a step comes to.
 struct RoutingFigures {
@@ -49,7 +75,7 @@ struct RoutingFigures {
 class DrawnLoads {
  public:
   // Throws UsageError for a router that training does not price (draw_refusal), for sources with
-  // different numbers of tokens, and for draws that would take many minutes. Keeps a reference.
+  // different numbers of tokens, and for draws that would take many minutes.
   explicit DrawnLoads(const TrainingJob& job);
 
   // What is the same for all is there once.
@@ -77,7 +103,7 @@ class DrawnLoads {
   double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
   void set_figures();
 
-  const TrainingJob& asked_;
+  TrainingJob asked_;
   StageDivision division_;
   int layers_ = 0, sets_ = 1, micro_batches_ = 1;
   bool sums_ = false;  // all sources of a block are drawn as one

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "sim/training/rank_capacity.hpp"
 
@@ -27,10 +28,10 @@ parallel::StageTimes times_of(const Passes& passes) {
 
 }  // namespace
 
-Pipelines::Pipelines(const TrainingJob& job)
+Pipelines::Pipelines(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads)
     : job_(job),
       prices_(job),
-      loads_(job.routing ? std::make_unique<const DrawnLoads>(job) : nullptr),
+      loads_(loads || !job.routing ? std::move(loads) : std::make_shared<const DrawnLoads>(job)),
       shape_(job.layout.shape()),
       schedule_(parallel::make_schedule(shape_)),
       stages_(make_stages()) {

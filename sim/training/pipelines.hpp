@@ -36,7 +36,8 @@ struct PipelineRun {
 // micro-batches are the same, and one set is run.
 class Pipelines {
  public:
-  explicit Pipelines(const TrainingJob& job);
+  // `loads`: those of drawn_shape(job) and job.routing; null: drawn, where the job has routing.
+  explicit Pipelines(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads = nullptr);
 
   const parallel::ScheduleShape& shape() const { return shape_; }
   const parallel::Schedule& schedule() const { return schedule_; }
@@ -77,7 +78,7 @@ class Pipelines {
 
   const TrainingJob& job_;
   LayerPrices prices_;
-  std::unique_ptr<const DrawnLoads> loads_;
+  std::shared_ptr<const DrawnLoads> loads_;
   parallel::ScheduleShape shape_;
   parallel::Schedule schedule_;
   std::vector<Stage> stages_;

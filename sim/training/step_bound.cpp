@@ -15,6 +15,8 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Sums of whole picoseconds and of fractions differ by rounding.
 constexpr double rounding = 1 - 1e-8;
+// Of the price of some rows, what more rows take at least.
+constexpr double least_share_of_rows = 0.95;
 
 bool takes_turns(const parallel::ScheduleShape& shape) {
   return shape.kind == ScheduleKind::one_f_one_b || shape.kind == ScheduleKind::interleaved ||
@@ -59,8 +61,8 @@ struct LeastTimes {
 
 class LeastStages {
  public:
-  LeastStages(const TrainingJob& job, const LayerPrices& prices)
-      : job_(job), prices_(prices), hides_(job.layout.shape().has_pairs()) {
+  LeastStages(const TrainingJob& job, const LayerPrices& prices, const Passes& moe)
+      : job_(job), prices_(prices), moe_(moe), hides_(job.layout.shape().has_pairs()) {
     for (const model::StageContent& content : contents_of(job)) stages_.push_back(least(content));
   }
   const LeastTimes& operator[](int stage) const { return stages_[at(stage)]; }
@@ -76,7 +78,7 @@ class LeastStages {
     return {least(passes.forward), least(passes.input_gradient) + least(passes.weight_gradient)};
   }
   LeastTimes least_layer(bool is_moe) const {
-    const Passes& layer = prices_.layer(is_moe);
+    const Passes& layer = is_moe ? moe_ : prices_.layer(false);
     LeastTimes times = least(layer);
     // Which layers of a stage are not recomputed is left open.
     if (job_.recompute.full == model::FullRecompute::block) {
@@ -101,14 +103,15 @@ class LeastStages {
 
   const TrainingJob& job_;
   const LayerPrices& prices_;
+  const Passes& moe_;
   bool hides_;
   std::vector<LeastTimes> stages_;
 };
 
-double makespan_bound(const TrainingJob& job, const LayerPrices& prices) {
+double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const Passes& moe) {
   const parallel::ScheduleShape shape = job.layout.shape();
   const bool dual = shape.kind == ScheduleKind::dualpipe;
-  const LeastStages stages(job, prices);
+  const LeastStages stages(job, prices, moe);
   const double bytes = 2 * job.tokens_per_rank() * static_cast<double>(job.model->hidden);
   const double p2p = shape.ranks > 1 ? prices.exchanges().send_us(bytes) : 0;
   double lead = 0;
@@ -222,8 +225,20 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
 
 }  // namespace
 
-double step_bound_us(const TrainingJob& job, const LayerPrices& prices) {
-  return rounding * (makespan_bound(job, prices) + end_bound(job, prices));
+Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
+  Passes passes = prices.moe_layer(load);
+  for (PartTimes* times : {&passes.forward, &passes.input_gradient, &passes.weight_gradient}) {
+    for (const Part part :
+         {Part::experts, Part::router, Part::recompute, Part::dispatch, Part::combine}) {
+      (*times)[at(part)] *= least_share_of_rows;
+    }
+  }
+  return passes;
+}
+
+double step_bound_us(const TrainingJob& job, const LayerPrices& prices, const Passes* least) {
+  return rounding * (makespan_bound(job, prices, least != nullptr ? *least : prices.layer(true)) +
+                     end_bound(job, prices));
 }
 
 Bytes memory_bound(const TrainingJob& job) {

@@ -14,7 +14,14 @@ namespace moesim::training {
 // interleaved pipelines of equal stages. Where exchanges run beside compute, all of them are taken
 // to be hidden. Behind the last backward pass the optimizer and the host are counted.
 // Precondition: parallel::layout_fault() has nothing against the layout.
-double step_bound_us(const TrainingJob& job, const LayerPrices& prices);
+//
+// `least`: what each MoE layer takes at least; null: what `prices` says.
+double step_bound_us(const TrainingJob& job, const LayerPrices& prices,
+                     const Passes* least = nullptr);
+
+// Of one MoE layer whose load is at least `load`: the price of that, less 5 % of what depends on
+// rows: products are not quite monotonic in their rows.
+Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load);
 
 // What the peak_memory() of training_step() cannot be below: as many passes as the schedule holds
 // at least, all of the chunk that makes the least. Same precondition.

@@ -35,8 +35,11 @@ model::StageParameters gathered_as(const model::StageParameters& held, double na
 
 class Step {
  public:
-  explicit Step(const TrainingJob& job)
-      : job_(job), pipelines_(job), prices_(pipelines_.prices()), shape_(pipelines_.shape()) {}
+  explicit Step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads = nullptr)
+      : job_(job),
+        pipelines_(job, std::move(loads)),
+        prices_(pipelines_.prices()),
+        shape_(pipelines_.shape()) {}
 
   TrainingStep run();
 
@@ -388,7 +391,8 @@ Bytes TrainingStep::peak_memory() const {
   return most;
 }
 
-TrainingStep training_step(const TrainingJob& job) {
+TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
+                           bool with_forced_step) {
   if (job.routing) check_rank_capacity(*job.routing);
   parallel::check_layout(*job.model, job.layout);
   check_instances(job);
@@ -398,9 +402,11 @@ TrainingStep training_step(const TrainingJob& job) {
         "--dispatcher with --expert-tensor-parallel: dispatchers exchange among all ranks of an "
         "expert's slices, which is not modelled: all-to-all");
   }
-  TrainingStep step = Step(job).run();
+  TrainingStep step = Step(job, std::move(loads)).run();
   if (!job.routing) return step;
-  step.balanced_step_us = Step(with_forced_balance(job, step)).run().step_us;
+  if (with_forced_step) {
+    step.balanced_step_us = Step(with_forced_balance(job, step)).run().step_us;
+  }
   if (job.routing->rank_capacity > 0) add_reruns(job, step);
   return step;
 }

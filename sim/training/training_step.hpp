@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -55,6 +56,10 @@ struct TrainingStep {
 // Throws UsageError as check_layout() for layouts that cannot be, for optimizer instances that do
 // not divide the replicas, and as DrawnLoads for routing that training cannot draw; Error for
 // curves that the profile does not have.
-TrainingStep training_step(const TrainingJob& job);
+// `loads`: those of the job's routing and drawn_shape(), drawn before; null: drawn here.
+// `with_forced_step`: balanced_step_us is wanted too.
+TrainingStep training_step(const TrainingJob& job,
+                           std::shared_ptr<const DrawnLoads> loads = nullptr,
+                           bool with_forced_step = true);
 
 }  // namespace moesim::training

@@ -114,6 +114,15 @@ def test_routers_are_searched_and_of_equal_speed_the_one_that_loses_less_is_firs
     assert "--router topk+fr" in rows[0]["command"]
 
 
+def test_a_router_without_capacity_is_searched_once():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1,
+             "--zero", 1, "--router", "dropless", "--max-loss", "1%")
+    once = succeed(*words, "--capacity-factor", 1, "--format", "csv")
+    assert succeed(*words, "--capacity-factor", "1,1.25,1.5", "--format", "csv") == once
+    assert all("--capacity-factor" not in row["command"] for row in csv.DictReader(io.StringIO(once)))
+
+
 def test_what_a_dispatcher_cannot_do_is_no_candidate():
     rows = rows_of("recommend", "--model", "qwen3-30b-a3b", "--profile", "gb200", "--gpus", 256, "--dispatcher",
                    "hybridep", "--micro-batch", 1, "--recompute", "none", "--tensor-parallel", 1)

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <tuple>
 #include <utility>
@@ -14,12 +13,15 @@
 #include "sim/base/error.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/best_first.hpp"
+#include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/step_bound.hpp"
 
 namespace moesim::study {
 namespace {
 
 constexpr double same_time = 1e-9;
+// Standard errors of a loss: whether it is too much is then decided by the step's own draws.
+constexpr double certainty = 3;
 constexpr double least_gain = 0.99;  // of the loss, from one step of the front to the next
 
 using training::TrainingJob;
@@ -34,64 +36,85 @@ struct Candidate {
   const TrainingJob* job = nullptr;
   std::size_t routing = 0;
   Bound bound;
-  double loss = 0;
+  double loss = 0;        // expected
+  double least_loss = 0;  // that its own draws may have
 };
 
-// A job without draws that is bounded, or simulated, in the place of one with drawn routing.
+// A job without draws in the place of one with drawn routing.
 struct BalancedJob {
   TrainingJob job;
-  bool is_exact = true;  // takes the same time and memory
+  // It takes the same time and memory; else its loads are what the drawn ones are at least, where
+  // that is known without a draw.
+  bool is_exact = true;
+  double padded = 0;  // rows over balance of blocks that are padded to a capacity; 0: not padded
 
   explicit BalancedJob(const TrainingJob& asked) : job(asked) {
     if (!asked.routing) return;
     const routing::RouterConfig& router = asked.routing->router;
-    job.routing.reset();
-    job.choices = asked.experts_per_token();
-    is_exact = router.pads_exchange() && !asked.dispatcher &&
-               router.capacity_scope == routing::CapacityScope::source &&
-               router.rectification == routing::Rectification::none;
-    if (is_exact) {
+    if (router.pads_exchange() && router.capacity_scope == routing::CapacityScope::source) {
       const std::int64_t tokens = std::llround(asked.tokens_per_rank());
       const int experts = asked.model->moe->experts;
-      job.capacity_factor = static_cast<double>(router.capacity(tokens, experts) * experts) /
-                            (asked.experts_per_token() * asked.tokens_per_rank());
+      padded = static_cast<double>(router.capacity(tokens, experts) * experts) /
+               (asked.experts_per_token() * asked.tokens_per_rank());
+    }
+    is_exact =
+        padded > 0 && !asked.dispatcher && router.rectification == routing::Rectification::none;
+    if (is_exact) {
+      job.routing.reset();
+      job.choices = asked.experts_per_token();
+      job.capacity_factor = padded;
     } else {
-      job.expert_load = 1;  // of the busiest rank, at least
+      job.expert_load = padded > 0 ? padded : router.drops ? least_rows : 1;
     }
   }
-  // Products are not quite monotonic in their rows.
-  double least_share() const { return is_exact ? 1 : 0.95; }
+
+  // Rows of the busiest rank, at least. `loss`: of the routing.
+  training::MoeLoad least_load(const routing::TokenLoss& loss) const {
+    const double kept = job.routing->router.drops ? sure_share * (1 - loss.failed) : 1;
+    return {padded > 0 ? padded : kept, padded > 0 && !job.dispatcher ? padded : kept};
+  }
+
+ private:
+  static constexpr double least_rows = 0.01;
+  // Of the share of kept routes that another draw has: the mean over many thousand routes.
+  static constexpr double sure_share = 0.98;
 };
 
 // The bounds of all jobs of a family. Layers are priced only where one of them may fit.
 struct FamilyBounds {
   std::vector<Bound> bounds;
+  bool fits = false;
   bool priced = false;
   std::string refusal;  // why layers cannot be priced; "": they can
 };
 
-FamilyBounds bounds_of(const TrainingFamily& family, double room) {
+FamilyBounds memory_of(const TrainingFamily& family, double room) {
   FamilyBounds found;
-  const BalancedJob first(family.jobs.front());
-  bool fits = false;
   for (const TrainingJob& job : family.jobs) {
     found.bounds.push_back({0, training::memory_bound(BalancedJob(job).job)});
-    fits |= static_cast<double>(found.bounds.back().memory.count) <= room;
+    found.fits |= static_cast<double>(found.bounds.back().memory.count) <= room;
   }
-  if (!fits) return found;
+  return found;
+}
+
+void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, double room,
+               FamilyBounds& found) {
+  if (!found.fits) return;
   try {
+    const BalancedJob first(family.jobs.front());
     const training::LayerPrices prices(first.job);
+    training::Passes least;
+    if (!first.is_exact) least = least_moe_layer(prices, first.least_load(loss));
     found.priced = true;
     for (std::size_t at = 0; at < family.jobs.size(); ++at) {
       if (static_cast<double>(found.bounds[at].memory.count) > room) continue;
       const BalancedJob balanced(family.jobs[at]);
       found.bounds[at].step_us =
-          balanced.least_share() * training::step_bound_us(balanced.job, prices);
+          training::step_bound_us(balanced.job, prices, first.is_exact ? nullptr : &least);
     }
   } catch (const Error& error) {
     found.refusal = error.what();
   }
-  return found;
 }
 
 double room_of(const TrainingSearch& search) {
@@ -106,36 +129,6 @@ TrainingCandidates possible_jobs(const TrainingSpace& space) {
                                possible.combinations, possible.a_refusal.empty() ? "" : ": ",
                                possible.a_refusal));
 }
-
-// What a routing loses at a number of tokens per rank, of each family.
-class LossTable {
- public:
-  LossTable(const std::vector<TrainingFamily>& families, int jobs) {
-    std::vector<std::pair<Key, const TrainingJob*>> asked;
-    for (const TrainingFamily& family : families) {
-      const TrainingJob& job = family.jobs.front();
-      if (!job.routing || !job.routing->router.drops) continue;
-      if (losses_.emplace(key_of(family), 0).second) asked.emplace_back(key_of(family), &job);
-    }
-    std::vector<double> drawn(asked.size());
-    parallel_for(asked.size(), jobs,
-                 [&](std::size_t at) { drawn[at] = expected_loss(*asked[at].second); });
-    for (std::size_t at = 0; at < asked.size(); ++at) losses_[asked[at].first] = drawn[at];
-  }
-
-  double of(const TrainingFamily& family) const {
-    const auto found = losses_.find(key_of(family));
-    return found == losses_.end() ? 0 : found->second;
-  }
-
- private:
-  using Key = std::pair<std::size_t, std::int64_t>;
-  static Key key_of(const TrainingFamily& family) {
-    return {family.routing, std::llround(family.jobs.front().tokens_per_rank())};
-  }
-
-  std::map<Key, double> losses_;
-};
 
 // What tells apart the routings of jobs that are searched together.
 std::string routing_key(const TrainingJob& job) {
@@ -161,31 +154,41 @@ class Search {
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.simulated = counts.valued - skipped_;
     found_.counts.violations += counts.violations;
+    found_.counts.drawn = drawn_.drawn();
     if (any_fits_) found_.smallest.reset();
     return std::move(found_);
   }
 
  private:
   void bound_all() {
-    std::vector<FamilyBounds> bounds(possible_.families.size());
+    const std::vector<TrainingFamily>& families = possible_.families;
+    std::vector<FamilyBounds> bounds(families.size());
     parallel_for(bounds.size(), search_.jobs,
-                 [&](std::size_t at) { bounds[at] = bounds_of(possible_.families[at], room_); });
+                 [&](std::size_t at) { bounds[at] = memory_of(families[at], room_); });
+    std::vector<DrawnRoutings::Asked> wanted;
+    for (std::size_t at = 0; at < bounds.size(); ++at) {
+      if (bounds[at].fits) wanted.push_back(routing_of(families[at]));
+    }
+    drawn_.draw_losses(wanted, search_.jobs);
+    parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
+      add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_, bounds[at]);
+    });
     SearchCounts& counts = found_.counts;
     counts.combinations = possible_.combinations;
     counts.refused = possible_.refused;
     counts.candidates = possible_.count;
-    const LossTable losses(possible_.families, search_.jobs);
     for (std::size_t at = 0; at < bounds.size(); ++at) {
-      const TrainingFamily& family = possible_.families[at];
+      const TrainingFamily& family = families[at];
       if (!bounds[at].refusal.empty()) {
         counts.unpriced += family.jobs.size();
         counts.an_unpriced = bounds[at].refusal;
         continue;
       }
       counts.priced += bounds[at].priced ? 1 : 0;
-      const double loss = losses.of(family);
+      const training::ExpectedLoss& loss = drawn_.loss(routing_of(family));
       for (std::size_t job = 0; job < family.jobs.size(); ++job) {
-        add({&family.jobs[job], family.routing, bounds[at].bounds[job], loss});
+        add({&family.jobs[job], family.routing, bounds[at].bounds[job], loss.loss.residual_loss,
+             loss.loss.residual_loss - certainty * loss.error});
       }
     }
     if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
@@ -195,6 +198,17 @@ class Search {
         [](const Candidate& one, const Candidate& other) { return one.loss < other.loss; });
     // What is left may fit; which does not is found by simulation.
     if (!candidates_.empty()) found_.smallest.reset();
+  }
+
+  static DrawnRoutings::Asked routing_of(const TrainingFamily& family) {
+    return {family.routing, &family.jobs.front()};
+  }
+
+  // The step with its own draws.
+  TrainingStep drawn_step(const Candidate& candidate, bool with_forced_step) {
+    const TrainingJob& job = *candidate.job;
+    if (!job.routing) return training::training_step(job);
+    return training::training_step(job, drawn_.loads({candidate.routing, &job}), with_forced_step);
   }
 
   // By several threads.
@@ -223,7 +237,7 @@ class Search {
   // Whether a step of this loss, slower than all accepted so far, would be of any use.
   bool is_wanted(const Candidate& candidate) const {
     if (loses_less(candidate)) return true;
-    if (candidate.loss > search_.max_loss || found_.best.size() >= search_.best) return false;
+    if (candidate.least_loss > search_.max_loss || found_.best.size() >= search_.best) return false;
     return std::none_of(found_.best.begin(), found_.best.end(), [&](const FoundStep& found) {
       return same_layout(found.job, *candidate.job);
     });
@@ -237,7 +251,7 @@ class Search {
     // Padded blocks take the same time whatever they hold: only what is found is drawn.
     const BalancedJob balanced(*candidate.job);
     const TrainingStep step =
-        training::training_step(balanced.is_exact ? balanced.job : *candidate.job);
+        balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false);
     if (static_cast<double>(step.peak_memory().count) > room_) {
       note_too_large(*candidate.job, step.peak_memory());
       return std::nullopt;
@@ -249,8 +263,7 @@ class Search {
 
   bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
-      FoundStep found{*candidate.job, training::training_step(*candidate.job), candidate.routing,
-                      0};
+      FoundStep found{*candidate.job, drawn_step(candidate, true), candidate.routing, 0};
       if (found.step.routing) found.loss = found.step.routing->loss.residual_loss;
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
@@ -272,6 +285,7 @@ class Search {
   double room_;
   TrainingCandidates possible_;
   std::vector<Candidate> candidates_;
+  DrawnRoutings drawn_;
   TrainingFound found_;
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
   double least_loss_ = std::numeric_limits<double>::infinity();  // of all candidates
@@ -292,19 +306,6 @@ bool same_layout(const TrainingJob& one, const TrainingJob& other) {
   return key(one) == key(other);
 }
 
-double expected_loss(const TrainingJob& asked) {
-  if (!asked.routing || !asked.routing->router.drops) return 0;
-  TrainingJob job = asked;
-  int ranks = 8;
-  while (job.model->moe->experts % ranks != 0) ranks /= 2;
-  job.layout = {};
-  job.layout.layout.gpus = job.layout.layout.expert = ranks;
-  job.layout.sequence_length = std::llround(asked.tokens_per_rank());
-  job.layout.global_batch = ranks;
-  job.routing->draws = training::RoutingDraws::per_layer;
-  return training::DrawnLoads(job).figures().loss.residual_loss;
-}
-
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
 
 std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
@@ -313,10 +314,13 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   for (const TrainingFamily& family : possible.families) {
     for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0});
   }
+  DrawnRoutings drawn;
   std::vector<char> priced(all.size(), 0);
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
     try {
-      all[at].step = training::training_step(all[at].job);
+      const bool draws = all[at].job.routing.has_value();
+      all[at].step = training::training_step(
+          all[at].job, draws ? drawn.loads({all[at].routing, &all[at].job}) : nullptr);
       if (all[at].step.routing) all[at].loss = all[at].step.routing->loss.residual_loss;
       priced[at] = 1;
     } catch (const Error&) {

@@ -33,6 +33,7 @@ struct SearchCounts {
   std::size_t too_large = 0;     // of them, known not to fit without a simulation
   std::size_t priced = 0;        // sets of layer prices
   std::size_t simulated = 0;
+  std::size_t drawn = 0;       // routings of all layers that steps were simulated with
   std::size_t violations = 0;  // simulated below their bound: the order is then not proven
   std::size_t unpriced = 0;    // candidates that the profile or the dispatcher cannot price
   std::string an_unpriced;     // why not, of one
@@ -54,16 +55,11 @@ struct TrainingFound {
 // best are different layouts: of jobs that differ in recomputation, ZeRO stage and the split of
 // layers over chunks alone, the fastest that fits is one of them. Best first by the bounds of
 // training::step_bound_us(): no job is left out that could be among the best, or on the front, by
-// the loss that a routing has at a number of tokens per rank. That is drawn once, for a group of 8
-// ranks; the steps found draw their own, which differs by chance. Without padded blocks steps are
-// bounded by balanced experts, loosely: such a search takes long.
+// expected_loss(). Whether a job loses too much is decided by its own draws, where these may. Steps
+// without padded blocks, and with intra-GPU rectification, are bounded by what their experts get at
+// least, and simulated with their own draws, which layouts with the same groups of experts share.
 // Throws UsageError where no layout is possible, Error where none can be priced.
 TrainingFound search_training(const TrainingSearch& search);
-
-// The loss that a search goes by: of the job's routing at its number of tokens per rank, drawn for
-// a group of up to 8 ranks. Every rank drops by itself, so how many share the experts matters
-// little.
-double expected_loss(const training::TrainingJob& job);
 
 // Every job of the space that can be priced, simulated, in the order of candidates_of().
 std::vector<FoundStep> simulate_all(const TrainingSearch& search);

@@ -5,6 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/study/search/drawn_routings.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -102,7 +103,7 @@ TEST_CASE("with several capacity factors, so are the best of little loss and the
     asked.space.routings.push_back(drawn);
   }
   std::vector<FoundStep> by_speed = ranked(asked);
-  for (FoundStep& step : by_speed) step.loss = expected_loss(step.job);
+  for (FoundStep& step : by_speed) step.loss = expected_loss(step.job).loss.residual_loss;
   for (const double max_loss : {0.0, 0.06, 1.0}) {
     asked.max_loss = max_loss;
     const TrainingFound found = search_training(asked);
@@ -114,6 +115,35 @@ TEST_CASE("with several capacity factors, so are the best of little loss and the
     check_same(found.front, front);
     CHECK(front.size() >= 3);
     CHECK(found.counts.violations == 0);
+  }
+}
+
+TEST_CASE("rectified and dropless routers are bounded below their drawn steps") {
+  TrainingSearch asked = search();
+  model::Model small = *asked.space.base.model;
+  small.layers = 4;
+  asked.space.base.model = std::make_shared<const model::Model>(small);
+  asked.space.tensor = {1};
+  asked.space.expert_tensor = {1};
+  asked.space.recompute.resize(2);
+  asked.space.zero = {1};
+  asked.space.routings.clear();
+  for (const char* name : {"topk", "topk+fr+ir", "topk+ir", "dropless"}) {
+    training::DrawnRouting drawn;
+    drawn.router = routing::parse_router(name, 8, 8);
+    drawn.router.capacity_convention = routing::CapacityConvention::library;
+    drawn.router.capacity_factor = Decimal::parse("1", "test");
+    asked.space.routings.push_back(drawn);
+  }
+  std::vector<FoundStep> by_speed = ranked(asked);
+  for (FoundStep& step : by_speed) step.loss = expected_loss(step.job).loss.residual_loss;
+  for (const double max_loss : {0.0, 0.03, 1.0}) {
+    asked.max_loss = max_loss;
+    const TrainingFound found = search_training(asked);
+    check_same(found.best, best_of(by_speed, 5, max_loss));
+    CHECK(found.counts.violations == 0);
+    CHECK(found.counts.simulated < found.counts.candidates / 2);
+    CHECK(found.counts.drawn < found.counts.simulated);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
@@ -185,8 +186,13 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       if (!router.empty()) chosen.values["router"] = router;
       if (factor != dropless) chosen.values["capacity-factor"] = factor;
       for (const auto& [flag, value] : chosen.values) one.values[flag] = value;
-      routings.push_back(requested_routing(one, base));
+      std::optional<training::DrawnRouting> routing = requested_routing(one, base);
+      // The same at every factor.
+      const bool is_idle = factor != dropless && routing && !routing->router.has_capacity();
+      if (is_idle) chosen.values.erase("capacity-factor");
+      routings.push_back(std::move(routing));
       request.routings.push_back(chosen);
+      if (is_idle) break;
     }
   }
 }

@@ -1,0 +1,105 @@
+#include "sim/study/search/drawn_routings.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "sim/base/parallel.hpp"
+
+namespace moesim::study {
+
+using training::ExpectedLoss;
+using training::TrainingJob;
+
+namespace {
+
+constexpr int group_ranks = 8;
+constexpr int rectified_layers = 8;
+
+bool drops(const TrainingJob& job) { return job.routing && job.routing->router.drops; }
+bool rectifies(const TrainingJob& job) {
+  return job.routing->router.rectification != routing::Rectification::none;
+}
+int most_layers(const TrainingJob& job) {
+  return rectifies(job) ? rectified_layers : std::numeric_limits<int>::max();
+}
+
+int ranks_of(const TrainingJob& job) {
+  if (rectifies(job)) return job.layout.layout.expert;
+  int ranks = group_ranks;
+  while (job.model->moe->experts % ranks != 0) ranks /= 2;
+  return ranks;
+}
+
+// That is drawn in the place of the one asked for.
+TrainingJob loss_job(const TrainingJob& asked) {
+  TrainingJob job = asked;
+  const int ranks = ranks_of(asked);
+  job.layout = {};
+  job.layout.layout.gpus = job.layout.layout.expert = ranks;
+  job.layout.sequence_length = std::llround(asked.tokens_per_rank());
+  job.layout.global_batch = ranks;
+  job.routing->draws = training::RoutingDraws::per_layer;
+  return job;
+}
+
+}  // namespace
+
+ExpectedLoss expected_loss(const TrainingJob& asked) {
+  if (!drops(asked)) return {};
+  const TrainingJob job = loss_job(asked);
+  return training::drawn_losses({&job, 1}, most_layers(job)).front();
+}
+
+DrawnRoutings::Place DrawnRoutings::place_of(const Asked& asked) {
+  return {std::llround(asked.job->tokens_per_rank()), ranks_of(*asked.job)};
+}
+
+void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs) {
+  struct Together {
+    std::vector<ExpectedLoss*> losses;
+    std::vector<TrainingJob> jobs;
+    int layers = 0;
+  };
+  std::map<std::pair<Place, int>, Together> found;
+  for (const Asked& one : asked) {
+    if (!drops(*one.job)) continue;
+    const Place place = place_of(one);
+    const auto [loss, is_new] = losses_.try_emplace({place, one.routing});
+    if (!is_new) continue;
+    const int layers = most_layers(*one.job);
+    Together& together = found[{place, layers}];
+    together.losses.push_back(&loss->second);
+    together.jobs.push_back(loss_job(*one.job));
+    together.layers = layers;
+  }
+  std::vector<Together*> draws;
+  for (auto& [place, together] : found) draws.push_back(&together);
+  parallel_for(draws.size(), jobs, [&](std::size_t at) {
+    const Together& draw = *draws[at];
+    const std::vector<ExpectedLoss> drawn = training::drawn_losses(draw.jobs, draw.layers);
+    for (std::size_t one = 0; one < drawn.size(); ++one) *draw.losses[one] = drawn[one];
+  });
+}
+
+const ExpectedLoss& DrawnRoutings::loss(const Asked& asked) const {
+  if (!drops(*asked.job)) return nothing_;
+  const auto found = losses_.find({place_of(asked), asked.routing});
+  return found == losses_.end() ? nothing_ : found->second;
+}
+
+std::shared_ptr<const training::DrawnLoads> DrawnRoutings::loads(const Asked& asked) {
+  Entry* entry = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Entry>& place = loads_[{asked.routing, training::drawn_shape(*asked.job)}];
+    if (!place) place = std::make_unique<Entry>();
+    entry = place.get();
+  }
+  std::call_once(entry->once, [&] {
+    entry->loads = std::make_shared<const training::DrawnLoads>(*asked.job);
+    ++drawn_;
+  });
+  return entry->loads;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "sim/training/drawn_loads.hpp"
+
+namespace moesim::study {
+
+// The routings of a search, drawn when they are first asked for and kept: layouts with the same
+// groups of experts and tokens per rank share them. May be called by several threads.
+class DrawnRoutings {
+ public:
+  struct Asked {
+    std::size_t routing = 0;  // of TrainingSpace::routings
+    const training::TrainingJob* job = nullptr;
+  };
+  // Draws what loss() returns, on up to `jobs` threads. Jobs that differ in their router alone are
+  // drawn together.
+  void draw_losses(const std::vector<Asked>& asked, int jobs);
+  // expected_loss(); all zero where nothing drops. Precondition: draw_losses() had the same
+  // routing with as many tokens per rank and expert ranks.
+  const training::ExpectedLoss& loss(const Asked& asked) const;
+
+  // As DrawnLoads throws.
+  std::shared_ptr<const training::DrawnLoads> loads(const Asked& asked);
+  std::size_t drawn() const { return drawn_; }  // different loads
+
+ private:
+  // Tokens per rank, ranks.
+  using Place = std::pair<std::int64_t, int>;
+  static Place place_of(const Asked& asked);
+  struct Entry {
+    std::once_flag once;
+    std::shared_ptr<const training::DrawnLoads> loads;
+  };
+
+  std::map<std::pair<Place, std::size_t>, training::ExpectedLoss> losses_;
+  std::mutex mutex_;
+  std::map<std::pair<std::size_t, training::DrawnShape>, std::unique_ptr<Entry>> loads_;
+  std::atomic<std::size_t> drawn_{0};
+  training::ExpectedLoss nothing_;
+};
+
+// The loss that a search goes by: of the job's routing at its number of tokens per rank. Every rank
+// drops by itself, so how many share the experts matters little: a group of up to 8. Intra-GPU
+// rectification depends on how many experts a rank has: the job's own number of ranks, and 8
+// layers.
+training::ExpectedLoss expected_loss(const training::TrainingJob& job);
+
+}  // namespace moesim::study

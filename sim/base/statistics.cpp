@@ -29,4 +29,9 @@ double normal_quantile(double share) {
   return boost::math::quantile(boost::math::normal_distribution<double>(), share);
 }
 
+double log_gamma(double x) {
+  int sign = 0;
+  return lgamma_r(x, &sign);
+}
+
 }  // namespace moesim

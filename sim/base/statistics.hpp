@@ -11,5 +11,7 @@ double median(std::vector<double> values);
 double mean(const std::vector<double>& values);
 // The standard normal quantile of `share` in (0, 1).
 double normal_quantile(double share);
+// ln Gamma(x) for x > 0. std::lgamma writes a global, which threads would race for.
+double log_gamma(double x);
 
 }  // namespace moesim

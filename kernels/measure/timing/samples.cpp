@@ -16,7 +16,7 @@ std::size_t enclosing_rank(std::size_t n) {
   double below = 0;  // P(Binomial(n, 1/2) < r)
   for (std::size_t rank = 1; rank <= n / 2; ++rank) {
     const double k = static_cast<double>(rank - 1);
-    below += std::exp(std::lgamma(count + 1) - std::lgamma(k + 1) - std::lgamma(count - k + 1) -
+    below += std::exp(log_gamma(count + 1) - log_gamma(k + 1) - log_gamma(count - k + 1) -
                       count * std::log(2.0));
     if (below > 0.025) return rank - 1;
   }

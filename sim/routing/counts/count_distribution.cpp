@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "sim/base/statistics.hpp"
+
 namespace moesim::routing {
 
 namespace {
@@ -132,8 +134,8 @@ void CountDistribution::add_edges(double share, double mean, double deviation) {
   const double odds = std::log(share / (1 - share));
   for (std::size_t at = 0; at < count; ++at) {
     const double n = first + static_cast<double>(at);
-    weight[at] = std::exp(std::lgamma(trials + 1) - std::lgamma(n + 1) -
-                          std::lgamma(trials - n + 1) + n * odds + trials * std::log1p(-share));
+    weight[at] = std::exp(log_gamma(trials + 1) - log_gamma(n + 1) - log_gamma(trials - n + 1) +
+                          n * odds + trials * std::log1p(-share));
   }
   std::vector<double> above(count + 1, 0.0);  // P(count >= first + at)
   for (std::size_t at = count; at-- > 0;) above[at] = above[at + 1] + weight[at];

@@ -17,6 +17,10 @@
 
 #include "kernels/base/simt_thread.hpp"
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace moesim::kernels::simt {
 
 namespace {
@@ -39,10 +43,28 @@ struct Context {
   ucontext_t context{};
   std::jmp_buf jump{};
   bool started = false;
+#ifdef __SANITIZE_THREAD__
+  void* fiber = nullptr;  // its stack of calls, for the thread sanitizer
+#endif
 };
+
+#ifdef __SANITIZE_THREAD__
+void announce(Context& from, Context& to) {
+  from.fiber = __tsan_get_current_fiber();
+  if (to.fiber == nullptr) to.fiber = __tsan_create_fiber(0);
+  __tsan_switch_to_fiber(to.fiber, 0);
+}
+void forget(Context& context) {
+  if (context.fiber != nullptr) __tsan_destroy_fiber(context.fiber);
+}
+#else
+void announce(Context&, Context&) {}
+void forget(Context&) {}
+#endif
 
 [[gnu::noinline]] void change(Context& from, Context& to) {
   if (sanitized) {
+    announce(from, to);
     swapcontext(&from.context, &to.context);
     return;
   }
@@ -103,6 +125,7 @@ class Machine {
     }
   }
   ~Machine() {
+    for (Fiber& fiber : fibers_) forget(fiber.context);
     if (failed_) return;  // frames were left behind on the stacks
     for (Fiber& fiber : fibers_) {
       if (fiber.stack) stacks.push_back(std::move(fiber.stack));

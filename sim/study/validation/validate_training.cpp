@@ -24,7 +24,7 @@ constexpr const char* study_name = "training";
 constexpr double median_bar = 0.08;
 constexpr double p90_bar = 0.20;
 constexpr double order_bar = 0.90;
-constexpr double same = 1.05;  // ratios closer to 1 are not ordered
+constexpr double too_close = 1.05;  // ratios closer to 1 are not ordered
 
 struct Predicted {
   const TrainingRow* row = nullptr;
@@ -144,7 +144,7 @@ void judge_order(const std::vector<Predicted>& all, Validation& validation) {
         return each.step.tokens / each.row->job.layout.layout.gpus / seconds;
       };
       const double measured = speed(all[one], a.measured_s) / speed(all[other], b.measured_s);
-      if (differing != 1 || std::max(measured, 1 / measured) < same) continue;
+      if (differing != 1 || std::max(measured, 1 / measured) < too_close) continue;
       const double predicted =
           speed(all[one], all[one].step.step_us) / speed(all[other], all[other].step.step_us);
       ++pairs;

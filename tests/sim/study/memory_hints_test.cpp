@@ -20,7 +20,7 @@ study::Outcome outcome_of(const scenario::Scenario& scenario) {
   return outcome;
 }
 
-scenario::Scenario training() {
+scenario::Scenario trained_scenario() {
   scenario::Scenario scenario = support::scenario_of("llama2-7b-moe8", 0);
   scenario.mode = scenario::Mode::train;
   scenario.expert_parallel = 2;
@@ -36,7 +36,7 @@ std::vector<std::string> flags_of(const std::vector<MemoryHint>& hints) {
 }  // namespace
 
 TEST_CASE("hints are what needs at least 2 % less memory, and say whether it fits") {
-  const scenario::Scenario scenario = training();
+  const scenario::Scenario scenario = trained_scenario();
   const study::Outcome outcome = outcome_of(scenario);
   const std::vector<MemoryHint> hints = study::memory_hints(scenario, outcome);
   REQUIRE(!hints.empty());
@@ -57,7 +57,7 @@ TEST_CASE("hints are what needs at least 2 % less memory, and say whether it fit
 }
 
 TEST_CASE("a hint needs what the scenario with its option needs") {
-  scenario::Scenario scenario = training();
+  scenario::Scenario scenario = trained_scenario();
   const study::Outcome outcome = outcome_of(scenario);
   const std::vector<MemoryHint> hints = study::memory_hints(scenario, outcome);
   const auto zero = std::find_if(hints.begin(), hints.end(), [](const MemoryHint& hint) {
@@ -69,7 +69,7 @@ TEST_CASE("a hint needs what the scenario with its option needs") {
 }
 
 TEST_CASE("inference has no checkpoints and no optimizer to part") {
-  scenario::Scenario scenario = training();
+  scenario::Scenario scenario = trained_scenario();
   scenario.mode = scenario::Mode::prefill;
   for (const MemoryHint& hint : study::memory_hints(scenario, outcome_of(scenario))) {
     CHECK(hint.option != "checkpointing");

@@ -102,7 +102,7 @@ TEST_CASE("logits files that cannot be routed say why and leave no output") {
     CHECK_THROWS_AS(read_file(out_path), UsageError);
   };
   refused(make("top1", "1"), in_path);  // absent
-  write_npy_float32(in_path, {4, 4}, std::vector<float>(16, 0));
+  write_npy_float32(in_path, {2, 2, 2, 2}, std::vector<float>(16, 0));
   refused(make("top1", "1"), "[P, S, E]");
   write_npy_float32(in_path, {3, 1, 4}, std::vector<float>(12, 0));
   refused(make("top1", "1"), "--expert-parallel");

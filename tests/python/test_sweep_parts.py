@@ -100,9 +100,10 @@ def test_processes_that_were_launched_together_share_the_sweep(tmp_path, whole, 
     assert sum(f"by {size} processes" in text for text, _ in results) == 1
 
 
-def wait_for_part(folder):
+def wait_for_part(folder, ranks):
+    """Until a chunk is finished and every rank has begun: nobody waits for one that never did."""
     end = time.monotonic() + 60
-    while not list(folder.glob("*.csv")):
+    while not list(folder.glob("*.csv")) or not all((folder / f"rank-{rank}").exists() for rank in range(ranks)):
         assert time.monotonic() < end
         time.sleep(0.005)
 
@@ -110,7 +111,7 @@ def wait_for_part(folder):
 def test_the_chunk_of_a_killed_process_is_taken_by_another(tmp_path, whole):
     out = tmp_path / "sweep.csv"
     processes = launch(out, 3)
-    wait_for_part(tmp_path / "sweep.csv.parts")
+    wait_for_part(tmp_path / "sweep.csv.parts", 3)
     processes[1].send_signal(signal.SIGKILL)
     results = finish(processes)
     assert results[0][1] == results[2][1] == 0
@@ -120,7 +121,7 @@ def test_the_chunk_of_a_killed_process_is_taken_by_another(tmp_path, whole):
 def test_a_run_whose_processes_were_all_killed_is_continued(tmp_path, whole):
     out = tmp_path / "sweep.csv"
     processes = launch(out, 2)
-    wait_for_part(tmp_path / "sweep.csv.parts")
+    wait_for_part(tmp_path / "sweep.csv.parts", 2)
     for process in processes:
         process.send_signal(signal.SIGKILL)
     finish(processes)

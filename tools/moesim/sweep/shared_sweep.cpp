@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto pause_between_looks = std::chrono::milliseconds(100);
 // A process that has not begun by then is taken to be dead.
 constexpr auto longest_start = std::chrono::seconds(120);
+constexpr auto unmentioned_wait = std::chrono::seconds(5);
 
 std::optional<std::size_t> number_of(const char* variable) {
   const char* const text = std::getenv(variable);
@@ -170,9 +171,17 @@ class Member {
 
   void await_others() const {
     const Clock::time_point start = Clock::now();
+    bool mentioned = process_.rank != 0;
     for (std::size_t rank = 0; rank < process_.size; ++rank) {
       while (fs::exists(folder_) && !fs::exists(arrival(rank)) && !stopped() &&
              Clock::now() - start < longest_start) {
+        if (!mentioned && Clock::now() - start > unmentioned_wait) {
+          note(
+              fmt::format("every scenario is finished; process {} of {} has not begun: waiting for "
+                          "it for at most {} s",
+                          rank, process_.size, longest_start.count()));
+          mentioned = true;
+        }
         std::this_thread::sleep_for(pause_between_looks);
       }
     }

@@ -114,6 +114,24 @@ def test_routers_are_searched_and_of_equal_speed_the_one_that_loses_less_is_firs
     assert "--router topk+fr" in rows[0]["command"]
 
 
+def test_forced_balance_is_not_compared_with_routing_that_is_drawn():
+    """Imbalance costs a dropless step what no capacity factor has to pay."""
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 128, "--micro-batch", 1,
+             "--tensor-parallel", 1, "--pipeline-parallel", 4, "--virtual-pipeline", 4, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--recompute", "moe_act", "--zero", 1)
+    lossless = [row for row in rows_of(*words, "--max-loss", "5%") if not row["capacity_factor"]]
+    assert lossless and float(lossless[0]["residual_loss"]) == 0
+    assert all("--routing-draws per-layer" in row["command"] for row in lossless)
+    assert reproduced(lossless[0]["command"])["step_ms"] == float(lossless[0]["step_ms"])
+    balanced = rows_of(*words)[0]
+    assert "--routing-draws" not in balanced["command"]
+    assert float(lossless[0]["step_ms"]) > 1.05 * float(balanced["step_ms"])
+    assert "routing: forced balance" in succeed(*words) and "router" not in succeed(*words).split("gives up")[0]
+    table = succeed(*words, "--router", "top2,top2+ir", "--capacity-factor", "1,1.25", "--max-loss", "5%")
+    header = next(line for line in table.splitlines() if line.startswith("#"))
+    assert "router" in header.split() and "top2+ir" in table and "routing: forced" not in table
+
+
 def test_a_router_without_capacity_is_searched_once():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
              "--recompute", "moe_act", "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "sim/training/step_bound.hpp"
@@ -36,17 +37,26 @@ std::string duration(double us) {
   return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
 }
 
+// Where speeds are those of a balanced load, which real routers do not have.
+std::string routing_line(const TrainingSearch& search) {
+  const auto& routings = search.space.routings;
+  const bool drawn = std::any_of(routings.begin(), routings.end(),
+                                 [](const auto& routing) { return routing.has_value(); });
+  if (drawn || !search.space.base.model->moe) return "";
+  return "routing: forced balance, as in benchmarks (--routing-draws per-layer draws it)\n";
+}
+
 std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   const TrainingJob& base = search.space.base;
   const study::SearchCounts& counts = found.counts;
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
-      "can be better\n",
+      "can be better\n{}",
       base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
       base.layout.global_batch, base.layout.sequence_length, model::name_of(base.states.precision),
       grouped(counts.candidates), grouped(counts.too_large), room_gib(search),
-      100 * search.memory_share, grouped(counts.simulated));
+      100 * search.memory_share, grouped(counts.simulated), routing_line(search));
 }
 
 // "-2.1 % speed, 11 GiB more memory, 0.3 points more loss".
@@ -87,19 +97,33 @@ void append(std::vector<std::string>& cells, const std::vector<std::string>& mor
   cells.insert(cells.end(), more.begin(), more.end());
 }
 
+template <typename Routing>
+std::string router_text(const Routing& routing) {
+  return routing ? routing->router.name() : std::string("balanced");
+}
+
+std::set<std::string> routers_of(const study::TrainingSpace& space) {
+  std::set<std::string> names;
+  for (const auto& routing : space.routings) names.insert(router_text(routing));
+  return names;
+}
+
 // What is searched beside layouts, where the steps differ in it.
 struct Extras {
+  bool router = false;
   bool capacity = false;
   bool dispatcher = false;
   bool overlap = false;
 
   explicit Extras(const TrainingSearch& search)
-      : capacity(search.space.routings.size() > 1),
+      : router(routers_of(search.space).size() > 1),
+        capacity(search.space.routings.size() > 1),
         dispatcher(search.space.dispatchers.size() > 1),
         overlap(search.space.expert_overlap.size() > 1) {}
 
   std::vector<std::string> names() const {
     std::vector<std::string> names;
+    if (router) names.emplace_back("router");
     if (capacity) names.emplace_back("CF");
     if (dispatcher) names.emplace_back("dispatcher");
     if (overlap) names.emplace_back("EP overlap");
@@ -107,12 +131,22 @@ struct Extras {
   }
   std::vector<std::string> cells(const TrainingJob& job) const {
     std::vector<std::string> cells;
+    if (router) cells.push_back(router_text(job.routing));
     if (capacity) cells.push_back(capacity_text(job));
     if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
     if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
     return cells;
   }
 };
+
+// Columns of figures; those of words start at the left.
+std::vector<bool> right_aligned(const std::vector<std::string>& names) {
+  static const std::set<std::string> words = {"recompute", "router", "dispatcher", "EP overlap",
+                                              "gives up"};
+  std::vector<bool> right;
+  for (const std::string& name : names) right.push_back(words.count(name) == 0);
+  return right;
+}
 
 std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best) {
   const Extras extras(request.search);
@@ -141,9 +175,7 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
          place == 0 ? "" : given_up(found, best.front())});
     lines.push_back(cells);
   }
-  std::vector<bool> right(lines.front().size(), true);
-  right.back() = right[8] = false;
-  return report::align(lines, right);
+  return report::align(lines, right_aligned(lines.front()));
 }
 
 std::string front_table(const TrainingSearch& search, const std::vector<FoundStep>& front) {
@@ -159,10 +191,8 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
     append(cells, layout_cells(found.job));
     lines.push_back(cells);
   }
-  std::vector<bool> right(lines.front().size(), true);
-  right[right.size() - 2] = false;
   return "speed for loss: no other candidate is faster and loses less\n" +
-         report::align(lines, right) + "\n";
+         report::align(lines, right_aligned(lines.front())) + "\n";
 }
 
 std::string commands(const RecommendRequest& request, const std::vector<FoundStep>& best) {

@@ -176,6 +176,8 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
     for (const char* factor : usual_factors) factors.emplace_back(factor);
   }
   if (line.has("capacity-factor")) factors = list_of(line, "capacity-factor");
+  // Beside routing that is drawn, forced balance would win by what imbalance costs.
+  const bool all_drawn = routers.size() > 1 || factors.size() > 1;
   std::vector<std::optional<training::DrawnRouting>>& routings = request.search.space.routings;
   routings.clear();
   for (const std::string& router : routers) {
@@ -185,6 +187,9 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       CommandLine chosen;
       if (!router.empty()) chosen.values["router"] = router;
       if (factor != dropless) chosen.values["capacity-factor"] = factor;
+      if (all_drawn && chosen.values.empty() && !line.has("routing-draws")) {
+        chosen.values["routing-draws"] = "per-layer";
+      }
       for (const auto& [flag, value] : chosen.values) one.values[flag] = value;
       std::optional<training::DrawnRouting> routing = requested_routing(one, base);
       // The same at every factor.

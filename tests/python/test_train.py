@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
@@ -37,6 +38,22 @@ def test_memory_that_does_not_fit_is_said():
     assert as_json(*words)["fits"] is False
     assert "DOES NOT FIT" in succeed(*words)
     assert as_json(*QWEN, "--gpus", 64)["fits"] is True
+
+
+def test_what_is_said_to_fit_does_and_has_the_speed_that_is_said():
+    words = ("train", "--model", "mixtral-8x7b", "--gpus", 32, "--pipeline-parallel", 2, "--expert-parallel", 8,
+             "--micro-batch", 4)
+    before = as_json(*words)
+    warning = moesim(*words).stderr
+    assert before["fits"] is False and f"needs {before['memory_gib']:.1f} of 80 GiB" in warning
+    hints = re.findall(r"(--\S+ \S+) \((\d+) GiB, ([+-]\d+) % speed\)", warning)
+    assert len(hints) >= 3 and {"--micro-batch", "--recompute"} <= {hint[0].split()[0] for hint in hints}
+    for options, gib, faster in hints:
+        after = as_json(*words, *options.split())
+        assert after["fits"] is True and after["memory_gib"] == pytest.approx(int(gib), abs=0.51)
+        ratio = after["tokens_per_second_per_gpu"] / before["tokens_per_second_per_gpu"]
+        assert 100 * (ratio - 1) == pytest.approx(int(faster), abs=0.51)
+    assert "moesim recommend" in moesim("train", "--model", "kimi-k2", "--gpus", 64).stderr
 
 
 def test_more_gpus_for_the_same_batch_leave_the_end_of_the_step():

@@ -162,6 +162,8 @@ class Enumeration {
   TrainingCandidates found_;
 };
 
+}  // namespace
+
 std::vector<model::Recompute> usual_recompute(const model::Model& model) {
   std::vector<const char*> texts = {"none", "moe_act", "layernorm,moe_act"};
   if (!model.moe) texts = {"none", "layernorm"};
@@ -171,8 +173,6 @@ std::vector<model::Recompute> usual_recompute(const model::Model& model) {
   for (const char* text : texts) found.push_back(model::parse_recompute(text, "recompute"));
   return found;
 }
-
-}  // namespace
 
 TrainingSpace usual_training_space(const TrainingJob& base) {
   const model::Model& model = *base.model;

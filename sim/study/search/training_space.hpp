@@ -33,6 +33,9 @@ struct TrainingSpace {
   std::vector<std::optional<training::DrawnRouting>> routings;          // absent: balanced
 };
 
+// Nothing, modules that are cheap to compute again, more of them, whole layers.
+std::vector<model::Recompute> usual_recompute(const model::Model& model);
+
 // Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
 // NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
 // ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
 
 #include "sim/base/text.hpp"
+#include "sim/study/training_hints.hpp"
 #include "sim/training/step_timeline.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
@@ -151,6 +153,22 @@ TrainingJob requested_job(const CommandLine& line) {
 
 namespace {
 
+// On stderr, where the step does not fit: with what it would.
+void note_memory(const TrainingJob& job, const training::TrainingStep& step) {
+  const Bytes room = job.profile->device().hbm_bytes;
+  if (step.peak_memory().count <= room.count) return;
+  std::vector<std::string> enough;
+  for (const study::TrainingHint& hint : study::training_hints(job, step, room)) {
+    enough.push_back(fmt::format("{} ({:.0f} GiB, {:+.0f} % speed)", hint.options, hint.need.gib(),
+                                 100 * (hint.speed - 1)));
+  }
+  const std::string text = enough.empty()
+                               ? "no option alone is enough: moesim recommend searches all layouts"
+                               : fmt::format("would fit: {}", fmt::join(enough, ", or "));
+  note(fmt::format("warning: needs {:.1f} of {:.0f} GiB per GPU; {}", step.peak_memory().gib(),
+                   room.gib(), text));
+}
+
 ExitCode run(const CommandLine& given) {
   const CommandLine line = with_megatron(train_command(), given);
   const report::Format format = chosen_format(line, report::Format::table);
@@ -163,6 +181,7 @@ ExitCode run(const CommandLine& given) {
   }
   const TrainBand band = requested_band(line, job, step);
   out.write(rendered_training(job, step, band, format));
+  note_memory(job, step);
   return ExitCode::ok;
 }
 

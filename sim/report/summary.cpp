@@ -219,6 +219,26 @@ std::string row_line(const scenario::Scenario& scenario, const study::Outcome& o
                             grouped(scenario.mean_tokens() * scenario.router.top_k));
 }
 
+// Of the two largest terms of the band: their share of its variance, and what makes it smaller.
+std::string width_lines(const std::vector<uncertainty::Term>& terms) {
+  double variance = 0;
+  for (const uncertainty::Term& term : terms) variance += term.deviation * term.deviation;
+  if (variance <= 0) return "";
+  const auto share = [&](const uncertainty::Term& term) {
+    return 100 * term.deviation * term.deviation / variance;
+  };
+  const uncertainty::Term& widest = terms.front();
+  std::string text =
+      fmt::format("\nwide most of all because: {} ({:.0f} % of the variance)\nnarrower with: {}\n",
+                  widest.name, share(widest), widest.remedy);
+  constexpr double worth_saying = 5;  // %
+  if (terms.size() > 1 && share(terms[1]) >= worth_saying) {
+    text +=
+        fmt::format("then: {} ({:.0f} %): {}\n", terms[1].name, share(terms[1]), terms[1].remedy);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
@@ -250,12 +270,7 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
     text += "\n" + row_line(scenario, outcome);
     text += loss_lines(outcome.loss);
   }
-  if (!outcome.band.terms.empty()) {
-    const uncertainty::Term& widest = outcome.band.terms.front();
-    text += fmt::format("\nwide most of all because: {}\nnarrower with: {}\n", widest.name,
-                        widest.remedy);
-  }
-  return text + "based on: " + outcome.provenance + "\n";
+  return text + width_lines(outcome.band.terms) + "based on: " + outcome.provenance + "\n";
 }
 
 std::string route_summary(const scenario::Scenario& scenario, const study::Outcome& outcome,

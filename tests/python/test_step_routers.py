@@ -3,11 +3,12 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -190,3 +191,20 @@ def test_overlap_of_a_profile_is_a_default_that_refuses_nothing(tmp_path):
     assert slowdown("--router", "top2") == "1.2:1.1"
     assert slowdown("--router", "dropless") == "1:1"
     assert slowdown("--router", "top2", "--network", "flows") == "1:1"
+
+
+def test_unknown_routing_widens_the_band_and_says_its_share():
+    words = ("--profile", "a100-sxm-80gb-deepspeed", "--model", "llama2-7b-moe8", "--gpus", 32, "--expert-parallel", 8,
+             "--mode", "prefill", "--router", "dropless")
+    text = succeed("simulate", *words, "--routing", "unknown")
+    share = re.search(r"wide most of all because: routing and shapes.* \((\d+) % of the variance\)", text)
+    assert share and int(share[1]) > 40 and "--routing trace:FILE" in text
+    rows = csv.DictReader(io.StringIO(succeed("sweep", *words, "--format", "csv", "--routing",
+                                              "gaussian:0.1,unknown,unknown:0.5")))
+    width = {row["routing"]: float(row["step_ms_same_p95"]) / float(row["step_ms_same_p05"]) for row in rows}
+    assert width["gaussian:0.1"] < width["unknown:0"] < width["unknown:0.5"]
+
+
+def test_a_training_step_is_not_drawn_from_unknown_routing():
+    expect_error(moesim("train", "--model", "mixtral-8x7b", "--gpus", 64, "--expert-parallel", 8, "--routing", "unknown"),
+                 2, "--routing unknown", "gaussian:0.24", "gaussian:0.37", "gaussian:0.58")

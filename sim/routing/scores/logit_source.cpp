@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/scores/race.hpp"
 #include "sim/routing/scores/score_model.hpp"
+#include "sim/routing/scores/unknown_popularity.hpp"
 
 namespace moesim::routing {
 
@@ -129,7 +130,8 @@ std::vector<float> recorded_weights(std::span<const std::int64_t> counts, int to
 
 LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
                          std::uint32_t replica, std::uint32_t layer)
-    : normal_(source.kind == ScoreSource::Kind::gaussian),
+    : normal_(source.kind == ScoreSource::Kind::gaussian ||
+              source.kind == ScoreSource::Kind::unknown),
       key_{seed, Purpose::logits, replica, layer, 0} {
   const int experts = shape.experts;
   const StreamKey bias_key{seed, Purpose::expert_bias, replica, layer, 0};
@@ -139,6 +141,11 @@ LogitSource::LogitSource(const ScoreSource& source, const LogitShape& shape, std
     case ScoreSource::Kind::gaussian:
       for (double& offset : offsets) offset = source.parameter * stream.normal();
       break;
+    case ScoreSource::Kind::unknown: {
+      const double spread = drawn_spread(source.share, seed, replica, layer);
+      for (double& offset : offsets) offset = spread * stream.normal();
+      break;
+    }
     case ScoreSource::Kind::zipf:
       offsets = zipf_offsets(source.parameter, experts, stream);
       break;

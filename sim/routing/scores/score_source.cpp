@@ -20,7 +20,7 @@ namespace {
 
 using Kind = ScoreSource::Kind;
 
-// The syntax of a kind. `fallback` 0: the value is required.
+// The syntax of a kind. `fallback` 0: the value is required, but for a share alone.
 struct Spelling {
   Kind kind;
   std::string_view name;
@@ -42,6 +42,9 @@ constexpr Spelling spellings[] = {
     {Kind::zipf, "zipf", "A", "the n-th expert is wanted n^-A times as often as the first"},
     {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even", 0, false},
     {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count"},
+    {Kind::unknown, "unknown", "SHARE",
+     "as uneven as in recorded trainings, other in each replica; without a balance loss in a share "
+     "of them"},
     {Kind::balanced, "balanced", "", "all experts alike"},
     {Kind::hot_expert, "hot-expert", "X", "one expert X times as popular", 1, true, usual_heat},
     {Kind::hot_rank, "hot-rank", "X", "all experts of one GPU, where they lie in order, X times", 1,
@@ -160,6 +163,8 @@ std::vector<std::pair<std::string, std::string>> score_source_forms() {
     std::string meaning(spelling.meaning);
     if (spelling.kind == Kind::burst) {
       meaning += fmt::format(" [{}:{}]", usual_heat, usual_burst_share);
+    } else if (spelling.kind == Kind::unknown) {
+      meaning += " [0]";
     } else if (spelling.fallback > 0) {
       meaning += fmt::format(" [{}]", spelling.fallback);
     }
@@ -172,6 +177,7 @@ std::string ScoreSource::name() const {
   const Spelling& spelling = spelling_of(kind);
   if (spelling.value.empty()) return std::string(spelling.name);
   if (!file.empty()) return fmt::format("{}:{}", spelling.name, file);
+  if (kind == Kind::unknown) return fmt::format("{}:{}", spelling.name, share);
   if (kind == Kind::burst) return fmt::format("{}:{}:{}", spelling.name, parameter, share);
   return fmt::format("{}:{}", spelling.name, parameter);
 }
@@ -214,12 +220,17 @@ ScoreSource parse_score_source(std::string_view text, const std::string& what) {
     return source;
   }
   if (!has_value) {
-    if (spelling->fallback > 0 && colon == std::string_view::npos) return source;
+    const bool optional = spelling->fallback > 0 || source.kind == Kind::unknown;
+    if (optional && colon == std::string_view::npos) return source;
     refuse(what, text, fmt::format("{} needs a value after a colon", name));
   }
   if (spelling->value == "FILE") {
     source.file = std::string(value);
     load_file(*spelling, text, what, source);
+    return source;
+  }
+  if (source.kind == Kind::unknown) {
+    source.share = parse_share(what, text, value);
     return source;
   }
   if (const std::size_t second = value.find(':');

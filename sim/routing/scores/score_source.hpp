@@ -20,6 +20,9 @@ struct ScoreModel;
 //   dirichlet:A      log-popularity drawn from Dirichlet(A, ..., A) per layer, plus Gumbel noise
 //   counts:FILE      log-popularity from a CSV of columns layer, expert, count (others ignored,
 //                    an expert that is missing has count 0), plus Gumbel noise
+//   unknown:SHARE    gaussian with a SIGMA drawn for each replica and layer from those of recorded
+//                    trainings, SHARE (0 unless given) of the replicas without a balance loss
+//                    (unknown_popularity.hpp)
 // Named scenarios, all log-popularity plus Gumbel noise; X is how many times as popular a hot
 // expert is as any other, R and X are 4 unless given:
 //   balanced            all experts alike. Counts have the law of gaussian:0; only probabilities
@@ -53,6 +56,7 @@ struct ScoreSource {
     zipf,
     dirichlet,
     counts,
+    unknown,
     balanced,
     hot_expert,
     hot_rank,
@@ -67,7 +71,7 @@ struct ScoreSource {
   };
   Kind kind = Kind::gaussian;
   double parameter = 0.1;  // SIGMA, A, X or R
-  double share = 0;        // of burst
+  double share = 0;        // of burst, unknown
   std::string file;
   // counts: popularity[layer][expert], shares; layers beyond the file's wrap around.
   std::shared_ptr<const std::vector<std::vector<double>>> popularity;

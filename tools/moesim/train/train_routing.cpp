@@ -5,7 +5,9 @@
 #include <cmath>
 #include <string>
 
+#include "sim/base/statistics.hpp"
 #include "sim/base/text.hpp"
+#include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/layout_request.hpp"
@@ -102,6 +104,15 @@ std::optional<DrawnRouting> requested_routing(const CommandLine& line, const Tra
   scenario::DocumentCache documents;
   scenario::Scenario scenario =
       scenario::resolve(values_of(line, job), documents, scenario::Use::routing);
+  if (scenario.scores.kind == routing::ScoreSource::Kind::unknown) {
+    const routing::PopularitySpreads& spreads = routing::balanced_spreads;
+    const double factor = std::exp(normal_quantile(0.9) * spreads.trainings);
+    throw UsageError(fmt::format(
+        "--routing unknown: a training step is drawn once, not in replicas: give gaussian:{:.2f}, "
+        "gaussian:{:.2f} and gaussian:{:.2f}, the 10th, 50th and 90th percentile of recorded "
+        "trainings, to one run each",
+        spreads.median / factor, spreads.median, spreads.median * factor));
+  }
   // A capacity only where one is asked for.
   using routing::CapacityRule;
   if (!line.has("capacity-factor") && scenario.router.kind->capacity == CapacityRule::by_factor) {

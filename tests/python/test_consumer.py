@@ -117,3 +117,24 @@ def test_add_subdirectory(beside):
         pytest.skip("configured and compiled, not linked: without ccache that builds the library anew")
     call("cmake", "--build", beside, "--target", "simulate")
     assert step_ms(beside / "simulate") == pytest.approx(expected_ms(), abs=1e-6)
+
+
+def test_completion_and_the_manual_page_are_installed(prefix):
+    share = prefix / "share"
+    assert "complete -o filenames -F _moesim moesim" in (share / "bash-completion/completions/moesim").read_text()
+    assert (share / "zsh/vendor-completions/_moesim").read_text().startswith("#compdef moesim")
+    assert "complete -c moesim" in (share / "fish/vendor_completions.d/moesim.fish").read_text()
+    assert ".TH MOESIM 1" in (share / "man/man1/moesim.1").read_text()
+
+
+def test_a_debian_package_has_the_command_and_its_documents(tmp_path):
+    if not all(map(shutil.which, ("cpack", "dpkg-deb", "dpkg-shlibdeps"))):
+        pytest.skip("cpack, dpkg-deb or dpkg-shlibdeps is missing (cmake, dpkg-dev)")
+    call("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", tmp_path, "-G", "DEB")
+    package, = tmp_path.glob("moesim_*.deb")
+    fields = call("dpkg-deb", "--field", package)
+    assert "\nDepends: " in fields and "libc6" in fields and "libcuda" not in fields and "nccl" not in fields
+    call("dpkg-deb", "--extract", package, tmp_path / "root")
+    program = tmp_path / "root/usr/bin/moesim"
+    assert re.search(r"^step +[0-9.]+ ms", call(program, "simulate", "--gpus", 8, "--replicas", 1), re.MULTILINE)
+    assert (tmp_path / "root/usr/share/man/man1/moesim.1").is_file()

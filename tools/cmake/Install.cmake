@@ -20,6 +20,14 @@ install(FILES ${PROJECT_BINARY_DIR}/moesim-config.cmake
 
 if(MOESIM_COMMAND)
   install(TARGETS moesim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Made by the program itself when it is linked.
+  if(NOT CMAKE_CROSSCOMPILING)
+    set(made ${PROJECT_BINARY_DIR}/completion)
+    install(FILES ${made}/moesim DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${made}/_moesim DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+    install(FILES ${made}/moesim.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+    install(FILES ${made}/moesim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  endif()
 endif()
 foreach(folder profiles traces)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${documents}
@@ -28,3 +36,20 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tools/plot DESTINATION ${documents}
   FILES_MATCHING PATTERN *.py)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# cpack: a Debian package of all this, for the system that it was built on.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME moesim)
+set(CPACK_PACKAGE_CONTACT "the authors of moesim <moesim@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+  "step times and token loss of Mixture-of-Experts models on GPU clusters")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS
+  "python3, python3-numpy, python3-pandas, python3-matplotlib")  # moesim plot
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS
+  "libfmt-dev, nlohmann-json3-dev, libboost-dev, librandom123-dev, libvalijson-dev, zlib1g-dev")
+include(CPack)

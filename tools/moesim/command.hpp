@@ -60,6 +60,7 @@ Command import_command();
 Command doctor_command();
 Command calibrate_command();
 Command options_command();
+Command completion_command();
 
 // The scenario options of a command as flags, then its own, then --help.
 std::vector<Flag> flags_of(const Command& command);

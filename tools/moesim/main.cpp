@@ -6,6 +6,7 @@
 
 #include "sim/base/shipped.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -37,7 +38,9 @@ ExitCode run_program(const std::vector<std::string>& arguments) {
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   const Output out("");
   if (first == "--version") {
-    out.write("moesim " MOESIM_VERSION "\n");
+    const std::string commit = source_commit();
+    out.write(commit.empty() ? "moesim " MOESIM_VERSION "\n"
+                             : fmt::format("moesim {} (commit {})\n", MOESIM_VERSION, commit));
   } else if (first == "--help" || first == "-h" || (first == "help" && rest.empty())) {
     out.write(overview());
   } else if (first == "help") {

@@ -149,7 +149,7 @@ std::optional<DrawnRouting> requested_routing(const CommandLine& line, const Tra
 
 std::vector<Flag> training_routing_flags() {
   std::vector<Flag> flags;
-  for (const char* name : routing_options) {
+  for (const std::string name : routing_options) {
     const scenario::Option& option = scenario::option_named(name);
     flags.push_back({option.name, option.placeholder,
                      default_in_training(option.name, option.default_text), option.help,

@@ -13,8 +13,10 @@ packages_build='g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libboost-dev
 packages_plot='python3 python3-numpy python3-pandas python3-matplotlib'
 packages_test='catch2 python3-pytest python3-pytest-xdist python3-scipy python3-jsonschema
   python3-nbclient python3-ipykernel'
-# Property tests, benchmarks, packed tables, YAML; the build says so and goes on where they are missing.
-packages_optional='librapidcheck-dev libbenchmark-dev zlib1g-dev libyaml-cpp-dev'
+# Property tests, benchmarks, packed tables, YAML, the Python wheel; what needs them says so and is left
+# out where they are missing.
+packages_optional='librapidcheck-dev libbenchmark-dev zlib1g-dev libyaml-cpp-dev
+  python3-pip python3-venv python3-setuptools python3-wheel'
 
 # The packages of the list that are not installed, on one line.
 missing_packages() {

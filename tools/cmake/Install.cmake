@@ -1,41 +1,47 @@
 # cmake --install: the command, its documents beside it (found relative to the program, so the prefix
-# may be moved), and the simulator library for find_package(moesim).
+# may be moved): --component program; and the simulator library for find_package(moesim): --component
+# library.
 include(CMakePackageConfigHelpers)
 
 get_property(rooms GLOBAL PROPERTY MOESIM_ROOMS)
 set_target_properties(moesim_simulator PROPERTIES EXPORT_NAME moesim)
 install(TARGETS ${rooms} moesim_simulator EXPORT moesim-targets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sim/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/moesim/sim
-  FILES_MATCHING PATTERN *.hpp)
+  COMPONENT library FILES_MATCHING PATTERN *.hpp)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/moesim)
-install(EXPORT moesim-targets NAMESPACE moesim:: DESTINATION ${package})
+install(EXPORT moesim-targets NAMESPACE moesim:: DESTINATION ${package}
+  COMPONENT library)
 set(documents ${CMAKE_INSTALL_DATADIR}/moesim)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/moesim-config.cmake.in
   ${PROJECT_BINARY_DIR}/moesim-config.cmake INSTALL_DESTINATION ${package} PATH_VARS documents)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/moesim-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/moesim-config.cmake
-  ${PROJECT_BINARY_DIR}/moesim-config-version.cmake DESTINATION ${package})
+  ${PROJECT_BINARY_DIR}/moesim-config-version.cmake DESTINATION ${package} COMPONENT library)
 
 if(MOESIM_COMMAND)
-  install(TARGETS moesim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # A wheel carries the libraries that the program needs in lib/moesim; elsewhere it is empty.
+  set_target_properties(moesim PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/moesim")
+  install(TARGETS moesim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   # Made by the program itself when it is linked.
   if(NOT CMAKE_CROSSCOMPILING)
     set(made ${PROJECT_BINARY_DIR}/completion)
-    install(FILES ${made}/moesim DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-    install(FILES ${made}/_moesim DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
-    install(FILES ${made}/moesim.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
-    install(FILES ${made}/moesim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    set(share ${CMAKE_INSTALL_DATADIR})
+    install(FILES ${made}/moesim DESTINATION ${share}/bash-completion/completions COMPONENT program)
+    install(FILES ${made}/_moesim DESTINATION ${share}/zsh/vendor-completions COMPONENT program)
+    install(FILES ${made}/moesim.fish DESTINATION ${share}/fish/vendor_completions.d COMPONENT program)
+    install(FILES ${made}/moesim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
   endif()
 endif()
 foreach(folder profiles traces)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${documents}
-    PATTERN __pycache__ EXCLUDE)
+    COMPONENT program PATTERN __pycache__ EXCLUDE)
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tools/plot DESTINATION ${documents}
-  FILES_MATCHING PATTERN *.py)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  COMPONENT program FILES_MATCHING PATTERN *.py)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  COMPONENT program)
 
 # cpack: a Debian package of all this, for the system that it was built on.
 set(CPACK_GENERATOR DEB)

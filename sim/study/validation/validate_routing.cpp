@@ -11,6 +11,7 @@
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
 #include "sim/routing/traces/trace_import.hpp"
+#include "sim/study/validation/unknown_loss.hpp"
 
 namespace moesim::study {
 namespace {
@@ -88,15 +89,16 @@ void add_random(const std::string& folder, routing::RoutingCache& cache, Validat
        std::abs(error) <= mean_error_bar});
 }
 
-// Lost of all routes of one step, counted without the router: slots are
-// ceil(factor k tokens / experts) per rank and expert, the factor in hundredths.
-double counted_directly(const routing::Trace& trace, int step, std::int64_t hundredths) {
+// Lost of all routes of the layers `first` to before `end` of one step, counted without the router:
+// slots are ceil(factor k tokens / experts) per rank and expert, the factor in hundredths.
+double counted_directly(const routing::Trace& trace, int step, int first, int end,
+                        std::int64_t hundredths) {
   const routing::TraceShape& shape = trace.shape();
   const std::int64_t whole = 100 * std::int64_t{shape.experts};
   const std::int64_t slots = (hundredths * shape.top_k * shape.tokens + whole - 1) / whole;
   std::int64_t over = 0, all = 0;
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    for (int layer = 0; layer < shape.layers; ++layer) {
+    for (int layer = first; layer < end; ++layer) {
       for (const std::int64_t count : trace.counts(step, rank, layer)) {
         over += count > slots ? count - slots : 0;
         all += count;
@@ -104,6 +106,18 @@ double counted_directly(const routing::Trace& trace, int step, std::int64_t hund
     }
   }
   return static_cast<double>(over) / static_cast<double>(all);
+}
+
+// Adds what each layer of one step loses.
+void add_layers(const routing::Trace& trace, int step, RecordedLayers& layers) {
+  layers.experts = trace.shape().experts;
+  layers.top_k = trace.shape().top_k;
+  for (int layer = 0; layer < trace.shape().layers; ++layer) {
+    std::vector<double>& lost = layers.lost.emplace_back();
+    for (const int hundredths : unknown_loss_factors) {
+      lost.push_back(counted_directly(trace, step, layer, layer + 1, hundredths));
+    }
+  }
 }
 
 constexpr std::int64_t factors[] = {100, 125, 150, 200};  // library, in hundredths
@@ -141,9 +155,9 @@ struct Counted {
 std::vector<double> add_counted(const std::string& subject,
                                 const std::shared_ptr<const routing::Trace>& trace, int step,
                                 Validation& validation, Counted& all) {
-  const std::vector<double> lost = simulated(trace, step);
+  std::vector<double> lost = simulated(trace, step);
   for (std::size_t at = 0; at < lost.size(); ++at) {
-    const double counted = counted_directly(*trace, step, factors[at]);
+    const double counted = counted_directly(*trace, step, 0, trace->shape().layers, factors[at]);
     validation.rows.push_back(
         row_of(fmt::format("{}, library CF {:.2f}", subject, as_factor(factors[at])), counted,
                lost[at], "counted directly"));
@@ -156,13 +170,22 @@ std::vector<double> add_counted(const std::string& subject,
 // Muennighoff et al. 2024, layers 0, 7 and 15 on c4: percent lost at the first two factors.
 constexpr double published_on_c4[] = {15.1, 7.3};
 
-void add_olmoe(const std::string& folder, Validation& validation, Counted& all) {
+routing::ImportedTrace olmoe_counts(const std::string& folder, const std::string& model,
+                                    const std::string& domain) {
+  return routing::import_count_table({path_of(folder, "expert_counts.csv"),
+                                      {{"model", model}, {"kind", "topk"}, {"domain", domain}},
+                                      64,
+                                      8});
+}
+
+constexpr const char* olmoe = "OLMoE-1B-7B-0924";
+
+// `layers` receives those of all texts and of the models tuned from it, as far as they are there.
+void add_olmoe(const std::string& folder, Validation& validation, Counted& all,
+               RecordedLayers& layers) {
   for (const char* domain : {"c4", "book", "tulu"}) {
-    const routing::ImportedTrace counts = routing::import_count_table(
-        {path_of(folder, "expert_counts.csv"),
-         {{"model", "OLMoE-1B-7B-0924"}, {"kind", "topk"}, {"domain", domain}},
-         64,
-         8});
+    const routing::ImportedTrace counts = olmoe_counts(folder, olmoe, domain);
+    add_layers(*counts.trace, 0, layers);
     const std::vector<double> lost =
         add_counted(fmt::format("OLMoE on {}", domain), counts.trace, 0, validation, all);
     if (std::string_view(domain) != "c4") continue;
@@ -175,9 +198,20 @@ void add_olmoe(const std::string& folder, Validation& validation, Counted& all) 
            std::abs(100 * lost[at] - published_on_c4[at]) <= 0.05});
     }
   }
+  const CsvTable table = CsvTable::load(path_of(folder, "expert_counts.csv"));
+  for (const char* tuned : {"-SFT", "-Instruct"}) {
+    const std::string model = std::string(olmoe) + tuned;
+    bool is_recorded = false;
+    for (std::size_t row = 0; row < table.rows.size() && !is_recorded; ++row) {
+      is_recorded = table.text(row, "model") == model;
+    }
+    if (is_recorded) add_layers(*olmoe_counts(folder, model, "tulu").trace, 0, layers);
+  }
 }
 
-void add_smartmoe(const std::string& folder, Validation& validation, Counted& all) {
+// `layers` receives those of the last iteration.
+void add_smartmoe(const std::string& folder, Validation& validation, Counted& all,
+                  RecordedLayers& layers) {
   routing::ArrayQuery query;
   query.file = path_of(folder, "smartmoe_routing_trace.npz");
   query.array = "counts";
@@ -191,6 +225,7 @@ void add_smartmoe(const std::string& folder, Validation& validation, Counted& al
         fmt::format("SmartMoE, iteration {}", counts.steps[static_cast<std::size_t>(step)]);
     add_counted(subject, counts.trace, step, validation, all);
   }
+  add_layers(*counts.trace, steps - 1, layers);
 }
 
 }  // namespace
@@ -221,8 +256,18 @@ Validation validate_routing(const std::string& folder, routing::RoutingCache& ca
                         {}};
   if (is_there(folder, random_table)) add_random(folder, cache, validation);
   Counted all;
-  if (is_there(folder, "expert_counts.csv")) add_olmoe(folder, validation, all);
-  if (is_there(folder, "smartmoe_routing_trace.npz")) add_smartmoe(folder, validation, all);
+  std::vector<RecordedLayers> recorded;
+  if (is_there(folder, "expert_counts.csv")) {
+    RecordedLayers& layers = recorded.emplace_back();
+    layers.name = "layers of OLMoE";
+    add_olmoe(folder, validation, all, layers);
+  }
+  if (is_there(folder, "smartmoe_routing_trace.npz")) {
+    RecordedLayers& layers = recorded.emplace_back();
+    layers.name = "layers of SmartMoE's last iteration";
+    layers.balance_loss = false;
+    add_smartmoe(folder, validation, all, layers);
+  }
   if (validation.rows.empty()) {
     throw UsageError(fmt::format(
         "validate routing: --data {}: none of {}, expert_counts.csv and smartmoe_routing_trace.npz "
@@ -237,6 +282,7 @@ Validation validate_routing(const std::string& folder, routing::RoutingCache& ca
                      all.cases, all.worst, rounding),
          all.worst <= rounding});
   }
+  report_unknown_loss(recorded, validation);
   return validation;
 }
 

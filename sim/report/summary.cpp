@@ -241,6 +241,8 @@ std::string width_lines(const std::vector<uncertainty::Term>& terms) {
 
 }  // namespace
 
+const char* part_label(study::Part part) { return part_names[static_cast<std::size_t>(part)]; }
+
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
   const TimeUnit unit = unit_of(outcome.step_ms);
   const study::Efficiency efficiency = study::efficiency(scenario, outcome);

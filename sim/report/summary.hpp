@@ -9,6 +9,9 @@
 
 namespace moesim::report {
 
+// A part for a reader: "dense FFN".
+const char* part_label(study::Part part);
+
 // One scenario for a reader: what it is, its speed with error bars, where the time goes, what the
 // router loses, memory.
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome);

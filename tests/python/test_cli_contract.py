@@ -17,8 +17,8 @@ from command_line import (BINARY, SMALL, moesim, needs_binary, open_terminal, re
                           succeed)
 
 pytestmark = needs_binary
-COMMANDS = ("simulate", "sweep", "plot", "route", "predict", "layout", "train", "validate", "import", "doctor",
-            "options")
+COMMANDS = ("simulate", "sweep", "plot", "explain", "route", "predict", "layout", "train", "validate", "import",
+            "doctor", "options")
 COLUMNS = """status reason model profile cluster router priority weights fill_order ir_compute
 dispatch mode routing gpus expert_parallel experts top_k capacity_factor capacity_convention
 capacity_scope capacity sequence_length micro_batch tokens_per_gpu checkpointing zero network
@@ -57,7 +57,7 @@ def test_help_has_options_defaults_and_an_example_that_works(command, tmp_path):
         pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     if command == "import":
         (tmp_path / "counts.csv").write_text("layer,expert,count\n0,1,60\n0,7,60\n")
-    if command in ("simulate", "sweep", "route"):
+    if command in ("simulate", "sweep", "explain", "route"):
         for option in option_names():
             assert f"  --{option} " in text
         assert "[a100-sxm-80gb]" in text and "[token-max]" in text

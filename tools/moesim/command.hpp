@@ -59,6 +59,7 @@ Command validate_command();
 Command import_command();
 Command doctor_command();
 Command calibrate_command();
+Command explain_command();
 Command options_command();
 Command completion_command();
 

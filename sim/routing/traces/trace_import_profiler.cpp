@@ -10,9 +10,8 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/base/file.hpp"
-#include "sim/base/gzip.hpp"
 #include "sim/base/json_text.hpp"
+#include "sim/base/kineto.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 
 namespace moesim::routing {
@@ -36,15 +35,9 @@ struct RankFile {
   throw UsageError(fmt::format("{}: {}", file, reason));
 }
 
-std::string text_of(const Json& arguments, const char* key) {
-  const auto found = arguments.find(key);
-  if (found == arguments.end()) return {};
-  return found->is_string() ? found->get<std::string>() : json_text(*found);
-}
-
 Rows split_sizes(const std::string& file, const Json& arguments, const char* key,
                  std::int64_t row_values) {
-  const std::string text = text_of(arguments, key);
+  const std::string text = argument_text(arguments, key);
   if (text.find("...") != std::string::npos) {
     refuse(file, fmt::format("\"{}\" is cut short (\"...\"): the profiler writes the sizes of at "
                              "most 30 ranks",
@@ -69,25 +62,17 @@ Rows split_sizes(const std::string& file, const Json& arguments, const char* key
   return rows;
 }
 
-Json parsed(const std::string& file) {
-  const std::string text = file.ends_with(".gz") ? read_gzip(file) : read_file(file);
-  Json document = parse_json(text, file);
-  if (document.is_object() && document.contains("traceEvents")) return document["traceEvents"];
-  if (!document.is_array()) refuse(file, "no \"traceEvents\": this is no Chrome trace");
-  return document;
-}
-
 // The all_to_allv operations of one file in order of time, and the group rank that recorded them.
 std::pair<int, RankFile> read_rank(const std::string& file, const ProfilerQuery& query) {
   RankFile result{file, {}};
   std::set<std::string> groups;
   std::set<int> ranks;
-  for (const Json& event : parsed(file)) {
+  for (const Json& event : trace_events(file)) {
     if (!event.is_object() || event.value("name", Json()) != "record_param_comms") continue;
     const Json arguments = event.value("args", Json::object());
-    if (!text_of(arguments, "Collective name").starts_with("all_to_all")) continue;
-    const std::string group = text_of(arguments, "Process Group Name");
-    const std::string meaning = text_of(arguments, "Process Group Description");
+    if (!argument_text(arguments, "Collective name").starts_with("all_to_all")) continue;
+    const std::string group = argument_text(arguments, "Process Group Name");
+    const std::string meaning = argument_text(arguments, "Process Group Description");
     const std::string& wanted = query.process_group;
     if (!wanted.empty() && wanted != group && wanted != meaning) continue;
     groups.insert(meaning.empty() ? group : fmt::format("{} ({})", group, meaning));

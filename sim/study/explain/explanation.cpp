@@ -1,0 +1,209 @@
+#include "sim/study/explain/explanation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/study/sweep/step_band.hpp"
+
+namespace moesim::study {
+namespace {
+
+using uncertainty::WorkClass;
+
+constexpr double p95_deviations = 1.645;
+constexpr double curve_error = 0.05;   // one shape: as sim/uncertainty/simulated_band.cpp
+constexpr double worth_naming = 0.01;  // of the longer of the two steps
+
+struct Words {
+  const char* suspect;
+  const char* next;
+};
+
+Words when_longer(Part part) {
+  switch (part) {
+    case Part::attention:
+      return {
+          "another attention kernel than the profile's (not fused, other layout), or GPUs that "
+          "clock lower",
+          "moesim profile on this GPU, then --profile FILE"};
+    case Part::dense_ffn:
+      return {"products that run below the profile's curve (clocks, shapes, not fused activations)",
+              "moesim profile on this GPU, then --profile FILE"};
+    case Part::router:
+      return {
+          "a router of many small kernels, or one in fp32, or that waits for the host",
+          "the list of kernels below, with record_function around the router; --router-dialect"};
+    case Part::dispatch_combine:
+      return {"rows that are gathered by other kernels (masks and einsum, index_select, sort)",
+              "--dispatch einsum or index, --dispatcher"};
+    case Part::expert:
+      return {"experts one by one instead of grouped, or more rows on the busiest GPU than drawn",
+              "moesim import of the routing (logits, counts), then --routing trace:FOLDER"};
+    case Part::rectify:
+      return {"rectified rows in small products, or blended by many kernels",
+              "the list of kernels below; --ir-compute"};
+    case Part::exposed_exchange:
+      return {
+          "slower links than the cluster's, waiting for a slower or fuller GPU, or no overlap",
+          "nccl-tests of these nodes: moesim import LOG... --cluster NAME; traces of all ranks"};
+    case Part::gradient:
+      return {"slower links between nodes, or a reduction that does not overlap as --overlap says",
+              "nccl-tests all-reduce: moesim import LOG... --cluster NAME; --overlap, --zero"};
+    case Part::optimizer:
+      return {"an optimizer that is not fused, or states that are not sharded as --zero says",
+              "a fused optimizer; --zero as in this run"};
+    case Part::other:
+      break;
+  }
+  return {"head, embedding, loss, or kernels that no rule knows", "record_function around them"};
+}
+
+Words when_shorter(Part part) {
+  switch (part) {
+    case Part::exposed_exchange:
+    case Part::gradient:
+      return {"exchanges that overlap computation, links faster than the cluster's, or fewer bytes",
+              "--overlap; nccl-tests: moesim import LOG... --cluster NAME"};
+    case Part::expert:
+      return {"fewer rows (drops, balance) than drawn, or kernels faster than the profile's",
+              "moesim import of the routing, then --routing trace:FOLDER"};
+    default:
+      return {"kernels faster or fewer than the profile's, or counted to another part by name",
+              "the list of kernels below; moesim profile on this GPU"};
+  }
+}
+
+Words words_of(const PartDifference& row) {
+  if (row.parts.empty()) {
+    return {"the GPU waits for the host: launches, synchronisation, data loading, Python",
+            "CUDA graphs, fewer .item() and .cpu(); a profile without with_stack, which slows the "
+            "host"};
+  }
+  if (row.parts.size() > 1) {
+    return row.difference_ms() > 0
+               ? Words{"products or memory-bound kernels; their names do not say of which part",
+                       "record_function(\"attention\"), (\"experts\"), (\"router\") around "
+                       "modules, "
+                       "or with_modules=True; then trace again"}
+               : Words{"kernels faster or fewer than the profile's; names do not say of which part",
+                       "record_function around modules; then trace again"};
+  }
+  return row.difference_ms() > 0 ? when_longer(row.parts.front()) : when_shorter(row.parts.front());
+}
+
+// What the curve of a part may be off by, in the log.
+double deviation_of(const scenario::Scenario& scenario, Part part) {
+  std::array<double, part_count> only{};
+  only[static_cast<std::size_t>(part)] = 1;
+  const uncertainty::WorkShares shares = work_shares(scenario, only);
+  const bool measured = !scenario.cluster->exchanges.empty();
+  double systematic = 0;
+  for (std::size_t work = 0; work < shares.size(); ++work) {
+    systematic +=
+        shares[work] * uncertainty::systematic_error(static_cast<WorkClass>(work), measured);
+  }
+  return std::sqrt(systematic * systematic + curve_error * curve_error +
+                   uncertainty::run_noise * uncertainty::run_noise);
+}
+
+double at(const ExposedTime& time, Place place) {
+  return time.place_ms[static_cast<std::size_t>(place)];
+}
+
+// The rows of the table. Parts that kernels of any part could belong to are one row, where these
+// take time; experts are apart where their kernels are known.
+std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const ExposedTime& expected,
+                                    const ExposedTime& measured) {
+  const double unplaced = at(measured, Place::any_product) + at(measured, Place::any_memory);
+  const bool merges = unplaced > most_unplaced * measured.total_ms;
+  const auto is_mixed = [&](Part part) {
+    if (!merges) return part == Part::other;
+    if (part == Part::expert) return at(measured, Place::expert) == 0;
+    return part != Part::exposed_exchange && part != Part::gradient && part != Part::optimizer;
+  };
+  PartDifference mixed;
+  mixed.measured_ms = unplaced + at(measured, Place::unknown);
+  double weighted = 0;
+  std::vector<PartDifference> rows;
+  for (std::size_t index = 0; index < part_count; ++index) {
+    const Part part = static_cast<Part>(index);
+    PartDifference row;
+    row.parts = {part};
+    row.expected_ms = at(expected, place_of(part));
+    row.measured_ms = at(measured, place_of(part));
+    const double deviation = deviation_of(scenario, part);
+    if (is_mixed(part)) {
+      mixed.parts.push_back(part);
+      mixed.expected_ms += row.expected_ms;
+      mixed.measured_ms += row.measured_ms;
+      weighted += deviation * row.expected_ms;
+      continue;
+    }
+    row.low = std::exp(-p95_deviations * deviation);
+    row.high = std::exp(p95_deviations * deviation);
+    if (row.expected_ms > 0 || row.measured_ms > 0) rows.push_back(std::move(row));
+  }
+  if (mixed.expected_ms > 0) {
+    mixed.low = std::exp(-p95_deviations * weighted / mixed.expected_ms);
+    mixed.high = 1 / mixed.low;
+  }
+  if (mixed.expected_ms > 0 || mixed.measured_ms > 0) {
+    rows.insert(merges ? rows.begin() : rows.end(), std::move(mixed));
+  }
+  PartDifference idle;
+  idle.expected_ms = expected.idle_ms;
+  idle.measured_ms = measured.idle_ms;
+  rows.push_back(idle);
+  return rows;
+}
+
+std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& rows, double longer_ms) {
+  double sizes = 0;
+  for (const PartDifference& row : rows) sizes += std::abs(row.difference_ms());
+  std::vector<Suspicion> found;
+  for (const PartDifference& row : rows) {
+    const double size = std::abs(row.difference_ms());
+    if (row.is_inside() || size < worth_naming * longer_ms) continue;
+    const Words words = words_of(row);
+    found.push_back({row, size / sizes, words.suspect, words.next});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Suspicion& one, const Suspicion& other) {
+    return one.share > other.share;
+  });
+  return found;
+}
+
+// The software's error has a mean of its own: such software takes longer than its kernels.
+std::vector<TermReach> reaches_of(const scenario::Scenario& scenario, const Outcome& outcome,
+                                  double measured_ms) {
+  const uncertainty::SoftwareError software = software_error(scenario);
+  const double off = std::log(measured_ms / outcome.step_ms);
+  std::vector<TermReach> reaches;
+  for (const uncertainty::Term& term : outcome.band.terms) {
+    const double mean = term.name == software.name ? software.mean : 0;
+    reaches.push_back({term, (off - mean) / term.deviation});
+  }
+  return reaches;
+}
+
+}  // namespace
+
+Explanation explain(const scenario::Scenario& scenario, const Outcome& outcome,
+                    const engine::Timeline& timeline, const Measured& measured) {
+  Explanation result;
+  result.expected_ms = outcome.step_ms;
+  result.measured_ms = measured.ms();
+  result.band = outcome.band;
+  result.terms = reaches_of(scenario, outcome, result.measured_ms);
+  if (!measured.trace) return result;
+  const ExposedTime& exposed = measured.trace->exposed;
+  result.parts = rows_of(scenario, exposed_time(timeline), exposed);
+  result.suspicions = suspicions_of(result.parts, std::max(result.expected_ms, exposed.total_ms));
+  result.unplaced_share =
+      (at(exposed, Place::any_product) + at(exposed, Place::any_memory)) / exposed.total_ms;
+  result.unknown_share = at(exposed, Place::unknown) / exposed.total_ms;
+  return result;
+}
+
+}  // namespace moesim::study

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "sim/step/part.hpp"
+
+namespace moesim::study {
+
+// What a kernel of a measured trace counts to: one of the ten parts of a step, or, where its name
+// does not say which, products or memory-bound kernels of any part, or nothing that is known.
+enum class Place {
+  // In the order of step::Part.
+  attention,
+  dense_ffn,
+  router,
+  dispatch_combine,
+  expert,
+  rectify,
+  exposed_exchange,
+  gradient,
+  optimizer,
+  other,
+  any_product,
+  any_memory,
+  unknown
+};
+constexpr std::size_t place_count = 13;
+static_assert(static_cast<std::size_t>(Place::any_product) == step::part_count);
+constexpr Place place_of(step::Part part) { return static_cast<Place>(part); }
+
+struct Placement {
+  Place place = Place::unknown;
+  bool is_exchange = false;  // communication: hidden where something computes
+};
+
+// A kernel as a trace names it. Empty: the trace does not say.
+struct KernelName {
+  std::string name;        // "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+  std::string collective;  // Kineto's "Collective name"
+  std::string group;       // "Process Group Description"
+};
+
+// By the table of names in kernel_rules.cpp, the first that fits. Exchanges first.
+Placement place_kernel(const KernelName& kernel);
+
+// By the name of a range that encloses the kernel, or its launch: a record_function, an nn.Module.
+// Place::unknown: the name says nothing.
+Place place_range(std::string_view name);
+
+}  // namespace moesim::study

@@ -1,0 +1,149 @@
+"""`moesim explain`: the simulator's own timelines give its own parts, a change is found where it was made, and a trace with the
+names of PyTorch's kernels counts as its comments say."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+DATA = Path(__file__).resolve().parents[1] / "data"
+JOB = ("--gpus", 4, "--expert-parallel", 4, "--replicas", 2, "--sequence-length", 512, "--micro-batch", 1, "--capacity-factor", 1.25)
+ROUTED = (*JOB, "--router", "top2+fr+ir")
+PARTS = ("attention", "dense_ffn", "router", "dispatch_combine", "expert", "rectify", "exposed_exchange", "gradient",
+         "optimizer", "other")
+
+
+def own_timeline(folder, *job):
+    """Files of all GPUs, and the result of simulate."""
+    step = json.loads(succeed("simulate", *job, "--timeline", folder / "rank{rank}.json", "--format", "json"))
+    return step, [folder / f"rank{rank}.json" for rank in range(4)]
+
+
+def explained(files, *job):
+    return json.loads(succeed("explain", *files, *job, "--format", "json"))
+
+
+def by_part(result):
+    return {"+".join(row["parts"]): row for row in result["parts_exposed"]}
+
+
+def scaled(file, part, factor):
+    """The kernels of a part take so many times as long; later ones of all streams start later."""
+    trace = json.loads(file.read_text())
+    events = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+    longer = sorted((event["ts"], event["dur"] * (factor - 1)) for event in events if event["args"]["part"] == part)
+    old = {id(event): event["ts"] for event in events}
+    for event in events:
+        event["ts"] += sum(more for start, more in longer if start < old[id(event)])
+        if event["args"]["part"] == part:
+            event["dur"] *= factor
+    file.write_text(json.dumps(trace))
+
+
+@pytest.mark.parametrize("more", [("--router", "top2+fr+ir"), ("--router", "top2", "--mode", "prefill"),
+                                  ("--router", "dropless", "--zero", 3), ("--router", "top1+ir", "--overlap", "gradient"),
+                                  ("--router", "base"), ("--router", "top2", "--global-batch", 8, "--zero", 0)])
+def test_the_own_timeline_has_no_difference_in_any_part(tmp_path, more):
+    step, files = own_timeline(tmp_path, *JOB, *more)
+    result = explained(files, *JOB, *more)
+    assert result["multiplier"] == pytest.approx(1, abs=1e-6)
+    assert result["measured_ms"] == pytest.approx(step["step_ms"], rel=1e-6)
+    assert result["suspicions"] == [] and result["unknown_share"] == 0 and result["any_part_share"] == 0
+    for name, row in by_part(result).items():
+        assert row["measured_ms"] == pytest.approx(row["simulated_ms"], abs=1e-3), name
+        # Without overlap, exposed time is what simulate prints.
+        if name != "idle" and "gradient" not in more:
+            assert row["simulated_ms"] == pytest.approx(step[f"{name}_ms"], rel=1e-3, abs=2e-3), name
+
+
+@pytest.mark.parametrize("part", ["attention", "dense_ffn", "expert", "rectify", "optimizer"])
+@pytest.mark.parametrize("factor", [1.5, 0.6])
+def test_a_part_that_was_changed_in_the_trace_is_named(tmp_path, part, factor):
+    step, files = own_timeline(tmp_path, *ROUTED)
+    for file in files:
+        scaled(file, part, factor)
+    result = explained(files, *ROUTED)
+    assert [one["parts"] for one in result["suspicions"]] == [[part]]
+    only = result["suspicions"][0]
+    assert only["difference_ms"] == pytest.approx((factor - 1) * step[f"{part}_ms"], rel=1e-2)
+    assert only["share"] > 0.9 and only["suspect"] and only["next"]
+
+
+def test_names_as_pytorch_has_them(tmp_path):
+    """Three steps. The first two last until the next one's first kernel, 1000 us; the third until its last kernel."""
+    job = (*JOB, "--router", "top2")
+    file = DATA / "kineto_excerpt.json"
+    result = explained([file], *job)
+    kernels = {row["name"].split("(")[0][:30]: row for row in result["trace"]["kernels"]}
+    assert result["trace"]["has_marks"] and result["trace"]["gpus"] == 1
+    assert result["trace"]["steps_ms"] == pytest.approx([1.0, 1.0, 0.672])
+    assert result["measured_ms"] == pytest.approx(1.0)
+    places = {}
+    for row in result["trace"]["kernels"]:
+        places[row["counted_to"]] = places.get(row["counted_to"], 0) + row["sum_ms"]
+    # norm 10, products 90 + 40 and flash 60 inside SelfAttention; reduction 100, of which 60 beside a product
+    assert places == pytest.approx({"attention": 0.200, "router": 0.015, "dispatch_combine": 0.040, "exposed_exchange": 0.100,
+                                    "expert": 0.120, "any_memory": 0.032, "any_product": 0.060, "gradient": 0.100,
+                                    "optimizer": 0.050, "unknown": 0.005})
+    assert kernels["nvjet_hsh_128x256_64x4_1x2_h_b"]["counted_to"] == "any_product"
+    rows = by_part(result)
+    assert set(rows) == {"attention+dense_ffn+router+dispatch_combine+rectify+other", "expert", "exposed_exchange", "gradient",
+                         "optimizer", "idle"}
+    assert rows["gradient"]["measured_ms"] == pytest.approx(0.040)
+    assert rows["exposed_exchange"]["measured_ms"] == pytest.approx(0.100)
+    assert result["unknown_share"] == pytest.approx(0.005) and result["any_part_share"] == pytest.approx(0.092)
+    assert sum(row["measured_ms"] for row in rows.values()) == pytest.approx(1.0)
+    (tmp_path / "excerpt.json.gz").write_bytes(gzip.compress(file.read_bytes()))
+    packed = explained([tmp_path / "excerpt.json.gz"], *job)
+    assert packed["parts_exposed"] == result["parts_exposed"]
+    text = succeed("explain", file, *job)
+    for part in ("parts told apart only in sum*", "no kernel runs", 'counted to "other": 0.5 %', "3 steps", "suspect:"):
+        assert part in text
+
+
+def test_a_time_alone_is_held_against_the_band():
+    job = (*JOB, "--router", "top2")
+    step = json.loads(succeed("simulate", *job, "--format", "json"))
+    for time, inside, same in ((step["step_ms"], True, True), (step["step_ms_p95"] * 1.01, False, False),
+                               (step["step_ms_p95"] * 0.99, True, False), (step["step_ms_p05"] * 0.99, False, False)):
+        result = json.loads(succeed("explain", "--measured", f"{time}ms", *job, "--format", "json"))
+        assert (result["inside_band"], result["inside_same_band"]) == (inside, same)
+        assert result["multiplier"] == pytest.approx(time / step["step_ms"], rel=1e-6)
+        assert "parts_exposed" not in result
+    results = [succeed("explain", "--measured", time, *job) for time in ("1250ms", "1.25s", "1.25 s", "1250000us")]
+    assert len(set(results)) == 1 and "OUTSIDE" in succeed("explain", "--measured", "90s", *job)
+    # Twice the simulated step: no single run's noise, but software explains it.
+    terms = json.loads(succeed("explain", "--measured", f"{2 * step['step_ms']}ms", *job, "--format", "json"))["terms"]
+    answers = {term["name"]: term["explains_alone"] for term in terms}
+    assert [name for name, yes in answers.items() if yes] == [name for name in answers if name.startswith("software that was never")]
+
+
+def test_a_time_and_a_trace(tmp_path):
+    _, files = own_timeline(tmp_path, *ROUTED)
+    result = explained([*files, "--measured", "900ms"], *ROUTED)
+    assert result["measured_ms"] == 900 and result["suspicions"] == []
+
+
+@pytest.mark.parametrize(("words", "parts"), [
+    ((), ["--measured 812ms", "torch.profiler"]), (("--measured", "812"), ["--measured", "'812'", "unit"]),
+    (("--measured", "-3ms"), ["--measured", "more than 0"]), (("--measured", "nan ms"), ["--measured"]),
+    (("--measured", "1min"), ["'1min'"]), (("trace.txt",), ["trace.txt", ".json.gz"]), (("absent.json",), ["absent.json"]),
+    (("--measured", "1s", "--format", "csv"), ["--format"])])
+def test_what_cannot_be_is_refused(words, parts):
+    expect_error(moesim("explain", *words, *JOB), 2, *parts)
+
+
+@pytest.mark.parametrize(("content", "part"), [
+    ("{", "line 1"), ('{"events": []}', "traceEvents"), ('{"traceEvents": 3}', "traceEvents"), ('{"traceEvents": []}', "no kernels"),
+    ('[3, null, {"ph": "X", "cat": "kernel", "ts": "a", "dur": 1}]', "no kernels"),
+    ('[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 0, "pid": 0, "tid": 7}]', "takes time"),
+    ('[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "pid": 0, "tid": 7, "args": 5},'
+     '{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 9, "dur": 2, "pid": 1, "tid": 1}]', "ProfilerStep#")])
+def test_files_that_are_no_traces_are_refused(tmp_path, content, part):
+    file = tmp_path / "rank0.json"
+    file.write_text(content)
+    expect_error(moesim("explain", file, *JOB), 2, part)

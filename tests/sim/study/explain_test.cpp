@@ -1,0 +1,78 @@
+#include "sim/study/explain/exposed_time.hpp"
+#include "sim/study/explain/kernel_rules.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using study::Bar;
+using study::Place;
+
+namespace {
+
+double at(const study::ExposedTime& time, Place place) {
+  return time.place_ms[static_cast<std::size_t>(place)];
+}
+
+}  // namespace
+
+TEST_CASE("each moment of a step counts once, to computation before exchanges") {
+  const study::Placement attention{Place::attention, false};
+  const study::Placement expert{Place::expert, false};
+  const study::Placement exchange{Place::exposed_exchange, true};
+  const study::Placement gradient{Place::gradient, true};
+  // us      0    1000   2000   3000   4000   5000   6000   7000
+  // compute |attn       |             |expert (two streams)|
+  // NCCL           |exchange   |            |gradient             |
+  const study::ExposedTime time = study::exposed_time({{4000, 5500, expert},
+                                                       {0, 2000, attention},
+                                                       {4500, 6000, expert},
+                                                       {1000, 3000, exchange},
+                                                       {5000, 6500, gradient}},
+                                                      0, 7000);
+  CHECK(at(time, Place::attention) == Approx(2));
+  CHECK(at(time, Place::exposed_exchange) == Approx(1));  // 2000 to 3000
+  CHECK(at(time, Place::expert) == Approx(2));            // their union
+  CHECK(at(time, Place::gradient) == Approx(0.5));        // 6000 to 6500
+  CHECK(time.idle_ms == Approx(1.5));                     // 3000 to 4000, 6500 to 7000
+  CHECK(time.total_ms == Approx(7));
+}
+
+TEST_CASE("an exchange with computation inside it is exposed on both sides") {
+  const study::ExposedTime time = study::exposed_time(
+      {{0, 4000, {Place::gradient, true}}, {1000, 2000, {Place::attention, false}}}, 500, 3500);
+  CHECK(at(time, Place::gradient) == Approx(2));  // 500 to 1000, 2000 to 3500
+  CHECK(at(time, Place::attention) == Approx(1));
+  CHECK(time.idle_ms == Approx(0).margin(1e-12));
+}
+
+TEST_CASE("kernels count by what their names say") {
+  const auto place = [](const char* name, const char* collective = "", const char* group = "") {
+    return study::place_kernel({name, collective, group});
+  };
+  CHECK(place("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)").place ==
+        Place::exposed_exchange);
+  CHECK(place("ncclKernel_AllReduce_RING_LL_Sum_float").place == Place::gradient);
+  CHECK(place("ncclDevKernel_AllReduce_Sum_u32_RING_LL", "allreduce", "EXPERT_MODEL_PARALLEL_GROUP")
+            .place == Place::exposed_exchange);
+  CHECK(place("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "_reduce_scatter_base",
+              "expert_data_parallel")
+            .place == Place::gradient);
+  CHECK(place("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)").is_exchange);
+  CHECK(place("void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>").place ==
+        Place::attention);
+  CHECK(place("ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn").place ==
+        Place::any_product);
+  CHECK(place("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT").place == Place::any_product);
+  CHECK(place("void cutlass::Kernel<cutlass::gemm::kernel::GemmGrouped<>>").place == Place::expert);
+  CHECK(place("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<>").place ==
+        Place::optimizer);
+  CHECK(place("triton_poi_fused_silu_mul_0").place == Place::any_memory);
+  CHECK(place("void at::native::sbtopk::gatherTopK<float>").place == Place::router);
+  CHECK(place("my_very_own_kernel").place == Place::unknown);
+  CHECK(place("dispatch_backward").place == Place::dispatch_combine);
+  CHECK_FALSE(place("combine").is_exchange);
+  CHECK(study::place_range("nn.Module: TopKRouter_3") == Place::router);
+  CHECK(study::place_range("nn.Module: TEGroupedMLP_3") == Place::expert);
+  CHECK(study::place_range("nn.Module: SharedExpertMLP_3") == Place::dense_ffn);
+  CHECK(study::place_range("nn.Module: TransformerLayer_3") == Place::unknown);
+  CHECK(study::place_range("Optimizer.step#AdamW.step") == Place::optimizer);
+}

@@ -130,6 +130,8 @@ def test_forced_balance_is_not_compared_with_routing_that_is_drawn():
     table = succeed(*words, "--router", "top2,top2+ir", "--capacity-factor", "1,1.25", "--max-loss", "5%")
     header = next(line for line in table.splitlines() if line.startswith("#"))
     assert "router" in header.split() and "top2+ir" in table and "routing: forced" not in table
+    several = moesim(*words, "--router", "top2,dropless", "--max-loss", "5%")
+    assert several.returncode == 0 and "no effect" not in several.stderr
 
 
 def test_a_router_without_capacity_is_searched_once():

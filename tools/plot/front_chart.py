@@ -14,21 +14,26 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
-def layout_text(row):
+def layout_text(row, with_router):
     """What tells one point from another, short."""
     names = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"),
              ("virtual_pipeline", "VP"), ("expert_parallel", "EP"), ("expert_tensor_parallel", "ETP"))
     sizes = [f"{name} {row[key]}" for key, name in names if row[key] != "1"]
     capacity = f"CF {row['capacity_factor']}" if row["capacity_factor"] else "dropless"
+    if with_router and row["router"]:
+        without = "" if row["router"] == "dropless" else ", no capacity"
+        capacity = row["router"] + (f", {capacity}" if row["capacity_factor"] else without)
     return f"{capacity}: {' '.join(sizes) or 'data parallel alone'}"
 
 
 def draw(rows, noise, title):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from look import COLOURS, GREY, RC, thousands
+    from look import COLOURS, RC, label_points, loss_axis, thousands
     import matplotlib
     matplotlib.rcParams.update(RC)
     figure = Figure(figsize=(8, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)  # measures labels
     axes = figure.subplots()
     speed = lambda row: float(row["tokens_per_s_per_gpu"])
     loss = lambda row: 100 * float(row["residual_loss"])
@@ -40,10 +45,6 @@ def draw(rows, noise, title):
     if len(front) > 1:
         axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
                   color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less")
-    for row in front:
-        at_right = loss(row) > 0.6 * max(loss(other) for other in front) > 0
-        axes.annotate(layout_text(row), (loss(row), speed(row)), xytext=(-6 if at_right else 6, 7),
-                      textcoords="offset points", fontsize=7.5, color=GREY, ha="right" if at_right else "left")
     axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
               markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
     # Numbers of points that lie on each other stand in one line.
@@ -54,8 +55,8 @@ def draw(rows, noise, title):
     for same in groups.values():
         axes.annotate(", ".join(row["rank"] for row in same), (loss(same[0]), speed(same[-1])), xytext=(9, -9),
                       textcoords="offset points", fontsize=8.5, color=COLOURS[1])
-    axes.margins(0.08, 0.16)
-    axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+    axes.margins(y=0.16)
+    loss_axis(axes, [loss(row) for row in rows])
     axes.set_xlabel("token loss, % of the routing weight")
     axes.set_ylabel("tokens/s per GPU, predicted")
     thousands(axes.yaxis)
@@ -63,6 +64,10 @@ def draw(rows, noise, title):
     axes.set_title(title or f"{first['model']} on {first['gpus']} GPUs ({first['profile']}, {first['cluster']})",
                    loc="left")
     axes.legend(loc="best")
+    figure.draw_without_rendering()
+    routers = {row["router"] for row in rows}
+    label_points(axes, [(loss(row), speed(row)) for row in front],
+                 [layout_text(row, len(routers) > 1) for row in front], 7.5)
     return figure
 
 

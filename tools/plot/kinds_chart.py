@@ -4,7 +4,6 @@ import math
 
 import matplotlib
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 import axes_chart
 import look
@@ -174,7 +173,8 @@ def pareto(table, group, size, title):
         one.plot([point[0] for point in front], [point[1] for point in front], color="black", linewidth=1,
                  drawstyle="steps-post", zorder=1.5)
         look.thousands(one.yaxis)
-        _loss_axis(one, losses)
+        look.loss_axis(one, losses)
+        one.set_xlabel("token loss, %")
         one.set_ylabel("speed, tokens/s per GPU")
         handles, labels = page.legend_entries(styles, groups)
         handles.append(matplotlib.lines.Line2D([], [], color="black", linewidth=1))
@@ -191,20 +191,6 @@ def pareto(table, group, size, title):
                           [rows.label_of(row, varying).replace("capacity factor", "CF") for _, _, row in front],
                           0.75 * size.font)
         return figure
-
-
-def _loss_axis(axes, losses):
-    """Token loss in %: where it spans decades, linear up to 1 % and logarithmic beyond."""
-    axes.set_xlabel("token loss, %")
-    if max(losses) > 10 and sum(loss < 2 for loss in losses) > 1:
-        axes.set_xscale("symlog", linthresh=1, linscale=0.6)
-        axes.set_xlim(-0.15, 1.3 * max(losses))
-        axes.set_xticks([tick for tick in (0, 0.5, 1, 2, 5, 10, 20, 50, 100) if tick <= 1.3 * max(losses)])
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.margins(x=0.12)
-        axes.set_xlim(left=min(0, axes.get_xlim()[0]))
 
 
 def _pairs(table, first, second):

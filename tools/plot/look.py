@@ -1,5 +1,5 @@
 """How the charts look: colours that colour-blind readers can distinguish, markers that are readable in grey."""
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -104,6 +104,19 @@ def label_points(axes, points, texts, font):
 def _near(axes, one, other, pixels=3):
     (x, y), (u, v) = axes.transData.transform([one, other])
     return abs(x - u) < pixels and abs(y - v) < pixels
+
+
+def loss_axis(axes, losses):
+    """Token loss in %: where it spans decades, linear up to 1 % and logarithmic beyond."""
+    if max(losses) > 10 and sum(loss < 2 for loss in losses) > 1:
+        axes.set_xscale("symlog", linthresh=1, linscale=0.6)
+        axes.set_xlim(-0.15, 1.3 * max(losses))
+        axes.set_xticks([tick for tick in (0, 0.5, 1, 2, 5, 10, 20, 50, 100) if tick <= 1.3 * max(losses)])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.margins(x=0.12)
+        axes.set_xlim(left=min(0, axes.get_xlim()[0]))
 
 
 def thousands(axis):

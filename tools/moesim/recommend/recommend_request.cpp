@@ -191,7 +191,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
         chosen.values["routing-draws"] = "per-layer";
       }
       for (const auto& [flag, value] : chosen.values) one.values[flag] = value;
-      std::optional<training::DrawnRouting> routing = requested_routing(one, base);
+      std::optional<training::DrawnRouting> routing = requested_routing(one, base, all_drawn);
       // The same at every factor.
       const bool is_idle = factor != dropless && routing && !routing->router.has_capacity();
       if (is_idle) chosen.values.erase("capacity-factor");

@@ -81,7 +81,8 @@ double rank_capacity(const CommandLine& line) {
 
 }  // namespace
 
-std::optional<DrawnRouting> requested_routing(const CommandLine& line, const TrainingJob& job) {
+std::optional<DrawnRouting> requested_routing(const CommandLine& line, const TrainingJob& job,
+                                              bool of_search) {
   if (!asks_for_routing(line)) return std::nullopt;
   if (line.get(draws_flag) == balanced) {
     std::vector<const char*> others(std::begin(routing_options), std::end(routing_options));
@@ -134,7 +135,7 @@ std::optional<DrawnRouting> requested_routing(const CommandLine& line, const Tra
     scenario = scenario::resolve(values, documents, scenario::Use::routing);
   }
   const scenario::Scenario* const only = &scenario;
-  note_idle_options(typed, {&only, 1}, scenario::Asker::step);
+  if (!of_search) note_idle_options(typed, {&only, 1}, scenario::Asker::step);
   DrawnRouting drawn;
   drawn.router = scenario.router;
   drawn.scores = scenario.scores;

@@ -300,7 +300,7 @@ void LogitSource::fill_tile(std::uint32_t rank, std::uint64_t first_token,
     if (expert_at_.empty()) return;
     const std::vector<float> by_number(tile, tile + expert_at_.size() * tile_tokens);
     for (std::size_t place = 0; place < expert_at_.size(); ++place) {
-      std::copy_n(by_number.data() + expert_at_[place] * tile_tokens, tile_tokens,
+      std::copy_n(by_number.data() + std::size_t{expert_at_[place]} * tile_tokens, tile_tokens,
                   tile + place * tile_tokens);
     }
     return;

@@ -27,8 +27,9 @@ struct Spelling {
   std::string_view value;    // "" where there is none
   std::string_view meaning;  // for help texts
   double least = 0;
-  bool least_allowed = true;
   double fallback = 0;
+
+  bool least_allowed() const { return kind != Kind::dirichlet; }
 
   std::string form() const { return fmt::format("{}{}{}", name, value.empty() ? "" : ":", value); }
 };
@@ -40,21 +41,19 @@ constexpr Spelling spellings[] = {
     {Kind::gaussian, "gaussian", "SIGMA",
      "a bias per expert and layer of that spread over scores of spread 1, the same on all GPUs"},
     {Kind::zipf, "zipf", "A", "the n-th expert is wanted n^-A times as often as the first"},
-    {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even", 0, false},
+    {Kind::dirichlet, "dirichlet", "A", "popularity drawn; the smaller A, the less even"},
     {Kind::counts, "counts", "FILE", "a CSV of layer, expert, count"},
     {Kind::unknown, "unknown", "SHARE",
      "as uneven as in recorded trainings, other in each replica; without a balance loss in a share "
      "of them"},
     {Kind::balanced, "balanced", "", "all experts alike"},
-    {Kind::hot_expert, "hot-expert", "X", "one expert X times as popular", 1, true, usual_heat},
+    {Kind::hot_expert, "hot-expert", "X", "one expert X times as popular", 1, usual_heat},
     {Kind::hot_rank, "hot-rank", "X", "all experts of one GPU, where they lie in order, X times", 1,
-     true, usual_heat},
-    {Kind::spread_heat, "spread-heat", "X", "as many experts, on different GPUs", 1, true,
      usual_heat},
-    {Kind::rotating, "rotating", "X", "one expert, the next one each replica", 1, true, usual_heat},
-    {Kind::burst, "burst", "X:SHARE", "one expert, in a share of the replicas", 1, true,
-     usual_heat},
-    {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, true, usual_heat},
+    {Kind::spread_heat, "spread-heat", "X", "as many experts, on different GPUs", 1, usual_heat},
+    {Kind::rotating, "rotating", "X", "one expert, the next one each replica", 1, usual_heat},
+    {Kind::burst, "burst", "X:SHARE", "one expert, in a share of the replicas", 1, usual_heat},
+    {Kind::ragged_source, "ragged-source", "R", "GPUs hold S to S/R tokens", 1, usual_heat},
     {Kind::empty_rank, "empty-rank", "", "one GPU of each group holds no tokens"},
     {Kind::scores, "scores", "FILE", "a model that 'moesim route --fit-scores' made of a trace"},
     {Kind::trace, "trace", "FILE", "recorded routing: a trace.json or its folder"},
@@ -238,7 +237,7 @@ ScoreSource parse_score_source(std::string_view text, const std::string& what) {
     source.share = parse_share(what, text, value.substr(second + 1));
     value = value.substr(0, second);
   }
-  source.parameter = parse_parameter(what, text, value, spelling->least, spelling->least_allowed);
+  source.parameter = parse_parameter(what, text, value, spelling->least, spelling->least_allowed());
   return source;
 }
 

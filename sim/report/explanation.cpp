@@ -162,7 +162,9 @@ std::string suspicion_lines(const study::Explanation& explanation) {
   return text;
 }
 
+// Where there is something to explain.
 std::string term_lines(const study::Explanation& explanation) {
+  if (explanation.is_inside_same()) return "";
   std::string text = "\nwhat of the band would explain it alone\n";
   for (const study::TermReach& one : explanation.terms) {
     const double size = std::abs(one.deviations);

@@ -11,10 +11,6 @@
 namespace moesim::uncertainty {
 namespace {
 
-// One shape of a curve, as if all of a step were of one: the medians of held-out errors of the
-// curves are 2 to 5 % (profiles/ACCURACY.md), 3.4 % of a normal distribution of this deviation.
-constexpr double curve_error = 0.05;
-
 struct Normal {
   double mean = 0;
   double deviation = 0;

@@ -65,6 +65,10 @@ SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareE
 double systematic_error(WorkClass work, bool has_measured_exchanges);
 inline constexpr double run_noise = 0.02;
 
+// One shape of a curve, as if all of a step were of one: the medians of held-out errors of the
+// curves are 2 to 5 % (profiles/ACCURACY.md), 3.4 % of a normal distribution of this deviation.
+inline constexpr double curve_error = 0.05;
+
 // The share of a standard normal variance that `draws` strata of equal weight do not show.
 double unseen_variance(std::size_t draws);
 

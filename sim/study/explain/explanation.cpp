@@ -12,7 +12,6 @@ namespace {
 using uncertainty::WorkClass;
 
 constexpr double p95_deviations = 1.645;
-constexpr double curve_error = 0.05;   // one shape: as sim/uncertainty/simulated_band.cpp
 constexpr double worth_naming = 0.01;  // of the longer of the two steps
 
 struct Words {
@@ -103,7 +102,7 @@ double deviation_of(const scenario::Scenario& scenario, Part part) {
     systematic +=
         shares[work] * uncertainty::systematic_error(static_cast<WorkClass>(work), measured);
   }
-  return std::sqrt(systematic * systematic + curve_error * curve_error +
+  return std::sqrt(systematic * systematic + uncertainty::curve_error * uncertainty::curve_error +
                    uncertainty::run_noise * uncertainty::run_noise);
 }
 

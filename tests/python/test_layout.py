@@ -305,3 +305,14 @@ def test_output_that_cannot_be_written(tmp_path):
     expect_error(moesim("layout", "--timeline", tmp_path / "no" / "t.json"), 1, "t.json")
     assert succeed("layout", "--out", tmp_path / "x.csv") == ""
     assert (tmp_path / "x.csv").read_text().startswith("model,gpus,")
+
+
+def test_domains_are_those_of_the_profiles_usual_cluster():
+    words = ("layout", "--model", "qwen3-235b-a22b", "--tensor-parallel", 2, "--pipeline-parallel", 2,
+             "--expert-parallel", 16)
+    assert as_json(*words, "--gpus", 256)["ranks_per_domain"] == 8
+    assert as_json(*words, "--gpus", 256, "--profile", "h200-sxm")["ranks_per_domain"] == 8
+    rack = as_json(*words, "--gpus", 256, "--profile", "gb200")
+    assert rack["ranks_per_domain"] == 64 and rack["groups"]["ep"]["domains_most"] == 1
+    assert as_json(*words, "--gpus", 64, "--profile", "gb200")["ranks_per_domain"] == 72
+    assert as_json(*words, "--gpus", 256, "--profile", "gb200", "--ranks-per-domain", 4)["ranks_per_domain"] == 4

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
+#include "sim/cluster/cluster.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
@@ -29,6 +31,18 @@ MemoryRequest requested_memory(const CommandLine& line) {
   return memory;
 }
 
+// Those of the GPU's usual cluster, where several domains are needed a power of two: 64 of 72.
+int usual_ranks_per_domain(const CommandLine& line) {
+  constexpr int of_a_node = 8;
+  if (!line.has("profile")) return of_a_node;
+  const profile::Profile profile = profile::Profile::load(line.get("profile"));
+  const std::string cluster = profile.device().usual_cluster;
+  if (cluster.empty()) return of_a_node;
+  const int ranks = cluster::Cluster::load(cluster).gpus_per_domain;
+  if (requested_whole(line, "gpus", 32) <= ranks) return ranks;
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+}
+
 ExitCode run(const CommandLine& given) {
   const CommandLine line = with_megatron(layout_command(), given);
   const report::Format format = chosen_format(line, report::Format::table);
@@ -36,7 +50,8 @@ ExitCode run(const CommandLine& given) {
   const std::string timeline = line.get("timeline");
   if (!timeline.empty()) check_writable(timeline);
   const model::Model model = requested_model(line);
-  const int ranks_per_domain = static_cast<int>(requested_whole(line, "ranks-per-domain", 8));
+  const int ranks_per_domain =
+      static_cast<int>(requested_whole(line, "ranks-per-domain", usual_ranks_per_domain(line)));
   const MemoryRequest memory = requested_memory(line);
   const LayoutResult result = make_layout_result(
       model, requested_layout(line, model, ranks_per_domain), memory, ranks_per_domain);
@@ -55,7 +70,8 @@ std::vector<Flag> flags() {
       megatron_input(),
       {"expert-load", "X", "1", "rows of experts on the fullest rank over balance, such as 1.1"},
       {"profile", "NAME|FILE", "none", "the GPU whose memory a rank must fit into"},
-      {"ranks-per-domain", "N", "8", "ranks placed in each NVLink domain"},
+      {"ranks-per-domain", "N", "8; with --profile those of its usual cluster",
+       "ranks placed in each NVLink domain"},
       {"groups", "", "", "list the ranks of every group"},
       {"timeline", "FILE", "none", "Chrome trace of the schedule, the pipeline of GPU 0"},
       format_flag(),

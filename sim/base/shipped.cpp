@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
@@ -95,6 +96,18 @@ std::string find_trace(const std::string& name_or_path) {
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  const auto lower = [](std::string text) {
+    for (char& letter : text)
+      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return text;
+  };
+  // "H200" is short for "h200-sxm", however many letters are missing.
+  constexpr std::size_t shortest_beginning = 3;
+  for (const std::string& candidate : known) {
+    if (word.size() >= shortest_beginning && lower(candidate).starts_with(lower(word))) {
+      return candidate;
+    }
+  }
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {

@@ -326,3 +326,8 @@ def test_plot_of_nothing(tmp_path):
     sweep.write_text("status\nok\n")
     expect_error(moesim("plot", sweep, "--out", tmp_path / "x.gif"), 2, ".png")
     expect_error(moesim("plot", sweep, "--out", tmp_path / "no" / "x.png"), 1, "cannot write")
+
+
+@pytest.mark.parametrize("typed, meant", [("H200", "h200-sxm"), ("h100", "h100-sxm"), ("A100", "a100-sxm-80gb")])
+def test_a_name_that_is_cut_short_is_recognised(typed, meant):
+    expect_error(moesim("simulate", "--profile", typed), 2, f"did you mean '{meant}'?")

@@ -41,7 +41,7 @@ def draw(rows, noise, title):
     front = sorted((row for row in rows if row["on_front"] == "1"), key=loss)
     if best and noise > 0:
         axes.axhspan(speed(best[0]) / (1 + noise), speed(best[0]), color="#EEEEEE", zorder=0,
-                     label=f"within {100 * noise:.0f} % of the best: noise")
+                     label=f"within {100 * noise:.0f} % of the best: noise, at even odds")
     if len(front) > 1:
         axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
                   color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less")

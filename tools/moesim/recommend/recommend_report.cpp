@@ -37,13 +37,28 @@ std::string duration(double us) {
   return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
 }
 
-// Where speeds are those of a balanced load, which real routers do not have.
+// Which routers and capacity factors were searched, with which routing. Forced balance is what real
+// routers do not have.
 std::string routing_line(const TrainingSearch& search) {
+  if (!search.space.base.model->moe) return "";
   const auto& routings = search.space.routings;
-  const bool drawn = std::any_of(routings.begin(), routings.end(),
-                                 [](const auto& routing) { return routing.has_value(); });
-  if (drawn || !search.space.base.model->moe) return "";
-  return "routing: forced balance, as in benchmarks (--routing-draws per-layer draws it)\n";
+  std::vector<std::string> searched;
+  std::set<std::string> sources;
+  for (const auto& routing : routings) {
+    if (!routing) continue;
+    sources.insert(routing->scores.name());
+    const routing::RouterConfig& router = routing->router;
+    searched.push_back(
+        router.drops ? fmt::format("{} at CF {}", router.name(), router.capacity_factor.text())
+                     : router.name() + " dropless");
+  }
+  if (searched.empty()) {
+    return "routing: forced balance, as in benchmarks (--routing-draws per-layer draws it)\n";
+  }
+  return fmt::format(
+      "routing drawn, {}; searched: {} (others: --router, --capacity-factor); loss at most {:g} "
+      "%\n",
+      fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss);
 }
 
 std::string heading(const TrainingSearch& search, const TrainingFound& found) {
@@ -287,13 +302,16 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   }
   std::string text = heading(search, found) + "\n";
   if (found.best.empty()) {
-    text += fmt::format("nothing loses at most {:g} % of the tokens' weight\n\n",
-                        100 * search.max_loss);
+    text += fmt::format(
+        "nothing loses at most {:g} % of the tokens' weight: the least loses {:.3f} %: give a "
+        "larger "
+        "--max-loss\n\n",
+        100 * search.max_loss, 100 * found.front.back().loss);
   } else {
     text += best_table(request, found.best) + order_text(request.line, found.best) + "\n";
   }
   text += front_table(search, found.front);
-  return text + commands(request, found.best);
+  return text + commands(request, found.best.empty() ? found.front : found.best);
 }
 
 std::string rendered_candidates(const RecommendRequest& request,

@@ -219,6 +219,9 @@ SearchLimits requested_limits(const CommandLine& line) {
   if (line.has("best")) {
     limits.best = static_cast<std::size_t>(parse_whole("--best", line.get("best"), 1, 1000));
   }
+  if (line.get("max-loss") == "1") {
+    throw UsageError("--max-loss 1: of 1? Give 1% or, for any loss, 100%");
+  }
   limits.max_loss = share_of(line, "max-loss", 0, 0);
   limits.memory_share = share_of(line, "memory-share", limits.memory_share, 0.01);
   if (line.has("min-speed")) {

@@ -47,7 +47,7 @@ std::optional<std::string> find_shipped(const std::string& name) {
 }
 
 std::string shipped_folder() {
-  if (const std::string chosen = chosen_profiles(); !chosen.empty()) return chosen;
+  if (std::string chosen = chosen_profiles(); !chosen.empty()) return chosen;
   const std::optional<std::string> hardware = find_shipped("profiles/hardware");
   return hardware ? fs::path(*hardware).parent_path().string() : "";
 }

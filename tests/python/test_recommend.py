@@ -130,7 +130,7 @@ def test_forced_balance_is_not_compared_with_routing_that_is_drawn():
     table = succeed(*words, "--router", "top2,top2+ir", "--capacity-factor", "1,1.25", "--max-loss", "5%")
     header = next(line for line in table.splitlines() if line.startswith("#"))
     assert "router" in header.split() and "top2+ir" in table and "routing: forced" not in table
-    assert "searched: top2 at CF 1, top2 at CF 1.25, top2+ir at CF 1" in table and "loss at most 5 %" in table
+    assert "searched: top2 at CF 1/1.25, top2+ir at CF 1/1.25 (" in table and "loss at most 5 %" in table
     expect_error(moesim(*words, "--max-loss", 1), 2, "--max-loss 1", "1%", "100%")
     nothing = succeed(*words, "--router", "top2", "--capacity-factor", 1)
     assert "the least loses 4." in nothing and "--capacity-factor 1" in nothing.split("to reproduce:")[1]

@@ -44,13 +44,20 @@ std::string routing_line(const TrainingSearch& search) {
   const auto& routings = search.space.routings;
   std::vector<std::string> searched;
   std::set<std::string> sources;
+  std::string last;
   for (const auto& routing : routings) {
     if (!routing) continue;
     sources.insert(routing->scores.name());
     const routing::RouterConfig& router = routing->router;
-    searched.push_back(
-        router.drops ? fmt::format("{} at CF {}", router.name(), router.capacity_factor.text())
-                     : router.name() + " dropless");
+    const std::string name = router.name();
+    if (!router.drops) {
+      searched.push_back(name == "dropless" ? name : name + " without capacity");
+    } else if (name == last) {
+      searched.back() += "/" + router.capacity_factor.text();
+    } else {
+      searched.push_back(fmt::format("{} at CF {}", name, router.capacity_factor.text()));
+    }
+    last = router.drops ? name : "";
   }
   if (searched.empty()) {
     return "routing: forced balance, as in benchmarks (--routing-draws per-layer draws it)\n";

@@ -97,6 +97,8 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
                                             100 * more, duration(step.balanced_step_us))});
 }
 
+bool drops_routes(const TrainingJob& job) { return job.routing && job.routing->router.drops; }
+
 std::string figures(const TrainingJob& job, const TrainingStep& step) {
   const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
   const double most = step.peak_memory().gib();
@@ -105,12 +107,15 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
       {"step", duration(step.step_us)},
       {"speed", fmt::format("{:.0f} tokens/s/GPU, {:.3g} tokens per day",
                             step.tokens_per_second_per_gpu, per_day)},
-      {"model FLOPs", fmt::format("{:.0f} TFLOP/s/GPU, {:.1f} % of the bf16 peak (MFU){}",
-                                  step.tflops_per_gpu, 100 * step.mfu,
-                                  job.states.precision == model::Precision::bf16
-                                      ? ""
-                                      : fmt::format("; products in {} have a higher one",
-                                                    model::name_of(job.states.precision)))},
+      {"model FLOPs",
+       fmt::format("{:.0f} TFLOP/s/GPU, {:.1f} % of the bf16 peak (MFU){}{}", step.tflops_per_gpu,
+                   100 * step.mfu,
+                   job.states.precision == model::Precision::bf16
+                       ? ""
+                       : fmt::format("; products in {} have a higher one",
+                                     model::name_of(job.states.precision)),
+                   // Megatron's definition takes k experts of every token.
+                   drops_routes(job) ? "; counted as if no route were dropped" : "")},
       {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", gpu_hours_per_1e12_tokens(step))},
       {"bubble",
        fmt::format("{:.1f} % of the pipeline, mean of its ranks", 100 * step.bubble_share)},

@@ -1,4 +1,4 @@
-"""What the Containerfile names is in this tree. Building it takes a network and a container engine."""
+"""What tools/Containerfile names is in this tree. Building it takes a network and a container engine."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "Containerfile").read_text()
+TEXT = (ROOT / "tools" / "Containerfile").read_text()
 
 
 def test_the_package_comes_from_the_folder_of_its_preset():

@@ -194,8 +194,8 @@ def test_overlap_of_a_profile_is_a_default_that_refuses_nothing(tmp_path):
 
 
 def test_unknown_routing_widens_the_band_and_says_its_share():
-    words = ("--profile", "a100-sxm-80gb-deepspeed", "--model", "llama2-7b-moe8", "--gpus", 32, "--expert-parallel", 8,
-             "--mode", "prefill", "--router", "dropless")
+    words = ("--profile", "a100-sxm-80gb-deepspeed", "--model", "llama2-7b-moe8", "--gpus", 8, "--expert-parallel", 8,
+             "--sequence-length", 1024, "--mode", "prefill", "--router", "dropless")
     text = succeed("simulate", *words, "--routing", "unknown")
     share = re.search(r"wide most of all because: routing and shapes.* \((\d+) % of the variance\)", text)
     assert share and int(share[1]) > 40 and "--routing trace:FILE" in text

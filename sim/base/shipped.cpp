@@ -101,13 +101,6 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
       letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     return text;
   };
-  // "H200" is short for "h200-sxm", however many letters are missing.
-  constexpr std::size_t shortest_beginning = 3;
-  for (const std::string& candidate : known) {
-    if (word.size() >= shortest_beginning && lower(candidate).starts_with(lower(word))) {
-      return candidate;
-    }
-  }
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
@@ -126,6 +119,14 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
     if (row.back() < best_distance) {
       best_distance = row.back();
       best = candidate;
+    }
+  }
+  if (best_distance <= 1) return best;
+  // "H200" is short for "h200-sxm", however many letters are missing.
+  constexpr std::size_t shortest_beginning = 3;
+  for (const std::string& candidate : known) {
+    if (word.size() >= shortest_beginning && lower(candidate).starts_with(lower(word))) {
+      return candidate;
     }
   }
   return best;

@@ -29,8 +29,8 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
 // shipped trace of that name, else the path.
 std::string find_trace(const std::string& name_or_path);
 
-// The first member of `known` that begins with `word`, in capitals or not, else the nearest by edit
-// distance, or "" if nothing is near.
+// The member of `known` that is one letter from `word`, else the first that begins with it, in
+// capitals or not, else the nearest by edit distance, or "" if nothing is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 // " (did you mean 'x'?)" or "".
 std::string suggestion(const std::string& word, const std::vector<std::string>& known);

@@ -12,7 +12,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/model.hpp"
-#include "sim/study/validation/validation.hpp"
+#include "sim/study/validation/layers/validate_measured_layers.hpp"
 #include "tests/support/utc.hpp"
 
 namespace measure = moesim::kernels::measure;

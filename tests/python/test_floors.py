@@ -34,6 +34,7 @@ INNER_FLOORS = {
     ],
     "sim/network": ["topology", "flows", "ports", "schedules", "exchange"],
     "sim/study": ["sweep", "validation", "logs", "search", "explain"],
+    "sim/study/validation": ["tables", "paper", "layers", "routing", "exchanges", "training"],
     "kernels/measure": ["timing", "points", "suites", "ranks", "devices", "fit", "documents", "sessions",
                         "benchmarks", "cuda"],
 }
@@ -96,16 +97,17 @@ def kernels_violation(path, target):
 
 def inner_violation(path, target):
     """What is wrong with one include between folders of one large room, or None."""
-    room = next((room for room in INNER_FLOORS if path.startswith(room + "/")), None)
-    if room is None or not target.startswith(room + "/"):
-        return None
-    floors = INNER_FLOORS[room]
 
-    def floor(file):
+    def floor(file, room):
+        floors = INNER_FLOORS[room]
         parts = file[len(room) + 1 :].split("/")
         return floors.index(parts[0]) if len(parts) > 1 else len(floors)
 
-    return f"{target} is above {path}" if floor(target) > floor(path) else None
+    for room in INNER_FLOORS:
+        if path.startswith(room + "/") and target.startswith(room + "/"):
+            if floor(target, room) > floor(path, room):
+                return f"{target} is above {path}"
+    return None
 
 
 def violations(root):
@@ -183,6 +185,11 @@ def small_house(tmp_path):
             "sim/routing/rules/b.hpp",
             '#include "sim/routing/tokens/a.hpp"',
             "sim/routing/tokens/a.hpp is above",
+        ),
+        (
+            "sim/study/validation/paper/b.hpp",
+            '#include "sim/study/validation/training/a.hpp"',
+            "sim/study/validation/training/a.hpp is above",
         ),
         ("kernels/b.cuh", '#include "sim/step/a.hpp"', "kernels use sim/base"),
         ("kernels/b.cu", "#include <fmt/format.h>", "no fmt, Boost or JSON"),

@@ -1,6 +1,6 @@
 """How far one run of an exchange lies from another: between specimens of a machine, between NCCL
 versions and from repeat to repeat. Error bars of published curves are based on it, since whoever asks
-has another specimen and often another version. Twin of sim/study/validation/exchange_coverage.cpp.
+has another specimen and often another version. Twin of sim/study/validation/exchanges/exchange_coverage.cpp.
 """
 import itertools
 

@@ -1,10 +1,12 @@
-#include "sim/study/validation/calibrate.hpp"
+#include "sim/study/validation/paper/calibrate.hpp"
 
 #include <fstream>
 
 #include "sim/base/error.hpp"
 #include "sim/study/sweep/evaluate.hpp"
-#include "sim/study/validation/validation.hpp"
+#include "sim/study/validation/layers/validate_layer.hpp"
+#include "sim/study/validation/paper/validate_speeds.hpp"
+#include "sim/study/validation/training/validate_steps.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::study {

@@ -1,4 +1,4 @@
-#include "sim/study/validation/dispatcher_fit.hpp"
+#include "sim/study/validation/exchanges/dispatcher_fit.hpp"
 
 #include <vector>
 

@@ -1,8 +1,8 @@
-#include "sim/study/validation/exchange_coverage.hpp"
+#include "sim/study/validation/exchanges/exchange_coverage.hpp"
 
 #include <cmath>
 
-#include "sim/study/validation/exchange_predictors.hpp"
+#include "sim/study/validation/exchanges/exchange_predictors.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;

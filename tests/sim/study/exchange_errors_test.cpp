@@ -1,4 +1,4 @@
-#include "sim/study/validation/exchange_errors.hpp"
+#include "sim/study/validation/exchanges/exchange_errors.hpp"
 
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/study/validation/unknown_loss.hpp"
+#include "sim/study/validation/routing/unknown_loss.hpp"
 
 #include <array>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
-#include "sim/study/validation/validation.hpp"
+#include "sim/study/validation/training/validate_steps.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::study {

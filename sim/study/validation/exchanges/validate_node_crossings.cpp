@@ -1,0 +1,331 @@
+#include "sim/study/validation/exchanges/validate_node_crossings.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "sim/base/statistics.hpp"
+#include "sim/cluster/rank_placement.hpp"
+#include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/network/ports/port_model.hpp"
+#include "sim/study/validation/exchanges/exchange_errors.hpp"
+#include "sim/study/validation/exchanges/node_crossing_rows.hpp"
+
+namespace moesim::study {
+namespace {
+
+using profile::Collective;
+using profile::Estimate;
+using Rows = std::vector<CrossingRow>;
+
+constexpr const char* study_name = "exchanges";
+constexpr double large = 1024.0 * 1024;
+constexpr double bar_of_machines = 0.15;
+constexpr double bar_of_nodes = 0.10;
+constexpr double least_inside = 0.85;
+constexpr double most_inside = 0.95;
+constexpr std::size_t enough_points = 20;
+
+// The two scales of the law that a machine may differ in, as multiples of the shipped ones.
+struct Scales {
+  double efficiency = 1;
+  double start = 1;
+};
+
+cluster::Cluster scaled(cluster::Cluster cluster, const Scales& scales) {
+  for (double* efficiency :
+       {&cluster.nic_efficiency, &cluster.nic_efficiency_low, &cluster.nic_efficiency_high}) {
+    *efficiency = std::min(*efficiency * scales.efficiency, 1.0);
+  }
+  cluster.nic_start.value *= scales.start;
+  cluster.nic_start.low *= scales.start;
+  cluster.nic_start.high *= scales.start;
+  return cluster;
+}
+
+std::vector<int> members_on(int nodes, int gpus, const cluster::Cluster& cluster) {
+  cluster::MeasuredExchange spread;
+  spread.nodes = nodes;
+  spread.gpus = gpus;
+  return network::members_of(spread, cluster);
+}
+
+Estimate predict(const CrossingMachine& machine, cluster::Cluster cluster, const CrossingRow& row) {
+  const std::vector<int> members = members_on(row.nodes, row.gpus, cluster);
+  const network::PortModel ports(machine.profile,
+                                 std::make_shared<cluster::Cluster>(std::move(cluster)));
+  const auto crossed = ports.across(row.kind, members, row.bytes);
+  Estimate estimate = crossed.estimate;
+  if (machine.inside_known) return estimate;
+  // Its part inside is taken for no longer than its smallest, which the start of rings holds.
+  const bool grouped = row.kind == Collective::all_to_all;
+  const double inside_us =
+      grouped ? machine.profile->collective(row.kind, row.gpus / row.nodes, 1).time_us : 0;
+  const double time_us = inside_us + crossed.start_us + crossed.stream_us;
+  estimate.time_us_p05 *= time_us / estimate.time_us;
+  estimate.time_us_p95 *= time_us / estimate.time_us;
+  estimate.time_us = time_us;
+  return estimate;
+}
+
+// Mean over machines of the mean |log error|.
+double misfit(const CrossingTable& table, const Rows& rows, const Scales& scales) {
+  std::map<std::size_t, std::vector<double>> errors;
+  for (const CrossingRow& row : rows) {
+    const CrossingMachine& machine = table.machines[row.machine];
+    const Estimate estimate = predict(machine, scaled(machine.cluster, scales), row);
+    errors[row.machine].push_back(std::abs(std::log(estimate.time_us / row.time_us)));
+  }
+  double sum = 0;
+  for (const auto& [machine, list] : errors) {
+    double total = 0;
+    for (const double error : list) total += error;
+    sum += total / static_cast<double>(list.size());
+  }
+  return sum / static_cast<double>(errors.size());
+}
+
+// By a grid: the efficiency in steps of 2 %, the start by a quarter of an octave.
+Scales fitted(const CrossingTable& table, const Rows& rows) {
+  Scales best;
+  double least = INFINITY;
+  for (int efficiency = -9; efficiency <= 2; ++efficiency) {
+    for (int start = -4; start <= 4; ++start) {
+      const Scales scales{1 + 0.02 * efficiency, std::exp2(0.25 * start)};
+      const double found = misfit(table, rows, scales);
+      if (found >= least) continue;
+      least = found;
+      best = scales;
+    }
+  }
+  return best;
+}
+
+// One table of predictions, by size.
+struct Region {
+  Comparison errors;
+  std::size_t points = 0, inside = 0;
+  double width = 0;  // of the bands, (p95 - p05) / p50 in all
+
+  void add(const CrossingRow& row, const Estimate& estimate) {
+    errors.law.add(row.time_us, estimate.time_us,
+                   fmt::format("{} on {} nodes", size_text(row.bytes), row.nodes));
+    ++points;
+    if (row.time_us >= estimate.time_us_p05 && row.time_us <= estimate.time_us_p95) ++inside;
+    width += (estimate.time_us_p95 - estimate.time_us_p05) / estimate.time_us;
+  }
+};
+
+struct Sizes {
+  Region above;  // 1 MiB
+  Region below;  // up to and with it
+  Region& of(double bytes) { return bytes > large ? above : below; }
+};
+
+void report(const Sizes& sizes, const std::string& subject, Validation& validation) {
+  for (const auto& [region, name] :
+       {std::pair(&sizes.above, "above 1 MiB"), std::pair(&sizes.below, "up to 1 MiB")}) {
+    if (region->points == 0) continue;
+    ValidationRow row = report_row(region->errors, fmt::format("{}, {}", subject, name));
+    row.note +=
+        fmt::format("; 90 % band: {} of {} inside, {:.0f} % wide", region->inside, region->points,
+                    region->width / static_cast<double>(region->points) * 100);
+    validation.rows.push_back(row);
+  }
+}
+
+void judge(const Region& region, const std::string& what, double bar, Validation& validation) {
+  if (region.points == 0) return;
+  const double error = region.errors.law.median_abs();
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format("{}: {:.1f} % in the median, bar {:.0f} %", what, error * 100, bar * 100),
+       error <= bar});
+}
+
+// Rows of one machine err together: those are counted, but not judged.
+void judge_coverage(std::size_t inside, std::size_t points, bool one_machine,
+                    const std::string& what, Validation& validation) {
+  if (points < enough_points) return;
+  const double share = static_cast<double>(inside) / static_cast<double>(points);
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format("{}: {} of {} points in the 90 % band ({:.0f} %), wanted 85 to 95 %", what,
+                   inside, points, share * 100),
+       one_machine ? std::nullopt
+                   : std::optional<bool>(share >= least_inside && share <= most_inside)});
+}
+
+// Rows of one operation that are predicted; those of other settings are the scatter.
+Rows rows_of(const CrossingTable& table, Collective kind) {
+  Rows rows;
+  for (const CrossingRow& row : table.rows) {
+    if (row.kind == kind && row.setting.empty()) rows.push_back(row);
+  }
+  return rows;
+}
+
+// |another setting of the machine / this one - 1|, at equal sizes.
+void add_settings(const CrossingTable& table, const CrossingRow& row, Comparison& errors) {
+  for (const CrossingRow& other : table.rows) {
+    if (other.setting.empty() || other.machine != row.machine || other.bytes != row.bytes) continue;
+    errors.scatter.push_back(std::abs(other.time_us / row.time_us - 1));
+  }
+}
+
+// Bytes through a NIC at its line rate, which is what a plain line is drawn over.
+double nic_us(const CrossingTable& table, const CrossingRow& row) {
+  const double outside = static_cast<double>(row.gpus - row.gpus / row.nodes) / row.gpus;
+  return row.bytes * outside /
+         (table.machines[row.machine].cluster.nic_per_gpu.bytes_per_second / 1e6);
+}
+
+void leave_out_machines(const CrossingTable& table, Validation& validation) {
+  const Rows rows = rows_of(table, Collective::all_to_all);
+  std::size_t inside = 0, points = 0;
+  for (std::size_t number = 0; number < table.machines.size(); ++number) {
+    Rows others, own;
+    for (const CrossingRow& row : rows) (row.machine == number ? own : others).push_back(row);
+    if (others.empty() || own.empty()) continue;
+    const Scales scales = fitted(table, others);
+    Samples line_samples;
+    for (const CrossingRow& row : others) {
+      line_samples.emplace_back(nic_us(table, row), row.time_us);
+    }
+    const auto line = alpha_beta(line_samples);
+    const CrossingMachine& machine = table.machines[number];
+    Sizes sizes;
+    for (const CrossingRow& row : own) {
+      Region& region = sizes.of(row.bytes);
+      region.add(row, predict(machine, scaled(machine.cluster, scales), row));
+      region.errors.alpha_beta.add(row.time_us, line(nic_us(table, row)), "");
+      add_settings(table, row, region.errors);
+    }
+    const std::string what =
+        fmt::format("{}: all-to-all between nodes, machine left out", machine.system);
+    report(sizes, what, validation);
+    judge(sizes.above, what + ", above 1 MiB", bar_of_machines, validation);
+    inside += sizes.above.inside + sizes.below.inside;
+    points += sizes.above.points + sizes.below.points;
+  }
+  judge_coverage(inside, points, false, "all-to-all between nodes, machines left out", validation);
+}
+
+// The curves of a machine on all numbers of nodes but one, as a cluster document has them.
+std::vector<cluster::MeasuredExchange> curves_without(const Rows& rows, int nodes) {
+  std::map<int, std::map<double, double>> by_nodes;
+  std::map<int, int> gpus;
+  for (const CrossingRow& row : rows) {
+    if (row.nodes == nodes) continue;
+    by_nodes[row.nodes][row.bytes] = row.time_us;
+    gpus[row.nodes] = row.gpus;
+  }
+  std::vector<cluster::MeasuredExchange> curves;
+  for (const auto& [count, times] : by_nodes) {
+    if (times.size() < 2) continue;
+    cluster::MeasuredExchange curve;
+    curve.nodes = count;
+    curve.gpus = gpus[count];
+    for (const auto& [bytes, time_us] : times) {
+      curve.bytes.push_back(bytes);
+      curve.time_us.push_back(time_us);
+    }
+    curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
+void leave_out_node_counts(const CrossingTable& table, Validation& validation) {
+  const Rows rows = rows_of(table, Collective::all_to_all);
+  Region all;
+  std::size_t inside = 0, points = 0;
+  for (std::size_t number = 0; number < table.machines.size(); ++number) {
+    Rows own;
+    std::set<int> counts;
+    for (const CrossingRow& row : rows) {
+      if (row.machine != number) continue;
+      own.push_back(row);
+      counts.insert(row.nodes);
+    }
+    if (counts.size() < 2) continue;
+    const CrossingMachine& machine = table.machines[number];
+    Sizes sizes;
+    for (const CrossingRow& row : own) {
+      cluster::Cluster cluster = machine.cluster;
+      cluster.exchanges = curves_without(own, row.nodes);
+      if (cluster.exchanges.empty()) continue;
+      Region& region = sizes.of(row.bytes);
+      region.add(row, predict(machine, cluster, row));
+      const auto nearest = std::min_element(
+          cluster.exchanges.begin(), cluster.exchanges.end(), [&](const auto& a, const auto& b) {
+            const auto away = [&](const auto& curve) {
+              return std::abs(std::log(static_cast<double>(curve.nodes) / row.nodes));
+            };
+            return away(a) < away(b);
+          });
+      region.errors.nearest_row.add(row.time_us, nearest->at(row.bytes).time_us, "");
+      const double more = (1 - 1.0 / row.nodes) / (1 - 1.0 / nearest->nodes);
+      region.errors.equal_bytes.add(row.time_us, nearest->at(row.bytes * more).time_us, "");
+    }
+    const std::string what = fmt::format("{}: all-to-all on {} nodes, each left out",
+                                         machine.system, fmt::join(counts, ", "));
+    report(sizes, what, validation);
+    all.errors.add(sizes.above.errors);
+    all.points += sizes.above.points;
+    inside += sizes.above.inside + sizes.below.inside;
+    points += sizes.above.points + sizes.below.points;
+  }
+  judge(all, "all-to-all between nodes, numbers of nodes left out, above 1 MiB", bar_of_nodes,
+        validation);
+  judge_coverage(inside, points, false, "all-to-all between nodes, numbers of nodes left out",
+                 validation);
+}
+
+// Nothing of the rings' law was fitted, to these rows or to others.
+void compare_rings(const CrossingTable& table, Validation& validation) {
+  const Rows rows = rows_of(table, Collective::all_gather);
+  std::map<int, Sizes> by_nodes;
+  std::size_t inside = 0;
+  for (const CrossingRow& row : rows) {
+    Region& region = by_nodes[row.nodes].of(row.bytes);
+    CrossingMachine machine = table.machines[row.machine];
+    machine.inside_known = false;  // the GPU is not named, and some NVLinks carry less than 8 NICs
+    region.add(row, predict(machine, machine.cluster, row));
+    Samples others;
+    for (const CrossingRow& other : rows) {
+      if (other.nodes != row.nodes) others.emplace_back(other.bytes, other.time_us);
+    }
+    if (!others.empty()) {
+      region.errors.alpha_beta.add(row.time_us, alpha_beta(others)(row.bytes), "");
+    }
+  }
+  for (const auto& [nodes, sizes] : by_nodes) {
+    report(sizes, fmt::format("SimAI: rings on {} nodes, nothing fitted", nodes), validation);
+    inside += sizes.above.inside + sizes.below.inside;
+  }
+  judge_coverage(inside, rows.size(), true, "rings between nodes", validation);
+}
+
+}  // namespace
+
+void compare_node_crossings(const std::string& folder, Validation& validation) {
+  const CrossingTable table = load_crossings(folder);
+  if (table.rows.empty()) {
+    validation.verdicts.push_back(
+        {study_name,
+         fmt::format("exchanges between nodes left out: internode_alltoall.csv is not in {}",
+                     folder),
+         std::nullopt});
+    return;
+  }
+  leave_out_machines(table, validation);
+  leave_out_node_counts(table, validation);
+  compare_rings(table, validation);
+}
+
+}  // namespace moesim::study

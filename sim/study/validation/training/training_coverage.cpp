@@ -1,0 +1,212 @@
+#include "sim/study/validation/training/training_coverage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/uncertainty/coverage.hpp"
+#include "sim/uncertainty/step_errors.hpp"
+
+namespace moesim::study {
+namespace {
+
+using uncertainty::Basis;
+using uncertainty::Coverage;
+using uncertainty::Judged;
+using uncertainty::Observation;
+using uncertainty::StepErrors;
+
+constexpr double low_bar = 0.85;
+constexpr double high_bar = 0.95;
+constexpr std::size_t least_points = 20;
+// Nominal levels at which bands are judged; those of the calibration plot are among them.
+constexpr std::array nominal = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1};
+
+// What is left out so that one observation is not known.
+struct Question {
+  const char* name;
+  Basis least;  // the least that a band may be based on, to be one of this kind
+  Basis most;
+  bool (*drops)(const Observation& held, const Observation& other);
+};
+
+bool same_software(const Observation& one, const Observation& other) {
+  return one.subject.software == other.subject.software;
+}
+
+constexpr std::array questions = {
+    Question{"a configuration left out", Basis::machine, Basis::model,
+             [](const Observation& held, const Observation& other) {
+               return held.subject == other.subject && held.configuration == other.configuration;
+             }},
+    Question{"a model left out", Basis::machine, Basis::machine,
+             [](const Observation& held, const Observation& other) {
+               return same_software(held, other) && held.subject.model == other.subject.model;
+             }},
+    Question{"a machine and the model left out", Basis::software, Basis::software,
+             [](const Observation& held, const Observation& other) {
+               return same_software(held, other) &&
+                      (held.subject.machine == other.subject.machine ||
+                       held.subject.model == other.subject.model);
+             }},
+    Question{"a software left out", Basis::nothing, Basis::nothing,
+             [](const Observation& held, const Observation& other) {
+               return same_software(held, other);
+             }}};
+
+StepErrors errors_without(const std::vector<Observation>& observations, const Observation& held,
+                          const Question& question) {
+  std::vector<Observation> left;
+  for (const Observation& each : observations) {
+    if (!question.drops(held, each)) left.push_back(each);
+  }
+  uncertainty::Residuals residuals = uncertainty::summarised(left);
+  residuals.name = "training";
+  residuals.components = uncertainty::fitted_components(residuals.groups);
+  return StepErrors(std::move(residuals));
+}
+
+struct Points {
+  std::map<double, std::vector<Judged>> judged;           // by nominal level
+  std::map<std::string, std::vector<Judged>> by_machine;  // at 90 %
+};
+
+Points judged_points(const std::vector<Observation>& observations, const Question& question) {
+  Points points;
+  std::vector<std::optional<StepErrors>> known(observations.size());
+  for (std::size_t at = 0; at < observations.size(); ++at) {
+    const Observation& held = observations[at];
+    // What leaves out the same rows needs no other bands.
+    std::size_t first = 0;
+    while (!question.drops(held, observations[first]) || !question.drops(observations[first], held))
+      ++first;
+    if (question.least == Basis::software) first = at;
+    try {
+      if (!known[first]) known[first].emplace(errors_without(observations, held, question));
+      const uncertainty::Band band =
+          known[first]->band(held.subject, {nominal.begin(), nominal.end()});
+      if (band.basis > question.least || band.basis < question.most) continue;
+      for (const uncertainty::BandLevel& each : band.levels) {
+        points.judged[each.level].push_back({held.log_ratio, each.log_ratios});
+        if (each.level == nominal.front()) {
+          points.by_machine[held.subject.machine + ", " + held.subject.software].push_back(
+              {held.log_ratio, each.log_ratios});
+        }
+      }
+    } catch (const Error&) {
+      continue;  // too few groups are left
+    }
+  }
+  return points;
+}
+
+std::vector<double> values_of(const std::vector<Judged>& judged) {
+  std::vector<double> values;
+  for (const Judged& each : judged) values.push_back(each.value);
+  return values;
+}
+
+// Adds the points of `judged` at one level; where 90 % is possible and there are enough of them,
+// with a bar.
+void add_level(const std::string& what, const std::vector<Judged>& judged, double level,
+               Validation& validation) {
+  const Coverage found = uncertainty::coverage_of(judged, level);
+  const Coverage constant = uncertainty::constant_band(values_of(judged), level);
+  validation.calibration.push_back({what, level, found.points, found.inside, found.width,
+                                    found.interval_score, constant.interval_score});
+  if (level != nominal.front() || judged.size() < least_points) return;
+  validation.verdicts.push_back(
+      {"training",
+       fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %), bar 85 to 95 %", what,
+                   found.inside * static_cast<double>(found.points), found.points,
+                   100 * found.inside),
+       found.inside >= low_bar - 1e-9 && found.inside <= high_bar + 1e-9});
+}
+
+// Of one machine, whose groups alone are too few for a bar.
+void add_machine(const std::string& what, const std::vector<Judged>& judged,
+                 Validation& validation) {
+  const Coverage found = uncertainty::coverage_of(judged, nominal.front());
+  validation.verdicts.push_back(
+      {"training",
+       fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %), mean width a factor of {:.2f}",
+                   what, found.inside * static_cast<double>(found.points), found.points,
+                   100 * found.inside, std::exp(found.width)),
+       std::nullopt});
+}
+
+// Pairs of configurations of one software on one machine, in any releases, with the
+// machine left out; of one model or of two. `known_software`: it ran on other machines, too.
+void judge_ratios(const std::vector<Observation>& observations, bool same_model,
+                  bool known_software, Validation& validation) {
+  std::map<double, std::vector<Judged>> judged;
+  std::map<std::pair<std::string, std::string>, std::optional<StepErrors>> known;
+  for (std::size_t one = 0; one < observations.size(); ++one) {
+    for (std::size_t other = one + 1; other < observations.size(); ++other) {
+      const Observation& a = observations[one];
+      const Observation& b = observations[other];
+      if (!same_software(a, b) || a.configuration == b.configuration ||
+          a.subject.machine != b.subject.machine ||
+          (a.subject.model == b.subject.model) != same_model) {
+        continue;
+      }
+      auto& errors = known[{a.subject.software, a.subject.machine}];
+      if (!errors) {
+        errors.emplace(errors_without(observations, a,
+                                      {"", Basis::nothing, Basis::nothing,
+                                       [](const Observation& held, const Observation& each) {
+                                         return same_software(held, each) &&
+                                                held.subject.machine == each.subject.machine;
+                                       }}));
+      }
+      const auto& groups = errors->residuals().groups;
+      const bool is_known = std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+        return group.subject.software == a.subject.software;
+      });
+      if (is_known != known_software) continue;
+      try {
+        for (const uncertainty::BandLevel& each :
+             errors->ratio_band(a.subject.software, same_model).levels) {
+          judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
+        }
+      } catch (const Error&) {
+        continue;  // too few groups are left
+      }
+    }
+  }
+  const std::string what =
+      fmt::format("ratio of two steps of {}, {} left out", same_model ? "a model" : "two models",
+                  known_software ? "their machine" : "their software");
+  for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
+    add_level(what, each->second, each->first, validation);
+  }
+}
+
+}  // namespace
+
+void report_coverage(const std::vector<Observation>& observations, Validation& validation) {
+  for (const Question& question : questions) {
+    const Points points = judged_points(observations, question);
+    for (const double level : nominal) {
+      const auto found = points.judged.find(level);
+      if (found != points.judged.end()) {
+        add_level(question.name, found->second, level, validation);
+      }
+    }
+    for (const auto& [machine, judged] : points.by_machine) {
+      add_machine(fmt::format("{}, {}", question.name, machine), judged, validation);
+    }
+  }
+  for (const bool known_software : {true, false}) {
+    judge_ratios(observations, true, known_software, validation);
+    judge_ratios(observations, false, known_software, validation);
+  }
+}
+
+}  // namespace moesim::study

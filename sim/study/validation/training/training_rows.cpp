@@ -1,0 +1,290 @@
+#include "sim/study/validation/training/training_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+
+namespace moesim::study {
+namespace {
+
+template <class Value>
+using Names = std::vector<std::pair<const char*, Value>>;
+
+struct Machine {
+  const char* profile;
+  const char* cluster;
+  const char* transport;  // of its NICs, where the cluster document's is another
+};
+
+// By the beginning of the name of a system, of a model.
+const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
+                                 {"DGX-H100", {"h100-sxm", "hgx-h100", ""}},
+                                 {"B200", {"b200-sxm", "hgx-b200", ""}},
+                                 {"DGX-B200", {"b200-sxm", "hgx-b200", ""}},
+                                 {"DGX-B300", {"b300-sxm", "hgx-b300", ""}},
+                                 {"DGX-GB200", {"gb200", "gb200-nvl72", ""}},
+                                 {"DGX-GB300", {"gb300", "gb300-nvl72", ""}}};
+const Names<const char*> models = {{"DeepSeek-V2 4 layers", "deepseek-v2-4layers"},
+                                   {"DeepSeek-V3 4 layers", "deepseek-v3-4layers"},
+                                   {"DeepSeekV3", "deepseek-v3"},
+                                   {"Qwen3_30B_a3B", "qwen3-30b-a3b"},
+                                   {"Qwen3-30B-A3B", "qwen3-30b-a3b"},
+                                   {"GPT OSS 120B", "gpt-oss-120b"},
+                                   {"Kimi_K2", "kimi-k2"}};
+
+constexpr std::array described = {"model",
+                                  "system",
+                                  "gpus",
+                                  "tp",
+                                  "pp",
+                                  "vp",
+                                  "cp",
+                                  "ep",
+                                  "mbs",
+                                  "gbs",
+                                  "precision",
+                                  "dispatcher_overlap_options",
+                                  "capacity_factor_or_dropless",
+                                  "recompute",
+                                  "source"};
+
+// By what its name begins with; per-tensor scales are current ones where nothing else is said.
+const Names<model::Precision> precisions = {
+    {"BF16", model::Precision::bf16},           {"MXFP8", model::Precision::mxfp8},
+    {"FP8-MX", model::Precision::mxfp8},        {"NVFP4", model::Precision::nvfp4},
+    {"FP8 block", model::Precision::fp8_block}, {"FP8", model::Precision::fp8_current}};
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+template <class Value>
+const Value* named(const Names<Value>& names, const std::string& text) {
+  for (const auto& [name, value] : names) {
+    if (text.rfind(name, 0) == 0) return &value;
+  }
+  return nullptr;
+}
+
+// Documents that rows share.
+class Documents {
+ public:
+  std::shared_ptr<const profile::Profile> profile(const std::string& name) {
+    return known(profiles_, name);
+  }
+  std::shared_ptr<const model::Model> model(const std::string& name) {
+    return known(models_, name);
+  }
+  std::shared_ptr<const profile::Dispatcher> dispatcher(const std::string& name) {
+    return known(dispatchers_, name);
+  }
+
+ private:
+  template <class Document>
+  using Known = std::map<std::string, std::shared_ptr<const Document>>;
+  template <class Document>
+  static std::shared_ptr<const Document> known(Known<Document>& documents,
+                                               const std::string& name) {
+    const auto [place, fresh] = documents.try_emplace(name);
+    if (fresh) place->second = std::make_shared<const Document>(Document::load(name));
+    return place->second;
+  }
+  Known<profile::Profile> profiles_;
+  Known<model::Model> models_;
+  Known<profile::Dispatcher> dispatchers_;
+};
+
+// 1 where the table does not say.
+int size(const CsvTable& table, std::size_t row, const char* column) {
+  if (table.text(row, column).empty()) return 1;
+  return static_cast<int>(table.whole(row, table.column(column), 1'000'000));
+}
+
+// Stages as the recipes of 61 layers have them
+// (src/megatron/bridge/recipes/deepseek/deepseek_v3.py, kimi/kimi_k2.py; for 32 chunks
+// scripts/performance/configs/deepseek): the last chunk has fewer layers, for the output head.
+// Nothing where they have none.
+std::optional<parallel::PipelineLayout> recipe_stages(int layers, int chunks, int mtp_depths) {
+  if (layers != 61) return std::nullopt;
+  const char* depth = mtp_depths > 0 ? "m" : "";
+  if (chunks == 32) return parallel::parse_pipeline_layout(fmt::format("Et|(tt|)*30{}L", depth));
+  if (chunks != 4 && chunks != 8 && chunks != 16) return std::nullopt;
+  const int each = 64 / chunks;
+  return parallel::parse_pipeline_layout(
+      fmt::format("Et*{0}|(t*{0}|)*{1}t*{2}{3}L", each, chunks - 2, each - 3, depth));
+}
+
+parallel::LayoutRequest layout_of(const CsvTable& table, std::size_t row, const model::Model& model,
+                                  int mtp_depths) {
+  const std::string& options = table.text(row, "dispatcher_overlap_options");
+  parallel::LayoutRequest request;
+  parallel::ParallelLayout& sizes = request.layout;
+  sizes.gpus = size(table, row, "gpus");
+  sizes.tensor = size(table, row, "tp");
+  sizes.context = size(table, row, "cp");
+  sizes.pipeline = size(table, row, "pp");
+  sizes.virtual_pipeline = size(table, row, "vp");
+  sizes.expert = size(table, row, "ep");
+  sizes.expert_tensor = size(table, row, "etp");
+  request.expert_overlap = has(options, "ep_a2a_overlap") || has(options, "ep overlap on");
+  // Overlapped exchanges need several chunks per rank; how many is not said in two sources.
+  if (request.expert_overlap && sizes.pipeline > 1 && table.text(row, "vp").empty()) {
+    sizes.virtual_pipeline = 2;
+  }
+  request.micro_batch = size(table, row, "mbs");
+  request.global_batch = size(table, row, "gbs");
+  request.sequence_length = size(table, row, "seq");
+  const std::string key = "pp_layout=";
+  if (const auto at = options.find(key); at != std::string::npos) {
+    request.stages = parallel::parse_pipeline_layout(options.substr(at + key.size()));
+  } else {
+    const int chunks = sizes.pipeline * sizes.virtual_pipeline;
+    const auto known = recipe_stages(model.layers, chunks, mtp_depths);
+    request.stages =
+        known ? *known : parallel::nearly_even_pipeline_layout(model.layers, chunks, mtp_depths);
+  }
+  return request;
+}
+
+training::Graphs graphs_of(const std::string& options) {
+  if (has(options, "cudagraph=full_iteration")) return training::Graphs::layers;
+  if (has(options, "cudagraph=transformer_engine:moe_router")) return training::Graphs::router;
+  return has(options, "cudagraph=") ? training::Graphs::parts : training::Graphs::none;
+}
+
+// DeepEP where the CPU writes for the GPU (EFA): in training it takes as long as its low-latency
+// kernels take for each row that leaves the node, twice that with UCCL; the tuned benchmark of its
+// normal kernels takes a third (data/internode_alltoall.csv, AWS, p5.48xlarge).
+std::shared_ptr<const profile::Dispatcher> proxied(const profile::Dispatcher& dispatcher,
+                                                   const profile::Dispatcher& low_latency,
+                                                   double slower) {
+  constexpr auto proxy = static_cast<std::size_t>(profile::Transport::proxy);
+  profile::Dispatcher made = dispatcher;
+  if (made.nic[proxy] && low_latency.nic[proxy]) {
+    const profile::Ranged& row = low_latency.nic[proxy]->message_us;
+    made.nic[proxy]->message_us = {slower * row.value, slower * row.low, slower * row.high};
+  }
+  return std::make_shared<const profile::Dispatcher>(std::move(made));
+}
+
+// What the recipes of Megatron-Bridge say where its tables do not (NVIDIA-NeMo/Megatron-Bridge,
+// scripts/performance/configs and src/megatron/bridge/recipes, at the release's tag where it is
+// known). Rows of 25.09 and some of 25.11 name no recipe: they get that of the same model, machine
+// and release.
+void apply_recipe(const TrainingRow& row, Documents& documents, training::TrainingJob& job) {
+  const bool latent = job.model->latent.has_value();
+  const bool is_hopper = has(row.system, "H100");
+  const bool is_rack = has(row.system, "GB200") || has(row.system, "GB300");
+  const bool is_gpt_oss = has(row.model, "GPT OSS");
+  job.states.gradient_bytes = 2;            // grad_reduce_in_fp32 = False
+  if (latent) job.states.moment_bytes = 2;  // exp_avg_dtype = bfloat16
+  if (has(row.source, "25.09")) {
+    if (latent) {
+      job.recompute =
+          model::parse_recompute(is_hopper ? "mla_up_proj,mlp" : "mla_up_proj", "recipes of 25.09");
+    }
+    if (latent && is_hopper) {
+      job.dispatcher = documents.dispatcher("deepep");
+      job.layout.expert_overlap = true;
+      job.overlaps_gradients = false;
+    }
+    // Token drop with padding: cuda_graph_scope = full_iteration.
+    if (!latent && !is_hopper) job.graphs = training::Graphs::layers;
+  }
+  if (has(row.source, "25.11") && row.options.empty()) {
+    if (latent) job.recompute = model::parse_recompute("mla_up_proj", "recipes of 25.11");
+    if (is_rack && !is_gpt_oss) {
+      job.dispatcher = documents.dispatcher("hybridep");
+      job.graphs = latent ? training::Graphs::parts : training::Graphs::router;
+    }
+  }
+  // cutedsl_fused_grouped_mlp, which has its graph over a whole step; fp8_dot_product_attention.
+  const bool is_dropless = job.capacity_factor <= 0;
+  job.fused_experts = is_dropless && job.graphs == training::Graphs::layers;
+  // fp8_output_proj, in the recipes for racks that have a graph of the whole step.
+  job.low_precision_head = job.states.precision == model::Precision::mxfp8 && is_rack &&
+                           job.fused_experts && (latent || is_gpt_oss);
+  job.fp8_attention = job.states.precision == model::Precision::mxfp8 &&
+                      (is_gpt_oss || (latent && has(row.system, "GB300") && job.fused_experts));
+}
+
+void fill_job(const CsvTable& table, std::size_t row, Documents& documents, TrainingRow& found) {
+  const Machine* machine = named(machines, found.system);
+  const char* const* model = named(models, found.model);
+  if (machine == nullptr || model == nullptr) {
+    found.refusal = machine == nullptr ? "no profile of its GPU" : "no document of its model";
+    return;
+  }
+  const model::Precision* precision = named(precisions, found.precision);
+  if (precision == nullptr) {
+    found.refusal = fmt::format("steps in {} are not modelled", found.precision);
+    return;
+  }
+  training::TrainingJob& job = found.job;
+  job.states.precision = *precision;
+  job.states.low_precision_gather = training::gathers_low_precision(*precision);
+  job.profile = documents.profile(machine->profile);
+  auto cluster = cluster::Cluster::load(machine->cluster);
+  if (*machine->transport != '\0') cluster.nic_transport = machine->transport;
+  job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));
+  job.model = documents.model(*model);
+  const int mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
+  for (const auto& [text, name] :
+       Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
+    if (has(found.options, text)) job.dispatcher = documents.dispatcher(name);
+  }
+  if (has(table.text(row, "capacity_factor_or_dropless"), "CF1.0")) job.capacity_factor = 1;
+  job.graphs = graphs_of(found.options);
+  std::string recompute = table.text(row, "recompute");
+  for (char& letter : recompute) letter = letter == '+' ? ',' : letter;
+  job.recompute = model::parse_recompute(recompute.empty() ? "none" : recompute,
+                                         fmt::format("{}, recompute", table.name));
+  job.layout = layout_of(table, row, *job.model, mtp_depths);
+  if (found.family == "Megatron-Bridge") apply_recipe(found, documents, job);
+  for (const auto& [text, slower] :
+       Names<double>{{"NVSHMEM over EFA", 1}, {"UCCL-EP over EFA", 2}}) {
+    if (job.dispatcher && has(found.options, text)) {
+      job.dispatcher = proxied(*job.dispatcher, *documents.dispatcher("low-latency"), slower);
+    }
+  }
+  if (const auto fault = parallel::layout_fault(*job.model, job.layout)) found.refusal = *fault;
+}
+
+}  // namespace
+
+std::vector<TrainingRow> load_training_rows(const std::string& folder) {
+  const CsvTable table = CsvTable::load(folder + "/moe_training_steps.csv");
+  Documents documents;
+  std::vector<TrainingRow> rows;
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    const std::string& id = table.text(row, "config_id");
+    if (rows.empty() || rows.back().id != id) {
+      TrainingRow found;
+      found.id = id;
+      found.source = table.text(row, "source");
+      found.family = found.source.substr(0, found.source.find(' '));
+      found.model = table.text(row, "model");
+      found.system = table.text(row, "system");
+      found.precision = table.text(row, "precision");
+      found.options = table.text(row, "dispatcher_overlap_options");
+      for (const char* column : described) found.cells.push_back(table.text(row, column));
+      if (!table.text(row, "derived_step_s").empty()) {
+        found.measured_s = table.positive(row, "derived_step_s");
+      }
+      fill_job(table, row, documents, found);
+      rows.push_back(found);
+    }
+    const std::string& metric = table.text(row, "metric");
+    if (metric == "simumax_prediction") rows.back().simumax_s = table.positive(row, "value") / 1e3;
+  }
+  std::erase_if(rows, [](const TrainingRow& row) { return row.measured_s <= 0; });
+  return rows;
+}
+
+}  // namespace moesim::study

@@ -1,6 +1,7 @@
 #include "sim/training/exchange_prices.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "sim/model/data_parallel.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
@@ -72,6 +73,15 @@ std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
     rank = rank / together * job.cluster->gpus_per_domain + rank % together;
   }
   return widest;
+}
+
+// How a group lies on NVLink domains, as evenly as may be where it fills none.
+profile::DispatchGroup spread_of(const std::vector<int>& members, const cluster::Cluster& cluster) {
+  std::set<int> domains;
+  for (const int gpu : members) domains.insert(cluster.domain_of(gpu));
+  const auto ranks = static_cast<int>(members.size());
+  const auto touched = static_cast<int>(domains.size());
+  return {ranks, touched > 1 ? (ranks + touched - 1) / touched : cluster.gpus_per_domain};
 }
 
 }  // namespace
@@ -168,7 +178,8 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
            exchange_us(Collective::all_to_all, GroupKind::expert, rest);
   }
   const network::DispatchPlace place =
-      network::dispatch_place(job_.profile->device().name, *job_.cluster, ranks);
+      network::dispatch_place(job_.profile->device().name, *job_.cluster,
+                              spread_of(members(GroupKind::expert), *job_.cluster));
   const profile::Dispatcher dispatcher =
       network::with_measurements(*job_.dispatcher, place, *job_.cluster);
   const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};

@@ -19,10 +19,17 @@ std::size_t at(Transport transport) { return static_cast<std::size_t>(transport)
 
 DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster, int gpus,
                              const std::string& transport) {
+  return dispatch_place(device, cluster, profile::DispatchGroup{gpus, cluster.gpus_per_domain},
+                        transport);
+}
+
+DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster,
+                             const profile::DispatchGroup& group, const std::string& transport) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("dispatcher on cluster {}: {}", cluster.name, why));
   };
-  const int in_domain = cluster.gpus_per_domain;
+  const int gpus = group.gpus;
+  const int in_domain = group.per_domain;
   if (gpus < 2) refuse("one GPU exchanges nothing: choose at least two");
   if (gpus > in_domain && gpus % in_domain != 0) {
     refuse(fmt::format("{} GPUs do not fill domains of {}: choose a multiple", gpus, in_domain));
@@ -30,16 +37,16 @@ DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& 
   if (const int most = cluster.max_gpus(); most > 0 && gpus > most) {
     refuse(fmt::format("{} GPUs, but it has {}", gpus, most));
   }
-  if (in_domain > 1 && cluster.domain.kind != "NVLink") {
+  if (cluster.gpus_per_domain > 1 && cluster.domain.kind != "NVLink") {
     refuse(fmt::format("its GPUs reach each other over {}, and dispatchers need NVLink",
                        cluster.domain.kind));
   }
   DispatchPlace place;
   place.device = device;
-  place.group = {gpus, in_domain};
+  place.group = group;
   // Without NVLink every row takes a NIC; no port carries any.
   place.rates.link_bytes_per_us =
-      in_domain > 1 ? cluster.domain.port.bytes_per_second / us_per_second : 1;
+      cluster.gpus_per_domain > 1 ? cluster.domain.port.bytes_per_second / us_per_second : 1;
   if (cluster.nics_per_node > 0) {
     place.rates.nic_bytes_per_us = cluster.nic_per_gpu.bytes_per_second / us_per_second;
   } else if (gpus > in_domain) {

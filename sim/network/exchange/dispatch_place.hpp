@@ -15,10 +15,14 @@ struct DispatchPlace {
   profile::DispatchRates rates;
 };
 
-// The first `gpus` GPUs of a cluster: line rates of its NVLink domains and NICs, the efficiencies
-// being the dispatcher's own. `transport`: "gpu", "proxy", or "" for what the cluster says. Throws
-// UsageError for one GPU, GPUs that do not fill their domains, GPUs without NVLink, domains that
-// nothing connects.
+// GPUs of a cluster, as many in each of its NVLink domains as `group` says: line rates of domains
+// and NICs, the efficiencies being the dispatcher's own. `transport`: "gpu", "proxy", or "" for
+// what the cluster says. Throws UsageError for one GPU, domains of unequal numbers of GPUs, GPUs
+// without NVLink, domains that nothing connects.
+DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster,
+                             const profile::DispatchGroup& group,
+                             const std::string& transport = "");
+// The first `gpus` GPUs of the cluster, whose domains are full.
 DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster, int gpus,
                              const std::string& transport = "");
 

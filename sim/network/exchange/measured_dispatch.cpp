@@ -44,20 +44,29 @@ void scale(profile::StageCost& cost, const std::vector<double>& factors) {
   take(link.value, link.low, link.high, link.value);
 }
 
+// Nodes that the group's GPUs lie in: those of each domain that it touches, or of a node with
+// several domains the share.
+int nodes_of(const profile::DispatchGroup& group, const cluster::Cluster& cluster) {
+  const auto of = [&](int gpus) {
+    return (gpus + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
+  };
+  if (cluster.gpus_per_domain < cluster.gpus_per_node) return of(group.gpus);
+  return group.domains() * of(std::min(group.gpus, group.per_domain));
+}
+
 }  // namespace
 
 Dispatcher with_measurements(const Dispatcher& dispatcher, const DispatchPlace& place,
                              const cluster::Cluster& cluster) {
   Dispatcher measured = dispatcher;
   const bool crosses = place.group.crosses();
+  const int nodes = nodes_of(place.group, cluster);
   std::set<std::string> origins;
   for (const auto& [stage, name] :
        {std::pair(MoeStage::dispatch, "dispatch"), std::pair(MoeStage::combine, "combine")}) {
     std::vector<double> factors;
     for (const MeasuredDispatch& entry : cluster.dispatches) {
-      const bool same_nodes =
-          entry.nodes == (place.group.gpus + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
-      if (entry.dispatcher != dispatcher.name || entry.stage != name || !same_nodes ||
+      if (entry.dispatcher != dispatcher.name || entry.stage != name || entry.nodes != nodes ||
           entry.gpus != place.group.gpus) {
         continue;
       }

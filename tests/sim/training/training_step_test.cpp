@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/training/exchange_prices.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -281,4 +282,22 @@ TEST_CASE("recomputing a module takes its own forward time, whatever the split")
   activations.layout.layout.expert = 4;
   // Twice the rows of half the width.
   CHECK(part(training_step(activations), Part::recompute) == Approx(whole).epsilon(0.05));
+}
+
+TEST_CASE("a dispatcher crosses as many domains as its group is placed on") {
+  TrainingJob rack = job(128, 1, 64, 512);
+  rack.profile = std::make_shared<const profile::Profile>(profile::Profile::load("gb200"));
+  rack.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("gb200-nvl72"));
+  rack.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("hybridep"));
+  const auto dispatch = [&](int ranks) {
+    TrainingJob placed = rack;
+    placed.ranks_per_domain = ranks;
+    return ExchangePrices(placed).dispatch_us(profile::MoeStage::dispatch, {});
+  };
+  const double two = dispatch(32);
+  CHECK(two > 1.2 * dispatch(64));
+  CHECK(dispatch(16) > two);
+  // 72 ranks in each domain: the second group of 64 lies on two of them.
+  CHECK(dispatch(72) == two);
 }

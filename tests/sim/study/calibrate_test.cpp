@@ -1,5 +1,6 @@
 #include "sim/study/validation/paper/calibrate.hpp"
 
+#include <cmath>
 #include <fstream>
 
 #include "sim/base/error.hpp"
@@ -148,7 +149,14 @@ TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {
   const Validation validation = validate_steps(folder, documents, cache);
   CHECK(validation.rows.size() >= 3);
   CHECK(validation.passed());
-  for (const ValidationRow& row : validation.rows) CHECK(row.predicted > 0);
+  for (const ValidationRow& row : validation.rows) {
+    CHECK(row.predicted > 0);
+    // Two factors fitted to the other steps of FastMoE, routing recorded or as in recorded
+    // trainings.
+    if (row.role == "fit" && row.subject.starts_with("fastmoe")) {
+      CHECK(std::abs(row.left_out_error.value()) < 0.1);
+    }
+  }
 }
 
 }  // namespace moesim::study

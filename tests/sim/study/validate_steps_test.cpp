@@ -1,8 +1,10 @@
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/study/validation/training/validate_steps.hpp"
@@ -65,6 +67,28 @@ TEST_CASE("a log is predicted and its error is against the measured time") {
   CHECK(row.predicted > 0);
   CHECK(*row.error == Approx(row.predicted / 1000 - 1));
   CHECK(validation.passed());
+}
+
+TEST_CASE("factors fitted to a software's steps predict the step that is left out") {
+  const std::string batch = ",1,OFF,1,1024,2,256\n";
+  const std::vector<std::string> factors{"1.2", "2.4", "4.8"};
+  // Padded to capacity a step hardly depends on its routing: three times what is simulated.
+  std::string plain;
+  for (const std::string& factor : factors)
+    plain += fmt::format("deepspeed,gshard,{},1000{}", factor, batch);
+  const Validation unfitted = validate_rows(plain);
+  std::string rows;
+  for (std::size_t row = 0; row < factors.size(); ++row) {
+    rows += fmt::format("deepspeed,gshard,{},{}{}", factors[row],
+                        3 * unfitted.rows.at(row).predicted, batch);
+  }
+  const Validation fitted = validate_rows(rows);
+  REQUIRE(fitted.rows.size() == 6);  // each step unfitted, then fitted
+  for (std::size_t row = 3; row < 6; ++row) {
+    CHECK(fitted.rows[row].role == "fit");
+    CHECK(*fitted.rows[row].error == Approx(0).margin(0.02));
+    CHECK(*fitted.rows[row].left_out_error == Approx(0).margin(0.03));
+  }
 }
 
 }  // namespace moesim::study

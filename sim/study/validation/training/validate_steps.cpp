@@ -14,7 +14,9 @@
 #include "sim/base/file.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/evaluate.hpp"
+#include "sim/study/validation/training/calibrated_smartmoe.hpp"
 #include "sim/study/validation/training/simulated_steps.hpp"
+#include "sim/study/validation/training/smartmoe_rows.hpp"
 #include "sim/study/validation/training/step_coverage.hpp"
 #include "sim/uncertainty/error_model.hpp"
 
@@ -32,42 +34,6 @@ struct Ratios {
   }
   bool any() const { return highest > 0; }
 };
-
-// What a row of the logs asks of the simulator; nothing if it cannot be simulated, with why.
-struct Mapped {
-  scenario::OptionValues options;
-  std::string refusal;
-};
-
-Mapped map_row(const CsvTable& table, std::size_t row) {
-  const std::string system = table.text(row, "system");
-  const std::string factor = table.text(row, "capacity_factor");
-  if (table.text(row, "pp") != "1") return {{}, "pipeline parallelism is not simulated"};
-  if (factor == "inf") return {{}, "no capacity: the load of each expert is not in the logs"};
-  if (table.text(row, "smart_sched") == "ON") {
-    return {{}, "its scheduler overlaps exchanges with expert compute"};
-  }
-  const bool deepspeed = system == "deepspeed";
-  scenario::OptionValues options = {
-      {"profile", "a100-sxm-80gb"},
-      {"cluster", "dgx-a100"},
-      {"model", deepspeed ? "gpt-l16-h2560-moe16-alternate" : "gpt-l16-h2560-moe16"},
-      {"gpus", "16"},
-      {"expert-parallel", "16"},
-      {"router", "top" + table.text(row, "topk")},
-      {"capacity-factor", factor},
-      {"capacity-convention", "library"},
-      {"priority", "position"},
-      {"dispatch", deepspeed ? "einsum" : "index"},
-      {"sequence-length", table.text(row, "seq")},
-      {"micro-batch", table.text(row, "mbs")},
-      {"global-batch", table.text(row, "gbs")},
-      {"padding", deepspeed ? "capacity" : "none"},  // FastMoE sends the rows it kept
-      {"zero", deepspeed ? "1" : "0"},
-      {"replicas", "4"},
-  };
-  return {options, ""};
-}
 
 // The predicted steps, and what explains their errors.
 class Summary {
@@ -172,11 +138,9 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
   Summary summary;
   std::vector<uncertainty::Observation> observations;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const std::string subject =
-        fmt::format("{}, {}, library CF {}", table.text(row, "system"), table.text(row, "gate"),
-                    table.text(row, "capacity_factor"));
     const double measured = table.positive(row, "median_ms");
-    const Mapped mapped = map_row(table, row);
+    const SmartMoeRow mapped = smartmoe_row(table, row);
+    const std::string& subject = mapped.subject;
     if (!mapped.refusal.empty()) {
       validation.verdicts.push_back(
           {study_name,
@@ -203,6 +167,7 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
   for (const std::string& line : summary.lines()) {
     validation.verdicts.push_back({study_name, line, std::nullopt});
   }
+  add_calibrated_smartmoe(folder, table, documents, cache, validation);
   if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {
     add_steps(simulated_training_rows(folder, documents, cache), validation, observations);
     if (!residuals_out.empty()) {

@@ -1,0 +1,190 @@
+#include "sim/study/validation/training/calibrated_smartmoe.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/traces/trace_import.hpp"
+#include "sim/scenario/options.hpp"
+#include "sim/study/sweep/evaluate.hpp"
+#include "sim/study/validation/training/smartmoe_rows.hpp"
+#include "sim/uncertainty/step_fit.hpp"
+
+namespace moesim::study {
+namespace {
+
+using Popularity = std::vector<std::vector<double>>;
+using uncertainty::Unknown;
+
+constexpr const char* study_name = "smartmoe-steps, calibrated";
+// The timed iterations are the first 200; the archive has every 50th.
+constexpr std::int64_t middle_iteration = 101;
+constexpr std::size_t fitted_factors = 2;
+
+std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
+
+// Shares of the routes of each layer that went to each rank in the middle of the timed iterations.
+// The archive has two experts a rank, the timed models one: what a rank gets decides the step.
+// Null: not there.
+std::shared_ptr<const Popularity> recorded_popularity(const std::string& folder, int experts) {
+  routing::ArrayQuery query;
+  query.file = folder + "/smartmoe_routing_trace.npz";
+  if (!std::filesystem::exists(query.file)) return nullptr;
+  query.array = "counts";
+  query.axes = {"step", "rank", "layer", "micro-batch", "expert"};
+  query.steps = "iterations";
+  query.top_k = 2;
+  const routing::ImportedTrace counts = routing::import_array(query);
+  const routing::TraceShape& shape = counts.trace->shape();
+  const auto step = std::find(counts.steps.begin(), counts.steps.end(), middle_iteration);
+  if (step == counts.steps.end() || shape.experts % experts != 0) {
+    throw Error(fmt::format("{}: expected iteration {} and a multiple of {} experts", query.file,
+                            middle_iteration, experts));
+  }
+  const int number = static_cast<int>(step - counts.steps.begin());
+  const int merged = shape.experts / experts;
+  auto popularity = std::make_shared<Popularity>();
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    std::vector<double>& shares = popularity->emplace_back(experts);
+    double routes = 0;
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const auto of_rank = counts.trace->counts(number, rank, layer);
+      for (int expert = 0; expert < shape.experts; ++expert) {
+        const auto count = static_cast<double>(of_rank[static_cast<std::size_t>(expert)]);
+        shares[static_cast<std::size_t>(expert / merged)] += count;
+        routes += count;
+      }
+    }
+    for (double& share : shares) share /= routes;
+  }
+  return popularity;
+}
+
+// The scenario of a row whose routing is known or drawn; a refusal otherwise.
+SmartMoeRow with_routing(const CsvTable& table, std::size_t row, bool recorded) {
+  SmartMoeRow mapped = smartmoe_row(table, row);
+  const bool overlapped = table.text(row, "smart_sched") == "ON";
+  if (!has_no_capacity(table, row)) {
+    mapped.options["routing"] = "unknown";
+    mapped.options["replicas"] = "16";
+    return mapped;
+  }
+  if (table.text(row, "pp") != "1" || overlapped) return mapped;
+  mapped.options.erase("capacity-factor");
+  mapped.options.erase("capacity-convention");
+  mapped.options.erase("priority");
+  if (table.text(row, "system") == "deepspeed") {
+    // It keeps all routes and pads each expert to the busiest one.
+    mapped.options["padding"] = "busiest";
+    mapped.options["routing"] = "unknown";
+    mapped.options["replicas"] = "16";
+    mapped.refusal = "";
+  } else if (recorded) {
+    mapped.options["router"] = "dropless";
+    mapped.options["top-k"] = table.text(row, "topk");
+    mapped.options.erase("padding");
+    mapped.refusal = "";
+  }
+  return mapped;
+}
+
+struct Measured {
+  std::string subject;
+  uncertainty::MeasuredStep step;
+};
+
+uncertainty::StepClasses classes_of(const Outcome& outcome) {
+  const double exchange = outcome.parts_ms[static_cast<std::size_t>(Part::exposed_exchange)];
+  return {outcome.step_ms - exchange, exchange, 0};
+}
+
+// A factor on each class, of which nothing is known before: to a factor of e.
+uncertainty::SoftwarePrior open_prior() {
+  uncertainty::SoftwarePrior prior;
+  prior.deviation = {1, 1, 0, 0};
+  prior.scatter = 0.05;
+  return prior;
+}
+
+// How many times as long the second step takes.
+double growth(double from, double to) { return to / from; }
+
+void report(const std::string& system, const std::vector<Measured>& steps, Validation& validation) {
+  const std::vector<Unknown> free = {Unknown::level, Unknown::exchange};
+  std::vector<uncertainty::MeasuredStep> rows;
+  for (const Measured& each : steps) rows.push_back(each.step);
+  if (rows.size() <= fitted_factors) return;
+  const uncertainty::StepFit fit = uncertainty::fit_steps(rows, free, open_prior());
+  const std::vector<double> left_out = uncertainty::left_out_errors(rows, free, open_prior());
+  double sum = 0;
+  double left_out_sum = 0;
+  double worst = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const double predicted = uncertainty::scaled_ms(rows[row].predicted, fit.unknowns);
+    const double error = predicted / rows[row].measured_ms - 1;
+    const double without = std::exp(-left_out[row]) - 1;
+    validation.rows.push_back(
+        {study_name, steps[row].subject, "fit", "ms", rows[row].measured_ms, predicted, error,
+         without,
+         fmt::format("not fitted {:.0f} ms, exposed exchange {:.0f} of them",
+                     rows[row].predicted.total(), rows[row].predicted.exchange)});
+    sum += std::abs(error);
+    left_out_sum += std::abs(without);
+    worst = std::max(worst, std::abs(without));
+  }
+  const auto count = static_cast<double>(rows.size());
+  const auto smallest = std::min_element(rows.begin(), rows.end(), [](auto& one, auto& other) {
+    return one.measured_ms < other.measured_ms;
+  });
+  const auto largest = std::max_element(rows.begin(), rows.end(), [](auto& one, auto& other) {
+    return one.measured_ms < other.measured_ms;
+  });
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format(
+           "{}: computation takes {:.2f} times, exchanges {:.2f} times as long as "
+           "simulated, fitted to {} steps: {:.1f} % off on average, {:.1f} % with each step "
+           "left out ({:.0f} % at worst); from the fastest to the slowest step the time "
+           "grows {:.2f} times, not fitted {:.2f}, fitted {:.2f} times",
+           system, std::exp(fit.unknowns[at(Unknown::level)]),
+           std::exp(fit.unknowns[at(Unknown::level)] + fit.unknowns[at(Unknown::exchange)]),
+           rows.size(), sum / count * 100, left_out_sum / count * 100, worst * 100,
+           growth(smallest->measured_ms, largest->measured_ms),
+           growth(smallest->predicted.total(), largest->predicted.total()),
+           growth(uncertainty::scaled_ms(smallest->predicted, fit.unknowns),
+                  uncertainty::scaled_ms(largest->predicted, fit.unknowns))),
+       std::nullopt});
+}
+
+}  // namespace
+
+void add_calibrated_smartmoe(const std::string& folder, const CsvTable& table,
+                             scenario::DocumentCache& documents, routing::RoutingCache& cache,
+                             Validation& validation) {
+  constexpr int experts = 16;
+  const std::shared_ptr<const Popularity> popularity = recorded_popularity(folder, experts);
+  std::map<std::string, std::vector<Measured>> by_system;
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    const SmartMoeRow mapped = with_routing(table, row, popularity != nullptr);
+    if (!mapped.refusal.empty()) continue;  // said by validate_steps()
+    scenario::Scenario scenario = scenario::resolve(mapped.options, documents);
+    if (mapped.options.at("router") == "dropless") {
+      scenario.scores = routing::ScoreSource{};
+      scenario.scores.kind = routing::ScoreSource::Kind::counts;
+      scenario.scores.popularity = popularity;
+      scenario.scores.file = "smartmoe_routing_trace.npz";
+    }
+    const Outcome outcome = evaluate(scenario, cache);
+    by_system[table.text(row, "system")].push_back(
+        {mapped.subject, {classes_of(outcome), table.positive(row, "median_ms")}});
+  }
+  for (const auto& [system, steps] : by_system) report(system, steps, validation);
+}
+
+}  // namespace moesim::study

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tools.fit import collectives, common, gpu_count_law, piecewise
+from tools.fit import collective_rows, common, gpu_count_law, piecewise
 
 PORT_SHARES = np.round(np.arange(0.62, 0.81, 0.02), 2)
 EXPONENTS = (2.0, 3.0, 4.0, 5.0, 6.0)
@@ -31,7 +31,7 @@ def cases(table):
     found = []
     rows = table[table.op_name == "alltoall"]
     for (system, _), part in rows.groupby(["system", "nccl"]):
-        links = collectives.links(system)
+        links = collective_rows.links(system)
         if links["kind"] == "pcie":
             continue
         for fewer, gpus in (((2,), 4), ((2, 4), 8)):
@@ -65,7 +65,7 @@ def main():
                                      description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     options = parser.parse_args()
-    table = grid(cases(collectives.load(options.data)))
+    table = grid(cases(collective_rows.load(options.data)))
     best = table.mean(axis=1).nsmallest(5).index
     print("best choices, errors in percent by (machine, GPUs):")
     print(table.loc[best].assign(mean=table.loc[best].mean(axis=1)).round(2).to_string())

@@ -2,18 +2,10 @@
 import numpy as np
 import pandas as pd
 
-from tools.fit import (common, devices, exchange_scatter, exchange_siblings, exchange_tail,
-                       gpu_count_law, piecewise)
+from tools.fit import common, exchange_scatter, exchange_siblings, exchange_tail, piecewise
+from tools.fit.collective_rows import (DEFAULT_NCCL, KNOT_TOLERANCE, OPS, REDUCTIONS, SYSTEMS,
+                                       law_knots, load, medians, medians_at, rack_base, rows_of)
 
-REDUCTIONS = ("all-reduce", "reduce-scatter")
-SYSTEMS = {"a100-sxm-80gb": "a100_sxm", "h100-sxm": "h100_sxm", "h200-sxm": "h200_sxm",
-           "b200-sxm": "b200_sxm", "gb200": "gb200", "l40s": "l40s",
-           "rtx-pro-6000": "rtx_pro_6000_server"}
-# The version that answers when a query names none: the one measured most often, or the only one.
-# GB200's folder "2.23" was measured more often than 2.29.2, but its runs record 2.29.2 themselves.
-DEFAULT_NCCL = {"a100_sxm": "2.27.3", "h100_sxm": "2.27.3", "h200_sxm": "2.26.2",
-                "b200_sxm": "2.27.3", "gb200": "2.29.2", "l40s": "2.27.3",
-                "rtx_pro_6000_server": "2.29.2"}
 # Larger GPU counts than a table has, from the law of tools/fit/gpu_count_law.py.
 LAW_COUNTS = {"b200_sxm": (8,), "gb200": (8, 16, 32, 64, 72)}
 # Larger GPU counts, from the measured ones of a machine with the same NVLink generation and switch.
@@ -26,9 +18,6 @@ RESIDUALS = (("residual", "any_version"), ("residual_same_version", "same_versio
 LENT = 1.1
 # How much wider the scatter between two machines is taken to be where one of them was never seen.
 UNSEEN_MACHINE = 1.2
-OPS = {"all-to-all": "alltoall", "all-reduce": "all_reduce", "all-gather": "all_gather",
-       "reduce-scatter": "reduce_scatter"}
-KNOT_TOLERANCE = 0.02
 SIZE_REGIONS = ((None, 64 * 1024 + 1), (64 * 1024 + 1, common.MIB + 1),
                 (common.MIB + 1, 16 * common.MIB + 1), (16 * common.MIB + 1, None))
 SOURCE = "nccl-tests tables of ai-dynamo/aiconfigurator (Apache-2.0)"
@@ -37,26 +26,6 @@ BARS = {"a100_sxm": (0.04, 0.07), "h100_sxm": (0.025, 0.07)}
 CHECKED = ("a100_sxm", "h100_sxm", "h200_sxm")
 METHOD = ("every row of a (system, NCCL version, GPU count, size) left out in turn, the ends "
           "included")
-
-
-def load(data):
-    """The rows of all systems, with the NCCL version as the folder names it."""
-    table = pd.read_csv(data / "nccl_intranode.csv.gz")
-    table = table[table.system.isin(SYSTEMS.values())].copy()
-    table["nccl"] = table.source_dir.str.split("/").str[-1]
-    return table
-
-
-def rows_of(table, system, op, nccl):
-    """Reductions do arithmetic, so only 16-bit rows count there; moves depend on bytes alone."""
-    rows = table[(table.system == system) & (table.op_name == OPS[op]) & (table.nccl == nccl)]
-    return rows[rows.nccl_dtype == "half"] if op in REDUCTIONS else rows
-
-
-def medians(rows):
-    """Median time per size: (sizes, times)."""
-    middle = rows.groupby("size_bytes").time_us.median()
-    return middle.index.to_numpy(float), middle.to_numpy(float)
 
 
 def held_out(rows):
@@ -100,31 +69,6 @@ def branch(gpus, knot_bytes, knot_time_us, origin="published", **more):
             "time_us": [common.rounded(each, 6) for each in knot_time_us], **more}
 
 
-def medians_at(table, system, op, nccl, gpus):
-    rows = rows_of(table, system, op, nccl)
-    return medians(rows[rows.num_gpus == gpus])
-
-
-def links(system):
-    """What tools/fit/gpu_count_law.py is told of how a machine's GPUs are joined."""
-    profile = next(name for name, each in SYSTEMS.items() if each == system)
-    topology = devices.TOPOLOGIES[profile]
-    if topology["kind"] == "pcie":
-        return {"kind": "pcie", "group": topology["gpus_per_group"],
-                "group_bytes_per_us": topology["group_bytes_per_second"] / 1e6}
-    return {"kind": "nvlink-switch", "port_bytes_per_us": devices.FIGURES[profile][-1] / 1e6,
-            "switch_reduces": topology.get("switch_reduces", False)}
-
-
-def law_knots(table, op, system, nccl, gpus):
-    """Up to the largest size that 2 and 4 GPUs were measured at."""
-    fewer = [(count, piecewise.fit(*medians_at(table, system, op, nccl, count), KNOT_TOLERANCE))
-             for count in (2, 4)]
-    sizes, times = gpu_count_law.predict(op, links(system), fewer, gpus)
-    inside = sizes <= fewer[-1][1][0][-1]
-    return sizes[inside], times[inside]
-
-
 def law_errors(table, op):
     """The count law where it can be checked: 8 GPUs from 2 and 4 behind NVLink switches, every row
     of A100 and H100 that records its NCCL (the H100 runs that do not take twice as long among 8 GPUs
@@ -137,14 +81,6 @@ def law_errors(table, op):
             found.append(exchange_scatter.compared(law_knots(table, op, system, nccl, 8),
                                                    eight[eight.num_gpus == 8], system, nccl, 8))
     return pd.concat(found, ignore_index=True)
-
-
-def rack_base(table):
-    """GB200's curves among the GPU counts that GB300 was measured among, without tails."""
-    nccl = DEFAULT_NCCL["gb200"]
-    four = piecewise.fit(*medians_at(table, "gb200", "all-to-all", nccl, 4), KNOT_TOLERANCE)
-    return {4: four, **{gpus: law_knots(table, "all-to-all", "gb200", nccl, gpus)
-                        for gpus in (8, 64)}}
 
 
 class Tails:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from tools.fit import common, devices, exchange_siblings, exchange_tail, piecewise
+from tools.fit import collective_rows, common, devices, exchange_siblings, exchange_tail, piecewise
 
 MIB = common.MIB
 REGIONS = ((None, 64 * 1024 + 1), (64 * 1024 + 1, MIB + 1), (MIB + 1, 16 * MIB + 1), (16 * MIB + 1, None))
@@ -23,8 +23,7 @@ COLUMNS = ["bytes", "measured", "predicted", "excess", "source", "target", "gpus
 
 def line_rate(system):
     """Bytes per microsecond and direction of an NVLink machine, 0 for PCIe."""
-    from tools.fit import collectives
-    profile = next(name for name, each in collectives.SYSTEMS.items() if each == system)
+    profile = next(name for name, each in collective_rows.SYSTEMS.items() if each == system)
     if devices.TOPOLOGIES[profile]["kind"] == "pcie":
         return 0.0
     return devices.FIGURES[profile][-1] / 1e6
@@ -32,9 +31,8 @@ def line_rate(system):
 
 def runs(table, op, lines):
     """(system, NCCL version, GPU count) and rows of every run on machines of these line rates."""
-    from tools.fit import collectives
-    rows = table[(table.op_name == collectives.OPS[op])]
-    if op in collectives.REDUCTIONS:
+    rows = table[(table.op_name == collective_rows.OPS[op])]
+    if op in collective_rows.REDUCTIONS:
         rows = rows[rows.nccl_dtype == "half"]
     return [(key, part) for key, part in rows.groupby(["system", "nccl", "num_gpus"])
             if line_rate(key[0]) in lines]
@@ -62,10 +60,9 @@ def pairs(table, op, lines, between_systems=False, same_version=False):
     """Every run predicted by every other of the same machine and GPU count, or `between_systems` by
     those of the other machines of the same line rate; `same_version`: under the same NCCL, as the runs
     themselves record it."""
-    from tools.fit import collectives
     found = []
     for line in lines:
-        every = [(key, part, piecewise.fit(*collectives.medians(part), collectives.KNOT_TOLERANCE))
+        every = [(key, part, piecewise.fit(*collective_rows.medians(part), collective_rows.KNOT_TOLERANCE))
                  for key, part in runs(table, op, (line,))]
         for (one, _, knots), (other, rows, _) in itertools.permutations(every, 2):
             alike = exchange_siblings.recorded(*one[:2]) == exchange_siblings.recorded(*other[:2])
@@ -118,11 +115,10 @@ def scatter(table, op, system, between_systems=False, wider=1.0):
 def sibling_errors(table, op, line):
     """Runs predicted from those of a sibling or of another NCCL version as
     tools/fit/exchange_siblings.py does."""
-    from tools.fit import collectives
     curves, rows = {}, {}
     for (system, nccl, gpus), part in runs(table, op, (line,)):
         era = system, exchange_siblings.recorded(system, nccl)
-        curves.setdefault(era, {}).setdefault(nccl, {})[gpus] = collectives.medians(part)
+        curves.setdefault(era, {}).setdefault(nccl, {})[gpus] = collective_rows.medians(part)
         rows.setdefault((era, gpus), []).append(part)
     found = []
     for (own, gpus), parts in rows.items():
@@ -139,28 +135,26 @@ def sibling_errors(table, op, line):
 def hidden_errors(table, op, octaves, lines=(300e3, 450e3, 900e3)):
     """log(measured / predicted) with the last `octaves` sizes of every run hidden: the tail's and
     those of the last straight piece."""
-    from tools.fit import collectives
     ours, straight = [], []
     for _, part in runs(table, op, lines):
-        sizes, times = collectives.medians(part)
+        sizes, times = collective_rows.medians(part)
         times = piecewise.non_decreasing(times)
         keep = len(sizes) - octaves
         ours += [error for _, error in exchange_tail.hidden(sizes, times, octaves,
-                                                            collectives.KNOT_TOLERANCE)]
-        knots = piecewise.fit(sizes[:keep], times[:keep], collectives.KNOT_TOLERANCE)
+                                                            collective_rows.KNOT_TOLERANCE)]
+        knots = piecewise.fit(sizes[:keep], times[:keep], collective_rows.KNOT_TOLERANCE)
         straight += list(np.log(times[keep:] / piecewise.evaluate(*knots, sizes[keep:])))
     return np.array(ours), np.array(straight)
 
 
 def tail_residual(table, op, top):
     """The errors of the tail by distance: one octave beyond `top` bytes, two, more."""
-    from tools.fit import collectives
     found = []
     for hide in (1, 2):
         for _, part in runs(table, op, (300e3, 450e3, 900e3)):
-            sizes, times = collectives.medians(part)
+            sizes, times = collective_rows.medians(part)
             found += exchange_tail.hidden(sizes, piecewise.non_decreasing(times), hide,
-                                          collectives.KNOT_TOLERANCE)
+                                          collective_rows.KNOT_TOLERANCE)
     octaves, errors = map(np.array, zip(*found))
     entries, start = [], 0.0
     for octave, below, widen in ((1, 2 * top, 1.0), (2, 4 * top, 1.0), (2, None, 1.5)):

@@ -1,11 +1,9 @@
 """Siblings before laws: a machine with the NVLink generation and switch of a measured one takes that
 machine's curve as prior, scaled by half the ratio of the two at the GPU counts that both have, size by
 size and smoothed. Half: a ratio at 2 or 4 GPUs carries over to 8 in part only, and the noise of both
-machines is in it (python3 -m tools.fit.exchange_siblings prints the errors).
+machines is in it (python3 -m tools.fit.exchange_errors prints the errors).
 """
-import argparse
 import itertools
-from pathlib import Path
 
 import numpy as np
 
@@ -50,21 +48,3 @@ def predict(own, donors, gpus):
               pooled([run[count] for run in having], sizes) for count in common_counts]
     ratio = smoothed(np.mean(ratios, axis=0)) if ratios else np.zeros(len(sizes))
     return sizes, piecewise.non_decreasing(np.exp(prior + SHRINK * ratio))
-
-
-def main():
-    from tools.fit import collectives, exchange_scatter
-    parser = argparse.ArgumentParser(prog="tools.fit.exchange_siblings",
-                                     description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    table = collectives.load(parser.parse_args().data)
-    for op in collectives.OPS:
-        for line in (450e3, 900e3):
-            found = exchange_scatter.sibling_errors(table, op, line)
-            for what, inside in (("from 1 MiB", found.bytes >= 2**20), ("below", found.bytes < 2**20)):
-                error = np.abs(np.log(found.measured / found.predicted))[inside]
-                print(f"{op}, {line / 1e3:g} GB/s, {what}: {np.median(error):.1%}")
-
-
-if __name__ == "__main__":
-    main()

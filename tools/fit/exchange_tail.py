@@ -2,14 +2,11 @@
 
 All machines: each further byte costs what it did over the last measured octave, less 2 % per
 octave, four octaves long. Hiding the largest sizes of every machine behind NVLink switches chose the
-2 % (python3 -m tools.fit.exchange_tail prints the errors).
+2 % (python3 -m tools.fit.exchange_errors prints the errors).
 All-to-all over NVLink of 900 GB/s rises by more: from 64 MiB per peer on, and beyond what was measured,
 bytes pass faster by one factor, fitted to the published runs of 4 to 16 GiB among 4, 8 and 64 GPUs of
 GB300. Why is not known; the 64 MiB were set while looking at these runs.
 """
-import argparse
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
@@ -103,27 +100,3 @@ def hidden(sizes, times, octaves, tolerance):
     knots = slow_rise(piecewise.fit(sizes[:keep], times[:keep], tolerance), sizes[-1])
     predicted = piecewise.evaluate(*knots, sizes[keep:])
     return list(zip(range(1, octaves + 1), np.log(times[keep:] / predicted)))
-
-
-def main():
-    from tools.fit import collectives, exchange_scatter
-    parser = argparse.ArgumentParser(prog="tools.fit.exchange_tail",
-                                     description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    options = parser.parse_args()
-    table = collectives.load(options.data)
-    rows, base = rack_rows(), collectives.rack_base(table)
-    factor = choose_factor(rows, base)
-    print(f"all-to-all over 900 GB/s: {factor:.3f} times faster beyond; median error "
-          f"{np.median(np.abs(rack_errors(rows, base, factor))):.1%}, straight "
-          f"{np.median(np.abs(rack_errors(rows, base, 1.0))):.1%}, "
-          f"left out {np.median(np.abs(rack_held_out(rows, base))):.1%}")
-    for hide in (1, 2, 3, 4, 6):
-        for op in collectives.OPS:
-            ours, straight = exchange_scatter.hidden_errors(table, op, hide)
-            print(f"{op}, last {hide} sizes hidden: {np.median(np.abs(ours)):.1%}, "
-                  f"straight {np.median(np.abs(straight)):.1%}")
-
-
-if __name__ == "__main__":
-    main()

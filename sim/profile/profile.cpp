@@ -22,6 +22,7 @@ namespace moesim::profile {
 namespace {
 
 constexpr std::int64_t readable_version = 1;
+constexpr const char* calibration_format = "moesim-training-software";
 constexpr std::int64_t bytes_per_element = 2;  // bf16
 
 // Operations whose curves are of one data type each.
@@ -60,6 +61,7 @@ bool is_software(const Document& document) {
 
 struct Profile::Content {
   std::string name;
+  std::string calibration;
   Device device;
   std::vector<Missing> missing;
   // By data type, attention within it by head size.
@@ -176,10 +178,36 @@ Profile Profile::read_software(const Document& document) {
   return Profile(std::move(content));
 }
 
-Profile Profile::load(const std::string& name_or_path) {
-  const Document document = Document::load(find_document("hardware", name_or_path));
+Profile Profile::read_calibration(const Document& document, const std::string& file,
+                                  Calibrated calibrated) {
+  const Node root = document.root();
+  if (calibrated == Calibrated::refused) {
+    root.fail(
+        "moesim calibrate fitted it to what train predicts: train and predict take it as a "
+        "profile, nothing else does",
+        "format");
+  }
+  const std::string hardware = root.text_or("profile", "");
+  if (hardware.empty()) {
+    root.fail(
+        "it does not say which profile predicted its rows: calibrate anew, or give it as "
+        "--software of train",
+        "profile");
+  }
+  const Profile base = load(hardware);
+  auto content = std::make_shared<Content>(*base.content_);
+  content->calibration = file;
+  return Profile(std::move(content));
+}
+
+Profile Profile::load(const std::string& name_or_path, Calibrated calibrated) {
+  const std::string file = find_document("hardware", name_or_path);
+  const Document document = Document::load(file);
   const Node root = document.root();
   if (is_software(document)) return read_software(document);
+  if (root.text_or("format", "") == calibration_format) {
+    return read_calibration(document, file, calibrated);
+  }
   check_version(root);
   document.validate(Document::load(find_document("schema", "profile.schema")));
   auto content = std::make_shared<Content>();
@@ -198,6 +226,7 @@ Profile Profile::load(const std::string& name_or_path) {
 }
 
 const std::string& Profile::name() const { return content_->name; }
+const std::string& Profile::calibration() const { return content_->calibration; }
 const Device& Profile::device() const { return content_->device; }
 const NodeLinks& Profile::links() const { return content_->links; }
 const std::vector<Missing>& Profile::missing() const { return content_->missing; }

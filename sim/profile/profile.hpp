@@ -50,9 +50,14 @@ class Profile {
  public:
   // A shipped name ("a100-sxm-80gb") or a file. UsageError for an unknown name (lists the shipped
   // ones), an absent file, a document that breaks the schema, or an unknown version.
-  static Profile load(const std::string& name_or_path);
+  // A document of moesim calibrate stands for the profile of hardware that its rows were predicted
+  // by, where `calibrated` says that the caller scales the answers by it; else UsageError.
+  enum class Calibrated { refused, taken };
+  static Profile load(const std::string& name_or_path, Calibrated calibrated = Calibrated::refused);
 
   const std::string& name() const;
+  // The document of moesim calibrate that was loaded; "": none.
+  const std::string& calibration() const;
   const Device& device() const;
   const NodeLinks& links() const;
   const std::vector<Missing>& missing() const;
@@ -123,6 +128,8 @@ class Profile {
  private:
   struct Content;
   static Profile read_software(const Document& document);
+  static Profile read_calibration(const Document& document, const std::string& file,
+                                  Calibrated calibrated);
   explicit Profile(std::shared_ptr<const Content> content) : content_(std::move(content)) {}
   std::shared_ptr<const Content> content_;
 };

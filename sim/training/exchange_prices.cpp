@@ -95,6 +95,12 @@ ExchangePrices::ExchangePrices(const TrainingJob& job)
 
 const std::vector<int>& ExchangePrices::members(GroupKind kind) const { return members_[at(kind)]; }
 
+bool ExchangePrices::crosses_domains(GroupKind group) const {
+  const std::vector<int>& all = members(group);
+  const int domain = job_.cluster->gpus_per_domain;
+  return all.size() > 1 && all.front() / domain != all.back() / domain;
+}
+
 double ExchangePrices::among(Collective kind, const std::vector<int>& members, double bytes) const {
   if (members.size() < 2 || bytes <= 0) return 0;
   return network_.price(kind, members, bytes).time_us;

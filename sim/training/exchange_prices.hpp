@@ -37,6 +37,10 @@ class ExchangePrices {
   // The rows of an MoE layer, to their experts or back.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
 
+  // Whether members of a group of the kind lie in several domains, so that NICs carry its
+  // exchanges.
+  bool crosses_domains(parallel::GroupKind group) const;
+
   // Of a layer's exchanges but those of rows.
   struct Times {
     double tensor_us = 0;

@@ -15,6 +15,9 @@ constexpr double exchange_deviation = 0.25;
 constexpr double host_deviation = 0.42;  // 90 % within a factor of two
 constexpr double fixed_deviation_ms = 20;
 constexpr double worth_fitting = 0.01;
+constexpr double experts_deviation = 0.15;
+constexpr double crossing_deviation = 0.2;
+constexpr double alone_deviation = 0.15;
 
 std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 double square(double value) { return value * value; }
@@ -27,34 +30,34 @@ struct Normal {
 };
 
 Normal normal_equations(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
-                        const SoftwarePrior& prior, const Unknowns& unknowns, double scatter) {
+                        const SoftwarePrior& prior, const StepFit& fit) {
   const std::size_t size = free.size();
   Normal normal{Vector(size * size), Vector(size)};
   for (const MeasuredStep& row : rows) {
-    const Unknowns slopes = log_slopes(row.predicted, unknowns);
-    const double off = std::log(row.measured_ms / scaled_ms(row.predicted, unknowns));
+    const Unknowns slopes = log_slopes(row.predicted, fit.unknowns);
+    const double off = std::log(row.measured_ms / scaled_ms(row.predicted, fit.unknowns));
+    const double variance = square(fit.scatter(row.predicted.kind).deviation);
     for (std::size_t one = 0; one < size; ++one) {
       const double slope = slopes[at(free[one])] * prior.deviation[at(free[one])];
-      normal.right[one] += slope * off / square(scatter);
+      normal.right[one] += slope * off / variance;
       for (std::size_t other = 0; other < size; ++other) {
         normal.matrix[one * size + other] +=
-            slope * slopes[at(free[other])] * prior.deviation[at(free[other])] / square(scatter);
+            slope * slopes[at(free[other])] * prior.deviation[at(free[other])] / variance;
       }
     }
   }
   for (std::size_t one = 0; one < size; ++one) {
     const std::size_t place = at(free[one]);
     normal.matrix[one * size + one] += 1;
-    normal.right[one] -= (unknowns[place] - prior.mean[place]) / prior.deviation[place];
+    normal.right[one] -= (fit.unknowns[place] - prior.mean[place]) / prior.deviation[place];
   }
   return normal;
 }
 
 // Variances of the prior where nothing was free, the inverse of `matrix` elsewhere.
-std::array<Unknowns, unknown_count> covariance_of(const Normal& normal,
-                                                  const std::vector<Unknown>& free,
-                                                  const SoftwarePrior& prior) {
-  std::array<Unknowns, unknown_count> covariance{};
+Covariance covariance_of(const Normal& normal, const std::vector<Unknown>& free,
+                         const SoftwarePrior& prior) {
+  Covariance covariance{};
   for (std::size_t place = 0; place < unknown_count; ++place) {
     covariance[place][place] = square(prior.deviation[place]);
   }
@@ -71,15 +74,47 @@ std::array<Unknowns, unknown_count> covariance_of(const Normal& normal,
   return covariance;
 }
 
-double variance_along(const Unknowns& slopes,
-                      const std::array<Unknowns, unknown_count>& covariance) {
-  double sum = 0;
-  for (std::size_t row = 0; row < unknown_count; ++row) {
-    for (std::size_t column = 0; column < unknown_count; ++column) {
-      sum += slopes[row] * slopes[column] * covariance[row][column];
-    }
+// The matrix has rows of 0 for unknowns that are not in question: they must not be free.
+std::vector<Unknown> in_question(const std::vector<Unknown>& free, const SoftwarePrior& prior) {
+  std::vector<Unknown> found;
+  for (const Unknown unknown : free) {
+    if (prior.deviation[at(unknown)] > 0) found.push_back(unknown);
   }
-  return sum;
+  return found;
+}
+
+// Expectation-maximisation: what the unknowns leave open counts as scatter seen.
+void update_scatter(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+                    const SoftwarePrior& prior, StepFit& fit) {
+  std::array<double, row_kind_count> squares{};
+  for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
+    squares[kind] = prior.scatter_rows * square(prior.scatter[kind]);
+  }
+  for (const MeasuredStep& row : rows) {
+    Unknowns slopes{};
+    const Unknowns all = log_slopes(row.predicted, fit.unknowns);
+    for (const Unknown unknown : free) slopes[at(unknown)] = all[at(unknown)];
+    squares[static_cast<std::size_t>(row.predicted.kind)] +=
+        square(std::log(row.measured_ms / scaled_ms(row.predicted, fit.unknowns))) +
+        variance_along(slopes, fit.covariance);
+  }
+  for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
+    fit.scatters[kind].deviation = std::sqrt(squares[kind] / fit.scatters[kind].degrees);
+  }
+}
+
+// The range over the rows of what a deviation of the unknown makes of them.
+double moved_apart(const std::vector<MeasuredStep>& rows, Unknown unknown,
+                   const SoftwarePrior& prior) {
+  double least = 1e300;
+  double most = 0;
+  for (const MeasuredStep& row : rows) {
+    const double moved =
+        log_slopes(row.predicted, prior.mean)[at(unknown)] * prior.deviation[at(unknown)];
+    least = std::min(least, moved);
+    most = std::max(most, moved);
+  }
+  return most - least;
 }
 
 }  // namespace
@@ -88,21 +123,44 @@ SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject) {
   const Expected expected =
       ErrorModel(errors.residuals().groups, errors.residuals().components).at(subject);
   SoftwarePrior prior;
-  prior.mean = {expected.mean, 0, 0, 0};
-  prior.deviation = {expected.latent, exchange_deviation, host_deviation, fixed_deviation_ms};
-  prior.scatter = expected.scatter;
+  prior.mean[at(Unknown::level)] = expected.mean;
+  prior.deviation[at(Unknown::level)] = expected.latent;
+  prior.deviation[at(Unknown::exchange)] = exchange_deviation;
+  prior.deviation[at(Unknown::host)] = host_deviation;
+  prior.deviation[at(Unknown::fixed_ms)] = fixed_deviation_ms;
+  prior.scatter[static_cast<std::size_t>(RowKind::step)] = expected.scatter;
   return prior;
 }
 
-StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
+SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows) {
+  for (const MeasuredStep& row : rows) {
+    if (row.predicted.kind == RowKind::layer) {
+      prior.deviation[at(Unknown::experts)] = experts_deviation;
+      prior.deviation[at(Unknown::layer_alone)] = alone_deviation;
+    } else if (row.predicted.kind == RowKind::exchange) {
+      prior.deviation[at(Unknown::exchange_alone)] = alone_deviation;
+      if (row.predicted.crossing > 0) prior.deviation[at(Unknown::nic)] = crossing_deviation;
+    }
+  }
+  return prior;
+}
+
+StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& wanted,
                   const SoftwarePrior& prior) {
   if (rows.empty()) throw Error("calibrate: no measured step");
+  const std::vector<Unknown> free = in_question(wanted, prior);
   StepFit fit;
   fit.unknowns = prior.mean;
-  fit.scatter = prior.scatter;
-  fit.degrees = prior.scatter_rows + static_cast<double>(rows.size());
+  for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
+    fit.scatters[kind] = {prior.scatter[kind], prior.scatter_rows, 0};
+  }
+  for (const MeasuredStep& row : rows) {
+    Scatter& scatter = fit.scatters[static_cast<std::size_t>(row.predicted.kind)];
+    scatter.degrees += 1;
+    scatter.rows += 1;
+  }
   for (int round = 0; round < most_rounds; ++round) {
-    const Normal normal = normal_equations(rows, free, prior, fit.unknowns, fit.scatter);
+    const Normal normal = normal_equations(rows, free, prior, fit);
     const Vector move = SymmetricMatrix(free.size(), normal.matrix).solve(normal.right);
     fit.covariance = covariance_of(normal, free, prior);
     double farthest = 0;
@@ -114,16 +172,7 @@ StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unkno
       if (free[one] == Unknown::fixed_ms) value = std::max(value, 0.0);
       farthest = std::max(farthest, std::abs(value - before) / prior.deviation[at(free[one])]);
     }
-    // Expectation-maximisation: what the unknowns leave open counts as scatter seen.
-    double squares = prior.scatter_rows * square(prior.scatter);
-    for (const MeasuredStep& row : rows) {
-      Unknowns slopes{};
-      const Unknowns all = log_slopes(row.predicted, fit.unknowns);
-      for (const Unknown unknown : free) slopes[at(unknown)] = all[at(unknown)];
-      squares += square(std::log(row.measured_ms / scaled_ms(row.predicted, fit.unknowns))) +
-                 variance_along(slopes, fit.covariance);
-    }
-    fit.scatter = std::sqrt(squares / fit.degrees);
+    update_scatter(rows, free, prior, fit);
     if (farthest < 1e-8 && round > 20) break;
   }
   for (const Unknown unknown : free) {
@@ -133,21 +182,27 @@ StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unkno
   return fit;
 }
 
+std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
+  const auto any = [&](RowKind kind) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const MeasuredStep& row) { return row.predicted.kind == kind; });
+  };
+  std::vector<Unknown> found;
+  if (any(RowKind::layer)) found.push_back(Unknown::layer_alone);
+  if (any(RowKind::exchange)) found.push_back(Unknown::exchange_alone);
+  return found;
+}
+
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
   std::vector<std::pair<double, Unknown>> others;
-  for (const Unknown unknown : {Unknown::exchange, Unknown::host, Unknown::fixed_ms}) {
-    double least = 1e300;
-    double most = 0;
-    for (const MeasuredStep& row : rows) {
-      const double moved =
-          log_slopes(row.predicted, prior.mean)[at(unknown)] * prior.deviation[at(unknown)];
-      least = std::min(least, moved);
-      most = std::max(most, moved);
-    }
-    if (most - least > worth_fitting) others.emplace_back(most - least, unknown);
+  for (const Unknown unknown :
+       {Unknown::exchange, Unknown::host, Unknown::fixed_ms, Unknown::experts, Unknown::nic}) {
+    const double moved = moved_apart(rows, unknown, prior);
+    if (moved > worth_fitting) others.emplace_back(moved, unknown);
   }
   std::sort(others.rbegin(), others.rend());
-  std::vector<Unknown> free = {Unknown::level};
+  std::vector<Unknown> free = alone_in(rows);
+  free.insert(free.begin(), Unknown::level);
   for (const auto& [moved, unknown] : others) {
     if (free.size() + 1 < rows.size()) free.push_back(unknown);
   }
@@ -167,13 +222,11 @@ std::vector<double> left_out_errors(const std::vector<MeasuredStep>& rows,
   return errors;
 }
 
-StepSoftware software_of(const StepFit& fit, std::size_t rows) {
+StepSoftware software_of(const StepFit& fit) {
   StepSoftware software;
-  software.rows = static_cast<int>(rows);
   software.unknowns = fit.unknowns;
   software.covariance = fit.covariance;
-  software.scatter = fit.scatter;
-  software.degrees = fit.degrees;
+  software.scatters = fit.scatters;
   return software;
 }
 

@@ -7,7 +7,7 @@
 
 namespace moesim::uncertainty {
 
-// A measured step beside its prediction.
+// A measured step, layer or exchange beside its prediction.
 struct MeasuredStep {
   StepClasses predicted;
   double measured_ms = 0;
@@ -16,8 +16,8 @@ struct MeasuredStep {
 // What is known of a software before its own steps are.
 struct SoftwarePrior {
   Unknowns mean{};
-  Unknowns deviation{};
-  double scatter = 0.15;
+  Unknowns deviation{};  // 0: not in question
+  std::array<double, row_kind_count> scatter = {0.15, 0.10, 0.10};
   // Known as if from so many configurations: the scatter of published software differs by a factor
   // of two from one to the next.
   double scatter_rows = 2;
@@ -27,27 +27,37 @@ struct SoftwarePrior {
 // launches to a factor of two, 20 ms of fixed cost: assumed.
 SoftwarePrior prior_of(const StepErrors& errors, const Subject& subject);
 
+// The prior with the unknowns that only these rows bring into question: experts where a layer was
+// measured (15 %), NICs where an exchange through them was (20 %, the law with machines left out),
+// and what layers and exchanges that are measured alone have of their own (15 % each; all assumed
+// but the law). Their scatter, 10 %, is assumed too.
+SoftwarePrior prior_with(SoftwarePrior prior, const std::vector<MeasuredStep>& rows);
+
 struct StepFit {
   Unknowns unknowns{};
-  std::array<Unknowns, unknown_count> covariance{};
-  double scatter = 0;
-  double degrees = 1;
+  Covariance covariance{};
+  std::array<Scatter, row_kind_count> scatters{};
   // How many parameters the rows decided, of those that were free: the rest is the prior's.
   double effective = 0;
+
+  const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
 };
 
-// The unknowns with which measured steps are most likely under the prior (least squares of logs, a
-// penalty for leaving the prior; Gauss-Newton), and the scatter of rows around them (an inverse chi
-// square prior). Unknowns that are not `free` stay at the prior's mean, with its variance. The
-// fixed cost is never below 0. Throws Error for no rows.
+// The unknowns with which measured rows are most likely under the prior (least squares of logs, a
+// penalty for leaving the prior; Gauss-Newton), and the scatter of rows of each kind around them
+// (an inverse chi square prior). Unknowns that are not `free` stay at the prior's mean, with its
+// variance. The fixed cost is never below 0. Throws Error for no rows.
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 
-// What of a software this fit to `rows` steps says; its names, models and errors are left open.
-StepSoftware software_of(const StepFit& fit, std::size_t rows);
+// What of a software this fit says; its names, models and errors are left open.
+StepSoftware software_of(const StepFit& fit);
 
-// The unknowns that the rows can carry: the level, and of the others those that move the rows apart
-// by more than 1 %, the most moving first, fewer than there are rows.
+// The unknowns of layers and exchanges by themselves that the rows have: they are always free.
+std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows);
+
+// The unknowns that the rows can carry: the level, those of alone_in(), and of the others those
+// that move the rows apart by more than 1 %, the most moving first; fewer than there are rows.
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior);
 
 // log(measured / predicted) of each row, predicted by a fit without it. Needs two rows.

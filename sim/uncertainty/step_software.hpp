@@ -10,31 +10,75 @@
 
 namespace moesim::uncertainty {
 
-// What of a software is fitted to measured steps. The first three are logs of factors: on the whole
-// step, and beyond that on its exchanges and on waiting for the host; the last is in milliseconds.
-enum class Unknown { level, exchange, host, fixed_ms };
-inline constexpr EnumNames<Unknown, 4> unknown_names{{
+// What of a software is fitted to measured steps, layers and exchanges. All are logs of factors but
+// the fixed cost, which is in milliseconds. A layer or an exchange that is measured alone differs
+// from the same one inside a step: it is warm, and no rank waits for another.
+enum class Unknown {
+  level,
+  exchange,
+  host,
+  fixed_ms,
+  experts,
+  nic,
+  layer_alone,
+  exchange_alone,
+};
+inline constexpr EnumNames<Unknown, 8> unknown_names{{
     {Unknown::level, "level", "factor on all of the step"},
     {Unknown::exchange, "exchange", "factor on exchanges, beyond that"},
     {Unknown::host, "host", "factor on waiting for the host, beyond that"},
     {Unknown::fixed_ms, "fixed-ms", "milliseconds added to each step"},
+    {Unknown::experts, "experts", "factor on the FFNs of experts, beyond the level"},
+    {Unknown::nic, "nic", "factor on exchanges through NICs, beyond that on exchanges"},
+    {Unknown::layer_alone, "layer-alone", "factor on a layer that is measured by itself"},
+    {Unknown::exchange_alone, "exchange-alone", "factor on an exchange that is measured by itself"},
 }};
 constexpr std::size_t unknown_count = unknown_names.size();
 using Unknowns = std::array<double, unknown_count>;
+using Covariance = std::array<Unknowns, unknown_count>;
 
-// A predicted step by what the unknowns act on, in milliseconds.
+// What a measured row is.
+enum class RowKind { step, layer, exchange };
+inline constexpr EnumNames<RowKind, 3> row_kind_names{{
+    {RowKind::step, "step", "a training step"},
+    {RowKind::layer, "layer", "one pass of a layer"},
+    {RowKind::exchange, "exchange", "an exchange"},
+}};
+constexpr std::size_t row_kind_count = row_kind_names.size();
+
+// A predicted step, or a layer or exchange by itself, by what the unknowns act on, in milliseconds.
 struct StepClasses {
-  double compute = 0;  // and bubbles, which follow it
-  double exchange = 0;
+  double compute = 0;   // and bubbles, which follow it
+  double exchange = 0;  // inside domains
   double host = 0;
+  double experts = 0;   // their FFNs
+  double crossing = 0;  // exchanges through NICs
+  RowKind kind = RowKind::step;
 
-  double total() const { return compute + exchange + host; }
+  double total() const { return compute + exchange + host + experts + crossing; }
 };
-StepClasses classes_of(const training::TrainingStep& step);
+// `crossing`: which parts go through NICs, training::crossing_parts().
+using CrossingParts = std::array<bool, training::part_names.size()>;
+StepClasses classes_of(const training::PartTimes& parts, const CrossingParts& crossing);
+inline StepClasses classes_of(const training::TrainingStep& step,
+                              const CrossingParts& crossing = {}) {
+  return classes_of(step.parts, crossing);
+}
 
-// The step with these unknowns, and the derivatives of its log.
+// The time with these unknowns, and the derivatives of its log.
+//   step: level (compute + experts' experts + exchange (inside + nic across) + host' host) + fixed
+//   layer, exchange: the same without the fixed cost, times the factor of one that is alone
 double scaled_ms(const StepClasses& classes, const Unknowns& unknowns);
 Unknowns log_slopes(const StepClasses& classes, const Unknowns& unknowns);
+// The variance of a sum of unknowns with these weights.
+double variance_along(const Unknowns& weights, const Covariance& covariance);
+
+// How rows of a kind scatter around the fit.
+struct Scatter {
+  double deviation = 0;  // standard deviation of the log of one configuration
+  double degrees = 1;    // of freedom
+  int rows = 0;
+};
 
 // How much longer steps of one's own software on one's own machine take than predicted: fitted by
 // `moesim calibrate`.
@@ -42,23 +86,32 @@ struct StepSoftware {
   std::string name;
   std::string source;
   std::string machine;              // of the profile's device
+  std::string profile;              // that predicted the rows, of hardware; "": not said
   std::string software;             // whose published steps were the prior; "": all
   std::vector<std::string> models;  // that were measured
   std::vector<std::string> precisions;
-  int rows = 0;
   Unknowns unknowns{};
-  std::array<Unknowns, unknown_count> covariance{};
-  double scatter = 0;       // standard deviation of the log of one configuration
-  double degrees = 1;       // of freedom of the scatter
+  Covariance covariance{};
+  std::array<Scatter, row_kind_count> scatters{};
   double median_error = 0;  // |predicted / measured - 1|, each row left out
   double worst_error = 0;
 
   // Throws UsageError naming file and key.
   static StepSoftware load(const std::string& path);
+  const Scatter& scatter(RowKind kind) const { return scatters[static_cast<std::size_t>(kind)]; }
+  int rows() const;          // of all kinds
   std::string text() const;  // of the document, JSON
 
   // The predicted step as this software runs it: step time, parts, speeds.
-  training::TrainingStep applied(const training::TrainingStep& step) const;
+  training::TrainingStep applied(const training::TrainingStep& step,
+                                 const CrossingParts& crossing = {}) const;
+  // An exchange by itself: the factor on its predicted time, and the half width of the logs of a
+  // measured one around that at `level`. For software of which exchanges were measured.
+  struct AloneFactor {
+    double factor = 1;
+    double half_width = 0;
+  };
+  AloneFactor exchange_factor(bool crosses, double level) const;
   // Of measured steps over applied(); `new_model` and `new_precision` are deviations that count
   // where the subject's was not measured. Student's t with the degrees of the scatter.
   Band band(const StepClasses& classes, const Subject& subject, const std::string& precision,

@@ -80,12 +80,14 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
 
 std::vector<Term> own_terms(const Band& band, const Subject& subject,
                             const StepSoftware& software) {
+  const int steps = software.scatter(RowKind::step).rows;
   std::vector<Term> terms = {
-      {fmt::format("your {} steps scatter around one another", software.rows),
+      {steps == 0 ? "none of your rows is a whole step: their scatter is that of published ones"
+                  : fmt::format("your {} steps scatter around one another", steps),
        band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
       {band.basis == Basis::own_models
            ? fmt::format("none of your steps is one of {}", subject.model)
-           : fmt::format("{} steps leave open what this one spends its time on", software.rows),
+           : fmt::format("{} rows leave open what this one spends its time on", software.rows()),
        band.expected.latent, "rows with other shares of exchanges and host: moesim calibrate"}};
   if (terms[0].deviation < terms[1].deviation) std::swap(terms[0], terms[1]);
   return terms;

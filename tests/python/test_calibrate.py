@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, steps):
         expect_error(moesim("calibrate", written(tmp_path / "steps.csv", rows), *words), 2,
                      "steps.csv", *parts)
 
-    refused(steps[:1], "1 measured step:", "at least two")
+    refused(steps[:1], "1 measured row:", "at least two")
     refused([{**row, "gpu_count": 8} for row in steps[:3]], "column gpu_count")
     refused([{**row, "measured_s": 1} for row in steps[:3]], "milliseconds")
     refused([{"gpus": 8}, {"gpus": 8}], "measured_ms")
@@ -127,3 +127,125 @@ def test_software_of_another_machine_is_refused(tmp_path, steps):
     expect_error(moesim("train", "--profile", "h100-sxm", "--software", out), 2, "calibrated on NVIDIA B200")
     out.write_text(out.read_text().replace('"degrees": 5.0', '"degrees": -1'))
     expect_error(moesim("train", "--profile", "b200-sxm", "--software", out), 2, "mine.json", "degrees")
+
+
+def predicted_exchange(profile, op, gpus, size):
+    return json.loads(succeed("predict", "--profile", profile, "--op", op, "--gpus", gpus, "--bytes", size,
+                              "--format", "json"))
+
+
+EXCHANGES = [("all-to-all", 8, "64MiB"), ("all-to-all", 8, "256MiB"), ("all-to-all", 16, "64MiB"),
+             ("all-to-all", 16, "256MiB"), ("all-gather", 16, "256MiB")]
+
+
+@pytest.fixture(scope="module")
+def exchanges():
+    """Exchanges that take 1.2 times as long as predicted, 1.8 times through NICs."""
+    noise = random.Random(4)
+    rows = []
+    for op, gpus, size in EXCHANGES:
+        us = predicted_exchange("b200-sxm", op, gpus, size)["time_us"] * (1.8 if gpus > 8 else 1.2)
+        rows.append({"op": op, "gpus": gpus, "bytes": size, "measured_us": f"{us * noise.gauss(1, 0.01):.2f}"})
+    return rows
+
+
+def united(*rows):
+    """Rows of different columns, those that a row lacks empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name, "") for name in names} for row in rows]
+
+
+def test_exchanges_in_a_file_of_their_own_set_the_rate_of_nics(tmp_path, steps, exchanges):
+    out = tmp_path / "mine.json"
+    table = succeed("calibrate", written(tmp_path / "steps.csv", [steps[0], steps[3], steps[5]]),
+                    written(tmp_path / "exchanges.csv", exchanges), *COMMON, "--out", out)
+    assert "steps.csv:2" in table and "exchanges.csv:4" in table
+    assert "each step left out" in table and "each exchange left out" in table
+    share = re.search(r"NICs carry (\d+) % of what they were expected to", table)
+    assert float(share[1]) == pytest.approx(100 / 1.8, rel=0.06)
+    for op, gpus, size in (("all-to-all", 8, "128MiB"), ("all-to-all", 32, "128MiB"), ("all-gather", 16, "64MiB")):
+        before = predicted_exchange("b200-sxm", op, gpus, size)
+        after = predicted_exchange(out, op, gpus, size)
+        factor = 1.8 if gpus > 8 else 1.2
+        assert after["time_us"] / before["time_us"] == pytest.approx(factor, rel=0.06)
+        assert after["time_us_p05"] < factor * before["time_us"] < after["time_us_p95"]
+        assert "mine.json" in after["provenance"]
+        assert max(after["rank_finish_us"]) == pytest.approx(after["time_us"])
+    # The profile of hardware alone answers what it answered.
+    row = json.loads(succeed("train", "--profile", out, "--model", "deepseek-v3-4layers", "--format", "json"))
+    same = json.loads(succeed("train", "--profile", "b200-sxm", "--software", out, "--model", "deepseek-v3-4layers",
+                              "--format", "json"))
+    assert row["step_ms"] == same["step_ms"] and row["software"] == same["software"] == str(out)
+
+
+def test_layers_tell_experts_from_the_rest(tmp_path, steps):
+    """Layers whose experts take 1.3 times as long as the rest of the step."""
+    common = {"model": "deepseek-v3-4layers", "expert_parallel": 8, "gpus": 8}
+    rows = []
+    for batch in (1, 2, 4):
+        for extent in ("moe-layer", "layer"):
+            rows.append({"op": extent, "pass": "forward", **common, "micro_batch": batch})
+    text = succeed("calibrate", written(tmp_path / "guess.csv", [{**row, "measured_ms": 10} for row in rows]),
+                   "--profile", "b200-sxm", "--sequence-length", 4096)
+    guesses = [float(line.split()[2]) for line in text.splitlines()[1:1 + len(rows)]]
+    assert all(whole > moe for moe, whole in zip(guesses[0::2], guesses[1::2]))
+    assert guesses[0] < guesses[2] < guesses[4]  # more tokens take longer
+    backward = [{**row, "pass": "backward", "measured_ms": 20} for row in rows[:2]]
+    text = succeed("calibrate", written(tmp_path / "back.csv", backward), "--profile", "b200-sxm",
+                   "--sequence-length", 4096)
+    assert float(text.splitlines()[1].split()[2]) > 1.5 * guesses[0]
+    measured = [{**row, "measured_ms": 1.5 * guess} for row, guess in zip(rows, guesses)]
+    out = tmp_path / "mine.json"
+    table = succeed("calibrate", written(tmp_path / "rows.csv", united(*measured, *[
+        {"op": "step", **step} for step in steps[:3]])), *COMMON, "--out", out)
+    assert "each layer left out" in table and "layer-alone" in table
+    document = json.loads(out.read_text())
+    assert document["scatters"]["layer"]["rows"] == 6 and document["scatters"]["step"]["rows"] == 3
+
+
+def test_exchanges_alone_are_enough_for_predict(tmp_path, exchanges):
+    out = tmp_path / "mine.json"
+    succeed("calibrate", written(tmp_path / "exchanges.csv", exchanges), "--profile", "b200-sxm", "--out", out)
+    before = predicted_exchange("b200-sxm", "all-to-all", 16, "128MiB")
+    after = predicted_exchange(out, "all-to-all", 16, "128MiB")
+    assert after["time_us"] / before["time_us"] == pytest.approx(1.8, rel=0.06)
+    gemm = ("--op", "gemm", "--m", 4096, "--n", 4096, "--k", 4096, "--format", "json")
+    assert (json.loads(succeed("predict", "--profile", out, *gemm))["time_us"]
+            == json.loads(succeed("predict", "--profile", "b200-sxm", *gemm))["time_us"])
+
+
+@pytest.mark.parametrize(("change", "words", "text"), [
+    ({"op": "all-too-all"}, (), "exchanges.csv: line 3, column op: unknown operation 'all-too-all'"),
+    ({"op": "gemm"}, (), "moesim profile"),
+    ({"measured_us": ""}, (), "exchanges.csv: line 3, column measured_ms: no measured time"),
+    ({"measured_ms": "3"}, (), "exchanges.csv: line 3, column measured_us: measured_ms has a time too"),
+    ({"measured_us": "0.5"}, (), "exchanges.csv: line 3, column measured_us: 0.0005 ms"),
+    ({"bytes": ""}, (), "exchanges.csv: line 3: all-to-all: bytes is missing"),
+    ({"bytes": "64 parsecs"}, (), "exchanges.csv: line 3: column bytes"),
+    ({"model": "deepseek-v3"}, (), "exchanges.csv: line 3, column model: a row of all-to-all takes no model"),
+    ({"op": "moe-layer"}, (), "exchanges.csv: line 3, column bytes: a row of moe-layer takes no bytes"),
+    ({"gpus": "8", "bytes": "64MiB", "measured_us": "900"}, (), "exchanges.csv: line 3: the same options as line 2"),
+    ({}, ("--fit", "level,experts"), "--fit experts: no row says anything about it"),
+    ({}, ("--fit", "level,exchange,nic,host,fixed-ms"), "5 rows do not determine the 6 parameters"),
+])
+def test_what_is_wrong_with_an_exchange_is_named(tmp_path, exchanges, change, words, text):
+    rows = [dict(row) for row in exchanges]
+    rows[1].update(change)
+    file = written(tmp_path / "exchanges.csv", united(*rows))
+    expect_error(moesim("calibrate", file, "--profile", "b200-sxm", *words), 2, text)
+
+
+def test_a_calibration_is_no_profile_of_hardware(tmp_path, exchanges):
+    out = tmp_path / "mine.json"
+    file = written(tmp_path / "exchanges.csv", exchanges)
+    succeed("calibrate", file, "--profile", "b200-sxm", "--out", out)
+    for command in (("simulate",), ("recommend",), ("calibrate", file)):
+        expect_error(moesim(*command, "--profile", out), 2, "mine.json", "calibrate")
+    expect_error(moesim("train", "--profile", out, "--software", "megatron-bridge"), 2, "--software megatron-bridge")
+
+
+def test_rows_that_contradict_each_other_are_said(tmp_path, steps, exchanges):
+    slow = [{**row, "measured_us": 5 * float(row["measured_us"])} for row in exchanges]
+    result = moesim("calibrate", written(tmp_path / "steps.csv", steps[:3]),
+                    written(tmp_path / "exchanges.csv", slow), *COMMON)
+    assert result.returncode == 0 and "contradict" in result.stderr

@@ -13,6 +13,7 @@ using namespace moesim::uncertainty;
 
 namespace {
 
+// Of steps by themselves.
 constexpr std::array all = {Unknown::level, Unknown::exchange, Unknown::host, Unknown::fixed_ms};
 const std::vector<Unknown> all_free(all.begin(), all.end());
 
@@ -20,7 +21,7 @@ SoftwarePrior prior() {
   SoftwarePrior made;
   made.mean = {0.3, 0, 0, 0};
   made.deviation = {0.3, 0.25, 0.42, 20};
-  made.scatter = 0.1;
+  made.scatter = {0.1, 0.08, 0.08};
   return made;
 }
 
@@ -42,15 +43,10 @@ std::vector<MeasuredStep> measured(Stream& stream, const Unknowns& truth, int ro
   return steps;
 }
 
-StepSoftware software_of(const StepFit& fit, int rows) {
-  StepSoftware software;
+StepSoftware known_software(const StepFit& fit) {
+  StepSoftware software = software_of(fit);
   software.models = {"model"};
   software.precisions = {"bf16"};
-  software.rows = rows;
-  software.unknowns = fit.unknowns;
-  software.covariance = fit.covariance;
-  software.scatter = fit.scatter;
-  software.degrees = fit.degrees;
   return software;
 }
 
@@ -63,13 +59,13 @@ std::pair<double, double> coverage(int rows, int runs) {
     Stream stream({5, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
     const SoftwarePrior known = prior();
     Unknowns truth{};
-    for (std::size_t place = 0; place < unknown_count; ++place) {
+    for (std::size_t place = 0; place < all.size(); ++place) {
       truth[place] = known.mean[place] + known.deviation[place] * stream.normal();
     }
     truth[3] = std::abs(truth[3]);
     // An inverse chi square with as many degrees as the prior.
     const double chi = 2 * stream.gamma(known.scatter_rows / 2);
-    const double scatter = known.scatter * std::sqrt(known.scatter_rows / chi);
+    const double scatter = known.scatter[0] * std::sqrt(known.scatter_rows / chi);
     const auto steps = measured(stream, truth, rows, scatter);
     const StepFit fit = fit_steps(steps, carried_by(steps, known), known);
     const StepClasses asked = drawn_classes(stream);
@@ -77,7 +73,7 @@ std::pair<double, double> coverage(int rows, int runs) {
                          scatter * stream.normal();
     const Subject subject{"", "machine", "model", false};
     const Interval band =
-        software_of(fit, rows).band(asked, subject, "bf16", 0, 0).widest().log_ratios;
+        known_software(fit).band(asked, subject, "bf16", 0, 0).widest().log_ratios;
     if (band.contains(value)) ++inside;
     width += band.width() / runs;
   }
@@ -91,14 +87,14 @@ TEST_CASE("many rows with little noise give the unknowns back") {
   const Unknowns truth = {0.5, 0.2, -0.3, 12};
   const auto steps = measured(stream, truth, 60, 0.01);
   const StepFit fit = fit_steps(steps, all_free, prior());
-  for (std::size_t place = 0; place < unknown_count; ++place) {
+  for (std::size_t place = 0; place < all.size(); ++place) {
     const double deviation = std::sqrt(fit.covariance[place][place]);
     CHECK(std::abs(fit.unknowns[place] - truth[place]) < 3 * deviation);
     CHECK(deviation < 0.4 * prior().deviation[place]);
   }
   CHECK(fit.unknowns[0] == Approx(0.5).margin(0.02));
   CHECK(fit.effective > 3.5);
-  CHECK(fit.scatter < 0.04);
+  CHECK(fit.scatter(RowKind::step).deviation < 0.04);
 }
 
 TEST_CASE("bands after three, five and twelve steps hold nine of ten new ones") {
@@ -167,7 +163,7 @@ TEST_CASE("a row left out is predicted by the others alone") {
 TEST_CASE("a software document reads back, and scales the parts of a step to its time") {
   Stream stream({4, Purpose::test_data, 0, 0, 0});
   const auto steps = measured(stream, {0.4, 0.1, 0, 5}, 5, 0.05);
-  StepSoftware written = software_of(fit_steps(steps, all_free, prior()), 5);
+  StepSoftware written = known_software(fit_steps(steps, all_free, prior()));
   written.name = "mine";
   written.source = "a test";
   written.machine = "a GPU";
@@ -195,4 +191,167 @@ TEST_CASE("a software document reads back, and scales the parts of a step to its
   const double width = read.band(classes, known, "bf16", 0.2, 0.2).widest().log_ratios.width();
   CHECK(read.band(classes, other, "bf16", 0.2, 0.2).widest().log_ratios.width() > width);
   CHECK(read.band(classes, known, "mxfp8", 0.2, 0.2).widest().log_ratios.width() > width);
+}
+
+namespace {
+
+// Rows of all kinds: steps as above with experts and NICs, layers of experts beside other work,
+// exchanges on either side of a domain's border.
+StepClasses drawn_row(Stream& stream, RowKind kind, bool crosses) {
+  StepClasses classes = drawn_classes(stream);
+  if (kind == RowKind::exchange) {
+    classes = {};
+    (crosses ? classes.crossing : classes.exchange) = 0.1 * std::exp(3 * stream.uniform());
+  } else {
+    classes.experts =
+        (kind == RowKind::layer ? 0.3 + 0.6 * stream.uniform() : 0.3) * classes.compute;
+    classes.compute -= classes.experts;
+    if (kind == RowKind::layer) classes.host = 0;
+    if (crosses) std::swap(classes.exchange, classes.crossing);
+  }
+  classes.kind = kind;
+  return classes;
+}
+
+struct DrawnSoftware {
+  Unknowns truth{};
+  std::array<double, row_kind_count> scatter{};
+
+  MeasuredStep row(Stream& stream, RowKind kind, bool crosses) const {
+    const StepClasses classes = drawn_row(stream, kind, crosses);
+    const double noise = scatter[static_cast<std::size_t>(kind)] * stream.normal();
+    return {classes, scaled_ms(classes, truth) * std::exp(noise)};
+  }
+};
+
+DrawnSoftware drawn_software(Stream& stream, const SoftwarePrior& known) {
+  DrawnSoftware made;
+  for (std::size_t place = 0; place < unknown_count; ++place) {
+    made.truth[place] = known.mean[place] + known.deviation[place] * stream.normal();
+  }
+  made.truth[3] = std::abs(made.truth[3]);
+  for (std::size_t kind = 0; kind < row_kind_count; ++kind) {
+    const double chi = 2 * stream.gamma(known.scatter_rows / 2);
+    made.scatter[kind] = known.scatter[kind] * std::sqrt(known.scatter_rows / chi);
+  }
+  return made;
+}
+
+SoftwarePrior whole_prior() {
+  const std::vector<MeasuredStep> rows = {{{1, 0, 0, 1, 0, RowKind::layer}, 1},
+                                          {{0, 0, 0, 0, 1, RowKind::exchange}, 1}};
+  return prior_with(prior(), rows);
+}
+
+struct Held {
+  double inside = 0;
+  double width = 0;
+};
+
+// Of new steps through NICs inside 90 % bands, and of new exchanges there, after 3 steps inside a
+// domain and as many layers and exchanges.
+std::pair<Held, Held> mixed_coverage(int layers, int exchanges, int runs) {
+  Held steps;
+  Held alone;
+  for (int run = 0; run < runs; ++run) {
+    Stream stream({6, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
+    const SoftwarePrior known = whole_prior();
+    const DrawnSoftware software = drawn_software(stream, known);
+    std::vector<MeasuredStep> rows;
+    for (int row = 0; row < 3; ++row) rows.push_back(software.row(stream, RowKind::step, false));
+    for (int row = 0; row < layers; ++row) {
+      rows.push_back(software.row(stream, RowKind::layer, false));
+    }
+    for (int row = 0; row < exchanges; ++row) {
+      rows.push_back(software.row(stream, RowKind::exchange, row % 2 == 0));
+    }
+    const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
+    const StepSoftware fitted = known_software(fit);
+    const MeasuredStep step = software.row(stream, RowKind::step, true);
+    const Interval band = fitted.band(step.predicted, {"", "machine", "model", false}, "bf16", 0, 0)
+                              .widest()
+                              .log_ratios;
+    const double off = std::log(step.measured_ms / scaled_ms(step.predicted, fit.unknowns));
+    steps.inside += (band.contains(off) ? 1.0 : 0.0) / runs;
+    steps.width += band.width() / runs;
+    const MeasuredStep exchange = software.row(stream, RowKind::exchange, true);
+    const StepSoftware::AloneFactor factor = fitted.exchange_factor(true, 0.9);
+    const double beyond =
+        std::log(exchange.measured_ms / (factor.factor * exchange.predicted.total()));
+    alone.inside += (std::abs(beyond) <= factor.half_width ? 1.0 : 0.0) / runs;
+    alone.width += 2 * factor.half_width / runs;
+  }
+  return {steps, alone};
+}
+
+}  // namespace
+
+TEST_CASE("steps, layers and exchanges give all unknowns back that they tell apart") {
+  Stream stream({7, Purpose::test_data, 0, 0, 0});
+  DrawnSoftware software;
+  software.truth = {0.5, 0.2, -0.3, 12, 0.15, 0.25, -0.1, -0.2};
+  software.scatter = {0.01, 0.01, 0.01};
+  std::vector<MeasuredStep> rows;
+  for (int row = 0; row < 90; ++row) {
+    rows.push_back(software.row(stream, static_cast<RowKind>(row % 3), row % 2 == 0));
+  }
+  const SoftwarePrior known = prior_with(prior(), rows);
+  const std::vector<Unknown> free = carried_by(rows, known);
+  CHECK(free.size() == unknown_count);
+  const StepFit fit = fit_steps(rows, free, known);
+  for (std::size_t place = 0; place < unknown_count; ++place) {
+    CAPTURE(place, fit.unknowns[place]);
+    const double deviation = std::sqrt(fit.covariance[place][place]);
+    CHECK(std::abs(fit.unknowns[place] - software.truth[place]) < 3 * deviation);
+    CHECK(deviation < 0.4 * known.deviation[place]);
+  }
+  for (const Scatter& each : fit.scatters) {
+    CHECK(each.rows == 30);
+    CHECK(each.deviation < 0.04);
+  }
+}
+
+TEST_CASE("bands after steps, layers and exchanges hold nine of ten new steps and exchanges") {
+  double steps_before = 1e9;
+  double alone_before = 1e9;
+  for (const int each : {1, 3, 8}) {
+    const auto [steps, alone] = mixed_coverage(each, each, 1500);
+    CAPTURE(each, steps.inside, steps.width, alone.inside, alone.width);
+    CHECK(steps.inside > 0.87);
+    CHECK(steps.inside < 0.95);
+    CHECK(alone.inside > 0.85);
+    CHECK(alone.inside < 0.95);
+    CHECK(steps.width < steps_before);
+    CHECK(alone.width < alone_before);
+    steps_before = steps.width;
+    alone_before = alone.width;
+  }
+}
+
+TEST_CASE("rows of steps alone do not bring layers and exchanges into question") {
+  Stream stream({8, Purpose::test_data, 0, 0, 0});
+  const auto steps = measured(stream, {0.3, 0, 0, 0}, 9, 0.05);
+  const SoftwarePrior known = prior_with(prior(), steps);
+  CHECK(known.deviation == prior().deviation);
+  const std::vector<Unknown> free = carried_by(steps, known);
+  CHECK(free.size() <= 4);
+  std::vector<MeasuredStep> more = steps;
+  more.push_back({{0, 2, 0, 0, 0, RowKind::exchange}, 3});
+  CHECK(prior_with(prior(), more).deviation[5] == 0);  // it does not leave its domain
+  CHECK(alone_in(more) == std::vector<Unknown>{Unknown::exchange_alone});
+  // An unknown that is not in question is not fitted, whoever asks for it.
+  const StepFit fit = fit_steps(steps, {Unknown::level, Unknown::nic}, known);
+  CHECK(fit.unknowns[5] == 0);
+  CHECK(fit.covariance[5][5] == 0);
+}
+
+TEST_CASE("an exchange alone has no fixed cost and no part in the level of steps of its own") {
+  const SoftwarePrior known = whole_prior();
+  std::vector<MeasuredStep> rows(3, MeasuredStep{{1000, 100, 50}, 1500});
+  rows.push_back({{0, 0, 0, 0, 2, RowKind::exchange}, 2});
+  rows.push_back({{0, 0, 0, 0, 4, RowKind::exchange}, 4});
+  const StepFit fit = fit_steps(rows, carried_by(rows, known), known);
+  CHECK(scaled_ms(rows[3].predicted, fit.unknowns) == Approx(2).epsilon(0.1));
+  CHECK(scaled_ms(rows[0].predicted, fit.unknowns) == Approx(1500).epsilon(0.05));
+  CHECK(log_slopes(rows[3].predicted, fit.unknowns)[3] == 0);
 }

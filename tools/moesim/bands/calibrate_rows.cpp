@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -13,15 +14,15 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/training/training_step.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/train/train_report.hpp"
-#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {
 
-constexpr const char* measured_column = "measured_ms";
+constexpr const char* op_column = "op";
+constexpr const char* ms_column = "measured_ms";
+constexpr const char* us_column = "measured_us";
 // Beyond these a measured time is of another unit or another step: published steps lie within a
 // factor of 9 of their prediction.
 constexpr double most_ratio = 30;
@@ -33,46 +34,72 @@ std::string dashed(std::string name) {
   return name;
 }
 
-std::string where(const CsvTable& table, std::size_t row) {
-  return fmt::format("{}: line {}", table.name, table.lines[row]);
+// One file: its table, and which columns are options.
+class Rows {
+ public:
+  Rows(const std::string& path, const CommandLine& line);
+
+  // Predicts all rows; throws as load_calibration_rows().
+  std::vector<CalibrationRow> predicted(RowPredictor& predictor) const;
+
+ private:
+  std::string where(std::size_t row) const {
+    return fmt::format("{}: line {}", table_.name, table_.lines[row]);
+  }
+  std::string op_of(std::size_t row) const;
+  CommandLine asked(const std::string& op, std::size_t row) const;
+  CalibrationRow row(RowPredictor& predictor, std::size_t row) const;
+  std::string time_column(std::size_t row) const;
+  std::string differing(std::size_t row) const;
+  void check_columns(const std::vector<CalibrationRow>& rows) const;
+
+  CsvTable table_;
+  const CommandLine& line_;
+  std::map<std::size_t, std::string> options_;  // column: flag
+};
+
+// Of all operations; of steps alone where the table has no column that says what a row is of.
+std::set<std::string> option_names(const CsvTable& table) {
+  if (table.find(op_column) == CsvTable::npos) return columns_of(step_op);
+  std::set<std::string> names;
+  for (const std::string& op : calibrated_operations()) names.merge(columns_of(op));
+  return names;
 }
 
-// The columns that are options of `train`: column to flag.
-std::map<std::size_t, std::string> option_columns(const CsvTable& table) {
-  std::set<std::string> flags;
-  for (const Flag& flag : train_flags()) flags.insert(flag.name);
-  std::map<std::size_t, std::string> found;
+Rows::Rows(const std::string& path, const CommandLine& line)
+    : table_(CsvTable::load(path)), line_(line) {
+  if (table_.find(ms_column) == CsvTable::npos && table_.find(us_column) == CsvTable::npos) {
+    for (const std::string& name : table_.columns) {
+      if (name.rfind("measured", 0) != 0) continue;
+      throw UsageError(fmt::format(
+          "{}: line 1, column {}: measured times are in milliseconds, in the column measured_ms, "
+          "or in microseconds, in measured_us",
+          table_.name, name));
+    }
+    table_.column(ms_column);
+  }
+  const std::set<std::string> known = option_names(table_);
   std::set<std::string> seen;
-  for (std::size_t column = 0; column < table.columns.size(); ++column) {
-    const std::string name = dashed(table.columns[column]);
-    if (flags.count(name) == 0) continue;
+  for (std::size_t column = 0; column < table_.columns.size(); ++column) {
+    const std::string name = dashed(table_.columns[column]);
+    if (known.count(name) == 0) continue;
     if (!seen.insert(name).second) {
-      throw UsageError(fmt::format("{}: line 1, column {}: a second one of it", table.name, name));
+      throw UsageError(fmt::format("{}: line 1, column {}: a second one of it", table_.name, name));
     }
-    found[column] = name;
+    options_[column] = name;
   }
-  return found;
 }
 
-void check_columns(const CsvTable& table, const std::map<std::size_t, std::string>& options,
-                   const std::vector<std::string>& results) {
-  std::vector<std::string> known = {measured_column, "note", "id"};
-  for (const Flag& flag : train_flags()) known.push_back(flag.name);
-  for (std::size_t column = 0; column < table.columns.size(); ++column) {
-    const std::string& name = table.columns[column];
-    if (options.count(column) != 0 || name == measured_column || name == "note" || name == "id" ||
-        std::find(results.begin(), results.end(), name) != results.end()) {
-      continue;
-    }
-    const bool other_unit = name.rfind("measured", 0) == 0;
-    throw UsageError(fmt::format(
-        "{}: line 1, column {}: {}{}", table.name, name,
-        other_unit ? "measured steps are in milliseconds, in the column measured_ms"
-                   : "train knows no such option",
-        other_unit
-            ? ""
-            : suggestion(dashed(name), known) + ": remove the column, or name it note or id"));
+std::string Rows::op_of(std::size_t row) const {
+  const std::size_t column = table_.find(op_column);
+  if (column == CsvTable::npos || table_.rows[row][column].empty()) return step_op;
+  const std::string& op = table_.rows[row][column];
+  try {
+    row_kind_of(op);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}, column op: {}", where(row), error.what()));
   }
+  return op;
 }
 
 // What train calls true and false in its CSV, its flag calls on and off.
@@ -81,110 +108,195 @@ std::string flag_value(const std::string& flag, const std::string& cell) {
   return cell == "true" ? "on" : cell == "false" ? "off" : cell;
 }
 
-void check_units(const CsvTable& table, const std::vector<CalibrationRow>& rows) {
-  std::vector<double> logs;
-  for (const CalibrationRow& row : rows) {
-    logs.push_back(std::log(row.step.measured_ms / row.step.predicted.total()));
+CommandLine Rows::asked(const std::string& op, std::size_t row) const {
+  CommandLine asked = line_;
+  const std::set<std::string> taken = columns_of(op);
+  for (const auto& [column, flag] : options_) {
+    const std::string& cell = table_.rows[row][column];
+    if (cell.empty()) continue;
+    if (taken.count(flag) == 0) {
+      throw UsageError(fmt::format("{}, column {}: a row of {} takes no {}: leave the cell empty",
+                                   where(row), table_.columns[column], op, flag));
+    }
+    asked.values[flag] = flag_value(flag, cell);
   }
-  const double middle = median(logs);
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const double ratio = std::exp(logs[row]);
-    if (ratio < most_ratio && ratio > 1 / most_ratio) continue;
-    const bool alone = std::abs(logs[row] - middle) > std::log(most_ratio);
-    throw UsageError(
-        fmt::format("{}, column measured_ms: {:g} ms, but {:.4g} ms are predicted{}: is it in {}?",
-                    where(table, row), rows[row].step.measured_ms, rows[row].step.predicted.total(),
-                    alone ? ", and other rows are near their prediction" : "",
-                    ratio < 1 ? "seconds" : "microseconds"));
-  }
+  return asked;
 }
 
-void check_repeats(const CsvTable& table, const std::vector<CalibrationRow>& rows,
-                   const std::vector<std::string>& configurations) {
-  std::map<std::string, std::size_t> first;
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const auto [place, fresh] = first.try_emplace(configurations[row], row);
-    if (fresh) continue;
-    const double one = rows[place->second].step.measured_ms;
-    const double other = rows[row].step.measured_ms;
-    if (std::max(one, other) < most_repeat_ratio * std::min(one, other)) continue;
-    throw UsageError(fmt::format(
-        "{}: the same options as line {}, but {:g} ms instead of {:g} ms: say in a column what "
-        "differs, or keep one of them",
-        where(table, row), table.lines[place->second], other, one));
+std::string Rows::time_column(std::size_t row) const {
+  const auto has = [&](const char* name) {
+    const std::size_t column = table_.find(name);
+    return column != CsvTable::npos && !table_.rows[row][column].empty();
+  };
+  if (has(ms_column) && has(us_column)) {
+    throw UsageError(
+        fmt::format("{}, column measured_us: measured_ms has a time too: give one", where(row)));
   }
+  if (has(us_column)) return us_column;
+  if (has(ms_column)) return ms_column;
+  throw UsageError(
+      fmt::format("{}, column measured_ms: no measured time: give one, there or in microseconds in "
+                  "measured_us, or remove the row",
+                  where(row)));
 }
 
 // Of options that are not the same in every row.
-std::string differing(const CsvTable& table, const std::map<std::size_t, std::string>& options,
-                      std::size_t row) {
+std::string Rows::differing(std::size_t row) const {
   std::vector<std::string> words;
-  for (const auto& [column, flag] : options) {
+  for (const auto& [column, flag] : options_) {
     bool same = true;
-    for (const auto& other : table.rows) same = same && other[column] == table.rows[row][column];
-    if (!same && !table.rows[row][column].empty()) {
-      words.push_back(flag + " " + table.rows[row][column]);
+    for (const auto& other : table_.rows) same = same && other[column] == table_.rows[row][column];
+    if (!same && !table_.rows[row][column].empty()) {
+      words.push_back(flag + " " + table_.rows[row][column]);
     }
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+CalibrationRow Rows::row(RowPredictor& predictor, std::size_t row) const {
+  CalibrationRow found;
+  found.file = table_.name;
+  found.line = table_.lines[row];
+  found.op = op_of(row);
+  found.options = differing(row);
+  const CommandLine options = asked(found.op, row);
+  for (const auto& [flag, value] : options.values)
+    found.configuration += fmt::format("{}={}|", flag, value);
+  try {
+    found.prediction = predictor.predict(found.op, options);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", where(row), error.what()));
+  }
+  found.step.predicted = found.prediction.classes;
+  found.time_column = time_column(row);
+  const double ms_per_unit = found.time_column == us_column ? 1e-3 : 1;
+  found.step.measured_ms = ms_per_unit * table_.positive(row, found.time_column);
+  return found;
+}
+
+// The columns that train adds to its own CSV; known once a step is predicted.
+std::vector<std::string> result_columns(const std::vector<CalibrationRow>& rows) {
+  for (const CalibrationRow& row : rows) {
+    if (!row.prediction.step) continue;
+    const training::TrainingJob& job = *row.prediction.job;
+    TrainBand band;
+    band.subject = subject_of(job, "");
+    band.band = shipped_errors().band(band.subject);
+    band.terms.emplace_back();
+    std::vector<std::string> results = training_columns(job, *row.prediction.step);
+    for (const auto& [name, cell] : band_cells(band, *row.prediction.step)) results.push_back(name);
+    return results;
+  }
+  return {};
+}
+
+void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
+  std::vector<std::string> ignored = {op_column, ms_column, us_column, "note", "id"};
+  const std::set<std::string> options = option_names(table_);
+  std::vector<std::string> known(options.begin(), options.end());
+  known.insert(known.end(), ignored.begin(), ignored.end());
+  const std::vector<std::string> results = result_columns(rows);
+  ignored.insert(ignored.end(), results.begin(), results.end());
+  for (std::size_t column = 0; column < table_.columns.size(); ++column) {
+    const std::string& name = table_.columns[column];
+    if (options_.count(column) != 0 ||
+        std::find(ignored.begin(), ignored.end(), name) != ignored.end()) {
+      continue;
+    }
+    const bool other_unit = name.rfind("measured", 0) == 0;
+    throw UsageError(fmt::format(
+        "{}: line 1, column {}: {}{}", table_.name, name,
+        other_unit ? "measured times are in milliseconds, in the column measured_ms, or in "
+                     "microseconds, in measured_us"
+                   : "neither train nor the exchanges of predict know such an option",
+        other_unit
+            ? ""
+            : suggestion(dashed(name), known) + ": remove the column, or name it note or id"));
+  }
+}
+
+std::vector<CalibrationRow> Rows::predicted(RowPredictor& predictor) const {
+  std::vector<CalibrationRow> rows;
+  for (std::size_t index = 0; index < table_.rows.size(); ++index) {
+    rows.push_back(row(predictor, index));
+    // As soon as it is known what train adds: an unknown column is the likelier mistake.
+    if (index == 0 || index + 1 == table_.rows.size()) {
+      if (rows.front().prediction.step || index + 1 == table_.rows.size()) check_columns(rows);
+    }
+  }
+  return rows;
+}
+
+void check_machines(const std::vector<CalibrationRow>& rows) {
+  const CalibrationRow& first = rows.front();
+  for (const CalibrationRow& row : rows) {
+    if (row.prediction.machine == first.prediction.machine) continue;
+    throw UsageError(fmt::format(
+        "{}: a {} of {}, line {}{} is one of {}: calibrate with rows of one machine", row.where(),
+        row.op, row.prediction.machine, first.line,
+        row.file == first.file ? std::string() : " of " + first.file, first.prediction.machine));
+  }
+}
+
+void check_units(const std::vector<CalibrationRow>& rows) {
+  std::vector<double> logs;
+  for (const CalibrationRow& row : rows) {
+    logs.push_back(std::log(row.step.measured_ms / row.step.predicted.total()));
+  }
+  const double middle = median(logs);
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const CalibrationRow& row = rows[index];
+    const double ratio = std::exp(logs[index]);
+    if (ratio < most_ratio && ratio > 1 / most_ratio) continue;
+    const bool alone = std::abs(logs[index] - middle) > std::log(most_ratio);
+    throw UsageError(
+        fmt::format("{}, column {}: {:g} ms, but {:.4g} ms are predicted{}: is it in {}?",
+                    row.where(), row.time_column, row.step.measured_ms, row.step.predicted.total(),
+                    alone ? ", and other rows are near their prediction" : "",
+                    row.time_column == us_column ? ratio < 1 ? "milliseconds" : "nanoseconds"
+                    : ratio < 1                  ? "seconds"
+                                                 : "microseconds"));
+  }
+}
+
+// Rows of one configuration that differ too much to be noise.
+void check_repeats(const std::vector<CalibrationRow>& rows) {
+  std::map<std::string, const CalibrationRow*> first;
+  for (const CalibrationRow& row : rows) {
+    const auto [place, fresh] = first.try_emplace(row.op + "|" + row.configuration, &row);
+    if (fresh) continue;
+    const double one = place->second->step.measured_ms;
+    const double other = row.step.measured_ms;
+    if (std::max(one, other) < most_repeat_ratio * std::min(one, other)) continue;
+    throw UsageError(fmt::format(
+        "{}: the same options as line {}{}, but {:g} ms instead of {:g} ms: say in a column what "
+        "differs, or keep one of them",
+        row.where(), place->second->line,
+        row.file == place->second->file ? "" : " of " + place->second->file, other, one));
+  }
+}
+
 }  // namespace
 
-std::vector<CalibrationRow> load_calibration_rows(const std::string& path,
+std::string CalibrationRow::where() const { return fmt::format("{}: line {}", file, line); }
+
+std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line) {
-  const CsvTable table = CsvTable::load(path);
-  table.column(measured_column);
-  const std::map<std::size_t, std::string> options = option_columns(table);
+  RowPredictor predictor;
   std::vector<CalibrationRow> rows;
-  std::vector<std::string> configurations;
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    CommandLine asked = line;
-    std::string configuration;
-    for (const auto& [column, flag] : options) {
-      const std::string& cell = table.rows[row][column];
-      configuration += cell + "|";
-      if (!cell.empty()) asked.values[flag] = flag_value(flag, cell);
-    }
-    CalibrationRow found;
-    found.line = table.lines[row];
-    found.options = differing(table, options, row);
-    try {
-      found.job = requested_job(asked);
-      const training::TrainingStep step = training::training_step(found.job);
-      found.step.predicted = uncertainty::classes_of(step);
-      if (row == 0) {
-        TrainBand band;
-        band.subject = subject_of(found.job, "");
-        band.band = shipped_errors().band(band.subject);
-        band.terms.emplace_back();
-        std::vector<std::string> results = training_columns(found.job, step);
-        for (const auto& [name, cell] : band_cells(band, step)) results.push_back(name);
-        check_columns(table, options, results);
-      }
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      if (text.rfind(path, 0) == 0) throw;
-      throw UsageError(fmt::format("{}: {}", where(table, row), text));
-    }
-    found.step.measured_ms = table.positive(row, measured_column);
-    const std::string& machine = found.job.profile->device().name;
-    if (!rows.empty() && machine != rows.front().job.profile->device().name) {
-      throw UsageError(fmt::format(
-          "{}: a step of {}, line {} is one of {}: a file has steps of one machine",
-          where(table, row), machine, rows.front().line, rows.front().job.profile->device().name));
-    }
-    rows.push_back(std::move(found));
-    configurations.push_back(configuration);
+  for (const std::string& path : paths) {
+    std::vector<CalibrationRow> more = Rows(path, line).predicted(predictor);
+    std::move(more.begin(), more.end(), std::back_inserter(rows));
   }
   if (rows.size() < 2) {
     throw UsageError(
-        fmt::format("{}: {} measured step{}: give at least two, so that each can be predicted "
-                    "from the others; three of different layouts are better",
-                    path, rows.size(), rows.size() == 1 ? "" : "s"));
+        fmt::format("{}: {} measured row{}: give at least two, so that each can be predicted from "
+                    "the others; three steps of different layouts are better",
+                    fmt::join(paths, ", "), rows.size(), rows.size() == 1 ? "" : "s"));
   }
-  check_units(table, rows);
-  check_repeats(table, rows, configurations);
+  check_machines(rows);
+  check_units(rows);
+  check_repeats(rows);
   return rows;
 }
 

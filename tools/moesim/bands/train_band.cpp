@@ -8,6 +8,7 @@
 
 #include "sim/base/shipped.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/training/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
 
 namespace moesim::tool {
@@ -58,6 +59,18 @@ bool is_path(const std::string& name) {
          (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0);
 }
 
+// "3 of your own steps, 4 layers and 6 exchanges".
+std::string own_rows(const uncertainty::StepSoftware& software) {
+  std::vector<std::string> words;
+  for (const auto& kind : uncertainty::row_kind_names) {
+    const int rows = software.scatter(kind.value).rows;
+    if (rows == 0) continue;
+    words.push_back(fmt::format("{}{} {}{}", rows, words.empty() ? " of your own" : "", kind.name,
+                                rows == 1 ? "" : "s"));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 TrainBand own_band(const std::string& path, const training::TrainingJob& job, TrainingStep& step) {
   const auto software = uncertainty::StepSoftware::load(path);
   if (software.machine != job.profile->device().name) {
@@ -71,14 +84,14 @@ TrainBand own_band(const std::string& path, const training::TrainingJob& job, Tr
   TrainBand found;
   found.own = path;
   found.subject = subject_of(job, software.software);
-  found.band = software.band(uncertainty::classes_of(step), found.subject,
+  const uncertainty::CrossingParts crossing = training::crossing_parts(job);
+  found.band = software.band(uncertainty::classes_of(step, crossing), found.subject,
                              model::name_of(job.states.precision), parts.model, parts.precision);
   found.fitted = fmt::format(
-      "{} of your own steps of {} model{} ({}); each left out: {:.0f} % off in the median, {:.0f} "
-      "% at worst\n",
-      software.rows, software.models.size(), software.models.size() == 1 ? "" : "s",
+      "{} of {} model{} ({}); each left out: {:.0f} % off in the median, {:.0f} % at worst\n",
+      own_rows(software), software.models.size(), software.models.size() == 1 ? "" : "s",
       software.source, 100 * software.median_error, 100 * software.worst_error);
-  step = software.applied(step);
+  step = software.applied(step, crossing);
   found.terms = uncertainty::own_terms(found.band, found.subject, software);
   return found;
 }
@@ -114,7 +127,14 @@ std::vector<Flag> band_flags() {
 
 TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
                          TrainingStep& step) {
-  const std::string software = line.get("software");
+  const std::string& profiled = job.profile->calibration();
+  const std::string software = line.get("software", profiled);
+  if (!profiled.empty() && software != profiled) {
+    throw UsageError(fmt::format(
+        "--software {} with --profile {}: that is a software too: give one of them, or its profile "
+        "{}",
+        software, profiled, job.profile->name()));
+  }
   TrainBand found;
   if (is_path(software)) {
     found = own_band(software, job, step);

@@ -139,6 +139,17 @@ bool ExchangePredictor::handles(const std::string& op, const Params& params) {
   return ranks_of(op, params) > cluster(usual)->gpus_per_domain;
 }
 
+bool ExchangePredictor::crosses_domains(const Params& params) {
+  const auto named = params.find("cluster");
+  const auto ranks = params.find("gpus");
+  if (named == params.end() || ranks == params.end()) return false;
+  const std::shared_ptr<const cluster::Cluster> where = cluster(named->second);
+  const std::vector<int> members = placed(*where, params, std::stoi(ranks->second));
+  return std::any_of(members.begin(), members.end(), [&](int gpu) {
+    return where->domain_of(gpu) != where->domain_of(members.front());
+  });
+}
+
 network::ExchangePrediction ExchangePredictor::answer(const std::string& op, Params& params) {
   check_together(op, params);
   const bool chosen = params.count("cluster") != 0;

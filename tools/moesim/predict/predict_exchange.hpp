@@ -34,6 +34,8 @@ class ExchangePredictor {
 
   // Whether this query is about a cluster rather than the profile alone.
   bool handles(const std::string& op, const std::map<std::string, std::string>& params);
+  // Whether its ranks lie in several domains; of params as answer() left them.
+  bool crosses_domains(const std::map<std::string, std::string>& params);
   // Fills in params what follows from the others: gpus, cluster, schedule. Throws UsageError for
   // parameters that do not go together, unknown values and bad documents and files.
   network::ExchangePrediction answer(const std::string& op,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -20,7 +21,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 // One of NCCL's collectives.
-bool is_exchange(const profile::PredictedOperation& op) {
+bool is_collective(const profile::PredictedOperation& op) {
   return contains(op.parameters, "gpus") && contains(op.parameters, "bytes");
 }
 
@@ -42,10 +43,14 @@ std::vector<std::string> answer_cells(const QueryAnswer& answer) {
           fmt::format("{}", answer.estimate.time_us_p95), answer.provenance, finish};
 }
 
+bool is_exchange(const std::string& op, const QueryParams& params) {
+  return is_collective(profile::find_operation(op)) || is_dispatch(op, params);
+}
+
 std::vector<std::string> parameters_of(const profile::PredictedOperation& op) {
   std::vector<std::string> names = op.parameters;
   names.insert(names.end(), op.optional.begin(), op.optional.end());
-  if (is_exchange(op)) {
+  if (is_collective(op)) {
     const std::vector<std::string>& more = ExchangePredictor::parameters();
     names.insert(names.end(), more.begin(), more.end());
   }
@@ -84,17 +89,42 @@ QuerySource::Answering& QuerySource::answering(const std::string& profile) {
   const auto found = opened_.find(name);
   if (found != opened_.end()) return found->second;
   const auto loaded = std::make_shared<const profile::Profile>(
-      profile::Profile::load(name.empty() ? scenario::option_named("profile").default_text : name));
-  return opened_.emplace(name, Answering{loaded, ExchangePredictor(loaded, !name.empty())})
-      .first->second;
+      profile::Profile::load(name.empty() ? scenario::option_named("profile").default_text : name,
+                             profile::Profile::Calibrated::taken));
+  Answering made{loaded, ExchangePredictor(loaded, !name.empty()), std::nullopt};
+  if (!loaded->calibration().empty()) {
+    made.software = uncertainty::StepSoftware::load(loaded->calibration());
+  }
+  return opened_.emplace(name, std::move(made)).first->second;
 }
+
+namespace {
+
+// As the software runs it; its band is that of a measured exchange.
+void scale(const uncertainty::StepSoftware& software, const std::string& file,
+           QueryAnswer& answer) {
+  constexpr double level = 0.9;
+  if (software.scatter(uncertainty::RowKind::exchange).rows == 0) {
+    answer.provenance += fmt::format("; no exchange was measured for {}", file);
+    return;
+  }
+  const auto alone = software.exchange_factor(answer.crosses, level);
+  answer.estimate.time_us *= alone.factor;
+  answer.estimate.time_us_p05 = answer.estimate.time_us * std::exp(-alone.half_width);
+  answer.estimate.time_us_p95 = answer.estimate.time_us * std::exp(alone.half_width);
+  for (double& finish : answer.rank_finish_us) finish *= alone.factor;
+  answer.lower_us = answer.upper_us = 0;
+  answer.provenance += fmt::format("; times {:.3f} by {}", alone.factor, file);
+}
+
+}  // namespace
 
 QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
   const auto named = params.find("profile");
   const std::string profile = named == params.end() ? "" : named->second;
   Answering& source = answering(profile);
   params.erase("profile");
-  QueryAnswer answer{op, std::move(params), {}, {}, {}, 0, 0};
+  QueryAnswer answer{op, std::move(params), {}, {}, {}, 0, 0, false};
   if (source.exchanges.handles(op, answer.params)) {
     network::ExchangePrediction time = source.exchanges.answer(op, answer.params);
     answer.estimate = time.estimate;
@@ -102,18 +132,23 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
     answer.rank_finish_us = std::move(time.rank_finish_us);
     answer.lower_us = time.lower_us;
     answer.upper_us = time.upper_us;
+    answer.crosses = source.exchanges.crosses_domains(answer.params);
   } else if (is_dispatch(op, answer.params)) {
     const DispatchAnswer time = predict_dispatch(op, answer.params, *source.profile);
     answer.estimate = time.estimate;
     answer.provenance = time.provenance;
+    answer.crosses = source.exchanges.crosses_domains(answer.params);
   } else {
     answer.estimate = profile::predict(*source.profile, op, answer.params);
     answer.provenance = profile::describe(answer.estimate);
     // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
-    if (is_exchange(profile::find_operation(op))) {
+    if (is_collective(profile::find_operation(op))) {
       const auto ranks = static_cast<std::size_t>(std::stoll(answer.params.at("gpus")));
       answer.rank_finish_us.assign(ranks, answer.estimate.time_us);
     }
+  }
+  if (source.software && is_exchange(op, answer.params)) {
+    scale(*source.software, source.profile->calibration(), answer);
   }
   if (!profile.empty()) answer.params["profile"] = profile;
   return answer;

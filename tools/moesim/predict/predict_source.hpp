@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/predict.hpp"
 #include "sim/profile/profile.hpp"
+#include "sim/uncertainty/step_software.hpp"
 #include "tools/moesim/predict/predict_exchange.hpp"
 
 namespace moesim::tool {
@@ -22,8 +24,9 @@ struct QueryAnswer {
   profile::Estimate estimate;
   std::string provenance;
   std::vector<double> rank_finish_us;  // of an exchange; empty: one GPU's own operation
-  double lower_us = 0;  // of an exchange by the port bound: the time is certain to lie between;
-  double upper_us = 0;  // else 0
+  double lower_us = 0;   // of an exchange by the port bound: the time is certain to lie between;
+  double upper_us = 0;   // else 0
+  bool crosses = false;  // of an exchange: its ranks lie in several domains
 };
 
 // The columns that answers add to their queries, and the cells of one: shortest texts that read
@@ -31,6 +34,8 @@ struct QueryAnswer {
 const std::vector<std::string>& answer_columns();
 std::vector<std::string> answer_cells(const QueryAnswer& answer);
 
+// Whether an operation, asked with these parameters, exchanges between GPUs.
+bool is_exchange(const std::string& op, const QueryParams& params);
 // What an operation takes: its own parameters, an exchange those of a cluster, and "profile".
 std::vector<std::string> parameters_of(const profile::PredictedOperation& op);
 // Of all operations, without "profile".
@@ -52,6 +57,8 @@ class QuerySource {
   struct Answering {
     std::shared_ptr<const profile::Profile> profile;
     ExchangePredictor exchanges;
+    // A document of moesim calibrate with measured exchanges: these are scaled by it.
+    std::optional<uncertainty::StepSoftware> software;
   };
   Answering& answering(const std::string& profile);
 

@@ -266,6 +266,12 @@ RecommendRequest requested_search(const CommandLine& line) {
         software));
   }
   TrainingJob base = requested_job(first_values(line));
+  if (!base.profile->calibration().empty()) {
+    throw UsageError(fmt::format(
+        "--profile {}: the order of layouts by what moesim calibrate fitted is not searched: give "
+        "its profile {}, and the document to each train",
+        base.profile->calibration(), base.profile->name()));
+  }
   const TrainingJob usual = base;  // with a layout that routing is checked with
   base.layout.layout = {};
   base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));

@@ -84,8 +84,8 @@ int requested_placement(const CommandLine& line, const cluster::Cluster& cluster
 
 TrainingJob requested_job(const CommandLine& line) {
   TrainingJob job;
-  job.profile = std::make_shared<const profile::Profile>(
-      profile::Profile::load(line.get("profile", default_profile)));
+  job.profile = std::make_shared<const profile::Profile>(profile::Profile::load(
+      line.get("profile", default_profile), profile::Profile::Calibrated::taken));
   job.cluster = cluster_of(line, *job.profile);
   job.model = std::make_shared<const model::Model>(requested_model(line));
   job.ranks_per_domain = requested_placement(line, *job.cluster);
@@ -190,7 +190,10 @@ ExitCode run(const CommandLine& given) {
 std::vector<Flag> train_flags() {
   std::vector<Flag> flags = layout_flags();
   const std::vector<Flag> more = {
-      {"profile", "NAME|FILE", default_profile, "the GPU: a shipped profile or a document"},
+      {"profile", "NAME|FILE", default_profile,
+       "the GPU: a shipped profile, a document, or one of moesim calibrate, which is its "
+       "--software "
+       "too"},
       {"cluster", "NAME|FILE", "the GPU's usual one", "nodes, NVLink domains and NICs"},
       {"dispatcher", "NAME|FILE", no_dispatcher,
        "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "

@@ -108,7 +108,7 @@ uncertainty::StepClasses classes_of(const Outcome& outcome) {
 uncertainty::SoftwarePrior open_prior() {
   uncertainty::SoftwarePrior prior;
   prior.deviation = {1, 1, 0, 0};
-  prior.scatter = 0.05;
+  prior.scatter.front() = 0.05;
   return prior;
 }
 

@@ -72,7 +72,7 @@ void judge(const std::vector<Observation>& observations, const std::vector<Measu
   }
   prior.mean[0] = mean;
   const auto fit = uncertainty::fit_steps(rows, uncertainty::carried_by(rows, prior), prior);
-  uncertainty::StepSoftware software = uncertainty::software_of(fit, rows.size());
+  uncertainty::StepSoftware software = uncertainty::software_of(fit);
   software.models = {models.begin(), models.end()};
   software.precisions = {precisions.begin(), precisions.end()};
   const uncertainty::Components& parts = others.residuals().components;

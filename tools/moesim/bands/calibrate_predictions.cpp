@@ -1,0 +1,119 @@
+#include "tools/moesim/bands/calibrate_predictions.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/shipped.hpp"
+#include "sim/training/layer_time.hpp"
+#include "tools/moesim/train/train_request.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using training::LayerExtent;
+using uncertainty::RowKind;
+
+constexpr const char* moe_layer_op = "moe-layer";
+constexpr const char* layer_op = "layer";
+constexpr const char* pass_column = "pass";
+
+constexpr EnumNames<bool, 2> pass_names{{{false, "forward"}, {true, "backward"}}};
+
+std::vector<std::string> exchange_operations() {
+  std::vector<std::string> names{"dispatch", "combine"};
+  for (const auto& kind : profile::collective_names) names.emplace_back(kind.name);
+  return names;
+}
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string default_profile() {
+  for (const Flag& flag : train_flags()) {
+    if (flag.name == "profile") return flag.default_text;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> calibrated_operations() {
+  std::vector<std::string> names{step_op, moe_layer_op, layer_op};
+  for (const std::string& name : exchange_operations()) names.push_back(name);
+  return names;
+}
+
+RowKind row_kind_of(const std::string& op) {
+  if (op == step_op) return RowKind::step;
+  if (op == moe_layer_op || op == layer_op) return RowKind::layer;
+  if (holds(exchange_operations(), op)) return RowKind::exchange;
+  throw UsageError(fmt::format(
+      "unknown operation '{}'{}; choose from {}; kernels are measured by moesim profile", op,
+      suggestion(op, calibrated_operations()), fmt::join(calibrated_operations(), ", ")));
+}
+
+std::set<std::string> columns_of(const std::string& op) {
+  std::set<std::string> names;
+  const RowKind kind = row_kind_of(op);
+  if (kind == RowKind::exchange) {
+    for (const std::string& name : parameters_of(profile::find_operation(op))) names.insert(name);
+    return names;
+  }
+  for (const Flag& flag : train_flags()) names.insert(flag.name);
+  if (kind == RowKind::layer) names.insert(pass_column);
+  return names;
+}
+
+const std::string& RowPredictor::machine_of(const std::string& profile) {
+  std::string& name = machines_[profile];
+  if (name.empty()) name = profile::Profile::load(profile).device().name;
+  return name;
+}
+
+RowPrediction RowPredictor::exchange(const std::string& op, const CommandLine& asked) {
+  RowPrediction found;
+  found.profile = asked.get("profile", default_profile());
+  found.machine = machine_of(found.profile);
+  QueryParams params;
+  for (const std::string& name : columns_of(op)) {
+    if (name == "profile" || !asked.has(name)) continue;
+    check_parameter(name, asked.get(name), "column " + name);
+    params[name] = asked.get(name);
+  }
+  if (!is_exchange(op, params)) {
+    throw UsageError(fmt::format("{}: without a dispatcher it is a kernel: say which one", op));
+  }
+  const auto source = sources_.try_emplace(found.profile, found.profile).first;
+  const QueryAnswer answer = source->second.ask(op, std::move(params));
+  const double ms = answer.estimate.time_us / 1e3;
+  (answer.crosses ? found.classes.crossing : found.classes.exchange) = ms;
+  found.classes.kind = RowKind::exchange;
+  return found;
+}
+
+RowPrediction RowPredictor::predict(const std::string& op, const CommandLine& asked) {
+  const RowKind kind = row_kind_of(op);
+  if (kind == RowKind::exchange) return exchange(op, asked);
+  RowPrediction found;
+  found.profile = asked.get("profile", default_profile());
+  found.machine = machine_of(found.profile);  // refuses one that is calibrated already
+  found.job = requested_job(asked);
+  const uncertainty::CrossingParts crossing = training::crossing_parts(*found.job);
+  if (kind == RowKind::step) {
+    found.step = training::training_step(*found.job);
+    found.classes = uncertainty::classes_of(*found.step, crossing);
+    return found;
+  }
+  const bool backward = value_in(pass_names, asked.get(pass_column, "forward"), pass_column);
+  const LayerExtent extent = op == layer_op ? LayerExtent::whole : LayerExtent::moe;
+  found.classes =
+      uncertainty::classes_of(training::layer_time(*found.job, extent, backward), crossing);
+  found.classes.kind = kind;
+  return found;
+}
+
+}  // namespace moesim::tool

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
+#include "sim/scenario/idle_rules.hpp"
 
 namespace moesim::step {
 namespace {
@@ -157,6 +159,21 @@ NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::P
   }
   return {scenario::Network::flows, true,
           "all-to-alls by exact flows over the cluster's links: " + why};
+}
+
+double flows_seconds(const scenario::Scenario& scenario) {
+  if (scenario.network != scenario::Network::flows || !scenario.has_moe() ||
+      scenario.expert_parallel < 2 || scenario.dispatcher != nullptr) {
+    return 0;
+  }
+  // Dispatch and combine of each layer, and their gradients.
+  const double exchanges = scenario::is_training(scenario)
+                               ? 4.0 * scenario.moe_layers() * scenario.micro_steps
+                               : 2.0 * scenario.moe_layers();
+  const int groups = scenario.gpus / scenario.expert_parallel;
+  const double size = scenario.expert_parallel / 64.0;
+  const bool equal = scenario.router.pads_exchange();
+  return (equal ? 0.02 * std::pow(size, 2) : 0.1 * std::pow(size, 4)) * exchanges * groups;
 }
 
 }  // namespace moesim::step

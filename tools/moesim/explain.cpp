@@ -80,6 +80,7 @@ ExitCode run(const CommandLine& line) {
   note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
   note_trace(line.scenario(), scenario);
   note_costly_routing(scenario);
+  note_costly_flows(scenario);
   // Refuses what the profile cannot price before the routing, which may take long.
   const step::StepModel priced(scenario);
   routing::RoutingCache cache(std::size_t{4} << 30);

@@ -14,6 +14,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "sim/routing/simulation/routing_cache.hpp"
+#include "sim/step/network_choice.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
@@ -59,6 +60,23 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
   if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
 }
 
+namespace {
+
+// From then on a run says beforehand how long it takes.
+constexpr double long_s = 60;
+
+// What takes less, where there are more.
+std::string fewer_replicas(const scenario::Scenario& scenario) {
+  constexpr int few = 3;
+  return scenario.replicas > few ? fmt::format("--replicas {}, ", few) : "";
+}
+
+std::string in_replicas(const scenario::Scenario& scenario) {
+  return scenario.replicas > 1 ? fmt::format(" in {} replicas", scenario.replicas) : "";
+}
+
+}  // namespace
+
 void note_costly_routing(const scenario::Scenario& scenario) {
   if (!scenario.has_moe()) return;
   const routing::RoutingJob job = scenario.routing_job();
@@ -73,24 +91,40 @@ void note_costly_routing(const scenario::Scenario& scenario) {
         job.gpus, job.experts, job.layers, bytes / gib, memory / gib));
   }
   // CPU time on one core with AVX-512 (tests/bench/README.md): top-k draws and routes a logit in 2
-  // ns, other routers in up to 5; a count takes about 50.
+  // ns, other routers in up to 5; a count takes about 50, and each layer's counts are fitted to a
+  // sample of tokens of 2^20 logits, or of 2,048 tokens.
   constexpr double logit_s = 3e-9;
   constexpr double count_s = 50e-9;
+  constexpr double sampled_logit_s = 5e-9;
+  const double sampled = job.layers * std::max(double{1 << 20}, 2048.0 * job.experts);
   const bool by_tokens = job.fidelity == routing::Fidelity::tokens;
   const double units = by_tokens ? routing::token_logits(job)
                                  : static_cast<double>(job.gpus) * job.experts * job.layers;
-  const double seconds = units * (by_tokens ? logit_s : count_s) * scenario.replicas;
-  constexpr double long_s = 60;
+  const double seconds =
+      scenario.replicas *
+      (by_tokens ? units * logit_s : units * count_s + sampled * sampled_logit_s);
   if (seconds < long_s) return;
   const bool counts_are_less = by_tokens && routing::counts_refusal(job).empty();
   note(fmt::format(
-      "note: {:.1f}e9 {} in each of {} replicas: routing takes about {} of CPU time{}; --replicas "
-      "3, fewer GPUs{} take less",
-      units * 1e-9, by_tokens ? "logits" : "counts", scenario.replicas, duration(seconds),
-      bytes > gib ? fmt::format(" and {:.0f} GiB", bytes / gib) : "",
+      "note: {:.0f} million {} a replica, {} layers: routing takes about {} of CPU time{}{}; {}fewer "
+      "GPUs{} take less",
+      units * 1e-6, by_tokens ? "logits" : "counts", job.layers, duration(seconds),
+      in_replicas(scenario), bytes > gib ? fmt::format(" and {:.0f} GiB", bytes / gib) : "",
+      fewer_replicas(scenario),
       counts_are_less ? " or --fidelity counts"
       : by_tokens     ? " or --router dropless"
                       : ""));
+}
+
+void note_costly_flows(const scenario::Scenario& scenario) {
+  const double seconds = step::flows_seconds(scenario) * scenario.replicas;
+  if (seconds < long_s) return;
+  note(
+      fmt::format("note: exact flows among {} GPUs take about {} of CPU time{}, to a factor of "
+                  "three; {}--network fast takes seconds: each exchange by itself, by its busiest "
+                  "port",
+                  scenario.expert_parallel, duration(seconds), in_replicas(scenario),
+                  fewer_replicas(scenario)));
 }
 
 Output::Output(std::string path) : path_(std::move(path)) {

@@ -23,6 +23,8 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
 // One such line, before it starts, for routing that takes a minute of CPU time or more, with how
 // long and what takes less. Throws UsageError where one replica does not fit this machine's memory.
 void note_costly_routing(const scenario::Scenario& scenario);
+// The same of exact flows, where the scenario asks for them.
+void note_costly_flows(const scenario::Scenario& scenario);
 
 // Where a result goes: a file, written whole or not at all, or stdout.
 class Output {

@@ -56,6 +56,7 @@ ExitCode run(const CommandLine& line) {
   note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
   note_trace(line.scenario(), scenario);
   note_costly_routing(scenario);
+  note_costly_flows(scenario);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {
     note(fmt::format(

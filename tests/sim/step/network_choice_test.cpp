@@ -1,5 +1,6 @@
 #include "sim/step/network_choice.hpp"
 
+#include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::step {
@@ -81,6 +82,21 @@ TEST_CASE("auto takes flows where fast is not certified, and says why") {
   CHECK(chosen(scenario).used == scenario::Network::fast);
   scenario.expert_parallel = 16;
   CHECK(chosen(scenario).used == scenario::Network::flows);
+}
+
+TEST_CASE("exact flows say what they cost: the fourth power of ranks, the square of equal blocks") {
+  scenario::Scenario asked = on("hgx-h100", 128, 64);
+  asked.model =
+      std::make_shared<model::Model>(model::Model::load("switch-base-8"));  // 12 MoE layers
+  asked.mode = scenario::Mode::prefill;
+  asked.router = routing::parse_router("dropless", 2);
+  CHECK(flows_seconds(asked) == 0);  // auto decides by the number of messages
+  asked.network = scenario::Network::flows;
+  CHECK(flows_seconds(asked) == Approx(0.1 * 24 * 2));
+  asked.expert_parallel = 128;
+  CHECK(flows_seconds(asked) == Approx(0.1 * 24 * 16));
+  asked.router = routing::parse_router("top1", 0);
+  CHECK(flows_seconds(asked) == Approx(0.02 * 24 * 4));
 }
 
 }  // namespace moesim::step

@@ -1,5 +1,6 @@
 """Runs the built moesim for the tests of this folder. tools/test names it in MOESIM_BIN."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -56,3 +57,16 @@ def expect_error(result, code, *parts):
     assert len(errors) == 1, result.stderr
     for part in parts:
         assert part in errors[0], errors[0]
+
+
+def refused(*words, parts, code=2):
+    """A command that must fail, its notes and its error naming `parts`."""
+    result = moesim(*words)
+    assert result.returncode == code, result.stderr
+    for part in parts:
+        assert part in result.stderr, result.stderr
+
+
+def trace_document(folder):
+    """The document of an imported trace."""
+    return json.loads((folder / "trace.json").read_text())

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import moesim, needs_binary, refused, succeed
 
 pytestmark = needs_binary
 YAML = "none" if "yaml-cpp" in moesim("simulate", "--config", "/dev/null.yaml").stderr else "yaml"
@@ -17,13 +17,6 @@ SMALL = {"model": "llama2-7b-moe8", "gpus": 8, "replicas": 2, "router": "top2", 
 
 def typed(options):
     return [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), value)]
-
-
-def refused(*words, parts):
-    result = moesim(*words)
-    assert result.returncode == 2, result.stderr
-    for part in parts:
-        assert part in result.stderr, result.stderr
 
 
 def test_json_is_the_same_as_flags(tmp_path):

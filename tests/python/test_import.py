@@ -11,24 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import moesim, needs_binary, refused, succeed, trace_document
 from public_tables import folder_of
 
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = needs_binary
-
-
-def refused(*words, parts):
-    result = moesim(*words)
-    assert result.returncode == 2, result.stderr
-    for part in parts:
-        assert part in result.stderr, result.stderr
-
-
-def document(folder):
-    return json.loads((folder / "trace.json").read_text())
 
 
 def route(trace, *words):
@@ -67,7 +56,7 @@ def test_a_table_becomes_a_trace_and_a_missing_expert_a_zero(tmp_path):
     assert result.returncode == 0, result.stderr
     counts = np.load(tmp_path / "trace" / "counts.npy")
     assert counts.tolist() == [[[[70, 0, 30, 0], [0, 50, 0, 50]]]]
-    text = document(tmp_path / "trace")
+    text = trace_document(tmp_path / "trace")
     assert text["layers"] == [0, 3] and text["tokens"] == 100 and text["licence"] == "Apache-2.0"
     assert "domain = c4" in text["note"]
     # C = 25: 45 + 5 of 100 and 25 + 25 of 100; the 16 layers of the default model alternate.
@@ -110,7 +99,7 @@ def test_an_array_of_an_npz_becomes_a_trace_of_all_its_steps(tmp_path, packed):
     assert result.returncode == 0, result.stderr
     flat = counts.transpose(0, 3, 1, 2, 4).reshape(6, 2, 2, 4)
     assert (np.load(tmp_path / "trace" / "counts.npy") == flat).all()
-    assert document(tmp_path / "trace")["steps"] == [1, 1, 51, 51, 101, 101]
+    assert trace_document(tmp_path / "trace")["steps"] == [1, 1, 51, 51, 101, 101]
     for factor in (0.5, 1, 1.75):
         row = json.loads(succeed(*suggested(result), "--capacity-factor", factor, "--format",
                                  "json"))
@@ -268,7 +257,7 @@ def test_split_sizes_of_profiler_traces_become_counts_per_rank(tmp_path, backwar
     assert result.returncode == 0, result.stderr
     counts = np.array(sends).transpose(0, 2, 1, 3)
     assert (np.load(tmp_path / "trace" / "counts.npy") == counts).all()
-    assert document(tmp_path / "trace")["per"] == "rank"
+    assert trace_document(tmp_path / "trace")["per"] == "rank"
     row = json.loads(succeed(*suggested(result), "--format", "json"))
     assert row["failed"] == pytest.approx(counted_loss(counts, 32))
     refused("route", "--routing", f"trace:{tmp_path / 'trace'}", "--experts", 6, "--gpus", 3,
@@ -339,7 +328,7 @@ def test_olmoe_counts_lose_what_the_table_says(tmp_path):
     succeed("import", folder_of("expert_counts.csv") / "expert_counts.csv", "--where",
             "model=OLMoE-1B-7B-0924,kind=topk,domain=c4", "--experts", 64, "--top-k", 8, "--out",
             tmp_path / "trace")
-    assert document(tmp_path / "trace")["layers"] == [0, 7, 15]
+    assert trace_document(tmp_path / "trace")["layers"] == [0, 7, 15]
     counts = np.load(tmp_path / "trace" / "counts.npy")
     for factor, quoted in ((1, 0.151), (1.25, 0.073)):
         lost = [counted_loss(counts[0, 0, layer], factor * 208896 * 8 / 64) for layer in range(3)]
@@ -359,7 +348,7 @@ def test_the_shipped_trace_is_what_its_script_makes_and_its_counts_are_exact(tmp
     subprocess.run([sys.executable, shipped / "make.py", tmp_path], check=True)
     counts = np.load(shipped / "counts.npy")
     assert (np.load(tmp_path / "counts.npy") == counts).all()
-    assert document(tmp_path) == document(shipped)
+    assert trace_document(tmp_path) == trace_document(shipped)
     row = route(shipped, "--tokens-per-gpu", 512, "--gpus", 8, "--router", "top2",
                 "--capacity-factor", 2, "--replicas", 4)
     assert row["failed"] == pytest.approx(counted_loss(counts, 128))

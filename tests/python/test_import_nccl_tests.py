@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import moesim, needs_binary, refused, succeed
 
 pytestmark = needs_binary
 SIZES = [2**power for power in range(10, 28)]
@@ -36,13 +36,6 @@ def words(tmp_path, *files):
 def predicted(profile, gpus, size):
     return json.loads(succeed("predict", "--profile", profile, "--op", "all-to-all", "--gpus", gpus,
                               "--bytes", size, "--format", "json"))
-
-
-def refused(*command, parts):
-    result = moesim(*command)
-    assert result.returncode == 2, result.stderr
-    for part in parts:
-        assert part in result.stderr, result.stderr
 
 
 def test_imported_times_are_predicted_and_the_rest_is_the_base(tmp_path):

@@ -7,21 +7,10 @@ import json
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import moesim, needs_binary, refused, succeed, trace_document
 
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
 pytestmark = needs_binary
-
-
-def refused(*words, parts):
-    result = moesim(*words)
-    assert result.returncode == 2, result.stderr
-    for part in parts:
-        assert part in result.stderr, result.stderr
-
-
-def kept(folder):
-    return json.loads((folder / "trace.json").read_text())
 
 
 def failed(chosen, factor, experts):
@@ -126,7 +115,7 @@ def test_route_logs_of_megatron(tmp_path):
     result = moesim("import", *files, "--experts", 8, "--out", tmp_path / "t")
     assert result.returncode == 0 and "6 records of prediction depths left out" in result.stderr
     assert (np.load(tmp_path / "t" / "choices.npy") == chosen).all()
-    assert kept(tmp_path / "t")["layers"] == [3, 5] and kept(tmp_path / "t")["top_k"] == 2
+    assert trace_document(tmp_path / "t")["layers"] == [3, 5] and trace_document(tmp_path / "t")["top_k"] == 2
     row = json.loads(succeed(*result.stderr.split("try: moesim ")[1].split(), "--capacity-factor", 1,
                              "--format", "json"))
     assert row["failed"] == pytest.approx(

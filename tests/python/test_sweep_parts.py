@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from command_line import BINARY, moesim, needs_binary, succeed
+from command_line import BINARY, moesim, needs_binary, refused, succeed
 
 pytestmark = needs_binary
 GRID = ("sweep", "--gpus", "8,16", "--mode", "prefill", "--sequence-length", 256, "--micro-batch", 1, "--replicas", 2,
@@ -20,13 +20,6 @@ def whole(tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "sweep.csv"
     succeed(*GRID, "--out", out)
     return out.read_bytes()
-
-
-def refused(*words, parts, code=2):
-    result = moesim(*words)
-    assert result.returncode == code, result.stderr
-    for part in parts:
-        assert part in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])

@@ -10,12 +10,11 @@
 #include "sim/base/json_text.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/explanation.hpp"
-#include "sim/step/step_model.hpp"
 #include "sim/study/explain/explanation.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
+#include "tools/moesim/evaluate_scenario.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/prefetch.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -76,20 +75,10 @@ ExitCode run(const CommandLine& line) {
   const study::Measured seen = measured(line);
   scenario::DocumentCache documents;
   const scenario::Scenario scenario = scenario::resolve(line.scenario(), documents);
-  const scenario::Scenario* const only = &scenario;
-  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
-  note_trace(line.scenario(), scenario);
-  note_costly_routing(scenario);
-  note_costly_flows(scenario);
-  // Refuses what the profile cannot price before the routing, which may take long.
-  const step::StepModel priced(scenario);
-  routing::RoutingCache cache(std::size_t{4} << 30);
-  if (scenario.has_moe()) {
-    const routing::RoutingJob job = scenario.routing_job();
-    prefetch_routing({&job, 1}, scenario.replicas, jobs, cache);
-  }
+  note_scenario(line, scenario);
   engine::Timeline timeline;
-  const study::Outcome outcome = study::evaluate(scenario, cache, seen.trace ? &timeline : nullptr);
+  const study::Outcome outcome =
+      evaluate_scenario(scenario, jobs, seen.trace ? &timeline : nullptr);
   const study::Explanation explanation = study::explain(scenario, outcome, timeline, seen);
   out.write(format == report::Format::json
                 ? json_text(report::explanation_json(explanation, seen), 2) + "\n"

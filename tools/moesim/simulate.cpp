@@ -6,14 +6,13 @@
 
 #include "sim/base/json_text.hpp"
 #include "sim/report/summary.hpp"
-#include "sim/step/step_model.hpp"
 #include "sim/study/memory_hints.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/auxiliary_losses.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
+#include "tools/moesim/evaluate_scenario.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/prefetch.hpp"
 #include "tools/moesim/timeline.hpp"
 
 namespace moesim::tool {
@@ -52,11 +51,7 @@ ExitCode run(const CommandLine& line) {
   const int jobs = chosen_jobs(line);
   scenario::DocumentCache documents;
   const scenario::Scenario scenario = scenario::resolve(line.scenario(), documents);
-  const scenario::Scenario* const only = &scenario;
-  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
-  note_trace(line.scenario(), scenario);
-  note_costly_routing(scenario);
-  note_costly_flows(scenario);
+  note_scenario(line, scenario);
   if (scenario.has_moe() && !line.has("expert-parallel") && scenario.expert_parallel == 1 &&
       scenario.gpus > 1) {
     note(fmt::format(
@@ -73,17 +68,9 @@ ExitCode run(const CommandLine& line) {
   const Output out(line.get("out"));
   const TimelineFiles files(line, scenario.gpus);
 
-  // Room for every replica of a large job: one dropped would be routed again.
-  // Refuses what the profile cannot price before the routing, which may take long.
-  const step::StepModel priced(scenario);
-  routing::RoutingCache cache(std::size_t{4} << 30);
-  if (scenario.has_moe()) {
-    const routing::RoutingJob job = scenario.routing_job();
-    prefetch_routing({&job, 1}, scenario.replicas, jobs, cache);
-  }
   engine::Timeline timeline;
   const study::Outcome outcome =
-      study::evaluate(scenario, cache, files.wanted() ? &timeline : nullptr);
+      evaluate_scenario(scenario, jobs, files.wanted() ? &timeline : nullptr);
   if (files.wanted()) {
     files.write(timeline, fmt::format("moesim {} {}", scenario.model_name, scenario.router.name()),
                 "the median replica");

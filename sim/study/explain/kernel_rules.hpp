@@ -12,23 +12,21 @@ namespace moesim::study {
 // What a kernel of a measured trace counts to: one of the ten parts of a step, or, where its name
 // does not say which, products or memory-bound kernels of any part, or nothing that is known.
 enum class Place {
-  // In the order of step::Part.
-  attention,
-  dense_ffn,
-  router,
-  dispatch_combine,
-  expert,
-  rectify,
-  exposed_exchange,
-  gradient,
-  optimizer,
-  other,
-  any_product,
+  attention = static_cast<int>(step::Part::attention),
+  dense_ffn = static_cast<int>(step::Part::dense_ffn),
+  router = static_cast<int>(step::Part::router),
+  dispatch_combine = static_cast<int>(step::Part::dispatch_combine),
+  expert = static_cast<int>(step::Part::expert),
+  rectify = static_cast<int>(step::Part::rectify),
+  exposed_exchange = static_cast<int>(step::Part::exposed_exchange),
+  gradient = static_cast<int>(step::Part::gradient),
+  optimizer = static_cast<int>(step::Part::optimizer),
+  other = static_cast<int>(step::Part::other),
+  any_product = static_cast<int>(step::part_count),
   any_memory,
   unknown
 };
-constexpr std::size_t place_count = 13;
-static_assert(static_cast<std::size_t>(Place::any_product) == step::part_count);
+constexpr std::size_t place_count = static_cast<std::size_t>(Place::unknown) + 1;
 constexpr Place place_of(step::Part part) { return static_cast<Place>(part); }
 
 struct Placement {

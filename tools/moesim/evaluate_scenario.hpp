@@ -1,0 +1,19 @@
+#pragma once
+
+#include "sim/engine/timeline.hpp"
+#include "sim/scenario/scenario.hpp"
+#include "sim/study/sweep/outcome.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// Says beforehand, on stderr: options without effect, what a trace decides, what takes long.
+void note_scenario(const CommandLine& line, const scenario::Scenario& scenario);
+
+// One scenario, its routing drawn by `jobs` threads with progress on stderr. What the profile
+// cannot price is refused before the routing, which may take long. `timeline` receives that of the
+// median replica; null: not wanted.
+study::Outcome evaluate_scenario(const scenario::Scenario& scenario, int jobs,
+                                 engine::Timeline* timeline);
+
+}  // namespace moesim::tool

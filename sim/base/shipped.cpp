@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "sim/base/error.hpp"
 
@@ -64,7 +65,28 @@ std::vector<std::string> shipped_names(const std::string& kind) {
   return names;
 }
 
+namespace {
+
+// Whether a file is there that cannot be a JSON document: a log, a CSV.
+bool is_other_file(const std::string& path) {
+  std::error_code ignored;
+  if (path.empty() || !fs::is_regular_file(path, ignored)) return false;
+  std::ifstream file(path);
+  char first = '{';
+  return !(file >> first) || first != '{';
+}
+
+}  // namespace
+
 std::string find_document(const std::string& kind, const std::string& name_or_path) {
+  const bool is_machine = kind == "hardware" || kind == "clusters";
+  if (is_machine && !name_or_path.ends_with(".json") && is_other_file(name_or_path)) {
+    throw UsageError(fmt::format(
+        "'{}' is a file, but no JSON document: 'moesim import' makes one of measured logs ({})",
+        name_or_path,
+        kind == "hardware" ? "nccl-tests: --op, --nccl, --base NAME, --out mine.json"
+                           : "--cluster NAME, --out mine.json"));
+  }
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
   if (is_path) return name_or_path;

@@ -352,3 +352,30 @@ def test_the_shipped_trace_is_what_its_script_makes_and_its_counts_are_exact(tmp
     row = route(shipped, "--tokens-per-gpu", 512, "--gpus", 8, "--router", "top2",
                 "--capacity-factor", 2, "--replicas", 4)
     assert row["failed"] == pytest.approx(counted_loss(counts, 128))
+
+
+def imported_note(tmp_path, array):
+    np.save(tmp_path / "logits.npy", np.ascontiguousarray(array, np.float32))
+    result = moesim("import", tmp_path / "logits.npy", "--top-k", 2, "--out", tmp_path / "trace")
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+def test_probabilities_and_swapped_axes_get_a_warning(tmp_path):
+    logits = np.random.default_rng(1).normal(size=(2048, 16))
+    weights = np.exp(logits)
+    said = imported_note(tmp_path, weights / weights.sum(axis=1, keepdims=True))
+    assert "warning" in said and "as after a softmax" in said
+    assert "2048 experts for 16 tokens: are the axes swapped?" in imported_note(tmp_path, logits.T)
+    assert "warning" not in imported_note(tmp_path, logits)
+    # Inside 0..1, but no softmax.
+    assert "warning" not in imported_note(tmp_path, 1 / (1 + np.exp(-logits)))
+
+
+@pytest.mark.parametrize("option, said", [("--profile", "--base NAME"), ("--cluster", "--cluster NAME")])
+def test_a_log_for_a_document_says_import(tmp_path, option, said):
+    (tmp_path / "nccl.log").write_text("# nThread 1 nGpus 8\n  1024  256  float\n")
+    refused("simulate", option, tmp_path / "nccl.log",
+            parts=["is a file, but no JSON document", "moesim import", said])
+    (tmp_path / "odd").write_text(' {"format": "moesim"}')  # read, then refused by its contents
+    assert "no JSON document" not in moesim("simulate", option, tmp_path / "odd").stderr

@@ -339,3 +339,32 @@ def test_output_that_cannot_count_is_refused(tmp_path):
     wrong(log, "is all-to-all, not all-gather", more=("--op", "all-gather"))
     wrong(log, "is of NCCL 2.27.3", more=("--nccl", "2.20.5"))
     refused(tmp_path, tmp_path / "run.log", more=("--top-k", 2), parts=["--top-k: means nothing"])
+
+
+def scaled_log(tmp_path, gb_per_s):
+    """The run on two nodes with another bandwidth across them, instead of 36 GB/s."""
+    lines = []
+    for line in (LOGS / "alltoall_2nodes.log").read_text().splitlines():
+        fields = line.split()
+        if len(fields) == 13 and fields[0].isdigit():
+            size = int(fields[0])
+            fields[5] = f"{45 + size * 8 / 16 / (gb_per_s * 1e3):.2f}"
+            fields[6] = f"{size / float(fields[5]) / 1e3:.2f}"
+            fields[7] = f"{size / float(fields[5]) / 1e3 * 15 / 16:.2f}"
+            line = " ".join(fields)
+        lines.append(line)
+    path = tmp_path / f"scaled_{gb_per_s}.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_rate_that_no_healthy_fabric_has_gets_a_warning(tmp_path):
+    _, said = imported(tmp_path, LOGS / "alltoall_2nodes.log")
+    assert "warning" not in said
+    document, said = imported(tmp_path, scaled_log(tmp_path, 4.5))
+    assert "warning" in said and "0.090 of the line rate" in said and "RDMA" in said
+    assert document["nic"]["efficiency"]["value"] < 0.15
+    # The exchange inside the node goes on beside: the model needs more than the NICs have.
+    document, said = imported(tmp_path, scaled_log(tmp_path, 46))
+    assert document["nic"]["efficiency"]["value"] == 1
+    assert "reaches 0.92 of the line rate; the model is slower" in said

@@ -23,6 +23,9 @@ using nlohmann::ordered_json;
 
 constexpr double most_above_line_rate = 1.01;
 constexpr double small_bytes = 4096;
+// Public fabrics reach 0.4 to 0.95 with large messages (profiles/README.md).
+constexpr double least_of_healthy_fabric = 0.25;
+constexpr double full_line_rate = 0.995;
 
 // "nccl-tests on H100, a.log" of "measured: nccl-tests on H100, a.log".
 std::string runs_of(const MeasuredExchange& measured) {
@@ -116,11 +119,32 @@ class LinkWriter {
       const std::string plain =
           fmt::format("{} at {:.2f} of the line rate", described(*measured), *share);
       const std::optional<double> fitted = nic_efficiency_of(*measured, fitted_, profile_);
+      note_odd_rate(*measured, *share, fitted);
       found.push_back(
           {fitted.value_or(*share), plain + (fitted ? by_model() : ""), runs_of(*measured)});
     }
     if (found.empty()) found = evidence_.nic_rates;
     if (!found.empty()) write("nic", "efficiency", share_of(values(found)), found);
+  }
+
+  // A rate that says more of the fabric, or of the model, than of the NICs.
+  void note_odd_rate(const MeasuredExchange& measured, double share,
+                     const std::optional<double>& fitted) {
+    if (share < least_of_healthy_fabric) {
+      notes_.push_back(fmt::format(
+          "warning: {}: {} reaches {:.3f} of the line rate of cluster '{}': does NCCL take all "
+          "NICs, "
+          "over RDMA and not TCP (its log, NCCL_DEBUG=INFO, says so)? Another fabric needs another "
+          "--cluster",
+          runs_of(measured), described(measured), share, base_.name));
+    } else if (fitted && *fitted > full_line_rate && share < full_line_rate - 0.05) {
+      notes_.push_back(fmt::format(
+          "warning: {}: {} reaches {:.2f} of the line rate; the model is slower than that at any "
+          "efficiency, so 1 is taken: sizes and nodes that were measured are answered from the "
+          "log, "
+          "others may come out slow",
+          runs_of(measured), described(measured), share));
+    }
   }
 
   void write_domain() {

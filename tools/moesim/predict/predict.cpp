@@ -163,6 +163,10 @@ ExitCode run(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const QueryAnswer answer = source.ask(op.name, params);
+  if (!line.has("profile") && !line.has("cluster") && format == report::Format::table) {
+    note(fmt::format("note: on {}, the default; --profile NAME is another GPU",
+                     scenario::option_named("profile").default_text));
+  }
   out.write(format == report::Format::json  ? json_text(to_json(answer), 2) + "\n"
             : format == report::Format::csv ? one_as_csv(answer)
                                             : rendered({answer}, format));

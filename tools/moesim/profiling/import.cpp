@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "kernels/measure/documents/nccl_tests.hpp"
 #include "sim/base/file.hpp"
@@ -268,6 +270,41 @@ void note_trace(const std::string& folder, const ImportedTrace& made) {
                   folder, shape.top_k, priority, shape.ranks, shape.steps));
 }
 
+// Whether each token's values are those of a softmax: within 0..1 and adding up to 1.
+bool are_probabilities(const routing::Trace& trace) {
+  const auto experts = static_cast<std::size_t>(trace.shape().experts);
+  const std::span<const float> values = trace.logits(0, 0, 0);
+  for (std::size_t first = 0; first < values.size(); first += experts) {
+    double sum = 0;
+    for (const float value : values.subspan(first, experts)) {
+      if (value < 0 || value > 1) return false;
+      sum += value;
+    }
+    if (std::abs(sum - 1) > 0.01) return false;
+  }
+  return true;
+}
+
+// What logits are not likely to be.
+void warn_of_logits(const std::string& folder, const routing::Trace& trace) {
+  if (trace.kind() != routing::Trace::Kind::logits) return;
+  const routing::TraceShape& shape = trace.shape();
+  constexpr int most_experts_known = 1024;
+  if (shape.experts > most_experts_known && shape.experts > shape.tokens) {
+    note(
+        fmt::format("warning: {}: {} experts for {} tokens: are the axes swapped? The last one is "
+                    "the expert; numpy.ascontiguousarray(array.T) swaps two",
+                    folder, shape.experts, shape.tokens));
+  }
+  if (are_probabilities(trace)) {
+    note(fmt::format(
+        "warning: {}: each token's values add up to 1, as after a softmax; they are "
+        "taken for logits, and a softmax follows, which makes all experts nearly alike: "
+        "give the router's output before the softmax, or log(probabilities)",
+        folder));
+  }
+}
+
 ExitCode run(const CommandLine& line) {
   if (line.positionals.empty()) {
     throw UsageError(
@@ -295,6 +332,7 @@ ExitCode run(const CommandLine& line) {
        fmt::format("imported from {}: {}", from, imported_trace.what), imported_trace.steps,
        imported_trace.layers});
   note_trace(folder, imported_trace);
+  warn_of_logits(folder, trace);
   return ExitCode::ok;
 }
 

@@ -163,7 +163,7 @@ ImportedTrace imported(const CommandLine& line) {
 }
 
 std::string origin(const CommandLine& line) {
-  const std::string text = line.get("origin", "not stated");
+  std::string text = line.get("origin", "not stated");
   for (const char* known : {"measured", "published", "synthetic", "not stated"}) {
     if (text == known) return text;
   }

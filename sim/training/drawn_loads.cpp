@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/routing_misfit.hpp"
 #include "sim/training/sampled_rows.hpp"
 
 namespace moesim::training {
@@ -169,7 +170,7 @@ std::vector<ExpectedLoss> drawn_losses(std::span<const TrainingJob> jobs, int mo
       continue;
     }
     routings[at] = block_routing(jobs[at]);
-    routing::check(routings[at]);
+    check_routing(routings[at]);
     together[{routings[at].logits_key(), jobs[at].routing->replica}].push_back(at);
   }
   for (const auto& [key, members] : together) {
@@ -230,7 +231,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job)
 
 // All layers from a sample of their tokens.
 void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
-  routing::check(job_);
+  check_routing(job_);
   const parallel::ParallelLayout& layout = asked_.layout.layout;
   const double tokens = asked_.tokens_per_rank() * layout.expert * layout.expert_tensor;
   const double balance = job_.router.top_k * tokens / layout.expert;
@@ -296,7 +297,7 @@ void DrawnLoads::set_blocks() {
         "per-layer, or fewer micro-batches (--global-batch)",
         job.gpus, job.experts));
   }
-  routing::check(job);
+  check_routing(job);
 }
 
 void DrawnLoads::draw(routing::LayerRouter& router, int layer, int replica, int first,

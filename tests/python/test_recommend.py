@@ -26,9 +26,9 @@ def reproduced(command):
 
 
 def layout_of(row):
-    return tuple(row[key] for key in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline",
-                                      "expert_parallel", "expert_tensor_parallel", "micro_batch", "dispatcher",
-                                      "ep_overlap", "capacity_factor"))
+    return tuple(row[key] for key in ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel",
+                                      "expert_tensor_parallel", "micro_batch", "dispatcher",
+                                      "ep_overlap", "capacity_factor", "router"))
 
 
 def test_each_command_prints_the_same_figures():
@@ -103,15 +103,90 @@ def test_capacity_costs_loss_and_the_commands_print_it():
         assert step["memory_gib"] == float(row["memory_gib"])
 
 
-def test_routers_are_searched_and_of_equal_speed_the_one_that_loses_less_is_first():
-    rows = rows_of("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
-                   "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
-                   "--expert-tensor-parallel", 1, "--router", "topk,topk+fr", "--capacity-factor", 1,
-                   "--max-loss", "100%")
-    assert [row["router"] for row in rows if row["rank"]] == ["top8+fr", "top8"]
-    assert rows[0]["step_ms"] == rows[1]["step_ms"]
-    assert float(rows[0]["residual_loss"]) < float(rows[1]["residual_loss"])
+def test_of_one_layout_what_is_no_faster_and_loses_more_is_a_twin():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--zero", 1, "--capacity-factor", 1, "--max-loss", "100%")
+    rows = rows_of(*words, "--router", "topk,topk+fr")
+    assert [row["router"] for row in rows] == ["top8+fr"] and rows[0]["twins"] == "1"
     assert "--router topk+fr" in rows[0]["command"]
+    (plain,) = rows_of(*words, "--router", "topk")
+    assert plain["step_ms"] == rows[0]["step_ms"]
+    assert float(rows[0]["residual_loss"]) < float(plain["residual_loss"])
+    assert "1 more like it, within 0.0 % of its speed, that differ in router or CF" in succeed(
+        *words, "--router", "topk,topk+fr")
+
+
+def test_the_five_differ_and_their_twins_are_counted(tmp_path):
+    every = tmp_path / "all.csv"
+    words = (*SMALL, "--virtual-pipeline", "1,2,4,8")
+    rows = rows_of(*words, "--all", every)
+    assert len({layout_of(row) for row in rows}) == 5
+    with open(every, newline="", encoding="utf-8") as file:
+        fitting = [row for row in csv.DictReader(file) if row["fits"] == "1"]
+    assert any(row["twins"] != "0" for row in rows)
+    for row in rows:
+        near = [other for other in fitting if layout_of(other) == layout_of(row)
+                and float(other["step_ms"]) <= 1.01 * float(row["step_ms"])]
+        assert int(row["twins"]) == len(near) - 1
+    table = succeed(*words)
+    assert "near twins, not listed:" in table and "more like it, within" in table and "differ in VP" in table
+    apart = rows_of(*words, "--distinct", "chunks")
+    assert len({layout_of(row) for row in apart}) < 5
+    assert len({(*layout_of(row), row["virtual_pipeline"]) for row in apart}) == 5
+
+
+def test_rectified_routers_are_searched_where_tokens_may_be_lost():
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 128, "--micro-batch", 1,
+             "--tensor-parallel", 1, "--pipeline-parallel", 2, "--virtual-pipeline", 1, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--recompute", "moe_act", "--zero", 1)
+    table = succeed(*words, "--max-loss", "5%")
+    searched = next(line for line in table.splitlines() if "searched: " in line)
+    for name in ("dropless", "top2 at CF 0.5/0.75/1/1.25/1.5", "top2+fr at", "top2+ir at", "top2+fr+ir at"):
+        assert name in searched
+    assert "CF: library convention, balanced load at CF 1" in table
+    assert "+fr" not in succeed(*words)
+    assert "+fr" not in succeed(*words, "--router", "top2", "--max-loss", "5%").split("to reproduce")[0]
+    paper = succeed(*words, "--max-loss", "5%", "--router", "top2", "--capacity-factor", "2,3",
+                    "--capacity-convention", "paper")
+    assert "CF: paper convention, balanced load at CF 2" in paper
+
+
+def test_a_dialect_is_searched_as_it_is_simulated(tmp_path):
+    every = tmp_path / "all.csv"
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 128, "--micro-batch", 1,
+             "--tensor-parallel", 1, "--pipeline-parallel", "1,2", "--virtual-pipeline", 1, "--expert-tensor-parallel",
+             1, "--recompute", "moe_act/full", "--max-loss", "20%", "--router", "top2", "--capacity-factor", "1,1.25")
+    for dialect in ("deepspeed", "tutel", "megatron"):
+        rows = rows_of(*words, "--router-dialect", dialect, "--all", every)
+        best = [row for row in rows if row["rank"]]
+        with open(every, newline="", encoding="utf-8") as file:
+            candidates = [row for row in csv.DictReader(file)
+                          if row["fits"] == "1" and float(row["residual_loss"]) <= 0.2]
+        assert float(best[0]["step_ms"]) == min(float(row["step_ms"]) for row in candidates)
+        assert f"--router-dialect {dialect}" in best[0]["command"]
+        step = reproduced(best[0]["command"])
+        assert step["step_ms"] == float(best[0]["step_ms"])
+        assert step["residual_loss"] == float(best[0]["residual_loss"])
+        assert f"rounded as {dialect} does" in succeed(*words, "--router-dialect", dialect)
+
+
+def test_candidates_that_a_trace_does_not_fit_are_left_out():
+    """8 ranks of 128 tokens: no smaller group of experts, no larger micro-batch."""
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--routing", "trace:tiny-moe-top2",
+             "--tensor-parallel", 1, "--pipeline-parallel", "1,2", "--expert-tensor-parallel", 1, "--micro-batch", "1,2",
+             "--expert-parallel", "4,8", "--zero", 1, "--recompute", "moe_act", "--sequence-length", 128)
+    table = succeed(*words)
+    reason = table.split(" candidates left out, such as: ")[1].split("\n")[0]
+    assert "choose " in reason and "--tokens-per-gpu" not in reason and "--gpus" not in reason
+    for row in rows_of(*words):
+        assert row["micro_batch"] == "1" and row["expert_parallel"] == "8"
+    expect_error(moesim(*words, "--micro-batch", 2), 2, "tokens per rank of 128")
+    expect_error(moesim(*words, "--expert-parallel", 4), 2, "choose --expert-parallel 8")
+
+
+def test_unknown_routing_is_refused_with_what_to_give():
+    expect_error(moesim(*SMALL, "--routing", "unknown"), 2, "--routing unknown", "drawn once", "gaussian:")
 
 
 def test_forced_balance_is_not_compared_with_routing_that_is_drawn():
@@ -180,7 +255,7 @@ def test_what_cannot_be_is_named(words, text):
 def test_the_chart_of_the_front_is_drawn(tmp_path):
     chart, table = tmp_path / "front.svg", tmp_path / "front.csv"
     words = (*SMALL[:-2], "--recompute", "none", "--tensor-parallel", 1, "--pipeline-parallel", 1,
-             "--capacity-factor", "dropless,0.5,1", "--max-loss", "10%")
+             "--router", "topk", "--capacity-factor", "dropless,0.5,1", "--max-loss", "10%")
     result = moesim(*words, "--chart", chart, "--out", table)
     if "matplotlib" in result.stderr:
         pytest.skip("charts need Python with matplotlib")

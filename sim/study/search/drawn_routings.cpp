@@ -24,7 +24,8 @@ int most_layers(const TrainingJob& job) {
 }
 
 int ranks_of(const TrainingJob& job) {
-  if (rectifies(job)) return job.layout.layout.expert;
+  // Recorded ranks are as many as they are.
+  if (rectifies(job) || job.routing->scores.trace) return job.layout.layout.expert;
   int ranks = group_ranks;
   while (job.model->moe->experts % ranks != 0) ranks /= 2;
   return ranks;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/drawn_routings.hpp"
+#include "sim/training/routing_misfit.hpp"
 #include "sim/training/step_bound.hpp"
 
 namespace moesim::study {
@@ -86,6 +88,7 @@ struct FamilyBounds {
   bool fits = false;
   bool priced = false;
   std::string refusal;  // why layers cannot be priced; "": they can
+  std::string misfit;   // why the recorded routing does not fit; "": it does
 };
 
 FamilyBounds memory_of(const TrainingFamily& family, double room) {
@@ -152,8 +155,9 @@ class Search {
     order.value = [&](std::size_t at) { return step_us(candidates_[at]); };
     order.accept = [&](std::size_t at, double step_us) { return accept(candidates_[at], step_us); };
     const BestFirstCounts counts = run_best_first(order);
-    found_.counts.simulated = counts.valued - skipped_;
     found_.counts.violations += counts.violations;
+    count_twins();
+    found_.counts.simulated += counts.valued - skipped_;
     found_.counts.drawn = drawn_.drawn();
     if (any_fits_) found_.smallest.reset();
     return std::move(found_);
@@ -167,10 +171,13 @@ class Search {
                  [&](std::size_t at) { bounds[at] = memory_of(families[at], room_); });
     std::vector<DrawnRoutings::Asked> wanted;
     for (std::size_t at = 0; at < bounds.size(); ++at) {
-      if (bounds[at].fits) wanted.push_back(routing_of(families[at]));
+      if (!bounds[at].fits) continue;
+      bounds[at].misfit = training::routing_misfit(families[at].jobs.front());
+      if (bounds[at].misfit.empty()) wanted.push_back(routing_of(families[at]));
     }
     drawn_.draw_losses(wanted, search_.jobs);
     parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
+      if (!bounds[at].misfit.empty()) return;
       add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_, bounds[at]);
     });
     SearchCounts& counts = found_.counts;
@@ -179,6 +186,11 @@ class Search {
     counts.candidates = possible_.count;
     for (std::size_t at = 0; at < bounds.size(); ++at) {
       const TrainingFamily& family = families[at];
+      if (!bounds[at].misfit.empty()) {
+        counts.undrawn += family.jobs.size();
+        counts.an_undrawn = bounds[at].misfit;
+        continue;
+      }
       if (!bounds[at].refusal.empty()) {
         counts.unpriced += family.jobs.size();
         counts.an_unpriced = bounds[at].refusal;
@@ -192,6 +204,10 @@ class Search {
       }
     }
     if (counts.unpriced == counts.candidates) throw Error(counts.an_unpriced);
+    if (counts.undrawn > 0 &&
+        counts.undrawn + counts.unpriced + counts.too_large == counts.candidates) {
+      throw UsageError(counts.an_undrawn);
+    }
     // Of equal times the one that loses less comes first.
     std::stable_sort(
         candidates_.begin(), candidates_.end(),
@@ -209,6 +225,52 @@ class Search {
     const TrainingJob& job = *candidate.job;
     if (!job.routing) return training::training_step(job);
     return training::training_step(job, drawn_.loads({candidate.routing, &job}), with_forced_step);
+  }
+
+  // Padded blocks take the same time whatever they hold: only what is found is drawn.
+  TrainingStep timed_step(const Candidate& candidate) {
+    const BalancedJob balanced(*candidate.job);
+    return balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false);
+  }
+
+  // Those of the best with their bounds, which are in the order of candidates_.
+  void count_twins() {
+    if (search_.twin_margin <= 0) return;
+    std::set<const Candidate*> counted(best_.begin(), best_.end());
+    for (std::size_t place = 0; place < found_.best.size(); ++place) {
+      FoundStep& best = found_.best[place];
+      const double limit = (1 + search_.twin_margin) * best.step.step_us;
+      std::vector<const Candidate*> near;
+      for (const Candidate& candidate : candidates_) {
+        const bool is_near = candidate.bound.step_us <= limit && counted.count(&candidate) == 0 &&
+                             candidate.loss <= search_.max_loss;
+        if (is_near && is_same(best.job, *candidate.job)) near.push_back(&candidate);
+      }
+      std::vector<TrainingStep> steps(near.size());
+      parallel_for(near.size(), search_.jobs,
+                   [&](std::size_t at) { steps[at] = timed_step(*near[at]); });
+      found_.counts.simulated += near.size();
+      for (std::size_t at = 0; at < near.size(); ++at) {
+        if (static_cast<double>(steps[at].peak_memory().count) > room_) continue;
+        if (steps[at].step_us > limit) continue;
+        counted.insert(near[at]);
+        add_twin(*near[at]->job, steps[at].step_us, best);
+      }
+    }
+  }
+
+  static void add_twin(const TrainingJob& twin, double step_us, FoundStep& best) {
+    Twins& twins = best.twins;
+    ++twins.count;
+    twins.slowest = std::max(twins.slowest, step_us / best.step.step_us - 1);
+    const bool chunks =
+        twin.layout.layout.virtual_pipeline != best.job.layout.layout.virtual_pipeline;
+    twins.virtual_stages |= chunks;
+    twins.split |= !chunks && parallel::stages_of(*twin.model, twin.layout).text() !=
+                                  parallel::stages_of(*best.job.model, best.job.layout).text();
+    twins.recompute |= model::name_of(twin.recompute) != model::name_of(best.job.recompute);
+    twins.routing |= routing_key(twin) != routing_key(best.job);
+    twins.zero |= twin.states.zero != best.job.states.zero;
   }
 
   // By several threads.
@@ -238,9 +300,19 @@ class Search {
   bool is_wanted(const Candidate& candidate) const {
     if (loses_less(candidate)) return true;
     if (candidate.least_loss > search_.max_loss || found_.best.size() >= search_.best) return false;
-    return std::none_of(found_.best.begin(), found_.best.end(), [&](const FoundStep& found) {
-      return same_layout(found.job, *candidate.job);
+    return !is_outdone(candidate);
+  }
+
+  // By one of the best, of the same sizes: that is no slower, as candidates come in order, and
+  // loses as little.
+  bool is_outdone(const Candidate& candidate) const {
+    return std::any_of(best_.begin(), best_.end(), [&](const Candidate* other) {
+      return least_gain * other->loss <= candidate.loss && is_same(*other->job, *candidate.job);
     });
+  }
+
+  bool is_same(const TrainingJob& one, const TrainingJob& other) const {
+    return same_sizes(one, other, search_.chunks_tell_apart);
   }
 
   std::optional<double> step_us(const Candidate& candidate) {
@@ -248,10 +320,7 @@ class Search {
       ++skipped_;
       return std::nullopt;
     }
-    // Padded blocks take the same time whatever they hold: only what is found is drawn.
-    const BalancedJob balanced(*candidate.job);
-    const TrainingStep step =
-        balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false);
+    const TrainingStep step = timed_step(candidate);
     if (static_cast<double>(step.peak_memory().count) > room_) {
       note_too_large(*candidate.job, step.peak_memory());
       return std::nullopt;
@@ -263,7 +332,7 @@ class Search {
 
   bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
-      FoundStep found{*candidate.job, drawn_step(candidate, true), candidate.routing, 0};
+      FoundStep found{*candidate.job, drawn_step(candidate, true), candidate.routing, 0, {}};
       if (found.step.routing) found.loss = found.step.routing->loss.residual_loss;
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
@@ -271,11 +340,10 @@ class Search {
         front_loss_ = candidate.loss;
         found_.front.push_back(found);
       }
-      const bool is_new =
-          std::none_of(found_.best.begin(), found_.best.end(),
-                       [&](const FoundStep& other) { return same_layout(other.job, found.job); });
+      const bool is_new = !is_outdone(candidate);
       if (is_new && found.loss <= search_.max_loss && found_.best.size() < search_.best) {
         found_.best.push_back(found);
+        best_.push_back(&candidate);
       }
     }
     return found_.best.size() < search_.best || least_loss_ < least_gain * front_loss_;
@@ -287,6 +355,7 @@ class Search {
   std::vector<Candidate> candidates_;
   DrawnRoutings drawn_;
   TrainingFound found_;
+  std::vector<const Candidate*> best_;                           // of found_.best
   double front_loss_ = std::numeric_limits<double>::infinity();  // least of the front
   double least_loss_ = std::numeric_limits<double>::infinity();  // of all candidates
   std::atomic<std::size_t> skipped_{0};
@@ -296,14 +365,19 @@ class Search {
 
 }  // namespace
 
-bool same_layout(const TrainingJob& one, const TrainingJob& other) {
-  const auto key = [](const TrainingJob& job) {
+bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
+  const auto key = [&](const TrainingJob& job) {
     const parallel::ParallelLayout& sizes = job.layout.layout;
-    return std::tuple(sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
-                      sizes.expert, sizes.expert_tensor, job.layout.micro_batch,
-                      job.layout.expert_overlap, job.dispatcher, routing_key(job));
+    return std::tuple(sizes.tensor, sizes.context, sizes.pipeline,
+                      chunks_tell_apart ? sizes.virtual_pipeline : 0, sizes.expert,
+                      sizes.expert_tensor, job.layout.micro_batch, job.layout.expert_overlap,
+                      job.dispatcher);
   };
   return key(one) == key(other);
+}
+
+bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_tell_apart) {
+  return routing_key(one) == routing_key(other) && same_sizes(one, other, chunks_tell_apart);
 }
 
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
@@ -312,7 +386,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   const TrainingCandidates possible = possible_jobs(search.space);
   std::vector<FoundStep> all;
   for (const TrainingFamily& family : possible.families) {
-    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0});
+    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0, {}});
   }
   DrawnRoutings drawn;
   std::vector<char> priced(all.size(), 0);

@@ -16,7 +16,23 @@ struct TrainingSearch {
   double memory_share = 0.9;  // of the GPU's, that a step may take; the rest is for libraries
   double max_loss = 0;        // residual_loss that is acceptable
   double min_speed = 0;       // tokens per second and GPU
-  int jobs = 1;               // threads; the result does not depend on them
+  // How much slower than one of the best its twins may be that are counted; 0: none are.
+  double twin_margin = 0.01;
+  bool chunks_tell_apart = false;  // layouts that differ in virtual stages are different ones
+  int jobs = 1;                    // threads; the result does not depend on them
+};
+
+// Candidates of the same sizes as one of the best that are nearly as fast, and lose no more than
+// may be.
+struct Twins {
+  std::size_t count = 0;
+  double slowest = 0;  // its step over that of the best, less 1
+  // What they differ in from the best.
+  bool virtual_stages = false;
+  bool split = false;  // of the layers over chunks, with as many of these
+  bool recompute = false;
+  bool zero = false;
+  bool routing = false;  // the router, or its capacity factor
 };
 
 struct FoundStep {
@@ -24,6 +40,7 @@ struct FoundStep {
   training::TrainingStep step;
   std::size_t routing = 0;  // of TrainingSpace::routings
   double loss = 0;          // residual_loss, of the step's drawn routing
+  Twins twins;              // of one of the best
 };
 
 struct SearchCounts {
@@ -37,6 +54,8 @@ struct SearchCounts {
   std::size_t violations = 0;  // simulated below their bound: the order is then not proven
   std::size_t unpriced = 0;    // candidates that the profile or the dispatcher cannot price
   std::string an_unpriced;     // why not, of one
+  std::size_t undrawn = 0;     // candidates whose groups of experts or tokens a trace does not fit
+  std::string an_undrawn;      // why not, of one
 };
 
 struct TrainingFound {
@@ -52,19 +71,26 @@ struct TrainingFound {
 };
 
 // Of equal times the job that loses less comes first, then the one named first in the space. The
-// best are different layouts: of jobs that differ in recomputation, ZeRO stage and the split of
-// layers over chunks alone, the fastest that fits is one of them. Best first by the bounds of
+// best differ in what same_sizes() compares: of jobs that differ in virtual stages, the split of
+// layers over chunks, recomputation, ZeRO stage or routing alone, the fastest that fits is one of
+// them, and those that are slower and lose at least 1 % less than each such before; the others
+// are its twins. Best first by the bounds of
 // training::step_bound_us(): no job is left out that could be among the best, or on the front, by
 // expected_loss(). Whether a job loses too much is decided by its own draws, where these may. Steps
 // without padded blocks, and with intra-GPU rectification, are bounded by what their experts get at
 // least, and simulated with their own draws, which layouts with the same groups of experts share.
-// Throws UsageError where no layout is possible, Error where none can be priced.
+// Throws UsageError where no layout is possible, Error where none can be priced or drawn.
 TrainingFound search_training(const TrainingSearch& search);
 
 // Every job of the space that can be priced, simulated, in the order of candidates_of().
 std::vector<FoundStep> simulate_all(const TrainingSearch& search);
 
-// Whether two jobs are the same layout as search_training() counts them.
-bool same_layout(const training::TrainingJob& one, const training::TrainingJob& other);
+// Whether two jobs are the same layout as search_training() counts them, but for their routing.
+bool same_sizes(const training::TrainingJob& one, const training::TrainingJob& other,
+                bool chunks_tell_apart = false);
+
+// And have the same router and capacity factor.
+bool same_layout(const training::TrainingJob& one, const training::TrainingJob& other,
+                 bool chunks_tell_apart = false);
 
 }  // namespace moesim::study

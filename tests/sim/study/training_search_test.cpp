@@ -55,7 +55,7 @@ std::vector<FoundStep> best_of(const std::vector<FoundStep>& by_speed, std::size
   std::vector<FoundStep> best;
   for (const FoundStep& step : by_speed) {
     const bool known = std::any_of(best.begin(), best.end(), [&](const FoundStep& other) {
-      return same_layout(step.job, other.job);
+      return same_sizes(step.job, other.job) && 0.99 * other.loss <= step.loss;
     });
     if (!known && step.loss <= max_loss && best.size() < count) best.push_back(step);
   }

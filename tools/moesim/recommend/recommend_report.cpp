@@ -37,6 +37,18 @@ std::string duration(double us) {
   return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
 }
 
+// Megatron's factors are 1 at balance, those of the paper k.
+std::string convention_text(const routing::RouterConfig& router) {
+  const bool library = router.capacity_convention == routing::CapacityConvention::library;
+  std::string text =
+      fmt::format("CF: {} convention, balanced load at CF {}",
+                  routing::name_of(router.capacity_convention), library ? 1 : router.choices());
+  if (router.dialect != routing::Dialect::paper) {
+    text += fmt::format(", rounded as {} does", routing::name_of(router.dialect));
+  }
+  return text + " (--capacity-convention, --router-dialect)\n";
+}
+
 // Which routers and capacity factors were searched, with which routing. Forced balance is what real
 // routers do not have.
 std::string routing_line(const TrainingSearch& search) {
@@ -44,6 +56,7 @@ std::string routing_line(const TrainingSearch& search) {
   const auto& routings = search.space.routings;
   std::vector<std::string> searched;
   std::set<std::string> sources;
+  std::string convention;
   std::string last;
   for (const auto& routing : routings) {
     if (!routing) continue;
@@ -57,6 +70,7 @@ std::string routing_line(const TrainingSearch& search) {
     } else {
       searched.push_back(fmt::format("{} at CF {}", name, router.capacity_factor.text()));
     }
+    if (router.drops) convention = convention_text(router);
     last = router.drops ? name : "";
   }
   if (searched.empty()) {
@@ -64,8 +78,15 @@ std::string routing_line(const TrainingSearch& search) {
   }
   return fmt::format(
       "routing drawn, {}; searched: {} (others: --router, --capacity-factor); loss at most {:g} "
-      "%\n",
-      fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss);
+      "%\n{}",
+      fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
+}
+
+// What a trace has no routing for.
+std::string undrawn_line(const study::SearchCounts& counts) {
+  if (counts.undrawn == 0) return "";
+  return fmt::format("{} candidates left out, such as: {}\n", grouped(counts.undrawn),
+                     counts.an_undrawn);
 }
 
 std::string heading(const TrainingSearch& search, const TrainingFound& found) {
@@ -74,11 +95,12 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
-      "can be better\n{}",
+      "can be better\n{}{}",
       base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
       base.layout.global_batch, base.layout.sequence_length, model::name_of(base.states.precision),
       grouped(counts.candidates), grouped(counts.too_large), room_gib(search),
-      100 * search.memory_share, grouped(counts.simulated), routing_line(search));
+      100 * search.memory_share, grouped(counts.simulated), undrawn_line(counts),
+      routing_line(search));
 }
 
 // "-2.1 % speed, 11 GiB more memory, 0.3 points more loss".
@@ -200,6 +222,29 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   return report::align(lines, right_aligned(lines.front()));
 }
 
+// "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
+std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep>& best) {
+  std::string text;
+  for (std::size_t place = 0; place < best.size(); ++place) {
+    const study::Twins& twins = best[place].twins;
+    if (twins.count == 0) continue;
+    std::vector<const char*> differences;
+    if (twins.routing) differences.push_back("router or CF");
+    if (twins.virtual_stages) differences.push_back("VP");
+    if (twins.split) differences.push_back("layers per chunk");
+    if (twins.recompute) differences.push_back("recompute");
+    if (twins.zero) differences.push_back("ZeRO");
+    text +=
+        fmt::format("{}  {}: {} more like it, within {:.1f} % of its speed, that differ in {}\n",
+                    text.empty() ? "near twins, not listed:\n" : "", place + 1, twins.count,
+                    100 * twins.slowest, fmt::join(differences, ", "));
+  }
+  if (!text.empty() && !search.chunks_tell_apart) {
+    text += "  (--distinct chunks lists those that differ in VP)\n";
+  }
+  return text;
+}
+
 std::string front_table(const TrainingSearch& search, const std::vector<FoundStep>& front) {
   if (front.size() < 2) return "";
   const Extras extras(search);
@@ -276,10 +321,11 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
     NamedCells row = row_of(request, step);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
     row.add("on_front", on_front);
+    row.add("twins", rank > 0 ? Cell(static_cast<std::int64_t>(step.twins.count)) : Cell());
     rows.push_back(std::move(row));
   };
-  const auto same = [](const FoundStep& one, const FoundStep& other) {
-    return study::same_layout(one.job, other.job);
+  const auto same = [&](const FoundStep& one, const FoundStep& other) {
+    return study::same_layout(one.job, other.job, request.search.chunks_tell_apart);
   };
   for (std::size_t place = 0; place < found.best.size(); ++place) {
     const FoundStep& step = found.best[place];
@@ -315,7 +361,8 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
         "--max-loss\n\n",
         100 * search.max_loss, 100 * found.front.back().loss);
   } else {
-    text += best_table(request, found.best) + order_text(request.line, found.best) + "\n";
+    text += best_table(request, found.best) + order_text(request.line, found.best) +
+            twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found.best.empty() ? found.front : found.best);

@@ -26,6 +26,8 @@ constexpr std::int64_t sequences_per_gpu = 16;  // of the default global batch
 constexpr const char* no_dispatcher = "all-to-all";
 constexpr const char* dropless = "dropless";
 constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.25", "1.5"};
+constexpr const char* rectifications[] = {"+fr", "+ir", "+fr+ir"};
+constexpr std::size_t most_with_twins = 20;
 
 // Of `train`, what a search decides.
 const std::set<std::string>& searched_flags() {
@@ -45,12 +47,17 @@ const std::set<std::string>& searched_flags() {
   return flags;
 }
 
-// Of `train`, what it leaves no choice of: the search divides layers, and blocks are padded.
+// Of `train`, what it leaves no choice of: the search divides layers, and padding is the router's.
 const std::set<std::string>& refused_flags() {
   static const std::set<std::string> flags{"pipeline-layout", "micro-batch-group", "padding",
-                                           "router-dialect", "rank-capacity"};
+                                           "rank-capacity"};
   return flags;
 }
+
+constexpr EnumNames<bool, 2> distinct_names{
+    {{false, "layout",
+      "parallel sizes, micro-batch, overlap, dispatcher, router or capacity; twins are counted"},
+     {true, "chunks", "virtual stages too"}}};
 
 // Of the search alone.
 std::vector<Flag> own_flags() {
@@ -60,9 +67,11 @@ std::vector<Flag> own_flags() {
        "parallelism and micro-batch, as simulate has them)"},
       {"replicas", "R", "16", "of --mode prefill: draws of routing and of the curves' errors"},
       {"best", "N", "5", "how many layouts to print"},
+      {"distinct", "WHAT", "layout",
+       "what makes two of the best different:", name_choices(distinct_names)},
       {"max-loss", "X%", "0",
        "token loss (residual_loss) that is acceptable, such as 0.5%; above 0, capacity factors are "
-       "searched too"},
+       "searched too, with and without rectification"},
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
       {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
       {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},
@@ -166,11 +175,31 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
   }
 }
 
+// The routers that are searched unless some are asked for: where tokens may be lost, what rectifies
+// the model's own, or the one that takes its place at a capacity factor. "": the model's own.
+std::vector<std::string> usual_routers(const CommandLine& line, const TrainingJob& base,
+                                       bool may_lose) {
+  std::vector<std::string> routers = {""};
+  if (!may_lose || !base.model->moe || line.get("capacity-factor") == dropless) return routers;
+  CommandLine one = line;
+  one.values["capacity-factor"] = "1";
+  const std::optional<training::DrawnRouting> routing = requested_routing(one, base, true);
+  if (!routing) return routers;
+  const routing::RouterConfig& router = routing->router;
+  const bool is_plain = router.rectification == routing::Rectification::none && !router.fill_in;
+  if (!is_plain || !router.has_capacity() || router.name() != fmt::format("top{}", router.top_k)) {
+    return routers;
+  }
+  const std::string name = router.top_k <= 2 ? router.name() : "topk";
+  for (const char* each : rectifications) routers.push_back(name + each);
+  return routers;
+}
+
 // What is drawn of each router at each capacity factor.
 void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lose,
                    RecommendRequest& request) {
-  std::vector<std::string> routers = {""};
-  if (line.has("router")) routers = list_of(line, "router");
+  const std::vector<std::string> routers =
+      line.has("router") ? list_of(line, "router") : usual_routers(line, base, may_lose);
   std::vector<std::string> factors = {dropless};
   if (may_lose && base.model->moe) {
     for (const char* factor : usual_factors) factors.emplace_back(factor);
@@ -182,6 +211,8 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   routings.clear();
   for (const std::string& router : routers) {
     for (const std::string& factor : factors) {
+      // Without a capacity there is nothing to rectify.
+      if (factor == dropless && !line.has("router") && !router.empty()) continue;
       CommandLine one = line;
       for (const char* flag : {"router", "capacity-factor"}) one.values.erase(flag);
       CommandLine chosen;
@@ -297,6 +328,8 @@ RecommendRequest requested_search(const CommandLine& line) {
   search.max_loss = limits.max_loss;
   search.min_speed = limits.min_speed;
   search.memory_share = limits.memory_share;
+  search.chunks_tell_apart = value_in(distinct_names, line.get("distinct", "layout"), "--distinct");
+  if (search.best > most_with_twins) search.twin_margin = 0;
   take_routings(line, usual, search.max_loss > 0, request);
   search.jobs = chosen_jobs(line);
   return request;

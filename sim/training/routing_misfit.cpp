@@ -1,0 +1,44 @@
+#include "sim/training/routing_misfit.hpp"
+
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/drawn_loads.hpp"
+
+namespace moesim::training {
+namespace {
+
+// Options of a scenario, and what decides the same in a training step.
+constexpr std::pair<const char*, const char*> terms[] = {
+    {"choose --tokens-per-gpu ",
+     "choose --sequence-length, --micro-batch, tensor and context ranks for tokens per rank of "},
+    {"choose --gpus ", "choose --expert-parallel "},
+    {"per GPU and layer", "per rank and layer"}};
+
+}  // namespace
+
+void check_routing(const routing::RoutingJob& job) {
+  try {
+    routing::check(job);
+  } catch (const UsageError& error) {
+    std::string text = error.what();
+    for (const auto& [scenario, training] : terms) {
+      const std::size_t at = text.find(scenario);
+      if (at != std::string::npos) text.replace(at, std::string(scenario).size(), training);
+    }
+    throw UsageError(text);
+  }
+}
+
+std::string routing_misfit(const TrainingJob& job) {
+  if (!job.routing || !job.routing->scores.trace) return "";
+  try {
+    check_routing(block_routing(job));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace moesim::training

@@ -1,6 +1,7 @@
 #include "sim/report/summary.hpp"
 
 #include <fmt/format.h>
+#include <set>
 
 #include <algorithm>
 #include <array>
@@ -251,8 +252,8 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
       {{"step", fmt::format("{} {}", unit.text(outcome.step_ms), unit.name),
         fmt::format("{} to {} (p05 to p95) beside steps of the same software and machine",
                     unit.text(outcome.band.same_p05_ms), unit.text(outcome.band.same_p95_ms))},
-       {"measured", fmt::format("{} {}", unit.text(outcome.band.p50_ms), unit.name),
-        fmt::format("{} to {} (p05 to p95), expected of a measurement",
+       {"if measured", fmt::format("{} {}", unit.text(outcome.band.p50_ms), unit.name),
+        fmt::format("{} to {} (p05 to p95), what a measurement is expected to say",
                     unit.text(outcome.band.p05_ms), unit.text(outcome.band.p95_ms))},
        {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
        {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
@@ -295,6 +296,19 @@ std::string route_summary(const scenario::Scenario& scenario, const study::Outco
          loss_lines(outcome.loss) + "\n" + imbalance_lines(detail);
 }
 
+// Where all rows have one: the factors of different conventions look alike.
+static std::string convention_line(const std::vector<study::Row>& rows) {
+  std::set<std::string> conventions;
+  for (const study::Row& row : rows) {
+    if (is_absent(cell_of(row, "capacity_factor"))) continue;
+    conventions.insert(text_of(cell_of(row, "capacity_convention")));
+  }
+  if (conventions.size() != 1) return "";
+  const std::string& name = *conventions.begin();
+  return fmt::format("capacity_factor: {} convention, a balanced load needs {}\n", name,
+                     name == "library" ? "1" : "k");
+}
+
 std::string sweep_summary(const std::vector<study::Row>& rows) {
   const std::vector<std::size_t> options = shown_options(rows);
   double longest = 0;
@@ -315,7 +329,7 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     right.push_back(is_number);
   };
   head(fmt::format("step {}", unit.name), true);
-  for (const char* heading : {"measured, p05 to p95", "tokens/s/GPU", "failed %", "token loss %",
+  for (const char* heading : {"if measured, p05 to p95", "tokens/s/GPU", "failed %", "token loss %",
                               "padded %", "memory GiB"}) {
     head(heading, true);
   }
@@ -327,7 +341,7 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     for (std::string& cell : figure_cells(row, unit, compares)) line.push_back(std::move(cell));
     lines.push_back(std::move(line));
   }
-  return align(lines, right);
+  return align(lines, right) + convention_line(rows);
 }
 
 nlohmann::ordered_json outcome_detail(const study::Outcome& outcome) {

@@ -1,9 +1,14 @@
 #include "tools/moesim/evaluate_scenario.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstddef>
+#include <vector>
 
 #include "sim/routing/simulation/routing_cache.hpp"
 #include "sim/step/step_model.hpp"
+#include "sim/study/memory_hints.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/prefetch.hpp"
@@ -28,6 +33,19 @@ study::Outcome evaluate_scenario(const scenario::Scenario& scenario, int jobs,
     prefetch_routing({&job, 1}, scenario.replicas, jobs, cache);
   }
   return study::evaluate(scenario, cache, timeline);
+}
+
+// "would fit: --zero 1 (70 GiB), or --micro-batch 4 (66 GiB)"
+std::string memory_hint_text(const scenario::Scenario& scenario, const study::Outcome& outcome) {
+  std::vector<std::string> enough;
+  std::vector<std::string> helpful;
+  for (const study::MemoryHint& hint : study::memory_hints(scenario, outcome)) {
+    (hint.fits ? enough : helpful)
+        .push_back(fmt::format("--{} {} ({:.0f} GiB)", hint.option, hint.value, hint.need.gib()));
+  }
+  if (!enough.empty()) return fmt::format("would fit: {}", fmt::join(enough, ", or "));
+  if (helpful.empty()) return "no option helps: use more GPUs";
+  return fmt::format("no option alone is enough; these help: {}", fmt::join(helpful, ", "));
 }
 
 }  // namespace moesim::tool

@@ -16,4 +16,7 @@ void note_scenario(const CommandLine& line, const scenario::Scenario& scenario);
 study::Outcome evaluate_scenario(const scenario::Scenario& scenario, int jobs,
                                  engine::Timeline* timeline);
 
+// Which options would make a step of too much memory fit, or help.
+std::string memory_hint_text(const scenario::Scenario& scenario, const study::Outcome& outcome);
+
 }  // namespace moesim::tool

@@ -1,12 +1,10 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "sim/base/json_text.hpp"
 #include "sim/report/summary.hpp"
-#include "sim/study/memory_hints.hpp"
 #include "sim/study/sweep/outcome.hpp"
 #include "tools/moesim/auxiliary_losses.hpp"
 #include "tools/moesim/command.hpp"
@@ -31,19 +29,6 @@ std::string rendered(const scenario::Scenario& scenario, const study::Outcome& o
   object["detail"] = report::outcome_detail(outcome);
   if (losses) object["detail"]["auxiliary_losses"] = auxiliary_detail(scenario);
   return json_text(object, 2) + "\n";
-}
-
-// "would fit: --zero 1 (70 GiB), or --micro-batch 4 (66 GiB)"
-std::string hint_text(const scenario::Scenario& scenario, const study::Outcome& outcome) {
-  std::vector<std::string> enough;
-  std::vector<std::string> helpful;
-  for (const study::MemoryHint& hint : study::memory_hints(scenario, outcome)) {
-    (hint.fits ? enough : helpful)
-        .push_back(fmt::format("--{} {} ({:.0f} GiB)", hint.option, hint.value, hint.need.gib()));
-  }
-  if (!enough.empty()) return fmt::format("would fit: {}", fmt::join(enough, ", or "));
-  if (helpful.empty()) return "no option helps: use more GPUs";
-  return fmt::format("no option alone is enough; these help: {}", fmt::join(helpful, ", "));
 }
 
 ExitCode run(const CommandLine& line) {
@@ -78,7 +63,7 @@ ExitCode run(const CommandLine& line) {
   if (!outcome.fits_memory) {
     note(fmt::format("warning: {:.1f} GiB per GPU do not fit the {:.0f} GiB of {}; {}",
                      outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
-                     scenario.profile_name, hint_text(scenario, outcome)));
+                     scenario.profile_name, memory_hint_text(scenario, outcome)));
   }
   out.write(rendered(scenario, outcome, format, line.has("losses")));
   return ExitCode::ok;

@@ -7,6 +7,7 @@
 #include "tools/moesim/recommend/recommend_prefill.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -21,6 +22,7 @@ ExitCode run(const CommandLine& line) {
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
   const RecommendRequest request = requested_search(line);
+  note_cluster(line, request.search.space.base);
   if (!all.empty()) {
     write_file_atomically(all, rendered_candidates(request, study::simulate_all(request.search)));
   }

@@ -11,12 +11,14 @@
 #include "sim/report/finished_rows.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
+#include "sim/step/memory.hpp"
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "sim/study/sweep/journal.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/config.hpp"
+#include "tools/moesim/evaluate_scenario.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
@@ -77,6 +79,36 @@ void warn_of_unfit(const std::vector<study::Row>& rows) {
       fmt::format("warning: {} of {} scenarios do not fit in the memory of a GPU (column "
                   "fits_memory); charts draw them pale and hollow, or with --fits-only not at all",
                   unfit, rows.size()));
+}
+
+// Says, before anything is simulated, how many scenarios cannot fit whatever their routing is, and
+// what would make the nearest of them fit if its experts are balanced.
+void warn_beforehand(const std::vector<study::SweepPoint>& points) {
+  const scenario::Scenario* nearest = nullptr;
+  Bytes least;
+  std::size_t too_large = 0;
+  std::size_t known = 0;
+  for (const study::SweepPoint& point : points) {
+    if (!point.scenario || !point.refusal.empty() || point.repeats) continue;
+    const scenario::Scenario* const scenario = &*point.scenario;
+    ++known;
+    const Bytes need = step::memory_footprint(*scenario, 0, {}).total();
+    if (need <= scenario->profile->device().hbm_bytes) continue;
+    ++too_large;
+    if (nearest != nullptr && least <= need) continue;
+    nearest = scenario;
+    least = need;
+  }
+  if (nearest == nullptr) return;
+  study::Outcome outcome;
+  const std::int64_t rows =
+      nearest->has_moe() ? nearest->tokens_per_gpu * nearest->router.choices() : 0;
+  outcome.rows = {rows, rows, rows, 0};
+  outcome.memory_gib = step::memory_footprint(*nearest, 0, outcome.rows).total().gib();
+  note(fmt::format(
+      "warning: {} of {} scenarios cannot fit: at least {:.1f} GiB per GPU, {:.0f} GiB on {}; {}",
+      too_large, known, least.gib(), nearest->profile->device().hbm_bytes.gib(),
+      nearest->profile_name, memory_hint_text(*nearest, outcome)));
 }
 
 // Rows of a finished sweep in the file that --resume names, where no interrupted one is. Throws
@@ -250,6 +282,7 @@ ExitCode run(const CommandLine& line) {
   }
   if (process) return run_with_others(line, points, settings, *process);
 
+  warn_beforehand(points);
   const InterruptWatch watch;
   settings.stop = &watch.flag();
   ProgressLine progress("scenarios");

@@ -98,7 +98,10 @@ std::string schedule_line(const LayoutResult& result) {
   if (shape.expert_overlap) text += ", exchanges of experts overlapped";
   if (shape.has_pairs()) text += "; a pair of passes takes the sum of its parts, nothing is gained";
   return text +
-         fmt::format("\nbubble {} % of the ranks' time\n", percent(result.run.bubble_share()));
+         fmt::format(
+             "\nbubble {} % of the ranks' time, of stages that take the time of their FLOPs; "
+             "moesim train prices them, its bubble is another\n",
+             percent(result.run.bubble_share()));
 }
 
 std::string work_line(const LayoutResult& result) {

@@ -151,6 +151,17 @@ TrainingJob requested_job(const CommandLine& line) {
   return job;
 }
 
+void note_cluster(const CommandLine& line, const TrainingJob& job) {
+  const std::string& usual = job.profile->device().usual_cluster;
+  if (!line.has("cluster") || usual.empty() || usual == job.cluster->name) return;
+  const int domain = cluster::Cluster::load(usual).gpus_per_domain;
+  if (domain == job.cluster->gpus_per_domain) return;
+  note(fmt::format(
+      "note: --cluster {} has NVLink domains of {} GPUs; those of {} usually have {} ({}): one is "
+      "taken with the other",
+      job.cluster->name, job.cluster->gpus_per_domain, job.profile->name(), domain, usual));
+}
+
 namespace {
 
 // On stderr, where the step does not fit: with what it would.
@@ -174,6 +185,7 @@ ExitCode run(const CommandLine& given) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const TrainingJob job = requested_job(line);
+  note_cluster(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);
   training::TrainingStep step = training::training_step(job);
   if (files.wanted()) {

@@ -118,7 +118,8 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
                    drops_routes(job) ? "; counted as if no route were dropped" : "")},
       {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", gpu_hours_per_1e12_tokens(step))},
       {"bubble",
-       fmt::format("{:.1f} % of the pipeline, mean of its ranks", 100 * step.bubble_share)},
+       fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
+                   100 * step.bubble_share)},
       {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.0f} GiB{}", most, capacity,
                              most > capacity         ? ": DOES NOT FIT"
                              : most > 0.9 * capacity ? ": TIGHT, libraries need some too"

@@ -14,4 +14,7 @@ std::vector<Flag> train_flags();
 // parallel::check_layout() to say.
 training::TrainingJob requested_job(const CommandLine& line);
 
+// Says where --cluster is of other NVLink domains than the GPU's usual one.
+void note_cluster(const CommandLine& line, const training::TrainingJob& job);
+
 }  // namespace moesim::tool

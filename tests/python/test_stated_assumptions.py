@@ -1,0 +1,48 @@
+"""What is said before or beside a result, so that nobody takes it for another."""
+
+from command_line import SMALL, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+
+
+def test_a_sweep_says_what_cannot_fit_before_it_simulates():
+    words = ("sweep", "--model", "mixtral-8x22b", "--gpus", 8, "--expert-parallel", 8, "--profile", "h100-sxm",
+             "--sequence-length", 512, "--micro-batch", 1, "--replicas", 2)
+    result = moesim(*words, "--router", "top2,dropless", "--capacity-factor", "1,2")
+    assert result.returncode == 0, result.stderr
+    first = result.stderr.splitlines()[0]
+    assert first.startswith("warning: 3 of 3 scenarios cannot fit: at least ") and "80 GiB on h100-sxm" in first
+    assert "--zero 3 (" in first
+    # The figure is a lower bound of what simulation finds, and the hint is what simulate says.
+    least = float(first.split("at least ")[1].split()[0])
+    found = [float(line.split()[-4]) for line in result.stdout.splitlines() if "does not fit" in line]
+    assert len(found) == 3 and all(least <= need for need in found)
+    assert "cannot fit" not in moesim("sweep", *SMALL, "--router", "top1").stderr
+
+
+def test_a_sweep_names_the_convention_of_its_capacity_factors():
+    line = "capacity_factor: paper convention, a balanced load needs k"
+    assert line in succeed("sweep", *SMALL, "--router", "top1,top2")
+    assert "library convention, a balanced load needs 1" in succeed(
+        "sweep", *SMALL, "--router", "top2", "--capacity-convention", "library")
+    assert "convention, a balanced" not in succeed("sweep", *SMALL, "--router", "dropless")
+
+
+def test_an_expectation_is_not_called_measured():
+    assert "\nif measured " in succeed("simulate", *SMALL)
+    assert "if measured, p05 to p95" in succeed("sweep", *SMALL)
+
+
+def test_a_cluster_of_other_domains_than_the_gpu_usually_has_is_noted():
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64)
+    noted = moesim(*words, "--profile", "gb200", "--cluster", "hgx-h100")
+    assert noted.returncode == 0
+    assert "note: --cluster hgx-h100 has NVLink domains of 8 GPUs; those of gb200 usually have 72" in noted.stderr
+    assert "--cluster" not in moesim(*words, "--profile", "gb200").stderr
+    assert "--cluster" not in moesim(*words, "--cluster", "hgx-h100").stderr
+
+
+def test_bubbles_of_layout_and_train_say_by_which_times():
+    words = ("--model", "qwen3-30b-a3b", "--gpus", 64, "--pipeline-parallel", 2)
+    assert "moesim train prices them, its bubble is another" in succeed("layout", *words)
+    assert "by the priced times of stages" in succeed("train", *words)

@@ -96,7 +96,10 @@ void check_deduplication(const Scenario& scenario, Use use) {
   }
   if (scenario.dedup == Deduplication::none) return;
   if (scenario.fidelity == routing::Fidelity::counts && scenario.dispatcher == nullptr) {
-    refuse("counts do not say which routes are of one token: use --fidelity tokens or auto");
+    const std::string refusal = routing::counts_refusal(scenario.routing_job());
+    if (!refusal.empty()) {
+      refuse(fmt::format("--fidelity counts: {}: use --fidelity tokens or auto", refusal));
+    }
   }
   if (scenario.scores.trace != nullptr && routing::has_exact_counts(scenario.routing_job())) {
     refuse(

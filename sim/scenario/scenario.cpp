@@ -16,13 +16,15 @@ routing::RoutingJob Scenario::routing_job() const {
   job.tokens_per_gpu = tokens_per_gpu;
   job.layers = moe_layers();
   job.seed = seed;
-  // Counts do not say which routes are of one token; a dispatcher estimates from them how many are.
-  const bool estimates =
-      dispatcher != nullptr && routing::choose_fidelity(fidelity, job) == routing::Fidelity::counts;
-  job.count_copies = dedup != Deduplication::none && !estimates;
-  job.fidelity = job.count_copies && fidelity == routing::Fidelity::automatic
-                     ? routing::Fidelity::tokens
-                     : routing::choose_fidelity(fidelity, job);
+  job.count_copies = dedup != Deduplication::none;
+  if (dispatcher != nullptr && job.count_copies) {
+    // Where counts do not have them, a dispatcher estimates from counts how many there are.
+    routing::RoutingJob counted = job;
+    counted.count_copies = false;
+    const bool by_counts = routing::choose_fidelity(fidelity, counted) == routing::Fidelity::counts;
+    if (by_counts && !routing::counts_refusal(job).empty()) job = counted;
+  }
+  job.fidelity = routing::choose_fidelity(fidelity, job);
   return job;
 }
 

@@ -4,6 +4,9 @@
 //                                      "zipf:0.5," "E 64," "S 1024,"): for every shape the figures
 //                                      beyond their bars; the largest of each over all shapes.
 //                                      FOLDER keeps what routing tokens gave, which takes hours
+//   bench_counts kept [--keep FOLDER] [WORDS]...
+//                                      the same grid of routers that keep all routes, with the
+//                                      tokens that each GPU and node needs once
 //   bench_counts cost [THREADS]        seconds of one replica of 1,024 GPUs, 256 experts,
 //                                      60 layers, top-8, by counts, router by router: CPU and wall
 //                                      time of one thread, and of THREADS (2), which share the
@@ -53,18 +56,18 @@ bool is_wanted(const DistanceShape& shape, std::span<char*> words) {
   });
 }
 
-int show_distances(std::span<char*> words) {
+int show_distances(std::span<char*> words, bool kept) {
   std::string folder;
   if (words.size() >= 2 && std::strcmp(words[0], "--keep") == 0) {
     folder = words[1];
     words = words.subspan(2);
   }
   std::map<std::string, Tally> all;
-  for (const DistanceShape& shape : all_shapes()) {
+  for (const DistanceShape& shape : kept ? kept_shapes() : all_shapes()) {
     if (!is_wanted(shape, words)) continue;
     fmt::print("{}, {} layers\n", shape.name(), shape.layers);
-    for (const Distance& distance :
-         count_distances(shape, distance_routers(shape.experts), folder)) {
+    for (const Distance& distance : count_distances(
+             shape, kept ? kept_routers(shape.experts) : distance_routers(shape.experts), folder)) {
       for (const Distance::Metric& metric : distance.metrics) {
         Tally& tally = all[metric.name];
         tally.squares += metric.off * metric.off;
@@ -97,7 +100,10 @@ int show_distances(std::span<char*> words) {
 
 RoutingJob large_job(const char* router) {
   RoutingJob job;
-  job.router = parse_router(router, 0, 8);
+  const std::string name = router;
+  const std::size_t copies = name.find(" copies");
+  job.count_copies = copies != std::string::npos;
+  job.router = parse_router(name.substr(0, copies), 0, 8);
   job.router.capacity_factor = Decimal(job.router.top_k);
   job.scores = parse_score_source("gaussian:0.1", "scores");
   job.experts = 256;
@@ -139,14 +145,16 @@ Cost cost_of(const RoutingJob& job, int threads) {
 }
 
 int show_cost(int threads) {
-  fmt::print("{:<16} {:>8} {:>8} {:>14} {:>8} {:>8}\n", "router", "CPU s", "wall s",
+  fmt::print("{:<32} {:>8} {:>8} {:>14} {:>8} {:>8}\n", "router", "CPU s", "wall s",
              fmt::format("of {} threads", threads), "ratio", "busiest");
-  for (const char* router : {"dropless", "top8", "top8+fr", "top8+ir", "top8+fr+ir", "random",
-                             "random:balanced", "hash:1"}) {
+  for (const char* router :
+       {"dropless", "top8", "top8+fr", "top8+ir", "top8+fr+ir", "random", "random:balanced",
+        "hash:1", "dropless copies", "group-limited:8:4 copies", "bias-balanced+groups:8:4",
+        "bias-balanced+groups:8:4 copies"}) {
     const RoutingJob job = large_job(router);
     const Cost one = cost_of(job, 1);
     const Cost many = cost_of(job, threads);
-    fmt::print("{:<16} {:>8.2f} {:>8.2f} {:>14.2f} {:>8.2f} {:>8.2f}   failed {:.2f} %\n", router,
+    fmt::print("{:<32} {:>8.2f} {:>8.2f} {:>14.2f} {:>8.2f} {:>8.2f}   failed {:.2f} %\n", router,
                one.cpu, one.wall, many.wall, one.wall / many.wall, many.busiest, 100 * one.failed);
     std::fflush(stdout);
   }
@@ -157,12 +165,15 @@ int show_cost(int threads) {
 
 int main(int count, char** words) {
   if (count >= 2 && std::strcmp(words[1], "distance") == 0) {
-    return show_distances({words + 2, words + count});
+    return show_distances({words + 2, words + count}, false);
+  }
+  if (count >= 2 && std::strcmp(words[1], "kept") == 0) {
+    return show_distances({words + 2, words + count}, true);
   }
   if (count >= 2 && count <= 3 && std::strcmp(words[1], "cost") == 0) {
     const int threads = count == 3 ? std::atoi(words[2]) : 2;
     if (threads >= 1) return show_cost(threads);
   }
-  fmt::print(stderr, "bench_counts distance [--keep FOLDER] [WORDS]... | cost [THREADS]\n");
+  fmt::print(stderr, "bench_counts distance|kept [--keep FOLDER] [WORDS]... | cost [THREADS]\n");
   return 2;
 }

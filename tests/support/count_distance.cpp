@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/file.hpp"
@@ -27,30 +28,64 @@ std::string title(const RouterConfig& router) {
   return text;
 }
 
-constexpr const char* names[] = {"failed",           "partial",    "lost_mass",     "fill_failed",
-                                 "failed_attempted", "unrouted",   "residual_loss", "padded",
-                                 "duplicate_ir",     "busiest GPU"};
+constexpr const char* names[] = {
+    "failed",   "partial",        "lost_mass",   "fill_failed",  "failed_attempted",
+    "unrouted", "residual_loss",  "padded",      "duplicate_ir", "busiest GPU",
+    "copies",   "busiest copies", "node copies", "busiest NIC"};
 constexpr std::size_t metrics = std::size(names);
+constexpr std::size_t losses = 9;  // the first ones; then rows, relative
 
 // By `names`: shares, and rows of the busiest GPU.
 using Figures = std::vector<double>;
 
+// Tokens that GPUs need once: all, and the most of one; tokens that nodes need once: all, and the
+// most that one GPU receives for its node, from the GPUs in its place in their nodes.
+void add_copies(const RoutingJob& job, const TokenCopies& copies, Figures& figures) {
+  const auto ranks = static_cast<std::size_t>(job.expert_parallel);
+  const auto node = static_cast<std::size_t>(job.gpus_per_domain);
+  const std::size_t nodes = static_cast<std::size_t>(group_nodes(job));
+  std::vector<double> to_gpu(static_cast<std::size_t>(job.gpus)), to_gate(to_gpu.size());
+  if (copies.to_gpu.empty()) {
+    figures.insert(figures.end(), 4, 0.0);
+    return;
+  }
+  for (std::size_t gpu = 0; gpu < to_gpu.size(); ++gpu) {
+    const std::size_t first = gpu / ranks * ranks;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      to_gpu[first + rank] += copies.to_gpu[gpu * ranks + rank];
+    }
+    for (std::size_t at = 0; at < nodes; ++at) {
+      to_gate[first + std::min(ranks - 1, at * node + gpu % node)] +=
+          copies.to_node[gpu * nodes + at];
+    }
+  }
+  for (const std::vector<double>& rows : {to_gpu, to_gate}) {
+    figures.push_back(std::accumulate(rows.begin(), rows.end(), 0.0));
+    figures.push_back(*std::max_element(rows.begin(), rows.end()));
+  }
+}
+
 Figures figures_of(const RoutingJob& job, const LayerRouting& layer) {
   const TokenLoss& loss = layer.loss;
   const std::vector<std::int64_t> rows = computed_rows(job, layer);
-  return {loss.failed,
-          loss.partial,
-          loss.lost_mass,
-          loss.fill_failed.value_or(0),
-          loss.failed_attempted.value_or(0),
-          loss.unrouted,
-          loss.residual_loss,
-          loss.padded,
-          loss.duplicate_ir.value_or(0),
-          static_cast<double>(*std::max_element(rows.begin(), rows.end()))};
+  Figures figures{loss.failed,
+                  loss.partial,
+                  loss.lost_mass,
+                  loss.fill_failed.value_or(0),
+                  loss.failed_attempted.value_or(0),
+                  loss.unrouted,
+                  loss.residual_loss,
+                  loss.padded,
+                  loss.duplicate_ir.value_or(0),
+                  static_cast<double>(*std::max_element(rows.begin(), rows.end()))};
+  add_copies(job, layer.copies, figures);
+  return figures;
 }
 
-bool has_metric(const RouterConfig& router, const std::string& name) {
+bool has_metric(const RouterConfig& router, std::size_t metric) {
+  const std::string name = names[metric];
+  if (!router.drops) return name == "residual_loss" || metric >= losses;
+  if (metric > losses) return false;
   if (name == "fill_failed" || name == "failed_attempted") return router.fill_in;
   return name != "duplicate_ir" || router.rectification != Rectification::none;
 }
@@ -194,6 +229,25 @@ std::vector<RouterConfig> distance_routers(int experts) {
   return routers;
 }
 
+std::vector<RouterConfig> kept_routers(int experts) {
+  std::vector<RouterConfig> routers;
+  const auto add = [&](const std::string& name, int top_k) -> RouterConfig& {
+    return routers.emplace_back(parse_router(name, top_k));
+  };
+  for (const int top_k : {1, 2, 8}) {
+    if (top_k * 2 > experts) continue;
+    add("dropless", top_k);
+    add("group-limited:4:2", top_k).group_score = GroupScore::max;
+    if (experts < 32) continue;
+    add("group-limited:8:3", top_k).group_score = GroupScore::top2;
+    add("group-limited:8:4", top_k).group_score = GroupScore::topk;
+    add("bias-balanced:0.001:1000", top_k);
+    add("bias-balanced:0.001:1000+groups:8:4", top_k);
+    add("dropless", top_k).score_function = ScoreFunction::sigmoid;
+  }
+  return routers;
+}
+
 std::vector<Distance> count_distances(const DistanceShape& shape,
                                       const std::vector<RouterConfig>& routers,
                                       const std::string& folder) {
@@ -208,6 +262,7 @@ std::vector<Distance> count_distances(const DistanceShape& shape,
     job.gpus_per_domain = 8;
     job.tokens_per_gpu = shape.tokens;
     job.layers = shape.layers;
+    job.count_copies = !router.drops;
     if (counts_refusal(job).empty()) jobs.push_back(job);
   }
   const std::vector<JobFigures> exact = token_figures(shape, jobs, folder);
@@ -217,8 +272,8 @@ std::vector<Distance> count_distances(const DistanceShape& shape,
     Distance& distance = distances.emplace_back();
     distance.router = title(jobs[job].router);
     for (std::size_t at = 0; at < metrics; ++at) {
-      if (!has_metric(jobs[job].router, names[at])) continue;
-      const bool rows = at + 1 == metrics;
+      if (!has_metric(jobs[job].router, at)) continue;
+      const bool rows = at >= losses;
       Mean tokens, off;
       for (std::size_t layer = 0; layer < exact[job].size(); ++layer) {
         const double want = exact[job][layer][at];
@@ -237,6 +292,21 @@ std::vector<DistanceShape> quick_shapes() {
   return {{"gaussian:0.1", 8, 16, 8, 2048, 8},
           {"zipf:0.8", 64, 8, 8, 1024, 8},
           {"dirichlet:0.3", 16, 16, 8, 1024, 8}};
+}
+
+std::vector<DistanceShape> kept_shapes() {
+  std::vector<DistanceShape> shapes;
+  for (const char* scores : {"gaussian:0", "gaussian:0.1", "gaussian:1", "zipf:0.5",
+                             "dirichlet:0.3", "ragged-source:3"}) {
+    for (const int experts : {16, 64, 256}) {
+      for (const std::int64_t tokens : {600, 4096}) {
+        const std::int64_t logits = tokens * 16 * experts;
+        const auto layers = static_cast<int>(std::clamp<std::int64_t>((1 << 28) / logits, 16, 64));
+        shapes.push_back({scores, experts, 16, 16, tokens, layers});
+      }
+    }
+  }
+  return shapes;
 }
 
 std::vector<DistanceShape> all_shapes() {

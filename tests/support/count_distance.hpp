@@ -36,6 +36,10 @@ struct Distance {
 // scopes, fill orders and rectifications; and the routers that draw or hash.
 std::vector<RouterConfig> distance_routers(int experts);
 
+// The same of routers that keep all routes, whose tokens are then also counted per destination:
+// the k best, group-limited by several scores, bias-balanced, sigmoid scores.
+std::vector<RouterConfig> kept_routers(int experts);
+
 // Leaves out the routers whose counts are refused in that shape. Figures at token level are kept in
 // `folder`, if there is one, and read from there the next time: a file for each shape, to be
 // deleted when routing tokens has changed.
@@ -45,5 +49,6 @@ std::vector<Distance> count_distances(const DistanceShape& shape,
 
 std::vector<DistanceShape> quick_shapes();
 std::vector<DistanceShape> all_shapes();
+std::vector<DistanceShape> kept_shapes();  // for kept_routers()
 
 }  // namespace moesim::routing

@@ -6,9 +6,6 @@
 
 #include "sim/routing/counts/count_distribution.hpp"
 #include "sim/routing/counts/count_growth.hpp"
-#include "sim/routing/groups/group_logits.hpp"
-#include "sim/routing/groups/kind_router.hpp"
-#include "sim/routing/rules/layer_shares.hpp"
 #include "sim/routing/tokens/choice_shares.hpp"
 
 namespace moesim::routing {
@@ -20,8 +17,7 @@ double sum_of(const std::vector<std::int64_t>& values) {
 }
 
 bool count_alike(const RouterConfig& one, const RouterConfig& other) {
-  const bool samples = one.kind->sample_shares != nullptr || other.kind->sample_shares != nullptr;
-  if (one.has_gate() && other.has_gate() && !samples) {
+  if (one.has_gate() && other.has_gate()) {
     return one.top_k == other.top_k && one.fill_in == other.fill_in;
   }
   return one.name() == other.name();
@@ -52,13 +48,13 @@ void CountRouter::prepare(std::span<const RoutingJob> jobs, int replica, int lay
       job_.scores,
       LogitShape{job_.experts, job_.expert_parallel, job_.gpus, job_.expert_placement.get()},
       job_.seed, key_.replica, key_.layer);
+  noise_ = logits_->noise();
+  offsets_ = logits_->offsets();
   if (std::all_of(jobs.begin(), jobs.end(), [](const RoutingJob& job) {
-        return !job.router.has_gate() || job.router.kind->sample_shares != nullptr;
+        return !job.router.has_gate() || is_sampled(job);
       })) {
     return;
   }
-  noise_ = logits_->noise();
-  offsets_ = logits_->offsets();
   StreamKey chance = key_;
   chance.rank = chance_plane;
   pilot_.draw(jobs, *logits_, chance);
@@ -108,9 +104,22 @@ void CountRouter::normals(std::uint32_t plane, std::uint64_t first, float* tile)
   kernels_.gaussian({philox_words(key), first}, job_.experts, no_offsets_.data(), tile);
 }
 
+CountRouter::Counts& CountRouter::counts_of(const RoutingJob& job) {
+  if (!is_sampled(job)) return counts_of(job.router);
+  const std::string key = job.key();
+  for (Counts& counts : counts_) {
+    if (counts.key == key) return counts;
+  }
+  Counts& counts = counts_.emplace_back();
+  counts.router = job.router;
+  counts.key = key;
+  draw_sampled(job, counts);
+  return counts;
+}
+
 CountRouter::Counts& CountRouter::counts_of(const RouterConfig& router) {
   for (Counts& counts : counts_) {
-    if (count_alike(counts.router, router)) return counts;
+    if (counts.key.empty() && count_alike(counts.router, router)) return counts;
   }
   Counts& counts = add_counts(router);
   if (router.kind->count_exactly != nullptr) {
@@ -126,29 +135,13 @@ CountRouter::Counts& CountRouter::add_counts(const RouterConfig& router) {
   counts.router = router;
   counts.top_k = router.top_k;
   counts.fill_in = router.fill_in;
-  if (router.kind->sample_shares != nullptr) {
-    sample_shares(counts);
-  } else if (router.has_gate()) {
+  if (router.has_gate()) {
     counts.shares = shares_of(router.choices()).data();
   } else {
     counts.drawn = router.kind->expert_shares(router, job_.experts, key_.layer);
     counts.shares = counts.drawn.data();
   }
   return counts;
-}
-
-// A token's experts are not told apart by choice: all are of the first one.
-void CountRouter::sample_shares(Counts& counts) const {
-  StreamKey key = key_;
-  key.rank = sample_plane;
-  const DrawnLogits drawn(job_, *logits_, 0, kernels_);
-  LayerShares found = counts.router.kind->sample_shares(
-      {counts.router, job_.experts, job_.expert_parallel, kernels_}, drawn, key);
-  counts.loss = found.loss;
-  counts.drawn = std::move(found.shares);
-  counts.drawn.resize(static_cast<std::size_t>(job_.experts) *
-                      static_cast<std::size_t>(counts.top_k));
-  counts.shares = counts.drawn.data();
 }
 
 // The exact counts of the tokens, where the router can compute them without tokens.
@@ -260,7 +253,7 @@ const std::vector<std::int32_t>& CountRouter::split_of(Counts& counts, CapacityS
 void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
   const auto experts = static_cast<std::size_t>(job.experts);
   const auto gpus = static_cast<std::size_t>(job.gpus);
-  const Counts& counts = counts_of(job.router);
+  const Counts& counts = counts_of(job);
   result = LayerRouting{};
   result.capacity = job.router.capacity(job.tokens_per_gpu, job.experts);
   result.exchanged_capacity = result.capacity;
@@ -276,6 +269,7 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
     result.kept_rows = counts.primary;
     result.exchanged_capacity = *std::max_element(result.kept_rows.begin(), result.kept_rows.end());
     result.loss = counts.loss;
+    result.copies = counts.copies;
     if (job.router.pads_to_busiest()) pad_to_busiest(job, result);
     return;
   }
@@ -286,6 +280,7 @@ void CountRouter::settle(const RoutingJob& job, LayerRouting& result) {
   } else {
     keep_by_group(job.router, counts, result.capacity, result);
   }
+  if (job.count_copies) count_copies(job, result);
   set_losses(job, result);
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "sim/routing/counts/count_pilot.hpp"
@@ -17,12 +18,14 @@ namespace moesim::routing {
 // shares of failed and padded are exact functions of the counts; figures that depend on which
 // routes belong to the same token (partial, lost_mass, unrouted, residual_loss, IR) are estimated
 // from the pilot. Routers without scores need no pilot: everything follows from the counts, which
-// some of them compute exactly (RouterDescriptor::count_exactly). Keeps its working memory; use one
-// per thread.
+// some of them compute exactly (RouterDescriptor::count_exactly). Jobs that keep all routes and
+// whose counts do not follow from the popularity of each expert alone (is_sampled()) are drawn from
+// a sample of tokens that the exact rule routed (sampled_counts.hpp), which also has the tokens
+// that each GPU and node needs. Keeps its working memory; use one per thread.
 class CountRouter {
  public:
   explicit CountRouter(SimdLevel level = best_simd_level())
-      : kernels_(tile_kernels(level)), pilot_(kernels_) {}
+      : level_(level), kernels_(tile_kernels(level)), pilot_(kernels_) {}
 
   // As LayerRouter::route. All jobs are of Fidelity::counts.
   void route(std::span<const RoutingJob> jobs, int replica, int layer,
@@ -44,6 +47,7 @@ class CountRouter {
     ir_plane,
     unfilled_plane,
     sample_plane,
+    tile_plane,
     split_plane = 64,
     rank_split_plane = 128,
     chance_plane = 192
@@ -56,8 +60,10 @@ class CountRouter {
     int top_k = 0;
     bool fill_in = false;
     const double* shares = nullptr;  // [choice, expert], k' choices
-    std::vector<double> drawn;       // storage of `shares` where the router draws or samples
-    TokenLoss loss;                  // where the router samples
+    std::vector<double> drawn;       // storage of `shares` where the router draws
+    std::string key;                 // of the job, where it is sampled
+    TokenLoss loss;                  // the same
+    TokenCopies copies;              // the same, if copies are counted
     std::vector<std::int32_t> primary, nominees;
     std::vector<std::int32_t> split[2];  // for each CapacityScope, computed on demand
   };
@@ -69,10 +75,12 @@ class CountRouter {
   void normals(std::uint32_t plane, std::uint64_t first, float* tile) const;
   const std::vector<double>& shares_of(int choices);
   Counts& add_counts(const RouterConfig& router);
+  Counts& counts_of(const RoutingJob& job);
   Counts& counts_of(const RouterConfig& router);
   void draw_counts(Counts& counts, bool primary_given) const;
   void count_exactly(Counts& counts) const;
-  void sample_shares(Counts& counts) const;
+  void draw_sampled(const RoutingJob& job, Counts& counts) const;
+  static void count_copies(const RoutingJob& job, LayerRouting& result);
   const std::vector<std::int32_t>& split_of(Counts& counts, CapacityScope scope) const;
   void fill_queues(const RouterConfig& router, std::int64_t slots,
                    const std::vector<std::int32_t>& split);
@@ -100,6 +108,7 @@ class CountRouter {
   std::vector<double> target_shares(int first, int last, int per_rank,
                                     const std::vector<double>& rate) const;
 
+  SimdLevel level_;
   const TileKernels& kernels_;
   CountPilot pilot_;
   RoutingJob job_;  // the first: sizes and seed

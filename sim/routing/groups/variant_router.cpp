@@ -126,7 +126,11 @@ class VariantChooser final : public Chooser {
 }  // namespace
 
 std::unique_ptr<KindRouter> make_variant_router(const KindShape& shape) {
-  return make_chosen_router(shape, std::make_unique<VariantChooser>(shape));
+  return make_chosen_router(shape, make_variant_chooser(shape));
+}
+
+std::unique_ptr<Chooser> make_variant_chooser(const KindShape& shape) {
+  return std::make_unique<VariantChooser>(shape);
 }
 
 }  // namespace moesim::routing

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/kind_router.hpp"
 
 namespace moesim::routing {
@@ -14,5 +15,7 @@ namespace moesim::routing {
 //   top2gating, fairscale top2gating).
 // With a bias, Priority::token_max goes by the score of the first choice.
 std::unique_ptr<KindRouter> make_variant_router(const KindShape& shape);
+// How it chooses.
+std::unique_ptr<Chooser> make_variant_chooser(const KindShape& shape);
 
 }  // namespace moesim::routing

@@ -16,15 +16,21 @@ namespace {
 // Below this, a token of the pilot is a considerable part of the tokens it is compared with.
 constexpr std::int64_t least_tokens = 256;
 
+bool has_token_types(const ScoreSource& scores) {
+  return scores.model != nullptr && value_of(scores.model->token_type) > 0;
+}
+
 std::string refuse_scores(const RoutingJob& job) {
   const ScoreSource& scores = job.scores;
-  if (scores.is_ragged())
-    return fmt::format("{} gives GPUs different numbers of tokens", scores.name());
+  if (job.is_ragged() && !is_sampled(job)) {
+    return fmt::format("{} gives GPUs different numbers of tokens, each with its capacity",
+                       scores.name());
+  }
   if (!job.router.has_gate()) return "";
   if (scores.model != nullptr && scores.model->differs_between_ranks()) {
     return fmt::format("{} gives every GPU a popularity of its own", scores.name());
   }
-  if (scores.model != nullptr && value_of(scores.model->token_type) > 0) {
+  if (has_token_types(scores) && !is_sampled(job)) {
     return fmt::format("{} has types of tokens", scores.name());
   }
   if (scores.trace != nullptr) return fmt::format("{} has recorded tokens", scores.name());
@@ -69,6 +75,12 @@ std::int64_t most_tokens(Fidelity fidelity) {
   return std::numeric_limits<std::int32_t>::max() / max_choices;
 }
 
+bool is_sampled(const RoutingJob& job) {
+  const RouterConfig& router = job.router;
+  if (!router.has_gate() || router.drops || router.kind->no_counts != nullptr) return false;
+  return !router.takes_best() || job.count_copies || job.is_ragged() || has_token_types(job.scores);
+}
+
 std::string counts_refusal(const RoutingJob& job) {
   if (job.router.kind->no_counts != nullptr) {
     return fmt::format("counts are not for {}: {}", job.router.name(), job.router.kind->no_counts);
@@ -81,11 +93,24 @@ std::string counts_refusal(const RoutingJob& job) {
     return "with --priority token-order all choices of a token stand together in the queues, which "
            "counts do not model: they put `partial` off by up to 1.3 points";
   }
-  if (job.router.varies()) {
-    return "counts are of the best experts by a softmax: not with --score-function, "
-           "--second-expert, --router-dtype or --expert-bias";
-  }
   const int domain = job.gpus_per_domain;
+  if (job.router.varies() && job.router.drops) {
+    return "which routes a capacity drops is known of the best experts by a softmax: not with "
+           "--score-function, --second-expert, --router-dtype or --expert-bias";
+  }
+  if (job.router.drops && job.router.has_gate() && !job.router.takes_best()) {
+    return fmt::format("which routes of {} a capacity drops is not worked out", job.router.name());
+  }
+  if (job.count_copies && job.router.drops && job.router.choices() > 1) {
+    return "with a capacity counts do not say which of a token's routes are kept, and so how many "
+           "tokens a GPU or node needs";
+  }
+  if (job.count_copies && domain > 0 && job.expert_parallel % domain != 0 &&
+      domain % job.expert_parallel != 0) {
+    return fmt::format(
+        "expert-parallel groups of {} GPUs lie across NVLink domains of {}, each in its own way",
+        job.expert_parallel, domain);
+  }
   if (job.router.rectification == Rectification::node && domain > 0 &&
       job.expert_parallel % domain != 0 && domain % job.expert_parallel != 0) {
     return fmt::format(

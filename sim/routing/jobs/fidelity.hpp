@@ -31,6 +31,11 @@ inline constexpr double affordable_logits = 1e9;
 // choices per token), or 32-bit counts.
 std::int64_t most_tokens(Fidelity fidelity);
 
+// Whether the counts of a job are drawn from a sample of its tokens (counts/sampled_counts.hpp),
+// not from the popularity of each expert: where no route is dropped and tokens choose by another
+// rule than the k best, are counted per destination, differ in number between GPUs, or have types.
+bool is_sampled(const RoutingJob& job);
+
 // Why counts cannot replace the tokens of a job; empty if they can.
 std::string counts_refusal(const RoutingJob& job);
 

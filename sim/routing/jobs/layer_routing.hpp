@@ -38,7 +38,7 @@ struct LayerRouting {
                                         // kept or not
   bool exchanged = true;                // false: no all-to-all in this layer, on any GPU
   TokenCopies copies;  // with RoutingJob::count_copies; empty for kinds whose blocks are no choices
-                       // of tokens (expert_choice, soft, scomoe) and where counts stand for tokens
+                       // of tokens (expert_choice, soft, scomoe) and for recorded counts
 };
 
 // One replica: every layer and every GPU is routed separately.

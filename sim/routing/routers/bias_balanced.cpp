@@ -46,8 +46,9 @@ std::unique_ptr<KindRouter> make(const KindShape& shape) {
   return make_chosen_router(shape, std::make_unique<BiasChooser>(shape));
 }
 
-LayerShares sample(const KindShape& shape, const GroupLogits& logits, const StreamKey& key) {
-  return BiasChooser(shape).sample(logits, key);
+LayerSample sample(const KindShape& shape, const GroupLogits& logits, const StreamKey& stream,
+                   std::int64_t tokens) {
+  return BiasChooser(shape).sample(logits, stream, tokens);
 }
 
 // Bias added, scores gathered; in training counts, their mean, sign and step (Wang et al. 2024,
@@ -85,7 +86,7 @@ constinit const RouterDescriptor bias_balanced_router{
     .read = read,
     .name = name,
     .make = make,
-    .sample_shares = sample,
+    .sample = sample,
     .price = price};
 
 }  // namespace moesim::routing

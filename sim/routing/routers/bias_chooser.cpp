@@ -9,63 +9,97 @@ namespace moesim::routing {
 namespace {
 
 // For groups: settle() knows nothing of them.
-constexpr int pilot_steps = 24;
-constexpr std::int64_t sampled_tiles = 512;
+constexpr int first_steps = 8;
 // Where shares are frequencies: 1 % of a share of 1/32.
 constexpr std::int64_t counted_tiles = 16384;
 // The slope: one expert in 8 gets a bias that is higher, then lower by this much.
 constexpr int parts = 8;
 constexpr float shift_of_bias = 0.01F;
+constexpr std::int64_t slope_every = 4;  // tiles
+constexpr std::int64_t residual_every = 4;
 
 }  // namespace
 
-LayerShares BiasChooser::sample(const GroupLogits& logits, const StreamKey& key) {
-  bias_.assign(static_cast<std::size_t>(shape_.experts), 0.0F);
-  std::int64_t tile = 0;
-  const bool settled = steps_ > 2 * last_steps && settle(logits, tile);
-  for (int left = settled ? pilot_steps : steps_; left > 0; --left) train(logits, tile);
-  const Sample sample = take_sample(logits, tile, settled ? sampled_tiles : counted_tiles, settled);
-  LayerShares found;
-  if (settled) {
-    found.shares = walked_shares(sample.slope, key);
+LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stream,
+                                std::int64_t tokens) {
+  const bool given = shape_.config.expert_bias != nullptr;
+  bias_ = given ? shape_.config.expert_bias->of_layer(stream.layer)
+                : std::vector<float>(static_cast<std::size_t>(shape_.experts), 0.0F);
+  Sampling sampling;
+  LayerSample& found = sampling.found;
+  found.tokens = static_cast<std::size_t>(tokens);
+  found.expert.resize(found.tokens * static_cast<std::size_t>(shape_.config.top_k));
+  const bool settled = !given && steps_ > 2 * last_steps && settle(logits, sampling.tile);
+  if (given) {
+    sample_tiles(logits, tokens / tile_tokens, false, sampling);
+  } else if (settled) {
+    for (int left = first_steps; left > 0; --left) train(logits, sampling.tile);
+    sample_steps(logits, sampling);
+    // What shifted experts gain they take from all others, in part from each other.
+    constexpr double own = 1 - 1.0 / parts;
+    const double shift = 2.0 * static_cast<double>(shift_of_bias) * sampling.shifted * own;
+    found.shares = walked_shares(sampling.moved / shift, stream);
   } else {
-    for (const double chosen : sample.chosen) found.shares.push_back(chosen / sample.tokens);
+    for (int left = steps_; left > 0; --left) train(logits, sampling.tile);
+    load_.assign(bias_.size(), 0);
+    sample_tiles(logits, std::max(counted_tiles, tokens / tile_tokens), false, sampling);
+    const std::int64_t routes = std::accumulate(load_.begin(), load_.end(), std::int64_t{0});
+    for (const std::int64_t chosen : load_) {
+      found.shares.push_back(static_cast<double>(chosen) * shape_.config.top_k /
+                             static_cast<double>(routes));
+    }
   }
-  found.loss.residual_loss = sample.residual / sample.tokens;
+  found.loss.residual_loss = sampling.residual / sampling.examined;
   return found;
 }
 
-// Tiles [tile, tile + tiles) of training.
-BiasChooser::Sample BiasChooser::take_sample(const GroupLogits& logits, std::int64_t tile,
-                                             std::int64_t tiles, bool slope) {
-  Sample sample;
-  sample.chosen.assign(bias_.size(), 0.0);
-  std::vector<float> drawn;
-  double moved = 0;  // routes of a higher bias less those of a lower one
-  double shifted = 0;
-  for (std::int64_t at = 0; at < tiles; ++at) {
-    const int valid = logits.fill_training_tile(tile + at, tile_.tile());
-    // GivenLogits may have a last tile that is not full: few tokens, left out.
-    if (valid < tile_tokens) continue;
-    if (slope) drawn.assign(tile_.tile(), tile_.tile() + bias_.size() * tile_tokens);
-    select();
-    for (const std::uint16_t expert : expert_) ++sample.chosen[expert];
-    sample.tokens += tile_tokens;
-    add_residual(sample);
-    if (!slope) continue;
-    const auto part = static_cast<int>(at % parts);
-    moved += routes_of_subset(part, shift_of_bias, drawn) -
-             routes_of_subset(part, -shift_of_bias, drawn);
-    shifted += tile_tokens * std::ceil(static_cast<double>(shape_.experts - part) / parts);
+// Steps of training until the sample has all its tokens.
+void BiasChooser::sample_steps(const GroupLogits& logits, Sampling& sampling) {
+  while (sampling.held < sampling.found.tokens) {
+    load_.assign(bias_.size(), 0);
+    sample_tiles(logits, tiles_per_step(), true, sampling);
+    move_biases(tiles_per_step() * tile_tokens);
   }
-  // What shifted experts gain they take from all others, in part from each other.
-  constexpr double own = 1 - 1.0 / parts;
-  if (slope) sample.slope = moved / (2.0 * static_cast<double>(shift_of_bias) * shifted * own);
-  return sample;
 }
 
-// The tokens last selected have less mass than with the k best by score alone.
-void BiasChooser::add_residual(Sample& sample) {
+// Adds the choices of tiles to load_.
+void BiasChooser::sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope,
+                               Sampling& sampling) {
+  load_.resize(bias_.size(), 0);
+  std::vector<float> drawn;
+  for (std::int64_t left = tiles; left > 0; --left) {
+    const std::int64_t at = sampling.tile++;
+    // GivenLogits may have a last tile that is not full: few tokens, left out.
+    if (logits.fill_training_tile(at, tile_.tile()) < tile_tokens) continue;
+    const bool shifts = slope && at % slope_every == 0;
+    if (shifts) drawn.assign(tile_.tile(), tile_.tile() + bias_.size() * tile_tokens);
+    select();
+    add_load(tile_tokens);
+    keep_choices(sampling);
+    if (at % residual_every == 0) {
+      sampling.residual += residual_of_tile();
+      sampling.examined += tile_tokens;
+    }
+    if (!shifts) continue;
+    const auto part = static_cast<int>(at / slope_every % parts);
+    sampling.moved += routes_of_subset(part, shift_of_bias, drawn) -
+                      routes_of_subset(part, -shift_of_bias, drawn);
+    sampling.shifted += tile_tokens * std::ceil(static_cast<double>(shape_.experts - part) / parts);
+  }
+}
+
+void BiasChooser::keep_choices(Sampling& sampling) {
+  LayerSample& found = sampling.found;
+  if (sampling.held == found.tokens) return;
+  for (std::size_t at = 0; at < expert_.size(); ++at) {
+    found.expert[at / tile_tokens * found.tokens + sampling.held + at % tile_tokens] = expert_[at];
+  }
+  sampling.held += tile_tokens;
+}
+
+// The tokens last selected have less mass than with the k best by score alone: the sum of what they
+// lose.
+double BiasChooser::residual_of_tile() {
   double had[tile_tokens] = {};
   for (std::size_t at = 0; at < expert_.size(); ++at) {
     const std::size_t place = at % tile_tokens;
@@ -77,10 +111,12 @@ void BiasChooser::add_residual(Sample& sample) {
   for (std::size_t at = 0; at < key_.size(); ++at) {
     best[at % tile_tokens] += static_cast<double>(key_[at]);
   }
+  double sum = 0;
   for (std::size_t place = 0; place < tile_tokens; ++place) {
     const double lost = std::max(0.0, best[place] - had[place]);
-    sample.residual += best[place] > 0 ? lost / best[place] : 0;
+    sum += best[place] > 0 ? lost / best[place] : 0;
   }
+  return sum;
 }
 
 // How many routes of the tile with these logits go to the experts of a part when their biases are

@@ -10,7 +10,7 @@
 #include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/tile_chooser.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
-#include "sim/routing/rules/layer_shares.hpp"
+#include "sim/routing/rules/layer_sample.hpp"
 #include "sim/routing/tokens/kept_groups.hpp"
 
 namespace moesim::routing {
@@ -85,26 +85,36 @@ class BiasChooser final : public Chooser {
   // What counts of a layer follow from. In a trained router the load of every expert fluctuates
   // around k / E, because its bias is never more right than the steps that change it: its error is
   // a walk of `update_speed` per step, back and forth by the sign of a noisy load. So the shares
-  // are k / E plus slope x error, with the slope (change of a share with its bias) measured on the
-  // sampled tokens and the walk drawn for each expert by itself. Where training does not reach
-  // that state (few steps, popularities far apart), it is carried out, and shares are frequencies.
-  // The sample's own choices give the loss.
-  LayerShares sample(const GroupLogits& logits, const StreamKey& key);
+  // are k / E plus slope x error, with the slope (change of a share with its bias) measured on
+  // sampled tokens and the walk drawn for each expert by itself; the sample is that of the steps
+  // themselves, after the first ones. Where training does not reach that state (few steps,
+  // popularities far apart), it is carried out, and shares are frequencies. Given biases are not
+  // trained, and the shares are left to the sample. The sample's choices give the loss.
+  LayerSample sample(const GroupLogits& logits, const StreamKey& stream, std::int64_t tokens);
 
  private:
   // A step of training on the tiles from `tile` on; advances `tile`.
   void train(const GroupLogits& logits, std::int64_t& tile) {
-    const auto speed = static_cast<float>(speed_);
     load_.assign(bias_.size(), 0);
     std::int64_t tokens = 0;
     for (std::int64_t left = tiles_per_step(); left > 0; --left) {
       const int valid = logits.fill_training_tile(tile++, tile_.tile());
       select();
-      for (std::size_t at = 0; at < expert_.size(); ++at) {
-        if (static_cast<int>(at % tile_tokens) < valid) ++load_[expert_[at]];
-      }
+      add_load(valid);
       tokens += valid;
     }
+    move_biases(tokens);
+  }
+
+  // The tile last selected.
+  void add_load(int valid) {
+    for (std::size_t at = 0; at < expert_.size(); ++at) {
+      if (static_cast<int>(at % tile_tokens) < valid) ++load_[expert_[at]];
+    }
+  }
+
+  void move_biases(std::int64_t tokens) {
+    const auto speed = static_cast<float>(speed_);
     for (std::size_t expert = 0; expert < bias_.size(); ++expert) {
       const std::int64_t above = load_[expert] * shape_.experts - tokens * shape_.config.top_k;
       if (above != 0) bias_[expert] += above > 0 ? -speed : speed;
@@ -150,14 +160,19 @@ class BiasChooser final : public Chooser {
     return true;
   }
 
-  struct Sample {
-    std::vector<double> chosen;  // [expert] of `tokens` tokens
-    double tokens = 0;
-    double slope = 0;     // of a share by its bias
-    double residual = 0;  // sum over tokens
+  struct Sampling {
+    std::int64_t tile = 0;  // the next one
+    LayerSample found;      // expert: with room for all tokens
+    std::size_t held = 0;   // tokens of it
+    double residual = 0;    // sum over the tokens that it was found of
+    double examined = 0;    // these
+    double moved = 0;       // routes of a higher bias less those of a lower one
+    double shifted = 0;     // experts of all tokens that the bias was shifted for
   };
-  Sample take_sample(const GroupLogits& logits, std::int64_t tile, std::int64_t tiles, bool slope);
-  void add_residual(Sample& sample);
+  void sample_steps(const GroupLogits& logits, Sampling& sampling);
+  void sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope, Sampling& sampling);
+  void keep_choices(Sampling& sampling);
+  double residual_of_tile();
   double routes_of_subset(int part, float shift, const std::vector<float>& logits);
   std::vector<double> walked_shares(double slope, const StreamKey& key) const;
 

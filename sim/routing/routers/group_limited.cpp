@@ -154,8 +154,12 @@ std::string name(const RouterConfig& config) {
   return fmt::format("group-limited:{}:{}", config.groups, config.kept_groups);
 }
 
+std::unique_ptr<Chooser> make_chooser(const KindShape& shape) {
+  return std::make_unique<GroupLimitedChooser>(shape);
+}
+
 std::unique_ptr<KindRouter> make(const KindShape& shape) {
-  return make_chosen_router(shape, std::make_unique<GroupLimitedChooser>(shape));
+  return make_chosen_router(shape, make_chooser(shape));
 }
 
 GateWorkList price(const RouterConfig& config, const GateShape& shape) {
@@ -172,10 +176,10 @@ constinit const RouterDescriptor group_limited_router{
     .help = "the k best experts of the KEPT best groups, by --group-score",
     .chooses_top_k = true,
     .capacity = CapacityRule::by_factor_if_set,
-    .no_counts = "the shares of experts inside groups are not worked out",
     .read = read,
     .name = name,
     .make = make,
+    .make_chooser = make_chooser,
     .price = price};
 
 }  // namespace moesim::routing

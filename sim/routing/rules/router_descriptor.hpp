@@ -17,7 +17,8 @@ struct RouterReading;  // routers/router_reading.hpp
 struct KindShape;      // groups/kind_router.hpp
 class KindRouter;
 class GroupLogits;   // groups/group_logits.hpp
-struct LayerShares;  // rules/layer_shares.hpp
+class Chooser;       // groups/chooser.hpp
+struct LayerSample;  // rules/layer_sample.hpp
 
 // How many slots per expert and source GPU a kind of router has.
 enum class CapacityRule {
@@ -97,11 +98,12 @@ struct RouterDescriptor {
 
   // The implementation. Null with takes_best, and for a router without MoE.
   std::unique_ptr<KindRouter> (*make)(const KindShape& shape) = nullptr;
-  // With a gate, for --fidelity counts where choices are not simply the k best: what counts follow
-  // from, estimated from training tokens of these logits and a random stream. Null: counts follow
-  // from the distribution of the logits.
-  LayerShares (*sample_shares)(const KindShape& shape, const GroupLogits& logits,
-                               const StreamKey& key) = nullptr;
+  // With a gate, where tokens choose by a rule of their own: the chooser, which a sample of tokens
+  // for --fidelity counts is routed by.
+  std::unique_ptr<Chooser> (*make_chooser)(const KindShape& shape) = nullptr;
+  // The same where the sample needs more than the rule: groups/layer_sampler.hpp.
+  LayerSample (*sample)(const KindShape& shape, const GroupLogits& logits, const StreamKey& stream,
+                        std::int64_t tokens) = nullptr;
   // Without a gate: [expert], P(a token has this expert), in a layer.
   std::vector<double> (*expert_shares)(const RouterConfig& config, int experts,
                                        std::uint32_t layer) = nullptr;

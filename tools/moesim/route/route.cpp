@@ -106,7 +106,9 @@ ExitCode run(const CommandLine& line) {
   note_costly_routing(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();
-  job.count_copies = job.fidelity == routing::Fidelity::tokens;
+  job.count_copies = true;
+  job.count_copies =
+      job.fidelity == routing::Fidelity::tokens || routing::counts_refusal(job).empty();
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
 
   study::Outcome outcome;

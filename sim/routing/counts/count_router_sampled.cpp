@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "sim/routing/counts/count_router.hpp"
+#include "sim/routing/counts/sampled_counts.hpp"
+#include "sim/routing/groups/group_logits.hpp"
+#include "sim/routing/groups/layer_sampler.hpp"
+#include "sim/routing/tokens/choice_shares.hpp"
+
+namespace moesim::routing {
+
+void CountRouter::draw_sampled(const RoutingJob& job, Counts& counts) const {
+  const RouterConfig& router = job.router;
+  const auto experts = static_cast<std::size_t>(job.experts);
+  StreamKey key = key_;
+  key.rank = sample_plane;
+  const DrawnLogits drawn(job, *logits_, 0, kernels_);
+  const RoundedLogits rounded(drawn);
+  const bool in_bf16 = router.router_dtype == RouterDtype::bf16;
+  LayerSample sample = sample_layer({router, job.experts, job.expert_parallel, kernels_},
+                                    in_bf16 ? static_cast<const GroupLogits&>(rounded) : drawn, key,
+                                    sampled_tokens(job.experts, router.top_k));
+  counts.loss = sample.loss;
+  std::vector<double> shares = std::move(sample.shares);
+  if (shares.empty() && router.takes_best() && !logits_->has_token_types()) {
+    const std::vector<double> of_choices = choice_shares(offsets_, noise_, router.top_k);
+    shares.assign(experts, 0.0);
+    for (std::size_t at = 0; at < of_choices.size(); ++at) shares[at % experts] += of_choices[at];
+  } else if (shares.empty()) {
+    shares = smoothed_shares(sample, offsets_, router.groups, router.top_k);
+  }
+  ExpertPlaces places{job.experts, job.expert_parallel, 0, router.groups};
+  if (job.count_copies) {
+    places.ranks_of_node = job.gpus_per_domain > 0
+                               ? std::min(job.gpus_per_domain, job.expert_parallel)
+                               : job.expert_parallel;
+  }
+  SampledCounts law(std::move(sample), shares, places, level_);
+  const auto gpus = static_cast<std::size_t>(job.gpus);
+  counts.primary.resize(gpus * experts);
+  const auto ranks = static_cast<std::size_t>(places.ranks);
+  const std::size_t nodes = job.count_copies ? static_cast<std::size_t>(places.nodes()) : 0;
+  if (job.count_copies) {
+    counts.copies.to_gpu.resize(gpus * ranks);
+    counts.copies.to_node.resize(gpus * nodes);
+  }
+  key.rank = tile_plane;
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+    SampledCounts::Output out{counts.primary.data() + gpu * experts, nullptr, nullptr};
+    if (job.count_copies) {
+      out.to_gpu = counts.copies.to_gpu.data() + gpu * ranks;
+      out.to_node = counts.copies.to_node.data() + gpu * nodes;
+    }
+    law.draw(key, static_cast<std::uint32_t>(gpu), job.tokens_of(static_cast<int>(gpu)), out);
+  }
+}
+
+// Where a token has a single expert every kept route is a token.
+void CountRouter::count_copies(const RoutingJob& job, LayerRouting& result) {
+  const auto experts = static_cast<std::size_t>(job.experts);
+  const auto ranks = static_cast<std::size_t>(job.expert_parallel);
+  const auto nodes = static_cast<std::size_t>(group_nodes(job));
+  const std::size_t per_rank = experts / ranks;
+  result.copies.to_gpu.assign(static_cast<std::size_t>(job.gpus) * ranks, 0);
+  result.copies.to_node.assign(static_cast<std::size_t>(job.gpus) * nodes, 0);
+  for (std::size_t gpu = 0; gpu < static_cast<std::size_t>(job.gpus); ++gpu) {
+    const std::size_t first = gpu / ranks * ranks;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const std::int32_t* rows = result.kept_rows.data() + gpu * experts + rank * per_rank;
+      const std::int32_t sum = std::accumulate(rows, rows + per_rank, 0);
+      result.copies.to_gpu[gpu * ranks + rank] = sum;
+      result.copies.to_node[gpu * nodes + node_in_group(job, static_cast<int>(first + rank))] +=
+          sum;
+    }
+  }
+}
+
+}  // namespace moesim::routing

@@ -405,7 +405,9 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   TrainingStep step = Step(job, std::move(loads)).run();
   if (!job.routing) return step;
   if (with_forced_step) {
-    step.balanced_step_us = Step(with_forced_balance(job, step)).run().step_us;
+    const TrainingStep forced = Step(with_forced_balance(job, step)).run();
+    step.balanced_step_us = forced.step_us;
+    step.balanced_parts = forced.parts;
   }
   if (job.routing->rank_capacity > 0) add_reruns(job, step);
   return step;

@@ -36,9 +36,10 @@ struct TrainingStep {
   double bubble_share = 0;  // idle time of all ranks of a pipeline over its makespan
   double imbalance = 1;     // rows of the busiest rank over balance; drawn: mean of all layers
   // With drawn routing: what it lost, and the step with forced balance (random logits; with padded
-  // blocks of the same capacity).
+  // blocks of the same capacity): its time and parts.
   std::optional<RoutingFigures> routing;
   double balanced_step_us = 0;
+  PartTimes balanced_parts{};
   // With a capacity per rank; the step is the expected one, reruns included.
   std::optional<RankCapacityFigures> rank_capacity;
   int micro_batches = 1;
@@ -57,7 +58,7 @@ struct TrainingStep {
 // not divide the replicas, and as DrawnLoads for routing that training cannot draw; Error for
 // curves that the profile does not have.
 // `loads`: those of the job's routing and drawn_shape(), drawn before; null: drawn here.
-// `with_forced_step`: balanced_step_us is wanted too.
+// `with_forced_step`: the step with forced balance is wanted too.
 TrainingStep training_step(const TrainingJob& job,
                            std::shared_ptr<const DrawnLoads> loads = nullptr,
                            bool with_forced_step = true);

@@ -142,23 +142,26 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
                                              const CrossingParts& crossing) const {
   training::TrainingStep scaled = step;
   const Factors factors(unknowns);
-  for (const auto& part : training::part_names) {
-    const auto place = static_cast<std::size_t>(part.value);
-    double& us = scaled.parts[place];
-    us *= factors.level;
-    if (is_exchange(part.value)) us *= crossing[place] ? factors.crossing : factors.exchange;
-    if (part.value == Part::experts) us *= factors.experts;
-    if (part.value != Part::host) continue;
-    us *= factors.host;
-    us += 1e3 * unknowns[at(Unknown::fixed_ms)];
-  }
-  scaled.step_us = training::sum(scaled.parts);
+  const auto scale = [&](training::PartTimes& parts) {
+    for (const auto& part : training::part_names) {
+      const auto place = static_cast<std::size_t>(part.value);
+      double& us = parts[place];
+      us *= factors.level;
+      if (is_exchange(part.value)) us *= crossing[place] ? factors.crossing : factors.exchange;
+      if (part.value == Part::experts) us *= factors.experts;
+      if (part.value != Part::host) continue;
+      us *= factors.host;
+      us += 1e3 * unknowns[at(Unknown::fixed_ms)];
+    }
+    return training::sum(parts);
+  };
+  scaled.step_us = scale(scaled.parts);
+  if (step.balanced_step_us > 0) scaled.balanced_step_us = scale(scaled.balanced_parts);
   const double speed = step.step_us / scaled.step_us;
   scaled.tokens_per_second_per_gpu *= speed;
   scaled.tflops_per_gpu *= speed;
   scaled.mfu *= speed;
   // Of the same job with other rows: longer by as much.
-  scaled.balanced_step_us /= speed;
   if (scaled.rank_capacity) {
     scaled.rank_capacity->static_step_us /= speed;
     scaled.rank_capacity->rerun_us /= speed;

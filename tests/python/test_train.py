@@ -377,3 +377,13 @@ def test_the_timeline_has_every_pass_piece_and_bucket(tmp_path, words):
 
 def test_a_timeline_that_cannot_be_written_is_named(tmp_path):
     expect_error(moesim(*ROUTED, "--timeline", tmp_path / "no" / "t.json"), 1, "t.json")
+
+
+def test_the_table_has_each_part_with_forced_balance_beside_it():
+    text = succeed(*QWEN, "--gpus", 32, "--router", "dropless", "--routing", "gaussian:0.5")
+    head, *lines = text[text.index("part of the step"):].splitlines()
+    assert head.split()[-2:] == ["forced", "balance"]
+    experts = next(line.split() for line in lines if line.startswith("experts"))
+    # experts, time, unit, share, %, time, unit: the busiest rank has more rows than the others
+    assert float(experts[1]) > 1.1 * float(experts[5]) and experts[2] == experts[6] == "ms"
+    assert "forced balance" not in succeed(*QWEN, "--gpus", 32)

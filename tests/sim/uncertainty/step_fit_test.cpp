@@ -179,11 +179,17 @@ TEST_CASE("a software document reads back, and scales the parts of a step to its
   step.parts[static_cast<std::size_t>(training::Part::host)] = 1e5;
   step.step_us = 7e5;
   step.tokens_per_second_per_gpu = 1000;
-  step.balanced_step_us = 3.5e5;
+  // With forced balance the experts take half as long: as a step of its own that has these parts.
+  training::TrainingStep forced = step;
+  forced.parts[static_cast<std::size_t>(training::Part::experts)] = 2e5;
+  forced.step_us = 5e5;
+  step.balanced_parts = forced.parts;
+  step.balanced_step_us = forced.step_us;
   const training::TrainingStep scaled = read.applied(step);
   CHECK(scaled.step_us / 1e3 == Approx(scaled_ms(classes_of(step), read.unknowns)));
   CHECK(training::sum(scaled.parts) == Approx(scaled.step_us));
-  CHECK(scaled.balanced_step_us == Approx(scaled.step_us / 2));
+  CHECK(scaled.balanced_step_us == Approx(read.applied(forced).step_us));
+  CHECK(training::sum(scaled.balanced_parts) == Approx(scaled.balanced_step_us));
   CHECK(scaled.tokens_per_second_per_gpu == Approx(1000 * 7e5 / scaled.step_us));
   const Subject known{"", "a GPU", "model", false};
   const Subject other{"", "a GPU", "another", false};

@@ -137,14 +137,20 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
 }
 
 std::string part_table(const TrainingStep& step) {
+  // Beside drawn routing, what the same part takes with forced balance.
+  const bool beside = step.routing && step.balanced_step_us > 0;
   Lines lines = {{"part of the step", "time", "share"}};
+  if (beside) lines.front().emplace_back("forced balance");
   for (const auto& part : training::part_names) {
-    const double us = step.parts[static_cast<std::size_t>(part.value)];
-    if (us <= 0) continue;
+    const auto place = static_cast<std::size_t>(part.value);
+    const double us = step.parts[place];
+    const double balanced_us = step.balanced_parts[place];
+    if (us <= 0 && (!beside || balanced_us <= 0)) continue;
     lines.push_back({part.name, duration(us), fmt::format("{:.1f} %", 100 * us / step.step_us)});
+    if (beside) lines.back().push_back(duration(balanced_us));
   }
   std::string text =
-      report::align(lines, {false, true, true}) +
+      report::align(lines, {false, true, true, true}) +
       fmt::format("  of pipeline rank {}, which computes longest\n", step.busiest_rank);
   const double host = step.parts[static_cast<std::size_t>(training::Part::host)];
   if (host > 0.1 * step.step_us) {

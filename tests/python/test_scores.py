@@ -4,12 +4,15 @@ generate loses as many tokens as the counts themselves."""
 import csv
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from command_line import moesim, needs_binary, succeed
 from public_tables import folder_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = needs_binary
 
@@ -143,6 +146,26 @@ def test_a_model_of_olmoe_loses_what_its_counts_lose(tmp_path):
                           "1", "--tokens-per-gpu", "16384", "--priority", "position")
         # Sampling 16,384 tokens moves it by less than 0.1 points.
         assert found == pytest.approx(lost(counts, factor, tokens, 8), abs=0.002)
+
+
+def test_layers_of_a_trace_that_differ_are_generated_different(tmp_path):
+    # traces/README.md: layer 0 is mildly uneven, layer 1 collapses. With one variance for both they
+    # lost 39 and 40 %; a run of 8 replicas is off by 1 and 7 points.
+    trace = ROOT / "traces" / "tiny-moe-top2"
+    model = tmp_path / "scores.json"
+    succeed("route", "--fit-scores", trace, "--out", model)
+    assert json.loads(model.read_text())["layer_scale"][0] < 0.1
+    def failed(source, seed):
+        result = json.loads(succeed(
+            "route", "--routing", source, "--experts", "8", "--gpus", "8", "--expert-parallel", "8",
+            "--sequence-length", "128", "--micro-batch", "1", "--replicas", "8", "--router", "top2",
+            "--capacity-factor", "2", "--seed", seed, "--format", "json"))
+        return np.array(result["detail"]["layer_failed"][:2])
+    recorded = failed(f"trace:{trace}", 1)
+    found = np.mean([failed(f"scores:{model}", seed) for seed in range(1, 5)], axis=0)
+    assert recorded == pytest.approx([0.165, 0.618], abs=0.001)
+    assert found[0] == pytest.approx(recorded[0], abs=0.03)
+    assert found[1] > found[0] + 0.15
 
 
 # Training without a balance loss: one expert gets up to half of a layer's routes, and popularity

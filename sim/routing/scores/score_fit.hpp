@@ -27,6 +27,8 @@ CountTable count_table(const Trace& trace);
 //   step                     what same-step moments of two ranks have beyond a + v
 //   rank                     what moments of one rank, steps apart, have beyond those of two
 //   rank_step                what a count alone has beyond its fellows of the step
+//   layer_scale              the variation of a layer's cells around its mean shares, relative to
+//                            the mean over layers, shrunk to 1 by its error (empirical Bayes)
 // One rank: `step` is part of rank_step. One step: rank_step is part of rank. Standard errors by a
 // jackknife over groups of experts. Popularity is the mean share, shrunk in log scale so that sum
 // p^2 is free of what noise, drift and ranks add to it; an expert never chosen counts half a route.

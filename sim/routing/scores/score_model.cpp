@@ -110,6 +110,13 @@ std::shared_ptr<const ScoreModel> ScoreModel::load(const std::string& path) {
   for (const Node& layer : root.items("popularity")) {
     model->popularity.push_back(read_layer(layer, static_cast<std::size_t>(model->experts)));
   }
+  if (const std::optional<Node> scale = root.find("layer_scale")) {
+    for (const Node& layer : scale->items()) model->layer_scale.push_back(layer.as_number());
+    if (model->layer_scale.size() != model->popularity.size()) {
+      scale->fail(fmt::format("{} scales for the {} layers of popularity",
+                              model->layer_scale.size(), model->popularity.size()));
+    }
+  }
   return model;
 }
 
@@ -126,6 +133,11 @@ std::string ScoreModel::text() const {
     }
     layers += fmt::format("{}    [{}]", layers.empty() ? "" : ",\n", shares);
   }
+  std::string scales;
+  for (const double scale : layer_scale) {
+    scales += fmt::format("{}{:.4g}", scales.empty() ? "" : ", ", scale);
+  }
+  if (!scales.empty()) scales = fmt::format("\n  \"layer_scale\": [{}],", scales);
   return fmt::format(R"({{
   "format": "moesim scores 1",
   "trace": {{ "source": {}, "steps": {}, "ranks": {}, "tokens": {} }},
@@ -139,7 +151,7 @@ std::string ScoreModel::text() const {
     "rank_step": {},
     "kind": {}
   }},
-  "autocorrelation": {},
+  "autocorrelation": {},{}
   "popularity": [
 {}
   ]
@@ -147,7 +159,8 @@ std::string ScoreModel::text() const {
 )",
                      json_text(nlohmann::json(source)), steps, ranks, tokens, experts, top_k,
                      estimate(spread), estimate(drift), estimate(step), estimate(rank),
-                     estimate(rank_step), estimate(token_type), estimate(autocorrelation), layers);
+                     estimate(rank_step), estimate(token_type), estimate(autocorrelation), scales,
+                     layers);
 }
 
 std::uint64_t ScoreModel::digest() const {
@@ -157,6 +170,7 @@ std::uint64_t ScoreModel::digest() const {
        {&drift, &autocorrelation, &step, &rank, &rank_step, &token_type}) {
     digest.add(value_of(*figure));
   }
+  digest.add(std::span(layer_scale));
   return digest.add(static_cast<double>(top_k)).value();
 }
 
@@ -198,8 +212,9 @@ ScoreDraw::ScoreDraw(const ScoreModel& model, int experts, std::uint64_t seed,
   }
   std::vector<double> shares = model.layer_popularity(layer, experts, seed);
   const std::size_t count = shares.size();
+  const double scale = model.scale_of(layer);
   if (value_of(model.drift) > 0) {
-    const double deviation = std::sqrt(model.drift->value);
+    const double deviation = std::sqrt(model.drift->value * scale);
     const std::vector<double> state =
         drifted(seed, replica, layer, value_of(model.autocorrelation), count);
     for (std::size_t expert = 0; expert < count; ++expert) {
@@ -207,7 +222,7 @@ ScoreDraw::ScoreDraw(const ScoreModel& model, int experts, std::uint64_t seed,
     }
   }
   if (value_of(model.step) > 0) {
-    const double deviation = std::sqrt(model.step->value);
+    const double deviation = std::sqrt(model.step->value * scale);
     const std::vector<double> fresh = normals(stream_of(seed, replica, layer, Term::step), count);
     for (std::size_t expert = 0; expert < count; ++expert) {
       shares[expert] *= std::exp(deviation * fresh[expert]);
@@ -227,8 +242,9 @@ std::vector<double> ScoreDraw::gpu_inclusions(std::uint32_t gpu) const {
       shares[expert] *= std::exp(deviation * term[expert]);
     }
   };
-  disturb(value_of(model_.rank), lasting);
-  disturb(value_of(model_.rank_step), replica_);
+  const double scale = model_.scale_of(layer_);
+  disturb(value_of(model_.rank) * scale, lasting);
+  disturb(value_of(model_.rank_step) * scale, replica_);
   return capped_inclusions(shares, model_.top_k);
 }
 

@@ -50,6 +50,9 @@ struct ScoreModel {
   FittedValue spread;  // between experts: log(E sum p^2), mean over layers; follows from popularity
   std::optional<FittedValue> drift, autocorrelation, step, rank, rank_step;
   std::optional<FittedValue> token_type;  // "kind" in the document
+  // [layer] What the variances of drift, step, rank and rank_step are multiplied by in a layer
+  // (layers wrap as popularity does); empty: 1 in all.
+  std::vector<double> layer_scale;
 
   // From a JSON document of profiles/schema/scores.schema.json. Throws UsageError naming file and
   // key.
@@ -59,6 +62,9 @@ struct ScoreModel {
   // A hash of everything that determines the routing: models with equal digests route equally.
   std::uint64_t digest() const;
 
+  double scale_of(std::uint32_t layer) const {
+    return layer_scale.empty() ? 1.0 : layer_scale[layer % layer_scale.size()];
+  }
   bool differs_between_ranks() const { return value_of(rank) > 0 || value_of(rank_step) > 0; }
 
   // The popularity of a layer (beyond the model's they wrap) among `experts`. If the number of

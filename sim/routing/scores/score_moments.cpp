@@ -11,7 +11,8 @@ namespace moesim::routing {
 namespace {
 
 constexpr int most_lags = 20;
-constexpr std::size_t most_groups = 40;  // of the jackknife
+constexpr std::size_t most_groups = 40;      // of the jackknife
+constexpr std::size_t variation_groups = 8;  // of experts, for the variation of a layer
 
 int lags_of(int steps) {
   if (steps >= least_steps_of_drift) return std::min(steps / 2, most_lags);
@@ -233,20 +234,72 @@ std::vector<double> MomentFit::lasting_squares(const ScoreComponents& parts) con
   return squares(parts, -1);
 }
 
+// The mean of pi^2 over cells, against the square of the mean, whose counting noise is
+// pi (1 - pi) / tokens; divided by what is visible, as in seen(). Without every
+// variation_groups-th expert.
+double MomentFit::variation(std::size_t layer, std::ptrdiff_t left_out) const {
+  double alone = 0;
+  double square = 0;
+  double whole = 0;
+  double squares = 0;
+  double cubes = 0;
+  for (std::size_t at = 0; at < static_cast<std::size_t>(experts_); ++at) {
+    if (static_cast<std::ptrdiff_t>(at % variation_groups) == left_out) continue;
+    const Unit& unit = units_[layer * static_cast<std::size_t>(experts_) + at];
+    const double mean = unit.moments.mean;
+    alone += unit.moments.alone;
+    square += mean * mean - mean * (1 - mean) * top_k_ / routes_;
+    whole += unit.share;
+    squares += unit.share * unit.share;
+    cubes += unit.share * unit.share * unit.share;
+  }
+  if (square <= 0 || alone <= 0 || whole <= 0) return 0;
+  squares /= whole * whole;
+  cubes /= whole * whole * whole;
+  const double visible = 1 + squares - 2 * cubes / squares;
+  return visible > 0.01 ? std::max(0.0, std::log(alone / square)) / visible : 0.0;
+}
+
+std::vector<MomentFit::Variation> MomentFit::variations() const {
+  std::vector<Variation> found;
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(layers_); ++layer) {
+    Variation& of_layer = found.emplace_back();
+    of_layer.value = variation(layer, -1);
+    const auto parts = static_cast<std::ptrdiff_t>(
+        std::min<std::size_t>(variation_groups, static_cast<std::size_t>(experts_)));
+    double mean = 0;
+    double square = 0;
+    for (std::ptrdiff_t part = 0; part < parts; ++part) {
+      const double without = variation(layer, part);
+      mean += without / static_cast<double>(parts);
+      square += without * without / static_cast<double>(parts);
+    }
+    of_layer.error =
+        std::sqrt(std::max(0.0, square - mean * mean) * static_cast<double>(parts - 1));
+    for (const Unit& unit : units_) {
+      if (unit.layer == layer) of_layer.weight += unit.share * unit.share;
+    }
+  }
+  return found;
+}
+
 // A mean share p squared has the mean p^2 times that of exp(covariance) over all pairs of cells,
 // plus the noise p (1 - k p) / routes.
 std::vector<double> MomentFit::squares(const ScoreComponents& parts, std::ptrdiff_t group) const {
   const double visible = seen(group);
-  const auto shown = [&](double part) { return std::max(0.0, part) * visible; };
-  double added = 0;
-  for (int lag = 0; lag < steps_; ++lag) {
-    const double pairs = lag == 0 ? steps_ : 2.0 * (steps_ - lag);
-    const double common = shown(parts.drift) * std::pow(parts.autocorrelation, lag) +
-                          (lag == 0 ? shown(parts.step) : 0.0);
-    const double own = common + shown(parts.rank) + (lag == 0 ? shown(parts.rank_step) : 0.0);
-    added += pairs * (std::exp(own) + (ranks_ - 1) * std::exp(common)) / ranks_;
-  }
-  added /= static_cast<double>(steps_) * steps_;
+  const auto added_to = [&](std::size_t layer) {
+    const double times = visible * (scale_.empty() ? 1.0 : scale_[layer]);
+    const auto shown = [&](double part) { return std::max(0.0, part) * times; };
+    double added = 0;
+    for (int lag = 0; lag < steps_; ++lag) {
+      const double pairs = lag == 0 ? steps_ : 2.0 * (steps_ - lag);
+      const double common = shown(parts.drift) * std::pow(parts.autocorrelation, lag) +
+                            (lag == 0 ? shown(parts.step) : 0.0);
+      const double own = common + shown(parts.rank) + (lag == 0 ? shown(parts.rank_step) : 0.0);
+      added += pairs * (std::exp(own) + (ranks_ - 1) * std::exp(common)) / ranks_;
+    }
+    return added / (static_cast<double>(steps_) * steps_);
+  };
   struct Sums {
     double shares = 0, squares = 0, experts = 0;
   };
@@ -261,7 +314,7 @@ std::vector<double> MomentFit::squares(const ScoreComponents& parts, std::ptrdif
   std::vector<double> result;
   for (const Sums& layer : layers) {
     const double noise = (layer.shares - top_k_ * layer.squares) / routes_;
-    const double lasting = std::max(0.0, layer.squares - noise) / added;
+    const double lasting = std::max(0.0, layer.squares - noise) / added_to(result.size());
     result.push_back(layer.shares <= 0
                          ? 0.0
                          : std::max(1.0, layer.experts * lasting / (layer.shares * layer.shares)));

@@ -56,8 +56,17 @@ class MomentFit {
   std::size_t groups() const { return groups_; }
 
   // [layer] E sum p^2 of lasting popularity, at least 1: without the contributions of counting
-  // noise and of the terms in `parts`.
+  // noise and of the terms in `parts`, times the scale of the layer.
   std::vector<double> lasting_squares(const ScoreComponents& parts) const;
+  // [layer] What the variances are multiplied by in each layer (ScoreModel::layer_scale); empty: 1.
+  void scale_layers(const std::vector<double>& scale) { scale_ = scale; }
+  // Of one layer: how far the log-shares of single steps and ranks vary around those of the whole
+  // table, without counting noise, and the standard error by a jackknife over experts.
+  struct Variation {
+    double value = 0, error = 0;
+    double weight = 0;  // in the figures of all layers: sum of squared shares
+  };
+  std::vector<Variation> variations() const;
   // [layer, expert] mean shares of the layer's routes.
   std::vector<std::vector<double>> shares() const;
   double routes() const { return routes_; }  // of one layer, all steps and ranks
@@ -74,11 +83,13 @@ class MomentFit {
   double seen(std::ptrdiff_t group) const;
   void split(const ScoreMoments& sums, ScoreComponents& parts) const;
   std::vector<double> squares(const ScoreComponents& parts, std::ptrdiff_t group) const;
+  double variation(std::size_t layer, std::ptrdiff_t left_out) const;
 
   int steps_, ranks_, layers_, experts_, top_k_, lags_;
   double routes_;
   std::size_t groups_ = 1;
   std::vector<Unit> units_;
+  std::vector<double> scale_;
 };
 
 }  // namespace moesim::routing

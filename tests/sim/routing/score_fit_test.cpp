@@ -200,6 +200,33 @@ TEST_CASE("a model fitted, written, read, generated and fitted again is the same
   }
 }
 
+// Two layers whose variances differ by a factor of 9, in sum 4 times that of one layer: each scale
+// within a third, and the variance of the terms, which is what the layers have on average.
+TEST_CASE("layers that vary differently come back with a scale each") {
+  ScoreModel model = model_of(32, 2, 2, 0.5);
+  model.rank_step = FittedValue{0.2, 0};
+  model.layer_scale = {0.2, 1.8};
+  const ScoreModel fitted = fit_score_model(routed(model, {12, 6, 512}, 1), "known");
+  REQUIRE(fitted.layer_scale.size() == 2);
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    const double found = fitted.layer_scale[layer] * fitted.rank_step->value;
+    CHECK(found == Approx(model.layer_scale[layer] * 0.2).epsilon(0.33));
+  }
+  write_file_atomically("scores_scaled.json", fitted.text());
+  const auto read = ScoreModel::load("scores_scaled.json");
+  CHECK(read->layer_scale.size() == 2);
+  CHECK(read->scale_of(3) == Approx(fitted.layer_scale[1]).epsilon(1e-3));
+  CHECK(read->digest() != model.digest());
+  const std::string text = fitted.text();
+  const std::size_t begin = text.find("\"layer_scale\": [") + 16;
+  write_file_atomically("scores_scaled.json",
+                        text.substr(0, begin) + "1, 2, 3" + text.substr(text.find(']', begin)));
+  CHECK_THROWS_WITH(
+      ScoreModel::load("scores_scaled.json"),
+      ContainsSubstring("/layer_scale") && ContainsSubstring("3 scales for the 2 layers"));
+  std::filesystem::remove("scores_scaled.json");
+}
+
 TEST_CASE("a table that does not add up is refused with its place") {
   CountTable table;
   table.layers = 2;

@@ -1,26 +1,38 @@
-#include "sim/routing/traces/trace_import.hpp"
-
 #include "sim/base/error.hpp"
+#include "sim/routing/traces/trace_import.hpp"
+#include "sim/study/explain/measured_trace.hpp"
 #include "tests/fuzz/input.hpp"
 
 using namespace moesim;
 
 static const fuzz::Folder folder;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+namespace {
+
+// An Error of one reader leaves the other its turn.
+template <typename Reader>
+void read(const Reader& reader) {
   try {
-    // The traces of one rank or more.
-    std::string_view rest = fuzz::text_of(data, size);
-    routing::ProfilerQuery query;
-    query.layers = 1;
-    query.top_k = 1;
-    constexpr std::size_t most_ranks = 4;
-    while (!rest.empty() && query.files.size() < most_ranks) {
-      const std::string name = "rank" + std::to_string(query.files.size()) + ".json";
-      query.files.push_back(folder.put(name, fuzz::take_part(rest)));
-    }
-    if (!query.files.empty()) static_cast<void>(routing::import_profiler_traces(query));
+    reader();
   } catch (const Error&) {  // an answer
   }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  // The traces of one rank or more.
+  std::string_view rest = fuzz::text_of(data, size);
+  routing::ProfilerQuery query;
+  query.layers = 1;
+  query.top_k = 1;
+  constexpr std::size_t most_ranks = 4;
+  while (!rest.empty() && query.files.size() < most_ranks) {
+    const std::string name = "rank" + std::to_string(query.files.size()) + ".json";
+    query.files.push_back(folder.put(name, fuzz::take_part(rest)));
+  }
+  if (query.files.empty()) return 0;
+  read([&] { static_cast<void>(routing::import_profiler_traces(query)); });
+  read([&] { static_cast<void>(study::read_measured_step(query.files)); });
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "sim/base/statistics.hpp"
+#include "sim/uncertainty/loaded_draws.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -150,13 +151,14 @@ double unseen_variance(std::size_t draws) {
   return std::max(0.0, 1 - seen);
 }
 
-SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software) {
+SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software,
+                             const DrawnParts& parts) {
   const double unseen = square(curve_error) * unseen_variance(draws.size());
   std::vector<Normal> same;
   std::vector<Normal> whole;
-  for (const StepDraw& draw : draws) {
-    const double variance =
-        class_variance(draw.shares, software.has_measured_exchanges) + square(run_noise) + unseen;
+  for (const auto& [draw, own] : weighed_draws(draws, parts)) {
+    const double variance = own + class_variance(draw.shares, software.has_measured_exchanges) +
+                            square(run_noise) + unseen;
     same.push_back({std::log(draw.step_ms), std::sqrt(variance)});
     whole.push_back({same.back().mean + software.mean,
                      std::sqrt(variance + square(software.factor * software.deviation))});

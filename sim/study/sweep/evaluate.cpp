@@ -8,6 +8,8 @@
 #include "sim/cluster/rank_placement.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/routing/simulation/popular_load.hpp"
+#include "sim/step/curve_errors.hpp"
 #include "sim/step/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
@@ -17,6 +19,8 @@
 
 namespace moesim::study {
 namespace {
+
+using uncertainty::DrawnParts;
 
 struct Replica {
   Picoseconds step;
@@ -105,6 +109,51 @@ class LossMean {
   Outcome& outcome_;
   double weight_;
 };
+
+// Dense FFNs are products of the same curves as those of experts.
+bool follows_routing(Part part) {
+  return part == Part::dense_ffn || part == Part::dispatch_combine || part == Part::expert ||
+         part == Part::rectify || part == Part::exposed_exchange;
+}
+
+// Of the replicas, and of as many further ones as steady the ends of a band.
+DrawnParts drawn_parts(const scenario::Scenario& scenario, const std::vector<Replica>& replicas) {
+  constexpr int further = 16;  // for each replica
+  DrawnParts drawn;
+  if (!scenario.has_moe()) return drawn;
+  drawn.routed_ms.assign(replicas.size(), 0);
+  for (std::size_t part = 0; part < part_count; ++part) {
+    const bool is_routed = follows_routing(static_cast<Part>(part));
+    if (!is_routed) drawn.steady_ms.emplace_back();
+    for (std::size_t index = 0; index < replicas.size(); ++index) {
+      const double ms = replicas[index].parts_ms[part];
+      if (is_routed) {
+        drawn.routed_ms[index] += ms;
+      } else {
+        drawn.steady_ms.back().push_back(ms);
+      }
+    }
+  }
+  step::CurveErrors errors(scenario.seed, scenario.replicas);
+  std::vector<std::string> curves = {"ffn up", "ffn down"};
+  if (scenario.mode == scenario::Mode::train) {
+    for (const char* product : {" by input", " by weight"}) {
+      for (const char* curve : {"ffn up", "ffn down"})
+        curves.push_back(std::string(curve) + product);
+    }
+  }
+  for (const std::string& curve : curves) {
+    std::vector<double>& of_curve = drawn.errors.emplace_back();
+    const int number = errors.number_of(curve);
+    for (int replica = 0; replica < scenario.replicas; ++replica) {
+      of_curve.push_back(errors.of(number, replica));
+    }
+  }
+  const routing::RoutingJob job = scenario.routing_job();
+  drawn.loads = routing::popular_loads(job, 0, scenario.replicas);
+  drawn.further_loads = routing::popular_loads(job, scenario.replicas, further * scenario.replicas);
+  return drawn;
+}
 
 // The index of the lower median: a replica that really was, so that its parts sum to its step.
 std::size_t median_replica(const std::vector<Replica>& replicas) {
@@ -233,7 +282,9 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   for (const Replica& replica : replicas) {
     outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
   }
-  outcome.band = uncertainty::simulated_band(outcome.draws, software_error(scenario));
+  outcome.band = uncertainty::simulated_band(
+      outcome.draws, software_error(scenario),
+      settings.curve_errors ? drawn_parts(scenario, replicas) : DrawnParts());
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();

@@ -1,0 +1,63 @@
+#include "sim/routing/simulation/popular_load.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "sim/routing/scores/logit_source.hpp"
+
+namespace moesim::routing {
+namespace {
+
+bool is_drawn(const ScoreSource& source) {
+  using Kind = ScoreSource::Kind;
+  switch (source.kind) {
+    case Kind::gaussian:
+    case Kind::dirichlet:
+    case Kind::zipf:
+    case Kind::unknown:
+    case Kind::burst:
+      return true;
+    default:
+      return false;
+  }
+}
+
+double layer_load(const RoutingJob& job, int replica, int layer) {
+  // Normal noise is narrower than Gumbel noise: the same bias says more.
+  constexpr double narrower = std::numbers::pi / 2.449489742783178;  // root of 6
+  const LogitShape shape{job.experts, job.expert_parallel, job.gpus, job.expert_placement.get()};
+  const LogitSource source(job.scores, shape, job.seed, static_cast<std::uint32_t>(replica),
+                           static_cast<std::uint32_t>(layer));
+  const double scale = source.noise() == Noise::normal ? narrower : 1;
+  const std::vector<float>& offsets = source.offsets();
+  const double top = *std::max_element(offsets.begin(), offsets.end());
+  const int local = job.experts / job.expert_parallel;
+  double all = 0;
+  double most = 0;
+  double of_rank = 0;
+  for (std::size_t expert = 0; expert < offsets.size(); ++expert) {
+    const double weight = std::exp(scale * (static_cast<double>(offsets[expert]) - top));
+    all += weight;
+    of_rank += weight;
+    if ((static_cast<int>(expert) + 1) % local != 0) continue;
+    most = std::max(most, of_rank);
+    of_rank = 0;
+  }
+  return most / all * job.expert_parallel;
+}
+
+}  // namespace
+
+std::vector<double> popular_loads(const RoutingJob& job, int first, int count) {
+  std::vector<double> loads;
+  if (!is_drawn(job.scores) || job.expert_parallel < 2) return loads;
+  for (int replica = first; replica < first + count; ++replica) {
+    double sum = 0;
+    for (int layer = 0; layer < job.layers; ++layer) sum += layer_load(job, replica, layer);
+    loads.push_back(sum / job.layers);
+  }
+  return loads;
+}
+
+}  // namespace moesim::routing

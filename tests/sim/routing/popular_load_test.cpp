@@ -1,0 +1,92 @@
+#include "sim/routing/simulation/popular_load.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/simulation/routing_simulation.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::routing;
+
+namespace {
+
+RoutingJob job_of(const char* scores) {
+  RoutingJob job;
+  job.router = parse_router("dropless", 1);
+  job.scores = parse_score_source(scores, "--routing");
+  job.experts = 16;
+  job.gpus = 8;
+  job.expert_parallel = 8;
+  job.tokens_per_gpu = 20'000;
+  job.layers = 3;
+  return job;
+}
+
+// Rows of the busiest rank over the mean, mean over layers, of routed tokens.
+double routed_load(const RoutingJob& job, int replica) {
+  double sum = 0;
+  const std::size_t local = static_cast<std::size_t>(job.experts / job.expert_parallel);
+  for (const LayerRouting& layer : simulate_routing(job, replica).layers) {
+    std::vector<double> rows(static_cast<std::size_t>(job.expert_parallel));
+    double all = 0;
+    for (std::size_t cell = 0; cell < layer.kept_rows.size(); ++cell) {
+      const std::size_t expert = cell % static_cast<std::size_t>(job.experts);
+      rows[expert / local] += layer.kept_rows[cell];
+      all += layer.kept_rows[cell];
+    }
+    sum += *std::max_element(rows.begin(), rows.end()) / all * job.expert_parallel / job.layers;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the load by popularity is that of routed tokens") {
+  // Gumbel noise chooses by popularity exactly.
+  for (const char* scores : {"dirichlet:0.5", "zipf:1"}) {
+    const RoutingJob job = job_of(scores);
+    const std::vector<double> loads = popular_loads(job, 2, 4);
+    REQUIRE(loads.size() == 4);
+    for (int replica = 2; replica < 6; ++replica) {
+      CAPTURE(scores, replica);
+      const double load = loads[static_cast<std::size_t>(replica - 2)];
+      CHECK(load == Approx(routed_load(job, replica)).epsilon(0.02));
+    }
+    CHECK(popular_loads(job, 3, 1).front() == loads[1]);
+  }
+}
+
+TEST_CASE("with normal noise the load by popularity follows that of routed tokens") {
+  constexpr int replicas = 12;
+  const RoutingJob job = job_of("gaussian:1");
+  const std::vector<double> loads = popular_loads(job, 0, replicas);
+  double popular = 0;
+  double routed = 0;
+  std::vector<double> found;
+  for (int replica = 0; replica < replicas; ++replica) {
+    found.push_back(routed_load(job, replica));
+    popular += loads[static_cast<std::size_t>(replica)] / replicas;
+    routed += found.back() / replicas;
+  }
+  double together = 0;
+  double of_popular = 0;
+  double of_routed = 0;
+  for (std::size_t replica = 0; replica < found.size(); ++replica) {
+    const double one = loads[replica] - popular;
+    const double other = found[replica] - routed;
+    together += one * other;
+    of_popular += one * one;
+    of_routed += other * other;
+  }
+  CHECK(together / std::sqrt(of_popular * of_routed) > 0.95);
+}
+
+TEST_CASE("recorded and fixed popularities have no further draws") {
+  CHECK(popular_loads(job_of("balanced"), 0, 4).empty());
+  RoutingJob alone = job_of("dirichlet:0.5");
+  alone.expert_parallel = 1;
+  CHECK(popular_loads(alone, 0, 4).empty());
+}

@@ -13,6 +13,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+MARKER = 12       # pixels, of a diamond
+LABEL = (60, 28)  # of what a label needs beside and below its point
+
 
 def layout_text(row, with_router):
     """What tells one point from another, short."""
@@ -24,6 +27,20 @@ def layout_text(row, with_router):
         without = "" if row["router"] == "dropless" else ", no capacity"
         capacity = row["router"] + (f", {capacity}" if row["capacity_factor"] else without)
     return f"{capacity}: {' '.join(sizes) or 'data parallel alone'}"
+
+
+def _close(rows, pixels, width, height):
+    """Runs of rows, each less than so many pixels from one before."""
+    groups = []
+    for row in rows:
+        x, y = pixels(row)
+        for group in groups:
+            if any(abs(x - pixels(other)[0]) < width and abs(y - pixels(other)[1]) < height for other in group):
+                group.append(row)
+                break
+        else:
+            groups.append([row])
+    return groups
 
 
 def draw(rows, noise, title):
@@ -47,14 +64,6 @@ def draw(rows, noise, title):
                   color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less")
     axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
               markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
-    # Numbers of points that lie on each other stand in one line.
-    groups = {}
-    for row in best:
-        key = (round(loss(row), 2), round(speed(row) / speed(best[0]), 2))
-        groups.setdefault(key, []).append(row)
-    for same in groups.values():
-        axes.annotate(", ".join(row["rank"] for row in same), (loss(same[0]), speed(same[-1])), xytext=(9, -9),
-                      textcoords="offset points", fontsize=8.5, color=COLOURS[1])
     axes.margins(y=0.16)
     loss_axis(axes, [loss(row) for row in rows])
     axes.set_xlabel("token loss, % of the routing weight")
@@ -65,9 +74,18 @@ def draw(rows, noise, title):
                    loc="left")
     axes.legend(loc="best")
     figure.draw_without_rendering()
+    def pixels(row):
+        return axes.transData.transform((loss(row), speed(row)))
+
+    # Numbers of markers that lie on each other stand in one line.
+    for same in _close(best, pixels, MARKER, MARKER):
+        axes.annotate(", ".join(row["rank"] for row in same), (loss(same[0]), speed(same[0])), xytext=(-8, 3),
+                      textcoords="offset points", ha="right", fontsize=8.5, color=COLOURS[1])
     routers = {row["router"] for row in rows}
-    label_points(axes, [(loss(row), speed(row)) for row in front],
-                 [layout_text(row, len(routers) > 1) for row in front], 7.5)
+    # Of points so close that their labels would lie on each other, the one that loses least has one.
+    labelled = [same[0] for same in _close(front, pixels, *LABEL)]
+    label_points(axes, [(loss(row), speed(row)) for row in labelled],
+                 [layout_text(row, len(routers) > 1) for row in labelled], 7.5)
     return figure
 
 

@@ -102,12 +102,14 @@ def scaling(table, group, size, title):
             xs = [rows.figure_of(row, "gpus") for row in line.rows]
             ys = [100 * rows.figure_of(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
-            total.plot(xs, [first * gpus for gpus in xs], color=how["color"], linestyle=":", linewidth=1)
+            # Above the line, which it would be hidden by where scaling is perfect.
+            total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
         for one in (total, share):
             axes_chart.style_x(one, table, "gpus")
             one.set_xlabel("GPUs")
-        total.set_yscale("log", base=2)
+        total.set_yscale("log")
+        total.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
         total.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
         total.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
         total.set_ylabel("speed of all GPUs, tokens/s")

@@ -24,6 +24,10 @@ def _title(shared):
     return f"{setting(shared)}: speed and token loss by capacity factor"
 
 
+SUBTITLE_LETTERS = 135  # that a line of it has room for
+MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
+
+
 def subtitle(shared, refused, notes=()):
     """What all rows share; `notes` on those that are drawn otherwise, or not."""
     parts = []
@@ -198,9 +202,24 @@ def _measured_entries(points):
     return entries
 
 
+def _covered(series):
+    """{index of a line: the label of one drawn later that hides it: the same speeds within 0.3 %}."""
+    speeds = [{point.capacity_factor: point.speed for point in with_factor(entry.points)} for entry in series]
+    found = {}
+    for at, one in enumerate(speeds):
+        for later in range(at + 1, len(series)):
+            other = speeds[later]
+            if one and one.keys() == other.keys() and all(abs(one[key] - other[key]) <= 0.003 * one[key] for key in one):
+                found[at] = series[later].label
+    return found
+
+
 def _legends(speed, loss, series, styles, measured, only_routers):
-    entries = [(Line2D([], [], linewidth=1.6, **how), wrapped(entry.label, 26))
-               for entry, how in zip(series, styles)]
+    # The legend of many lines has no room for more.
+    above = _covered(series) if only_routers and len(series) <= MOST_WITH_NOTES else {}
+    entries = [(Line2D([], [], linewidth=1.6, **how),
+                wrapped(entry.label, 26) + (f"\n(speed: as {above[at]})" if at in above else ""))
+               for at, (entry, how) in enumerate(zip(series, styles))]
     if has_bands(series):
         entries.append((Patch(color="#999999", alpha=0.35, linewidth=0),
                         "5th to 95th percentile:\nsame software and machine"))
@@ -209,12 +228,12 @@ def _legends(speed, loss, series, styles, measured, only_routers):
                                markerfacecolor="white"), "pale, hollow: does not fit\nin GPU memory"))
     entries += _measured_entries(measured)
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
-    above = speed.legend(*zip(*entries), title="router" if only_routers else "router, options",
+    legend = speed.legend(*zip(*entries), title="router" if only_routers else "router, options",
                          handlelength=3.4, **place)
     speed.figure.canvas.draw()
     # Many routers reach down beside the lower panel: its legend then follows theirs.
     panel = loss.get_window_extent()
-    reached = (above.get_window_extent().y0 - panel.y0) / panel.height - 0.03
+    reached = (legend.get_window_extent().y0 - panel.y0) / panel.height - 0.03
     place["bbox_to_anchor"] = (1.01, min(1.0, reached))
     loss.legend(handlelength=3.4, **place, handles=[
         Line2D([], [], color=look.GREY, linewidth=1.6,
@@ -235,17 +254,19 @@ def draw(path, measured_path, title, fits_only=False):
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
+    below = textwrap.wrap(subtitle(shared, refused, memory_notes(path, series, fits_only)), SUBTITLE_LETTERS)
     with matplotlib.rc_context(look.RC):
-        height = 7.6 + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
+        top = 0.72 + 0.17 * (len(below) - 1)
+        height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each
         figure, (speed, loss) = pyplot.subplots(2, 1, sharex=True, figsize=(10.5, height),
                                                 gridspec_kw={"height_ratios": (1.5, 1)})
-        figure.subplots_adjust(left=0.1, right=0.755, top=1 - 0.72 / height,
+        figure.subplots_adjust(left=0.1, right=0.755, top=1 - top / height,
                                bottom=0.53 / height, hspace=0.08)
         _draw_speed(speed, series, styles)
         _draw_loss(loss, series, styles)
         shown = _draw_measured(speed, series, styles, measured)
         _legends(speed, loss, series, styles, shown, only_routers)
         figure.text(0.015, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")
-        figure.text(0.015, 1 - 0.38 / height, subtitle(shared, refused, memory_notes(path, series, fits_only)),
+        figure.text(0.015, 1 - 0.38 / height, "\n".join(below),
                     fontsize=9.5, color="#333333", va="top")
     return figure

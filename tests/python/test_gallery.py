@@ -1,0 +1,57 @@
+"""notebooks/gallery.md shows what its commands print; charts do not hide or list what is not there."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import BINARY, moesim, needs_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def gallery():
+    spec = importlib.util.spec_from_file_location("gallery", ROOT / "tools" / "gallery.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_binary
+@pytest.mark.slow
+def test_the_page_shows_what_its_commands_print_and_draw(tmp_path):
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    text = gallery().page(BINARY, tmp_path)
+    assert text == (ROOT / "notebooks" / "gallery.md").read_text(encoding="utf-8"), "run tools/gallery.py"
+    for chart in (ROOT / "notebooks" / "gallery").glob("*.png"):
+        assert (tmp_path / chart.name).stat().st_size > 10_000
+
+
+@needs_binary
+def test_a_line_that_is_hidden_by_another_says_so_and_long_subtitles_are_wrapped(tmp_path):
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    sweep = tmp_path / "sweep.csv"
+    grid = ("--router", "top2,top2+fr", "--capacity-factor", "0.5,1", "--replicas", 2, "--mode", "prefill",
+            "--cluster", "dgx-a100", "--expert-placement", "contiguous", "--routing", "gaussian:0.125")
+    result = moesim("sweep", *grid, "--out", sweep)
+    assert result.returncode == 0, result.stderr
+    chart = tmp_path / "chart.svg"
+    assert moesim("plot", sweep, "--out", chart).returncode == 0
+    assert "(speed: as top2+fr)" in chart.read_text(encoding="utf-8")
+    sys.path.insert(0, str(ROOT / "tools" / "plot"))
+    try:
+        import sweep_chart
+        figure = sweep_chart.draw(str(sweep), None, "")
+        figure.canvas.draw()
+        edge = figure.bbox.x1
+        assert all(text.get_window_extent().x1 <= edge for text in figure.texts)
+    finally:
+        sys.path.pop(0)
+
+
+def test_the_gallery_has_three_users_with_a_chart_each():
+    users = gallery().USERS
+    assert len(users) == 3
+    for _, _, commands in users:
+        (chart,) = [chart for _, chart in commands if chart]
+        assert (ROOT / "notebooks" / "gallery" / chart).is_file()

@@ -279,7 +279,7 @@ def test_sweep_in_other_formats():
     assert [row["router"] for row in json.loads(succeed(*options, "--format", "json"))] == \
         ["top1", "top2"]
     table = succeed(*options)
-    assert "tokens/s/GPU" in table and table.count("\n") == 3
+    assert "tokens/s/GPU" in table and table.count("\n") == 4 and "convention" in table.splitlines()[-1]
 
 
 LONG = ["sweep", "--seed", "1:12:1", "--gpus", "8", "--replicas", "4", "--mode", "prefill"]

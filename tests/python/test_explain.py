@@ -147,3 +147,48 @@ def test_files_that_are_no_traces_are_refused(tmp_path, content, part):
     file = tmp_path / "rank0.json"
     file.write_text(content)
     expect_error(moesim("explain", file, *JOB), 2, part)
+
+
+TRAINED = ("train", "--model", "qwen3-30b-a3b", "--gpus", 8, "--expert-parallel", 8, "--global-batch", 16)
+
+
+def kineto(folder, kernels):
+    """A trace of one step: (name, start and duration in us)."""
+    events = [{"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": length, "pid": 0, "tid": 7,
+               "args": {"device": 0, "stream": 7}} for name, start, length in kernels]
+    file = folder / "trace.json"
+    file.write_text(json.dumps({"traceEvents": events}))
+    return file
+
+
+def test_a_training_step_is_held_against_a_measured_time():
+    step = json.loads(succeed(*TRAINED, "--format", "json"))["step_ms"]
+    text = succeed(*TRAINED, "--measured", f"{step}ms").split("\nmeasured ")[1]
+    assert ": 1.000 times, inside the " in text and "part" not in text
+    assert "outside of all bands" in succeed(*TRAINED, "--measured", f"{20 * step}ms")
+    expect_error(moesim(*TRAINED, "--measured", "812"), 2, "--measured: '812' is no time")
+    expect_error(moesim(*TRAINED, "--measured", "1s", "--format", "csv"), 2, "--measured: is compared in a table")
+
+
+def test_a_training_step_is_held_against_a_trace_part_by_part(tmp_path):
+    file = kineto(tmp_path, [("flash_fwd_kernel", 0, 3000), ("grouped_gemm_kernel", 3000, 5000),
+                             ("ncclDevKernel_SendRecv(x)", 7000, 4000), ("multi_tensor_apply_adam", 12000, 1000)])
+    text = succeed(*TRAINED, "--measured", file).split("\nmeasured ")[1]
+    assert text.startswith("13.00 ms, expected ")
+    rows = {line[:42].split("  ")[0]: line.split()[-3:] for line in text.splitlines()[2:] if line.count(".") >= 3}
+    # The exchange is hidden for 1 ms by the grouped product, and nothing runs for 1 ms.
+    assert {name: float(figures[1]) for name, figures in rows.items()} == pytest.approx(
+        {"attention": 3, "experts": 5, "dispatch, combine": 3, "optimizer": 1, "host, bubble and p2p": 1,
+         **{name: 0 for name in rows if name not in (
+             "attention", "experts", "dispatch, combine", "optimizer", "host, bubble and p2p")}})
+    printed = json.loads(succeed(*TRAINED, "--format", "json"))
+    assert sum(float(figures[0]) for figures in rows.values()) == pytest.approx(printed["step_ms"], abs=0.05)
+    for figures in rows.values():
+        assert float(figures[2]) == pytest.approx(float(figures[1]) - float(figures[0]), abs=0.011)
+
+
+def test_parts_that_kernels_do_not_tell_apart_are_one_row(tmp_path):
+    file = kineto(tmp_path, [("flash_fwd_kernel", 0, 3000), ("ncclDevKernel_SendRecv(x)", 3000, 4000)])
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8, "--global-batch", 64)
+    text = succeed(*words, "--pipeline-parallel", 2, "--recompute", "full", "--measured", file).split("\nmeasured ")[1]
+    assert "\ncompute " in text and "\ndispatch, combine, bubble, host " in text and "\nattention" not in text

@@ -134,7 +134,7 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--routing", "gausian:1"), "--routing"),
     (("--gpus", 64, "--rank-capacity", "0.9"), "from 1 (balanced)"),
     (("--gpus", 64, "--rank-capacity", "1.5", "--capacity-factor", "1"), "leave --capacity-factor out"),
-    (("--gpus", 64, "--rank-capacity", "1.5", "--router", "group-limited:8:4"), "from counts"),
+    (("--gpus", 64, "--rank-capacity", "1.5", "--router", "sinkhorn"), "from counts"),
     (("--gpus", 64, "--routing-draws", "each"), "--routing-draws"),
     (("--gpus", 64, "--routing-draws", "balanced", "--router", "dropless"), "draws no routing"),
     (("--gpus", 64, "--precision", "mxfp8"), "from B200 on"),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "sim/base/text.hpp"
@@ -10,10 +11,12 @@
 #include "sim/training/step_timeline.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
+#include "tools/moesim/measured_step.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/megatron_options.hpp"
+#include "tools/moesim/train/train_measured.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 #include "tools/moesim/train/train_routing.hpp"
@@ -184,6 +187,10 @@ ExitCode run(const CommandLine& given) {
   const CommandLine line = with_megatron(train_command(), given);
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
+  const std::optional<study::Measured> measured = requested_measured(line);
+  if (measured && format != report::Format::table) {
+    throw UsageError("--measured: is compared in a table: leave --format out");
+  }
   const TrainingJob job = requested_job(line);
   note_cluster(line, job);
   const TimelineFiles files(line, job.layout.layout.gpus);
@@ -192,7 +199,9 @@ ExitCode run(const CommandLine& given) {
     files.write(training::step_timeline(job, step), timeline_title(job), "one pipeline");
   }
   const TrainBand band = requested_band(line, job, step);
-  out.write(rendered_training(job, step, band, format));
+  std::string text = rendered_training(job, step, band, format);
+  if (measured) text += measured_text(step, band, *measured);
+  out.write(text);
   note_memory(job, step);
   return ExitCode::ok;
 }
@@ -242,6 +251,9 @@ namespace {
 std::vector<Flag> flags() {
   std::vector<Flag> flags = train_flags();
   for (const Flag& flag : band_flags()) flags.push_back(flag);
+  flags.push_back({"measured", "TIME|TRACE,...", "none",
+                   "a measured step beside the expected one, part by part: 812ms, or traces of "
+                   "torch.profiler (.json, .json.gz), one per rank"});
   flags.push_back(megatron_input());
   flags.push_back(timeline_flag("the step, one GPU of each pipeline rank"));
   flags.push_back(timeline_gpus_flag());

@@ -289,6 +289,12 @@ def test_prefill_commands_print_the_same_figures_and_the_best_are_those_of_a_swe
     assert [float(row["tokens_per_s_per_gpu"]) for row in best] == speeds[:5]
 
 
+def test_prefill_names_the_convention_of_its_capacity_factors():
+    words = (*PREFILL, "--router", "top2", "--capacity-factor", 2, "--max-loss", "100%")
+    assert "\nCF: library convention" in succeed(*words)
+    assert "\nCF: paper convention" in succeed(*words, "--capacity-convention", "paper")
+
+
 def test_prefill_takes_no_flags_of_training():
     expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
     expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")

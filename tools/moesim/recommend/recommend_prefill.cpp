@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
@@ -126,6 +127,13 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
   std::string text = fmt::format(
       "{} scenarios simulated, {} of them do not fit in {:.0f} % of a GPU, {} cannot be\n\n",
       found.simulated, found.too_large, 100 * search.memory_share, found.refused);
+  std::set<std::string> conventions;
+  for (const FoundPass& pass : found.best) conventions.insert(pass.text("capacity_convention"));
+  conventions.erase("");
+  if (!conventions.empty()) {
+    text.insert(text.size() - 1, fmt::format("CF: {} convention (--capacity-convention)\n",
+                                             fmt::join(conventions, ", ")));
+  }
   std::vector<std::vector<std::string>> lines = {{"#"}};
   lines.front().insert(lines.front().end(), cell_names.begin(), cell_names.end());
   lines.front().insert(lines.front().end(), {"p05 to p95 ms", "gives up"});

@@ -31,8 +31,8 @@ USERS = [
     ]),
     ("A cluster operator", "How do steps scale over the nodes, and what does an exchange between them take?", [
         ("moesim predict --profile h100-sxm --cluster hgx-h100 --op all-to-all --gpus 64 --bytes 64MiB", None),
-        ("moesim sweep --model mixtral-8x7b --profile h100-sxm --gpus 8,16,32,64 --expert-parallel 8 --mode prefill "
-         "--router dropless,top2 --replicas 4 --out nodes.csv", None),
+        ("moesim sweep --model mixtral-8x7b --profile h100-sxm --gpus 32,64,128,256 --expert-parallel 8 "
+         "--micro-batch 1 --router dropless,top2 --capacity-factor 2 --replicas 4 --out nodes.csv", None),
         ("moesim plot nodes.csv --chart scaling --out nodes.png", "nodes.png"),
     ]),
 ]

@@ -6,8 +6,18 @@
 namespace moesim::training {
 namespace {
 
-constexpr int batches = 256;
-constexpr int batch_tokens = 64;
+// How the sample is divided: into many batches, or into larger ones where tokens are chosen for
+// together (sinkhorn balances 64 tokens more than it does thousands).
+struct Batches {
+  int count = 256;
+  std::int64_t tokens = 64;
+};
+
+Batches batches_of(const routing::RoutingJob& block) {
+  constexpr std::int64_t together = 1024;
+  if (!block.router.kind->chooses_together) return {};
+  return {32, std::min(together, block.tokens_per_gpu)};
+}
 
 }  // namespace
 
@@ -16,10 +26,12 @@ SampledRows::SampledRows(const routing::RoutingJob& block, int replica, int laye
     : key_{block.seed, Purpose::counts, static_cast<std::uint32_t>(replica),
            static_cast<std::uint32_t>(layer), 0} {
   const int ranks = block.expert_parallel;
+  const Batches batches = batches_of(block);
+  const auto batch_tokens = static_cast<double>(batches.tokens);
   routing::RoutingJob job = block;
   job.fidelity = routing::Fidelity::tokens;
-  job.tokens_per_gpu = batch_tokens;
-  job.gpus = (batches + ranks - 1) / ranks * ranks;
+  job.tokens_per_gpu = batches.tokens;
+  job.gpus = (batches.count + ranks - 1) / ranks * ranks;
   routing::LayerRouting routed;
   router.route({&job, 1}, replica, layer, {&routed, 1});
   loss_ = routed.loss;

@@ -9,7 +9,7 @@
 namespace moesim::training {
 
 // Rows of the ranks of an expert-parallel group for routers whose counts have no known law
-// (groups of experts, trained biases). A sample of single tokens is routed, in batches; the rows of
+// (sinkhorn). A sample of single tokens is routed, in batches; the rows of
 // many more tokens are normal with the mean and the covariance of the batches, those of one token
 // times their number. Differences of means that the sample is too small to tell from chance are
 // left out: they keep the variance that remains.

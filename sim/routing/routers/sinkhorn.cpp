@@ -193,6 +193,7 @@ constinit const RouterDescriptor sinkhorn_router{
         "the k best after tokens and experts are scaled to equal sums; greedy, and in a forward "
         "pass: the k best",
     .chooses_top_k = true,
+    .chooses_together = true,
     .capacity = CapacityRule::by_factor_if_set,
     .no_counts = "the scales of experts depend on all tokens of a GPU",
     .read = read,

@@ -60,13 +60,14 @@ struct RouterDescriptor {
   RouterSuffix suffix{};
 
   // Traits.
-  bool moe = true;             // false: one FFN instead of experts, no routing at all
-  bool gate = true;            // a gate scores tokens
-  bool mixes_tokens = false;   // slots are mixtures of all tokens: no routing
-  bool chooses_top_k = false;  // a token goes to the k experts it scores best, maybe among fewer
-                               // than all; dialects of libraries are about these
-  bool takes_best = false;     // the k best of all experts and nothing else: routed from a table
-                               // that jobs share, also by recorded choices; `make` is null
+  bool moe = true;                // false: one FFN instead of experts, no routing at all
+  bool gate = true;               // a gate scores tokens
+  bool mixes_tokens = false;      // slots are mixtures of all tokens: no routing
+  bool chooses_top_k = false;     // a token goes to the k experts it scores best, maybe among fewer
+                                  // than all; dialects of libraries are about these
+  bool takes_best = false;        // the k best of all experts and nothing else: routed from a table
+                                  // that jobs share, also by recorded choices; `make` is null
+  bool chooses_together = false;  // what a token gets depends on the other tokens of its GPU
   bool scores_by_sigmoid = false;  // g is a sigmoid of each logit by itself
   bool can_rectify = false;        // FR and IR are possible: routes may fail, and tokens choose
   bool shuffles_tokens = false;    // in training tokens change GPUs at random before and after

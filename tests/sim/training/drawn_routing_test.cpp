@@ -331,3 +331,18 @@ TEST_CASE("counts give the busiest rank that all tokens give") {
     CHECK(sample.loss.residual_loss == Approx(tokens.loss.residual_loss).epsilon(0.05));
   }
 }
+
+TEST_CASE("a sample of tokens that are chosen for together loses what all tokens lose", "[slow]") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 8, 1, 8, 1);
+  job.routing = drawn("dropless", nullptr, "gaussian:0.5");
+  job.routing->router = routing::parse_router("sinkhorn", 8, 8);
+  job.routing->fidelity = routing::Fidelity::tokens;
+  job.layout.sequence_length = 4096;
+  const RoutingFigures tokens = DrawnLoads(job).figures();
+  CHECK(!tokens.sampled);
+  job.routing->fidelity = routing::Fidelity::automatic;
+  const RoutingFigures sample = DrawnLoads(job).figures();
+  CHECK(sample.sampled);
+  // Batches of 64 tokens, balanced one by one, lost a tenth more.
+  CHECK(sample.loss.residual_loss == Approx(tokens.loss.residual_loss).epsilon(0.03));
+}

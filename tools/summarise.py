@@ -1,13 +1,15 @@
 """Sums JUnit results: skip reasons, failures, and one line of counts.
 
-summarise.py [--times N] NAME=RESULTS.xml...; exit code 1 if anything failed or a file of results is
-missing. --times lists the N tests that took longest, with their labels.
+summarise.py [--times N] [--slow-list FILE] NAME=RESULTS.xml...; exit code 1 if anything failed or a file
+of results is missing. --times lists the N tests that took longest, with their labels; --slow-list writes
+the names of those that took more than 0.3 s to FILE.
 """
 
 import argparse
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -62,9 +64,21 @@ def print_times(results, count):
         print(f"{sum(each.seconds for each in results):8.2f} s  all {len(results)} tests")
 
 
+SLOW_SECONDS = 0.3
+
+
+def write_slow(results, path):
+    """A line a test; comments say what the file is."""
+    slow = sorted({each.name for each in results if each.seconds > SLOW_SECONDS})
+    path.write_text("# Tests that took more than 0.3 s: tools/test --quick leaves them out.\n"
+                    "# Written by tools/test --slow-list.\n" + "".join(f"{name}\n" for name in slow),
+                    encoding="utf-8")
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=0)
+    parser.add_argument("--slow-list", type=Path)
     parser.add_argument("files", nargs="+")
     options = parser.parse_args(arguments)
     results = []
@@ -76,6 +90,8 @@ def main(arguments):
             found = [Result(f"{name}: no results ({error})", "failed")]
         results += found or [Result(f"{name}: no test was run", "failed")]
     print_times(results, options.times)
+    if options.slow_list:
+        write_slow(results, options.slow_list)
     for each in results:
         if each.state == "skipped":
             print(f"skipped: {each.name}: {each.reason}")

@@ -1,5 +1,9 @@
 """Marks of these tests, and the note of them in the results that tools/test --times reads."""
 
+from pathlib import Path
+
+# Names as the results have them, of tests that were measured to be slow.
+SLOW = set((Path(__file__).resolve().parents[1] / "slow.txt").read_text(encoding="utf-8").splitlines())
 MARKS = {
     "slow": "takes more than some seconds; tools/test --quick leaves it out",
     "golden": "compares with kept figures or texts",
@@ -13,6 +17,8 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     for item in items:
+        if f"tests.python.{item.path.stem}: {item.name}" in SLOW:
+            item.add_marker("slow")
         marks = [name for name in MARKS if item.get_closest_marker(name)]
         if marks:
             item.user_properties.append(("marks", " ".join(marks)))

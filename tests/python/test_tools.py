@@ -188,6 +188,33 @@ def test_the_longest_tests_are_listed_with_their_labels(tmp_path, capsys):
     ]
 
 
+def test_measured_slow_tests_are_listed_by_name(tmp_path, capsys):
+    fast = '<testcase name="e" classname="e" status="run" time="0.25"/>'
+    slow = '<testcase name="room: f, g" classname="room: f, g" status="run" time="0.35"/>'
+    python = '<testcase name="test_h[1]" classname="tests.python.test_x" time="2"/>'
+    path = results(tmp_path / "1.xml", fast, python, slow)
+    assert summarise.main(["--slow-list", str(tmp_path / "slow.txt"), f"ctest={path}"]) == 0
+    assert [line for line in (tmp_path / "slow.txt").read_text().splitlines() if line[0] != "#"] == [
+        "room: f, g", "tests.python.test_x: test_h[1]"]
+    assert capsys.readouterr().out.splitlines() == ["3 passed, 0 failed, 0 skipped"]
+
+
+def test_the_list_of_slow_tests_names_tests_that_there_are():
+    """Left over names do no harm, but they hide that the list was not written anew."""
+    listed = [line for line in (ROOT / "tests" / "slow.txt").read_text().splitlines() if line[0] != "#"]
+    python = [line.removeprefix("tests.python.").split(": ", 1) for line in listed
+              if line.startswith("tests.python.")]
+    assert len(python) > 50 and len(listed) - len(python) > 20
+    for module, name in python:
+        source = (ROOT / "tests" / "python" / f"{module}.py").read_text()
+        assert f"def {name.split('[')[0]}(" in source, f"{module}: {name}: tools/test --slow-list"
+
+
+def test_the_list_of_slow_tests_needs_a_whole_run():
+    result = run(str(ROOT / "tools" / "test"), "--slow-list", "--quick")
+    assert result.returncode == 2 and "needs a whole run" in result.stderr
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """Runs tools/lint in a repository of its own, with stand-ins for clang-format and clang-tidy

@@ -20,18 +20,20 @@ Coverage coverage_of(const std::vector<Judged>& judged, double level) {
 }
 
 Coverage constant_band(const std::vector<double>& values, double level) {
-  Coverage best;
-  bool found = false;
-  // The score is piecewise linear in the half width: its least value lies at one of the values.
-  for (const double value : values) {
-    const double half = std::abs(value);
-    std::vector<Judged> judged;
-    for (const double each : values) judged.push_back({each, {-half, half}});
-    const Coverage coverage = coverage_of(judged, level);
-    if (!found || coverage.interval_score < best.interval_score) best = coverage;
-    found = true;
-  }
-  return best;
+  // The score is 2 half + 2 / (1 - level) mean(max(0, |value| - half)), convex in `half`: least
+  // where a share of 1 - level at most lies beyond.
+  std::vector<double> reach;
+  reach.reserve(values.size());
+  for (const double value : values) reach.push_back(std::abs(value));
+  std::sort(reach.begin(), reach.end());
+  constexpr double rounding = 1e-9;
+  const auto beyond =
+      static_cast<std::size_t>((1 - level) * static_cast<double>(reach.size()) + rounding);
+  const double half = reach[reach.size() - 1 - std::min(beyond, reach.size() - 1)];
+  std::vector<Judged> judged;
+  judged.reserve(values.size());
+  for (const double each : values) judged.push_back({each, {-half, half}});
+  return coverage_of(judged, level);
 }
 
 }  // namespace moesim::uncertainty

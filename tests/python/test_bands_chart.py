@@ -27,6 +27,24 @@ def test_bands_are_drawn(tmp_path):
     assert out.read_bytes() == first and len(first) > 10000
 
 
+def test_many_tables_of_few_groups_share_one_name(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    rows = [{**row(f"table {number}", level / 10, level / 10), "groups": 12 if number < 3 else 5}
+            for number in range(14) for level in range(1, 10)]
+    file = tmp_path / "exchanges.json"
+    file.write_text(document(rows))
+    out = tmp_path / "bands.svg"
+    succeed("plot", file, "--out", out)
+    drawn = out.read_text()
+    for number in range(3):
+        assert f"table {number} (20 points, 12 groups)" in drawn
+    assert "table 3" not in drawn and "11 tables of fewer than 9 groups" in drawn
+    # Few tables are all named.
+    file.write_text(document(rows[:9 * 5]))
+    succeed("plot", file, "--out", out)
+    assert "table 4 (20 points, 5 groups)" in out.read_text()
+
+
 @pytest.mark.parametrize(("text", "part"), [
     (document([]), "no bands"),
     (document([{"left_out": "a model", "level": 0.9}]), "a row has no points"),

@@ -247,7 +247,8 @@ def succeed_with(code, folder):
 def test_the_bars_between_nodes_hold_on_the_shipped_excerpt():
     said, _ = verdicts(ROOT / "tests" / "data")
     judged = {text: met for text, met in said.items() if "between nodes" in text and met is not None}
-    assert len(judged) == 8 and all(judged.values()), judged
+    # Four machines above 1 MiB, numbers of nodes above 1 MiB and their bands; 5 machines are too few for bands.
+    assert len(judged) == 7 and all(judged.values()), judged
 
 
 def test_a_table_between_nodes_with_a_bad_cell_is_named(tmp_path):
@@ -276,8 +277,9 @@ def test_the_bars_on_the_public_tables_hold():
         assert float(found[subject + "below 1 MiB, least"]) <= small
 
 
-# Tables whose 90 % bands do not hold 85 to 95 % of the points of runs or machines left out, and what they
-# hold: a list to be shortened. Of the shipped excerpts, and of all public tables.
+# Tables of at least 20 points whose 90 % bands do not hold 85 to 95 % of the points of runs or machines left
+# out, judged or not, and what they hold: a list to be shortened. Of the shipped excerpts, and of all public
+# tables.
 MISSED = {"all-gather: 8 GPUs from 2 and 4 by the law, each machine left out": 96,
           "all-to-all: 4 and 8 GPUs from a sibling": 96}
 MISSED_IN_EXCERPTS = {"all-reduce: 8 GPUs from 2 and 4 by the law, each machine left out": 98}
@@ -289,19 +291,50 @@ MISSED_IN_ALL = {"DeepEP normal combine, 2 nodes with the figures of 1": 71,
 
 
 def test_bands_hold_what_they_have_not_seen():
-    judged = [each for each in public_tables()["verdicts"]
-              if each["met"] is not None and "; wanted 85 to 95 %" in each["text"]]
-    assert len(judged) >= 17
-    missed = {}
-    for each in judged:
+    document = public_tables()
+    missed, judged, names = {}, 0, []
+    for each in document["verdicts"]:
+        if "; wanted 85 to 95 %" not in each["text"] or "sizes above 1/16" in each["text"] \
+                or "sizes above 1/64" in each["text"] or "rings between" in each["text"]:
+            continue
         table, rest = each["text"].split(": 90 % band: ")
         inside, points = map(int, rest.split(" inside")[0].split(" of "))
-        assert points >= 20
-        assert each["met"] == (0.85 <= inside / points <= 0.95), each
-        if not each["met"]:
+        groups = int(rest.split("; wanted 85 to 95 %; ")[1].split(" group")[0])
+        names.append(table)
+        holds = 0.85 <= inside / points <= 0.95
+        if points >= 20 and groups >= 9:
+            judged += 1
+            assert each["met"] == holds, each
+        else:
+            assert each["met"] is None, each
+        if points >= 20 and not holds:
             missed[table] = round(100 * inside / points)
-    are_all = any("DeepEP" in each["text"] for each in judged)
+    are_all = any("DeepEP" in name for name in names)
     assert missed == MISSED | (MISSED_IN_ALL if are_all else MISSED_IN_EXCERPTS)
+    assert judged >= 8
+
+
+def test_bands_are_counted_at_every_level():
+    bands = public_tables()["bands"]
+    tables = {}
+    for row in bands:
+        tables.setdefault(row["left_out"], []).append(row)
+    for table, rows in tables.items():
+        assert [row["level"] for row in rows] == [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1], table
+        inside = [row["inside"] for row in rows]
+        assert inside == sorted(inside, reverse=True) and rows[0]["groups"] >= 1
+        # The constant band is chosen on the points themselves.
+        assert all(row["constant_band_score"] <= 2 * row["interval_score"] for row in rows)
+    assert len(tables) >= 17
+    shown = succeed_with_bands()
+    for level in ("90 %", "80 %", "50 %"):
+        assert any(line.startswith("all-to-all: runs from other runs") and level in line for line in shown)
+
+
+def succeed_with_bands():
+    result = moesim("validate", "exchanges", "--data", folder_of("nccl_intranode.csv.gz"))
+    assert result.returncode in (0, 5)
+    return result.stdout.splitlines()
 
 
 def public_tables():

@@ -100,20 +100,24 @@ std::string predictions_table(const study::Validation& validation) {
 // How bands did on points that they were made without; all levels are in the JSON.
 std::string bands_table(const study::Validation& validation) {
   const auto printed = [](double level) { return level == 0.9 || level == 0.8 || level == 0.5; };
-  std::vector<std::vector<std::string>> lines = {
-      {"bands", "level", "points", "inside", "mean width", "score", "constant band's"}};
+  std::vector<std::vector<std::string>> lines = {{"bands", "level", "points", "groups", "inside",
+                                                  "mean width", "constant's", "score",
+                                                  "constant's"}};
   for (const study::CalibrationPoint& point : validation.calibration) {
     if (!printed(point.nominal)) continue;
-    lines.push_back({point.question, fmt::format("{:.0f} %", 100 * point.nominal),
-                     fmt::format("{}", point.points), fmt::format("{:.0f} %", 100 * point.observed),
-                     fmt::format("x {:.2f}", std::exp(point.width)),
-                     fmt::format("{:.2f}", point.interval_score),
-                     fmt::format("{:.2f}", point.constant_score)});
+    lines.push_back(
+        {point.question, fmt::format("{:.0f} %", 100 * point.nominal),
+         fmt::format("{}", point.points), point.groups ? fmt::format("{}", *point.groups) : "",
+         fmt::format("{:.0f} %", 100 * point.observed),
+         fmt::format("x {:.2f}", std::exp(point.width)),
+         fmt::format("x {:.2f}", std::exp(point.constant_width)),
+         fmt::format("{:.2f}", point.interval_score), fmt::format("{:.2f}", point.constant_score)});
   }
   if (lines.size() == 1) return "";
-  return report::align(lines, {false, true, true, true, true, true, true}) +
-         "\n  score: interval score of logs, less is better; beside it that of the best band of "
-         "constant width, chosen on these\n  points.\n\n";
+  return report::align(lines, {false, true, true, true, true, true, true, true, true}) +
+         "\n  mean width: upper end over lower end. score: interval score of logs, less is better. "
+         "constant's: of the best band of\n  constant width, chosen on these points. groups: how "
+         "many were left out in turn.\n\n";
 }
 
 std::string as_table(const study::Validation& validation) {
@@ -153,7 +157,9 @@ nlohmann::ordered_json as_json(const std::vector<study::Validation>& validations
                                  {"inside", point.observed},
                                  {"log_width", point.width},
                                  {"interval_score", point.interval_score},
-                                 {"constant_band_score", point.constant_score}});
+                                 {"constant_band_score", point.constant_score},
+                                 {"constant_band_log_width", point.constant_width}});
+      if (point.groups) object["bands"].back()["groups"] = *point.groups;
     }
   }
   return object;

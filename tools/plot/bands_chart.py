@@ -9,6 +9,9 @@ import look
 from chart_data import BadInput
 
 KEYS = ("left_out", "level", "points", "inside", "log_width")
+# With more lines than this, those of fewer groups than decide anything at 90 % are grey, without a name.
+NAMED_LINES = 10
+ENOUGH_GROUPS = 9
 
 
 def read_bands(path):
@@ -26,6 +29,23 @@ def read_bands(path):
     return {kind: sorted(levels, key=lambda row: row["level"]) for kind, levels in kinds.items()}
 
 
+def is_minor(kind, levels, kinds):
+    """Whether a line is drawn without a name."""
+    return len(kinds) > NAMED_LINES and levels[0].get("groups", ENOUGH_GROUPS) < ENOUGH_GROUPS
+
+
+def line_style(index, kind):
+    style = {**look.style_by_index(index), "linewidth": 1.5, "markersize": 5}
+    if kind.startswith("ratio"):
+        style.update(linestyle=(0, (4, 2.5)), markerfacecolor="white")
+    return style
+
+
+def line_label(kind, levels, points):
+    groups = levels[0].get("groups")
+    return f"{kind} ({points} points{'' if groups is None else f', {groups} groups'})"
+
+
 def draw(path, title):
     """The figure of a validation's bands."""
     kinds = read_bands(path)
@@ -33,16 +53,21 @@ def draw(path, title):
         figure, (observed, width) = pyplot.subplots(1, 2, figsize=(11.5, 6.4))
         figure.subplots_adjust(left=0.07, right=0.985, top=0.89, bottom=0.32, wspace=0.18)
         observed.plot([0, 100], [0, 100], color=look.GREY, linewidth=1, linestyle=":")
-        for index, (kind, levels) in enumerate(kinds.items()):
-            style = {**look.style_by_index(index), "linewidth": 1.5, "markersize": 5}
-            if kind.startswith("ratio"):
-                style.update(linestyle=(0, (4, 2.5)), markerfacecolor="white")
+        minor = [kind for kind, levels in kinds.items() if is_minor(kind, levels, kinds)]
+        index = 0
+        for kind, levels in kinds.items():
             points = max(row["points"] for row in levels)
+            if kind in minor:
+                label = f"{len(minor)} tables of fewer than {ENOUGH_GROUPS} groups" if kind == minor[0] else None
+                style = {"color": look.LIGHT_GREY, "linewidth": 1, "zorder": 1}
+            else:
+                label, style = line_label(kind, levels, points), line_style(index, kind)
+                index += 1
             # Levels that only some of the points allow are of other points: no part of the line.
             levels = [row for row in levels if row["points"] == points]
             nominal = [100 * row["level"] for row in levels]
             observed.plot(nominal, [100 * row["inside"] for row in levels],
-                          label=f"{kind} ({points} points)", **style)
+                          label=label, **style)
             width.plot(nominal, [math.exp(row["log_width"]) for row in levels], **style)
         observed.set(xlim=(0, 100), ylim=(0, 103), xlabel="level of the band, %",
                      ylabel="left-out points inside, %")
@@ -55,5 +80,6 @@ def draw(path, title):
         width.set_title("how wide", loc="left", fontsize=9.5)
         figure.legend(loc="lower left", bbox_to_anchor=(0.06, 0.01), ncols=2, handlelength=3.2,
                       columnspacing=2)
-        figure.suptitle(title or "Bands of predicted training steps", x=0.07, ha="left")
+        figure.suptitle(title or "Bands of predictions, held against what they were made without", x=0.07,
+                        ha="left")
     return figure

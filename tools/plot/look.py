@@ -5,6 +5,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
+LIGHT_GREY = "#BBBBBB"
 
 # Routers by name: the rectification has its colour and marker, k its dashes and filling, so that
 # lines of one rectification, or of one k, are recognised, also where they coincide and in grey.

@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/study/sweep/evaluate.hpp"
 #include "sim/study/validation/layers/validate_layer.hpp"
+#include "sim/study/validation/paper/speed_bands.hpp"
 #include "sim/study/validation/paper/validate_speeds.hpp"
 #include "sim/study/validation/training/validate_steps.hpp"
 #include "tests/support/catch.hpp"
@@ -77,6 +78,12 @@ TEST_CASE("the paper's speeds are met with two multipliers, and training without
   CHECK(result.unfitted.rows == 2);
   CHECK(result.unfitted.worst <= 0.03);
   CHECK(result.excluded.rows == 2);
+  // Bands of a calibrated profile hold the rows that they have not seen.
+  Validation bands;
+  report_speed_bands(result, bands);
+  REQUIRE(bands.calibration.size() == 9);
+  CHECK(bands.calibration.front().points == 12);
+  CHECK(bands.calibration.front().observed >= 0.85);
   // The shipped software profile carries this very fit, to the digits it shows.
   const profile::Profile software = profile::Profile::load("a100-sxm-80gb-deepspeed");
   for (std::size_t index = 0; index < study.unknowns.size(); ++index) {
@@ -134,9 +141,14 @@ TEST_CASE("a layer is held against its published time stage by stage") {
   // Forward misses its bar of 5 % by a tenth of a point, backward meets its 10 %.
   CHECK(totals[0] == Approx(0.0514).margin(0.0002));
   CHECK(totals[1] == Approx(0.0982).margin(0.0002));
-  REQUIRE(validation.verdicts.size() == 2);
-  CHECK_FALSE(*validation.verdicts[0].met);
-  CHECK(*validation.verdicts[1].met);
+  // Each bar, whether the band holds the time, and that two points make no table of bands.
+  REQUIRE(validation.verdicts.size() == 5);
+  CHECK(validation.verdicts[0].met == false);
+  CHECK(validation.verdicts[2].met == true);
+  CHECK_THAT(validation.verdicts[1].text, ContainsSubstring("holds the measured time"));
+  CHECK_THAT(validation.verdicts[3].text, ContainsSubstring("misses the measured time"));
+  CHECK_THAT(validation.verdicts[4].text, ContainsSubstring("bands: two points"));
+  CHECK(validation.calibration.empty());
 }
 
 TEST_CASE("SmartMoE's steps are predicted or left out with a reason") {

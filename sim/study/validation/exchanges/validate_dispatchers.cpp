@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -50,24 +51,24 @@ Chosen choose(const std::vector<DispatchSample>& samples, const Rule& rule) {
 // Errors of one line of the table, and how many points the 90 % band holds.
 struct Line {
   Comparison comparison;
-  Coverage coverage;
+  std::vector<BandPoint> points;
 
-  void add(const DispatchSample& sample, const Estimate& estimate) {
+  // `group`: what was left out.
+  void add(const DispatchSample& sample, const Estimate& estimate, const std::string& group) {
     comparison.law.add(sample.time_us, estimate.time_us, sample.where);
-    ++coverage.points;
-    if (estimate.time_us_p05 <= sample.time_us && sample.time_us <= estimate.time_us_p95) {
-      ++coverage.inside;
-    }
-    coverage.widths.push_back((estimate.time_us_p95 - estimate.time_us_p05) / estimate.time_us);
+    points.push_back({group,
+                      std::log(sample.time_us / estimate.time_us),
+                      {std::log(estimate.time_us_p05 / estimate.time_us),
+                       std::log(estimate.time_us_p95 / estimate.time_us)}});
   }
   void add(const Line& other) {
     comparison.add(other.comparison);
-    coverage.add(other.coverage);
+    points.insert(points.end(), other.points.begin(), other.points.end());
   }
   void add_to(Validation& validation, const std::string& subject) const {
-    if (coverage.points == 0) return;
+    if (points.empty()) return;
     ValidationRow row = report_row(comparison, subject);
-    row.note += "; " + coverage_text(coverage);
+    row.note += "; " + coverage_text(points);
     validation.rows.push_back(row);
   }
 };
@@ -77,7 +78,7 @@ void report_both(const Line& few, Line many, const std::string& what, Validation
   many.add_to(validation, what + ", from 512 tokens");
   few.add_to(validation, what + ", below 512 tokens");
   many.add(few);
-  report_coverage(many.coverage, what, true, validation);
+  report_bands("exchanges", what, many.points, true, validation);
 }
 
 Estimate predicted(const Dispatcher& dispatcher, const DispatchSample& sample) {
@@ -171,7 +172,7 @@ void leave_systems_out(const Dispatcher& dispatcher, const std::vector<DispatchS
       const Baselines baselines(others);
       for (const DispatchSample* sample : held) {
         Line& line = sample->load.tokens < many_tokens ? few : many;
-        line.add(*sample, predicted(fitted, *sample));
+        line.add(*sample, predicted(fitted, *sample), system);
         baselines.add(*sample, line.comparison);
       }
     }
@@ -204,7 +205,7 @@ void two_from_one(const Dispatcher& dispatcher, const std::vector<DispatchSample
     const Baselines baselines(one);
     for (const DispatchSample* sample : two) {
       Line& line = sample->load.tokens < many_tokens ? few : many;
-      line.add(*sample, predicted(fitted, *sample));
+      line.add(*sample, predicted(fitted, *sample), "2 nodes");
       baselines.add(*sample, line.comparison);
     }
     const std::string what =
@@ -237,7 +238,7 @@ void leave_sms_out(const Dispatcher& dispatcher, const std::vector<DispatchSampl
       for (const DispatchSample* sample : two) {
         if (sample->sms != sms) continue;
         Line& line = sample->load.tokens < many_tokens ? few : many;
-        line.add(*sample, predicted(fitted, *sample));
+        line.add(*sample, predicted(fitted, *sample), fmt::format("{} SMs", sms));
       }
     }
     const std::string what =
@@ -284,18 +285,18 @@ struct Across {
   void add(const Dispatcher& dispatcher, const Chosen& held, const std::string& subject) {
     Line line;
     for (const DispatchSample* sample : held) {
-      line.add(*sample, predicted(dispatcher, *sample));
+      line.add(*sample, predicted(dispatcher, *sample), subject);
       const bool four = sample->group.crosses() && sample->group.domains() == 4;
       if (four && dispatcher.name == "deepep") {
-        four_nodes.add(*sample, predicted(dispatcher, *sample));
+        four_nodes.add(*sample, predicted(dispatcher, *sample), subject);
       }
     }
     add(line, subject);
   }
   void judge() const {
-    report_coverage(all.coverage, "dispatchers between nodes and in racks, left out", true,
-                    validation);
-    if (four_nodes.coverage.points == 0) return;
+    report_bands("exchanges", "dispatchers between nodes and in racks, left out", all.points, true,
+                 validation);
+    if (four_nodes.points.empty()) return;
     const double error = four_nodes.comparison.law.median_abs();
     validation.verdicts.push_back(
         {"exchanges",
@@ -335,7 +336,8 @@ void compare_proxied(const Dispatcher& dispatcher, const std::vector<DispatchSam
     if (four.empty() || eight.empty()) continue;
     const Dispatcher fitted = with_nic_of(dispatcher, four);
     for (const DispatchSample* sample : eight) {
-      line.add(*sample, predicted(fitted, *sample));
+      line.add(*sample, predicted(fitted, *sample),
+               fmt::format("{}, 8 nodes, {}", library, system));
       for (const DispatchSample* known : four) {
         if (known->stage != sample->stage) continue;
         const double bytes = sample->load.nic_rows / known->load.nic_rows;
@@ -369,7 +371,8 @@ void compare_hybrid(const Dispatcher& dispatcher, const std::vector<DispatchSamp
       const StageCost cost = fit_stage(like, known, nic, true);
       const Dispatcher fitted = with_cost(dispatcher, *known.front(), cost);
       for (const DispatchSample* sample : held) {
-        line.add(*sample, predicted(fitted, *sample));
+        line.add(*sample, predicted(fitted, *sample),
+                 fmt::format("HybridEP, {} GPUs, {}", more, device));
         for (const DispatchSample* each : known) {
           if (each->sms != sample->sms || each->row_bytes != sample->row_bytes) continue;
           line.comparison.nearest_row.add(sample->time_us, each->time_us, sample->where);
@@ -393,11 +396,11 @@ void compare_apart(const Dispatcher& deepep, const Dispatcher& hybrid,
       estimate.time_us += notify_us;
       estimate.time_us_p05 += notify_us;
       estimate.time_us_p95 += notify_us;
-      api.add(sample, estimate);
+      api.add(sample, estimate, sample.library);
     } else if (has(sample.library, "UCCL-EP normal")) {
-      others.add(sample, predicted(deepep, sample));
+      others.add(sample, predicted(deepep, sample), sample.library);
     } else if (has(sample.library, "DeepEP-NVSHMEM normal") && sample.group.domains() == 2) {
-      unstated.add(sample, predicted(deepep, sample));
+      unstated.add(sample, predicted(deepep, sample), sample.library);
     }
   }
   api.add_to(validation, "apart: HybridEP's Torch API, kernels and notify as shipped");
@@ -452,7 +455,7 @@ void compare_one_sided(const std::string& folder, Validation& validation) {
     Line many;
     for (const DispatchSample* sample : held) {
       Line& line = sample->load.tokens < many_tokens ? few : many;
-      line.add(*sample, predicted(fitted, *sample));
+      line.add(*sample, predicted(fitted, *sample), fmt::format("EP {}", most));
       baselines.add(*sample, line.comparison);
     }
     const std::string what =

@@ -78,11 +78,11 @@ Table part(const Table& table, bool is_large) {
   return found;
 }
 
-void report_region(const Comparison& region, const Coverage& coverage, const std::string& subject,
-                   Validation& validation) {
+void report_region(const Comparison& region, const std::vector<BandPoint>& points,
+                   const std::string& subject, Validation& validation) {
   if (region.law.empty()) return;
   ValidationRow row = report_row(region, subject);
-  if (coverage.points != 0) row.note += "; " + coverage_text(coverage);
+  if (!points.empty()) row.note += "; " + coverage_text(points);
   validation.rows.push_back(row);
 }
 
@@ -247,22 +247,26 @@ Table others(const Question& question, const Systems& systems, const std::string
 }
 
 void report(const Question& question, const Systems& systems, Validation& validation) {
-  Coverage from;
-  Coverage below;
+  std::vector<BandPoint> from;
+  std::vector<BandPoint> below;
   Comparison errors_from;
   Comparison errors_below;
   for (const auto& [name, sizes] : *question.tables.front()) {
     const Table every = others(question, systems, name);
     const BandRule rule{question.widen.value_or(few_runs(systems.at(name).line)), false};
-    from.add(coverage(part(sizes.table, true), every, rule));
-    below.add(coverage(part(sizes.table, false), every, rule));
+    for (const BandPoint& point : banded(part(sizes.table, true), every, rule)) {
+      from.push_back(point);
+    }
+    for (const BandPoint& point : banded(part(sizes.table, false), every, rule)) {
+      below.push_back(point);
+    }
     errors_from.add(sizes.from);
     errors_below.add(sizes.below);
   }
   report_region(errors_from, from, question.subject + ", from 1 MiB", validation);
   report_region(errors_below, below, question.subject + ", below 1 MiB", validation);
-  from.add(below);
-  report_coverage(from, question.subject, question.judged, validation);
+  from.insert(from.end(), below.begin(), below.end());
+  report_bands("exchanges", question.subject, from, question.judged, validation);
 }
 
 }  // namespace

@@ -229,10 +229,10 @@ void judge_law(const std::map<Key, Pools>& pools, const std::map<std::string, No
     }
   }
   for (const auto& [key, table] : tables) {
-    report_coverage(coverage(table, table, law_rule(key.first)),
-                    fmt::format("{}: {} by the law, each machine left out", name_of(key.first),
-                                counts_text(key.second)),
-                    true, validation);
+    report_bands(study_name,
+                 fmt::format("{}: {} by the law, each machine left out", name_of(key.first),
+                             counts_text(key.second)),
+                 banded(table, table, law_rule(key.first)), true, validation);
   }
 }
 

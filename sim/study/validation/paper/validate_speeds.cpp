@@ -7,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/study/sweep/evaluate.hpp"
+#include "sim/study/validation/paper/speed_bands.hpp"
 
 namespace moesim::study {
 namespace {
@@ -154,6 +155,7 @@ Validation validate_speeds(scenario::DocumentCache& documents, routing::RoutingC
        fmt::format("excluded a priori ({} rows): mean {:.1f} %, worst {:.1f} %",
                    result.excluded.rows, result.excluded.mean * 100, result.excluded.worst * 100),
        std::nullopt});
+  report_speed_bands(result, validation);
   add_claims(result, validation);
   add_einsum_finding(study, result, cache, validation);
   return validation;

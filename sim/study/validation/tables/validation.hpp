@@ -45,7 +45,9 @@ struct CalibrationPoint {
   double observed = 0;  // share inside, 0..1
   double width = 0;     // mean, of logs
   double interval_score = 0;
-  double constant_score = 0;  // of the best band of constant width around the predictions
+  double constant_score = 0;          // of the best band of constant width around the predictions
+  double constant_width = 0;          // of that band, of logs
+  std::optional<std::size_t> groups;  // that were left out, where they were counted
 };
 
 struct Validation {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/base/statistics.hpp"
+#include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/coverage.hpp"
 #include "sim/uncertainty/error_model.hpp"
 #include "sim/uncertainty/few_softwares.hpp"
@@ -18,7 +19,7 @@ namespace {
 using uncertainty::Judged;
 using uncertainty::Observation;
 
-constexpr std::array nominal = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1};
+constexpr auto nominal = nominal_levels;
 
 struct Question {
   const char* name;
@@ -126,12 +127,7 @@ void report(const std::string& what, const Points& points, Validation& validatio
   for (const double level : nominal) {
     const auto at = points.by_level.find(level);
     if (at == points.by_level.end()) continue;
-    const uncertainty::Coverage found = uncertainty::coverage_of(at->second, level);
-    std::vector<double> values;
-    for (const Judged& each : at->second) values.push_back(each.value);
-    const uncertainty::Coverage constant = uncertainty::constant_band(values, level);
-    validation.calibration.push_back({what, level, found.points, found.inside, found.width,
-                                      found.interval_score, constant.interval_score});
+    validation.calibration.push_back(calibration_point(what, at->second, level));
   }
   for (const auto& [software, judged] : points.by_software) {
     const uncertainty::Coverage found = uncertainty::coverage_of(judged, nominal.front());

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/coverage.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 
@@ -25,8 +26,7 @@ using uncertainty::StepErrors;
 constexpr double low_bar = 0.85;
 constexpr double high_bar = 0.95;
 constexpr std::size_t least_points = 20;
-// Nominal levels at which bands are judged; those of the calibration plot are among them.
-constexpr std::array nominal = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1};
+constexpr auto nominal = nominal_levels;
 
 // What is left out so that one observation is not known.
 struct Question {
@@ -106,20 +106,12 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
   return points;
 }
 
-std::vector<double> values_of(const std::vector<Judged>& judged) {
-  std::vector<double> values;
-  for (const Judged& each : judged) values.push_back(each.value);
-  return values;
-}
-
 // Adds the points of `judged` at one level; where 90 % is possible and there are enough of them,
 // with a bar.
 void add_level(const std::string& what, const std::vector<Judged>& judged, double level,
                Validation& validation) {
   const Coverage found = uncertainty::coverage_of(judged, level);
-  const Coverage constant = uncertainty::constant_band(values_of(judged), level);
-  validation.calibration.push_back({what, level, found.points, found.inside, found.width,
-                                    found.interval_score, constant.interval_score});
+  validation.calibration.push_back(calibration_point(what, judged, level));
   if (level != nominal.front() || judged.size() < least_points) return;
   validation.verdicts.push_back(
       {"training",

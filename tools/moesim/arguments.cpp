@@ -63,13 +63,17 @@ bool has_flag(const Command& command, const std::string& name) {
                      [&](const Flag& flag) { return flag.name == name; });
 }
 
-// "train and layout": the commands with that flag.
-std::string commands_with(const std::string& flag) {
+// "moesim sweep, train and layout have": the commands with that flag; empty if there are none.
+std::string commands_that_have(const std::string& flag) {
   std::vector<std::string> names;
   for (const Command& command : all_commands()) {
-    if (has_flag(command, flag)) names.push_back("moesim " + command.name);
+    if (has_flag(command, flag)) names.push_back(command.name);
   }
-  return fmt::format("{}", fmt::join(names, " and "));
+  if (names.empty()) return {};
+  if (names.size() == 1) return fmt::format("moesim {} has", names.front());
+  const std::string last = names.back();
+  names.pop_back();
+  return fmt::format("moesim {} and {} have", fmt::join(names, ", "), last);
 }
 
 [[noreturn]] void fail_unknown(const Command& command, const std::string& typed) {
@@ -86,10 +90,9 @@ std::string commands_with(const std::string& flag) {
                     "lists the options",
                     bare, meant, command.name));
   }
-  if (const std::string elsewhere = commands_with(meant); !elsewhere.empty()) {
+  if (const std::string elsewhere = commands_that_have(meant); !elsewhere.empty()) {
     const std::string name = bare == "--" + meant ? bare : fmt::format("{} (--{})", bare, meant);
-    throw UsageError(fmt::format("unknown option {}: {} {} it, {} does not{}", name, elsewhere,
-                                 elsewhere.find(" and ") == std::string::npos ? "has" : "have",
+    throw UsageError(fmt::format("unknown option {}: {} it, {} does not{}", name, elsewhere,
                                  command.name, suggestion(bare, known)));
   }
   throw UsageError(fmt::format("unknown option {}{}; 'moesim {} --help' lists the options", bare,

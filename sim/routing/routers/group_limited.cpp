@@ -34,8 +34,9 @@ class GroupLimitedChooser final : public Chooser {
     best_expert_.resize(choices * tile_tokens);
     best_.resize(choices * tile_tokens);
     summands_.resize(groups * summed_ * tile_tokens);
-    offered_.resize((kept + 1) * listed_ * tile_tokens);
-    offered_expert_.resize(offered_.size());
+    list_begin_.resize((kept + 1) * tile_tokens);
+    offered_.resize(kept * listed_ * tile_tokens);
+    offered_from_.resize(offered_.size());
   }
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
@@ -104,17 +105,24 @@ class GroupLimitedChooser final : public Chooser {
   // The lists of a token's kept groups are merged, the lowest group first: by logit, because
   // different logits may have the same g; the first of equal ones is then the lower expert.
   void choose_offered(const ChoiceOutput& to) {
-    const auto width = static_cast<std::uint32_t>(listed_) * tile_tokens;
-    std::uint32_t next[tile_tokens] = {};
+    std::uint32_t row_of_kept[tile_tokens] = {};  // where the list of the next kept group goes
+    const auto list = static_cast<std::uint32_t>(listed_ * tile_tokens);
     for (std::size_t group = 0; group < groups(); ++group) {
-      for (std::size_t place = 0; place < tile_tokens; ++place) {
-        const std::size_t from = row(group, 0) + place;
-        const std::size_t to_row = next[place] + place;
-        for (std::size_t at = 0; at < width; at += tile_tokens) {
-          offered_[to_row + at] = logit_[from + at];
-          offered_expert_[to_row + at] = expert_[from + at];
+      const auto from = static_cast<std::uint32_t>(row(group, 0));
+      for (std::uint32_t place = 0; place < tile_tokens; ++place) {
+        list_begin_[row_of_kept[place] + place] = from + place;
+        // Otherwise the next group overwrites it.
+        row_of_kept[place] += kept_.mask(group, place) & tile_tokens;
+      }
+    }
+    std::size_t to_row = 0;
+    for (std::size_t kept = 0; kept < list_begin_.size() - tile_tokens; kept += tile_tokens) {
+      for (std::uint32_t at = 0; at < list; at += tile_tokens, to_row += tile_tokens) {
+        for (std::size_t place = 0; place < tile_tokens; ++place) {
+          const std::uint32_t from = list_begin_[kept + place] + at;
+          offered_from_[to_row + place] = from;
+          offered_[to_row + place] = logit_[from];
         }
-        next[place] += kept_.mask(group, place) & width;  // otherwise the next group overwrites it
       }
     }
     shape_.kernels.largest(offered_.data(), 0,
@@ -123,7 +131,7 @@ class GroupLimitedChooser final : public Chooser {
     for (std::size_t choice = 0; choice < best_.size() / tile_tokens; ++choice) {
       for (std::size_t place = 0; place < tile_tokens; ++place) {
         std::uint16_t& expert = to.expert[choice * to.stride + place];
-        expert = offered_expert_[expert * std::size_t{tile_tokens} + place];
+        expert = expert_[offered_from_[expert * std::size_t{tile_tokens} + place]];
       }
     }
     tile_.to_probabilities(shape_.config.top_k, to);
@@ -140,8 +148,11 @@ class GroupLimitedChooser final : public Chooser {
   std::vector<float> best_;
   std::vector<float> summands_;  // [group, summed, 16]
   KeptGroups kept_;
-  std::vector<float> offered_;  // [kept group, listed, 16]: logits, and room for one group more
-  std::vector<std::uint16_t> offered_expert_;
+  // [kept group, 16], and room for one group more: where the group's list begins in logit_.
+  std::vector<std::uint32_t> list_begin_;
+  // [kept group, listed, 16]: where a logit is in logit_, and the logit.
+  std::vector<std::uint32_t> offered_from_;
+  std::vector<float> offered_;
 };
 
 void read(const RouterReading& in, RouterConfig& config) {

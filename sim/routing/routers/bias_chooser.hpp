@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -135,7 +134,7 @@ class BiasChooser final : public Chooser {
     for (std::int64_t left = sample_tiles; left > 0; --left) {
       const auto valid =
           static_cast<std::ptrdiff_t>(logits.fill_training_tile(tile++, tile_.tile()));
-      select();
+      find_scores();
       for (std::size_t expert = 0; expert < scores.size(); ++expert) {
         const float* row = score_.data() + expert * tile_tokens;
         scores[expert].insert(scores[expert].end(), row, row + valid);
@@ -146,10 +145,13 @@ class BiasChooser final : public Chooser {
         tokens * static_cast<std::size_t>(shape_.config.top_k) / scores.size();
     if (above == 0 || above == tokens) return false;
     std::vector<float> thresholds;
+    std::vector<std::uint32_t> places(above + 1);
     for (std::vector<float>& of_expert : scores) {
-      const auto threshold = of_expert.begin() + static_cast<std::ptrdiff_t>(above);
-      std::nth_element(of_expert.begin(), threshold, of_expert.end(), std::greater<>());
-      thresholds.push_back(*threshold);
+      of_expert.resize(tokens + tile_tokens, 0.0F);  // the format of largest_places
+      shape_.kernels.largest_places(of_expert.data(), tokens, places.size(), places.data());
+      float threshold = of_expert[places.front()];
+      for (const std::uint32_t place : places) threshold = std::min(threshold, of_expert[place]);
+      thresholds.push_back(threshold);
     }
     const auto [least, most] = std::minmax_element(thresholds.begin(), thresholds.end());
     const double reach = speed_ * steps_;
@@ -186,12 +188,16 @@ class BiasChooser final : public Chooser {
     return (tokens + tile_tokens - 1) / tile_tokens;
   }
 
-  // score_ from the tile's logits, then the choices by score + bias.
+  // score_ from the tile's logits; the tile then holds score + bias.
+  void find_scores() {
+    shape_.kernels.biased_sigmoids(tile_.tile(), shape_.experts, bias_.data(), score_.data());
+  }
+
+  // The scores, then the choices by score + bias.
   void select() {
-    float* logit = tile_.tile();
-    shape_.kernels.biased_sigmoids(logit, shape_.experts, bias_.data(), score_.data());
+    find_scores();
     if (shape_.config.kept_groups < shape_.config.groups) mask_groups();
-    shape_.kernels.largest(logit, 0, shape_.experts, shape_.config.top_k,
+    shape_.kernels.largest(tile_.tile(), 0, shape_.experts, shape_.config.top_k,
                            {expert_.data(), key_.data(), tile_tokens});
   }
 

@@ -74,6 +74,68 @@ std::vector<int> group_limited(const RouterConfig& config, const float* logits, 
 
 }  // namespace
 
+// Lists of 5 and more among 96 experts and more take another way than short ones: through a bound,
+// which equal and missing logits defeat.
+TEST_CASE("the largest logits of a tile are those of a stable sort", "[routing]") {
+  const int experts = GENERATE(64, 96, 131, 256);
+  const int choices = GENERATE(2, 5, 8, 9, 12);
+  const int first = GENERATE(0, 3);
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  std::mt19937 random(static_cast<unsigned>(experts * 100 + choices + first));
+  std::normal_distribution<float> normal;
+  std::vector<float> tile(static_cast<std::size_t>(experts) * tile_tokens);
+  for (std::size_t at = 0; at < tile.size(); ++at) {
+    const auto expert = static_cast<int>(at / tile_tokens);
+    const float value = normal(random);
+    switch (at % tile_tokens) {
+      case 0:
+        tile[at] = 0;
+        break;  // all equal
+      case 1:
+        tile[at] = -infinite;
+        break;  // none finite
+      case 2:
+        tile[at] = expert % 40 == 7 ? value : -infinite;
+        break;  // few finite
+      case 3:
+        tile[at] = std::round(value);
+        break;  // many equal
+      case 4:
+        tile[at] = expert / 8 == 4 ? 10 + value : value;
+        break;  // the best in one block
+      case 5:
+        tile[at] = static_cast<float>(expert);
+        break;
+      case 6:
+        tile[at] = static_cast<float>(-expert);
+        break;
+      default:
+        tile[at] = value;
+    }
+  }
+  std::vector<int> offered = numbers(experts);
+  offered.erase(offered.begin(), offered.begin() + first);
+  const std::size_t size = static_cast<std::size_t>(choices) * tile_tokens;
+  for (const SimdLevel level : available_simd_levels()) {
+    std::vector<std::uint16_t> expert(size);
+    std::vector<float> logit(size);
+    tile_kernels(level).largest(tile.data(), first, experts, choices,
+                                {expert.data(), logit.data(), tile_tokens});
+    for (std::size_t token = 0; token < tile_tokens; ++token) {
+      const auto value = [&](int of) {
+        return tile[static_cast<std::size_t>(of) * tile_tokens + token];
+      };
+      const std::vector<int> best = best_of(offered, choices, value);
+      for (std::size_t choice = 0; choice < best.size(); ++choice) {
+        const std::size_t at = choice * tile_tokens + token;
+        CAPTURE(name_of(level), token, choice);
+        REQUIRE(expert[at] == best[choice]);
+        REQUIRE(logit[at] == value(best[choice]));
+      }
+    }
+  }
+}
+
 TEST_CASE("the largest places of a column are those of a stable sort", "[routing]") {
   std::mt19937 engine(1);
   for (const std::size_t count : {1U, 15U, 16U, 17U, 100U, 1000U}) {

@@ -51,6 +51,7 @@ struct DrawnRouting {
   routing::ScoreSource scores;
   routing::Fidelity fidelity = routing::Fidelity::automatic;
   std::shared_ptr<const routing::ExpertPlacement> placement;  // null: contiguous
+  std::string placement_name = "contiguous";                  // as --expert-placement has it
   RoutingDraws draws = RoutingDraws::per_layer;
   // Without capacity per expert: rows of a rank's buffer over balance; 0: as many as come. See
   // rank_capacity.hpp.

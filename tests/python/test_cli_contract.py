@@ -397,7 +397,7 @@ def test_model_flops_are_those_of_train():
     step = json.loads(succeed("train", *words))
     row = json.loads(succeed("simulate", *words, "--replicas", "1"))
     assert row["tflops_per_gpu"] / row["tokens_per_s_per_gpu"] == pytest.approx(
-        step["tflops_per_gpu"] / step["tokens_per_second_per_gpu"], rel=1e-7)
+        step["tflops_per_gpu"] / step["tokens_per_s_per_gpu"], rel=1e-7)
 
 
 def test_long_steps_are_in_seconds():

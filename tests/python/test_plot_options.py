@@ -162,7 +162,9 @@ def test_the_program_describes_every_column_of_a_sweep(monkeypatch):
     monkeypatch.setenv("MOESIM_BIN", BINARY)
     columns = option_columns.load()
     header = next(csv.reader(io.StringIO(succeed("sweep", *SMALL, "--format", "csv"))))
-    assert set(header) == set(columns.options) | columns.results
+    assert set(header) == (set(columns.options) - columns.training) | columns.results
+    assert {"tensor_parallel", "recompute"} <= columns.training
+    assert not columns.training & {"router", "gpus", "zero"}
     assert {"fidelity", "top_k", "router", "capacity_factor", "seed"} <= set(columns.options)
     assert {"step_ms", "residual_loss", "capacity", "status"} <= columns.results
     assert columns.by_router == {"top_k", "capacity_convention", "min_capacity", "padding",

@@ -37,7 +37,7 @@ def test_each_command_prints_the_same_figures():
     for row in rows:
         step = reproduced(row["command"])
         assert step["step_ms"] == float(row["step_ms"])
-        assert step["tokens_per_second_per_gpu"] == float(row["tokens_per_s_per_gpu"])
+        assert step["tokens_per_s_per_gpu"] == float(row["tokens_per_s_per_gpu"])
         assert step["memory_gib"] == float(row["memory_gib"]) <= 0.9 * 80
         assert step["pipeline_layout"] == row["pipeline_layout"]
         for key in ("tensor_parallel", "expert_parallel", "virtual_pipeline", "zero"):
@@ -52,7 +52,7 @@ def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
         candidates = list(csv.DictReader(file))
     assert len(candidates) > 300
     best = []
-    for row in sorted((row for row in candidates if row["fits"] == "1"),
+    for row in sorted((row for row in candidates if row["fits_memory"] == "1"),
                       key=lambda row: float(row["step_ms"])):
         if layout_of(row) not in [layout_of(other) for other in best]:
             best.append(row)
@@ -123,7 +123,7 @@ def test_the_five_differ_and_their_twins_are_counted(tmp_path):
     rows = rows_of(*words, "--all", every)
     assert len({layout_of(row) for row in rows}) == 5
     with open(every, newline="", encoding="utf-8") as file:
-        fitting = [row for row in csv.DictReader(file) if row["fits"] == "1"]
+        fitting = [row for row in csv.DictReader(file) if row["fits_memory"] == "1"]
     assert any(row["twins"] != "0" for row in rows)
     for row in rows:
         near = [other for other in fitting if layout_of(other) == layout_of(row)
@@ -162,7 +162,7 @@ def test_a_dialect_is_searched_as_it_is_simulated(tmp_path):
         best = [row for row in rows if row["rank"]]
         with open(every, newline="", encoding="utf-8") as file:
             candidates = [row for row in csv.DictReader(file)
-                          if row["fits"] == "1" and float(row["residual_loss"]) <= 0.2]
+                          if row["fits_memory"] == "1" and float(row["residual_loss"]) <= 0.2]
         assert float(best[0]["step_ms"]) == min(float(row["step_ms"]) for row in candidates)
         assert f"--router-dialect {dialect}" in best[0]["command"]
         step = reproduced(best[0]["command"])

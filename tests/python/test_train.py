@@ -27,7 +27,7 @@ def test_table_csv_and_json_agree():
              and key not in ("step_ms", "step_overhead_ms")]
     assert len(parts) == 15 and sum(parts) == pytest.approx(result["step_ms"])
     table = succeed(*words)
-    assert f"{result['tokens_per_second_per_gpu']:.0f} tokens/s/GPU" in table
+    assert f"{result['tokens_per_s_per_gpu']:.0f} tokens/s/GPU" in table
     assert len(result["memory_gib_of_rank"]) == 2
     assert max(result["memory_gib_of_rank"]) == pytest.approx(result["memory_gib"])
 
@@ -35,9 +35,9 @@ def test_table_csv_and_json_agree():
 def test_memory_that_does_not_fit_is_said():
     words = ("train", "--model", "deepseek-v3", "--gpus", 256, "--pipeline-parallel", 2,
              "--pipeline-layout", "Et*30|t*31mL", "--expert-parallel", 8)
-    assert as_json(*words)["fits"] is False
+    assert as_json(*words)["fits_memory"] is False
     assert "DOES NOT FIT" in succeed(*words)
-    assert as_json(*QWEN, "--gpus", 64)["fits"] is True
+    assert as_json(*QWEN, "--gpus", 64)["fits_memory"] is True
 
 
 def test_what_is_said_to_fit_does_and_has_the_speed_that_is_said():
@@ -45,13 +45,13 @@ def test_what_is_said_to_fit_does_and_has_the_speed_that_is_said():
              "--micro-batch", 4)
     before = as_json(*words)
     warning = moesim(*words).stderr
-    assert before["fits"] is False and f"needs {before['memory_gib']:.1f} of 80 GiB" in warning
+    assert before["fits_memory"] is False and f"needs {before['memory_gib']:.1f} of 80 GiB" in warning
     hints = re.findall(r"(--\S+ \S+) \((\d+) GiB, ([+-]\d+) % speed\)", warning)
     assert len(hints) >= 3 and {"--micro-batch", "--recompute"} <= {hint[0].split()[0] for hint in hints}
     for options, gib, faster in hints:
         after = as_json(*words, *options.split())
-        assert after["fits"] is True and after["memory_gib"] == pytest.approx(int(gib), abs=0.51)
-        ratio = after["tokens_per_second_per_gpu"] / before["tokens_per_second_per_gpu"]
+        assert after["fits_memory"] is True and after["memory_gib"] == pytest.approx(int(gib), abs=0.51)
+        ratio = after["tokens_per_s_per_gpu"] / before["tokens_per_s_per_gpu"]
         assert 100 * (ratio - 1) == pytest.approx(int(faster), abs=0.51)
     assert "moesim recommend" in moesim("train", "--model", "kimi-k2", "--gpus", 64).stderr
 
@@ -100,8 +100,8 @@ def test_bands_are_wider_where_less_is_known():
     def width(*words):
         row = as_json(*QWEN, "--gpus", 64, *words)
         assert row["step_ms_low"] < row["step_ms_likely"] < row["step_ms_high"]
-        tokens = row["tokens_per_second_per_gpu"]
-        assert row["tokens_per_second_per_gpu_low"] * row["step_ms_high"] == \
+        tokens = row["tokens_per_s_per_gpu"]
+        assert row["tokens_per_s_per_gpu_low"] * row["step_ms_high"] == \
             pytest.approx(tokens * row["step_ms"])
         return row["band_level"], row["step_ms_high"] / row["step_ms_low"], row["band_basis"]
 
@@ -327,7 +327,7 @@ def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path)
     assert "more than noise at 90 %" in succeed(*words, "--launch-us", 300, "--baseline", base)
     expect_error(moesim(*words, "--profile", "h200-sxm", "--baseline", base), 2, "base.csv", "do not cancel")
     base.write_text("model,profile\na,b\n")
-    expect_error(moesim(*words, "--baseline", base), 2, "base.csv", "tokens_per_second_per_gpu")
+    expect_error(moesim(*words, "--baseline", base), 2, "base.csv", "tokens_per_s_per_gpu")
 
 
 def slices_of(path):

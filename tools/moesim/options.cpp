@@ -1,10 +1,37 @@
+#include "tools/moesim/options.hpp"
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "sim/report/options_document.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
+namespace {
+
+// The columns that `train` writes its own options in, with their defaults.
+nlohmann::ordered_json training_options() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Flag& flag : train_flags()) {
+    std::string column = flag.name;
+    std::replace(column.begin(), column.end(), '-', '_');
+    list.push_back({{"column", column}, {"default", flag.default_text}});
+  }
+  return list;
+}
+
+}  // namespace
+
+nlohmann::ordered_json all_options() {
+  nlohmann::ordered_json document = report::options_document();
+  document["training_options"] = training_options();
+  document["training_parts"] = training_part_columns();
+  return document;
+}
+
 namespace {
 
 ExitCode run(const CommandLine& line) {
@@ -13,7 +40,7 @@ ExitCode run(const CommandLine& line) {
     throw UsageError("--format: options are a table or json: choose one of these");
   }
   const Output out(line.get("out"));
-  out.write(format == report::Format::json ? report::options_document().dump(2) + "\n"
+  out.write(format == report::Format::json ? all_options().dump(2) + "\n"
                                            : report::options_table());
   return ExitCode::ok;
 }

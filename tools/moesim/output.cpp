@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -19,8 +21,40 @@
 
 namespace moesim::tool {
 
+namespace {
+
+struct Said {
+  std::mutex lock;
+  bool once = false;
+  std::set<std::string> lines;
+};
+
+Said& said() {
+  static Said lines;
+  return lines;
+}
+
+bool is_new(const std::string& line) {
+  const std::lock_guard hold(said().lock);
+  return !said().once || said().lines.insert(line).second;
+}
+
+}  // namespace
+
+EachNoteOnce::EachNoteOnce() {
+  const std::lock_guard hold(said().lock);
+  said().once = true;
+}
+
+EachNoteOnce::~EachNoteOnce() {
+  const std::lock_guard hold(said().lock);
+  said().once = false;
+  said().lines.clear();
+}
+
 void note(const std::string& text) {
   const std::string line = printable(text) + "\n";
+  if (!is_new(line)) return;
   // Nothing is left to tell it to if stderr is gone.
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }

@@ -12,6 +12,15 @@ namespace moesim::tool {
 // One line to stderr: stdout is for results alone.
 void note(const std::string& text);
 
+// While one lives, note() says each line once: of many runs that have the same to say.
+class EachNoteOnce {
+ public:
+  EachNoteOnce();
+  ~EachNoteOnce();
+  EachNoteOnce(const EachNoteOnce&) = delete;  // note() knows one of them
+  EachNoteOnce& operator=(const EachNoteOnce&) = delete;
+};
+
 // One such line for each typed option that no scenario of the run has a use for.
 void note_idle_options(const scenario::OptionValues& typed,
                        std::span<const scenario::Scenario* const> scenarios, scenario::Asker asker);

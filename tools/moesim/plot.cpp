@@ -13,8 +13,8 @@
 #include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/profile.hpp"
-#include "sim/report/options_document.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/options.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
 #include "tools/moesim/profiling/profile_curves.hpp"
@@ -96,7 +96,7 @@ void refuse(const CommandLine& line, const char* flag, const char* reason) {
 // Draws a chart of a sweep, whose option columns the plotter reads from a document.
 ExitCode run_sweep_plotter(const CommandLine& line, std::vector<std::string> arguments,
                            const std::string& out) {
-  const TemporaryFile options(report::options_document().dump());
+  const TemporaryFile options(all_options().dump());
   if (line.has("fits-only")) arguments.emplace_back("--fits-only");
   arguments.insert(arguments.end(), {"--options", options.path(), "--out", out});
   return run_plotter(arguments, out);

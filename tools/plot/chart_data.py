@@ -40,8 +40,8 @@ class Measured:
 
 
 MOST_LINES = 30
-NEEDED = ("status", "router", "capacity_factor", "step_ms", "step_ms_p05", "step_ms_p95",
-          "tokens_per_s_per_gpu", "failed", "residual_loss")
+NEEDED = ("status", "router", "capacity_factor", "step_ms", "tokens_per_s_per_gpu", "failed",
+          "residual_loss")
 
 
 def read_rows(path, needed):
@@ -50,7 +50,8 @@ def read_rows(path, needed):
         missing = [name for name in needed if name not in (reader.fieldnames or [])]
         if missing:
             raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
-                           f"moesim sweep --out FILE, with the columns {', '.join(needed)}")
+                           "moesim sweep or train --out FILE.csv with several values of an option, with "
+                           f"the columns {', '.join(needed)}")
         return [(reader.line_num, row) for row in reader]
 
 
@@ -122,8 +123,24 @@ def lines_of(path, rows, columns):
                 _refuse_twice(path, first, other, line, row, columns)
             break
         if more is None:
-            return differing, {key: list(at.values()) for key, at in lines.items()}
+            kept = needed_to_tell(lines, differing, columns)
+            return ([differing[place] for place in kept],
+                    {(router, tuple(values[place] for place in kept)): list(at.values())
+                     for (router, values), at in lines.items()})
         differing = [name for name in options if name in differing or name == more]
+
+
+def needed_to_tell(lines, differing, columns):
+    """Places in `differing`, without options of moesim train that follow from the others: a pipeline
+    layout from the number of ranks."""
+    kept = list(range(len(differing)))
+    for place in reversed(range(len(differing))):
+        if differing[place] not in columns.training & columns.derived:
+            continue
+        rest = [other for other in kept if other != place]
+        if len({(router, *(values[other] for other in rest)) for router, values in lines}) == len(lines):
+            kept = rest
+    return kept
 
 
 def _refuse_twice(path, first, other, line, row, columns):
@@ -144,6 +161,21 @@ def band_columns(row):
             else ("step_ms_p05", "step_ms_p95"))
 
 
+def training_words(shared):
+    """"training step, PP 8, mxfp8" of rows of moesim train, by the options that all share; else nothing."""
+    if "cuda_graphs" not in shared and "recompute" not in shared:  # options that only it has
+        return []
+    sizes = [f"{name} {shared[column]}" for name, column in
+             (("TP", "tensor_parallel"), ("CP", "context_parallel"), ("PP", "pipeline_parallel"))
+             if shared.get(column, "1") != "1"]
+    return ["training step", *sizes, *([shared["precision"]] if "precision" in shared else [])]
+
+
+def end_of_band(path, line, row, name):
+    """The step time there; nothing in a file of moesim train, whose band is common to all its rows."""
+    return number(path, line, row, name) if name in row else None
+
+
 def fits(row):
     """Whether the scenario fits in the memory of a GPU; a file without that column does not say."""
     return row.get("fits_memory") != "false"
@@ -155,8 +187,8 @@ def read_point(path, line, row):
     speed = present(path, line, row, "tokens_per_s_per_gpu")
     step = present(path, line, row, "step_ms")
     low, high = band_columns(row)
-    slow = number(path, line, row, high) or step
-    fast = number(path, line, row, low) or step
+    slow = end_of_band(path, line, row, high) or step
+    fast = end_of_band(path, line, row, low) or step
     return Point(number(path, line, row, "capacity_factor"), speed, speed * step / slow,
                  speed * step / fast,
                  number(path, line, row, "residual_loss"), number(path, line, row, "failed"),

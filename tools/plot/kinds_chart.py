@@ -13,21 +13,20 @@ from chart_data import BadInput, fits
 
 MOST_BARS = 40
 # Two neighbours differ in colour, and in grey by hatching.
-HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----")
+HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----", "....", "", "////", "\\\\\\\\", "", "////")
 PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442", "#D55E00",
-                "#F2C6DC", "#5B2A86", "#BBBBBB")
+                "#F2C6DC", "#5B2A86", "#BBBBBB", "#56B4E9", "#A6761D", "#CC79A7", "#666666", "#B2DF8A", "#FB9A99")
 
 
 def _labels(table, given):
-    names = given if given is not None else table.differing()
-    names = [name for name in names if name not in table.columns.derived - set(rows.CHOSEN)] \
-        if given is None else names
+    """What tells the rows apart: without options that follow from the others."""
+    names = rows.needed(table, (), table.differing()) if given is None else given
     return [rows.label_of(row, names) or "the scenario" for row in table.rows]
 
 
 def breakdown(table, group, size, title):
     """A bar of the parts of each row's step, which sum to it."""
-    parts = [name for name in table.columns.parts if name in table.rows[0]]
+    parts = table.parts()
     if not parts:
         raise BadInput(f"{table.files[0]}: the file has no columns of the parts of a step: give the CSV of "
                        "moesim sweep")

@@ -23,13 +23,16 @@ class NoOptions(Exception):
 class OptionColumns:
     """Columns in the order of the document. `by_router`: those whose default a router sets; `parts`:
     those that sum to the step; `units`: of the columns that have one; `derived`: those whose default
-    follows from other options, in words ("the profile's usual node")."""
+    follows from other options, in words ("the profile's usual node"); `training`: those that only
+    moesim train has; `training_parts`: the parts of its step."""
     options: tuple
     by_router: frozenset
     results: frozenset
     parts: tuple = ()
     units: dict = field(default_factory=dict)
     derived: frozenset = frozenset()
+    training: frozenset = frozenset()
+    training_parts: tuple = ()
 
 
 def parse(text, source):
@@ -39,6 +42,8 @@ def parse(text, source):
         declared = [option for option in document["options"] if option.get("column")]
         names = tuple(option["column"] for option in declared)
         columns = [column["name"] for column in document["columns"]]
+        training = {option["column"]: option["default"] for option in document.get("training_options", [])
+                    if option["column"] not in names}
         parts = tuple(column["name"] for column in document["columns"]
                       if column.get("role") == "part")
         units = {column["name"]: column["unit"] for column in document["columns"]
@@ -46,12 +51,15 @@ def parse(text, source):
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NoOptions(f"{source}: this is not the document of 'moesim options --format json'") \
             from None
-    return OptionColumns(names,
+    return OptionColumns((*names, *training),
                          frozenset(option["column"] for option in declared
                                    if option.get("default_from_router")),
-                         frozenset(columns) - frozenset(names), parts, units,
-                         frozenset(option["column"] for option in declared
-                                   if " " in option.get("default", "")))
+                         frozenset(columns) - frozenset(names) - frozenset(training), parts, units,
+                         frozenset(name for name, default in
+                                   [*training.items(),
+                                    *((option["column"], option.get("default", "")) for option in declared)]
+                                   if " " in default),
+                         frozenset(training), tuple(document.get("training_parts", [])))
 
 
 def _program():

@@ -7,7 +7,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
-from chart_data import BadInput
+from chart_data import BadInput, training_words
 from sweep_chart import MODES
 
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
@@ -60,7 +60,7 @@ def grid(size, rows, columns, aspect=0.62, **how):
 def subtitle(table, extra=()):
     """What all rows share, and what is left out or marked."""
     shared = table.shared()
-    parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else []
+    parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
     if "router" in shared:
         parts.append(f"router {shared['router']}")
     for name, words in (("experts", "experts"), ("expert_parallel", "expert parallel over {} GPUs"),

@@ -42,6 +42,12 @@ class Table:
                        + (f"; near to it are {', '.join(near[:4])}" if near else
                           "; its first line names the columns"))
 
+    def parts(self):
+        """The columns of the parts that sum to a step: those of moesim train differ."""
+        own = [name for name in self.columns.training_parts if name in self.rows[0]]
+        return own if set(own) - set(self.columns.parts) else [
+            name for name in self.columns.parts if name in self.rows[0]]
+
     def options(self):
         """The option columns, and the file where there are several."""
         several = [FILE] if len(self.files) > 1 else []

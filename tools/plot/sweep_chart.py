@@ -8,7 +8,8 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
-from chart_data import BadInput, has_bands, memory_notes, read_measured, read_sweep
+from chart_data import (BadInput, has_bands, memory_notes, read_measured, read_sweep,
+                        training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
 
@@ -33,6 +34,7 @@ def subtitle(shared, refused, notes=()):
     parts = []
     if "mode" in shared:
         parts.append(MODES.get(shared["mode"], shared["mode"]))
+    parts += training_words(shared)
     if "dispatch" in shared:
         parts.append(f"{shared['dispatch']} dispatch")
     if "experts" in shared:

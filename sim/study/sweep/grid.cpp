@@ -7,8 +7,8 @@
 #include "sim/base/text.hpp"
 
 namespace moesim::study {
-std::vector<std::string> expand(const scenario::Option& option, const std::string& text) {
-  const std::string flag = option.flag();
+
+std::vector<std::string> expand(const std::string& flag, const std::string& text, bool is_number) {
   std::vector<std::string> values;
   for (const std::string_view part : split(text, ',')) {
     const std::string item(part);
@@ -18,7 +18,7 @@ std::vector<std::string> expand(const scenario::Option& option, const std::strin
                       "commas",
                       flag, text));
     }
-    if (!option.is_number() || item.find(':') == std::string::npos) {
+    if (!is_number || item.find(':') == std::string::npos) {
       values.push_back(item);
       continue;
     }
@@ -29,6 +29,10 @@ std::vector<std::string> expand(const scenario::Option& option, const std::strin
     for (const Decimal& value : parse_decimal_list(range, flag)) values.push_back(value.text());
   }
   return values;
+}
+
+std::vector<std::string> expand(const scenario::Option& option, const std::string& text) {
+  return expand(option.flag(), text, option.is_number());
 }
 
 std::vector<scenario::OptionValues> grid(const scenario::OptionValues& lists) {

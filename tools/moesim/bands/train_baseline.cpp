@@ -19,7 +19,7 @@ struct Written {
   double speed = 0;
 };
 
-constexpr const char* speed_column = "tokens_per_second_per_gpu";
+constexpr const char* speed_column = "tokens_per_s_per_gpu";
 
 Written read_baseline(const std::string& path) {
   if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {

@@ -299,7 +299,7 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   row.add("recompute", model::name_of(job.recompute));
   row.add("zero", job.states.zero);
   row.add("dispatcher", job.dispatcher ? job.dispatcher->name : std::string("all-to-all"));
-  row.add("ep_overlap", job.layout.expert_overlap);
+  row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
   row.add("router", job.routing ? Cell(job.routing->router.name()) : Cell());
   row.add("capacity_factor", job.routing && job.routing->router.drops
                                  ? Cell(job.routing->router.capacity_factor)
@@ -309,7 +309,7 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   row.add("mfu", figure_cell(found.step.mfu));
   row.add("residual_loss", figure_cell(found.loss));
   row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
-  row.add("fits", found.step.peak_memory().gib() <= room_gib(request.search));
+  row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
   row.add("command", request.command_of(found));
   return row;
 }

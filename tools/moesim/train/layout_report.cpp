@@ -196,7 +196,7 @@ NamedCells job_cells(const LayoutResult& result) {
   job.add("micro_batches", whole(shape.micro_batches));
   job.add("pipeline_schedule", std::string(name_in(parallel::schedule_names, shape.kind)));
   job.add("micro_batch_group", shape.virtual_stages > 1 ? whole(shape.group_size()) : Cell());
-  job.add("ep_overlap", shape.expert_overlap);
+  job.add("ep_overlap", std::string(shape.expert_overlap ? "on" : "off"));
   job.add("pipeline_layout", result.chunks.text());
   job.add("precision", std::string(model::name_of(result.memory.precision)));
   job.add("recompute", model::name_of(result.memory.recompute));

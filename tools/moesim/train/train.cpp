@@ -16,6 +16,7 @@
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/megatron_options.hpp"
+#include "tools/moesim/train/train_grid.hpp"
 #include "tools/moesim/train/train_measured.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -85,7 +86,7 @@ int requested_placement(const CommandLine& line, const cluster::Cluster& cluster
 
 }  // namespace
 
-TrainingJob requested_job(const CommandLine& line) {
+TrainingJob requested_job(const CommandLine& line, bool of_several) {
   TrainingJob job;
   job.profile = std::make_shared<const profile::Profile>(profile::Profile::load(
       line.get("profile", default_profile), profile::Profile::Calibrated::taken));
@@ -102,7 +103,7 @@ TrainingJob requested_job(const CommandLine& line) {
   if (const std::string name = line.get("dispatcher", no_dispatcher); name != no_dispatcher) {
     job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
   }
-  job.routing = requested_routing(line, job);
+  job.routing = requested_routing(line, job, of_several);
   job.expert_load = requested_expert_load(line, 0);
   if (job.routing && job.expert_load > 0) {
     throw UsageError(
@@ -183,8 +184,29 @@ void note_memory(const TrainingJob& job, const training::TrainingStep& step) {
                    room.gib(), text));
 }
 
+std::vector<Flag> flags() {
+  std::vector<Flag> flags = train_flags();
+  for (const Flag& flag : band_flags()) flags.push_back(flag);
+  flags.push_back({"measured", "TIME|TRACE,...", "none",
+                   "a measured step beside the expected one, part by part: 812ms, or traces of "
+                   "torch.profiler (.json, .json.gz), one per rank"});
+  flags.push_back(megatron_input());
+  flags.push_back(timeline_flag("the step, one GPU of each pipeline rank"));
+  flags.push_back(timeline_gpus_flag());
+  flags.push_back({"format", "NAME",
+                   "table; of several steps with --out csv, or what its name says",
+                   "table, csv or json"});
+  flags.push_back(out_flag());
+  flags.push_back(jobs_flag());
+  flags.push_back(config_flag());
+  flags.push_back(from_flag());
+  return flags;
+}
+
 ExitCode run(const CommandLine& given) {
   const CommandLine line = with_megatron(train_command(), given);
+  const TrainGrid grid = train_grid(line, flags());
+  if (!grid.is_one()) return run_train_grid(line, grid);
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::optional<study::Measured> measured = requested_measured(line);
@@ -246,26 +268,6 @@ std::vector<Flag> train_flags() {
   return flags;
 }
 
-namespace {
-
-std::vector<Flag> flags() {
-  std::vector<Flag> flags = train_flags();
-  for (const Flag& flag : band_flags()) flags.push_back(flag);
-  flags.push_back({"measured", "TIME|TRACE,...", "none",
-                   "a measured step beside the expected one, part by part: 812ms, or traces of "
-                   "torch.profiler (.json, .json.gz), one per rank"});
-  flags.push_back(megatron_input());
-  flags.push_back(timeline_flag("the step, one GPU of each pipeline rank"));
-  flags.push_back(timeline_gpus_flag());
-  flags.push_back(format_flag());
-  flags.push_back(out_flag());
-  flags.push_back(config_flag());
-  flags.push_back(from_flag());
-  return flags;
-}
-
-}  // namespace
-
 Command train_command() {
   return {"train",
           "time, memory and speed of a training step under any layout",
@@ -277,6 +279,8 @@ Command train_command() {
           run,
           "Tensor, context, pipeline, expert and data parallelism. Experts are balanced\n"
           "unless an option of routing is given: router, capacity, token loss, imbalance.\n"
+          "Options take lists a,b,c too, numbers lo:hi:step, --recompute a/b: a row for\n"
+          "each step, with --out FILE.csv for moesim plot.\n"
           "How far off it is, by machine: sim/training/README.md.\n"};
 }
 

@@ -190,15 +190,6 @@ std::string basis(const TrainingJob& job) {
       job.host.step_us / 1e3, job.states.gradient_bytes == 2 ? "bf16" : "fp32");
 }
 
-struct NamedCells {
-  std::vector<std::string> names;
-  report::CellRow cells;
-  void add(std::string name, Cell cell) {
-    names.push_back(std::move(name));
-    cells.push_back(std::move(cell));
-  }
-};
-
 Cell whole(std::int64_t value) { return value; }
 
 Cell capacity_factor(const TrainingJob& job) {
@@ -223,6 +214,13 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("capacity_scope", with_capacity(routing::name_of(router.capacity_scope)));
   row.add("padding", with_capacity(routing::name_of(router.padding)));
   row.add("priority", with_capacity(routing::name_of(router.priority)));
+  row.add("router_dialect", std::string(routing::name_of(router.dialect)));
+  row.add("min_capacity", router.has_capacity() ? whole(router.min_capacity) : Cell());
+  row.add("fill_order", router.fill_in ? Cell(routing::name_of(router.fill_order)) : Cell());
+  row.add("ir_duplicates", router.rectification != routing::Rectification::none
+                               ? Cell(routing::name_of(router.ir_duplicates))
+                               : Cell());
+  row.add("expert_placement", drawn.placement_name);
   row.add("capacity", router.has_capacity() ? whole(figures.capacity) : Cell());
   row.add("routing", drawn.scores.name());
   row.add("routing_draws", std::string(name_in(training::routing_draws_names, drawn.draws)));
@@ -254,6 +252,15 @@ std::string memory_by_rank(const TrainingStep& step) {
     text += fmt::format("{}{:.2f}", text.empty() ? "" : " ", memory.total().gib());
   }
   return text;
+}
+
+// "bubble and p2p": bubble_and_p2p_ms.
+std::string part_column(const std::string& part) {
+  std::string name;
+  for (const char letter : part) {
+    if (letter != ',') name += letter == ' ' ? '_' : letter;
+  }
+  return name + "_ms";
 }
 
 NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
@@ -290,7 +297,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
           std::string(name_in(parallel::schedule_names, job.layout.shape().kind)));
   row.add("micro_batch_group", whole(job.layout.shape().group_size()));
   row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
-  row.add("ep_overlap", job.layout.expert_overlap);
+  row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
   row.add("cuda_graphs", std::string(name_in(training::graphs_names, job.graphs)));
   row.add("launch_us", figure_cell(job.host.launch_us));
   row.add("host_read_us", figure_cell(job.host.sync_us));
@@ -302,7 +309,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("sequence_length", whole(job.layout.sequence_length));
   row.add("tokens", figure_cell(step.tokens));
   row.add("step_ms", figure_cell(step.step_us / 1e3));
-  row.add("tokens_per_second_per_gpu", figure_cell(step.tokens_per_second_per_gpu));
+  row.add("tokens_per_s_per_gpu", figure_cell(step.tokens_per_second_per_gpu));
   row.add("tflops_per_gpu", figure_cell(step.tflops_per_gpu));
   row.add("mfu", figure_cell(step.mfu));
   row.add("gpu_hours_per_1e12_tokens", figure_cell(gpu_hours_per_1e12_tokens(step)));
@@ -310,14 +317,11 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("imbalance", figure_cell(step.imbalance));
   row.add("memory_gib", figure_cell(step.peak_memory().gib()));
   row.add("memory_gib_by_rank", memory_by_rank(step));
-  row.add("fits", step.peak_memory() <= job.profile->device().hbm_bytes);
+  row.add("fits_memory", step.peak_memory() <= job.profile->device().hbm_bytes);
   for (const auto& part : training::part_names) {
     if (part.value == training::Part::reruns && !step.rank_capacity) continue;
-    std::string name;
-    for (const char letter : std::string(part.name)) {
-      if (letter != ',') name += letter == ' ' ? '_' : letter;
-    }
-    row.add(name + "_ms", figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
+    row.add(part_column(part.name),
+            figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
   }
   if (step.routing) add_routing(job, step, row);
   return row;
@@ -325,14 +329,25 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
 
 }  // namespace
 
+std::vector<std::string> training_part_columns() {
+  std::vector<std::string> columns;
+  for (const auto& part : training::part_names) columns.push_back(part_column(part.name));
+  return columns;
+}
+
+NamedCells training_row(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {
+  NamedCells row = row_of(job, step);
+  for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);
+  return row;
+}
+
 std::vector<std::string> training_columns(const TrainingJob& job, const TrainingStep& step) {
   return row_of(job, step).names;
 }
 
 std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
                               const TrainBand& band, report::Format format) {
-  NamedCells row = row_of(job, step);
-  for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);
+  const NamedCells row = training_row(job, step, band);
   if (format == report::Format::csv) return report::to_csv(row.names, {row.cells});
   if (format == report::Format::json) {
     nlohmann::ordered_json object = report::to_json(row.names, row.cells);

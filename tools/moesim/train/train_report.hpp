@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/report/formats.hpp"
@@ -13,9 +14,26 @@ namespace moesim::tool {
 std::string rendered_training(const training::TrainingJob& job, const training::TrainingStep& step,
                               const TrainBand& band, report::Format format);
 
+// A row of a result with the names of its columns, which depend on what the step has: routing
+// figures only with drawn routing.
+struct NamedCells {
+  std::vector<std::string> names;
+  report::CellRow cells;
+  void add(std::string name, Cell cell) {
+    names.push_back(std::move(name));
+    cells.push_back(std::move(cell));
+  }
+};
+
+NamedCells training_row(const training::TrainingJob& job, const training::TrainingStep& step,
+                        const TrainBand& band);
+
 // The columns of a row, but for those of its band.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
+// Of these the columns of the step's parts, which sum to it; that of reruns only with a rank
+// capacity.
+std::vector<std::string> training_part_columns();
 std::string timeline_title(const training::TrainingJob& job);
 
 }  // namespace moesim::tool

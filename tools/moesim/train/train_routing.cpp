@@ -141,6 +141,7 @@ std::optional<DrawnRouting> requested_routing(const CommandLine& line, const Tra
   drawn.scores = scenario.scores;
   drawn.fidelity = scenario.fidelity;
   drawn.placement = scenario.order;
+  drawn.placement_name = scenario.expert_placement;
   drawn.seed = scenario.seed;
   drawn.draws = value_in(training::routing_draws_names, line.get(draws_flag, "per-layer"),
                          fmt::format("--{}", draws_flag));

@@ -1,0 +1,126 @@
+"""`moesim train` with lists and ranges: a row for each training step, charts of them."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+
+QWEN = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 16, "--global-batch", 32)
+DRAWN = (*QWEN, "--top-k", 8, "--expert-parallel", 8)
+
+
+def rows_of(*words):
+    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+
+
+def test_each_row_is_that_of_the_step_alone():
+    grid = rows_of(*DRAWN, "--router", "topk,topk+ir", "--capacity-factor", "0.75:1.25:0.25")
+    assert [(row["router"], row["capacity_factor"]) for row in grid] == [
+        (router, factor) for router in ("top8", "top8+ir") for factor in ("0.75", "1", "1.25")]
+    for row in grid:
+        alone, = rows_of(*DRAWN, "--router", row["router"].replace("8", "k"), "--capacity-factor",
+                         row["capacity_factor"])
+        assert {"status": "ok", "reason": "", **alone} == row
+    assert float(grid[0]["residual_loss"]) > float(grid[2]["residual_loss"]) > 0
+
+
+def test_a_row_reproduces_itself(tmp_path):
+    path = tmp_path / "steps.csv"
+    succeed(*DRAWN, "--router", "topk+fr+ir,dropless", "--capacity-factor", "1,1.5", "--router-dialect",
+            "paper,tutel", "--fill-order", "priority", "--ir-duplicates", "exclude", "--min-capacity", 64,
+            "--pipeline-parallel", "1,2", "--recompute", "none/moe_act,layernorm", "--seed", 3, "--out", path)
+    rows = list(csv.DictReader(path.open(encoding="utf-8")))
+    assert {row["recompute"] for row in rows} == {"none", "layernorm,moe_act"}
+    assert {row["min_capacity"] for row in rows} == {"64", ""}
+    for place in range(1, len(rows) + 1, 6):
+        again, = rows_of("train", "--from", f"{path}:{place}")
+        there = rows[place - 1]
+        assert {name: text for name, text in there.items() if name in again} == again
+        assert all(not there[name] for name in there if name not in again and name != "status")
+
+
+def test_combinations_without_effect_are_left_out():
+    result = moesim(*DRAWN, "--router", "dropless,topk", "--capacity-factor", "1,1.5,2")
+    assert result.returncode == 0
+    assert "2 of 6 combinations left out: they differ from another only in what has no effect" in result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["dropless", "topk", "topk", "topk"]
+    assert lines[0].split()[:2] == ["router", "capacity_factor"]
+    assert re.match(r"dropless  +\d+\.\d", lines[1])  # no capacity factor
+    assert "no effect:" not in result.stderr  # it has one, on topk
+
+
+def test_what_cannot_be_is_a_row_with_its_reason(tmp_path):
+    path = tmp_path / "steps.csv"
+    result = moesim(*QWEN, "--pipeline-parallel", "1,3,2", "--out", path)
+    assert result.returncode == 0
+    rows = list(csv.DictReader(path.open(encoding="utf-8")))
+    assert [(row["pipeline_parallel"], row["status"]) for row in rows] == [
+        ("1", "ok"), ("3", "refused"), ("2", "ok")]
+    assert "--gpus 16 is no multiple" in rows[1]["reason"] and rows[1]["step_ms"] == ""
+    assert "1 of 3 steps were refused" in result.stderr and "3 steps: " in result.stderr
+    expect_error(moesim(*QWEN, "--pipeline-parallel", "3,5", "--out", path), 2, "all 2 steps were refused",
+                 "--gpus 16 is no multiple")
+    assert len(list(csv.DictReader(path.open(encoding="utf-8")))) == 3  # left as it was
+
+
+def test_what_does_not_fit_is_said():
+    result = moesim(*QWEN, "--gpus", "8,16", "--zero", 0)
+    assert result.stdout.count("does not fit") == 2 and "2 of 2 steps do not fit" in result.stderr
+
+
+def test_threads_change_nothing():
+    words = (*DRAWN, "--capacity-factor", "1,1.25,1.5", "--router", "topk,topk+ir", "--format", "csv")
+    assert succeed(*words, "--jobs", 1) == succeed(*words, "--jobs", 2)
+
+
+def test_parts_are_those_that_options_names():
+    parts = json.loads(succeed("options", "--format", "json"))["training_parts"]
+    step, = rows_of(*QWEN)
+    there = [name for name in parts if name in step]
+    assert set(parts) - set(there) == {"reruns_ms"}  # only with a rank capacity
+    assert sum(float(step[name]) for name in there) == pytest.approx(float(step["step_ms"]), rel=1e-6)
+
+
+def test_json_is_an_array():
+    steps = json.loads(succeed(*QWEN, "--micro-batch", "1,2", "--format", "json"))
+    assert [step["micro_batch"] for step in steps] == [1, 2]
+    assert all(step["status"] == "ok" and step["reason"] is None for step in steps)
+
+
+@pytest.mark.parametrize(("words", "parts"), [
+    (("--gpus", "8,,16"), ("--gpus: '8,,16' has an empty item",)),
+    (("--gpus", "16:8:2"), ("--gpus", "16:8:2")),
+    (("--seed", "1:1000:1", "--launch-us", "1:200:1"), ("more than 100000 steps",)),
+    (("--micro-batch", "1,2", "--measured", "812ms"), ("--measured with several values of --micro-batch",)),
+    (("--micro-batch", "1,2", "--timeline", "t.json"), ("--timeline with several values of --micro-batch",)),
+])
+def test_bad_lists(words, parts):
+    expect_error(moesim(*QWEN, *words), 2, *parts)
+
+
+def test_charts_of_training_steps(tmp_path):
+    path, chart = tmp_path / "steps.csv", tmp_path / "steps.svg"
+    succeed(*DRAWN, "--router", "topk,dropless", "--capacity-factor", "1,1.5,2", "--pipeline-parallel", "1,2",
+            "--out", path)
+    succeed("plot", path, "--out", chart)
+    text = chart.read_text(encoding="utf-8")
+    for part in ("qwen3-30b-a3b on 16 x h100-sxm", "training step, bf16", "pipeline parallel 2"):
+        assert part in text
+    # What follows from the number of pipeline ranks is no label of a line.
+    assert "micro batch group" not in text and "pipeline layout" not in text
+    succeed("plot", path, "--x", "pipeline_parallel", "--y", "mfu", "--where", "router=top8", "--group",
+            "capacity_factor", "--out", chart)
+    assert "MFU" in chart.read_text(encoding="utf-8")
+    succeed("plot", path, "--chart", "breakdown", "--out", chart)
+    text = chart.read_text(encoding="utf-8")
+    for part in ("top8, capacity factor 1.5, pipeline parallel 2", "bubble and p2p", "dispatch"):
+        assert part in text
+    # Without drawn routing there is no token loss to draw beside the speed.
+    succeed(*QWEN, "--micro-batch", "1,2", "--out", path)
+    expect_error(moesim("plot", path, "--out", chart), 2, "steps.csv: line 1: column router is missing")

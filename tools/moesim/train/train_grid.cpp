@@ -1,0 +1,341 @@
+#include "tools/moesim/train/train_grid.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "sim/base/parallel.hpp"
+#include "sim/base/text.hpp"
+#include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/interrupt.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/progress.hpp"
+#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/train/train_request.hpp"
+
+namespace moesim::tool {
+namespace {
+
+constexpr const char* of_one_step[] = {"measured", "timeline", "timeline-gpus"};
+// Never lists: files and how to write the result.
+constexpr const char* single[] = {"out",      "format", "jobs", "baseline",
+                                  "megatron", "config", "from"};
+
+bool is_in(const std::string& name, const char* const* first, const char* const* last) {
+  return std::find(first, last, name) != last;
+}
+
+bool takes_numbers(const Flag& flag) {
+  constexpr const char* placeholders[] = {"N", "X", "CF", "C", "K", "US", "MS"};
+  return is_in(flag.value, std::begin(placeholders), std::end(placeholders));
+}
+
+std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
+  const std::string name = "--" + flag.name;
+  if (flag.name != "recompute") return study::expand(name, text, takes_numbers(flag));
+  std::vector<std::string> sets;
+  for (const std::string_view part : split(text, '/')) sets.emplace_back(part);
+  return sets;
+}
+
+std::string column_of(std::string flag) {
+  std::replace(flag.begin(), flag.end(), '-', '_');
+  return flag;
+}
+
+struct Point {
+  std::optional<NamedCells> row;
+  std::string refusal;
+  bool fits = true;
+  std::string software;  // whose errors the band has
+  bool done = false;
+};
+
+Point predicted(const CommandLine& line) {
+  Point point;
+  point.done = true;
+  try {
+    const training::TrainingJob job = requested_job(line, true);
+    note_cluster(line, job);
+    training::TrainingStep step = training::training_step(job);
+    const TrainBand band = requested_band(line, job, step);
+    point.row = training_row(job, step, band);
+    point.fits = step.peak_memory() <= job.profile->device().hbm_bytes;
+    point.software = band.subject.software;
+  } catch (const Error& error) {
+    point.refusal = error.what();
+  }
+  return point;
+}
+
+// All that a row says: equal for points that differ in what has no effect.
+std::string text_of(const NamedCells& row) { return report::to_csv(row.names, {row.cells}); }
+
+// The columns of all rows: those of the first, then what later ones have besides.
+std::vector<std::string> columns_of(const std::vector<Point>& points, const TrainGrid& grid) {
+  std::vector<std::string> columns = {"status", "reason"};
+  for (const Point& point : points) {
+    if (!point.row) continue;
+    for (const std::string& name : point.row->names) {
+      if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+    }
+  }
+  for (const std::string& flag : grid.flags) {  // where every point is refused
+    const std::string column = column_of(flag);
+    if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
+      columns.push_back(column);
+    }
+  }
+  return columns;
+}
+
+Cell cell_of(const Point& point, const std::string& column) {
+  if (!point.row) return {};
+  const auto at = std::find(point.row->names.begin(), point.row->names.end(), column);
+  if (at == point.row->names.end()) return {};
+  return point.row->cells[static_cast<std::size_t>(at - point.row->names.begin())];
+}
+
+// Of a refused point the values that were typed are all there is to say.
+std::vector<report::CellRow> cells_of(const std::vector<Point>& points, const TrainGrid& grid,
+                                      const std::vector<std::string>& columns) {
+  std::vector<report::CellRow> rows;
+  for (std::size_t at = 0; at < points.size(); ++at) {
+    const Point& point = points[at];
+    report::CellRow row = {std::string(point.row ? "ok" : "refused"),
+                           point.row ? Cell() : Cell(point.refusal)};
+    for (std::size_t column = row.size(); column < columns.size(); ++column) {
+      row.push_back(cell_of(point, columns[column]));
+    }
+    for (std::size_t flag = 0; !point.row && flag < grid.flags.size(); ++flag) {
+      const auto column = std::find(columns.begin(), columns.end(), column_of(grid.flags[flag]));
+      row[static_cast<std::size_t>(column - columns.begin())] = grid.values[at][flag];
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string number(const Point& point, const char* column, double scale, int digits) {
+  const Cell cell = cell_of(point, column);
+  const double* const value = std::get_if<double>(&cell);
+  return value == nullptr ? "" : fmt::format("{:.{}f}", scale * *value, digits);
+}
+
+// "80 %": the level of the bands, the same for all rows of one software.
+std::string band_level(const std::vector<Point>& points) {
+  std::string text;
+  for (const Point& point : points) {
+    if (!point.row) continue;
+    const std::string level = number(point, "band_level", 100, 0) + " %";
+    if (text.empty()) text = level;
+    if (text != level) return "widest band";
+  }
+  return text;
+}
+
+// As typed; empty where it does not apply.
+std::string shown_value(const Point& point, const std::string& flag, const std::string& typed) {
+  if (!point.row) return typed;
+  const auto& names = point.row->names;
+  const bool has_column = std::find(names.begin(), names.end(), column_of(flag)) != names.end();
+  return has_column && is_absent(cell_of(point, column_of(flag))) ? "" : typed;
+}
+
+std::string table_of(const std::vector<Point>& points, const TrainGrid& grid) {
+  std::vector<std::string> heading;
+  for (const std::string& flag : grid.flags) heading.push_back(column_of(flag));
+  const bool drawn = std::any_of(points.begin(), points.end(), [](const Point& point) {
+    return !number(point, "residual_loss", 1, 0).empty();
+  });
+  const std::string level = band_level(points);
+  heading.insert(heading.end(), {"step ms", fmt::format("if measured, {}", level), "tokens/s/GPU",
+                                 "MFU %", "memory GiB"});
+  if (drawn) heading.insert(heading.end(), {"token loss %", "padded %", "imbalance"});
+  heading.emplace_back();
+  std::vector<std::vector<std::string>> lines = {heading};
+  for (std::size_t at = 0; at < points.size(); ++at) {
+    const Point& point = points[at];
+    std::vector<std::string> line;
+    for (std::size_t flag = 0; flag < grid.flags.size(); ++flag) {
+      line.push_back(shown_value(point, grid.flags[flag], grid.values[at][flag]));
+    }
+    line.push_back(number(point, "step_ms", 1, 1));
+    line.push_back(point.row ? fmt::format("{} to {}", number(point, "step_ms_low", 1, 0),
+                                           number(point, "step_ms_high", 1, 0))
+                             : "");
+    line.push_back(number(point, "tokens_per_s_per_gpu", 1, 0));
+    line.push_back(number(point, "mfu", 100, 1));
+    line.push_back(number(point, "memory_gib", 1, 1));
+    if (drawn) {
+      line.push_back(number(point, "residual_loss", 100, 2));
+      line.push_back(number(point, "padded", 100, 2));
+      line.push_back(number(point, "imbalance", 1, 3));
+    }
+    line.emplace_back(!point.row ? "refused" : point.fits ? "" : "does not fit");
+    lines.push_back(std::move(line));
+  }
+  std::vector<bool> right(heading.size(), true);
+  std::fill_n(right.begin(), grid.flags.size(), false);
+  right.back() = false;
+  return report::align(lines, right);
+}
+
+// What rows of one machine and software share cancels between them: how far the ratio of two may be
+// off. Empty where machine or software differ.
+std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
+                       const std::vector<Point>& points) {
+  const auto varies = [&](const char* flag) {
+    return std::find(grid.flags.begin(), grid.flags.end(), flag) != grid.flags.end();
+  };
+  const auto first =
+      std::find_if(points.begin(), points.end(), [](const Point& point) { return point.row; });
+  if (first == points.end() || varies("profile") || varies("software")) return "";
+  const uncertainty::Band ratio = shipped_errors().ratio_band(first->software, !varies("model"));
+  std::vector<std::string> levels;
+  for (auto level = ratio.levels.rbegin(); level != ratio.levels.rend(); ++level) {
+    levels.push_back(fmt::format("{:+.0f} to {:+.0f} % with {:.0f} %",
+                                 100 * std::expm1(level->log_ratios.low),
+                                 100 * std::expm1(level->log_ratios.high), 100 * level->level));
+  }
+  return fmt::format(
+      "between two rows errors of software and machine cancel: the measured ratio of steps is off "
+      "by\n"
+      "  {} chance,\n  by {} groups of published pairs, which differ in more than routing{}\n",
+      fmt::join(levels, ", "), ratio.held_out,
+      line.has("software") ? "" : "; --software says whose steps count");
+}
+
+void warn(const std::vector<Point>& points) {
+  const auto refused = static_cast<std::size_t>(
+      std::count_if(points.begin(), points.end(), [](const Point& one) { return !one.row; }));
+  const auto unfit =
+      std::count_if(points.begin(), points.end(), [](const Point& one) { return !one.fits; });
+  if (refused > 0) {
+    const auto first =
+        std::find_if(points.begin(), points.end(), [](const Point& one) { return !one.row; });
+    note(
+        fmt::format("warning: {} of {} steps were refused (columns status and reason); the first: "
+                    "{}",
+                    refused, points.size(), first->refusal));
+  }
+  if (unfit > 0) {
+    note(
+        fmt::format("warning: {} of {} steps do not fit in the memory of a GPU (column "
+                    "fits_memory): moesim train with one of them says what would make it fit",
+                    unfit, points.size()));
+  }
+}
+
+}  // namespace
+
+TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
+  TrainGrid grid;
+  grid.values.emplace_back();
+  grid.lines.push_back(line);
+  for (const Flag& flag : flags) {
+    if (!line.has(flag.name) || is_in(flag.name, std::begin(single), std::end(single)) ||
+        is_in(flag.name, std::begin(of_one_step), std::end(of_one_step))) {
+      continue;
+    }
+    const std::vector<std::string> values = values_of(flag, line.get(flag.name));
+    if (values.size() < 2) continue;
+    if (values.size() > max_train_points / grid.lines.size()) {
+      throw UsageError(fmt::format("the lists and ranges make more than {} steps: use fewer values",
+                                   max_train_points));
+    }
+    grid.flags.push_back(flag.name);
+    std::vector<CommandLine> lines;
+    std::vector<std::vector<std::string>> chosen;
+    for (std::size_t at = 0; at < grid.lines.size(); ++at) {
+      for (const std::string& value : values) {
+        lines.push_back(grid.lines[at]);
+        lines.back().values[flag.name] = value;
+        chosen.push_back(grid.values[at]);
+        chosen.back().push_back(value);
+      }
+    }
+    grid.lines = std::move(lines);
+    grid.values = std::move(chosen);
+  }
+  for (const char* const flag : of_one_step) {
+    if (grid.is_one() || !line.has(flag)) continue;
+    throw UsageError(fmt::format("--{} with several values of --{}: is of one step: give one value",
+                                 flag, grid.flags.front()));
+  }
+  return grid;
+}
+
+ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
+  const bool to_file = line.has("out");
+  const report::Format format =
+      chosen_format(line, to_file ? report::Format::csv : report::Format::table);
+  const Output out(line.get("out"));
+  const InterruptWatch watch;
+  std::vector<Point> points(grid.lines.size());
+  {
+    const EachNoteOnce once;
+    ProgressLine progress("steps");
+    std::mutex counting;
+    std::size_t done = 0;
+    parallel_for(points.size(), chosen_jobs(line), [&](std::size_t at) {
+      if (watch.flag()) return;
+      points[at] = predicted(grid.lines[at]);
+      const std::lock_guard lock(counting);
+      progress.show(++done, points.size());
+    });
+    progress.finish();
+  }
+  TrainGrid finished;
+  finished.flags = grid.flags;
+  std::vector<Point> rows;
+  std::set<std::string> seen;
+  std::size_t repeats = 0;
+  for (std::size_t at = 0; at < points.size(); ++at) {
+    if (!points[at].done) continue;
+    if (points[at].row && !seen.insert(text_of(*points[at].row)).second) {
+      ++repeats;
+      continue;
+    }
+    rows.push_back(std::move(points[at]));
+    finished.values.push_back(grid.values[at]);
+  }
+  if (std::none_of(rows.begin(), rows.end(), [](const Point& one) { return one.row; })) {
+    if (watch.flag()) {
+      note("interrupted before the first step was predicted: nothing written");
+      return ExitCode::interrupted;
+    }
+    throw UsageError(
+        fmt::format("all {} steps were refused; the first: {}", rows.size(), rows.front().refusal));
+  }
+  if (format == report::Format::table) {
+    out.write(table_of(rows, finished) + ratio_text(line, grid, rows));
+  } else {
+    const std::vector<std::string> columns = columns_of(rows, finished);
+    const std::vector<report::CellRow> cells = cells_of(rows, finished, columns);
+    out.write(format == report::Format::csv ? report::to_csv(columns, cells)
+                                            : report::to_json_text(columns, cells));
+  }
+  warn(rows);
+  if (repeats > 0) {
+    note(
+        fmt::format("{} of {} combinations left out: they differ from another only in what has no "
+                    "effect",
+                    repeats, rows.size() + repeats));
+  }
+  if (watch.flag()) {
+    note(fmt::format("interrupted: {} of {} steps written", rows.size(), grid.lines.size()));
+    return ExitCode::interrupted;
+  }
+  if (to_file) note(fmt::format("{} steps: {}", rows.size(), out.path()));
+  return ExitCode::ok;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// Options of `train` that were given several values, "1,2" or for numbers "0.5:2:0.25"; of
+// --recompute, whose value is a list, "none/full".
+struct TrainGrid {
+  std::vector<std::string> flags;                // those with several values, as --help lists them
+  std::vector<std::vector<std::string>> values;  // [point, flag]
+  std::vector<CommandLine> lines;                // [point], the first flag varies slowest
+
+  bool is_one() const { return flags.empty(); }
+};
+
+// Every combination of the values of a command line. Throws UsageError naming the flag: an empty
+// item, a range that is none, more than max_train_points combinations, several values beside a flag
+// that is for one step (--measured, --timeline).
+TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags);
+constexpr std::size_t max_train_points = 100'000;
+
+// Predicts the step of each point and writes a row for each: a table of what differs, or CSV or
+// JSON with all options, for `moesim plot` and --from. A point that cannot be is a row with its
+// reason.
+ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid);
+
+}  // namespace moesim::tool

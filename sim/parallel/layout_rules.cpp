@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "sim/base/error.hpp"
@@ -92,7 +93,8 @@ Fault head_fault(const model::Model& model, const LayoutRequest& request) {
     return fmt::format("--tensor-parallel {} and the {} key/value heads: neither divides the other",
                        tensor, model.kv_heads);
   }
-  if (context == 1 || request.context_method != model::ContextMethod::all_to_all) return std::nullopt;
+  if (context == 1 || request.context_method != model::ContextMethod::all_to_all)
+    return std::nullopt;
   const std::int64_t heads = model.heads / tensor;
   const std::int64_t kv_heads = std::max<std::int64_t>(1, model.kv_heads / tensor);
   if (heads % context == 0 && kv_heads % context == 0) return std::nullopt;
@@ -239,16 +241,19 @@ class Changes {
     });
   }
 
-  // The nearest ones that can be, as words.
-  std::vector<std::string> possible(const model::Model& model, std::size_t count) {
+  // The nearest ones that can be, as words; pairs of them where no single one is enough. With
+  // `farthest`, the distance of the last one, single ones only.
+  std::vector<std::string> possible(const model::Model& model, std::size_t count, double farthest) {
     std::stable_sort(changes_.begin(), changes_.end(), [](const Change& one, const Change& other) {
       return one.distance < other.distance;
     });
     std::vector<std::string> found;
     for (const Change& change : changes_) {
+      if (change.distance > farthest) break;
       if (found.size() < count && works(model, {&change})) found.push_back(change.option);
     }
-    return found.empty() ? pairs(model, count) : found;
+    const bool is_any_far = farthest == std::numeric_limits<double>::infinity();
+    return found.empty() && is_any_far ? pairs(model, count) : found;
   }
 
  private:
@@ -289,6 +294,17 @@ class Changes {
   const LayoutRequest& request_;
   std::vector<Change> changes_;
 };
+
+// Whether layers that do not divide are all that is wrong: the error then names a pipeline layout
+// that works, and one of less than half or more than twice the ranks is no answer.
+bool is_answered_by_uneven_layout(const model::Model& model, const LayoutRequest& request) {
+  if (request.stages || chunks_fault(request.layout) || ranks_fault(request.layout)) return false;
+  const int chunks = request.shape().stages();
+  if (model.layers % chunks == 0 || model.layers < chunks) return false;
+  LayoutRequest uneven = request;
+  uneven.stages = nearly_even_pipeline_layout(model.layers, chunks);
+  return !layout_fault(model, uneven);
+}
 
 // Batches that suit the data parallelism, a schedule's groups, or the least number of
 // micro-batches.
@@ -360,7 +376,8 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
     changes.add_size("expert-tensor-parallel", sizes, &ParallelLayout::expert_tensor);
   }
   if (request.global_batch > 0) add_batches(request, changes);
-  return changes.possible(model, count);
+  const double any = std::numeric_limits<double>::infinity();
+  return changes.possible(model, count, is_answered_by_uneven_layout(model, request) ? 1 : any);
 }
 
 void check_layout(const model::Model& model, const LayoutRequest& request) {

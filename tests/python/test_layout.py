@@ -290,6 +290,18 @@ def test_other_models_that_cannot_be():
                    "--pipeline-layout", layout)["pipeline_layout"] == layout
 
 
+def test_layers_that_do_not_divide_are_answered_with_an_uneven_layout_and_near_sizes_only():
+    words = ("train", "--model", "qwen3-235b-a22b", "--gpus", 64, "--expert-parallel", 8, "--global-batch", 512)
+    for sizes in (("--pipeline-parallel", 8), ("--pipeline-parallel", 8, "--virtual-pipeline", 2)):
+        result = moesim(*words, *sizes)
+        expect_error(result, 2, "94 layers do not divide evenly")
+        # PP 2 and 1 divide 94, and are no neighbours of 8.
+        assert "nearest" not in result.stderr
+        layout = result.stderr.split("such as '")[1].split("'")[0]
+        succeed(*words, *sizes, "--pipeline-layout", layout)
+    expect_error(moesim(*words, "--pipeline-parallel", 4), 2, "'Et*24|t*24|t*23|t*23L'", "--pipeline-parallel 2")
+
+
 def test_the_nearest_layouts_work():
     words = (*QWEN, "--gpus", 48, "--tensor-parallel", 3, "--expert-parallel", 3)
     result = moesim(*words)

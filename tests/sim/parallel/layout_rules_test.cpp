@@ -2,9 +2,9 @@
 
 #include "tests/support/catch.hpp"
 
+using moesim::model::ContextMethod;
 using moesim::model::Model;
 using moesim::parallel::check_layout;
-using moesim::model::ContextMethod;
 using moesim::parallel::layout_fault;
 using moesim::parallel::LayoutRequest;
 using moesim::parallel::nearest_layouts;
@@ -106,6 +106,8 @@ TEST_CASE("layers that do not divide need a pipeline layout") {
   CHECK_THAT(fault(asked, deepseek),
              ContainsSubstring("61 layers do not divide evenly over 8 pipeline chunks"));
   CHECK_THAT(fault(asked, deepseek), ContainsSubstring("'Et*8|(t*8|)*4t*7|t*7|t*7L'"));
+  // 61 is a prime: one stage is no neighbour of eight, the layout in the text is.
+  CHECK(nearest_layouts(deepseek, asked).empty());
   asked.stages = parse_pipeline_layout("Et*8|(t*8|)*6t*5L");
   CHECK(fault(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*14tmL");

@@ -1,4 +1,5 @@
 """How the charts look: colours that colour-blind readers can distinguish, markers that are readable in grey."""
+import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
@@ -83,23 +84,46 @@ def plot_line(axes, xs, ys, fits, how, **more):
 
 
 def label_points(axes, points, texts, font):
-    """Writes each text beside its point, where it covers no other text and leaves the axes nowhere; a text
-    without such a place is left out. The figure has its final size. Returns the texts written."""
+    """Writes each text beside its point, where it covers no other text, line, marker or legend and leaves the axes
+    nowhere; where there is no such place, over a line; a text without any place is left out. The figure has its final
+    size. Returns the texts written."""
     renderer = axes.figure.canvas.get_renderer()
-    inside, taken, written = axes.get_window_extent(renderer), [], []
+    inside, written = axes.get_window_extent(renderer), []
+    taken = [text.get_window_extent(renderer) for text in axes.texts]
+    if axes.get_legend():
+        taken.append(axes.get_legend().get_window_extent(renderer))
+    drawn = _drawn(axes)
+    near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)]
     for point, text in zip(points, texts):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):
             continue
-        for x, y, side in ((5, 6, "left"), (5, -6, "left"), (-5, 6, "right"), (-5, -6, "right")):
+        for x, y, over_lines in [(x, y, over) for over in (False, True) for x, y in near]:
             label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font,
-                                  ha=side, va="bottom" if y > 0 else "top", annotation_clip=False)
+                                  ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top", annotation_clip=False)
             box = label.get_window_extent(renderer)
-            if box.x0 >= inside.x0 and box.x1 <= inside.x1 and not any(box.overlaps(other) for other in taken):
+            if (box.x0 >= inside.x0 and box.x1 <= inside.x1 and not any(box.overlaps(other) for other in taken)
+                    and (over_lines or not any(path.intersects_bbox(box, filled=False) for path in drawn))):
                 taken.append(box)
                 written.append((text, point))
                 break
             label.remove()
     return [text for text, _ in written]
+
+
+def _drawn(axes, marker=4):
+    """Paths of the lines and of crosses on their markers, in pixels."""
+    from matplotlib.cbook import STEP_LOOKUP_MAP
+    from matplotlib.path import Path
+    paths = []
+    for line in axes.lines:
+        corners = line.get_transform().transform(np.column_stack(line.get_data()).astype(float))
+        corners = corners[np.isfinite(corners).all(axis=1)]
+        if line.get_linestyle() not in ("None", " ", "") and len(corners) > 1:
+            paths.append(Path(np.column_stack(STEP_LOOKUP_MAP[line.get_drawstyle()](*corners.T))))
+        if line.get_marker() not in ("None", " ", "", None):
+            for x, y in corners:
+                paths += [Path([(x - marker, y), (x + marker, y)]), Path([(x, y - marker), (x, y + marker)])]
+    return paths
 
 
 def _near(axes, one, other, pixels=3):

@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/csv.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/report/summary.hpp"
 
@@ -295,6 +297,24 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
   result["unknown_share"] = json_figure(explanation.unknown_share);
   result["trace"] = trace_json(*measured.trace);
   return result;
+}
+
+std::string measured_parts_csv(const study::MeasuredStep& step) {
+  std::array<std::int64_t, study::place_count> calls{};
+  std::array<double, study::place_count> kernel_ms{};
+  for (const study::KernelSum& kernel : step.kernels) {
+    calls[static_cast<std::size_t>(kernel.place)] += kernel.calls;
+    kernel_ms[static_cast<std::size_t>(kernel.place)] += kernel.sum_ms;
+  }
+  std::string text = csv_line({"part", "calls", "kernel_ms", "exposed_ms"});
+  for (std::size_t place = 0; place < study::place_count; ++place) {
+    if (calls[place] == 0) continue;
+    text += csv_line({key_of(static_cast<study::Place>(place)), fmt::format("{}", calls[place]),
+                      fmt::format("{:.6g}", kernel_ms[place]),
+                      fmt::format("{:.6g}", step.exposed.place_ms[place])});
+  }
+  text += csv_line({"idle", "0", "0", fmt::format("{:.6g}", step.exposed.idle_ms)});
+  return text;
 }
 
 }  // namespace moesim::report

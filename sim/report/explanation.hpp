@@ -16,4 +16,9 @@ std::string explanation_text(const scenario::Scenario& scenario,
 nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
                                         const study::Measured& measured);
 
+// Kernel times of a measured step by part, as CSV: part, calls, kernel_ms (in sum, hidden or not),
+// exposed_ms (sums to the step with the row "idle": no kernel runs). Parts without kernels are left
+// out.
+std::string measured_parts_csv(const study::MeasuredStep& step);
+
 }  // namespace moesim::report

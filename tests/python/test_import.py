@@ -1,6 +1,7 @@
 """`moesim import` and `--routing trace:FILE`: every kind of source, what drives the simulator, and
 what is refused; the expected figures are counted here with NumPy."""
 
+import csv
 import gzip
 import json
 import math
@@ -268,6 +269,86 @@ def test_split_sizes_of_profiler_traces_become_counts_per_rank(tmp_path, backwar
     refused("import", *files, "--exchanges-per-layer", 4, *words, parts=["does not return"])
 
 
+HIDDEN, CAPACITY, TOKENS = 64, 5, 32  # of 16 experts, 4 on each of 4 ranks, top-2: ceil(1.25 * 2 * 32 / 16)
+
+
+def padded_files(folder, listed, layers=2, steps=3):
+    """Traces of 4 ranks with equal blocks, with split sizes or, as of all_to_all_single without them, none.
+    The exchange of rank r takes 100 + r us; a product of 300 us follows each."""
+    files, block = [], 4 * CAPACITY
+    for rank in range(4):
+        sizes = [block] * 4 if listed else []
+        document = profiler_trace(rank, [(sizes, sizes)] * (2 * layers * steps),
+                                  **{"Collective name": "all_to_allv" if listed else "all_to_all", "Group size": 4,
+                                     "In msg nelems": 4 * block * HIDDEN, "Out msg nelems": 4 * block * HIDDEN})
+        for event in document["traceEvents"]:
+            if event.get("cat") == "kernel":
+                event.update(pid=rank, tid=20, dur=100 + rank, ts=1000 * event["ts"])
+        document["traceEvents"] += [{"ph": "X", "cat": "kernel", "name": "grouped_gemm_kernel", "pid": rank, "tid": 7,
+                                     "ts": 10000 * index + 500, "dur": 300} for index in range(2 * layers * steps)]
+        files.append(folder / f"rank{rank}.json")
+        files[-1].write_text(json.dumps(document))
+    return files
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_padded_exchanges_say_their_capacity_and_times(tmp_path, listed):
+    files = padded_files(tmp_path, listed)
+    words = ("import", *files, "--layers", 2, "--top-k", 2)
+    row_values = () if listed else ("--row-values", HIDDEN)
+    out = tmp_path / "padded"
+    result = moesim(*words, *row_values, "--experts", 16, "--tokens", TOKENS, "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "each of 4 ranks sends 20 rows to each" in result.stderr and not (out / "trace.json").exists()
+    assert "capacity 5 rows of each expert and rank: a capacity factor above 1, up to 1.25" in result.stderr
+    # The command that it says to try has this capacity: 16 experts of 4 x 5 rows each.
+    assert json.loads(succeed(*suggested(result), "--format", "json"))["capacity"] == CAPACITY
+    with open(out / "exchanges.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12 and [row["layer"] for row in rows[:5]] == ["0", "0", "1", "1", "0"]
+    assert {(row["padded"], row["rows_max"], row["bytes_max"], row["kernel_us_fastest"], row["kernel_us_slowest"])
+            for row in rows} == {("1", "80", str(80 * HIDDEN * 2), "100", "103")}
+    with open(out / "parts.csv", newline="", encoding="utf-8") as file:
+        parts = {row["part"]: row for row in csv.DictReader(file)}
+    assert {name: int(row["calls"]) for name, row in parts.items()} == {"expert": 12, "exposed_exchange": 12, "idle": 0}
+    assert float(parts["expert"]["kernel_ms"]) == pytest.approx(12 * 0.3)
+    # All GPUs take the same time: the first stands for them.
+    assert float(parts["exposed_exchange"]["kernel_ms"]) == pytest.approx(12 * 0.1)
+    # From the first exchange to the end of the last product, which is alone.
+    assert sum(float(row["exposed_ms"]) for row in parts.values()) == pytest.approx(11 * 10 + 0.8)
+    without = moesim(*words, *row_values, "--out", tmp_path / "less")
+    assert without.returncode == 0 and "with --experts E" in without.stderr
+    refused(*words, *row_values, "--experts", 6, "--out", out, parts=["--experts", "6 do not divide over the 4 ranks"])
+    refused(*words, *row_values, "--experts", 12, "--out", out, parts=["--experts", "blocks of 20"])
+    if not listed:
+        refused(*words, "--out", out, parts=["rank0.json", "--row-values", "hidden size"])
+        refused(*words, "--row-values", 3 * HIDDEN, "--out", out, parts=["no whole number of rows"])
+
+
+def test_uneven_exchanges_have_their_times_too_and_padded_ones_among_them_are_refused(tmp_path):
+    sends = [[np.array([[5, 3], [2, 6]])]] * 2
+    runs = matrix_runs(sends, False)
+    for rank, exchanges in enumerate(runs):
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(profiler_trace(rank, exchanges)))
+    files = [tmp_path / "rank0.json", tmp_path / "rank1.json"]
+    words = ("import", *files, "--layers", 1, "--top-k", 1)
+    succeed(*words, "--out", tmp_path / "trace")
+    with open(tmp_path / "trace" / "exchanges.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["padded"], row["rows_mean"], row["rows_max"]) for row in rows] == [("0", "8", "8"), ("0", "8", "9")] * 2
+    refused(*words, "--experts", 2, "--out", tmp_path / "x", parts=["--experts", "uneven"])
+    # A trace that is there stays.
+    equal = padded_files(tmp_path, True)
+    refused("import", *equal, "--layers", 2, "--top-k", 2, "--out", tmp_path / "trace", parts=["--out", "is a trace"])
+    for rank, exchanges in enumerate(runs):
+        document = profiler_trace(rank, exchanges)
+        for event in document["traceEvents"]:
+            if event.get("ts") == 10.0:
+                event["args"].update({"In split size": "[]", "Out split size": "[]", "In msg nelems": 8, "Out msg nelems": 8})
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    refused(*words, "--row-values", 1, "--out", tmp_path / "x", parts=["of equal blocks (padded), others are not"])
+
+
 def test_profiler_traces_that_say_too_little_are_refused(tmp_path):
     file = tmp_path / "rank0.json"
     words = ("import", file, "--layers", 1, "--top-k", 1, "--out", tmp_path / "trace")
@@ -279,7 +360,7 @@ def test_profiler_traces_that_say_too_little_are_refused(tmp_path):
     both = [([5, 3], [5, 2]), ([5, 2], [5, 3])]
     wrong({"events": []}, "no \"traceEvents\"")
     wrong(profiler_trace(0, []), "no all_to_allv")
-    wrong(profiler_trace(0, [([], []), ([], [])]), "equal (padded)")
+    wrong(profiler_trace(0, [([], []), ([], [])]), "equal blocks (padded", '"Group size"')
     cut = {"In split size": "[1, 2, ...]"}
     wrong(profiler_trace(0, both, **cut), "cut short")
     wrong(profiler_trace(0, [([2**62, 2**62], [0, 0])]), "no whole number of rows")

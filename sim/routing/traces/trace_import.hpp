@@ -76,11 +76,32 @@ struct ProfilerQuery {
   int layers = 0;               // MoE layers per step
   int exchanges = 2;            // of a layer's forward pass: the dispatch first, the combine last
   bool backward = false;        // as many again follow, last layer first
-  std::int64_t row_values = 1;  // split sizes count values: this many are a row
+  std::int64_t row_values = 0;  // a row has so many values; 0: split sizes are rows
   int top_k = 0;
 };
-// Refuses missing ranks, ranks with different numbers of exchanges or contradictory sizes, and
-// exchanges that are not alternately dispatch and combine.
-ImportedTrace import_profiler_traces(const ProfilerQuery& query);
+// One all-to-all of the group. Times are of NCCL's kernels: the slowest rank's holds waiting for
+// others, the fastest's hardly any. 0: the files have no kernel for each exchange.
+struct ProfiledExchange {
+  int step = 0;
+  int layer = 0;
+  bool backward = false;
+  int index = 0;                // within the layer's pass
+  std::int64_t most_rows = 0;   // sent by the rank that sends most
+  double mean_rows = 0;         // sent by a rank
+  std::int64_t most_bytes = 0;  // sent by the rank that sends most; 0: "dtype" or size not written
+  double fastest_us = 0;
+  double slowest_us = 0;
+};
+struct ProfiledExchanges {
+  // No trace where all blocks of all exchanges are equal: padded to a capacity (or balanced by
+  // force), they say nothing of the routing.
+  ImportedTrace routing;
+  std::vector<ProfiledExchange> exchanges;  // in order of time
+  int ranks = 0;
+  std::vector<std::int64_t> block_rows;  // [layer] of padded exchanges: from each rank to each
+};
+// Refuses missing ranks, ranks with different numbers of exchanges or contradictory sizes,
+// exchanges that are not alternately dispatch and combine, and padded ones among uneven ones.
+ProfiledExchanges import_profiler_traces(const ProfilerQuery& query);
 
 }  // namespace moesim::routing

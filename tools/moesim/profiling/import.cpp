@@ -19,6 +19,7 @@
 #include "sim/study/logs/cluster_import.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/profiling/import_profiler.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -116,10 +117,10 @@ ImportedTrace from_route_logs(const CommandLine& line) {
   return routing::import_route_logs(query);
 }
 
-ImportedTrace from_profiler(const CommandLine& line) {
-  refuse_others(
-      line, "profiler traces (.json, .json.gz)",
-      with_notes({"layers", "exchanges-per-layer", "backward", "process-group", "row-values"}));
+routing::ProfilerQuery profiler_query(const CommandLine& line) {
+  refuse_others(line, "profiler traces (.json, .json.gz)",
+                with_notes({"layers", "exchanges-per-layer", "backward", "process-group",
+                            "row-values", "experts", "tokens"}));
   routing::ProfilerQuery query;
   query.files = line.positionals;
   query.process_group = line.get("process-group");
@@ -134,7 +135,7 @@ ImportedTrace from_profiler(const CommandLine& line) {
         parse_whole("--row-values", line.get("row-values"), 1, std::int64_t{1} << 32);
   }
   query.top_k = top_k(line);
-  return routing::import_profiler_traces(query);
+  return query;
 }
 
 bool all_end_with(const CommandLine& line, std::initializer_list<const char*> ends) {
@@ -145,7 +146,6 @@ bool all_end_with(const CommandLine& line, std::initializer_list<const char*> en
 }
 
 ImportedTrace imported(const CommandLine& line) {
-  if (all_end_with(line, {".json", ".json.gz"})) return from_profiler(line);
   if (all_end_with(line, {".jsonl", ".jsonl.gz"})) return from_route_logs(line);
   if (line.positionals.size() > 1) {
     throw UsageError(
@@ -305,16 +305,8 @@ void warn_of_logits(const std::string& folder, const routing::Trace& trace) {
   }
 }
 
-ExitCode run(const CommandLine& line) {
-  if (line.positionals.empty()) {
-    throw UsageError(
-        "import: no file given: a .csv, .npy, .npz, .json, .json.gz, .jsonl, or nccl-tests output "
-        "as .txt or .log; with --cluster also logs of perftest, nvbandwidth and DeepEP");
-  }
-  if (line.has("cluster")) return import_links(line);
-  if (all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
-  const std::string folder = needed(line, "out", "the folder of the new trace");
-  const ImportedTrace imported_trace = imported(line);
+void write_imported(const CommandLine& line, const std::string& folder,
+                    const ImportedTrace& imported_trace) {
   const routing::Trace& trace = *imported_trace.trace;
   std::string name = std::filesystem::path(folder).filename().string();
   if (name.empty()) name = "trace";
@@ -333,6 +325,48 @@ ExitCode run(const CommandLine& line) {
        imported_trace.layers});
   note_trace(folder, imported_trace);
   warn_of_logits(folder, trace);
+}
+
+// Profiler traces: the routing that uneven exchanges show, the capacity of padded ones, and times.
+ExitCode import_profiler(const CommandLine& line, const std::string& folder) {
+  const routing::ProfilerQuery query = profiler_query(line);
+  const routing::ProfiledExchanges found = routing::import_profiler_traces(query);
+  if (found.routing.trace) {
+    refuse_others(
+        line, "uneven exchanges, which have the rows themselves",
+        with_notes({"layers", "exchanges-per-layer", "backward", "process-group", "row-values"}));
+    write_imported(line, folder, found.routing);
+  } else {
+    const std::filesystem::path before = std::filesystem::path(folder) / "trace.json";
+    if (std::filesystem::exists(before)) {
+      throw UsageError(
+          fmt::format("--out: {} is a trace, which padded exchanges do not make: name "
+                      "another folder",
+                      folder));
+    }
+    constexpr std::int64_t most = std::int64_t{1} << 31;
+    note_padded(found, line.has("experts") ? whole(line, "experts", 65534, "") : 0,
+                line.has("tokens") ? parse_whole("--tokens", line.get("tokens"), 1, most) : 0,
+                query.top_k);
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) throw Error(fmt::format("{}: cannot be made: {}", folder, failure.message()));
+  }
+  write_profiled_times(folder, found, query.files);
+  return ExitCode::ok;
+}
+
+ExitCode run(const CommandLine& line) {
+  if (line.positionals.empty()) {
+    throw UsageError(
+        "import: no file given: a .csv, .npy, .npz, .json, .json.gz, .jsonl, or nccl-tests output "
+        "as .txt or .log; with --cluster also logs of perftest, nvbandwidth and DeepEP");
+  }
+  if (line.has("cluster")) return import_links(line);
+  if (all_end_with(line, {".txt", ".log"})) return import_exchanges(line);
+  const std::string folder = needed(line, "out", "the folder of the new trace");
+  if (all_end_with(line, {".json", ".json.gz"})) return import_profiler(line, folder);
+  write_imported(line, folder, imported(line));
   return ExitCode::ok;
 }
 
@@ -350,7 +384,7 @@ Command import_command() {
         "experts each token was sent to"},
        {"experts", "E", "none: .csv, .jsonl need it",
         "how many there are (.csv, .jsonl, choices); a missing one counted 0; of DeepEP's tests "
-        "[256]"},
+        "[256]; of padded exchanges (.json), for the capacity"},
        {"where", "COLUMN=VALUE,...", "all rows", ".csv: the rows to take"},
        {"axes", "NAME,...", "of logits [rank,][layer,]token,expert",
         "of a .npy or .npz, in order: step, micro-batch, rank, layer, sequence, token, and expert "
@@ -360,14 +394,18 @@ Command import_command() {
        {"array", "NAME", "none: .npz needs it", "the array to take"},
        {"dtype", "bfloat16", "the file's", ".npy of 16-bit integers: they are bfloat16 logits"},
        {"tokens", "N", "a record's",
-        ".jsonl: a step has N tokens of a rank and layer, in the order of the log"},
+        ".jsonl: a step has N tokens of a rank and layer, in the order of the log; .json of padded "
+        "exchanges: tokens of a rank, for the capacity factor"},
        {"steps", "NAME", "not numbered", ".npz: the array of the steps' numbers"},
        {"layers", "L", "none: .json needs it", "MoE layers of a step; one .json per rank"},
        {"exchanges-per-layer", "N", "2",
         ".json: all-to-alls of a layer's forward pass, dispatch first, combine last"},
        {"backward", "", "", ".json: as many again follow in each step, last layer first"},
        {"process-group", "NAME", "the only one", ".json: name or description"},
-       {"row-values", "N", "1", ".json: split sizes count values, N of them a row"},
+       {"row-values", "N", "1; padded exchanges need it",
+        ".json: split sizes count values, N of them a row; of exchanges without split sizes "
+        "(padded) "
+        "the hidden size"},
        {"op", "NAME", "none: .txt needs it",
         "of nccl-tests: all-to-all, all-reduce, all-gather, reduce-scatter; with --cluster also "
         "send-receive, and only for logs that do not say"},

@@ -1,0 +1,127 @@
+#include "tools/moesim/profiling/import_profiler.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "sim/base/csv.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/report/explanation.hpp"
+#include "sim/study/explain/measured_trace.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+std::string inside(const std::string& folder, const char* name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
+std::string exchanges_csv(const routing::ProfiledExchanges& found) {
+  std::string text = csv_line({"step", "layer", "pass", "exchange", "padded", "rows_mean",
+                               "rows_max", "bytes_max", "kernel_us_fastest", "kernel_us_slowest"});
+  const char* const padded = found.block_rows.empty() ? "0" : "1";
+  const auto if_known = [](double value) {
+    return value > 0 ? fmt::format("{:.6g}", value) : std::string();
+  };
+  for (const routing::ProfiledExchange& one : found.exchanges) {
+    text += csv_line({fmt::format("{}", one.step), fmt::format("{}", one.layer),
+                      one.backward ? "backward" : "forward", fmt::format("{}", one.index), padded,
+                      fmt::format("{}", one.mean_rows), fmt::format("{}", one.most_rows),
+                      one.most_bytes > 0 ? fmt::format("{}", one.most_bytes) : std::string(),
+                      if_known(one.fastest_us), if_known(one.slowest_us)});
+  }
+  return text;
+}
+
+// The largest parts of a step, as words.
+std::string largest_parts(const std::string& csv) {
+  const CsvTable table = CsvTable::parse(csv, "parts");
+  std::vector<std::size_t> rows(table.rows.size());
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  std::stable_sort(rows.begin(), rows.end(), [&](std::size_t one, std::size_t other) {
+    return table.number(one, "exposed_ms") > table.number(other, "exposed_ms");
+  });
+  constexpr std::size_t most_named = 3;
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < std::min(most_named, rows.size()); ++at) {
+    words.push_back(fmt::format("{} {:.3g} ms", table.text(rows[at], "part"),
+                                table.number(rows[at], "exposed_ms")));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace
+
+void write_profiled_times(const std::string& folder, const routing::ProfiledExchanges& found,
+                          const std::vector<std::string>& files) {
+  const std::string exchanges = inside(folder, "exchanges.csv");
+  write_file_atomically(exchanges, exchanges_csv(found));
+  const bool is_timed = !found.exchanges.empty() && found.exchanges.front().slowest_us > 0;
+  note(fmt::format("{}: rows, bytes{} of {} all-to-alls", exchanges,
+                   is_timed ? " and kernel times" : "", found.exchanges.size()));
+  try {
+    const study::MeasuredStep step = study::read_measured_step(files);
+    const std::string csv = report::measured_parts_csv(step);
+    write_file_atomically(inside(folder, "parts.csv"), csv);
+    note(
+        fmt::format("{}: kernel times by part of a step of {:.4g} ms: {} exposed; `moesim explain` "
+                    "holds them against the expected step",
+                    inside(folder, "parts.csv"), step.exposed.total_ms, largest_parts(csv)));
+  } catch (const UsageError& error) {
+    note(fmt::format("no kernel times by part: {}", error.what()));
+  }
+}
+
+void note_padded(const routing::ProfiledExchanges& found, int experts, std::int64_t tokens,
+                 int top_k) {
+  const std::vector<std::int64_t>& blocks = found.block_rows;
+  const auto [least, most] = std::minmax_element(blocks.begin(), blocks.end());
+  const bool is_one_size = *least == *most;
+  note(
+      fmt::format("padded exchanges: each of {} ranks sends {} rows to each, filled or not; they "
+                  "say nothing of the routing, so no trace is made",
+                  found.ranks,
+                  is_one_size ? fmt::format("{}", *most) : fmt::format("{} to {}", *least, *most)));
+  if (experts == 0) {
+    note("with --experts E (and --tokens of a rank) also the capacity that they are padded to");
+    return;
+  }
+  if (experts % found.ranks != 0) {
+    throw UsageError(fmt::format("--experts: {} do not divide over the {} ranks of the exchanges",
+                                 experts, found.ranks));
+  }
+  const int per_rank = experts / found.ranks;
+  if (*most % per_rank != 0) {
+    throw UsageError(
+        fmt::format("--experts: {} are {} per rank, which do not divide blocks of {} "
+                    "rows: another number, or --row-values is not the hidden size",
+                    experts, per_rank, *most));
+  }
+  const std::int64_t capacity = *most / per_rank;
+  if (tokens == 0) {
+    note(
+        fmt::format("{}capacity {} rows of each expert and rank; with --tokens N of a rank also "
+                    "the capacity factor",
+                    is_one_size ? "" : "largest ", capacity));
+    return;
+  }
+  // ceil(F K S / E) = C for every F above (C - 1) E / (K S), up to C E / (K S).
+  const double unit =
+      static_cast<double>(experts) / static_cast<double>(top_k) / static_cast<double>(tokens);
+  const double factor = static_cast<double>(capacity) * unit;
+  note(fmt::format(
+      "{}capacity {} rows of each expert and rank: a capacity factor above {:.6g}, up "
+      "to {:.6g} (library convention: a balanced load needs 1)",
+      is_one_size ? "" : "largest ", capacity, static_cast<double>(capacity - 1) * unit, factor));
+  note(
+      fmt::format("try: moesim route --router topk --top-k {} --experts {} --gpus {} "
+                  "--tokens-per-gpu {} --capacity-factor {:.10g} --capacity-convention library",
+                  top_k, experts, found.ranks, tokens, factor));
+}
+
+}  // namespace moesim::tool

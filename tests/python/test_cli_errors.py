@@ -72,6 +72,11 @@ BAD_OPTIONS = [
 ]
 
 
+def test_a_sweep_of_layouts_is_one_of_train():
+    expect_error(moesim("sweep", "--tensor-parallel", "1,2"), 2, "--tensor-parallel: moesim layout, train",
+                 "sweep does not; moesim train takes lists and ranges as well")
+
+
 @pytest.mark.parametrize(("options", "parts"), BAD_OPTIONS, ids=lambda value: " ".join(value))
 def test_bad_option(options, parts):
     expect_error(moesim("simulate", *options), 2, *parts)

@@ -92,8 +92,10 @@ std::string commands_that_have(const std::string& flag) {
   }
   if (const std::string elsewhere = commands_that_have(meant); !elsewhere.empty()) {
     const std::string name = bare == "--" + meant ? bare : fmt::format("{} (--{})", bare, meant);
-    throw UsageError(fmt::format("unknown option {}: {} it, {} does not{}", name, elsewhere,
-                                 command.name, suggestion(bare, known)));
+    const bool of_train = command.name == "sweep" && has_flag(train_command(), meant);
+    throw UsageError(fmt::format(
+        "unknown option {}: {} it, {} does not{}{}", name, elsewhere, command.name,
+        of_train ? "; moesim train takes lists and ranges as well" : "", suggestion(bare, known)));
   }
   throw UsageError(fmt::format("unknown option {}{}; 'moesim {} --help' lists the options", bare,
                                suggestion(bare, known), command.name));

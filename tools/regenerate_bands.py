@@ -64,7 +64,8 @@ def main():
         run(options.moesim, "validate", "training", "--data", Path(options.data).resolve(), "--residuals",
             ROOT / "profiles" / "residuals" / "training.json", "--format", "json", "--out", out,
             allowed=(0, QUALITY_BAR_NOT_MET))
-        run(options.moesim, "plot", out, "--out", ROOT / "profiles" / "studies" / "training-bands.png")
+        run(options.moesim, "plot", out, "--title", "Bands of predicted training steps",
+            "--out", ROOT / "profiles" / "studies" / "training-bands.png")
         document = json.loads(out.read_text(encoding="utf-8"))
     lines = [*bands_table(document["bands"]), "", "90 % bands by machine, whose groups alone are too few for a bar:",
              "",

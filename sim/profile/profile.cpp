@@ -183,8 +183,9 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
   const Node root = document.root();
   if (calibrated == Calibrated::refused) {
     root.fail(
-        "moesim calibrate fitted it to what train predicts: train and predict take it as a "
-        "profile, nothing else does",
+        "moesim calibrate fitted it to what train predicts, which simulate prices otherwise: train "
+        "and predict take it as a profile, nothing else does. For simulate, moesim import and moesim "
+        "profile take in what was measured of exchanges and kernels by themselves",
         "format");
   }
   const std::string hardware = root.text_or("profile", "");

@@ -14,8 +14,6 @@ SIBLING_COUNTS = {"h200_sxm": ("h100_sxm", (8,))}
 SIBLING_PROFILES = {"b300-sxm": "b200-sxm", "gb300": "gb200"}
 # A branch's own residual, and that where the asker's NCCL version is known to be the curve's.
 RESIDUALS = (("residual", "any_version"), ("residual_same_version", "same_version"))
-# How much wider than a measured machine's the bar of a GPU count that a sibling lends is at least.
-LENT = 1.1
 # How much wider the scatter between two machines is taken to be where one of them was never seen.
 UNSEEN_MACHINE = 1.2
 SIZE_REGIONS = ((None, 64 * 1024 + 1), (64 * 1024 + 1, common.MIB + 1),
@@ -90,7 +88,7 @@ class Tails:
         rows, base = exchange_tail.rack_rows(), rack_base(table)
         self.table = table
         self.factor = exchange_tail.choose_factor(rows, base)
-        self.rack = exchange_tail.rack_held_out(rows, base)
+        self.rack, self.rack_runs = exchange_tail.rack_held_out(rows, base)
 
     def extend(self, op, system, gpus, knots):
         line = exchange_scatter.line_rate(system)
@@ -98,7 +96,7 @@ class Tails:
 
     def residual(self, op, system, top):
         if op == "all-to-all" and exchange_scatter.line_rate(system) == exchange_tail.FAST_LINE:
-            region = exchange_scatter.tail_region(0.0, None, self.rack, 1.0)
+            region = exchange_scatter.tail_region(0.0, None, self.rack, self.rack_runs)
             return exchange_scatter.tail_object(
                 [region], self.rack, "the rows of GB300 in one rack, 4 to 16 GiB, each run and each GPU "
                                      "count left out of the choice of the factor")
@@ -109,9 +107,7 @@ def law_branches(table, tails, op, system, nccl, own):
     """Branches by the count law; `own`: tail and scatter of the curve, and its largest size."""
     checked = exchange_scatter.residual(
         law_errors(table, op), "8 GPUs from 2 and 4, every row of A100 and H100 that records its NCCL",
-        exchange_scatter.FEW_MACHINES[op == "all-to-all"])
-    if op != "all-to-all":
-        checked = exchange_scatter.mirrored(checked)
+        group="source")  # the machine
     found = []
     for gpus in LAW_COUNTS.get(system, ()):
         knots = piecewise.fit(*law_knots(table, op, system, nccl, gpus), KNOT_TOLERANCE / 4)
@@ -149,13 +145,12 @@ def sibling_branches(table, tails, op, system, nccl, own):
     alike = errors_found.source.str.split("/").str[1] == errors_found.target.str.split("/").str[1]
     method = "4 and 8 GPUs of each machine of this NVLink generation from its sibling"
     bodies = {"residual": exchange_scatter.residual(
-                  errors_found, method + " and from other NCCL versions, every row", 1.0),
+                  errors_found, method + " and from other NCCL versions, every row"),
               "residual_same_version": exchange_scatter.residual(
-                  errors_found[alike], method + " under the same NCCL, every row", 1.0, switches=False)}
-    # Wider than of a measured machine, though not by much: assumed.
-    bodies = {key: exchange_scatter.widened(
-        exchange_scatter.at_least(bodies[key], own["scatter"][version]), LENT)
-              for key, version in RESIDUALS}
+                  errors_found[alike], method + " under the same NCCL, every row", switches=False)}
+    # The runs are matched by version: of an unknown one the bar is at least that of a measured machine.
+    for body in (own["scatter"]["any_version"], bodies["residual_same_version"]):
+        bodies["residual"] = exchange_scatter.at_least(bodies["residual"], body)
     found = []
     for gpus in counts:
         sizes, times = exchange_siblings.predict(runs_like(table, op, system, nccl),

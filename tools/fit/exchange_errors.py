@@ -23,7 +23,7 @@ def report_tails(table):
     print(f"all-to-all over 900 GB/s: {factor:.3f} times faster beyond; median error "
           f"{median(exchange_tail.rack_errors(rows, base, factor)):.1%}, straight "
           f"{median(exchange_tail.rack_errors(rows, base, 1.0)):.1%}, "
-          f"left out {median(exchange_tail.rack_held_out(rows, base)):.1%}")
+          f"left out {median(exchange_tail.rack_held_out(rows, base)[0]):.1%}")
     for hide in (1, 2, 3, 4, 6):
         for op in collective_rows.OPS:
             ours, straight = exchange_scatter.hidden_errors(table, op, hide)

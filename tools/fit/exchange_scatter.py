@@ -6,18 +6,13 @@ import itertools
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from tools.fit import collective_rows, common, devices, exchange_siblings, exchange_tail, piecewise
 
 MIB = common.MIB
 REGIONS = ((None, 64 * 1024 + 1), (64 * 1024 + 1, MIB + 1), (MIB + 1, 16 * MIB + 1), (16 * MIB + 1, None))
-# Quantiles of a few runs are those of these runs: as much wider they hold 85 to 91 % of runs that are left
-# out of them (`moesim validate exchanges`). The runs over 450 GB/s are of NCCL versions further apart.
-FEW_RUNS = {(450e3,): 1.1, (900e3,): 1.4, (450e3, 900e3): 1.1}
-FEW_TAILS = 1.4
-# The same of the count law, which two machines check: all-to-all, whose constants were chosen on all
-# machines, and rings, whose errors there have one sign (`mirrored`: as far up as down).
-FEW_MACHINES = {True: 2.0, False: 1.6}
+LEVEL = 0.9
 COLUMNS = ["bytes", "measured", "predicted", "excess", "source", "target", "gpus"]
 
 
@@ -72,22 +67,44 @@ def pairs(table, op, lines, between_systems=False, same_version=False):
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=COLUMNS)
 
 
-def quantiles(found, widen, switches=True):
-    """(q05, q95) of measured / predicted - 1, beyond what the place of a switch explains."""
+def weighted_quantile(values, weights, share):
+    """The value that `share` of the weight lies below, half of a value's own counted; linear between."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order]) - weights[order] / 2
+    return float(np.interp(share, below / np.sum(weights), values[order]))
+
+
+def reach_of(distances, groups):
+    """How far a bar reaches, in logs, up and down, from distances |log(measured / predicted)| of points of
+    groups (runs, machines) that the predictions had not seen. Each group has the same weight, since its
+    points err together; so few groups say how wide errors are with as many degrees of freedom: the
+    quantile is widened by Student's t over the normal one. The one rule for all bars of exchanges."""
+    groups = np.asarray(groups)
+    names, sizes = np.unique(groups, return_counts=True)
+    weights = 1 / np.array([dict(zip(names, sizes))[each] for each in groups], float)
+    side = (1 + LEVEL) / 2
+    few = stats.t.ppf(side, len(names)) / stats.norm.ppf(side)
+    return few * weighted_quantile(np.asarray(distances, float), weights, LEVEL)
+
+
+def quantiles(found, group="target", wider=1.0, switches=True):
+    """(q05, q95) of measured / predicted - 1, beyond what the place of a switch explains; `group`: the
+    column of what was left out; `wider`: in the logs."""
     error = np.log(found.measured.to_numpy(float) / found.predicted.to_numpy(float))
     switch = found.excess.to_numpy(float) if switches else np.zeros(len(found))
-    low = np.quantile(np.minimum(error + np.maximum(switch, 0), 0), 0.05)
-    high = np.quantile(np.maximum(error - np.maximum(-switch, 0), 0), 0.95)
-    return float(np.expm1(widen * low)), float(np.expm1(widen * high))
+    low = np.minimum(error + np.maximum(switch, 0), 0)
+    high = np.maximum(error - np.maximum(-switch, 0), 0)
+    reach = wider * reach_of(np.maximum(-low, high), found[group])
+    return float(np.expm1(-reach)), float(np.expm1(reach))
 
 
-def residual(found, method, widen, switches=True):
+def residual(found, method, group="target", wider=1.0, switches=True):
     """The residual object, by size, of compared rows."""
     result = common.residual(found.measured, found.predicted, found.bytes, by="bytes", regions=REGIONS,
                              method=method)
     for each in result["regions"]:
         inside = found[(found.bytes >= each["from"]) & (found.bytes < (each["below"] or np.inf))]
-        each["q05"], each["q95"] = map(common.rounded, quantiles(inside, widen, switches))
+        each["q05"], each["q95"] = map(common.rounded, quantiles(inside, group, wider, switches))
     return result
 
 
@@ -100,15 +117,14 @@ def lines_of(system):
 def scatter(table, op, system, between_systems=False, wider=1.0):
     """{"any_version", "same_version"}: residual objects."""
     lines = lines_of(system)
-    widen = wider * FEW_RUNS[lines]
     whose = "of the other machine" if between_systems else "of every other run of its machine"
     method = f"every run against the curve {whose} among as many GPUs"
     if line_rate(system) not in lines:
         method += ", machines of 450 and of 900 GB/s: this one was measured once"
     same = residual(pairs(table, op, lines, between_systems, same_version=True),
-                    method + ", the same NCCL", widen, switches=False)
+                    method + ", the same NCCL", wider=wider, switches=False)
     # To name one's version never widens a bar.
-    every = residual(pairs(table, op, lines, between_systems), method, widen)
+    every = residual(pairs(table, op, lines, between_systems), method, wider=wider)
     return {"any_version": at_least(every, same), "same_version": same}
 
 
@@ -151,25 +167,24 @@ def tail_residual(table, op, top):
     """The errors of the tail by distance: one octave beyond `top` bytes, two, more."""
     found = []
     for hide in (1, 2):
-        for _, part in runs(table, op, (300e3, 450e3, 900e3)):
+        for (system, _, _), part in runs(table, op, (300e3, 450e3, 900e3)):
             sizes, times = collective_rows.medians(part)
-            found += exchange_tail.hidden(sizes, piecewise.non_decreasing(times), hide,
-                                          collective_rows.KNOT_TOLERANCE)
-    octaves, errors = map(np.array, zip(*found))
+            found += [(system, *each) for each in exchange_tail.hidden(
+                sizes, piecewise.non_decreasing(times), hide, collective_rows.KNOT_TOLERANCE)]
+    systems, octaves, errors = map(np.array, zip(*found))
     entries, start = [], 0.0
-    for octave, below, widen in ((1, 2 * top, 1.0), (2, 4 * top, 1.0), (2, None, 1.5)):
-        entries.append(tail_region(start, below, errors[octaves == octave], widen))
+    for octave, below, wider in ((1, 2 * top, 1.0), (2, 4 * top, 1.0), (2, None, 1.5)):
+        there = octaves == octave
+        entries.append(tail_region(start, below, errors[there], systems[there], wider))
         start = below
     return tail_object(entries, errors, "the last one and two octaves of every NVLink machine hidden; "
                                         "half as wide again beyond two octaves (assumed)")
 
 
-def tail_region(start, below, errors, widen):
-    relative = np.expm1(errors)
-    figures = common.summary(relative)
-    low, high = np.quantile(np.minimum(errors, 0), 0.05), np.quantile(np.maximum(errors, 0), 0.95)
-    figures["q05"] = common.rounded(np.expm1(widen * FEW_TAILS * low))
-    figures["q95"] = common.rounded(np.expm1(widen * FEW_TAILS * high))
+def tail_region(start, below, errors, groups, wider=1.0):
+    figures = common.summary(np.expm1(errors))
+    reach = wider * reach_of(np.abs(errors), groups)
+    figures["q05"], figures["q95"] = common.rounded(np.expm1(-reach)), common.rounded(np.expm1(reach))
     name = "all" if below is None and not start else common.label(start or None, below, common.byte_text)
     return {"region": name, "from": start, "below": below, **figures}
 
@@ -216,16 +231,6 @@ def at_least(residual_object, other):
         beside = region_at(other, each["from"])
         regions.append({**each, "q05": min(each["q05"], beside["q05"]),
                         "q95": max(each["q95"], beside["q95"])})
-    return {**residual_object, "regions": regions}
-
-
-def mirrored(residual_object):
-    """The same errors with a bar as far up as down, in logs."""
-    regions = []
-    for each in residual_object["regions"]:
-        reach = max(-np.log1p(min(each["q05"], 0.0)), np.log1p(max(each["q95"], 0.0)))
-        regions.append({**each, "q05": common.rounded(np.expm1(-reach)),
-                        "q95": common.rounded(np.expm1(reach))})
     return {**residual_object, "regions": regions}
 
 

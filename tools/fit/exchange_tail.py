@@ -85,13 +85,14 @@ def choose_factor(rows, base):
 
 
 def rack_held_out(rows, base):
-    """The errors of each row with its run, then with its GPU count left out of the choice."""
-    found = []
+    """The errors of each row with its run, then with its GPU count left out of the choice; and its run."""
+    found, runs = [], []
     for key in ("run", "gpus"):
         for each in sorted(rows[key].unique()):
             factor = choose_factor(rows[rows[key] != each], base)
             found.append(rack_errors(rows[rows[key] == each], base, factor))
-    return np.concatenate(found)
+            runs.append(rows[rows[key] == each].run)
+    return np.concatenate(found), np.concatenate(runs)
 
 
 def hidden(sizes, times, octaves, tolerance):

@@ -58,8 +58,10 @@ TEST_CASE("a verdict names its groups") {
   REQUIRE(validation.verdicts.size() == 2);
   CHECK(validation.verdicts[0].text ==
         "what: 90 % band: 20 of 30 inside, 20 % wide, 67 % of them; wanted 85 to 95 %; 2 groups, "
-        "less than 9: right bands hold 50 to 100 % of groups that err as one");
+        "less than 9: right bands hold 50 to 100 % of groups that err as one; 83 % of the squared "
+        "error is common to a group");
   CHECK(validation.verdicts[1].text == "what, inside by group: group 0 15 of 15, group 1 5 of 15");
+  // Means 0.05 and 0.15: (0.05^2 + 0.15^2) 15 of 20 x 0.05^2 + 10 x 0.2^2 = 0.375 of 0.45.
 }
 
 TEST_CASE("other levels are those of a normal distribution with the ends of each side") {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
+#include "sim/base/random.hpp"
+#include "sim/base/statistics.hpp"
 #include "sim/study/validation/exchanges/exchange_predictors.hpp"
 #include "tests/support/catch.hpp"
 
@@ -29,19 +32,68 @@ std::size_t inside(const std::vector<BandPoint>& points) {
 
 }  // namespace
 
-TEST_CASE("a band holds what lies between the quantiles of other runs' errors") {
-  // Errors 0 to 20 %: the 5 % quantile is cut at none, the 95 % quantile is 19 %.
+TEST_CASE("a weighted quantile counts half of a value's own weight") {
+  const std::vector<std::pair<double, double>> even = {{4, 1}, {1, 1}, {2, 1}, {3, 1}};
+  CHECK(weighted_quantile(even, 0.5) == Approx(2.5));  // values at 1/8, 3/8, 5/8, 7/8
+  CHECK(weighted_quantile(even, 0.75) == Approx(3.5));
+  CHECK(weighted_quantile(even, 0.05) == Approx(1));
+  CHECK(weighted_quantile(even, 0.99) == Approx(4));
+  // 1 at a quarter, 2 at five eighths, 3 at seven eighths of the weight.
+  CHECK(weighted_quantile({{1, 2}, {2, 1}, {3, 1}}, 0.75) == Approx(2.5));
+}
+
+TEST_CASE("a band reaches as far as nine tenths of other runs' errors, wider for few runs") {
+  // Errors 0 to 20 %, 90 % of which lie below the 19th of 21, 18.4 of them: of one run Student's t
+  // with one degree is 6.3138 for 1.6449.
   const std::vector<HeldOutRow> others = rows(21, 0, 0.01, "other");
-  const std::vector<BandPoint> found = banded(rows(4, 0.10, 0.05, "own"), others, {1, false});
-  REQUIRE(found.size() == 4);  // 10, 15 % inside; 20 and 25 % not
-  CHECK(inside(found) == 2);
+  const std::vector<BandPoint> found = banded(rows(2, 0.10, 0.05, "own"), others);
+  const double quantile = std::log(1.18) + 0.4 * (std::log(1.19) - std::log(1.18));
+  REQUIRE(found.size() == 2);
   CHECK(found.front().group == "own");
-  CHECK(found.front().band.high == Approx(std::log(1.19)));
-  CHECK(coverage_text(found) == "90 % band: 2 of 4 inside, 19 % wide");
-  // 1.4 times as wide in the logs: up to 1.19^1.4 = 1.276.
-  CHECK(inside(banded(rows(4, 0.10, 0.05, "own"), others)) == 4);
-  // As far down as up: 1 / 1.19 = 0.84.
-  CHECK(inside(banded(rows(2, -0.17, 0.02, "own"), others, {1, true})) == 1);
+  CHECK(found.front().band.high == Approx(6.313752 / 1.644854 * quantile));
+  CHECK(found.front().band.low == Approx(-found.front().band.high));
+  // Five runs with the same errors: 2.015 for 1.645.
+  std::vector<HeldOutRow> more;
+  for (const char* run : {"a", "b", "c", "d", "e"}) {
+    for (HeldOutRow& row : rows(21, 0, 0.01, run)) more.push_back(row);
+  }
+  CHECK(banded(rows(1, 0, 0, "own"), more).front().band.high ==
+        Approx(2.015048 / 1.644854 * quantile).epsilon(0.03));  // of 105 values, not 21
+  // A run of many rows counts no more than one of few: half of the weight has no error.
+  std::vector<HeldOutRow> uneven = rows(1000, 0, 0, "many");
+  for (HeldOutRow& row : rows(10, 0.1, 0, "few")) uneven.push_back(row);
+  CHECK(banded(rows(1, 0, 0, "own"), uneven).front().band.high ==
+        Approx(2.919986 / 1.644854 * std::log(1.1)));
+}
+
+TEST_CASE("bands of runs with errors of their own hold nine tenths of another run") {
+  // Each run is off by a shift, its rows by a little more; six runs make the band of the seventh.
+  constexpr int runs = 6;
+  constexpr int size = 40;
+  constexpr int draws = 400;
+  int inside_of = 0;
+  for (int draw = 0; draw < draws; ++draw) {
+    std::uint32_t drawn = 0;
+    const auto normal = [&] {
+      const PhiloxBlock block = philox_block(
+          {5, Purpose::curve_residual, static_cast<std::uint32_t>(draw), 0, drawn++}, 0);
+      return normal_quantile((block[0] + 0.5) / 4294967296.0);
+    };
+    std::vector<HeldOutRow> every;
+    std::vector<HeldOutRow> own;
+    for (int run = 0; run <= runs; ++run) {
+      const double shift = 0.1 * normal();
+      for (int row = 0; row < size; ++row) {
+        const double time = std::exp(shift + 0.05 * normal());
+        (run == runs ? own : every)
+            .push_back({1024, time, 1, 1, "source", "run " + std::to_string(run)});
+      }
+    }
+    inside_of += static_cast<int>(inside(banded(own, every)));
+  }
+  const double share = inside_of / static_cast<double>(draws * size);
+  CHECK(share > 0.87);
+  CHECK(share < 0.93);
 }
 
 TEST_CASE("rows of the run itself make no band for it") {

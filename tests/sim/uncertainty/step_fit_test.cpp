@@ -361,3 +361,41 @@ TEST_CASE("an exchange alone has no fixed cost and no part in the level of steps
   CHECK(scaled_ms(rows[0].predicted, fit.unknowns) == Approx(1500).epsilon(0.05));
   CHECK(log_slopes(rows[3].predicted, fit.unknowns)[3] == 0);
 }
+
+TEST_CASE("documents of version 1, of steps alone, are still read") {
+  // As moesim calibrate wrote it before layers and exchanges were fitted.
+  const std::string path = "step_software_1_test.json";
+  const auto load = [&](const std::string& covariance, const std::string& scatter) {
+    write_file_atomically(path, R"({
+ "format": "moesim-training-software", "version": 1, "name": "mine", "source": "steps.csv",
+ "machine": "a GPU", "models": ["model"], "precisions": ["bf16"], "rows": 4,
+ "fitted": {"level": 1.5, "exchange": 1.2, "host": 0.8, "fixed_ms": 7.0},
+ "covariance": )" + covariance + R"(,
+ )" + scatter + R"(
+ "leave_one_out": {"median_error": 0.04, "worst_error": 0.09}
+})");
+    const StepSoftware read = StepSoftware::load("./" + path);
+    std::remove(path.c_str());
+    return read;
+  };
+  const std::string square =
+      "[[0.01, 0, 0, 0.1], [0, 0.04, 0, 0], [0, 0, 0.09, 0], [0.1, 0, 0, 25]]";
+  const StepSoftware read = load(square, R"("scatter": 0.05, "degrees": 6,)");
+  CHECK(read.rows() == 4);
+  // 1.5 (300 + 200 + 1.2 (100 + 50) + 0.8 x 40) + 7: experts and NICs have no factor of their own.
+  const StepClasses classes{300, 100, 40, 200, 50};
+  CHECK(scaled_ms(classes, read.unknowns) == Approx(1.5 * 712 + 7));
+  CHECK(read.covariance[0][3] == Approx(0.1));
+  CHECK(read.covariance[4][4] == 0);
+  CHECK(read.scatter(RowKind::layer).rows == 0);
+  const Band band = read.band(classes, {"", "a GPU", "model", false}, "bf16", 0.2, 0.2);
+  CHECK(band.expected.scatter == Approx(0.05));
+  // Student's t with 6 degrees, of what the fit leaves open and the scatter.
+  const Unknowns slopes = log_slopes(classes, read.unknowns);
+  const double deviation = std::sqrt(variance_along(slopes, read.covariance) + 0.05 * 0.05);
+  CHECK(band.widest().log_ratios.high == Approx(1.943180 * deviation));
+  CHECK_THROWS_AS(
+      load("[[0.01, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]", R"("scatter": 0.05, "degrees": 6,)"),
+      Error);
+  CHECK_THROWS_AS(load(square, R"("scatter": 0.05,)"), Error);  // of how many degrees
+}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/study/validation/tables/band_points.hpp"
@@ -17,17 +18,18 @@ struct HeldOutRow {
   std::string target;     // the run that it belongs to
 };
 
-// How a band is made of errors (tools/fit/exchange_scatter.py has the same).
-struct BandRule {
-  double widen = 1.4;     // in the logs: quantiles of few are those of these few
-  bool mirrored = false;  // as far up as down: few machines do not tell the sign of an error
-};
-
 // `table` with bands made of the errors of `every`, without those of rows from or to the row's own
-// run, which is its group: quantiles by region of sizes, as tools/fit/exchange_scatter.py makes the
-// bars of published curves. A region of fewer than 10 others takes those of its side of 1 MiB; rows
-// without as many are left out.
+// run, which is its group; one rule for all, that of tools/fit/exchange_scatter.py, which makes the
+// bars of published curves. By region of sizes, a band reaches as far up as down, in logs: the 90 %
+// quantile of |error|, each run of the same weight, times Student's t with as many degrees of
+// freedom as runs over the normal quantile. What a switch at another size explains is no error, and
+// widens the band where the row's own curve bends. A region of fewer than 10 others takes those of
+// its side of 1 MiB; rows without as many are left out.
 std::vector<BandPoint> banded(const std::vector<HeldOutRow>& table,
-                              const std::vector<HeldOutRow>& every, const BandRule& rule = {});
+                              const std::vector<HeldOutRow>& every);
+
+// The value that `share` of the weight lies below, half of a value's own counted; linear between,
+// the outermost values beyond. `values`: (value, weight), not empty.
+double weighted_quantile(std::vector<std::pair<double, double>> values, double share);
 
 }  // namespace moesim::study

@@ -221,27 +221,18 @@ Systems systems_of(const std::vector<CollectiveRow>& rows, Collective kind,
 // One question, by machine.
 using Tables = std::map<std::string, Sizes>;
 
-// Quantiles of a few runs are those of these runs: as much wider they hold 85 to 91 % of other
-// runs. The runs over 450 GB/s are of NCCL versions further apart (tools/fit/exchange_scatter.py
-// has the same).
-double few_runs(double line_bytes_per_us) { return line_bytes_per_us > 450e3 ? 1.4 : 1.1; }
-
 struct Question {
   std::string subject;
-  std::vector<const Tables*> tables;  // the first is asked about; bands come from all
-  bool lines_apart = true;            // and from machines of its line rate alone
-  // In the logs. None: that of few runs, by line rate.
-  std::optional<double> widen = std::nullopt;
+  const Tables* tables = nullptr;
+  bool lines_apart = true;  // bands come from machines of the same line rate alone
   bool judged = true;
 };
 
 Table others(const Question& question, const Systems& systems, const std::string& name) {
   Table every;
-  for (const Tables* tables : question.tables) {
-    for (const auto& [other, sizes] : *tables) {
-      if (question.lines_apart && systems.at(other).line != systems.at(name).line) continue;
-      every.insert(every.end(), sizes.table.begin(), sizes.table.end());
-    }
+  for (const auto& [other, sizes] : *question.tables) {
+    if (question.lines_apart && systems.at(other).line != systems.at(name).line) continue;
+    every.insert(every.end(), sizes.table.begin(), sizes.table.end());
   }
   return every;
 }
@@ -251,13 +242,12 @@ void report(const Question& question, const Systems& systems, Validation& valida
   std::vector<BandPoint> below;
   Comparison errors_from;
   Comparison errors_below;
-  for (const auto& [name, sizes] : *question.tables.front()) {
+  for (const auto& [name, sizes] : *question.tables) {
     const Table every = others(question, systems, name);
-    const BandRule rule{question.widen.value_or(few_runs(systems.at(name).line)), false};
-    for (const BandPoint& point : banded(part(sizes.table, true), every, rule)) {
+    for (const BandPoint& point : banded(part(sizes.table, true), every)) {
       from.push_back(point);
     }
-    for (const BandPoint& point : banded(part(sizes.table, false), every, rule)) {
+    for (const BandPoint& point : banded(part(sizes.table, false), every)) {
       below.push_back(point);
     }
     errors_from.add(sizes.from);
@@ -286,22 +276,15 @@ void compare_exchange_runs(const std::vector<CollectiveRow>& rows,
       }
       for (const double hidden : hidden_shares) add_tail(system, hidden, tails[hidden][name]);
     }
-    const auto ask = [&](const char* what, std::vector<const Tables*> tables) {
-      Question question;
-      question.subject = fmt::format("{}: {}", known.name, what);
-      question.tables = std::move(tables);
-      return question;
+    const auto ask = [&](const char* what, const Tables& tables) {
+      return Question{fmt::format("{}: {}", known.name, what), &tables};
     };
-    report(ask("runs from other runs of the machine", {&runs}), systems, validation);
-    // Never narrower than of a machine that was measured; of both together there are many runs.
-    Question from_siblings = ask("4 and 8 GPUs from a sibling", {&siblings, &runs});
-    from_siblings.widen = 1;
-    report(from_siblings, systems, validation);
+    report(ask("runs from other runs of the machine", runs), systems, validation);
+    report(ask("4 and 8 GPUs from a sibling", siblings), systems, validation);
     for (const auto& [hidden, tables] : tails) {
       const std::string what = fmt::format("sizes above 1/{:g} of the largest", hidden);
-      Question beyond = ask(what.c_str(), {&tables});
+      Question beyond = ask(what.c_str(), tables);
       beyond.lines_apart = false;
-      beyond.widen = BandRule{}.widen;
       // No band is shipped for what lies behind a switch that the seen sizes do not show.
       beyond.judged = hidden == hidden_shares[0];
       report(beyond, systems, validation);

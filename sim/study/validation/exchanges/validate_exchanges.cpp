@@ -32,12 +32,6 @@ constexpr const char* study_name = "exchanges";
 // against the prediction. From here on, every row.
 constexpr double large = 1024.0 * 1024;
 
-// Two or three machines say how far the law is off on another one. All-to-all's constants were
-// chosen on all of them; rings have none, and their errors on few machines have one sign.
-BandRule law_rule(Collective kind) {
-  return kind == Collective::all_to_all ? BandRule{2.0, false} : BandRule{1.6, true};
-}
-
 // Bars on the median error of all-to-all among 8 GPUs from 2 and 4, all NCCL versions that were
 // measured among these and no others together.
 const std::vector<int> bar_counts = {2, 4, 8};
@@ -232,7 +226,7 @@ void judge_law(const std::map<Key, Pools>& pools, const std::map<std::string, No
     report_bands(study_name,
                  fmt::format("{}: {} by the law, each machine left out", name_of(key.first),
                              counts_text(key.second)),
-                 banded(table, table, law_rule(key.first)), true, validation);
+                 banded(table, table), true, validation);
   }
 }
 

@@ -46,6 +46,20 @@ std::map<std::string, Share> shares_by_group(const std::vector<BandPoint>& point
   return shares;
 }
 
+// The share of the squared errors that the means of groups explain.
+double common_share(const std::vector<BandPoint>& points) {
+  std::map<std::string, std::pair<double, double>> sums;  // of errors, of points
+  double squares = 0;
+  for (const BandPoint& point : points) {
+    sums[point.group].first += point.error;
+    sums[point.group].second += 1;
+    squares += point.error * point.error;
+  }
+  double common = 0;
+  for (const auto& [group, sum] : sums) common += sum.first * sum.first / sum.second;
+  return squares > 0 ? common / squares : 0;
+}
+
 // What the number of groups says of a share, in words, and whether the bar is met.
 std::pair<std::string, std::optional<bool>> verdict_of(const Share& share, std::size_t groups) {
   const double value = share.value();
@@ -128,8 +142,10 @@ void report_bands(const std::string& study, const std::string& question,
   if (!judged || share.points < judged_points) met = std::nullopt;
   validation.verdicts.push_back(
       {study,
-       fmt::format("{}: {}, {:.0f} % of them; wanted 85 to 95 %; {}", question,
-                   coverage_text(points), share.value() * 100, text),
+       fmt::format("{}: {}, {:.0f} % of them; wanted 85 to 95 %; {}; {:.0f} % of the squared error "
+                   "is common to a group",
+                   question, coverage_text(points), share.value() * 100, text,
+                   common_share(points) * 100),
        met});
   if (by_group.size() == 1) return;
   std::string each;

@@ -43,9 +43,10 @@ std::string coverage_text(const std::vector<BandPoint>& points);
 double least_share_by_chance(std::size_t groups);
 
 // Adds add_levels(), a verdict, and where there are several groups one line with the share inside
-// of each. The verdict is by the bar of 85 to 95 % inside where there are at least 20 points and 9
-// groups: with fewer groups of points that err together right bands often miss that. These are
-// unmet only below least_share_by_chance(). Nothing is judged unless `judged`.
+// of each. The verdict says how much of the squared errors the means of groups explain, and is by
+// the bar of 85 to 95 % inside where there are at least 20 points and 9 groups: with fewer groups
+// of points that err together right bands often miss that. These are unmet only below
+// least_share_by_chance(). Nothing is judged unless `judged`.
 void report_bands(const std::string& study, const std::string& question,
                   const std::vector<BandPoint>& points, bool judged, Validation& validation);
 

@@ -374,9 +374,7 @@ TEST_CASE("documents of version 1, of steps alone, are still read") {
  )" + scatter + R"(
  "leave_one_out": {"median_error": 0.04, "worst_error": 0.09}
 })");
-    const StepSoftware read = StepSoftware::load("./" + path);
-    std::remove(path.c_str());
-    return read;
+    return StepSoftware::load("./" + path);
   };
   const std::string square =
       "[[0.01, 0, 0, 0.1], [0, 0.04, 0, 0], [0, 0, 0.09, 0], [0.1, 0, 0, 25]]";
@@ -398,4 +396,5 @@ TEST_CASE("documents of version 1, of steps alone, are still read") {
       load("[[0.01, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]", R"("scatter": 0.05, "degrees": 6,)"),
       Error);
   CHECK_THROWS_AS(load(square, R"("scatter": 0.05,)"), Error);  // of how many degrees
+  std::remove(path.c_str());
 }

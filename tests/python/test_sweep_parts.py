@@ -140,3 +140,26 @@ def test_under_mpirun(tmp_path, whole):
                              "--out", str(out)], capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert out.read_bytes() == whole and "by 2 processes" in result.stderr
+
+
+def test_a_run_under_mpirun_of_which_a_rank_was_killed_is_whole_after_resume(tmp_path, whole):
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("mpirun is missing (openmpi-bin)")
+    out = tmp_path / "sweep.csv"
+    started = (mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", BINARY, *map(str, GRID), "--out", str(out))
+    with subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        folder = tmp_path / "sweep.csv.parts"
+        wait_for_part(folder, 2)
+        children = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(running.pid)], capture_output=True, text=True,
+                                  check=True).stdout.splitlines()
+        ranks = [int(line.split()[0]) for line in children if BINARY in line]
+        assert len(ranks) == 2, children
+        os.kill(ranks[0], signal.SIGSTOP)  # or it might finish the sweep before mpirun ends it
+        os.kill(ranks[1], signal.SIGKILL)
+        running.communicate(timeout=300)
+    # mpirun ends the others when one dies by a signal, and fails.
+    assert running.returncode != 0 and (list(folder.glob("*.csv")) or out.read_bytes() == whole)
+    result = subprocess.run([*started, "--resume"], capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    assert out.read_bytes() == whole

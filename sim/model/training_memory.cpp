@@ -101,7 +101,7 @@ constexpr unsigned mask(RecomputeModule module) { return static_cast<unsigned>(m
 
 class KeptList {
  public:
-  explicit KeptList(const ActivationRules& rules) : rules_(rules) {}
+  explicit KeptList(const ActivationRules& rules) : rules_(rules) { list_.reserve(most_tensors); }
 
   void add(Kept kept) { list_.push_back(kept); }
   void other(double bytes, unsigned dropped_by) {
@@ -134,6 +134,7 @@ class KeptList {
     return kept.elements * (element_bytes(rules_.precision) + (kept.read_in_bf16 ? bf16 : 0));
   }
 
+  static constexpr std::size_t most_tensors = 32;  // of a layer; more would fit too
   const ActivationRules& rules_;
   std::vector<Kept> list_;
 };
@@ -407,6 +408,7 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   const double tokens = query.activations.sequence_parallel ? per_rank : query.tokens;
   double kept = 0;
   for (const auto& [content, in_flight] : query.chunks) {
+    if (in_flight == 0) continue;
     kept += in_flight * chunk_activations(model, content, query.shards, query.activations);
   }
   StageMemory memory;

@@ -49,6 +49,39 @@ def test_a_line_that_is_hidden_by_another_says_so_and_long_subtitles_are_wrapped
         sys.path.pop(0)
 
 
+FRONT = ((38.9, 9954, "top2", "0.5"), (21.5, 7494, "top2", "0.75"), (12.2, 6102, "top2+fr+ir", "0.75"),
+         (3.56, 6034, "top2+fr", "1"), (1.91, 5866, "top2+fr+ir", "1"), (1.7, 5510, "top2+fr+ir", "1"), (0, 5270, "dropless", ""))
+
+
+@pytest.mark.parametrize("best", [4, 6])  # of FRONT: in the middle, and where the axis begins
+def test_labels_of_the_front_lie_on_no_line_and_no_axis(best):
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    sizes = {"tensor_parallel": "1", "context_parallel": "1", "pipeline_parallel": "2", "virtual_pipeline": "8",
+             "expert_parallel": "8", "expert_tensor_parallel": "1", "model": "m", "gpus": "64", "profile": "p", "cluster": "c"}
+    rows = [{**sizes, "residual_loss": str(loss / 100), "tokens_per_s_per_gpu": str(speed), "router": router,
+             "capacity_factor": factor, "on_front": "1", "rank": "1" if at == best else ""}
+            for at, (loss, speed, router, factor) in enumerate(FRONT)]
+    loss, speed = FRONT[best][:2]
+    rows += [{**rows[best], "residual_loss": str(loss / 100), "tokens_per_s_per_gpu": str(speed - 20 * rank), "on_front": "0",
+              "rank": str(rank)} for rank in range(2, 6)]
+    sys.path.insert(0, str(ROOT / "tools" / "plot"))
+    try:
+        import front_chart
+        import look
+        figure = front_chart.draw(rows, 0.13, "")
+        axes, = figure.axes
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert len(boxes) >= 6 and "1, 2, 3, 4, 5" in [text.get_text() for text in axes.texts]
+        frame = axes.get_window_extent()
+        line = look._drawn(axes)[0]
+        for at, box in enumerate(boxes):
+            assert box.x0 >= frame.x0 and box.x1 <= frame.x1
+            assert not line.intersects_bbox(box, filled=False), axes.texts[at].get_text()
+            assert not any(box.overlaps(other) for other in boxes[:at])
+    finally:
+        sys.path.pop(0)
+
+
 def test_the_gallery_has_three_users_with_a_chart_each():
     users = gallery().USERS
     assert len(users) == 3

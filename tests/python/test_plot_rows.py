@@ -128,6 +128,13 @@ def test_rows_that_share_a_place_are_refused_by_name(tmp_path):
         draw(rows.read([path]), group=["capacity_factor"])
 
 
+def test_a_usual_name_is_answered_with_the_column(tmp_path, capsys):
+    path = sweep(tmp_path / "s.csv", [row("top1", factor=factor) for factor in (1, 2)])
+    for name, column in (("speed", "tokens_per_s_per_gpu"), ("loss", "residual_loss"), ("time", "step_ms")):
+        assert plot.main(["axes", path, "--x", "capacity_factor", "--y", name, "--out", str(tmp_path / "x.svg")]) == 2
+        assert f"no column '{name}' in {path}; near to it are {column}" in capsys.readouterr().err
+
+
 def test_conditions_choose_rows(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(router, gpus, fits=gpus > 8) for router in ("top1", "top2", "dense")
                                       for gpus in (8, 16, 32)])

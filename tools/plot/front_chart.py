@@ -79,8 +79,12 @@ def draw(rows, noise, title):
 
     # Numbers of markers that lie on each other stand in one line.
     for same in _close(best, pixels, MARKER, MARKER):
-        axes.annotate(", ".join(row["rank"] for row in same), (loss(same[0]), speed(same[0])), xytext=(-8, 3),
-                      textcoords="offset points", ha="right", fontsize=8.5, color=COLOURS[1])
+        text = ", ".join(row["rank"] for row in same)
+        how = {"textcoords": "offset points", "fontsize": 8.5, "color": COLOURS[1]}
+        label = axes.annotate(text, (loss(same[0]), speed(same[0])), xytext=(-8, 3), ha="right", **how)
+        if label.get_window_extent().x0 < axes.get_window_extent().x0:  # else it lies on the axis
+            label.remove()
+            axes.annotate(text, (loss(same[-1]), speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
     routers = {row["router"] for row in rows}
     # Of points so close that their labels would lie on each other, the one that loses least has one.
     labelled = [same[0] for same in _close(front, pixels, *LABEL)]

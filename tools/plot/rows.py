@@ -20,6 +20,13 @@ NAMES = {
     "failed": "routes failed before rectification, %", "gpus": "GPUs",
     "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
 
+# What a reader calls a column of `moesim sweep` or `train`.
+USUAL_NAMES = {
+    "speed": ("tokens_per_s_per_gpu",), "throughput": ("tokens_per_s_per_gpu",), "tokens": ("tokens_per_s_per_gpu",),
+    "time": ("step_ms",), "step": ("step_ms",), "loss": ("residual_loss", "failed"), "memory": ("memory_gib",),
+    "cf": ("capacity_factor",), "ep": ("expert_parallel",), "tp": ("tensor_parallel",), "pp": ("pipeline_parallel",),
+}
+
 
 @dataclass
 class Table:
@@ -38,6 +45,8 @@ class Table:
         if name in self.known():
             return
         near = [known for known in self.known() if name and (name in known or known in name)]
+        meant = [known for known in USUAL_NAMES.get(name, ()) if known in self.known()]
+        near = meant + [known for known in near if known not in meant]
         raise BadInput(f"--{flag}: there is no column '{name}' in {self.files[0]}"
                        + (f"; near to it are {', '.join(near[:4])}" if near else
                           "; its first line names the columns"))

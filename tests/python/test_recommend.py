@@ -52,7 +52,7 @@ def test_the_best_five_are_the_best_of_all_candidates(tmp_path):
         candidates = list(csv.DictReader(file))
     assert len(candidates) > 300
     best = []
-    for row in sorted((row for row in candidates if row["fits_memory"] == "1"),
+    for row in sorted((row for row in candidates if row["fits_memory"] == "true"),
                       key=lambda row: float(row["step_ms"])):
         if layout_of(row) not in [layout_of(other) for other in best]:
             best.append(row)
@@ -92,7 +92,7 @@ def test_capacity_costs_loss_and_the_commands_print_it():
                    "--capacity-factor", "dropless,0.75,1")
     best = [row for row in rows if row["rank"]]
     assert len(best) == 5 and all(float(row["residual_loss"]) <= 0.1 for row in best)
-    front = sorted((row for row in rows if row["on_front"] == "1"),
+    front = sorted((row for row in rows if row["on_front"] == "true"),
                    key=lambda row: -float(row["tokens_per_s_per_gpu"]))
     losses = [float(row["residual_loss"]) for row in front]
     assert losses == sorted(losses, reverse=True) and losses[-1] == 0 and losses[0] > 0.1
@@ -123,7 +123,7 @@ def test_the_five_differ_and_their_twins_are_counted(tmp_path):
     rows = rows_of(*words, "--all", every)
     assert len({layout_of(row) for row in rows}) == 5
     with open(every, newline="", encoding="utf-8") as file:
-        fitting = [row for row in csv.DictReader(file) if row["fits_memory"] == "1"]
+        fitting = [row for row in csv.DictReader(file) if row["fits_memory"] == "true"]
     assert any(row["twins"] != "0" for row in rows)
     for row in rows:
         near = [other for other in fitting if layout_of(other) == layout_of(row)
@@ -162,7 +162,7 @@ def test_a_dialect_is_searched_as_it_is_simulated(tmp_path):
         best = [row for row in rows if row["rank"]]
         with open(every, newline="", encoding="utf-8") as file:
             candidates = [row for row in csv.DictReader(file)
-                          if row["fits_memory"] == "1" and float(row["residual_loss"]) <= 0.2]
+                          if row["fits_memory"] == "true" and float(row["residual_loss"]) <= 0.2]
         assert float(best[0]["step_ms"]) == min(float(row["step_ms"]) for row in candidates)
         assert f"--router-dialect {dialect}" in best[0]["command"]
         step = reproduced(best[0]["command"])
@@ -262,7 +262,7 @@ def test_the_chart_of_the_front_is_drawn(tmp_path):
     assert result.returncode == 0, result.stderr
     assert f"chart: {chart}" in result.stderr
     with open(table, newline="", encoding="utf-8") as file:
-        assert any(row["on_front"] == "1" and row["capacity_factor"] == "0.5" for row in csv.DictReader(file))
+        assert any(row["on_front"] == "true" and row["capacity_factor"] == "0.5" for row in csv.DictReader(file))
     assert chart.read_text(encoding="utf-8").startswith("<?xml")
     expect_error(moesim(*words, "--chart", tmp_path / "front.txt"), 2, "--chart", ".png, .pdf or .svg")
 

@@ -55,7 +55,7 @@ def draw(rows, noise, title):
     speed = lambda row: float(row["tokens_per_s_per_gpu"])
     loss = lambda row: 100 * float(row["residual_loss"])
     best = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
-    front = sorted((row for row in rows if row["on_front"] == "1"), key=loss)
+    front = sorted((row for row in rows if row["on_front"] == "true"), key=loss)
     if best and noise > 0:
         axes.axhspan(speed(best[0]) / (1 + noise), speed(best[0]), color="#EEEEEE", zorder=0,
                      label=f"within {100 * noise:.0f} % of the best: noise, at even odds")

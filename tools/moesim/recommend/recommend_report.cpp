@@ -10,6 +10,7 @@
 
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 
@@ -269,16 +270,6 @@ std::string commands(const RecommendRequest& request, const std::vector<FoundSte
   }
   return text;
 }
-
-struct NamedCells {
-  std::vector<std::string> names;
-  report::CellRow cells;
-  void add(std::string name, Cell cell) {
-    names.push_back(std::move(name));
-    cells.push_back(std::move(cell));
-  }
-  void add(std::string name, int value) { add(std::move(name), Cell(std::int64_t{value})); }
-};
 
 NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   const TrainingJob& job = found.job;

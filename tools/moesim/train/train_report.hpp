@@ -1,12 +1,12 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "sim/report/formats.hpp"
 #include "sim/training/training_step.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/named_cells.hpp"
 
 namespace moesim::tool {
 
@@ -14,17 +14,7 @@ namespace moesim::tool {
 std::string rendered_training(const training::TrainingJob& job, const training::TrainingStep& step,
                               const TrainBand& band, report::Format format);
 
-// A row of a result with the names of its columns, which depend on what the step has: routing
-// figures only with drawn routing.
-struct NamedCells {
-  std::vector<std::string> names;
-  report::CellRow cells;
-  void add(std::string name, Cell cell) {
-    names.push_back(std::move(name));
-    cells.push_back(std::move(cell));
-  }
-};
-
+// A row. Its columns depend on what the step has: routing figures only with drawn routing.
 NamedCells training_row(const training::TrainingJob& job, const training::TrainingStep& step,
                         const TrainBand& band);
 

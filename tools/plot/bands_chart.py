@@ -43,7 +43,8 @@ def line_style(index, kind):
 
 def line_label(kind, levels, points):
     groups = levels[0].get("groups")
-    return f"{kind} ({points} points{'' if groups is None else f', {groups} groups'})"
+    counted = "" if groups is None else f", {groups} group{'' if groups == 1 else 's'}"
+    return f"{kind} ({points} points{counted})"
 
 
 def draw(path, title):

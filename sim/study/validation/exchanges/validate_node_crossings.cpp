@@ -169,7 +169,8 @@ void add_settings(const CrossingTable& table, const CrossingRow& row, Comparison
 
 // Bytes through a NIC at its line rate, which is what a plain line is drawn over.
 double nic_us(const CrossingTable& table, const CrossingRow& row) {
-  const double outside = static_cast<double>(row.gpus - row.gpus / row.nodes) / row.gpus;
+  const int own_node = row.gpus / row.nodes;
+  const double outside = static_cast<double>(row.gpus - own_node) / row.gpus;
   return row.bytes * outside /
          (table.machines[row.machine].cluster.nic_per_gpu.bytes_per_second / 1e6);
 }

@@ -48,6 +48,7 @@ uncertainty::ErrorModel model_of(const std::vector<Observation>& left) {
 struct Points {
   std::map<double, std::vector<Judged>> by_level;
   std::map<std::string, std::vector<Judged>> by_software;
+  std::set<std::string> groups;  // that were left out in turn
 };
 
 Points judged_points(const std::vector<Observation>& observations, const Question& question) {
@@ -64,6 +65,9 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
       known = known || same_software(held, other);
     }
     if (!known || left.empty()) continue;
+    points.groups.insert(question.needs_software
+                             ? held.subject.software + ", " + held.subject.machine
+                             : held.subject.software);
     const uncertainty::Expected expected = model_of(left).at(held.subject);
     for (const double level : nominal) {
       const double reach =
@@ -112,6 +116,7 @@ Points judged_ratios(const std::vector<Observation>& observations) {
     for (std::size_t place = one + 1; place < observations.size(); ++place) {
       const Observation& other = observations[place];
       if (!(held.subject == other.subject) || held.configuration == other.configuration) continue;
+      points.groups.insert(held.subject.software);
       for (const double level : nominal) {
         const double reach = deviation * uncertainty::few_softwares_reach(softwares, level);
         const Judged judged{held.log_ratio - other.log_ratio, {-reach, reach}};
@@ -127,7 +132,8 @@ void report(const std::string& what, const Points& points, Validation& validatio
   for (const double level : nominal) {
     const auto at = points.by_level.find(level);
     if (at == points.by_level.end()) continue;
-    validation.calibration.push_back(calibration_point(what, at->second, level));
+    validation.calibration.push_back(
+        calibration_point(what, at->second, level, points.groups.size()));
   }
   for (const auto& [software, judged] : points.by_software) {
     const uncertainty::Coverage found = uncertainty::coverage_of(judged, nominal.front());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -75,6 +76,7 @@ StepErrors errors_without(const std::vector<Observation>& observations, const Ob
 struct Points {
   std::map<double, std::vector<Judged>> judged;           // by nominal level
   std::map<std::string, std::vector<Judged>> by_machine;  // at 90 %
+  std::set<std::string> groups;                           // that were left out in turn
 };
 
 Points judged_points(const std::vector<Observation>& observations, const Question& question) {
@@ -86,12 +88,16 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
     std::size_t first = 0;
     while (!question.drops(held, observations[first]) || !question.drops(observations[first], held))
       ++first;
-    if (question.least == Basis::software) first = at;
+    const bool by_pairs = question.least == Basis::software;  // of a machine and a model
+    const std::string group =
+        by_pairs ? held.subject.software + ", " + held.subject.machine : fmt::format("{}", first);
+    if (by_pairs) first = at;
     try {
       if (!known[first]) known[first].emplace(errors_without(observations, held, question));
       const uncertainty::Band band =
           known[first]->band(held.subject, {nominal.begin(), nominal.end()});
       if (band.basis > question.least || band.basis < question.most) continue;
+      points.groups.insert(group);
       for (const uncertainty::BandLevel& each : band.levels) {
         points.judged[each.level].push_back({held.log_ratio, each.log_ratios});
         if (each.level == nominal.front()) {
@@ -109,9 +115,9 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
 // Adds the points of `judged` at one level; where 90 % is possible and there are enough of them,
 // with a bar.
 void add_level(const std::string& what, const std::vector<Judged>& judged, double level,
-               Validation& validation) {
+               std::size_t groups, Validation& validation) {
   const Coverage found = uncertainty::coverage_of(judged, level);
-  validation.calibration.push_back(calibration_point(what, judged, level));
+  validation.calibration.push_back(calibration_point(what, judged, level, groups));
   if (level != nominal.front() || judged.size() < least_points) return;
   validation.verdicts.push_back(
       {"training",
@@ -139,6 +145,7 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
                   bool known_software, Validation& validation) {
   std::map<double, std::vector<Judged>> judged;
   std::map<std::pair<std::string, std::string>, std::optional<StepErrors>> known;
+  std::set<std::string> left_out;  // machines in a software
   for (std::size_t one = 0; one < observations.size(); ++one) {
     for (std::size_t other = one + 1; other < observations.size(); ++other) {
       const Observation& a = observations[one];
@@ -162,6 +169,7 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
         return group.subject.software == a.subject.software;
       });
       if (is_known != known_software) continue;
+      left_out.insert(a.subject.software + ", " + a.subject.machine);
       try {
         for (const uncertainty::BandLevel& each :
              errors->ratio_band(a.subject.software, same_model).levels) {
@@ -176,7 +184,7 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
       fmt::format("ratio of two steps of {}, {} left out", same_model ? "a model" : "two models",
                   known_software ? "their machine" : "their software");
   for (auto each = judged.rbegin(); each != judged.rend(); ++each) {
-    add_level(what, each->second, each->first, validation);
+    add_level(what, each->second, each->first, left_out.size(), validation);
   }
 }
 
@@ -188,7 +196,7 @@ void report_coverage(const std::vector<Observation>& observations, Validation& v
     for (const double level : nominal) {
       const auto found = points.judged.find(level);
       if (found != points.judged.end()) {
-        add_level(question.name, found->second, level, validation);
+        add_level(question.name, found->second, level, points.groups.size(), validation);
       }
     }
     for (const auto& [machine, judged] : points.by_machine) {

@@ -220,6 +220,11 @@ std::string row_line(const scenario::Scenario& scenario, const study::Outcome& o
                             grouped(scenario.mean_tokens() * scenario.router.top_k));
 }
 
+bool drops_routes(const study::Outcome& outcome) {
+  return std::any_of(outcome.layer_failed.begin(), outcome.layer_failed.end(),
+                     [](double share) { return share > 0; });
+}
+
 // Of the two largest terms of the band: their share of its variance, and what makes it smaller.
 std::string width_lines(const std::vector<uncertainty::Term>& terms) {
   double variance = 0;
@@ -260,8 +265,9 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
         fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens", scenario.gpus,
                     grouped(efficiency.gpu_hours_per_1e12_tokens))},
        {"FLOPs", fmt::format("{:.1f}", efficiency.tflops_per_gpu),
-        fmt::format("model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU)",
-                    100 * efficiency.mfu)},
+        fmt::format("model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU){}",
+                    100 * efficiency.mfu,
+                    drops_routes(outcome) ? "; counted as if no route were dropped" : "")},
        {"exchange", fmt::format("{} {}", unit.text(outcome.exchange_ms), unit.name),
         "busy, hidden or not, without waiting for other GPUs"},
        {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),

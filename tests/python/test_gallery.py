@@ -59,10 +59,10 @@ def test_labels_of_the_front_lie_on_no_line_and_no_axis(best):
     sizes = {"tensor_parallel": "1", "context_parallel": "1", "pipeline_parallel": "2", "virtual_pipeline": "8",
              "expert_parallel": "8", "expert_tensor_parallel": "1", "model": "m", "gpus": "64", "profile": "p", "cluster": "c"}
     rows = [{**sizes, "residual_loss": str(loss / 100), "tokens_per_s_per_gpu": str(speed), "router": router,
-             "capacity_factor": factor, "on_front": "1", "rank": "1" if at == best else ""}
+             "capacity_factor": factor, "on_front": "true", "rank": "1" if at == best else ""}
             for at, (loss, speed, router, factor) in enumerate(FRONT)]
     loss, speed = FRONT[best][:2]
-    rows += [{**rows[best], "residual_loss": str(loss / 100), "tokens_per_s_per_gpu": str(speed - 20 * rank), "on_front": "0",
+    rows += [{**rows[best], "residual_loss": str(loss / 100), "tokens_per_s_per_gpu": str(speed - 20 * rank), "on_front": "false",
               "rank": str(rank)} for rank in range(2, 6)]
     sys.path.insert(0, str(ROOT / "tools" / "plot"))
     try:

@@ -128,6 +128,13 @@ def test_rows_that_share_a_place_are_refused_by_name(tmp_path):
         draw(rows.read([path]), group=["capacity_factor"])
 
 
+def test_points_of_routers_that_differ_in_dashes_alone_are_told_apart(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router) for router in ("dropless", "top1", "top2")])
+    figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+    points = [line for line in figure.axes[0].get_lines() if line.get_marker() not in ("", "None")]
+    assert len({(line.get_marker(), line.get_color(), line.get_markerfacecolor()) for line in points}) == 3
+
+
 def test_a_usual_name_is_answered_with_the_column(tmp_path, capsys):
     path = sweep(tmp_path / "s.csv", [row("top1", factor=factor) for factor in (1, 2)])
     for name, column in (("speed", "tokens_per_s_per_gpu"), ("loss", "residual_loss"), ("time", "step_ms")):

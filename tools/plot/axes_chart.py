@@ -10,6 +10,8 @@ import rows
 from chart_data import BadInput, fits
 
 MOST_LINES, MOST_PANELS = 28, 16
+# By the FLOPs that the model has per token, whatever its router drops.
+OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
 
 
 def positions(table, x):
@@ -131,7 +133,7 @@ def draw(table, x, ys, group, facet, size, title):
             style_x(one, table, x)
             style_y(one)
             if facet and index < (columns if len(ys) > 1 else count):
-                one.set_title(f"{facet.replace('_', ' ')} {value}", loc="left")
+                one.set_title(f"{facet.replace('_', ' ')} {value or 'none'}", loc="left")
             if index % columns == 0:
                 one.set_ylabel(rows.axis_name(table, y))
             if index + columns >= count:
@@ -148,6 +150,8 @@ def draw(table, x, ys, group, facet, size, title):
             handles.append(page.unfit_entry())
             names.append("pale, hollow: does not fit in GPU memory")
         notes = [f"{unfit} of {len(table.rows)} do not fit in GPU memory"] if unfit else []
+        if any(y in OF_MODEL_FLOPS for y in ys) and any(float(row.get("failed") or 0) > 0 for row in table.rows):
+            notes.append("FLOPs of dropped routes are counted too")
         what = " and ".join(rows.axis_name(table, y).split(",")[0] for y in ys)
         return page.end_page(figure, axes, size,
                              title or page.heading(table, f"{what} by {rows.axis_name(table, x).split(',')[0]}"),

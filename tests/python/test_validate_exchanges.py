@@ -234,8 +234,9 @@ def test_a_machine_off_the_law_misses_its_bar_and_its_band(tmp_path):
     assert code == 5
     assert sorted(text.split(":")[0] for text, met in said.items() if met is False) == [
         "H100 (8/node)", "all-to-all between nodes, machines left out",
-        "all-to-all between nodes, numbers of nodes left out",
         "all-to-all between nodes, numbers of nodes left out, above 1 MiB", "p5.48xlarge"]
+    # Two of four groups outside happen one time in nineteen: not judged, but shown.
+    assert any("numbers of nodes left out: 90 % band: 12 of 24 inside" in text for text in said)
 
 
 def succeed_with(code, folder):

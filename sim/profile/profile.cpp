@@ -184,7 +184,8 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
   if (calibrated == Calibrated::refused) {
     root.fail(
         "moesim calibrate fitted it to what train predicts, which simulate prices otherwise: train "
-        "and predict take it as a profile, nothing else does. For simulate, moesim import and moesim "
+        "and predict take it as a profile, nothing else does. For simulate, moesim import and "
+        "moesim "
         "profile take in what was measured of exchanges and kernels by themselves",
         "format");
   }

@@ -214,8 +214,8 @@ TEST_CASE("what was not measured is marked") {
   CHECK(h100.collective(Collective::all_to_all, 8, 64 * mebibyte).origin == Origin::published);
   CHECK(h100.collective(Collective::all_to_all, 8, 64 * mebibyte).support ==
         Support::measured_point);
-  // The derived curve is lent by a sibling: its bar is as wide as the scatter of a measured machine,
-  // less the error of the fit at measured points (0.02 %).
+  // The derived curve is lent by a sibling: its bar is as wide as the scatter of a measured
+  // machine, less the error of the fit at measured points (0.02 %).
   const Estimate derived = h200.collective(Collective::all_to_all, 8, 64 * mebibyte);
   const Estimate known = h100.collective(Collective::all_to_all, 8, 64 * mebibyte);
   CHECK(derived.time_us_p95 / derived.time_us > 0.999 * known.time_us_p95 / known.time_us);

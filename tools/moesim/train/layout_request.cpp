@@ -149,7 +149,8 @@ std::vector<Flag> layout_flags() {
       {"global-batch", "N", "4 of --micro-batch per pipeline rank", "sequences of a step"},
       {"pipeline-schedule", "NAME", "1f1b; interleaved with virtual stages",
        "in which order chunks are computed:", name_choices(parallel::schedule_names)},
-      {"micro-batch-group", "N", "the pipeline ranks", "interleaved: micro-batches that pass a chunk in a row"},
+      {"micro-batch-group", "N", "the pipeline ranks",
+       "interleaved: micro-batches that pass a chunk in a row"},
       {"ep-overlap", "off|on", "off",
        "1f1b, interleaved: a forward and a backward chunk in pairs, the exchanges of experts of "
        "one "

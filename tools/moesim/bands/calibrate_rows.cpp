@@ -191,7 +191,8 @@ std::vector<std::string> result_columns(const std::vector<CalibrationRow>& rows)
 }
 
 void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
-  std::vector<std::string> ignored = {op_column, ms_column, us_column, "note", "id", "status", "reason"};
+  std::vector<std::string> ignored = {op_column, ms_column, us_column, "note",
+                                      "id",      "status",  "reason"};
   const std::set<std::string> options = option_names(table_);
   std::vector<std::string> known(options.begin(), options.end());
   known.insert(known.end(), ignored.begin(), ignored.end());

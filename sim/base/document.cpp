@@ -105,8 +105,8 @@ std::string in_plain_words(const std::string& message, const Json* schema, const
   return text;
 }
 
-// The library that checks patterns recurses by the character (std::regex), with the address sanitizer
-// by up to 2.7 KiB of stack each, of 8 MiB. Texts of documents come to terminals.
+// The library that checks patterns recurses by the character (std::regex), with the address
+// sanitizer by up to 2.7 KiB of stack each, of 8 MiB. Texts of documents come to terminals.
 constexpr std::size_t longest_text = 2048;
 
 // What is wrong with a text; "" for nothing.

@@ -26,8 +26,9 @@ class MegatronArguments {
 
   const std::string& name() const { return name_; }
   bool has(const std::string& argument) const;
-  // Its first value, where it is given last; nothing if the argument is not there. Throws UsageError naming file, line
-  // and argument where it has no value, or none that is a whole number from 1 on (0 on: count).
+  // Its first value, where it is given last; nothing if the argument is not there. Throws
+  // UsageError naming file, line and argument where it has no value, or none that is a whole number
+  // from 1 on (0 on: count).
   std::optional<std::string> text(const std::string& argument) const;
   std::vector<std::string> texts(const std::string& argument) const;
   std::optional<std::int64_t> size(const std::string& argument) const;

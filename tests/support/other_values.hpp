@@ -38,7 +38,7 @@ inline std::vector<std::string> other_values(const scenario::Option& option) {
       {"tokens-per-gpu", {"512"}},
       {"routing", {"zipf:1"}},
       {"expert-bias", {}},  // a file
-      {"dispatcher", {}},  // carries rows that are not padded
+      {"dispatcher", {}},   // carries rows that are not padded
       {"slow-gpu", {"1:2"}},
       {"slow-link", {"1:2"}},
       {"overlap-slowdown", {"1.1:1.2"}},

@@ -424,7 +424,7 @@ TEST_CASE("a trace of counts comes back as it was written") {
   const Folder folder;
   const auto trace = Trace::of_counts("x", {2, 1, 2, 3, 2, 1}, {1, 2, 0, 3, 3, 0, 2, 1});
   write_trace(place + "/new", *trace,
-                    {"name", "model", "source", "licence", "measured", "", {0, 50}, {0, 7}});
+              {"name", "model", "source", "licence", "measured", "", {0, 50}, {0, 7}});
   const auto read = Trace::load(place + "/new");
   CHECK(read->digest() == trace->digest());
   CHECK(read->shape().steps == 2);

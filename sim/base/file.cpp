@@ -101,9 +101,15 @@ class TemporaryFile {
   // Takes the place of `path`; the error code, or 0.
   int replace() {
     constexpr int attempts = 16;
+    const std::string opened = fmt::format("/proc/self/fd/{}", out_.get());
+    // A file that does not exist yet gets its name at once: a kill leaves nothing else. One that is
+    // replaced has another name for the moment between two calls.
+    if (name_.empty() &&
+        ::linkat(AT_FDCWD, opened.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      return 0;
+    }
     for (int attempt = 0; name_.empty(); ++attempt) {
       const std::string name = random_name(path_);
-      const std::string opened = fmt::format("/proc/self/fd/{}", out_.get());
       if (::linkat(AT_FDCWD, opened.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
         name_ = name;
       } else if (errno != EEXIST || attempt == attempts) {

@@ -269,7 +269,9 @@ def test_a_signal_saves_finished_rows(tmp_path, number):
     # Scenarios that share their routing end together: of several seeds, most are left at the signal.
     process = subprocess.Popen([BINARY, "sweep", "--gpus", "8", "--tokens-per-gpu", "4096", "--replicas", "16",
                                 "--router", "top1,top2", "--capacity-factor", "0.5:2:0.1", "--seed", "1:40:1",
-                                "--jobs", "1", "--out", out], stderr=subprocess.PIPE, text=True)
+                                "--jobs", "1", "--out", out], stderr=subprocess.PIPE, text=True,
+                               # A test run under nohup ignores SIGHUP, and so would the program.
+                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     journal = tmp_path / "rows.csv.partial"
     while process.poll() is None and not (journal.exists() and journal.read_text().count("\n") >= 3):
         time.sleep(0.01)

@@ -317,4 +317,20 @@ std::string measured_parts_csv(const study::MeasuredStep& step) {
   return text;
 }
 
+std::string largest_parts_text(const study::MeasuredStep& step) {
+  std::vector<std::pair<double, std::string>> parts = {{step.exposed.idle_ms, "idle"}};
+  for (std::size_t place = 0; place < study::place_count; ++place) {
+    const double ms = step.exposed.place_ms[place];
+    if (ms > 0) parts.emplace_back(ms, key_of(static_cast<study::Place>(place)));
+  }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& one, const auto& other) { return one.first > other.first; });
+  constexpr std::size_t most_named = 3;
+  std::vector<std::string> words;
+  for (const auto& [ms, name] : parts) {
+    if (words.size() < most_named) words.push_back(fmt::format("{} {:.3g} ms", name, ms));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 }  // namespace moesim::report

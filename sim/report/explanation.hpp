@@ -20,5 +20,7 @@ nlohmann::ordered_json explanation_json(const study::Explanation& explanation,
 // exposed_ms (sums to the step with the row "idle": no kernel runs). Parts without kernels are left
 // out.
 std::string measured_parts_csv(const study::MeasuredStep& step);
+// The three that take most of the step: "attention 12.3 ms, dispatch 4.56 ms, idle 1.2 ms".
+std::string largest_parts_text(const study::MeasuredStep& step);
 
 }  // namespace moesim::report

@@ -15,6 +15,12 @@
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
+
+std::string column_of(const Flag& flag) {
+  std::string column = flag.name;
+  std::replace(column.begin(), column.end(), '-', '_');
+  return column;
+}
 namespace {
 
 namespace po = boost::program_options;

@@ -19,6 +19,9 @@ struct Flag {
   std::vector<scenario::NamedValue> choices = {};  // what it may be: what that means
 };
 
+// The column of results that holds its value: "zero", "tensor_parallel".
+std::string column_of(const Flag& flag);
+
 // What was typed after the subcommand: the last value of every flag, and the rest.
 struct CommandLine {
   std::map<std::string, std::string> values;

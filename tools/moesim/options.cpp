@@ -1,6 +1,5 @@
 #include "tools/moesim/options.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "sim/report/options_document.hpp"
@@ -16,9 +15,7 @@ namespace {
 nlohmann::ordered_json training_options() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Flag& flag : train_flags()) {
-    std::string column = flag.name;
-    std::replace(column.begin(), column.end(), '-', '_');
-    list.push_back({{"column", column}, {"default", flag.default_text}});
+    list.push_back({{"column", column_of(flag)}, {"default", flag.default_text}});
   }
   return list;
 }

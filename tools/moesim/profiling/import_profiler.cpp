@@ -1,11 +1,9 @@
 #include "tools/moesim/profiling/import_profiler.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
@@ -38,23 +36,6 @@ std::string exchanges_csv(const routing::ProfiledExchanges& found) {
   return text;
 }
 
-// The largest parts of a step, as words.
-std::string largest_parts(const std::string& csv) {
-  const CsvTable table = CsvTable::parse(csv, "parts");
-  std::vector<std::size_t> rows(table.rows.size());
-  std::iota(rows.begin(), rows.end(), std::size_t{0});
-  std::stable_sort(rows.begin(), rows.end(), [&](std::size_t one, std::size_t other) {
-    return table.number(one, "exposed_ms") > table.number(other, "exposed_ms");
-  });
-  constexpr std::size_t most_named = 3;
-  std::vector<std::string> words;
-  for (std::size_t at = 0; at < std::min(most_named, rows.size()); ++at) {
-    words.push_back(fmt::format("{} {:.3g} ms", table.text(rows[at], "part"),
-                                table.number(rows[at], "exposed_ms")));
-  }
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
 }  // namespace
 
 void write_profiled_times(const std::string& folder, const routing::ProfiledExchanges& found,
@@ -66,12 +47,11 @@ void write_profiled_times(const std::string& folder, const routing::ProfiledExch
                    is_timed ? " and kernel times" : "", found.exchanges.size()));
   try {
     const study::MeasuredStep step = study::read_measured_step(files);
-    const std::string csv = report::measured_parts_csv(step);
-    write_file_atomically(inside(folder, "parts.csv"), csv);
-    note(
-        fmt::format("{}: kernel times by part of a step of {:.4g} ms: {} exposed; `moesim explain` "
-                    "holds them against the expected step",
-                    inside(folder, "parts.csv"), step.exposed.total_ms, largest_parts(csv)));
+    write_file_atomically(inside(folder, "parts.csv"), report::measured_parts_csv(step));
+    note(fmt::format(
+        "{}: kernel times by part of a step of {:.4g} ms: {} exposed; `moesim explain` "
+        "holds them against the expected step",
+        inside(folder, "parts.csv"), step.exposed.total_ms, report::largest_parts_text(step)));
   } catch (const UsageError& error) {
     note(fmt::format("no kernel times by part: {}", error.what()));
   }

@@ -45,11 +45,6 @@ std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   return sets;
 }
 
-std::string column_of(std::string flag) {
-  std::replace(flag.begin(), flag.end(), '-', '_');
-  return flag;
-}
-
 struct Point {
   std::optional<NamedCells> row;
   std::string refusal;
@@ -87,7 +82,7 @@ std::vector<std::string> columns_of(const std::vector<Point>& points, const Trai
       if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
     }
   }
-  for (const std::string& flag : grid.flags) {  // where every point is refused
+  for (const Flag& flag : grid.flags) {  // where every point is refused
     const std::string column = column_of(flag);
     if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
       columns.push_back(column);
@@ -142,7 +137,7 @@ std::string band_level(const std::vector<Point>& points) {
 }
 
 // As typed; empty where it does not apply.
-std::string shown_value(const Point& point, const std::string& flag, const std::string& typed) {
+std::string shown_value(const Point& point, const Flag& flag, const std::string& typed) {
   if (!point.row) return typed;
   const auto& names = point.row->names;
   const bool has_column = std::find(names.begin(), names.end(), column_of(flag)) != names.end();
@@ -151,7 +146,7 @@ std::string shown_value(const Point& point, const std::string& flag, const std::
 
 std::string table_of(const std::vector<Point>& points, const TrainGrid& grid) {
   std::vector<std::string> heading;
-  for (const std::string& flag : grid.flags) heading.push_back(column_of(flag));
+  for (const Flag& flag : grid.flags) heading.push_back(column_of(flag));
   const bool drawn = std::any_of(points.begin(), points.end(), [](const Point& point) {
     return !number(point, "residual_loss", 1, 0).empty();
   });
@@ -193,7 +188,8 @@ std::string table_of(const std::vector<Point>& points, const TrainGrid& grid) {
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
                        const std::vector<Point>& points) {
   const auto varies = [&](const char* flag) {
-    return std::find(grid.flags.begin(), grid.flags.end(), flag) != grid.flags.end();
+    return std::any_of(grid.flags.begin(), grid.flags.end(),
+                       [&](const Flag& one) { return one.name == flag; });
   };
   const auto first =
       std::find_if(points.begin(), points.end(), [](const Point& point) { return point.row; });
@@ -251,7 +247,7 @@ TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
       throw UsageError(fmt::format("the lists and ranges make more than {} steps: use fewer values",
                                    max_train_points));
     }
-    grid.flags.push_back(flag.name);
+    grid.flags.push_back(flag);
     std::vector<CommandLine> lines;
     std::vector<std::vector<std::string>> chosen;
     for (std::size_t at = 0; at < grid.lines.size(); ++at) {
@@ -268,7 +264,7 @@ TrainGrid train_grid(const CommandLine& line, const std::vector<Flag>& flags) {
   for (const char* const flag : of_one_step) {
     if (grid.is_one() || !line.has(flag)) continue;
     throw UsageError(fmt::format("--{} with several values of --{}: is of one step: give one value",
-                                 flag, grid.flags.front()));
+                                 flag, grid.flags.front().name));
   }
   return grid;
 }

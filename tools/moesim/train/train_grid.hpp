@@ -11,7 +11,7 @@ namespace moesim::tool {
 // Options of `train` that were given several values, "1,2" or for numbers "0.5:2:0.25"; of
 // --recompute, whose value is a list, "none/full".
 struct TrainGrid {
-  std::vector<std::string> flags;                // those with several values, as --help lists them
+  std::vector<Flag> flags;                       // those with several values, as --help lists them
   std::vector<std::vector<std::string>> values;  // [point, flag]
   std::vector<CommandLine> lines;                // [point], the first flag varies slowest
 

@@ -34,15 +34,13 @@ void repair(float* tile, int experts, int rank, std::int64_t token, int place) {
   for (int expert = 0; expert < experts; ++expert) tile[expert * tile_tokens + place] = 0.0F;
 }
 
-// The first `valid` tokens of a tile. Few tokens have a logit that is not finite: 0 times such a
-// logit is NaN, which is detected for 16 tokens at once.
-void repair_tile(float* tile, int experts, int valid, int rank, std::int64_t first_token) {
-  float sum[tile_tokens] = {};
-  for (const float* row = tile; row < tile + experts * tile_tokens; row += tile_tokens) {
-    for (int place = 0; place < tile_tokens; ++place) sum[place] += 0.0F * row[place];
-  }
+// The first `valid` tokens of a tile. Few tokens have a logit that is not finite.
+void repair_tile(float* tile, int experts, int valid, int rank, std::int64_t first_token,
+                 const TileKernels& kernels) {
+  const unsigned suspects = kernels.not_finite(tile, experts);
+  if (suspects == 0) return;
   for (int place = 0; place < valid; ++place) {
-    if (std::isnan(sum[place])) repair(tile, experts, rank, first_token, place);
+    if ((suspects >> place & 1) != 0) repair(tile, experts, rank, first_token, place);
   }
 }
 
@@ -59,7 +57,7 @@ void DrawnLogits::fill_tile(int rank, std::int64_t first_token, float* tile) con
                     static_cast<std::uint64_t>(first_token), kernels_, tile);
   if (job_.scores.trace == nullptr) return;
   // A recorded token may be all -inf.
-  repair_tile(tile, job_.experts, tile_tokens, first_gpu_ + rank, first_token);
+  repair_tile(tile, job_.experts, tile_tokens, first_gpu_ + rank, first_token, kernels_);
 }
 
 int DrawnLogits::fill_training_tile(std::int64_t index, float* tile) const {
@@ -68,7 +66,7 @@ int DrawnLogits::fill_training_tile(std::int64_t index, float* tile) const {
                     static_cast<std::uint64_t>(behind * tile_tokens), kernels_, tile);
   if (job_.scores.trace != nullptr) {
     repair_tile(tile, job_.experts, tile_tokens, static_cast<int>(index % job_.gpus),
-                behind * tile_tokens);
+                behind * tile_tokens, kernels_);
   }
   return tile_tokens;
 }
@@ -118,7 +116,7 @@ void GivenLogits::fill_tile(int rank, std::int64_t first_token, float* tile) con
     rows = last_rows.data();
   }
   kernels_.transpose(rows, width, experts_, tile);
-  repair_tile(tile, experts_, valid, rank, first_token);
+  repair_tile(tile, experts_, valid, rank, first_token, kernels_);
 }
 
 int GivenLogits::fill_training_tile(std::int64_t index, float* tile) const {

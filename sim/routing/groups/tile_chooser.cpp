@@ -48,6 +48,13 @@ void TileChooser::best_mass(int choices, float* mass) {
   }
 }
 
+void TileChooser::find_all(int choices, const ChoiceOutput& out, float* all, std::size_t stride) {
+  kernels_.largest(tile_.data(), 0, experts_, choices, out);
+  std::copy_n(out.probability, tile_tokens, maximum_);
+  kernels_.exps(tile_.data(), experts_, maximum_, scratch_.data(), sum_, all, stride);
+  to_probabilities(choices, out);
+}
+
 void TileChooser::to_probabilities() {
   to_probabilities(experts_, {nullptr, tile_.data(), tile_tokens});
 }

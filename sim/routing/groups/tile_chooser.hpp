@@ -23,6 +23,9 @@ class TileChooser {
   void best(int first, int last, int choices, const ChoiceOutput& out);
   // The sum of the g of the `choices` best of all experts: 16 values.
   void best_mass(int choices, float* mass);
+  // find_best(), and the g of all experts to rows of 16, `stride` apart. The tile's logits are
+  // lost.
+  void find_all(int choices, const ChoiceOutput& out, float* all, std::size_t stride);
   // Converts the whole tile to g.
   void to_probabilities();
   // Converts the logits of `choices` rows to g.

@@ -145,12 +145,14 @@ class BiasChooser final : public Chooser {
         tokens * static_cast<std::size_t>(shape_.config.top_k) / scores.size();
     if (above == 0 || above == tokens) return false;
     std::vector<float> thresholds;
-    std::vector<std::uint32_t> places(above + 1);
+    std::vector<std::uint32_t> places(tokens + 64);
+    std::vector<float> highest(tokens + 64);
     for (std::vector<float>& of_expert : scores) {
       of_expert.resize(tokens + tile_tokens, 0.0F);  // the format of largest_places
-      shape_.kernels.largest_places(of_expert.data(), tokens, places.size(), places.data());
-      float threshold = of_expert[places.front()];
-      for (const std::uint32_t place : places) threshold = std::min(threshold, of_expert[place]);
+      shape_.kernels.largest_places(of_expert.data(), tokens, above + 1, places.data(),
+                                    highest.data());
+      const auto end = highest.begin() + static_cast<std::ptrdiff_t>(above + 1);
+      const float threshold = *std::min_element(highest.begin(), end);
       thresholds.push_back(threshold);
     }
     const auto [least, most] = std::minmax_element(thresholds.begin(), thresholds.end());

@@ -1,7 +1,6 @@
 // expert-choice: each expert takes its C best tokens by g (Zhou et al. 2022).
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "sim/routing/groups/kind_router.hpp"
@@ -31,35 +30,33 @@ class ExpertChoiceRouter final : public KindRouter {
     std::size_t tokens = 0;
     std::int64_t slots = 0;
   };
-  struct Taken {
-    std::uint32_t token = 0;  // of the group
-    std::uint16_t expert = 0;
-    std::int32_t slot = 0;
-    float probability = 0;
-  };
-
   void route_domain(const GroupLogits& logits, const Domain& domain);
   void read(const GroupLogits& logits, const Domain& domain);
   void take(const GroupLogits& logits, const Domain& domain);
-  void count_rows(const GroupLogits& logits, const Domain& domain, std::size_t expert);
+  void count_rows(const GroupLogits& logits, const Domain& domain, std::size_t expert,
+                  std::size_t slots);
+  void add_row();
+  void keep(std::size_t expert, std::size_t slots);
   void add_losses(const Domain& domain);
-  void sort_by_token(std::size_t tokens);
-  float weight_of(const Taken& one, float sum, float best_mass) const;
 
   KindShape shape_;
   TileChooser tile_;
   // For one domain: [expert, token], and [choice, token] of the token's best experts.
   std::vector<float> probability_;
-  std::vector<std::uint8_t> taken_;
   std::vector<std::uint16_t> best_;
   std::vector<float> best_probability_;
   std::size_t stride_ = 0;
-  std::vector<std::uint32_t> places_;  // the tokens that an expert takes
-  std::vector<float> mass_;            // [token]: mass of the experts that took it
-  std::vector<std::int32_t> takers_;   // [token]: number of these experts
-  // For the group, with keep_routes.
-  std::vector<Taken> routes_, sorted_;
-  std::vector<std::size_t> begin_;  // [token + 1], in sorted_
+  std::vector<Cut> cut_;               // [expert]: which tokens it takes
+  std::vector<std::uint32_t> places_;  // the tokens that an expert takes, and their g
+  std::vector<float> taken_;
+  std::vector<float> mass_;           // [token]: mass of the experts that took it
+  std::vector<std::int32_t> takers_;  // [token of the group]: number of these experts
+  // For the group, with keep_routes: [taker, token] in the order of experts, and [token].
+  std::size_t group_stride_ = 0;
+  std::size_t rows_ = 0;  // there is room for as many takers
+  std::vector<std::uint16_t> taker_;
+  std::vector<float> taker_probability_;
+  std::vector<std::int32_t> taker_slot_;
   std::vector<float> best_mass_;
   std::vector<std::int64_t> capacity_;  // [rank]
   std::size_t group_tokens_ = 0;
@@ -67,10 +64,13 @@ class ExpertChoiceRouter final : public KindRouter {
 
 void ExpertChoiceRouter::decide(const GroupLogits& logits, const RouterContext& /*context*/) {
   outcome_ = empty_outcome(shape_);
-  routes_.clear();
-  best_mass_.clear();
   capacity_.clear();
   group_tokens_ = 0;
+  group_stride_ = static_cast<std::size_t>(logits.all_tokens()) + tile_tokens;
+  takers_.assign(group_stride_, 0);
+  best_mass_.resize(group_stride_);
+  rows_ = taker_.size() / group_stride_;
+  if (shape_.keep_routes && rows_ == 0) add_row();
   Domain group{0, shape_.ranks};
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     const std::int64_t tokens = logits.tokens(rank);
@@ -98,21 +98,20 @@ void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
   const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
   stride_ = domain.tokens + tile_tokens;
-  probability_.resize(experts * stride_);
-  best_.resize(top_k * stride_);
-  best_probability_.resize(top_k * stride_);
+  const auto grow = [](auto& values, std::size_t size) {
+    if (values.size() < size) values.resize(size);
+  };
+  grow(probability_, experts * stride_);
+  grow(best_, top_k * stride_);
+  grow(best_probability_, top_k * stride_);
   std::size_t begin = 0;
   for (int rank = domain.first; rank < domain.last; ++rank) {
     for (std::int64_t token = 0; token < logits.tokens(rank); token += tile_tokens) {
       const std::size_t at = begin + static_cast<std::size_t>(token);
       logits.fill_tile(rank, token, tile_.tile());
-      tile_.find_best(shape_.config.top_k,
-                      {best_.data() + at, best_probability_.data() + at, stride_});
-      tile_.to_probabilities();
-      for (std::size_t expert = 0; expert < experts; ++expert) {
-        std::copy_n(tile_.tile() + expert * tile_tokens, tile_tokens,
-                    probability_.data() + expert * stride_ + at);
-      }
+      tile_.find_all(shape_.config.top_k,
+                     {best_.data() + at, best_probability_.data() + at, stride_},
+                     probability_.data() + at, stride_);
     }
     begin += static_cast<std::size_t>(logits.tokens(rank));
   }
@@ -122,38 +121,57 @@ void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
 }
 
 void ExpertChoiceRouter::take(const GroupLogits& logits, const Domain& domain) {
+  constexpr std::size_t behind = 64;  // the format of largest_places
   const auto experts = static_cast<std::size_t>(shape_.experts);
-  places_.resize(std::min(static_cast<std::size_t>(domain.slots), domain.tokens));
-  taken_.assign(experts * stride_, 0);
+  const std::size_t slots = std::min(static_cast<std::size_t>(domain.slots), domain.tokens);
+  places_.resize(domain.tokens + behind);
+  taken_.resize(domain.tokens + behind);
+  cut_.resize(experts);
   mass_.assign(domain.tokens, 0.0F);
-  takers_.assign(domain.tokens, 0);
   for (std::size_t expert = 0; expert < experts; ++expert) {
     const float* g = probability_.data() + expert * stride_;
-    std::uint8_t* taken = taken_.data() + expert * stride_;
-    shape_.kernels.largest_places(g, domain.tokens, places_.size(), places_.data());
-    for (const std::uint32_t token : places_) {
-      taken[token] = 1;
-      mass_[token] += g[token];
-      ++takers_[token];
-    }
-    count_rows(logits, domain, expert);
-    if (!shape_.keep_routes) continue;
-    std::int32_t slot = 0;
-    for (const std::uint32_t token : places_) {
-      routes_.push_back({static_cast<std::uint32_t>(group_tokens_ + token),
-                         static_cast<std::uint16_t>(expert), slot++, g[token]});
-    }
+    cut_[expert] =
+        shape_.kernels.largest_places(g, domain.tokens, slots, places_.data(), taken_.data());
+    for (std::size_t slot = 0; slot < slots; ++slot) mass_[places_[slot]] += taken_[slot];
+    count_rows(logits, domain, expert, slots);
+    keep(expert, slots);
+  }
+}
+
+void ExpertChoiceRouter::add_row() {
+  ++rows_;
+  taker_.resize(rows_ * group_stride_);
+  taker_probability_.resize(rows_ * group_stride_);
+  taker_slot_.resize(rows_ * group_stride_);
+}
+
+// Counts the takers of each token, and with keep_routes keeps who they are.
+void ExpertChoiceRouter::keep(std::size_t expert, std::size_t slots) {
+  std::int32_t* takers = takers_.data() + group_tokens_;
+  if (!shape_.keep_routes) {
+    for (std::size_t slot = 0; slot < slots; ++slot) ++takers[places_[slot]];
+    return;
+  }
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    const std::uint32_t token = places_[slot];
+    const auto row = static_cast<std::size_t>(takers[token]++);
+    if (row == rows_) add_row();
+    const std::size_t at = row * group_stride_ + group_tokens_ + token;
+    taker_[at] = static_cast<std::uint16_t>(expert);
+    taker_probability_[at] = taken_[slot];
+    taker_slot_[at] = static_cast<std::int32_t>(slot);
   }
 }
 
 void ExpertChoiceRouter::count_rows(const GroupLogits& logits, const Domain& domain,
-                                    std::size_t expert) {
+                                    std::size_t expert, std::size_t slots) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
   std::size_t end = 0;
   auto first = places_.begin();
+  const auto all = first + static_cast<std::ptrdiff_t>(slots);
   for (int rank = domain.first; rank < domain.last; ++rank) {
     end += static_cast<std::size_t>(logits.tokens(rank));
-    const auto last = std::lower_bound(first, places_.end(), end);
+    const auto last = std::lower_bound(first, all, end);
     outcome_.kept_rows[static_cast<std::size_t>(rank) * experts + expert] =
         static_cast<std::int32_t>(last - first);
     first = last;
@@ -167,6 +185,8 @@ void ExpertChoiceRouter::add_losses(const Domain& domain) {
   sums.primary_routes = sums.tokens * shape_.config.top_k;
   sums.slots = domain.slots * shape_.experts;
   std::int64_t all_taken = 0;
+  const std::int32_t* takers = takers_.data() + group_tokens_;
+  float* best_mass = best_mass_.data() + group_tokens_;
   for (std::size_t token = 0; token < domain.tokens; ++token) {
     const float processed = mass_[token];
     float whole = 0;
@@ -175,72 +195,46 @@ void ExpertChoiceRouter::add_losses(const Domain& domain) {
     for (std::size_t choice = 0; choice < top_k; ++choice) {
       const std::size_t expert = best_[choice * stride_ + token];
       const float g = best_probability_[choice * stride_ + token];
-      const bool there = taken_[expert * stride_ + token] != 0;
+      const bool there = cut_[expert].takes(g, token);
       whole += g;
       lost += there ? 0.0F : g;
       kept += there ? 1 : 0;
       ++outcome_.demand[expert];
     }
-    all_taken += takers_[token];
+    all_taken += takers[token];
     sums.primary_kept += static_cast<std::int64_t>(kept);
     sums.totals.top_mass += whole;
     sums.totals.lost_mass += lost;
     sums.totals.partial += kept < top_k ? 1 : 0;
-    sums.totals.unrouted += takers_[token] == 0 ? 1 : 0;
-    if (processed < whole) sums.totals.residual += 1.0 - static_cast<double>(processed) / whole;
-    if (shape_.keep_routes) best_mass_.push_back(whole);
+    sums.totals.unrouted += takers[token] == 0 ? 1 : 0;
+    const double share = static_cast<double>(processed) / whole;  // whole > 0
+    sums.totals.residual += processed < whole ? 1.0 - share : 0.0;
+    best_mass[token] = whole;
   }
   sums.others = all_taken - sums.primary_kept;
   outcome_.sums += sums;
 }
 
-// raw: g, as in the paper. kept: divided by the mass of the experts that took the token;
+// Weights: raw: g, as in the paper. kept: divided by the mass of the experts that took the token;
 // before-drop: divided by the mass of its k best experts.
-float ExpertChoiceRouter::weight_of(const Taken& one, float sum, float best_mass) const {
-  if (shape_.config.weights == Weights::raw) return one.probability;
-  const float whole = shape_.config.weights == Weights::kept ? sum : best_mass;
-  return whole > 0 ? one.probability / whole : 0.0F;
-}
-
-// Writes sorted_: a token's best expert first, ties: the lower expert. Experts are inserted in
-// ascending order, so an insertion that stops at an equal value keeps this order.
-void ExpertChoiceRouter::sort_by_token(std::size_t tokens) {
-  begin_.assign(tokens + 1, 0);
-  for (const Taken& one : routes_) ++begin_[one.token + 1];
-  std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-  sorted_.resize(routes_.size());
-  std::vector<std::size_t> end(begin_.begin(), begin_.end() - 1);
-  for (const Taken& one : routes_) {
-    std::size_t at = end[one.token]++;
-    for (; at > begin_[one.token] && sorted_[at - 1].probability < one.probability; --at) {
-      sorted_[at] = sorted_[at - 1];
-    }
-    sorted_[at] = one;
-  }
-}
-
 void ExpertChoiceRouter::collect(RoutedGroup& group) {
-  sort_by_token(group.tokens);
-  std::size_t most = 1;
-  for (std::size_t token = 0; token < group.tokens; ++token) {
-    most = std::max(most, begin_[token + 1] - begin_[token]);
-  }
+  const std::size_t most = std::max(
+      std::size_t{1}, static_cast<std::size_t>(*std::max_element(takers_.begin(), takers_.end())));
   group.top_k = group.choices = static_cast<int>(most);
   group.capacity = capacity_;
-  clear_routes(group);
-  for (std::size_t token = 0; token < group.tokens; ++token) {
-    float sum = 0;
-    for (std::size_t at = begin_[token]; at < begin_[token + 1]; ++at) {
-      sum += sorted_[at].probability;
-    }
-    std::size_t to = token;
-    for (std::size_t at = begin_[token]; at < begin_[token + 1]; ++at, to += group.stride) {
-      const Taken& one = sorted_[at];
-      group.expert[to] = one.expert;
-      group.probability[to] = one.probability;
-      group.slot[to] = one.slot;
-      group.weight[to] = weight_of(one, sum, best_mass_[token]);
-    }
+  group.stride = group_stride_;
+  group.expert.resize(most * group_stride_);
+  group.probability.resize(most * group_stride_);
+  group.slot.resize(most * group_stride_);
+  group.weight.resize(most * group_stride_);
+  std::vector<float> scratch(3 * most * tile_tokens);
+  for (std::size_t token = 0; token < group.tokens; token += tile_tokens) {
+    shape_.kernels.sort_takers(
+        {takers_.data() + token, taker_.data() + token, taker_probability_.data() + token,
+         taker_slot_.data() + token, group_stride_, best_mass_.data() + token},
+        shape_.config.weights, scratch.data(),
+        {group.expert.data() + token, group.probability.data() + token, group.slot.data() + token,
+         group.weight.data() + token, group_stride_, group.choices});
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "sim/base/random.hpp"
 #include "sim/base/simd.hpp"
@@ -63,23 +65,69 @@ struct WeightOutput {
   float* ir_weight = nullptr;  // [token]; null without IR
 };
 
+// Which values of a column are among its largest: those above `least`, by their bits, and the equal
+// ones up to place `last`.
+struct Cut {
+  std::int32_t least = std::numeric_limits<std::int32_t>::max();
+  std::uint32_t last = 0;
+
+  bool takes(float value, std::size_t place) const {
+    const auto bits = std::bit_cast<std::int32_t>(value);
+    return (bits > least) | ((bits == least) & (place <= last));
+  }
+};
+
+// A tile of tokens that experts took, in the experts' order. All pointers are at the tile's first
+// token; 16 tokens can be read.
+struct TakenTokens {
+  const std::int32_t* takers = nullptr;   // [token], how many
+  const std::uint16_t* expert = nullptr;  // [taker, token], stride apart
+  const float* probability = nullptr;
+  const std::int32_t* slot = nullptr;
+  std::size_t stride = 0;
+  const float* best_mass = nullptr;  // [token], for Weights::before_drop
+};
+
+// [choice, token], stride apart; missing ones: no_expert, slot -1, 0.
+struct SortedTakers {
+  std::uint16_t* expert = nullptr;
+  float* probability = nullptr;
+  std::int32_t* slot = nullptr;
+  float* weight = nullptr;
+  std::size_t stride = 0;
+  int choices = 0;  // of the token with most takers, or more
+};
+
 // One implementation per instruction set, all with the same bits.
 struct TileKernels {
   // Row-major logits [16, experts], rows `row_stride` floats apart, to a tile.
   void (*transpose)(const float* rows, std::size_t row_stride, int experts, float* tile);
+
+  // Bit t: a logit of token t is NaN or infinite.
+  unsigned (*not_finite)(const float* tile, int experts);
 
   // The `choices` largest logits of each token, best first, among experts [first, last); equal
   // logits go to the lower expert. Writes the expert and its logit.
   void (*largest)(const float* tile, int first, int last, int choices, const ChoiceOutput& out);
 
   // The positions of the `wanted` <= count largest of `count` probabilities, ties: lower positions
-  // first, in ascending order; after the values, up to a whole tile, there are zeros.
-  void (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
-                         std::uint32_t* places);
+  // first, in ascending order, and these probabilities. Behind the values, up to a whole tile,
+  // there are zeros. Both outputs have room for count + 64 and are working memory beyond `wanted`.
+  Cut (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
+                        std::uint32_t* places, float* taken);
+
+  // The routes of a tile of tokens, best first, ties: the first taker first, with their weights.
+  // `scratch` holds 3 x 16 floats for each of the most takers that a token has.
+  void (*sort_takers)(const TakenTokens& tokens, Weights mode, float* scratch,
+                      const SortedTakers& out);
 
   // sum[token] = sum of exp(a - maximum[token]) as softmax.hpp orders it; NaN where a logit is NaN
   // or +inf, or all are -inf. `scratch` holds as many floats as the tile.
   void (*exp_sum)(const float* tile, int experts, const float* maximum, float* scratch, float* sum);
+  // The same, and the whole tile as probabilities, exp(a - maximum) / sum, to rows `stride` apart;
+  // replaces the logits by these exponentials.
+  void (*exps)(float* tile, int experts, const float* maximum, float* scratch, float* sum,
+               float* to, std::size_t stride);
 
   // Logits to probabilities, in place: exp(value - maximum) / sum, `choices` rows.
   void (*probabilities)(const float* maximum, const float* sum, int choices,

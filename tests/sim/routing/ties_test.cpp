@@ -1,5 +1,6 @@
 // Routers and kernels against plain sorts by the same g, where equal scores abound.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -138,25 +139,37 @@ TEST_CASE("the largest logits of a tile are those of a stable sort", "[routing]"
 
 TEST_CASE("the largest places of a column are those of a stable sort", "[routing]") {
   std::mt19937 engine(1);
-  for (const std::size_t count : {1U, 15U, 16U, 17U, 100U, 1000U}) {
-    for (const int values : {1, 2, 5, 1000000}) {  // how many different ones
+  for (const std::size_t count : {1U, 15U, 16U, 17U, 63U, 64U, 65U, 100U, 1000U, 2048U, 4093U}) {
+    for (const int values : {1, 2, 5, 300, 1000000}) {  // how many different ones
       std::vector<float> column(count + tile_tokens, 0.0F);
       for (std::size_t at = 0; at < count; ++at) {
         column[at] = static_cast<float>(engine() % static_cast<unsigned>(values)) /
-                     static_cast<float>(std::max(1, values - 1));  // 0 and 1 among them
+                     static_cast<float>(std::max(1, values - 1));    // 0 and 1 among them
+        if (values == 300) column[at] = std::exp(-90 * column[at]);  // many binades
       }
-      for (const std::size_t wanted : {std::size_t{0}, std::size_t{1}, count / 3, count}) {
+      for (const std::size_t wanted : {std::size_t{0}, std::size_t{1}, count / 64, count / 20,
+                                       count / 9, count / 3, count - 1, count}) {
+        const auto value_at = [&](int at) { return column[static_cast<std::size_t>(at)]; };
         std::vector<int> expected =
-            best_of(numbers(static_cast<int>(count)), static_cast<int>(wanted),
-                    [&](int at) { return column[static_cast<std::size_t>(at)]; });
+            best_of(numbers(static_cast<int>(count)), static_cast<int>(wanted), value_at);
         std::sort(expected.begin(), expected.end());
         for (const SimdLevel level : available_simd_levels()) {
-          std::vector<std::uint32_t> places(wanted);
-          tile_kernels(level).largest_places(column.data(), count, wanted, places.data());
+          CAPTURE(count, values, wanted, name_of(level));
+          std::vector<std::uint32_t> places(count + 64);
+          std::vector<float> taken(count + 64);
+          const Cut cut = tile_kernels(level).largest_places(column.data(), count, wanted,
+                                                             places.data(), taken.data());
+          places.resize(wanted);
           CHECK(std::equal(places.begin(), places.end(), expected.begin(), expected.end(),
                            [](std::uint32_t one, int other) {
                              return one == static_cast<std::uint32_t>(other);
                            }));
+          std::vector<int> cut_out;
+          for (std::size_t at = 0; at < count; ++at) {
+            if (cut.takes(column[at], at)) cut_out.push_back(static_cast<int>(at));
+          }
+          CHECK(cut_out == expected);
+          for (std::size_t at = 0; at < wanted; ++at) CHECK(taken[at] == value_at(expected[at]));
         }
       }
     }

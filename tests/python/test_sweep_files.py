@@ -151,7 +151,7 @@ def test_a_second_sweep_does_not_touch_the_journal_of_the_first(tmp_path):
     before = journal.read_bytes()
     with journal.open("r+b") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
-        expect_error(long_sweep(out, "--resume"), 2, "another sweep is writing it")
+        expect_error(long_sweep(out, "--resume"), 2, "another run is writing it")
     assert journal.read_bytes() == before
 
 

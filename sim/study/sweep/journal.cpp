@@ -138,9 +138,8 @@ Journal::Journal(const std::string& path, const std::string& fingerprint, bool r
     const bool has_rows = content.find('\n') + 1 < content.size();
     if (has_rows && !resume) {
       throw UsageError(
-          fmt::format("{} holds {} finished scenarios of an interrupted sweep: --resume continues "
-                      "it; delete the "
-                      "file to start anew",
+          fmt::format("{} holds {} finished rows of an interrupted run: --resume continues it; "
+                      "delete the file to start anew",
                       path_, std::count(content.begin(), content.end(), '\n') - 1));
     }
     // A line cut short by a kill is dropped.
@@ -177,7 +176,7 @@ void Journal::open_and_lock() {
       descriptor_ = -1;
       if (code == EWOULDBLOCK) {
         throw UsageError(fmt::format(
-            "{}: another sweep is writing it: wait for that one, or choose another --out", path_));
+            "{}: another run is writing it: wait for that one, or choose another --out", path_));
       }
       throw Error(fmt::format("{}: cannot lock: {}", path_, std::strerror(code)));
     }
@@ -189,15 +188,16 @@ void Journal::open_and_lock() {
     ::close(descriptor_);
     descriptor_ = -1;
   }
-  throw Error(fmt::format("{}: cannot lock: other sweeps keep replacing it", path_));
+  throw Error(fmt::format("{}: cannot lock: other runs keep replacing it", path_));
 }
 
 std::size_t Journal::take_over(const std::string& content, const std::string& first_line) {
   if (!content.starts_with(first_line)) {
-    throw UsageError(fmt::format(
-        "--resume: {} holds rows of a sweep with other options, documents or program version: give "
-        "the options of that sweep, or delete the file to start anew",
-        path_));
+    throw UsageError(
+        fmt::format("--resume: {} holds rows of a run with other options, documents or program "
+                    "version: give the "
+                    "options of that run, or delete the file to start anew",
+                    path_));
   }
   std::size_t end = first_line.size();
   for (;;) {
@@ -218,8 +218,7 @@ void Journal::append(const std::string& line) {
     const ssize_t written = ::write(descriptor_, line.data() + at, line.size() - at);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      throw Error(
-          fmt::format("{}: cannot save a finished scenario: {}", path_, std::strerror(errno)));
+      throw Error(fmt::format("{}: cannot save a finished row: {}", path_, std::strerror(errno)));
     }
     at += static_cast<std::size_t>(written);
   }

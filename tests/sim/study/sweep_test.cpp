@@ -281,7 +281,7 @@ TEST_CASE("the journal of another sweep is not resumed") {
   CHECK_NOTHROW(sweep_by(points(), speed_of_factor, settings));
   settings.fingerprint = study::fingerprint(points("1,2"), "1");
   CHECK_THROWS_WITH(sweep_by(points("1,2"), speed_of_factor, settings),
-                    ContainsSubstring("rows of a sweep with other options"));
+                    ContainsSubstring("rows of a run with other options"));
 }
 
 TEST_CASE("a journal lies beside the results, if these have a place") {

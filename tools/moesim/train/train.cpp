@@ -17,6 +17,7 @@
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/megatron_options.hpp"
 #include "tools/moesim/train/train_grid.hpp"
+#include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_measured.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
@@ -198,6 +199,7 @@ std::vector<Flag> flags() {
                    "table, csv or json"});
   flags.push_back(out_flag());
   flags.push_back(jobs_flag());
+  flags.push_back(train_resume_flag());
   flags.push_back(config_flag());
   flags.push_back(from_flag());
   return flags;
@@ -207,6 +209,9 @@ ExitCode run(const CommandLine& given) {
   const CommandLine line = with_megatron(train_command(), given);
   const TrainGrid grid = train_grid(line, flags());
   if (!grid.is_one()) return run_train_grid(line, grid);
+  if (line.has("resume")) {
+    throw UsageError("--resume: continues a run of several steps: give an option several values");
+  }
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::optional<study::Measured> measured = requested_measured(line);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
+#include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
@@ -26,7 +28,7 @@ namespace {
 constexpr const char* of_one_step[] = {"measured", "timeline", "timeline-gpus"};
 // Never lists: files and how to write the result.
 constexpr const char* single[] = {"out",      "format", "jobs", "baseline",
-                                  "megatron", "config", "from"};
+                                  "megatron", "config", "from", "resume"};
 
 bool is_in(const std::string& name, const char* const* first, const char* const* last) {
   return std::find(first, last, name) != last;
@@ -45,16 +47,8 @@ std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   return sets;
 }
 
-struct Point {
-  std::optional<NamedCells> row;
-  std::string refusal;
-  bool fits = true;
-  std::string software;  // whose errors the band has
-  bool done = false;
-};
-
-Point predicted(const CommandLine& line) {
-  Point point;
+TrainPoint predicted(const CommandLine& line) {
+  TrainPoint point;
   point.done = true;
   try {
     const training::TrainingJob job = requested_job(line, true);
@@ -74,9 +68,9 @@ Point predicted(const CommandLine& line) {
 std::string text_of(const NamedCells& row) { return report::to_csv(row.names, {row.cells}); }
 
 // The columns of all rows: those of the first, then what later ones have besides.
-std::vector<std::string> columns_of(const std::vector<Point>& points, const TrainGrid& grid) {
+std::vector<std::string> columns_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {
   std::vector<std::string> columns = {"status", "reason"};
-  for (const Point& point : points) {
+  for (const TrainPoint& point : points) {
     if (!point.row) continue;
     for (const std::string& name : point.row->names) {
       if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
@@ -91,7 +85,7 @@ std::vector<std::string> columns_of(const std::vector<Point>& points, const Trai
   return columns;
 }
 
-Cell cell_of(const Point& point, const std::string& column) {
+Cell cell_of(const TrainPoint& point, const std::string& column) {
   if (!point.row) return {};
   const auto at = std::find(point.row->names.begin(), point.row->names.end(), column);
   if (at == point.row->names.end()) return {};
@@ -99,11 +93,11 @@ Cell cell_of(const Point& point, const std::string& column) {
 }
 
 // Of a refused point the values that were typed are all there is to say.
-std::vector<report::CellRow> cells_of(const std::vector<Point>& points, const TrainGrid& grid,
+std::vector<report::CellRow> cells_of(const std::vector<TrainPoint>& points, const TrainGrid& grid,
                                       const std::vector<std::string>& columns) {
   std::vector<report::CellRow> rows;
   for (std::size_t at = 0; at < points.size(); ++at) {
-    const Point& point = points[at];
+    const TrainPoint& point = points[at];
     report::CellRow row = {std::string(point.row ? "ok" : "refused"),
                            point.row ? Cell() : Cell(point.refusal)};
     for (std::size_t column = row.size(); column < columns.size(); ++column) {
@@ -118,16 +112,16 @@ std::vector<report::CellRow> cells_of(const std::vector<Point>& points, const Tr
   return rows;
 }
 
-std::string number(const Point& point, const char* column, double scale, int digits) {
+std::string number(const TrainPoint& point, const char* column, double scale, int digits) {
   const Cell cell = cell_of(point, column);
   const double* const value = std::get_if<double>(&cell);
   return value == nullptr ? "" : fmt::format("{:.{}f}", scale * *value, digits);
 }
 
 // "80 %": the level of the bands, the same for all rows of one software.
-std::string band_level(const std::vector<Point>& points) {
+std::string band_level(const std::vector<TrainPoint>& points) {
   std::string text;
-  for (const Point& point : points) {
+  for (const TrainPoint& point : points) {
     if (!point.row) continue;
     const std::string level = number(point, "band_level", 100, 0) + " %";
     if (text.empty()) text = level;
@@ -137,17 +131,17 @@ std::string band_level(const std::vector<Point>& points) {
 }
 
 // As typed; empty where it does not apply.
-std::string shown_value(const Point& point, const Flag& flag, const std::string& typed) {
+std::string shown_value(const TrainPoint& point, const Flag& flag, const std::string& typed) {
   if (!point.row) return typed;
   const auto& names = point.row->names;
   const bool has_column = std::find(names.begin(), names.end(), column_of(flag)) != names.end();
   return has_column && is_absent(cell_of(point, column_of(flag))) ? "" : typed;
 }
 
-std::string table_of(const std::vector<Point>& points, const TrainGrid& grid) {
+std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {
   std::vector<std::string> heading;
   for (const Flag& flag : grid.flags) heading.push_back(column_of(flag));
-  const bool drawn = std::any_of(points.begin(), points.end(), [](const Point& point) {
+  const bool drawn = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
     return !number(point, "residual_loss", 1, 0).empty();
   });
   const std::string level = band_level(points);
@@ -157,7 +151,7 @@ std::string table_of(const std::vector<Point>& points, const TrainGrid& grid) {
   heading.emplace_back();
   std::vector<std::vector<std::string>> lines = {heading};
   for (std::size_t at = 0; at < points.size(); ++at) {
-    const Point& point = points[at];
+    const TrainPoint& point = points[at];
     std::vector<std::string> line;
     for (std::size_t flag = 0; flag < grid.flags.size(); ++flag) {
       line.push_back(shown_value(point, grid.flags[flag], grid.values[at][flag]));
@@ -186,13 +180,13 @@ std::string table_of(const std::vector<Point>& points, const TrainGrid& grid) {
 // What rows of one machine and software share cancels between them: how far the ratio of two may be
 // off. Empty where machine or software differ.
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
-                       const std::vector<Point>& points) {
+                       const std::vector<TrainPoint>& points) {
   const auto varies = [&](const char* flag) {
     return std::any_of(grid.flags.begin(), grid.flags.end(),
                        [&](const Flag& one) { return one.name == flag; });
   };
   const auto first =
-      std::find_if(points.begin(), points.end(), [](const Point& point) { return point.row; });
+      std::find_if(points.begin(), points.end(), [](const TrainPoint& point) { return point.row; });
   if (first == points.end() || varies("profile") || varies("software")) return "";
   const uncertainty::Band ratio = shipped_errors().ratio_band(first->software, !varies("model"));
   std::vector<std::string> levels;
@@ -209,14 +203,14 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
       line.has("software") ? "" : "; --software says whose steps count");
 }
 
-void warn(const std::vector<Point>& points) {
+void warn(const std::vector<TrainPoint>& points) {
   const auto refused = static_cast<std::size_t>(
-      std::count_if(points.begin(), points.end(), [](const Point& one) { return !one.row; }));
+      std::count_if(points.begin(), points.end(), [](const TrainPoint& one) { return !one.row; }));
   const auto unfit =
-      std::count_if(points.begin(), points.end(), [](const Point& one) { return !one.fits; });
+      std::count_if(points.begin(), points.end(), [](const TrainPoint& one) { return !one.fits; });
   if (refused > 0) {
     const auto first =
-        std::find_if(points.begin(), points.end(), [](const Point& one) { return !one.row; });
+        std::find_if(points.begin(), points.end(), [](const TrainPoint& one) { return !one.row; });
     note(
         fmt::format("warning: {} of {} steps were refused (columns status and reason); the first: "
                     "{}",
@@ -228,6 +222,50 @@ void warn(const std::vector<Point>& points) {
                     "fits_memory): moesim train with one of them says what would make it fit",
                     unfit, points.size()));
   }
+}
+
+// Predicts the points that are not done yet, and saves each.
+void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jobs,
+                  const InterruptWatch& watch, TrainJournal& journal) {
+  const EachNoteOnce once;
+  ProgressLine progress("steps");
+  std::mutex counting;
+  const auto start = std::chrono::steady_clock::now();
+  study::SweepProgress state;
+  state.total = points.size();
+  state.resumed = journal.resumed();
+  state.done = state.resumed;
+  parallel_for(points.size(), jobs, [&](std::size_t at) {
+    if (points[at].done || watch.flag()) return;
+    TrainPoint point = predicted(grid.lines[at]);
+    journal.add(at, point);
+    points[at] = std::move(point);
+    const std::lock_guard lock(counting);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    ++state.done;
+    state.seconds_left = taken.count() / static_cast<double>(state.done - state.resumed) *
+                         static_cast<double>(state.total - state.done);
+    progress.show(state);
+  });
+  progress.finish();
+}
+
+// Moves the points that are done and repeat none before them to `rows`, with their values in
+// `finished`; says how many repeat one.
+std::size_t take_distinct(std::vector<TrainPoint>& points, const TrainGrid& grid,
+                          std::vector<TrainPoint>& rows, TrainGrid& finished) {
+  std::set<std::string> seen;
+  std::size_t repeats = 0;
+  for (std::size_t at = 0; at < points.size(); ++at) {
+    if (!points[at].done) continue;
+    if (points[at].row && !seen.insert(text_of(*points[at].row)).second) {
+      ++repeats;
+      continue;
+    }
+    rows.push_back(std::move(points[at]));
+    finished.values.push_back(grid.values[at]);
+  }
+  return repeats;
 }
 
 }  // namespace
@@ -275,39 +313,26 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
       chosen_format(line, to_file ? report::Format::csv : report::Format::table);
   const Output out(line.get("out"));
   const InterruptWatch watch;
-  std::vector<Point> points(grid.lines.size());
-  {
-    const EachNoteOnce once;
-    ProgressLine progress("steps");
-    std::mutex counting;
-    std::size_t done = 0;
-    parallel_for(points.size(), chosen_jobs(line), [&](std::size_t at) {
-      if (watch.flag()) return;
-      points[at] = predicted(grid.lines[at]);
-      const std::lock_guard lock(counting);
-      progress.show(++done, points.size());
-    });
-    progress.finish();
-  }
+  std::vector<TrainPoint> points(grid.lines.size());
+  TrainJournal journal(line, grid, points);
+  predict_rest(points, grid, chosen_jobs(line), watch, journal);
+  const auto done = static_cast<std::size_t>(
+      std::count_if(points.begin(), points.end(), [](const TrainPoint& one) { return one.done; }));
+  const bool complete = done == points.size();
+  const char* const how_to_go_on = journal.keeps()
+                                       ? "; the same command with --resume continues"
+                                       : "; with --out FILE an interrupted run can be resumed";
   TrainGrid finished;
   finished.flags = grid.flags;
-  std::vector<Point> rows;
-  std::set<std::string> seen;
-  std::size_t repeats = 0;
-  for (std::size_t at = 0; at < points.size(); ++at) {
-    if (!points[at].done) continue;
-    if (points[at].row && !seen.insert(text_of(*points[at].row)).second) {
-      ++repeats;
-      continue;
-    }
-    rows.push_back(std::move(points[at]));
-    finished.values.push_back(grid.values[at]);
-  }
-  if (std::none_of(rows.begin(), rows.end(), [](const Point& one) { return one.row; })) {
-    if (watch.flag()) {
-      note("interrupted before the first step was predicted: nothing written");
+  std::vector<TrainPoint> rows;
+  const std::size_t repeats = take_distinct(points, grid, rows, finished);
+  if (std::none_of(rows.begin(), rows.end(), [](const TrainPoint& one) { return one.row; })) {
+    if (!complete) {
+      note(fmt::format("interrupted: {} of {} steps, none of them predicted: nothing written{}",
+                       done, points.size(), how_to_go_on));
       return ExitCode::interrupted;
     }
+    journal.remove();
     throw UsageError(
         fmt::format("all {} steps were refused; the first: {}", rows.size(), rows.front().refusal));
   }
@@ -326,10 +351,11 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
                     "effect",
                     repeats, rows.size() + repeats));
   }
-  if (watch.flag()) {
-    note(fmt::format("interrupted: {} of {} steps written", rows.size(), grid.lines.size()));
+  if (!complete) {
+    note(fmt::format("interrupted: {} of {} steps written{}", done, points.size(), how_to_go_on));
     return ExitCode::interrupted;
   }
+  journal.remove();
   if (to_file) note(fmt::format("{} steps: {}", rows.size(), out.path()));
   return ExitCode::ok;
 }

@@ -26,7 +26,7 @@ constexpr std::size_t max_train_points = 100'000;
 
 // Predicts the step of each point and writes a row for each: a table of what differs, or CSV or
 // JSON with all options, for `moesim plot` and --from. A point that cannot be is a row with its
-// reason.
+// reason. With --out the finished points are kept in a journal, from which --resume continues.
 ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid);
 
 }  // namespace moesim::tool

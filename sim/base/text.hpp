@@ -36,6 +36,9 @@ bool is_whole_number(std::string_view text);
 // for any other text, also where the number is not whole.
 std::optional<std::string> without_exponent(std::string_view text);
 
+// To the nearest whole number, digits in groups of three: "13,270". The value is 0 or more.
+std::string grouped(double value);
+
 // A whole number from `low` to `high`, in digits or as 1e9. Throws UsageError "WHERE: ..." that
 // says whether it is none, too small or too large; `where` is a flag, or a file with line and
 // column.

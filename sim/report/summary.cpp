@@ -1,13 +1,14 @@
 #include "sim/report/summary.hpp"
 
 #include <fmt/format.h>
-#include <set>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/study/sweep/efficiency.hpp"
 
@@ -26,15 +27,6 @@ constexpr std::array<const char*, study::part_count> part_names{"attention",
                                                                 "gradient",
                                                                 "optimizer",
                                                                 "other"};
-
-// 13270 as "13,270".
-std::string grouped(double value) {
-  std::string digits = fmt::format("{:.0f}", value);
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
-  }
-  return digits;
-}
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
 

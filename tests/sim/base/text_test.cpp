@@ -23,6 +23,13 @@ TEST_CASE("a number is all of its text or none") {
   CHECK_FALSE(is_whole_number("-"));
 }
 
+TEST_CASE("digits are grouped by three from the right") {
+  CHECK(grouped(0) == "0");
+  CHECK(grouped(132.4) == "132");
+  CHECK(grouped(999.6) == "1,000");
+  CHECK(grouped(13270499) == "13,270,499");
+}
+
 TEST_CASE("a whole number out of bounds says on which side, however long it is") {
   CHECK(parse_whole("--gpus", "8", 1, 16) == 8);
   CHECK(parse_whole("--gpus", "1e9", 1, 1000000000) == 1000000000);

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/base/text.hpp"
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
@@ -27,11 +28,7 @@ double room_gib(const TrainingSearch& search) {
   return search.memory_share * search.space.base.profile->device().hbm_bytes.gib();
 }
 
-std::string grouped(std::size_t count) {
-  std::string text = fmt::format("{}", count);
-  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
-  return text;
-}
+std::string count_text(std::size_t count) { return grouped(static_cast<double>(count)); }
 
 std::string duration(double us) {
   const double ms = us / 1e3;
@@ -86,7 +83,7 @@ std::string routing_line(const TrainingSearch& search) {
 // What a trace has no routing for.
 std::string undrawn_line(const study::SearchCounts& counts) {
   if (counts.undrawn == 0) return "";
-  return fmt::format("{} candidates left out, such as: {}\n", grouped(counts.undrawn),
+  return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),
                      counts.an_undrawn);
 }
 
@@ -99,8 +96,8 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
       "can be better\n{}{}",
       base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
       base.layout.global_batch, base.layout.sequence_length, model::name_of(base.states.precision),
-      grouped(counts.candidates), grouped(counts.too_large), room_gib(search),
-      100 * search.memory_share, grouped(counts.simulated), undrawn_line(counts),
+      count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
+      100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
       routing_line(search));
 }
 
@@ -375,12 +372,12 @@ std::string nothing_fits(const TrainingSearch& search, const TrainingFound& foun
   if (!found.smallest) {
     return fmt::format(
         "none of the {} candidates reaches --min-speed {:g} in {:.1f} GiB per GPU: ask for less",
-        grouped(found.counts.candidates), search.min_speed, room_gib(search));
+        count_text(found.counts.candidates), search.min_speed, room_gib(search));
   }
   std::string text = fmt::format(
       "none of the {} candidates fits in {:.1f} GiB, {:.0f} % of the memory of {}: the least takes "
       "{:.1f} GiB",
-      grouped(found.counts.candidates), room_gib(search), 100 * search.memory_share,
+      count_text(found.counts.candidates), room_gib(search), 100 * search.memory_share,
       base.profile->device().name, found.smallest_memory.gib());
   std::vector<std::string> remedies = what_would_fit(search, *found.smallest);
   return text +

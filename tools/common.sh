@@ -108,7 +108,11 @@ build() {
   shift 4
   command -v cmake >/dev/null || die 'cmake is missing: install cmake 3.25 or newer'
   command -v ninja >/dev/null || die 'ninja is missing: install ninja-build'
-  if command -v ccache >/dev/null; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+  if command -v ccache >/dev/null; then
+    launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache
+    # Without these it knows no source again that has precompiled headers.
+    export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}pch_defines,time_macros
+  fi
   # Another generator or a moved tree leaves a cache that cmake refuses: start afresh then.
   if [ -f "$folder/CMakeCache.txt" ] &&
      ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$top" "$folder/CMakeCache.txt"; then

@@ -27,13 +27,16 @@ class GroupLimitedChooser final : public Chooser {
         summed_(std::min<std::size_t>(listed_, summed_scores(shape.config))),
         kept_(shape.config.groups, shape.config.kept_groups, shape.kernels) {
     const auto groups = static_cast<std::size_t>(shape.config.groups);
+    const auto kept = static_cast<std::size_t>(shape.config.kept_groups);
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(groups * listed_ * tile_tokens);
     logit_.resize(expert_.size());
     best_expert_.resize(choices * tile_tokens);
     best_.resize(choices * tile_tokens);
     summands_.resize(groups * summed_ * tile_tokens);
-    offered_.resize(logit_.size());
+    list_begin_.resize((kept + 1) * tile_tokens);
+    offered_.resize(kept * listed_ * tile_tokens);
+    offered_from_.resize(offered_.size());
   }
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
@@ -61,12 +64,6 @@ class GroupLimitedChooser final : public Chooser {
   }
   std::size_t groups() const { return static_cast<std::size_t>(shape_.config.groups); }
 
-  static void add_rows(const float* from, std::size_t count, float* sum) {
-    for (std::size_t row = 0; row < count; row += tile_tokens) {
-      for (std::size_t place = 0; place < tile_tokens; ++place) sum[place] += from[row + place];
-    }
-  }
-
   void list_experts() {
     for (std::size_t group = 0; group < groups(); ++group) {
       const int first = static_cast<int>(group) * per_group_;
@@ -83,7 +80,7 @@ class GroupLimitedChooser final : public Chooser {
     tile_.find_softmax(best_.data());
     tile_.to_probabilities(shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
     std::copy_n(best_.data(), tile_tokens, mass);
-    add_rows(best_.data() + tile_tokens, best_.size() - tile_tokens, mass);
+    for (std::size_t at = tile_tokens; at < best_.size(); ++at) mass[at % tile_tokens] += best_[at];
   }
 
   // The first `summed_` of each group's list are added, best first.
@@ -100,7 +97,7 @@ class GroupLimitedChooser final : public Chooser {
       const float* best = summands_.data() + group * width;
       float* score = kept_.scores(group);
       std::copy_n(best, tile_tokens, score);
-      add_rows(best + tile_tokens, width - tile_tokens, score);
+      for (std::size_t at = tile_tokens; at < width; ++at) score[at % tile_tokens] += best[at];
     }
     kept_.find();
   }
@@ -108,15 +105,33 @@ class GroupLimitedChooser final : public Chooser {
   // The lists of a token's kept groups are merged, the lowest group first: by logit, because
   // different logits may have the same g; the first of equal ones is then the lower expert.
   void choose_offered(const ChoiceOutput& to) {
-    const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
-    shape_.kernels.offer(logit_.data(), kept_.masks(), shape_.config.groups,
-                         static_cast<int>(listed_), offered_.data());
-    shape_.kernels.largest(offered_.data(), 0, static_cast<int>(groups() * listed_),
+    std::uint32_t row_of_kept[tile_tokens] = {};  // where the list of the next kept group goes
+    const auto list = static_cast<std::uint32_t>(listed_ * tile_tokens);
+    for (std::size_t group = 0; group < groups(); ++group) {
+      const auto from = static_cast<std::uint32_t>(row(group, 0));
+      for (std::uint32_t place = 0; place < tile_tokens; ++place) {
+        list_begin_[row_of_kept[place] + place] = from + place;
+        // Otherwise the next group overwrites it.
+        row_of_kept[place] += kept_.mask(group, place) & tile_tokens;
+      }
+    }
+    std::size_t to_row = 0;
+    for (std::size_t kept = 0; kept < list_begin_.size() - tile_tokens; kept += tile_tokens) {
+      for (std::uint32_t at = 0; at < list; at += tile_tokens, to_row += tile_tokens) {
+        for (std::size_t place = 0; place < tile_tokens; ++place) {
+          const std::uint32_t from = list_begin_[kept + place] + at;
+          offered_from_[to_row + place] = from;
+          offered_[to_row + place] = logit_[from];
+        }
+      }
+    }
+    shape_.kernels.largest(offered_.data(), 0,
+                           shape_.config.kept_groups * static_cast<int>(listed_),
                            shape_.config.top_k, to);
-    for (std::size_t choice = 0; choice < top_k; ++choice) {
+    for (std::size_t choice = 0; choice < best_.size() / tile_tokens; ++choice) {
       for (std::size_t place = 0; place < tile_tokens; ++place) {
         std::uint16_t& expert = to.expert[choice * to.stride + place];
-        expert = expert_[expert * std::size_t{tile_tokens} + place];
+        expert = expert_[offered_from_[expert * std::size_t{tile_tokens} + place]];
       }
     }
     tile_.to_probabilities(shape_.config.top_k, to);
@@ -133,7 +148,11 @@ class GroupLimitedChooser final : public Chooser {
   std::vector<float> best_;
   std::vector<float> summands_;  // [group, summed, 16]
   KeptGroups kept_;
-  std::vector<float> offered_;  // [group, listed, 16]: a logit, NaN where the group is not kept
+  // [kept group, 16], and room for one group more: where the group's list begins in logit_.
+  std::vector<std::uint32_t> list_begin_;
+  // [kept group, listed, 16]: where a logit is in logit_, and the logit.
+  std::vector<std::uint32_t> offered_from_;
+  std::vector<float> offered_;
 };
 
 void read(const RouterReading& in, RouterConfig& config) {

@@ -17,7 +17,14 @@ void KeptGroups::find() {
                    {best_.data(), best_scores_.data(), tile_tokens});
   const float* least = best_scores_.data() + best_scores_.size() - tile_tokens;
   const std::uint16_t* last = best_.data() + best_.size() - tile_tokens;
-  kernels_.kept_mask(scores_.data(), groups_, least, last, mask_.data());
+  for (int group = 0; group < groups_; ++group) {
+    const std::size_t row = static_cast<std::size_t>(group) * tile_tokens;
+    for (std::size_t token = 0; token < tile_tokens; ++token) {
+      const float score = scores_[row + token];
+      const bool kept = (score > least[token]) | ((score == least[token]) & (group <= last[token]));
+      mask_[row + token] = kept ? ~0U : 0U;
+    }
+  }
 }
 
 }  // namespace moesim::routing

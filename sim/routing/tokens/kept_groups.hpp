@@ -31,7 +31,6 @@ class KeptGroups {
   std::uint32_t mask(std::size_t group, std::size_t token) const {
     return mask_[group * tile_tokens + token];
   }
-  const std::uint32_t* masks() const { return mask_.data(); }  // [group, 16]
 
  private:
   int groups_, kept_;

@@ -107,8 +107,7 @@ struct TileKernels {
   unsigned (*not_finite)(const float* tile, int experts);
 
   // The `choices` largest logits of each token, best first, among experts [first, last); equal
-  // logits go to the lower expert. Writes the expert and its logit. An expert whose logit is NaN is
-  // not offered; if any is not, at least `choices` others must be.
+  // logits go to the lower expert. Writes the expert and its logit.
   void (*largest)(const float* tile, int first, int last, int choices, const ChoiceOutput& out);
 
   // The positions of the `wanted` <= count largest of `count` probabilities, ties: lower positions
@@ -121,13 +120,6 @@ struct TileKernels {
   // `scratch` holds 3 x 16 floats for each of the most takers that a token has.
   void (*sort_takers)(const TakenTokens& tokens, Weights mode, float* scratch,
                       const SortedTakers& out);
-
-  // mask[group, 16] = all bits for groups ahead of the one with score `least`, equal ones up to
-  // group `last`; otherwise 0.
-  void (*kept_mask)(const float* scores, int groups, const float* least, const std::uint16_t* last,
-                    std::uint32_t* mask);
-  // Copies `rows` rows of logits for each group; NaN where the mask of the group is 0.
-  void (*offer)(const float* logits, const std::uint32_t* mask, int groups, int rows, float* to);
 
   // sum[token] = sum of exp(a - maximum[token]) as softmax.hpp orders it; NaN where a logit is NaN
   // or +inf, or all are -inf. `scratch` holds as many floats as the tile.

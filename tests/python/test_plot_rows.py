@@ -229,6 +229,7 @@ def test_one_sweep_over_another(tmp_path):
     low = min(figure.axes[0].collections[0].get_paths()[0].vertices[:, 1])
     assert low == pytest.approx(math.exp(-math.hypot(math.log(1.25), math.log(1 / 0.9))), rel=1e-6)
     assert "2 scenarios that both files have" in figure.texts[1].get_text()
+    assert "profile b over profile a" in "".join(text.get_text() for text in figure.texts)
     with pytest.raises(BadInput, match="two sweeps"):
         kinds_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
 

@@ -215,6 +215,11 @@ def _pairs(table, first, second):
     return apart, pairs
 
 
+def _width(low, high):
+    """Between two quantiles, in logarithms; none where a figure has no band."""
+    return math.log(high / low) if low else 0
+
+
 def compare(table, x, y, group, size, title):
     """The ratio of a figure of the second file to that of the first, scenario by scenario."""
     if len(table.files) != 2:
@@ -232,10 +237,8 @@ def compare(table, x, y, group, size, title):
             continue
         value = above[1] / below[1]
         # Errors of the two are taken as independent: half widths add as squares of logarithms.
-        low = math.hypot(*(math.log(band[1] / band[0]) if band[0] else 0 for band in (above,)),
-                         *(math.log(band[2] / band[1]) if band[1] else 0 for band in (below,)))
-        high = math.hypot(*(math.log(band[2] / band[1]) if band[1] else 0 for band in (above,)),
-                          *(math.log(band[1] / band[0]) if band[0] else 0 for band in (below,)))
+        low = math.hypot(_width(above[0], above[1]), _width(below[1], below[2]))
+        high = math.hypot(_width(above[1], above[2]), _width(below[0], below[1]))
         ratios[id(one)] = (value * math.exp(-low), value, value * math.exp(high), fits(one) and fits(other))
     table.rows = [one for one, _ in pairs if id(one) in ratios]
     if not table.rows:
@@ -267,17 +270,20 @@ def compare(table, x, y, group, size, title):
         panel.axhline(1, color="black", linewidth=0.8, zorder=1)
         axes_chart.style_x(panel, table, x)
         panel.set_xlabel(rows.axis_name(table, x))
-        panel.set_ylabel(f"{rows.axis_name(table, y).split(',')[0]}: {names[second]} / {names[first]}")
+        panel.set_ylabel(f"{rows.axis_name(table, y).split(',')[0]}, ratio")
         handles, labels = page.legend_entries(styles, [line.label for line in lines])
-        handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
-        labels.append("p05 to p95 if the errors of both were independent: shared ones cancel")
+        if any(low < high for low, _, high, _ in ratios.values()):
+            handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
+            labels.append("p05 to p95 if the errors of both were independent: shared ones cancel")
         if not all(ratio[3] for ratio in ratios.values()):
             handles.append(page.unfit_entry())
             labels.append("pale, hollow: one of the two does not fit in GPU memory")
+        # A cluster that follows from its profile says nothing more.
+        told = [name for name in apart if name not in table.columns.derived - set(rows.CHOSEN)] or apart
         def setting(path):
             row = next(row for row in (*(pair[0] for pair in pairs), *(pair[1] for pair in pairs))
                        if row["_path"] == path)
-            return ", ".join(row[name] for name in apart) or names[path]
+            return rows.label_of(row, told) or names[path]
         what = f"{setting(second)} over {setting(first)}"
         return page.end_page(figure, axes, size,
                              title or f"{rows.axis_name(table, y).split(',')[0]}: {what}",

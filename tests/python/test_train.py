@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import pathlib
 import re
+import shlex
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
@@ -38,6 +40,19 @@ def test_memory_that_does_not_fit_is_said():
     assert as_json(*words)["fits_memory"] is False
     assert "DOES NOT FIT" in succeed(*words)
     assert as_json(*QWEN, "--gpus", 64)["fits_memory"] is True
+
+
+def test_where_no_option_is_enough_the_search_is_a_command_to_paste(tmp_path):
+    shipped = pathlib.Path(__file__).resolve().parents[2] / "profiles/models/deepseek-v3.json"
+    model = tmp_path / "my model.json"
+    model.write_text(json.dumps(json.loads(shipped.read_text()) | {"name": "mine"}))
+    words = ("train", "--model", model, "--gpus", 256, "--expert-parallel", 8, "--global-batch", 2048)
+    note = moesim(*words).stderr
+    assert "needs 691" in note and "no option alone is enough" in note
+    command = shlex.split(note.splitlines()[-1])
+    assert command[:2] == ["moesim", "recommend"] and str(model) in command and "--expert-parallel" not in command
+    found = json.loads(succeed(*command[1:], "--best", 1, "--jobs", 1, "--format", "json"))
+    assert found[0]["memory_gib"] < 80
 
 
 def test_what_is_said_to_fit_does_and_has_the_speed_that_is_said():

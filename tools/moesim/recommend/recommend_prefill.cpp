@@ -13,6 +13,7 @@
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/shell_word.hpp"
 
 namespace moesim::tool {
 namespace {

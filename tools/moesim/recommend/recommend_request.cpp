@@ -11,6 +11,7 @@
 #include "sim/report/formats.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/train_request.hpp"
 #include "tools/moesim/train/train_routing.hpp"
@@ -234,16 +235,6 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& text) {
-  static const std::string plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,/:=+%";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string out = "'";
-  for (const char letter : text)
-    out += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return out + "'";
-}
 
 SearchLimits requested_limits(const CommandLine& line) {
   SearchLimits limits;

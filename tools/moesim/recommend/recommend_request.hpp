@@ -20,9 +20,6 @@ struct SearchLimits {
 // Throws UsageError naming the flag.
 SearchLimits requested_limits(const CommandLine& line);
 
-// As a shell reads it back.
-std::string shell_word(const std::string& text);
-
 struct RecommendRequest {
   CommandLine line;
   study::TrainingSearch search;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "sim/base/text.hpp"
@@ -13,6 +14,7 @@
 #include "tools/moesim/config.hpp"
 #include "tools/moesim/measured_step.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/shell_word.hpp"
 #include "tools/moesim/timeline.hpp"
 #include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/megatron_options.hpp"
@@ -169,8 +171,50 @@ void note_cluster(const CommandLine& line, const TrainingJob& job) {
 
 namespace {
 
+// What `recommend` is asked for the same step in another layout: the options typed, without those
+// that it chooses or does not take.
+std::string search_command(const CommandLine& line, const TrainingJob& job) {
+  // Its choice, or of the output; the rest of the layout is none of its flags.
+  static const std::set<std::string> left_out{"tensor-parallel",
+                                              "context-parallel",
+                                              "pipeline-parallel",
+                                              "virtual-pipeline",
+                                              "expert-parallel",
+                                              "expert-tensor-parallel",
+                                              "micro-batch",
+                                              "recompute",
+                                              "zero",
+                                              "ep-overlap",
+                                              "pipeline-schedule",
+                                              "gpus",
+                                              "global-batch",
+                                              "profile",
+                                              "format",
+                                              "out",
+                                              "jobs",
+                                              "config",
+                                              "from",
+                                              "baseline"};
+  std::string text = fmt::format("moesim recommend --gpus {} --global-batch {}",
+                                 job.layout.layout.gpus, job.layout.global_batch);
+  // It searches by published software alone, not by what moesim calibrate fitted.
+  const bool is_calibrated = !job.profile->calibration().empty();
+  if (line.has("profile")) {
+    text += " --profile " + shell_word(is_calibrated ? job.profile->name() : line.get("profile"));
+  }
+  for (const Flag& flag : recommend_command().flags) {
+    if (!line.has(flag.name) || left_out.count(flag.name) != 0) continue;
+    const std::string value = line.get(flag.name);
+    const bool is_document = value.find('/') != std::string::npos || value.ends_with(".json");
+    if (flag.name == "software" && is_document) continue;
+    text += fmt::format(" --{} {}", flag.name, shell_word(value));
+  }
+  return text;
+}
+
 // On stderr, where the step does not fit: with what it would.
-void note_memory(const TrainingJob& job, const training::TrainingStep& step) {
+void note_memory(const CommandLine& line, const TrainingJob& job,
+                 const training::TrainingStep& step) {
   const Bytes room = job.profile->device().hbm_bytes;
   if (step.peak_memory().count <= room.count) return;
   std::vector<std::string> enough;
@@ -178,9 +222,10 @@ void note_memory(const TrainingJob& job, const training::TrainingStep& step) {
     enough.push_back(fmt::format("{} ({:.0f} GiB, {:+.0f} % speed)", hint.options, hint.need.gib(),
                                  100 * (hint.speed - 1)));
   }
-  const std::string text = enough.empty()
-                               ? "no option alone is enough: moesim recommend searches all layouts"
-                               : fmt::format("would fit: {}", fmt::join(enough, ", or "));
+  const std::string text =
+      enough.empty() ? fmt::format("no option alone is enough; this searches all layouts:\n  {}",
+                                   search_command(line, job))
+                     : fmt::format("would fit: {}", fmt::join(enough, ", or "));
   note(fmt::format("warning: needs {:.1f} of {:.0f} GiB per GPU; {}", step.peak_memory().gib(),
                    room.gib(), text));
 }
@@ -229,7 +274,7 @@ ExitCode run(const CommandLine& given) {
   std::string text = rendered_training(job, step, band, format);
   if (measured) text += measured_text(step, band, *measured);
   out.write(text);
-  note_memory(job, step);
+  note_memory(line, job, step);
   return ExitCode::ok;
 }
 

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace moesim::tool {
+
+// As a shell reads it back.
+std::string shell_word(const std::string& text);
+
+}  // namespace moesim::tool

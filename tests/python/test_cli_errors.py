@@ -61,7 +61,7 @@ BAD_OPTIONS = [
     (["--profile", "/nonexistent.json"], ["/nonexistent.json"]),
     (["--global-batch", "100"], ["--global-batch: 100"]),
     (["--tokens-per-gpu", "1000"], ["--tokens-per-gpu"]),
-    (["--resume"], ["unknown option --resume: ", "moesim profile and sweep have it, simulate does not"]),
+    (["--resume"], ["unknown option --resume: ", "moesim profile, sweep and train have it, simulate does not"]),
     (["--tp", "2"], ["--tp (--tensor-parallel)", "train", "have it"]),
     (["--pp", "2"], ["--pp (--pipeline-parallel)", "moesim layout"]),
     (["--ep", "8"], ["unknown option --ep", "did you mean '--expert-parallel'?"]),

@@ -1,6 +1,9 @@
 """Marks of these tests, and the note of them in the results that tools/test --times reads."""
 
+import sys
 from pathlib import Path
+
+import pytest
 
 # Names as the results have them, of tests that were measured to be slow.
 SLOW = set((Path(__file__).resolve().parents[1] / "slow.txt").read_text(encoding="utf-8").splitlines())
@@ -22,3 +25,12 @@ def pytest_collection_modifyitems(items):
         marks = [name for name in MARKS if item.get_closest_marker(name)]
         if marks:
             item.user_properties.append(("marks", " ".join(marks)))
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    """Figures that a test drew and did not save are not kept until the end of the run."""
+    yield
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")

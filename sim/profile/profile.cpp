@@ -16,6 +16,7 @@
 #include "sim/profile/gemm_curve.hpp"
 #include "sim/profile/memory_curve.hpp"
 #include "sim/profile/quantize_curve.hpp"
+#include "sim/profile/software_document.hpp"
 
 namespace moesim::profile {
 
@@ -53,10 +54,6 @@ void check_version(const Node& root) {
   }
 }
 
-bool is_software(const Document& document) {
-  return document.root().text_or("format", "") == "moesim-software";
-}
-
 }  // namespace
 
 struct Profile::Content {
@@ -76,7 +73,7 @@ struct Profile::Content {
   NodeLinks links;
   std::vector<CollectiveCurve> collectives;
   std::optional<OverlapSlowdowns> overlap;
-  std::map<std::string, double> software;                   // multipliers by kernel class
+  std::optional<SoftwareDocument> software;                 // whose use of the hardware it is
   std::map<std::string, std::set<std::string>> data_types;  // by operation
 
   void add_curve(const Node& node);
@@ -161,20 +158,15 @@ const MemoryCurve& Profile::Content::memory_curve(MemoryKernel kernel) const {
 
 // A profile as some software uses it: the curves of another one, and multipliers on them.
 Profile Profile::read_software(const Document& document) {
-  document.validate(Document::load(find_document("schema", "software.schema")));
-  const Node root = document.root();
-  const std::string hardware = root.text("profile");
+  SoftwareDocument software = SoftwareDocument::read(document);
   // Before it is loaded: it may name this document again.
-  if (is_software(Document::load(find_document("hardware", hardware)))) {
-    root.fail("expected a profile of hardware, not of software on it", "profile");
+  if (SoftwareDocument::is_one(Document::load(find_document("hardware", software.profile)))) {
+    document.root().fail("expected a profile of hardware, not of software on it", "profile");
   }
-  const Profile base = load(hardware);
+  const Profile base = load(software.profile);
   auto content = std::make_shared<Content>(*base.content_);
-  content->name = root.text("name");
-  const Node multipliers = root.at("multipliers");
-  for (const std::string& kind : multipliers.keys()) {
-    content->software[kind] = multipliers.positive(kind);
-  }
+  content->name = software.name;
+  content->software = std::move(software);
   return Profile(std::move(content));
 }
 
@@ -184,9 +176,8 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
   if (calibrated == Calibrated::refused) {
     root.fail(
         "moesim calibrate fitted it to what train predicts, which simulate prices otherwise: train "
-        "and predict take it as a profile, nothing else does. For simulate, moesim import and "
-        "moesim "
-        "profile take in what was measured of exchanges and kernels by themselves",
+        "and predict take it as a profile, nothing else does. For simulate and sweep: moesim "
+        "calibrate --command simulate",
         "format");
   }
   const std::string hardware = root.text_or("profile", "");
@@ -206,7 +197,7 @@ Profile Profile::load(const std::string& name_or_path, Calibrated calibrated) {
   const std::string file = find_document("hardware", name_or_path);
   const Document document = Document::load(file);
   const Node root = document.root();
-  if (is_software(document)) return read_software(document);
+  if (SoftwareDocument::is_one(document)) return read_software(document);
   if (root.text_or("format", "") == calibration_format) {
     return read_calibration(document, file, calibrated);
   }
@@ -236,9 +227,12 @@ const std::vector<Missing>& Profile::missing() const { return content_->missing;
 const std::optional<OverlapSlowdowns>& Profile::overlap() const { return content_->overlap; }
 
 double Profile::software_multiplier(const std::string& kernel_class) const {
-  const auto found = content_->software.find(kernel_class);
-  return found == content_->software.end() ? 1.0 : found->second;
+  if (!content_->software) return 1;
+  const auto found = content_->software->multipliers.find(kernel_class);
+  return found == content_->software->multipliers.end() ? 1.0 : found->second;
 }
+
+const std::optional<SoftwareDocument>& Profile::software() const { return content_->software; }
 
 std::vector<std::string> Profile::data_types(const std::string& op) const {
   const auto found = content_->data_types.find(op);

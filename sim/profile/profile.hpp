@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "sim/profile/device.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/node_links.hpp"
+#include "sim/profile/software_document.hpp"
 
 namespace moesim::profile {
 
@@ -68,6 +70,8 @@ class Profile {
   // "exchange") takes in the software that a "moesim-software" document describes than its curve
   // says; 1 for a profile of hardware alone. The estimates below do not contain it.
   double software_multiplier(const std::string& kernel_class) const;
+  // That document; nothing for a profile of hardware alone.
+  const std::optional<SoftwareDocument>& software() const;
 
   // The data types of the curves of an operation ("gemm", "attention", "latent-attention",
   // "expert-ffn", "quantize"), as the document names them ("bf16"); empty: no curve.

@@ -44,10 +44,12 @@ double quantile_of(const std::vector<Normal>& mixture, double share) {
   return (low + high) / 2;
 }
 
-double class_variance(const WorkShares& shares, bool has_measured_exchanges) {
+// Of shares beyond those that the software was fitted to.
+double class_variance(const WorkShares& shares, const WorkShares& fitted,
+                      bool has_measured_exchanges) {
   double sum = 0;
   for (std::size_t work = 0; work < work_class_count; ++work) {
-    sum += square(shares[work] *
+    sum += square((shares[work] - fitted[work]) *
                   systematic_error(static_cast<WorkClass>(work), has_measured_exchanges));
   }
   return sum;
@@ -108,7 +110,8 @@ std::vector<Term> terms_of_draws(const std::vector<StepDraw>& draws,
     const auto work = static_cast<WorkClass>(place);
     const Wording words = wording_of(work, software.has_measured_exchanges);
     terms.push_back({fmt::format("{} ({:.0f} % of the step)", words.name, 100 * shares[place]),
-                     shares[place] * systematic_error(work, software.has_measured_exchanges),
+                     std::abs(shares[place] - software.fitted_shares[place]) *
+                         systematic_error(work, software.has_measured_exchanges),
                      words.remedy});
   }
   terms.push_back({"routing and shapes, as replicas draw them", deviation_of(draws),
@@ -157,8 +160,9 @@ SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareE
   std::vector<Normal> same;
   std::vector<Normal> whole;
   for (const auto& [draw, own] : weighed_draws(draws, parts)) {
-    const double variance = own + class_variance(draw.shares, software.has_measured_exchanges) +
-                            square(run_noise) + unseen;
+    const double variance =
+        own + class_variance(draw.shares, software.fitted_shares, software.has_measured_exchanges) +
+        square(run_noise) + unseen;
     same.push_back({std::log(draw.step_ms), std::sqrt(variance)});
     whole.push_back({same.back().mean + software.mean,
                      std::sqrt(variance + square(software.factor * software.deviation))});
@@ -190,7 +194,7 @@ RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepD
       }
       mixture.push_back(
           {std::log(first[one].step_ms / second[other].step_ms),
-           std::sqrt(own + class_variance(difference, software.has_measured_exchanges))});
+           std::sqrt(own + class_variance(difference, {}, software.has_measured_exchanges))});
     }
   }
   return {quantile_of(mixture, 0.05), quantile_of(mixture, 0.5), quantile_of(mixture, 0.95)};

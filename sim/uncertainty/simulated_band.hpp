@@ -50,7 +50,10 @@ struct SoftwareError {
   double factor = 1;     // on the deviation: Student's t over the normal quantile, few softwares
   double scatter = 0;    // of one configuration around others of its software, machine and model
   bool has_measured_exchanges = false;  // of the cluster in question
-  std::string name;                     // the term
+  // Of the steps that it was fitted to: a class's error is in `mean` as far as they have it, and
+  // counts for the difference of shares. Zeros: fitted to none.
+  WorkShares fitted_shares{};
+  std::string name;  // the term
   std::string remedy;
 };
 

@@ -176,7 +176,8 @@ std::vector<Suspicion> suspicions_of(const std::vector<PartDifference>& rows, do
 // The software's error has a mean of its own: such software takes longer than its kernels.
 std::vector<TermReach> reaches_of(const scenario::Scenario& scenario, const Outcome& outcome,
                                   double measured_ms) {
-  const uncertainty::SoftwareError software = software_error(scenario);
+  const uncertainty::SoftwareError software =
+      software_error(scenario, work_shares(scenario, outcome.parts_ms));
   const double off = std::log(measured_ms / outcome.step_ms);
   std::vector<TermReach> reaches;
   for (const uncertainty::Term& term : outcome.band.terms) {

@@ -76,10 +76,12 @@ std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>&
 
 SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcome,
                        const scenario::Scenario& baseline_scenario, const Outcome& baseline) {
-  uncertainty::SoftwareError error = software_error(scenario);
+  uncertainty::SoftwareError error =
+      software_error(scenario, work_shares(scenario, outcome.parts_ms));
   if (scenario.profile->name() != baseline_scenario.profile->name() ||
       scenario.cluster->name != baseline_scenario.cluster->name) {
-    const uncertainty::SoftwareError other = software_error(baseline_scenario);
+    const uncertainty::SoftwareError other =
+        software_error(baseline_scenario, work_shares(baseline_scenario, baseline.parts_ms));
     const double apart = std::hypot(error.factor * error.deviation, other.factor * other.deviation);
     error.scatter = std::hypot(error.scatter, apart / std::sqrt(2.0));
   }

@@ -283,7 +283,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
     outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
   }
   outcome.band = uncertainty::simulated_band(
-      outcome.draws, software_error(scenario),
+      outcome.draws, software_error(scenario, work_shares(scenario, outcome.parts_ms)),
       settings.curve_errors ? drawn_parts(scenario, replicas) : DrawnParts());
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;

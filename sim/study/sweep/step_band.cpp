@@ -11,6 +11,7 @@
 #include "sim/base/statistics.hpp"
 #include "sim/step/kernel_class.hpp"
 #include "sim/uncertainty/few_softwares.hpp"
+#include "sim/uncertainty/fitted_software.hpp"
 #include "sim/uncertainty/residuals.hpp"
 
 namespace moesim::study {
@@ -84,9 +85,7 @@ SoftwareError never_calibrated(const uncertainty::Subject& subject) {
       "software that was never calibrated: {} published steps with {} kinds of it took {:.2f} to "
       "{:.2f} times their simulation",
       rows, names.size(), std::exp(least), std::exp(most));
-  error.remedy =
-      "multipliers of your software, fitted to a few of your steps (a moesim-software document as "
-      "profiles/hardware/a100-sxm-80gb-deepspeed.json)";
+  error.remedy = "a few measured steps of your own: moesim calibrate --command simulate";
   return error;
 }
 
@@ -115,9 +114,32 @@ SoftwareError calibrated(const uncertainty::Subject& subject) {
   return error;
 }
 
+// The fit says how its factors vary together; a model that none of its rows had adds what models
+// differ by.
+SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
+                     const uncertainty::WorkShares& shares) {
+  const bool is_new = std::find(fit.models.begin(), fit.models.end(), model) == fit.models.end();
+  const double exchange = shares[static_cast<std::size_t>(WorkClass::inside)] +
+                          shares[static_cast<std::size_t>(WorkClass::across)];
+  SoftwareError error =
+      uncertainty::fitted_error(fit, exchange, is_new ? residuals().components.model : 0);
+  error.name = fmt::format("{} measured steps of one's own decide the level of this software{}",
+                           fit.rows, is_new ? ", none of this model" : "");
+  error.remedy = is_new ? "a measured step of this model in moesim calibrate"
+                        : "more of one's own steps in moesim calibrate";
+  return error;
+}
+
 }  // namespace
 
-SoftwareError software_error(const scenario::Scenario& scenario) {
+SoftwareError software_error(const scenario::Scenario& scenario,
+                             const uncertainty::WorkShares& shares) {
+  const auto& software = scenario.profile->software();
+  if (software && software->fit) {
+    SoftwareError error = fitted(*software->fit, scenario.model_name, shares);
+    error.has_measured_exchanges = !scenario.cluster->exchanges.empty();
+    return error;
+  }
   const bool is_known = is_calibrated(*scenario.profile);
   uncertainty::Subject subject;
   subject.machine = scenario.profile->device().name;

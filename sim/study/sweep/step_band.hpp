@@ -10,9 +10,11 @@ namespace moesim::study {
 
 // What is known of the software and machine of a scenario, from the steps that `simulate` was held
 // against (profiles/residuals/steps.json). A profile with multipliers of a software counts as that
-// software: as far off as its group of the document, or, where it has none, by 15 % (assumed).
-// Other profiles are of a software that was never calibrated.
-uncertainty::SoftwareError software_error(const scenario::Scenario& scenario);
+// software: as far off as its fit to one's own steps says (`shares`: of the step in question), as
+// its group of the document, or, where it has neither, by 15 % (assumed). Other profiles are of a
+// software that was never calibrated.
+uncertainty::SoftwareError software_error(const scenario::Scenario& scenario,
+                                          const uncertainty::WorkShares& shares);
 
 // Shares of the classes of work, from the parts of a step's critical path. Exchanges of experts
 // take NICs where their group leaves a domain, gradients where the job does.

@@ -5,7 +5,9 @@
 #include <random>
 #include <vector>
 
+#include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/uncertainty/fitted_software.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::uncertainty {
@@ -209,6 +211,95 @@ TEST_CASE("loads that say nothing of steps are not used, and few draws are taken
   const Drawn few = drawn_steps(1, 4);
   CHECK(simulated_band(few.draws, software, few.parts).same_p95_ms ==
         simulated_band(few.draws, software).same_p95_ms);
+}
+
+namespace {
+
+// A step of `work` milliseconds in each class that takes `factors` times that.
+double measured_ms(const WorkShares& work, const WorkShares& factors) {
+  double sum = 0;
+  for (std::size_t place = 0; place < work_class_count; ++place) {
+    sum += work[place] * factors[place];
+  }
+  return sum;
+}
+
+WorkShares drawn_work(Stream& stream) {
+  const double total = 200 * std::exp(std::log(100) * stream.uniform());
+  const double exchange = 0.5 * stream.uniform();
+  const double memory = 0.1 + 0.2 * stream.uniform();
+  return {total * (1 - exchange - memory), total * memory, 0, total * exchange};
+}
+
+StepClasses classes_of_work(const WorkShares& work) {
+  StepClasses classes;
+  classes.compute = work[0] + work[1];
+  classes.exchange = work[2] + work[3];
+  return classes;
+}
+
+// The share of new steps inside the 90 % band after `rows` measured ones, of a software whose level
+// comes from the prior and whose classes of work are off by their systematic errors; and the mean
+// width of logs.
+std::pair<double, double> fitted_coverage(int rows, int runs) {
+  SoftwarePrior prior;
+  prior.mean[0] = 0.5;
+  prior.deviation[0] = 0.4;
+  prior.deviation[1] = 0.25;
+  prior.scatter[0] = 0.06;
+  int inside = 0;
+  double width = 0;
+  for (int run = 0; run < runs; ++run) {
+    Stream stream({11, Purpose::test_data, static_cast<std::uint32_t>(run), 0, 1});
+    const double level = prior.mean[0] + prior.deviation[0] * stream.normal();
+    WorkShares factors{};
+    for (std::size_t work = 0; work < work_class_count; ++work) {
+      factors[work] =
+          std::exp(level + systematic_error(static_cast<WorkClass>(work), false) * stream.normal());
+    }
+    const double chi = 2 * stream.gamma(prior.scatter_rows / 2);
+    const double scatter = prior.scatter[0] * std::sqrt(prior.scatter_rows / chi);
+    const auto noise = [&] { return std::exp(std::hypot(scatter, run_noise) * stream.normal()); };
+    std::vector<MeasuredStep> steps;
+    WorkShares mean{};
+    for (int row = 0; row < rows; ++row) {
+      const WorkShares work = drawn_work(stream);
+      const StepClasses classes = classes_of_work(work);
+      steps.push_back({classes, measured_ms(work, factors) * noise()});
+      for (std::size_t place = 0; place < work_class_count; ++place) {
+        mean[place] += work[place] / classes.total() / rows;
+      }
+    }
+    const std::vector<Unknown> free = carried_by(steps, prior);
+    const StepFit fit = fit_steps(steps, free, prior);
+    const WorkShares work = drawn_work(stream);
+    const StepClasses asked = classes_of_work(work);
+    WorkShares shares = work;
+    for (double& share : shares) share /= asked.total();
+    const SoftwareError error = fitted_error(
+        summary_of(fit, free, mean, left_out_errors(steps, free, prior)), shares[2] + shares[3], 0);
+    // Many draws: the curves' errors are part of the scatter here.
+    const std::vector<StepDraw> draws(64, {scaled_ms(asked, fit.unknowns), shares});
+    const SimulatedBand band = simulated_band(draws, error);
+    const double value = measured_ms(work, factors) * noise();
+    if (band.p05_ms <= value && value <= band.p95_ms) ++inside;
+    width += std::log(band.p95_ms / band.p05_ms) / runs;
+  }
+  return {static_cast<double>(inside) / runs, width};
+}
+
+}  // namespace
+
+TEST_CASE("bands of a software that was fitted to three, five and twelve steps hold nine of ten") {
+  double before = 1e9;
+  for (const int rows : {3, 5, 12}) {
+    const auto [inside, width] = fitted_coverage(rows, 1500);
+    CAPTURE(rows, inside, width);
+    CHECK(inside > 0.85);
+    CHECK(inside < 0.95);
+    CHECK(width < before);
+    before = width;
+  }
 }
 
 }  // namespace moesim::uncertainty

@@ -93,6 +93,12 @@ TrainingJob requested_job(const CommandLine& line, bool of_several) {
   TrainingJob job;
   job.profile = std::make_shared<const profile::Profile>(profile::Profile::load(
       line.get("profile", default_profile), profile::Profile::Calibrated::taken));
+  if (const auto& software = job.profile->software()) {
+    throw UsageError(fmt::format(
+        "--profile {}: its multipliers are of the step of simulate, which train prices otherwise: "
+        "give its hardware, --profile {}, and what moesim calibrate fits to steps of train",
+        line.get("profile"), software->profile));
+  }
   job.cluster = cluster_of(line, *job.profile);
   job.model = std::make_shared<const model::Model>(requested_model(line));
   job.ranks_per_domain = requested_placement(line, *job.cluster);

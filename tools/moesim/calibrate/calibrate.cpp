@@ -10,9 +10,9 @@
 #include "sim/base/file.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/base/text.hpp"
-#include "sim/report/formats.hpp"
-#include "tools/moesim/bands/calibrate_rows.hpp"
+#include "sim/study/calibration/scenario_fit.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/calibrate/calibrate_report.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
@@ -25,6 +25,9 @@ using uncertainty::StepSoftware;
 using uncertainty::Unknown;
 
 constexpr std::size_t most_files = 64;
+
+// Whose predictions the rows are beside.
+constexpr EnumNames<bool, 2> command_names{{{false, "train"}, {true, "simulate"}}};
 
 std::size_t at(Unknown unknown) { return static_cast<std::size_t>(unknown); }
 
@@ -58,10 +61,6 @@ std::vector<Unknown> requested_unknowns(const CommandLine& line,
   return unknowns;
 }
 
-bool is_step(const CalibrationRow& row) {
-  return row.step.predicted.kind == uncertainty::RowKind::step;
-}
-
 // The prior of the rows: of several models have one software all the same. Exchanges alone say
 // nothing of a model.
 uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
@@ -86,17 +85,25 @@ uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
   return uncertainty::prior_with(prior, steps);
 }
 
-StepSoftware named_software(const std::string& name, const CommandLine& line,
-                            const std::vector<CalibrationRow>& rows, const StepFit& fit,
-                            const std::vector<double>& left_out) {
-  StepSoftware software = uncertainty::software_of(fit);
-  software.name = name;
-  software.software = line.get("software");
+std::string name_of_document(const CommandLine& line) {
+  const std::string out = line.get("out");
+  return line.get("name", out.empty() ? "own" : std::filesystem::path(out).stem().string());
+}
+
+std::string source_of(const CommandLine& line) {
   std::vector<std::string> files;
   for (const std::string& path : line.positionals) {
     files.push_back(std::filesystem::path(path).filename().string());
   }
-  software.source = fmt::format("moesim calibrate {}", fmt::join(files, " "));
+  return fmt::format("moesim calibrate {}", fmt::join(files, " "));
+}
+
+StepSoftware named_software(const CommandLine& line, const std::vector<CalibrationRow>& rows,
+                            const StepFit& fit, const std::vector<double>& left_out) {
+  StepSoftware software = uncertainty::software_of(fit);
+  software.name = name_of_document(line);
+  software.software = line.get("software");
+  software.source = source_of(line);
   software.machine = rows.front().prediction.machine;
   software.profile = rows.front().prediction.profile;
   std::set<std::string> models;
@@ -118,54 +125,6 @@ StepSoftware named_software(const std::string& name, const CommandLine& line,
   software.median_error = median(errors);
   software.worst_error = *std::max_element(errors.begin(), errors.end());
   return software;
-}
-
-std::string rows_table(const std::vector<CalibrationRow>& rows, const StepFit& fit,
-                       const std::vector<double>& left_out) {
-  const auto percent = [](double log) {
-    return fmt::format("{:+.1f} %", 100 * (std::exp(-log) - 1));
-  };
-  std::vector<std::vector<std::string>> lines = {
-      {"line", "measured ms", "predicted", "calibrated", "off", "off, row left out", ""}};
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const MeasuredStep& step = rows[row].step;
-    const double calibrated = uncertainty::scaled_ms(step.predicted, fit.unknowns);
-    std::string line = fmt::format("{}", rows[row].line);
-    if (rows.front().file != rows.back().file) {
-      line = fmt::format("{}:{}", std::filesystem::path(rows[row].file).filename().string(), line);
-    }
-    std::string what = is_step(rows[row]) ? "" : rows[row].op;
-    if (!what.empty() && !rows[row].options.empty()) what += ", ";
-    lines.push_back({line, fmt::format("{:.4g}", step.measured_ms),
-                     fmt::format("{:.4g}", step.predicted.total()),
-                     fmt::format("{:.4g}", calibrated),
-                     percent(std::log(step.measured_ms / calibrated)), percent(left_out[row]),
-                     what + rows[row].options});
-  }
-  return report::align(lines, {true, true, true, true, true, true, false});
-}
-
-std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
-                      const uncertainty::SoftwarePrior& prior) {
-  std::vector<std::vector<std::string>> lines = {{"fitted", "value", "68 %", "before", ""}};
-  for (const auto& unknown : uncertainty::unknown_names) {
-    const std::size_t place = at(unknown.value);
-    if (prior.deviation[place] == 0) continue;  // not in question
-    const double value = fit.unknowns[place];
-    const double deviation = std::sqrt(fit.covariance[place][place]);
-    const auto shown = [&](double each) {
-      return unknown.value == Unknown::fixed_ms ? fmt::format("{:.1f}", std::max(each, 0.0))
-                                                : fmt::format("{:.3f}", std::exp(each));
-    };
-    const bool is_free = std::find(free.begin(), free.end(), unknown.value) != free.end();
-    lines.push_back({unknown.name, shown(value),
-                     fmt::format("{} to {}", shown(value - deviation), shown(value + deviation)),
-                     fmt::format("{} ({} to {})", shown(prior.mean[place]),
-                                 shown(prior.mean[place] - prior.deviation[place]),
-                                 shown(prior.mean[place] + prior.deviation[place])),
-                     std::string(unknown.meaning) + (is_free ? "" : "; not fitted")});
-  }
-  return report::align(lines, {false, true, true, true, false});
 }
 
 // Steps in bf16 and in lower precision that are off by different factors have no level in common.
@@ -209,28 +168,6 @@ void note_kinds(const std::vector<CalibrationRow>& rows) {
   }
 }
 
-// Errors of rows left out, by kind.
-std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& fit,
-                        const std::vector<double>& left_out) {
-  std::string text;
-  const bool only_steps = std::all_of(rows.begin(), rows.end(), is_step);
-  for (const auto& kind : uncertainty::row_kind_names) {
-    std::vector<double> errors;
-    for (std::size_t row = 0; row < rows.size(); ++row) {
-      if (rows[row].step.predicted.kind != kind.value) continue;
-      errors.push_back(std::abs(std::exp(-left_out[row]) - 1));
-    }
-    if (errors.empty()) continue;
-    text += fmt::format(
-        "each {} left out: {:.1f} % off in the median, {:.1f} % at worst; "
-        "scatter {:.1f} %\n",
-        only_steps ? "row" : kind.name, 100 * median(errors),
-        100 * *std::max_element(errors.begin(), errors.end()),
-        100 * fit.scatter(kind.value).deviation);
-  }
-  return text;
-}
-
 // What the rows say of exchanges that are measured alone.
 std::string nic_text(const std::vector<CalibrationRow>& rows, const StepSoftware& software) {
   const auto crosses = [](const CalibrationRow& row) {
@@ -245,52 +182,128 @@ std::string nic_text(const std::vector<CalibrationRow>& rows, const StepSoftware
       nics.factor, 100 / nics.factor);
 }
 
+// A file in this folder is no shipped name.
+std::string as_profile(const std::string& out) {
+  return out.find('/') == std::string::npos && out.find(".json") == std::string::npos ? "./" + out
+                                                                                      : out;
+}
+
 void note_written(const std::string& out, const StepSoftware& software) {
-  const std::string path =
-      out.find('/') == std::string::npos && out.find(".json") == std::string::npos ? "./" + out
-                                                                                   : out;
+  const std::string path = as_profile(out);
   note(fmt::format("calibrate: {} written: moesim train ... --profile {}{}", out, path,
                    software.scatter(uncertainty::RowKind::exchange).rows > 0
                        ? "; moesim predict --profile " + path + " --op all-to-all ..."
                        : ""));
 }
 
-ExitCode run(const CommandLine& line) {
-  if (line.positionals.empty()) {
-    throw UsageError(
-        "calibrate: which file? A CSV with the column measured_ms and options of train as columns");
-  }
-  const std::string out = line.get("out");
-  if (!out.empty()) check_writable(out);
-  const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line);
+ExitCode not_kept() {
+  note("calibrate: nothing is kept without --out FILE");
+  return ExitCode::ok;
+}
+
+std::vector<MeasuredStep> steps_of(const std::vector<CalibrationRow>& rows) {
   std::vector<MeasuredStep> steps;
   for (const CalibrationRow& row : rows) steps.push_back(row.step);
+  return steps;
+}
+
+std::string decided_text(std::size_t rows, double effective, std::size_t parameters) {
+  return fmt::format(
+      "{} rows decide {:.1f} of {} parameter{}, published steps and assumptions the "
+      "rest\n",
+      rows, effective, parameters, parameters == 1 ? "" : "s");
+}
+
+ExitCode calibrate_train(const CommandLine& line) {
+  TrainRows predictor;
+  const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line, predictor);
+  const std::vector<MeasuredStep> steps = steps_of(rows);
   const uncertainty::SoftwarePrior prior = prior_for(rows, steps, line.get("software"));
   const std::vector<Unknown> free = requested_unknowns(line, steps, prior);
   const StepFit fit = uncertainty::fit_steps(steps, free, prior);
   const std::vector<double> left_out = uncertainty::left_out_errors(steps, free, prior);
-  const std::string name =
-      line.get("name", out.empty() ? "own" : std::filesystem::path(out).stem().string());
-  const StepSoftware software = named_software(name, line, rows, fit, left_out);
-  Output("").write(fmt::format(
-      "{}\n{}\n{} rows decide {:.1f} of {} parameters, published steps and assumptions the rest\n"
-      "{}{}",
-      rows_table(rows, fit, left_out), fit_table(fit, free, prior), rows.size(), fit.effective,
-      free.size(), errors_text(rows, fit, left_out), nic_text(rows, software)));
+  std::vector<double> calibrated_ms;
+  for (const MeasuredStep& step : steps) {
+    calibrated_ms.push_back(uncertainty::scaled_ms(step.predicted, fit.unknowns));
+  }
+  const StepSoftware software = named_software(line, rows, fit, left_out);
+  Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
+                               fit_table(fit, free, prior),
+                               decided_text(rows.size(), fit.effective, free.size()),
+                               errors_text(rows, fit, left_out), nic_text(rows, software)));
   note_precisions(rows);
   note_kinds(rows);
-  if (out.empty()) {
-    note("calibrate: nothing is kept without --out FILE");
-    return ExitCode::ok;
-  }
+  const std::string out = line.get("out");
+  if (out.empty()) return not_kept();
   write_file_atomically(out, software.text());
   note_written(out, software);
   return ExitCode::ok;
 }
 
+// What simulate says of each row is scaled by factors that its profile can have: of all classes of
+// kernels alike, and of exchanges.
+ExitCode calibrate_simulate(const CommandLine& line) {
+  if (line.has("software")) {
+    throw UsageError(
+        "--software: of train; with --command simulate all published steps are known before");
+  }
+  routing::RoutingCache cache(std::size_t{4} << 30);
+  SimulateRows predictor(cache);
+  const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line, predictor);
+  std::vector<study::MeasuredScenario> measured;
+  for (const CalibrationRow& row : rows) {
+    measured.push_back({*row.prediction.scenario, row.step.measured_ms});
+  }
+  const uncertainty::SoftwarePrior prior = study::scenario_prior(measured);
+  std::vector<Unknown> free;
+  if (line.has("fit")) {
+    for (const std::string_view word : split(line.get("fit"), ',')) {
+      if (word == "level" || word == "exchange") continue;
+      throw UsageError(
+          fmt::format("--fit {}: with --command simulate, level and exchange: its profiles have no "
+                      "other factors",
+                      word));
+    }
+    free = requested_unknowns(line, steps_of(rows), prior);
+  }
+  const study::ScenarioFit fit = study::fit_scenarios(measured, free, prior, cache);
+  Output("").write(fmt::format("{}\n{}\n{}{}", rows_table(rows, fit.calibrated_ms, fit.left_out),
+                               fit_table(fit.fit, fit.free, prior),
+                               decided_text(rows.size(), fit.fit.effective, fit.free.size()),
+                               errors_text(rows, fit.fit, fit.left_out)));
+  const std::string out = line.get("out");
+  if (out.empty()) return not_kept();
+  write_file_atomically(
+      out, study::software_document(name_of_document(line), rows.front().prediction.profile,
+                                    source_of(line), measured, fit)
+               .text());
+  note(
+      fmt::format("calibrate: {0} written: moesim simulate ... --profile {1}; moesim sweep ... "
+                  "--profile {1}",
+                  out, as_profile(out)));
+  return ExitCode::ok;
+}
+
+ExitCode run(const CommandLine& line) {
+  if (line.positionals.empty()) {
+    throw UsageError(
+        "calibrate: which file? A CSV with the column measured_ms and options of train (or, with "
+        "--command simulate, of simulate) as columns");
+  }
+  const bool of_simulate = value_in(command_names, line.get("command", "train"), "--command");
+  if (line.has("out")) check_writable(line.get("out"));
+  return of_simulate ? calibrate_simulate(line) : calibrate_train(line);
+}
+
 std::vector<Flag> flags() {
   std::vector<Flag> flags = {
-      {"out", "FILE", "none", "the document, for --profile of train and predict"},
+      {"command",
+       "NAME",
+       "train",
+       "whose options the columns are, and who takes the document:",
+       {{"train", "steps, layers and exchanges of any layout"},
+        {"simulate", "steps and forward passes of simulate and sweep"}}},
+      {"out", "FILE", "none", "the document, for --profile"},
       {"name", "NAME", "that of the file", "its name"},
       {"software", "NAME", "not known",
        "whose published steps are known before: megatron-bridge, simumax, aws"},
@@ -299,6 +312,15 @@ std::vector<Flag> flags() {
     flags.back().choices.push_back({unknown.name, unknown.meaning});
   }
   for (const Flag& flag : train_flags()) flags.push_back(flag);
+  const auto is_there = [&](const std::string& name) {
+    return std::any_of(flags.begin(), flags.end(),
+                       [&](const Flag& flag) { return flag.name == name; });
+  };
+  for (const scenario::Option& option : scenario::scenario_options()) {
+    if (is_there(option.name)) continue;
+    flags.push_back({option.name, option.placeholder, option.default_text,
+                     "with --command simulate: " + option.help, option.values});
+  }
   return flags;
 }
 
@@ -317,6 +339,8 @@ Command calibrate_command() {
       "FILE: a CSV with a row for each measured time: measured_ms (or measured_us) and options "
       "of\n"
       "train as columns; an option of this command holds for rows that have none of their own.\n"
+      "With --command simulate they are options of simulate; a CSV of sweep with measured_ms\n"
+      "added will do.\n"
       "Column op: step (or empty), moe-layer (gate to combined rows) or layer with pass forward "
       "or\n"
       "backward, all-to-all and the other exchanges of predict with gpus, bytes or their\n"

@@ -1,4 +1,4 @@
-#include "tools/moesim/bands/calibrate_predictions.hpp"
+#include "tools/moesim/calibrate/calibrate_predictions.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,8 +6,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/study/sweep/result_row.hpp"
 #include "sim/training/layer_time.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/prefetch.hpp"
+#include "tools/moesim/train/train_report.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
@@ -39,26 +44,26 @@ std::string default_profile() {
   return "";
 }
 
-}  // namespace
-
-std::vector<std::string> calibrated_operations() {
-  std::vector<std::string> names{step_op, moe_layer_op, layer_op};
-  for (const std::string& name : exchange_operations()) names.push_back(name);
-  return names;
-}
-
-RowKind row_kind_of(const std::string& op) {
+RowKind row_kind_of(const std::string& op, const std::vector<std::string>& known) {
   if (op == step_op) return RowKind::step;
   if (op == moe_layer_op || op == layer_op) return RowKind::layer;
   if (holds(exchange_operations(), op)) return RowKind::exchange;
   throw UsageError(fmt::format(
       "unknown operation '{}'{}; choose from {}; kernels are measured by moesim profile", op,
-      suggestion(op, calibrated_operations()), fmt::join(calibrated_operations(), ", ")));
+      suggestion(op, known), fmt::join(known, ", ")));
 }
 
-std::set<std::string> columns_of(const std::string& op) {
+}  // namespace
+
+std::vector<std::string> TrainRows::operations() const {
+  std::vector<std::string> names{step_op, moe_layer_op, layer_op};
+  for (const std::string& name : exchange_operations()) names.push_back(name);
+  return names;
+}
+
+std::set<std::string> TrainRows::columns_of(const std::string& op) const {
   std::set<std::string> names;
-  const RowKind kind = row_kind_of(op);
+  const RowKind kind = row_kind_of(op, operations());
   if (kind == RowKind::exchange) {
     for (const std::string& name : parameters_of(profile::find_operation(op))) names.insert(name);
     return names;
@@ -68,13 +73,13 @@ std::set<std::string> columns_of(const std::string& op) {
   return names;
 }
 
-const std::string& RowPredictor::machine_of(const std::string& profile) {
+const std::string& TrainRows::machine_of(const std::string& profile) {
   std::string& name = machines_[profile];
   if (name.empty()) name = profile::Profile::load(profile).device().name;
   return name;
 }
 
-RowPrediction RowPredictor::exchange(const std::string& op, const CommandLine& asked) {
+RowPrediction TrainRows::exchange(const std::string& op, const CommandLine& asked) {
   RowPrediction found;
   found.profile = asked.get("profile", default_profile());
   found.machine = machine_of(found.profile);
@@ -95,8 +100,8 @@ RowPrediction RowPredictor::exchange(const std::string& op, const CommandLine& a
   return found;
 }
 
-RowPrediction RowPredictor::predict(const std::string& op, const CommandLine& asked) {
-  const RowKind kind = row_kind_of(op);
+RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked) {
+  const RowKind kind = row_kind_of(op, operations());
   if (kind == RowKind::exchange) return exchange(op, asked);
   RowPrediction found;
   found.profile = asked.get("profile", default_profile());
@@ -114,6 +119,63 @@ RowPrediction RowPredictor::predict(const std::string& op, const CommandLine& as
       uncertainty::classes_of(training::layer_time(*found.job, extent, backward), crossing);
   found.classes.kind = kind;
   return found;
+}
+
+std::vector<std::string> TrainRows::result_columns(const RowPrediction& row) const {
+  if (!row.step) return {};
+  TrainBand band;
+  band.subject = subject_of(*row.job, "");
+  band.band = shipped_errors().band(band.subject);
+  band.terms.emplace_back();
+  std::vector<std::string> results = training_columns(*row.job, *row.step);
+  for (const auto& [name, cell] : band_cells(band, *row.step)) results.push_back(name);
+  return results;
+}
+
+std::set<std::string> SimulateRows::columns_of(const std::string& op) const {
+  if (op != step_op) {
+    throw UsageError(fmt::format(
+        "'{}': rows of simulate are steps and forward passes: leave op empty; layers and exchanges "
+        "calibrate train, exchanges also a profile or cluster by moesim import",
+        op));
+  }
+  std::set<std::string> names;
+  for (const scenario::Option& option : scenario::scenario_options()) names.insert(option.name);
+  return names;
+}
+
+void SimulateRows::prepare(const std::vector<CommandLine>& rows) {
+  std::map<int, std::vector<routing::RoutingJob>> jobs;  // by replicas
+  for (const CommandLine& row : rows) {
+    try {
+      const scenario::Scenario scenario = scenario::resolve(row.scenario(), documents_);
+      if (scenario.has_moe()) jobs[scenario.replicas].push_back(scenario.routing_job());
+    } catch (const Error&) {
+      // predict() says where.
+    }
+  }
+  for (const auto& [replicas, same] : jobs) {
+    prefetch_routing(same, replicas, core_count(), cache_);
+  }
+}
+
+RowPrediction SimulateRows::predict(const std::string&, const CommandLine& asked) {
+  RowPrediction found;
+  found.scenario = scenario::resolve(asked.scenario(), documents_);
+  const profile::Profile& profile = *found.scenario->profile;
+  if (profile.software()) {
+    throw UsageError(fmt::format(
+        "--profile {}: it is software on {} already: calibrate that, a profile of hardware",
+        found.scenario->profile_name, profile.software()->profile));
+  }
+  found.machine = profile.device().name;
+  found.profile = found.scenario->profile_name;
+  found.classes.compute = study::evaluate(*found.scenario, cache_).step_ms;
+  return found;
+}
+
+std::vector<std::string> SimulateRows::result_columns(const RowPrediction&) const {
+  return study::names_of(study::result_columns());
 }
 
 }  // namespace moesim::tool

@@ -1,4 +1,4 @@
-#include "tools/moesim/bands/calibrate_rows.hpp"
+#include "tools/moesim/calibrate/calibrate_rows.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,8 +14,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
-#include "tools/moesim/bands/train_band.hpp"
-#include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -37,10 +35,10 @@ std::string dashed(std::string name) {
 // One file: its table, and which columns are options.
 class Rows {
  public:
-  Rows(const std::string& path, const CommandLine& line);
+  Rows(const std::string& path, const CommandLine& line, RowPredictor& predictor);
 
   // Predicts all rows; throws as load_calibration_rows().
-  std::vector<CalibrationRow> predicted(RowPredictor& predictor) const;
+  std::vector<CalibrationRow> predicted() const;
 
  private:
   std::string where(std::size_t row) const {
@@ -48,26 +46,28 @@ class Rows {
   }
   std::string op_of(std::size_t row) const;
   CommandLine asked(const std::string& op, std::size_t row) const;
-  CalibrationRow row(RowPredictor& predictor, std::size_t row) const;
+  CalibrationRow row(std::size_t row, const CommandLine& options) const;
+  std::set<std::string> option_names() const;
   std::string time_column(std::size_t row) const;
   std::string differing(std::size_t row) const;
   void check_columns(const std::vector<CalibrationRow>& rows) const;
 
   CsvTable table_;
   const CommandLine& line_;
+  RowPredictor& predictor_;
   std::map<std::size_t, std::string> options_;  // column: flag
 };
 
 // Of all operations; of steps alone where the table has no column that says what a row is of.
-std::set<std::string> option_names(const CsvTable& table) {
-  if (table.find(op_column) == CsvTable::npos) return columns_of(step_op);
+std::set<std::string> Rows::option_names() const {
+  if (table_.find(op_column) == CsvTable::npos) return predictor_.columns_of(step_op);
   std::set<std::string> names;
-  for (const std::string& op : calibrated_operations()) names.merge(columns_of(op));
+  for (const std::string& op : predictor_.operations()) names.merge(predictor_.columns_of(op));
   return names;
 }
 
-Rows::Rows(const std::string& path, const CommandLine& line)
-    : table_(CsvTable::load(path)), line_(line) {
+Rows::Rows(const std::string& path, const CommandLine& line, RowPredictor& predictor)
+    : table_(CsvTable::load(path)), line_(line), predictor_(predictor) {
   if (table_.find(ms_column) == CsvTable::npos && table_.find(us_column) == CsvTable::npos) {
     for (const std::string& name : table_.columns) {
       if (name.rfind("measured", 0) != 0) continue;
@@ -78,7 +78,7 @@ Rows::Rows(const std::string& path, const CommandLine& line)
     }
     table_.column(ms_column);
   }
-  const std::set<std::string> known = option_names(table_);
+  const std::set<std::string> known = option_names();
   std::set<std::string> seen;
   for (std::size_t column = 0; column < table_.columns.size(); ++column) {
     const std::string name = dashed(table_.columns[column]);
@@ -95,7 +95,7 @@ std::string Rows::op_of(std::size_t row) const {
   if (column == CsvTable::npos || table_.rows[row][column].empty()) return step_op;
   const std::string& op = table_.rows[row][column];
   try {
-    row_kind_of(op);
+    predictor_.columns_of(op);
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{}, column op: {}", where(row), error.what()));
   }
@@ -110,7 +110,7 @@ std::string flag_value(const std::string& flag, const std::string& cell) {
 
 CommandLine Rows::asked(const std::string& op, std::size_t row) const {
   CommandLine asked = line_;
-  const std::set<std::string> taken = columns_of(op);
+  const std::set<std::string> taken = predictor_.columns_of(op);
   for (const auto& [column, flag] : options_) {
     const std::string& cell = table_.rows[row][column];
     if (cell.empty()) continue;
@@ -140,30 +140,35 @@ std::string Rows::time_column(std::size_t row) const {
                   where(row)));
 }
 
-// Of options that are not the same in every row.
+// Of options that tell rows apart: of several values, or given in less than half of the rows.
 std::string Rows::differing(std::size_t row) const {
   std::vector<std::string> words;
   for (const auto& [column, flag] : options_) {
-    bool same = true;
-    for (const auto& other : table_.rows) same = same && other[column] == table_.rows[row][column];
-    if (!same && !table_.rows[row][column].empty()) {
-      words.push_back(flag + " " + table_.rows[row][column]);
+    const std::string& cell = table_.rows[row][column];
+    if (cell.empty()) continue;
+    std::size_t given = 0;
+    bool is_same = true;
+    for (const auto& other : table_.rows) {
+      if (other[column].empty()) continue;
+      ++given;
+      is_same = is_same && other[column] == cell;
     }
+    if (!is_same || 2 * given < table_.rows.size())
+      words.push_back(fmt::format("{} {}", flag, cell));
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-CalibrationRow Rows::row(RowPredictor& predictor, std::size_t row) const {
+CalibrationRow Rows::row(std::size_t row, const CommandLine& options) const {
   CalibrationRow found;
   found.file = table_.name;
   found.line = table_.lines[row];
   found.op = op_of(row);
   found.options = differing(row);
-  const CommandLine options = asked(found.op, row);
   for (const auto& [flag, value] : options.values)
     found.configuration += fmt::format("{}={}|", flag, value);
   try {
-    found.prediction = predictor.predict(found.op, options);
+    found.prediction = predictor_.predict(found.op, options);
   } catch (const Error& error) {
     throw UsageError(fmt::format("{}: {}", where(row), error.what()));
   }
@@ -174,30 +179,17 @@ CalibrationRow Rows::row(RowPredictor& predictor, std::size_t row) const {
   return found;
 }
 
-// The columns that train adds to its own CSV; known once a step is predicted.
-std::vector<std::string> result_columns(const std::vector<CalibrationRow>& rows) {
-  for (const CalibrationRow& row : rows) {
-    if (!row.prediction.step) continue;
-    const training::TrainingJob& job = *row.prediction.job;
-    TrainBand band;
-    band.subject = subject_of(job, "");
-    band.band = shipped_errors().band(band.subject);
-    band.terms.emplace_back();
-    std::vector<std::string> results = training_columns(job, *row.prediction.step);
-    for (const auto& [name, cell] : band_cells(band, *row.prediction.step)) results.push_back(name);
-    return results;
-  }
-  return {};
-}
-
 void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
   std::vector<std::string> ignored = {op_column, ms_column, us_column, "note",
                                       "id",      "status",  "reason"};
-  const std::set<std::string> options = option_names(table_);
+  const std::set<std::string> options = option_names();
   std::vector<std::string> known(options.begin(), options.end());
   known.insert(known.end(), ignored.begin(), ignored.end());
-  const std::vector<std::string> results = result_columns(rows);
-  ignored.insert(ignored.end(), results.begin(), results.end());
+  for (const CalibrationRow& row : rows) {
+    const std::vector<std::string> results = predictor_.result_columns(row.prediction);
+    ignored.insert(ignored.end(), results.begin(), results.end());
+    if (!results.empty()) break;
+  }
   for (std::size_t column = 0; column < table_.columns.size(); ++column) {
     const std::string& name = table_.columns[column];
     if (options_.count(column) != 0 ||
@@ -206,24 +198,28 @@ void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
     }
     const bool other_unit = name.rfind("measured", 0) == 0;
     throw UsageError(fmt::format(
-        "{}: line 1, column {}: {}{}", table_.name, name,
-        other_unit ? "measured times are in milliseconds, in the column measured_ms, or in "
-                     "microseconds, in measured_us"
-                   : "neither train nor the exchanges of predict know such an option",
+        "{}: line 1, column {}: {}", table_.name, name,
         other_unit
-            ? ""
-            : suggestion(dashed(name), known) + ": remove the column, or name it note or id"));
+            ? std::string("measured times are in milliseconds, in the column measured_ms, or "
+                          "in microseconds, in measured_us")
+            : fmt::format("no option of {}{}: remove the column, or name it note or id",
+                          predictor_.commands(), suggestion(dashed(name), known))));
   }
 }
 
-std::vector<CalibrationRow> Rows::predicted(RowPredictor& predictor) const {
+std::vector<CalibrationRow> Rows::predicted() const {
+  std::vector<CommandLine> options;
+  for (std::size_t index = 0; index < table_.rows.size(); ++index) {
+    options.push_back(asked(op_of(index), index));
+  }
+  predictor_.prepare(options);
   std::vector<CalibrationRow> rows;
   for (std::size_t index = 0; index < table_.rows.size(); ++index) {
-    rows.push_back(row(predictor, index));
-    // As soon as it is known what train adds: an unknown column is the likelier mistake.
-    if (index == 0 || index + 1 == table_.rows.size()) {
-      if (rows.front().prediction.step || index + 1 == table_.rows.size()) check_columns(rows);
-    }
+    rows.push_back(row(index, options[index]));
+    // As soon as it is known what the command adds: an unknown column is the likelier mistake.
+    const bool is_last = index + 1 == table_.rows.size();
+    const bool is_told = !predictor_.result_columns(rows.front().prediction).empty();
+    if (is_last || (index == 0 && is_told)) check_columns(rows);
   }
   return rows;
 }
@@ -282,11 +278,11 @@ void check_repeats(const std::vector<CalibrationRow>& rows) {
 std::string CalibrationRow::where() const { return fmt::format("{}: line {}", file, line); }
 
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
-                                                  const CommandLine& line) {
-  RowPredictor predictor;
+                                                  const CommandLine& line,
+                                                  RowPredictor& predictor) {
   std::vector<CalibrationRow> rows;
   for (const std::string& path : paths) {
-    std::vector<CalibrationRow> more = Rows(path, line).predicted(predictor);
+    std::vector<CalibrationRow> more = Rows(path, line, predictor).predicted();
     std::move(more.begin(), more.end(), std::back_inserter(rows));
   }
   if (rows.size() < 2) {

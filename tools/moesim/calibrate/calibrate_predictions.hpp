@@ -1,0 +1,91 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim/routing/simulation/routing_cache.hpp"
+#include "sim/scenario/document_cache.hpp"
+#include "sim/scenario/scenario.hpp"
+#include "sim/training/training_job.hpp"
+#include "sim/training/training_step.hpp"
+#include "sim/uncertainty/step_fit.hpp"
+#include "tools/moesim/command.hpp"
+#include "tools/moesim/predict/predict_source.hpp"
+
+namespace moesim::tool {
+
+// What a row of measured times is of where its column op does not say.
+inline constexpr const char* step_op = "step";
+
+// What is predicted of a row.
+struct RowPrediction {
+  uncertainty::StepClasses classes;
+  std::string machine;                       // of the profile's device
+  std::string profile;                       // as it was asked for
+  std::optional<training::TrainingJob> job;  // of steps and layers of train
+  std::optional<training::TrainingStep> step;
+  std::optional<scenario::Scenario> scenario;  // of simulate
+};
+
+// What rows of measured times may be, and their predictions, one after another.
+class RowPredictor {
+ public:
+  RowPredictor() = default;
+  RowPredictor(const RowPredictor&) = delete;
+  RowPredictor& operator=(const RowPredictor&) = delete;
+  virtual ~RowPredictor() = default;
+
+  // The commands whose options are columns, for error messages.
+  virtual std::string commands() const = 0;
+  // The operations that the column op may name.
+  virtual std::vector<std::string> operations() const = 0;
+  // The columns that rows of an operation take, beside those of every row. Throws UsageError for
+  // one that is none of operations().
+  virtual std::set<std::string> columns_of(const std::string& op) const = 0;
+  // Of all rows of a file, before predict() is asked for each: what they share is computed once.
+  // Rows that are refused are left for predict() to say so.
+  virtual void prepare(const std::vector<CommandLine>&) {}
+  // `asked`: the options of the row, by flag. Throws UsageError and Error as the commands do.
+  virtual RowPrediction predict(const std::string& op, const CommandLine& asked) = 0;
+  // The columns that the command adds to its own CSV; nothing where this row does not tell.
+  virtual std::vector<std::string> result_columns(const RowPrediction& row) const = 0;
+};
+
+// Rows of `train`: "step", "moe-layer" and "layer" with a pass, and the exchanges of `predict`.
+class TrainRows : public RowPredictor {
+ public:
+  std::string commands() const override { return "train or the exchanges of predict"; }
+  std::vector<std::string> operations() const override;
+  std::set<std::string> columns_of(const std::string& op) const override;
+  RowPrediction predict(const std::string& op, const CommandLine& asked) override;
+  std::vector<std::string> result_columns(const RowPrediction& row) const override;
+
+ private:
+  RowPrediction exchange(const std::string& op, const CommandLine& asked);
+  const std::string& machine_of(const std::string& profile);
+
+  std::map<std::string, QuerySource> sources_;  // by profile
+  std::map<std::string, std::string> machines_;
+};
+
+// Rows of `simulate`: steps and forward passes, its scenario options as columns.
+class SimulateRows : public RowPredictor {
+ public:
+  explicit SimulateRows(routing::RoutingCache& cache) : cache_(cache) {}
+  std::string commands() const override { return "simulate"; }
+  std::vector<std::string> operations() const override { return {step_op}; }
+  std::set<std::string> columns_of(const std::string& op) const override;
+  // Logits are drawn once for all routers and capacity factors.
+  void prepare(const std::vector<CommandLine>& rows) override;
+  RowPrediction predict(const std::string& op, const CommandLine& asked) override;
+  std::vector<std::string> result_columns(const RowPrediction& row) const override;
+
+ private:
+  scenario::DocumentCache documents_;
+  routing::RoutingCache& cache_;
+};
+
+}  // namespace moesim::tool

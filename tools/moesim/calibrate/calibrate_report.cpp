@@ -1,0 +1,92 @@
+#include "tools/moesim/calibrate/calibrate_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "sim/base/statistics.hpp"
+#include "sim/report/formats.hpp"
+
+namespace moesim::tool {
+
+using uncertainty::MeasuredStep;
+using uncertainty::StepFit;
+using uncertainty::Unknown;
+
+bool is_step(const CalibrationRow& row) {
+  return row.step.predicted.kind == uncertainty::RowKind::step;
+}
+
+std::string rows_table(const std::vector<CalibrationRow>& rows,
+                       const std::vector<double>& calibrated_ms,
+                       const std::vector<double>& left_out) {
+  const auto percent = [](double log) {
+    return fmt::format("{:+.1f} %", 100 * (std::exp(-log) - 1));
+  };
+  std::vector<std::vector<std::string>> lines = {
+      {"line", "measured ms", "predicted", "calibrated", "off", "off, row left out", ""}};
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const MeasuredStep& step = rows[row].step;
+    const double calibrated = calibrated_ms[row];
+    std::string line = fmt::format("{}", rows[row].line);
+    if (rows.front().file != rows.back().file) {
+      line = fmt::format("{}:{}", std::filesystem::path(rows[row].file).filename().string(), line);
+    }
+    std::string what = is_step(rows[row]) ? "" : rows[row].op;
+    if (!what.empty() && !rows[row].options.empty()) what += ", ";
+    lines.push_back({line, fmt::format("{:.4g}", step.measured_ms),
+                     fmt::format("{:.4g}", step.predicted.total()),
+                     fmt::format("{:.4g}", calibrated),
+                     percent(std::log(step.measured_ms / calibrated)), percent(left_out[row]),
+                     what + rows[row].options});
+  }
+  return report::align(lines, {true, true, true, true, true, true, false});
+}
+
+std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
+                      const uncertainty::SoftwarePrior& prior) {
+  std::vector<std::vector<std::string>> lines = {{"fitted", "value", "68 %", "before", ""}};
+  for (const auto& unknown : uncertainty::unknown_names) {
+    const auto place = static_cast<std::size_t>(unknown.value);
+    if (prior.deviation[place] == 0) continue;  // not in question
+    const double value = fit.unknowns[place];
+    const double deviation = std::sqrt(fit.covariance[place][place]);
+    const auto shown = [&](double each) {
+      return unknown.value == Unknown::fixed_ms ? fmt::format("{:.1f}", std::max(each, 0.0))
+                                                : fmt::format("{:.3f}", std::exp(each));
+    };
+    const bool is_free = std::find(free.begin(), free.end(), unknown.value) != free.end();
+    lines.push_back({unknown.name, shown(value),
+                     fmt::format("{} to {}", shown(value - deviation), shown(value + deviation)),
+                     fmt::format("{} ({} to {})", shown(prior.mean[place]),
+                                 shown(prior.mean[place] - prior.deviation[place]),
+                                 shown(prior.mean[place] + prior.deviation[place])),
+                     std::string(unknown.meaning) + (is_free ? "" : "; not fitted")});
+  }
+  return report::align(lines, {false, true, true, true, false});
+}
+
+std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& fit,
+                        const std::vector<double>& left_out) {
+  std::string text;
+  const bool only_steps = std::all_of(rows.begin(), rows.end(), is_step);
+  for (const auto& kind : uncertainty::row_kind_names) {
+    std::vector<double> errors;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      if (rows[row].step.predicted.kind != kind.value) continue;
+      errors.push_back(std::abs(std::exp(-left_out[row]) - 1));
+    }
+    if (errors.empty()) continue;
+    text += fmt::format(
+        "each {} left out: {:.1f} % off in the median, {:.1f} % at worst; "
+        "scatter {:.1f} %\n",
+        only_steps ? "row" : kind.name, 100 * median(errors),
+        100 * *std::max_element(errors.begin(), errors.end()),
+        100 * fit.scatter(kind.value).deviation);
+  }
+  return text;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/moesim/calibrate/calibrate_rows.hpp"
+
+namespace moesim::tool {
+
+bool is_step(const CalibrationRow& row);
+
+// The rows beside their predictions, calibrated and by a fit without the row. `left_out`: logs of
+// measured over predicted.
+std::string rows_table(const std::vector<CalibrationRow>& rows,
+                       const std::vector<double>& calibrated_ms,
+                       const std::vector<double>& left_out);
+// The parameters in question, fitted or not.
+std::string fit_table(const uncertainty::StepFit& fit,
+                      const std::vector<uncertainty::Unknown>& free,
+                      const uncertainty::SoftwarePrior& prior);
+// Errors of rows left out, by kind.
+std::string errors_text(const std::vector<CalibrationRow>& rows, const uncertainty::StepFit& fit,
+                        const std::vector<double>& left_out);
+
+}  // namespace moesim::tool

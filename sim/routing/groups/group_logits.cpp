@@ -86,12 +86,12 @@ int RoundedLogits::fill_training_tile(std::int64_t index, float* tile) const {
 // bf16 stays what it is.
 void RoundedLogits::round(float* tile) const {
   constexpr std::uint32_t dropped = 0xffff;
-  constexpr std::uint32_t infinity = 0x7f800000;
+  constexpr std::uint32_t infinite = 0x7f800000;
   const auto values = static_cast<std::size_t>(exact_.experts()) * tile_tokens;
   for (std::size_t at = 0; at < values; ++at) {
     const auto bits = std::bit_cast<std::uint32_t>(tile[at]);
     const std::uint32_t rounded = (bits + (dropped >> 1) + (bits >> 16 & 1)) & ~dropped;
-    const bool finite = (rounded & ~(std::uint32_t{1} << 31)) < infinity;
+    const bool finite = (rounded & ~(std::uint32_t{1} << 31)) < infinite;
     tile[at] = finite ? std::bit_cast<float>(rounded) : tile[at];
   }
 }

@@ -48,6 +48,7 @@ ResidualGroup read_group(const Node& node) {
   group.least = std::log(node.positive("least"));
   group.most = std::log(node.positive("most"));
   group.log_ratios = read_quantiles(node, "log_ratios");
+  if (node.has("left_out")) group.left_out = read_quantiles(node, "left_out");
   return group;
 }
 
@@ -62,16 +63,18 @@ RatioGroup read_ratio(const Node& node) {
 }
 
 nlohmann::ordered_json json_of(const ResidualGroup& group) {
-  return {{"software", group.subject.software},
-          {"machine", group.subject.machine},
-          {"model", group.subject.model},
-          {"low_precision", group.subject.low_precision},
-          {"rows", group.rows},
-          {"configurations", group.configurations},
-          {"least", rounded(std::exp(group.least))},
-          {"median", rounded(std::exp(group.median()))},
-          {"most", rounded(std::exp(group.most))},
-          {"log_ratios", rounded_all(group.log_ratios)}};
+  nlohmann::ordered_json item = {{"software", group.subject.software},
+                                 {"machine", group.subject.machine},
+                                 {"model", group.subject.model},
+                                 {"low_precision", group.subject.low_precision},
+                                 {"rows", group.rows},
+                                 {"configurations", group.configurations},
+                                 {"least", rounded(std::exp(group.least))},
+                                 {"median", rounded(std::exp(group.median()))},
+                                 {"most", rounded(std::exp(group.most))},
+                                 {"log_ratios", rounded_all(group.log_ratios)}};
+  if (group.left_out) item["left_out"] = rounded_all(*group.left_out);
+  return item;
 }
 
 nlohmann::ordered_json json_of(const RatioGroup& group) {
@@ -104,6 +107,19 @@ std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observation
                       static_cast<int>(values.size()), quantiles_of(values)});
   }
   return groups;
+}
+
+// How far each member of a group is off where its configuration, in all releases, is not known.
+std::vector<double> left_out_errors(const std::vector<const Observation*>& members) {
+  std::vector<double> errors;
+  for (const Observation* held : members) {
+    std::vector<double> others;
+    for (const Observation* other : members) {
+      if (other->configuration != held->configuration) others.push_back(other->log_ratio);
+    }
+    errors.push_back(std::abs(held->log_ratio - moesim::median(others)));
+  }
+  return errors;
 }
 
 }  // namespace
@@ -142,6 +158,7 @@ Residuals summarised(const std::vector<Observation>& observations) {
     group.least = *std::min_element(values.begin(), values.end());
     group.most = *std::max_element(values.begin(), values.end());
     group.log_ratios = quantiles_of(values);
+    if (group.configurations > 1) group.left_out = quantiles_of(left_out_errors(members));
     residuals.groups.push_back(group);
   }
   residuals.ratios = ratio_groups(observations);

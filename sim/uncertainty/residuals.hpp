@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct ResidualGroup {
   double least = 0;
   double most = 0;
   Quantiles log_ratios{};
+  // Of |log ratio - median of the group's other configurations|; where there are at least two.
+  std::optional<Quantiles> left_out;
 
   double median() const { return log_ratios[kept_shares.size() / 2]; }
   // The standard deviation of a normal distribution with these quantiles, from the outermost two.

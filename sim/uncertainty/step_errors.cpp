@@ -75,6 +75,20 @@ StepErrors::StepErrors(Residuals residuals)
   for (const Blind blind : {Blind::model, Blind::machine, Blind::software}) {
     folds_[blind] = folds(blind);
   }
+  folds_[Blind::configuration] = configuration_folds();
+}
+
+// A group of several configurations each: what else is known stays as it is without one of them.
+std::vector<StepErrors::Fold> StepErrors::configuration_folds() const {
+  std::vector<Fold> found;
+  for (const ResidualGroup& group : residuals_.groups) {
+    if (!group.left_out) continue;
+    Fold fold{model_, {}};
+    const double deviation = model_.at(group.subject).deviation();
+    for (const double error : *group.left_out) fold.scores.push_back(error / deviation);
+    found.push_back(std::move(fold));
+  }
+  return found;
 }
 
 std::vector<StepErrors::Fold> StepErrors::folds(Blind blind) const {
@@ -155,14 +169,23 @@ void StepErrors::describe(const Subject& subject, Band& band) const {
   band.median = moesim::median(all);
 }
 
+// What is left out for a question, the least first. Where too few groups have several
+// configurations for the widest level, a known model counts as one that is not.
+std::vector<StepErrors::Blind> StepErrors::blinds_for(Basis basis, double widest) const {
+  if (basis == Basis::model && level_allowed(folds_.at(Blind::configuration).size(), widest)) {
+    return {Blind::configuration};
+  }
+  std::vector<Blind> blinds = {Blind::model};
+  if (basis >= Basis::software) blinds.push_back(Blind::machine);
+  if (basis == Basis::nothing) blinds.push_back(Blind::software);
+  return blinds;
+}
+
 Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted) const {
   Band band;
   band.basis = basis_of(subject);
   band.expected = model_.at(subject);
-  std::vector<Blind> blinds = {Blind::model};
-  if (band.basis >= Basis::software) blinds.push_back(Blind::machine);
-  if (band.basis == Basis::nothing) blinds.push_back(Blind::software);
-  for (const Blind blind : blinds) {
+  for (const Blind blind : blinds_for(band.basis, wanted.front())) {
     std::vector<HeldOut> held_out;
     for (const Fold& fold : folds_.at(blind)) {
       const Expected expected = fold.left.at(subject);

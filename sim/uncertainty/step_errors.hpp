@@ -51,14 +51,16 @@ std::vector<double> usual_levels();
 // The bands of predicted steps, from what is known of others. Their width is calibrated by leaving
 // out groups (jackknife_plus) in the way in which the question lies outside of what was measured:
 //
+//   the model is known, too                 a configuration
 //   the software on the machine is known    a model, on all machines of the software
 //   the software is known                   a machine of the software, and the models it ran
 //   nothing is known                        a software on every machine
 //
 // Scores are in units of the deviation that ErrorModel expects, so that a question about which less
 // is known gets a wider band; the band of a question is never narrower than that of one that knows
-// more. Where the software is not known, neither than ErrorModel's, as Student's t with as many
-// degrees of freedom as softwares were measured: their machines are not as many independent groups.
+// more, configurations aside, whose groups are others. Where the software is not known, neither
+// than ErrorModel's, as Student's t with as many degrees of freedom as softwares were measured:
+// their machines are not as many independent groups.
 class StepErrors {
  public:
   explicit StepErrors(Residuals residuals);
@@ -73,13 +75,15 @@ class StepErrors {
   Band ratio_band(const std::string& software, bool same_model) const;
 
  private:
-  enum class Blind { model, machine, software };
+  enum class Blind { configuration, model, machine, software };
   // A held-out group: what is left, and how far the group's quantiles were off, in deviations.
   struct Fold {
     ErrorModel left;
     std::vector<double> scores;
   };
   std::vector<Fold> folds(Blind blind) const;
+  std::vector<Fold> configuration_folds() const;
+  std::vector<Blind> blinds_for(Basis basis, double widest) const;
   Basis basis_of(const Subject& subject) const;
   void describe(const Subject& subject, Band& band) const;
 

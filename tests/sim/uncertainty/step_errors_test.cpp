@@ -108,6 +108,36 @@ TEST_CASE("bands of new models hold at least their share when errors are drawn")
   CHECK(share < 0.99);
 }
 
+TEST_CASE("bands of new configurations of known models hold their share, and are narrower") {
+  int inside = 0;
+  int points = 0;
+  double width = 0;
+  double of_models = 0;
+  for (std::uint32_t run = 0; run < 60; ++run) {
+    std::vector<Observation> known;
+    std::vector<Observation> kept;
+    for (const Observation& each : drawn(run, 0.3, 0.1, 0.15, 0.05)) {
+      (each.configuration == "layout 3" ? kept : known).push_back(each);
+    }
+    const StepErrors errors = errors_of(known);
+    for (const Observation& each : kept) {
+      const Band band = errors.band(each.subject);
+      REQUIRE(band.basis == Basis::model);
+      REQUIRE(band.held_out == 24);
+      if (band.widest().log_ratios.contains(each.log_ratio)) ++inside;
+      ++points;
+      width += band.widest().log_ratios.width();
+      Subject other = each.subject;
+      other.model = "another";
+      of_models += errors.band(other).widest().log_ratios.width();
+    }
+  }
+  const double share = static_cast<double>(inside) / points;
+  CHECK(share > 0.87);
+  CHECK(share < 0.96);
+  CHECK(width < 0.7 * of_models);
+}
+
 TEST_CASE("the error model learns a level that a software has on every machine") {
   std::vector<Observation> observations = drawn(3, 0, 0, 0, 0.05);
   for (Observation& each : observations) {

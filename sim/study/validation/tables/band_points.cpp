@@ -60,21 +60,6 @@ double common_share(const std::vector<BandPoint>& points) {
   return squares > 0 ? common / squares : 0;
 }
 
-// What the number of groups says of a share, in words, and whether the bar is met.
-std::pair<std::string, std::optional<bool>> verdict_of(const Share& share, std::size_t groups) {
-  const double value = share.value();
-  if (groups >= judged_groups) {
-    return {fmt::format("{} groups", groups),
-            value >= least_inside - rounding && value <= most_inside + rounding};
-  }
-  const double least = least_share_by_chance(groups);
-  const std::string text = fmt::format(
-      "{} group{}, less than {}: right bands hold {:.0f} to 100 % of groups that err "
-      "as one",
-      groups, groups == 1 ? "" : "s", judged_groups, 100 * least);
-  return {text, value < least - rounding ? std::optional(false) : std::nullopt};
-}
-
 }  // namespace
 
 Interval at_level(const Interval& band, double level) {
@@ -132,13 +117,26 @@ double least_share_by_chance(std::size_t groups) {
   return 1 - static_cast<double>(most) / static_cast<double>(groups);
 }
 
+ShareVerdict verdict_of_share(double inside, std::size_t groups) {
+  if (groups >= judged_groups) {
+    return {fmt::format("{} groups", groups),
+            inside >= least_inside - rounding && inside <= most_inside + rounding};
+  }
+  const double least = least_share_by_chance(groups);
+  const std::string text = fmt::format(
+      "{} group{}, less than {}: right bands hold {:.0f} to 100 % of groups that err "
+      "as one",
+      groups, groups == 1 ? "" : "s", judged_groups, 100 * least);
+  return {text, inside < least - rounding ? std::optional(false) : std::nullopt};
+}
+
 void report_bands(const std::string& study, const std::string& question,
                   const std::vector<BandPoint>& points, bool judged, Validation& validation) {
   if (points.empty()) return;
   add_levels(question, points, validation);
   const Share share = share_of(points);
   const auto by_group = shares_by_group(points);
-  auto [text, met] = verdict_of(share, by_group.size());
+  auto [text, met] = verdict_of_share(share.value(), by_group.size());
   if (!judged || share.points < judged_points) met = std::nullopt;
   validation.verdicts.push_back(
       {study,

@@ -42,6 +42,15 @@ std::string coverage_text(const std::vector<BandPoint>& points);
 // points of a group err as one: of 1 group 0, of 2 one half, of 9 seven ninths.
 double least_share_by_chance(std::size_t groups);
 
+// Whether a share inside of 90 % bands meets the bar of 85 to 95 %, and in words what the number of
+// groups says of it. From 9 groups the bar decides; with fewer a share is unmet only below
+// least_share_by_chance(), and never met.
+struct ShareVerdict {
+  std::string groups;
+  std::optional<bool> met;
+};
+ShareVerdict verdict_of_share(double inside, std::size_t groups);
+
 // Adds add_levels(), a verdict, and where there are several groups one line with the share inside
 // of each. The verdict says how much of the squared errors the means of groups explain, and is by
 // the bar of 85 to 95 % inside where there are at least 20 points and 9 groups: with fewer groups

@@ -24,8 +24,6 @@ using uncertainty::Judged;
 using uncertainty::Observation;
 using uncertainty::StepErrors;
 
-constexpr double low_bar = 0.85;
-constexpr double high_bar = 0.95;
 constexpr std::size_t least_points = 20;
 constexpr auto nominal = nominal_levels;
 
@@ -113,18 +111,19 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
 }
 
 // Adds the points of `judged` at one level; where 90 % is possible and there are enough of them,
-// with a bar.
+// with a verdict.
 void add_level(const std::string& what, const std::vector<Judged>& judged, double level,
                std::size_t groups, Validation& validation) {
   const Coverage found = uncertainty::coverage_of(judged, level);
   validation.calibration.push_back(calibration_point(what, judged, level, groups));
   if (level != nominal.front() || judged.size() < least_points) return;
+  const ShareVerdict verdict = verdict_of_share(found.inside, groups);
   validation.verdicts.push_back(
       {"training",
-       fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %), bar 85 to 95 %", what,
+       fmt::format("90 % bands, {}: {:.0f} of {} inside ({:.0f} %), bar 85 to 95 %; {}", what,
                    found.inside * static_cast<double>(found.points), found.points,
-                   100 * found.inside),
-       found.inside >= low_bar - 1e-9 && found.inside <= high_bar + 1e-9});
+                   100 * found.inside, verdict.groups),
+       verdict.met});
 }
 
 // Of one machine, whose groups alone are too few for a bar.

@@ -329,6 +329,36 @@ def test_the_public_table_is_compared():
     assert all(row["predicted"] > 0 for row in document["rows"])
 
 
+TABLE = {"config_id": "a1", "source": "Own pages 1.0", "model": "GPT OSS 120B", "system": "DGX-H200", "gpus": "64",
+         "tp": "1", "pp": "1", "vp": "1", "cp": "1", "ep": "8", "etp": "1", "mbs": "1", "gbs": "512", "seq": "4096",
+         "precision": "BF16", "dispatcher_overlap_options": "", "capacity_factor_or_dropless": "dropless",
+         "recompute": "none", "routing": "forced balance", "metric": "step_time", "value": "9", "unit": "s/step",
+         "derived_step_s": "9", "std": "", "notes": ""}
+
+
+def test_a_table_of_other_models_and_machines_is_compared_row_by_row(tmp_path):
+    """Any shipped model and machine, however its name is written; a row that cannot be is left out by itself."""
+    changes = [{}, {"model": "Qwen3_235B_a22B (own)"}, {"model": "Kimi-K2"}, {"system": "p5en.48xlarge (8x H200)"},
+               {"precision": "fp8-block"}, {"capacity_factor_or_dropless": "1.25"}]
+    refused = [({"model": "Nemotron"}, "no document of its model"), ({"system": "MI300X"}, "no profile of its GPU"),
+               ({"precision": "TF32"}, "steps in TF32 are not modelled"), ({"ep": "48"}, "--expert-parallel 48"),
+               ({"recompute": "selective"}, "unknown value 'selective'"), ({"mbs": "x"}, "column mbs: 'x'"),
+               ({"dispatcher_overlap_options": "pp_layout=rubbish"}, "--pipeline-layout 'rubbish'"),
+               ({"capacity_factor_or_dropless": "some"}, "capacity 'some'")]
+    with (tmp_path / "moe_training_steps.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, TABLE)
+        table.writeheader()
+        for place, change in enumerate(changes + [change for change, _ in refused]):
+            table.writerow({**TABLE, **change, "config_id": f"a{place}"})
+    document = json.loads(moesim("validate", "training", "--data", tmp_path, "--format", "json").stdout)
+    assert [row["subject"].split(":")[0] for row in document["rows"]] == [f"a{n}" for n in range(len(changes))]
+    predicted = [row["predicted"] for row in document["rows"]]
+    assert predicted[5] != predicted[0] == predicted[3] and predicted[4] < predicted[0] < predicted[1]
+    left_out = "\n".join(verdict["text"] for verdict in document["verdicts"])
+    for _, reason in refused:
+        assert reason in left_out, reason
+
+
 def test_a_step_beside_a_baseline_says_whether_the_difference_is_noise(tmp_path):
     words = (*QWEN, "--gpus", 64, "--software", "megatron-bridge")
     base = tmp_path / "base.csv"

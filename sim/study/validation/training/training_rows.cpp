@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::study {
@@ -24,21 +27,18 @@ struct Machine {
   const char* transport;  // of its NICs, where the cluster document's is another
 };
 
-// By the beginning of the name of a system, of a model.
+// By what the name of a system has in it, the longest first.
 const Names<Machine> machines = {{"p5.48xlarge", {"h100-sxm", "hgx-h100", "proxy"}},
-                                 {"DGX-H100", {"h100-sxm", "hgx-h100", ""}},
+                                 {"p5en.48xlarge", {"h200-sxm", "hgx-h200", "proxy"}},
+                                 {"p6-b200", {"b200-sxm", "hgx-b200", "proxy"}},
+                                 {"p6-b300", {"b300-sxm", "hgx-b300", "proxy"}},
+                                 {"GB300", {"gb300", "gb300-nvl72", ""}},
+                                 {"GB200", {"gb200", "gb200-nvl72", ""}},
+                                 {"B300", {"b300-sxm", "hgx-b300", ""}},
                                  {"B200", {"b200-sxm", "hgx-b200", ""}},
-                                 {"DGX-B200", {"b200-sxm", "hgx-b200", ""}},
-                                 {"DGX-B300", {"b300-sxm", "hgx-b300", ""}},
-                                 {"DGX-GB200", {"gb200", "gb200-nvl72", ""}},
-                                 {"DGX-GB300", {"gb300", "gb300-nvl72", ""}}};
-const Names<const char*> models = {{"DeepSeek-V2 4 layers", "deepseek-v2-4layers"},
-                                   {"DeepSeek-V3 4 layers", "deepseek-v3-4layers"},
-                                   {"DeepSeekV3", "deepseek-v3"},
-                                   {"Qwen3_30B_a3B", "qwen3-30b-a3b"},
-                                   {"Qwen3-30B-A3B", "qwen3-30b-a3b"},
-                                   {"GPT OSS 120B", "gpt-oss-120b"},
-                                   {"Kimi_K2", "kimi-k2"}};
+                                 {"H200", {"h200-sxm", "hgx-h200", ""}},
+                                 {"H100", {"h100-sxm", "hgx-h100", ""}},
+                                 {"A100", {"a100-sxm-80gb", "dgx-a100", ""}}};
 
 constexpr std::array described = {"model",
                                   "system",
@@ -56,20 +56,52 @@ constexpr std::array described = {"model",
                                   "recompute",
                                   "source"};
 
-// By what its name begins with; per-tensor scales are current ones where nothing else is said.
+// By what its name begins with, in capitals; per-tensor scales are current ones where nothing else
+// is said.
 const Names<model::Precision> precisions = {
     {"BF16", model::Precision::bf16},           {"MXFP8", model::Precision::mxfp8},
     {"FP8-MX", model::Precision::mxfp8},        {"NVFP4", model::Precision::nvfp4},
-    {"FP8 block", model::Precision::fp8_block}, {"FP8", model::Precision::fp8_current}};
+    {"FP8 BLOCK", model::Precision::fp8_block}, {"FP8", model::Precision::fp8_current}};
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
+// The first of them that `text` has in it, or begins with.
+template <class Value>
+const Value* within(const Names<Value>& names, const std::string& text) {
+  for (const auto& [name, value] : names) {
+    if (has(text, name)) return &value;
+  }
+  return nullptr;
+}
 template <class Value>
 const Value* named(const Names<Value>& names, const std::string& text) {
   for (const auto& [name, value] : names) {
     if (text.rfind(name, 0) == 0) return &value;
   }
   return nullptr;
+}
+
+std::string upper_case(std::string text) {
+  for (char& letter : text) letter = static_cast<char>(std::toupper(letter));
+  return text;
+}
+
+// Letters and digits alone, without what stands in brackets: "Qwen3_30B_a3B (tokendrop)" is
+// "QWEN330BA3B".
+std::string bare(const std::string& name) {
+  std::string letters;
+  for (const char letter : name.substr(0, name.find('('))) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) != 0) letters += letter;
+  }
+  return upper_case(letters);
+}
+
+// The shipped model of that name; "" where there is none.
+std::string shipped_model(const std::string& name) {
+  for (const std::string& shipped : shipped_names("models")) {
+    if (bare(shipped) == bare(name)) return shipped;
+  }
+  return "";
 }
 
 // Documents that rows share.
@@ -214,14 +246,24 @@ void apply_recipe(const TrainingRow& row, Documents& documents, training::Traini
                       (is_gpt_oss || (latent && has(row.system, "GB300") && job.fused_experts));
 }
 
+// "CF1.0, pad to capacity" and "1.0": 1; "dropless", or nothing: 0. Throws UsageError for else.
+double capacity_factor_of(const std::string& text) {
+  if (text.empty() || text.rfind("dropless", 0) == 0) return 0;
+  const std::size_t begin = text.rfind("CF", 0) == 0 ? 2 : 0;
+  const std::size_t end = std::min(text.find_first_not_of("0123456789.", begin), text.size());
+  const auto factor = parse_number<double>(std::string_view(text).substr(begin, end - begin));
+  if (factor && *factor > 0) return *factor;
+  throw UsageError(fmt::format("capacity '{}': neither a factor nor dropless", text));
+}
+
 void fill_job(const CsvTable& table, std::size_t row, Documents& documents, TrainingRow& found) {
-  const Machine* machine = named(machines, found.system);
-  const char* const* model = named(models, found.model);
-  if (machine == nullptr || model == nullptr) {
+  const Machine* machine = within(machines, found.system);
+  const std::string model = shipped_model(found.model);
+  if (machine == nullptr || model.empty()) {
     found.refusal = machine == nullptr ? "no profile of its GPU" : "no document of its model";
     return;
   }
-  const model::Precision* precision = named(precisions, found.precision);
+  const model::Precision* precision = named(precisions, upper_case(found.precision));
   if (precision == nullptr) {
     found.refusal = fmt::format("steps in {} are not modelled", found.precision);
     return;
@@ -233,13 +275,13 @@ void fill_job(const CsvTable& table, std::size_t row, Documents& documents, Trai
   auto cluster = cluster::Cluster::load(machine->cluster);
   if (*machine->transport != '\0') cluster.nic_transport = machine->transport;
   job.cluster = std::make_shared<const cluster::Cluster>(std::move(cluster));
-  job.model = documents.model(*model);
+  job.model = documents.model(model);
   const int mtp_depths = has(found.model, "w/o MTP") ? 0 : job.model->mtp_depths;
   for (const auto& [text, name] :
        Names<const char*>{{"hybridep", "hybridep"}, {"deepep", "deepep"}}) {
     if (has(found.options, text)) job.dispatcher = documents.dispatcher(name);
   }
-  if (has(table.text(row, "capacity_factor_or_dropless"), "CF1.0")) job.capacity_factor = 1;
+  job.capacity_factor = capacity_factor_of(table.text(row, "capacity_factor_or_dropless"));
   job.graphs = graphs_of(found.options);
   std::string recompute = table.text(row, "recompute");
   for (char& letter : recompute) letter = letter == '+' ? ',' : letter;
@@ -277,7 +319,11 @@ std::vector<TrainingRow> load_training_rows(const std::string& folder) {
       if (!table.text(row, "derived_step_s").empty()) {
         found.measured_s = table.positive(row, "derived_step_s");
       }
-      fill_job(table, row, documents, found);
+      try {
+        fill_job(table, row, documents, found);
+      } catch (const Error& error) {
+        found.refusal = error.what();
+      }
       rows.push_back(found);
     }
     const std::string& metric = table.text(row, "metric");

@@ -291,6 +291,17 @@ def test_lint_checks_everything_or_what_changed(checkout):
                      "clang-format sim/base/user.cpp", "clang-tidy sim/base/user.cpp"]
 
 
+def test_lint_checks_a_part_with_the_source_around_it(checkout):
+    checkout.git("checkout", "-q", "-b", "mine")
+    checkout.write("sim/base/inner.inc", "loops")
+    checkout.write("sim/base/outer.inc", '#include "sim/base/inner.inc"')
+    checkout.write("sim/base/user.cpp", '#define BODY "sim/base/outer.inc"')
+    checkout.git("commit", "-q", "-m", "parts and who includes them")
+    answer, given = checkout(str(checkout.top / "sim/base/inner.inc"))
+    assert answer.returncode == 0, answer.stderr
+    assert given == ["clang-format sim/base/inner.inc", "clang-tidy sim/base/user.cpp"]
+
+
 def test_lint_of_another_version_is_skipped_and_said(checkout, tmp_path, capsys):
     path = tmp_path / "lint.xml"
     answer, given = checkout("--results", path, VERSION="19")

@@ -1,5 +1,6 @@
 """Runs the built moesim for the tests of this folder. tools/test names it in MOESIM_BIN."""
 
+import csv
 import json
 import os
 import subprocess
@@ -70,3 +71,12 @@ def refused(*words, parts, code=2):
 def trace_document(folder):
     """The document of an imported trace."""
     return json.loads((folder / "trace.json").read_text())
+
+
+def written(path, rows):
+    """The file, as a CSV of these dictionaries."""
+    with path.open("w", newline="") as file:
+        out = csv.DictWriter(file, rows[0].keys())
+        out.writeheader()
+        out.writerows(rows)
+    return path

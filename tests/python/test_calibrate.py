@@ -7,7 +7,7 @@ import random
 import re
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import expect_error, moesim, needs_binary, succeed, written
 
 pytestmark = needs_binary
 COMMON = ("--profile", "b200-sxm", "--gpus", 8, "--sequence-length", 4096)
@@ -24,14 +24,6 @@ def predicted(layout):
     exchange = sum(row[f"{part}_ms"] for part in ("tensor_exchange", "context_exchange", "dispatch",
                                                   "combine", "gradients", "parameters"))
     return row["step_ms"] - exchange - row["host_ms"], exchange, row["host_ms"]
-
-
-def written(path, rows):
-    with path.open("w", newline="") as file:
-        out = csv.DictWriter(file, rows[0].keys())
-        out.writeheader()
-        out.writerows(rows)
-    return path
 
 
 @pytest.fixture(scope="module")

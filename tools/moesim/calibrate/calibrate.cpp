@@ -257,7 +257,8 @@ ExitCode calibrate_simulate(const CommandLine& line) {
   const uncertainty::SoftwarePrior prior = study::scenario_prior(measured);
   std::vector<Unknown> free;
   if (line.has("fit")) {
-    for (const std::string_view word : split(line.get("fit"), ',')) {
+    const std::string list = line.get("fit");
+    for (const std::string_view word : split(list, ',')) {
       if (word == "level" || word == "exchange") continue;
       throw UsageError(
           fmt::format("--fit {}: with --command simulate, level and exchange: its profiles have no "

@@ -318,8 +318,8 @@ def test_factors_come_from_other_models(tmp_path):
 
 def test_a_bad_cell_of_the_table_is_named(tmp_path):
     result = validate_rows(tmp_path, {**ROW, "ep": "eight", "derived_step_s": "1", "value": "1"})
-    assert result.returncode == 2
-    assert "line 2, column ep" in result.stderr
+    assert result.returncode == 1 and "no row can be predicted" in result.stderr
+    assert "line 2, column ep: 'eight'" in result.stderr
 
 
 def test_the_public_table_is_compared():

@@ -262,7 +262,8 @@ Validation validate_training(const std::string& folder, const std::string& resid
     if (!why.empty()) ++refused[fmt::format("{}: {}", row.system, why)];
   }
   if (all.empty()) {
-    throw Error(fmt::format("{}/moe_training_steps.csv: no row can be predicted", folder));
+    throw Error(fmt::format("{}/moe_training_steps.csv: no row can be predicted{}", folder,
+                            refused.empty() ? "" : "; " + refused.begin()->first));
   }
   for (const Predicted& each : all) {
     const double predicted = each.step.step_us / 1e3;

@@ -126,11 +126,15 @@ class GroupLimited(Router):
     def scores(self, flat):
         return softmax(flat)
 
+    def group_score(self, grouped):
+        """DeepSeek-V2's: the best expert of a group."""
+        return grouped.max(axis=2)
+
     def route(self, logits):
         flat = self.flat(logits)
         g = self.scores(flat)
         grouped = g.reshape(self.total, self.groups, -1)
-        score = -np.partition(-grouped, 1, axis=2)[:, :, :2].sum(axis=2)
+        score = self.group_score(grouped)
         out = np.argsort(-score, axis=1, kind="stable")[:, self.kept_groups:]
         allowed = flat.copy().reshape(grouped.shape)
         np.put_along_axis(allowed, out[:, :, None], -np.inf, axis=1)
@@ -147,6 +151,10 @@ class SigmoidGroups(GroupLimited):
 
     def scores(self, flat):
         return 1 / (1 + np.exp(-flat))
+
+    def group_score(self, grouped):
+        """DeepSeek-V3's: the sum of the two best experts of a group."""
+        return -np.partition(-grouped, 1, axis=2)[:, :, :2].sum(axis=2)
 
 
 class Random(Router):

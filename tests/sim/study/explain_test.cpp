@@ -1,3 +1,5 @@
+#include "sim/base/csv.hpp"
+#include "sim/step/part.hpp"
 #include "sim/study/explain/exposed_time.hpp"
 #include "sim/study/explain/kernel_rules.hpp"
 #include "tests/support/catch.hpp"
@@ -10,6 +12,14 @@ namespace {
 
 double at(const study::ExposedTime& time, Place place) {
   return time.place_ms[static_cast<std::size_t>(place)];
+}
+
+// As tests/data/kernel_names.csv spells it.
+std::string name_of(Place place) {
+  if (place == Place::any_product) return "any_product";
+  if (place == Place::any_memory) return "any_memory";
+  if (place == Place::unknown) return "unknown";
+  return step::part_names()[static_cast<std::size_t>(place)];
 }
 
 }  // namespace
@@ -75,4 +85,23 @@ TEST_CASE("kernels count by what their names say") {
   CHECK(study::place_range("nn.Module: SharedExpertMLP_3") == Place::dense_ffn);
   CHECK(study::place_range("nn.Module: TransformerLayer_3") == Place::unknown);
   CHECK(study::place_range("Optimizer.step#AdamW.step") == Place::optimizer);
+}
+
+TEST_CASE("kernels of the libraries count to the part they are of") {
+  const CsvTable table = CsvTable::load(MOESIM_SOURCE_DIR "/tests/data/kernel_names.csv");
+  const std::size_t place = table.column("place"), exchange = table.column("exchange"),
+                    collective = table.column("collective"), group = table.column("group"),
+                    kernel = table.column("kernel");
+  REQUIRE(table.rows.size() > 180);
+  for (const auto& row : table.rows) {
+    INFO(row[kernel] << " | " << row[collective] << " | " << row[group]);
+    const study::Placement found = study::place_kernel({row[kernel], row[collective], row[group]});
+    CHECK(name_of(found.place) == row[place]);
+    CHECK(found.is_exchange == (row[exchange] == "exchange"));
+  }
+}
+
+TEST_CASE("an all-to-all reduces no gradients in any group") {
+  CHECK(study::place_kernel({"ncclDevKernel_SendRecv", "all_to_allv", "mesh_dp_shard"}).place ==
+        Place::exposed_exchange);
 }

@@ -5,7 +5,6 @@
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
-using study::Bar;
 using study::Place;
 
 namespace {

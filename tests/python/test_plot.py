@@ -16,6 +16,7 @@ matplotlib.use("Agg")
 import chart_data  # noqa: E402
 import look  # noqa: E402
 import loss_chart  # noqa: E402
+import option_columns  # noqa: E402
 import plot  # noqa: E402
 import routing_chart  # noqa: E402
 import sweep_chart  # noqa: E402
@@ -77,6 +78,22 @@ def test_an_option_that_a_router_fixes_itself_is_no_label(tmp_path):
     path.write_text(columns + "".join(rows) + "ok,top2,raw,1,10,10,10,100,0,0\n")
     assert [line.label for line in chart_data.read_sweep(path)[0]] == [
         "top2, weights kept", "expert-choice, weights raw", "top2, weights raw"]
+
+
+def test_columns_are_named_as_the_field_does():
+    assert [option_columns.words(name) for name in ("zero", "expert_parallel")] == ["ZeRO", "expert parallel"]
+
+
+def test_no_legend_of_bands_where_none_is_drawn(tmp_path):
+    path = tmp_path / "s.csv"
+    rows = "status,router,capacity_factor,step_ms,step_ms_p05,step_ms_p95,tokens_per_s_per_gpu,failed,residual_loss,fits_memory\n"
+    for factor in (1, 2):
+        rows += f"ok,top2,{factor},10,9,11,100,0,0,false\n"
+    path.write_text(rows)
+    series = chart_data.read_sweep(path)[0]
+    assert not any(point.fits for point in series[0].points) and not chart_data.has_bands(series)
+    path.write_text(rows.replace(",false\n", ",yes\n"))
+    assert chart_data.has_bands(chart_data.read_sweep(path)[0])
 
 
 def test_the_figure_shows_speed_loss_and_failures(two_routers):

@@ -5,6 +5,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 import look
+import option_columns
 import page
 import rows
 from chart_data import BadInput, fits
@@ -133,7 +134,7 @@ def draw(table, x, ys, group, facet, size, title):
             style_x(one, table, x)
             style_y(one)
             if facet and index < (columns if len(ys) > 1 else count):
-                one.set_title(f"{facet.replace('_', ' ')} {value or 'none'}", loc="left")
+                one.set_title(f"{option_columns.words(facet)} {value or 'none'}", loc="left")
             if index % columns == 0:
                 one.set_ylabel(rows.axis_name(table, y))
             if index + columns >= count:

@@ -196,7 +196,8 @@ def read_point(path, line, row):
 
 
 def has_bands(series):
-    return any(point.speed_low < point.speed_high for entry in series for point in entry.points)
+    """None is drawn where the memory does not suffice."""
+    return any(point.fits and point.speed_low < point.speed_high for entry in series for point in entry.points)
 
 
 def memory_notes(path, series, fits_only):
@@ -229,7 +230,7 @@ def read_sweep(path, fits_only=False):
                        f"than {MOST_LINES} cannot be distinguished: chart fewer rows at a time")
     series = []
     for (router, values), members in lines.items():
-        label = ", ".join([router, *(f"{name.replace('_', ' ')} {value}"
+        label = ", ".join([router, *(f"{option_columns.words(name)} {value}"
                                      for name, value in zip(differing, values) if value)])
         points = [read_point(path, line, row) for line, row in members]
         series.append(Series(router, label,

@@ -15,6 +15,11 @@ from pathlib import Path
 VARIABLE = "MOESIM_OPTIONS"
 
 
+def words(column):
+    """"expert parallel", "ZeRO": how a chart names a column."""
+    return "ZeRO" if column == "zero" else column.replace("_", " ")
+
+
 class NoOptions(Exception):
     """The list of scenario options cannot be had; the message says what to do."""
 

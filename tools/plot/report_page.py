@@ -3,6 +3,7 @@ is based on. The page needs no network: Plotly lies inside it."""
 import html
 import json
 
+import option_columns
 import page
 import rows
 from chart_data import BadInput, band_columns
@@ -61,7 +62,7 @@ def text(table, x, y, group, title):
         raise BadInput(f"{len(table.rows)} rows, and a page holds at most {MOST_ROWS}: choose with --where")
     data = json.dumps(data_of(table, x, y, group)).replace("</", "<\\/")
     name = title or page.heading(table, "sweep")
-    shared = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in table.shared().items())
+    shared = ", ".join(f"{option_columns.words(key)} {value}" for key, value in table.shared().items())
     return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table)),
                        shared=html.escape(shared), basis=_basis(table), data=data,
                        plotly=plotly_source(), script=SCRIPT)

@@ -209,7 +209,7 @@ def file_names(paths):
 
 def label_of(row, names):
     """"top2, gpus 32": the router by its name alone."""
-    parts = [row[name] if name in ("router", FILE) else f"{name.replace('_', ' ')} {row[name]}"
+    parts = [row[name] if name in ("router", FILE) else f"{option_columns.words(name)} {row[name]}"
              for name in names if row[name]]
     return ", ".join(parts)
 
@@ -284,7 +284,7 @@ def axis_name(table, name):
     if name in NAMES:
         return NAMES[name]
     unit = table.columns.units.get(name, "")
-    words = name.replace("_", " ")
+    words = option_columns.words(name)
     for suffix, known in ((" ms", "ms"), (" gib", "GiB")):
         if words.endswith(suffix):
             words, unit = words[:-len(suffix)], known

@@ -108,10 +108,13 @@ def test_nothing_to_resume(words, parts):
     expect_error(moesim(*GRID, *words), 2, *parts)
 
 
-def test_a_finished_run_is_not_replaced(tmp_path, whole):
+def test_a_finished_run_is_complete_or_left_alone(tmp_path, whole):
     out = tmp_path / "steps.csv"
     result = moesim(*GRID, "--out", out, "--resume")
     assert result.returncode == 0 and "starting from the first step" in result.stderr
     assert out.read_bytes() == whole
-    expect_error(moesim(*GRID, "--out", out, "--resume"), 2, "steps.csv exists", "leave --resume out to replace it")
-    assert out.read_bytes() == whole
+    result = moesim(*GRID, "--out", out, "--resume")
+    assert result.returncode == 0 and "already complete" in result.stderr and "steps.csv" in result.stderr
+    expect_error(moesim(*GRID, "--global-batch", "128", "--out", out, "--resume"), 2,
+                 "not what these options give today", "leave --resume out to replace it")
+    assert out.read_bytes() == whole and list(tmp_path.iterdir()) == [out]

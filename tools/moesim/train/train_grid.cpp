@@ -250,6 +250,18 @@ void predict_rest(std::vector<TrainPoint>& points, const TrainGrid& grid, int jo
   progress.finish();
 }
 
+std::string text_of(const CommandLine& line, const TrainGrid& grid,
+                    const std::vector<TrainPoint>& rows, const TrainGrid& finished,
+                    report::Format format) {
+  if (format == report::Format::table) {
+    return table_of(rows, finished) + ratio_text(line, grid, rows);
+  }
+  const std::vector<std::string> columns = columns_of(rows, finished);
+  const std::vector<report::CellRow> cells = cells_of(rows, finished, columns);
+  return format == report::Format::csv ? report::to_csv(columns, cells)
+                                       : report::to_json_text(columns, cells);
+}
+
 // Moves the points that are done and repeat none before them to `rows`, with their values in
 // `finished`; says how many repeat one.
 std::size_t take_distinct(std::vector<TrainPoint>& points, const TrainGrid& grid,
@@ -319,6 +331,10 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
   const auto done = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](const TrainPoint& one) { return one.done; }));
   const bool complete = done == points.size();
+  if (journal.is_finished() && !complete) {
+    note(fmt::format("interrupted: {} is as it was", out.path()));
+    return ExitCode::interrupted;
+  }
   const char* const how_to_go_on = journal.keeps()
                                        ? "; the same command with --resume continues"
                                        : "; with --out FILE an interrupted run can be resumed";
@@ -336,14 +352,13 @@ ExitCode run_train_grid(const CommandLine& line, const TrainGrid& grid) {
     throw UsageError(
         fmt::format("all {} steps were refused; the first: {}", rows.size(), rows.front().refusal));
   }
-  if (format == report::Format::table) {
-    out.write(table_of(rows, finished) + ratio_text(line, grid, rows));
-  } else {
-    const std::vector<std::string> columns = columns_of(rows, finished);
-    const std::vector<report::CellRow> cells = cells_of(rows, finished, columns);
-    out.write(format == report::Format::csv ? report::to_csv(columns, cells)
-                                            : report::to_json_text(columns, cells));
+  const std::string text = text_of(line, grid, rows, finished, format);
+  if (journal.is_finished()) {
+    journal.compare(out.path(), text);
+    note(fmt::format("already complete: {} steps: {}", rows.size(), out.path()));
+    return ExitCode::ok;
   }
+  out.write(text);
   warn(rows);
   if (repeats > 0) {
     note(

@@ -116,11 +116,11 @@ TrainJournal::TrainJournal(const CommandLine& line, const TrainGrid& grid,
   }
   if (path_.empty()) return;
   if (resume && !is_file(path_)) {
-    if (is_file(line.get("out"))) {
-      throw UsageError(fmt::format(
-          "--resume: {} exists, and no {} of an interrupted run beside it: it is finished; leave "
-          "--resume out to replace it",
-          line.get("out"), path_));
+    finished_ = is_file(line.get("out"));
+    if (finished_) {
+      note(fmt::format("--resume: {} is finished: its steps are predicted again, to compare",
+                       line.get("out")));
+      return;
     }
     note(fmt::format("--resume: no interrupted run beside {}: starting from the first step",
                      line.get("out")));
@@ -139,6 +139,14 @@ void TrainJournal::add(std::size_t at, const TrainPoint& point) {
   if (!journal_) return;
   const std::lock_guard lock(adding_);
   journal_->add(at, saved_row(point));
+}
+
+void TrainJournal::compare(const std::string& path, const std::string& text) const {
+  if (read_file(path) == text) return;
+  throw UsageError(
+      fmt::format("--resume: {} is finished, and is not what these options give today: choose "
+                  "another --out, or leave --resume out to replace it",
+                  path));
 }
 
 void TrainJournal::remove() {

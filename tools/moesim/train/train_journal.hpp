@@ -34,10 +34,14 @@ std::string fingerprint(const TrainGrid& grid);
 class TrainJournal {
  public:
   // With --resume, `points` takes the rows that there are. Throws UsageError as study::Journal
-  // does; for --resume without --out, or where --out is finished.
+  // does, and for --resume without --out.
   TrainJournal(const CommandLine& line, const TrainGrid& grid, std::vector<TrainPoint>& points);
 
   std::size_t resumed() const { return resumed_; }
+  // --resume of a run whose --out is finished: that file is compared, never written.
+  bool is_finished() const { return finished_; }
+  // Throws UsageError where the file has another text.
+  void compare(const std::string& path, const std::string& text) const;
   bool keeps() const { return journal_ != nullptr; }
   // Safe to call from threads. Throws Error if the point cannot be saved.
   void add(std::size_t at, const TrainPoint& point);
@@ -49,6 +53,7 @@ class TrainJournal {
   std::mutex adding_;
   std::unique_ptr<study::Journal> journal_;
   std::size_t resumed_ = 0;
+  bool finished_ = false;
 };
 
 Flag train_resume_flag();

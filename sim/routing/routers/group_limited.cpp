@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "sim/routing/groups/chooser.hpp"
 #include "sim/routing/groups/tile_chooser.hpp"
@@ -27,16 +31,13 @@ class GroupLimitedChooser final : public Chooser {
         summed_(std::min<std::size_t>(listed_, summed_scores(shape.config))),
         kept_(shape.config.groups, shape.config.kept_groups, shape.kernels) {
     const auto groups = static_cast<std::size_t>(shape.config.groups);
-    const auto kept = static_cast<std::size_t>(shape.config.kept_groups);
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(groups * listed_ * tile_tokens);
     logit_.resize(expert_.size());
     best_expert_.resize(choices * tile_tokens);
     best_.resize(choices * tile_tokens);
     summands_.resize(groups * summed_ * tile_tokens);
-    list_begin_.resize((kept + 1) * tile_tokens);
-    offered_.resize(kept * listed_ * tile_tokens);
-    offered_from_.resize(offered_.size());
+    offered_.resize(expert_.size());
   }
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
@@ -102,39 +103,61 @@ class GroupLimitedChooser final : public Chooser {
     kept_.find();
   }
 
-  // The lists of a token's kept groups are merged, the lowest group first: by logit, because
-  // different logits may have the same g; the first of equal ones is then the lower expert.
+  // The best of the kept groups' lists: by logit, because different logits may have the same g; the
+  // first of equal ones is the lower expert.
   void choose_offered(const ChoiceOutput& to) {
-    std::uint32_t row_of_kept[tile_tokens] = {};  // where the list of the next kept group goes
-    const auto list = static_cast<std::uint32_t>(listed_ * tile_tokens);
+    constexpr float nothing = -std::numeric_limits<float>::infinity();
+    const auto bits_of_nothing = std::bit_cast<std::uint32_t>(nothing);
+    const std::size_t list = listed_ * tile_tokens;
     for (std::size_t group = 0; group < groups(); ++group) {
-      const auto from = static_cast<std::uint32_t>(row(group, 0));
-      for (std::uint32_t place = 0; place < tile_tokens; ++place) {
-        list_begin_[row_of_kept[place] + place] = from + place;
-        // Otherwise the next group overwrites it.
-        row_of_kept[place] += kept_.mask(group, place) & tile_tokens;
-      }
-    }
-    std::size_t to_row = 0;
-    for (std::size_t kept = 0; kept < list_begin_.size() - tile_tokens; kept += tile_tokens) {
-      for (std::uint32_t at = 0; at < list; at += tile_tokens, to_row += tile_tokens) {
+      const float* from = logit_.data() + group * list;
+      float* offered = offered_.data() + group * list;
+      const std::uint32_t* mask = kept_.masks(group);
+      for (std::size_t at = 0; at < list; at += tile_tokens) {
         for (std::size_t place = 0; place < tile_tokens; ++place) {
-          const std::uint32_t from = list_begin_[kept + place] + at;
-          offered_from_[to_row + place] = from;
-          offered_[to_row + place] = logit_[from];
+          const auto bits = std::bit_cast<std::uint32_t>(from[at + place]);
+          offered[at + place] =
+              std::bit_cast<float>((bits & mask[place]) | (bits_of_nothing & ~mask[place]));
         }
       }
     }
-    shape_.kernels.largest(offered_.data(), 0,
-                           shape_.config.kept_groups * static_cast<int>(listed_),
+    const std::size_t choices = best_.size() / tile_tokens;
+    shape_.kernels.largest(offered_.data(), 0, static_cast<int>(groups() * listed_),
                            shape_.config.top_k, to);
-    for (std::size_t choice = 0; choice < best_.size() / tile_tokens; ++choice) {
-      for (std::size_t place = 0; place < tile_tokens; ++place) {
-        std::uint16_t& expert = to.expert[choice * to.stride + place];
-        expert = expert_[offered_from_[expert * std::size_t{tile_tokens} + place]];
+    const float* last = to.probability + (choices - 1) * to.stride;
+    const bool has_too_few =
+        std::any_of(last, last + tile_tokens, [](float value) { return value == nothing; });
+    if (has_too_few) {
+      merge_lists(to);
+    } else {
+      for (std::size_t choice = 0; choice < choices; ++choice) {
+        for (std::size_t place = 0; place < tile_tokens; ++place) {
+          std::uint16_t& expert = to.expert[choice * to.stride + place];
+          expert = expert_[expert * std::size_t{tile_tokens} + place];
+        }
       }
     }
     tile_.to_probabilities(shape_.config.top_k, to);
+  }
+
+  // The same where a token chooses logits of -inf, which must not be those of a group that it does
+  // not keep.
+  void merge_lists(const ChoiceOutput& to) const {
+    std::vector<std::pair<float, std::uint16_t>> offered;  // the lowest expert first
+    for (std::size_t place = 0; place < tile_tokens; ++place) {
+      offered.clear();
+      for (std::size_t at = 0; at < groups() * listed_; ++at) {
+        if (!kept_.keeps(at / listed_, place)) continue;
+        offered.emplace_back(logit_[at * tile_tokens + place], expert_[at * tile_tokens + place]);
+      }
+      std::stable_sort(offered.begin(), offered.end(),
+                       [](const auto& one, const auto& other) { return one.first > other.first; });
+      offered.resize(best_.size() / tile_tokens);  // logits of NaN keep no group: refused later
+      for (std::size_t choice = 0; choice < offered.size(); ++choice) {
+        to.probability[choice * to.stride + place] = offered[choice].first;
+        to.expert[choice * to.stride + place] = offered[choice].second;
+      }
+    }
   }
 
   KindShape shape_;
@@ -148,11 +171,7 @@ class GroupLimitedChooser final : public Chooser {
   std::vector<float> best_;
   std::vector<float> summands_;  // [group, summed, 16]
   KeptGroups kept_;
-  // [kept group, 16], and room for one group more: where the group's list begins in logit_.
-  std::vector<std::uint32_t> list_begin_;
-  // [kept group, listed, 16]: where a logit is in logit_, and the logit.
-  std::vector<std::uint32_t> offered_from_;
-  std::vector<float> offered_;
+  std::vector<float> offered_;  // [group, listed, 16]: the logits of the kept groups, else -inf
 };
 
 void read(const RouterReading& in, RouterConfig& config) {

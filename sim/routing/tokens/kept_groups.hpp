@@ -26,11 +26,9 @@ class KeptGroups {
   // The scores of a group; set them for all groups before find().
   float* scores(std::size_t group) { return scores_.data() + group * tile_tokens; }
   void find();
-  bool keeps(std::size_t group, std::size_t token) const { return mask(group, token) != 0; }
-  // The same as a mask with all bits or none.
-  std::uint32_t mask(std::size_t group, std::size_t token) const {
-    return mask_[group * tile_tokens + token];
-  }
+  bool keeps(std::size_t group, std::size_t token) const { return masks(group)[token] != 0; }
+  // The same of the 16 tokens, as masks with all bits or none.
+  const std::uint32_t* masks(std::size_t group) const { return mask_.data() + group * tile_tokens; }
 
  private:
   int groups_, kept_;

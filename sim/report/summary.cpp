@@ -164,6 +164,9 @@ std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
 std::string baseline_text(const study::Row& row) {
   if (is_absent(cell_of(row, "speed_over_baseline"))) return "";
   const auto number = [&](const char* column) { return number_in(cell_of(row, column)); };
+  const bool is_itself =
+      number("speed_over_baseline_p05") == 1 && number("speed_over_baseline_p95") == 1;
+  if (is_itself) return "1  the baseline";
   return fmt::format("{:.3f}  {:.3f} to {:.3f}{}", number("speed_over_baseline"),
                      number("speed_over_baseline_p05"), number("speed_over_baseline_p95"),
                      std::get<bool>(cell_of(row, "within_noise")) ? "  within the noise" : "");

@@ -17,6 +17,8 @@ constexpr const char* format = "moesim-residuals";
 constexpr const char* profile_prefix = "profile ";
 constexpr double digits = 1e4;  // of logs and ratios that a document keeps
 
+constexpr const char* capacity = "capacity";  // what the pairs of a group differ in alone
+
 double rounded(double value) { return std::round(value * digits) / digits; }
 
 template <std::size_t size>
@@ -57,6 +59,7 @@ RatioGroup read_ratio(const Node& node) {
   group.software = node.text("software");
   group.machine = node.text("machine");
   group.model = node.text_or("model", "");
+  group.of_capacity = node.has("differ_in");
   group.pairs = static_cast<int>(node.positive_integer("pairs"));
   group.errors = read_quantiles(node, "errors");
   return group;
@@ -80,6 +83,7 @@ nlohmann::ordered_json json_of(const ResidualGroup& group) {
 nlohmann::ordered_json json_of(const RatioGroup& group) {
   nlohmann::ordered_json item = {{"software", group.software}, {"machine", group.machine}};
   if (!group.model.empty()) item["model"] = group.model;
+  if (group.of_capacity) item["differ_in"] = capacity;
   item["pairs"] = group.pairs;
   item["errors"] = rounded_all(group.errors);
   return item;
@@ -87,7 +91,7 @@ nlohmann::ordered_json json_of(const RatioGroup& group) {
 
 // Pairs of two configurations, also of two releases: what changed between them is in their error.
 std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observations) {
-  std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> errors;
+  std::map<std::tuple<std::string, std::string, std::string, bool>, std::vector<double>> errors;
   for (std::size_t one = 0; one < observations.size(); ++one) {
     for (std::size_t other = one + 1; other < observations.size(); ++other) {
       const Observation& a = observations[one];
@@ -97,13 +101,14 @@ std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observation
         continue;
       }
       const std::string model = a.subject.model == b.subject.model ? a.subject.model : "";
-      errors[{a.subject.software, a.subject.machine, model}].push_back(
+      const bool of_capacity = !a.layout.empty() && a.layout == b.layout && !model.empty();
+      errors[{a.subject.software, a.subject.machine, model, of_capacity}].push_back(
           std::abs(a.log_ratio - b.log_ratio));
     }
   }
   std::vector<RatioGroup> groups;
   for (const auto& [name, values] : errors) {
-    groups.push_back({std::get<0>(name), std::get<1>(name), std::get<2>(name),
+    groups.push_back({std::get<0>(name), std::get<1>(name), std::get<2>(name), std::get<3>(name),
                       static_cast<int>(values.size()), quantiles_of(values)});
   }
   return groups;

@@ -24,7 +24,10 @@ struct Subject {
 struct Observation {
   Subject subject;
   std::string configuration;  // equal for the same configuration in another release
-  double log_ratio = 0;       // log(measured / predicted)
+  // Equal for steps that differ in router and capacity alone, with blocks padded to the capacity,
+  // so that what they take does not depend on a routing that nobody recorded; "": for no other.
+  std::string layout;
+  double log_ratio = 0;  // log(measured / predicted)
 };
 
 // The shares of the observations of a group whose log ratios a document keeps.
@@ -53,7 +56,8 @@ struct ResidualGroup {
 struct RatioGroup {
   std::string software;
   std::string machine;
-  std::string model;  // of both; "": of two models
+  std::string model;         // of both; "": of two models
+  bool of_capacity = false;  // pairs that differ in router and capacity alone, both padded
   int pairs = 0;
   Quantiles errors{};  // of |log(measured ratio / predicted ratio)|
 };

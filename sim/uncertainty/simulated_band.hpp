@@ -49,6 +49,7 @@ struct SoftwareError {
   double deviation = 0;  // of it: latent and scatter of ErrorModel
   double factor = 1;     // on the deviation: Student's t over the normal quantile, few softwares
   double scatter = 0;    // of one configuration around others of its software, machine and model
+  double capacity_scatter = 0;  // around others that differ in router and capacity alone, padded
   bool has_measured_exchanges = false;  // of the cluster in question
   // Of the steps that it was fitted to: a class's error is in `mean` as far as they have it, and
   // counts for the difference of shares. Zeros: fitted to none.

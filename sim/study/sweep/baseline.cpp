@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
+#include "sim/scenario/option.hpp"
+#include "sim/scenario/options.hpp"
 #include "sim/study/sweep/step_band.hpp"
 
 namespace moesim::study {
@@ -54,6 +58,41 @@ void check_values(const std::vector<SweepPoint>& points, const scenario::OptionV
   }
 }
 
+// What two steps may differ in to have the errors of published pairs of capacity factors and
+// routers: the choice of experts, and how often it is drawn.
+constexpr std::string_view choices[] = {"top-k",
+                                        "router",
+                                        "group-score",
+                                        "score-function",
+                                        "second-expert",
+                                        "expert-bias",
+                                        "router-dtype",
+                                        "capacity-factor",
+                                        "capacity-convention",
+                                        "min-capacity",
+                                        "router-dialect",
+                                        "capacity-alignment",
+                                        "priority",
+                                        "weights",
+                                        "weight-scale",
+                                        "fill-order",
+                                        "ir-compute",
+                                        "ir-duplicates",
+                                        "routing",
+                                        "fidelity",
+                                        "replicas",
+                                        "seed"};
+
+// Whether both are padded to their capacity and differ in nothing else than `choices`.
+bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Scenario& other) {
+  if (!one.router.pads_exchange() || !other.router.pads_exchange()) return false;
+  const auto& options = scenario::scenario_options();
+  return std::all_of(options.begin(), options.end(), [&](const scenario::Option& option) {
+    return std::find(std::begin(choices), std::end(choices), option.name) != std::end(choices) ||
+           option.cell(one) == option.cell(other);
+  });
+}
+
 }  // namespace
 
 std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>& points,
@@ -84,6 +123,8 @@ SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcom
         software_error(baseline_scenario, work_shares(baseline_scenario, baseline.parts_ms));
     const double apart = std::hypot(error.factor * error.deviation, other.factor * other.deviation);
     error.scatter = std::hypot(error.scatter, apart / std::sqrt(2.0));
+  } else if (differ_in_capacity_alone(scenario, baseline_scenario)) {
+    error.scatter = error.capacity_scatter;
   }
   const uncertainty::RatioBand steps =
       uncertainty::ratio_band(outcome.draws, baseline.draws, error);

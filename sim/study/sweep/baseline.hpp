@@ -17,7 +17,8 @@ std::vector<std::optional<std::size_t>> baselines(const std::vector<SweepPoint>&
                                                   const std::string& text);
 
 // How many times as fast `outcome` is as `baseline`: what both share cancels. Of two profiles or
-// clusters only the draws do.
+// clusters only the draws do. Steps that differ in router and capacity alone, padded to it, have
+// the scatter of such published pairs, others that of pairs that differ in more.
 SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcome,
                        const scenario::Scenario& baseline_scenario, const Outcome& baseline);
 

@@ -39,23 +39,51 @@ bool is_calibrated(const profile::Profile& profile) {
   return false;
 }
 
+// Which pairs of published steps of one model.
+enum class Pairs { of_capacity, other };
+
+struct PairScatter {
+  double scatter = unknown_calibration;
+  std::size_t softwares = 0;  // that have such pairs
+};
+
 // The scatter of one configuration under which the published pairs of one software and model are as
 // far off as they are: root mean square, each software of equal weight. `only`: "" for all that are
 // no calibrated profiles.
-double ratio_scatter(const std::string& only) {
+PairScatter pair_scatter(const std::string& only, Pairs pairs) {
   std::map<std::string, std::vector<double>> squares;
   for (const uncertainty::RatioGroup& group : residuals().ratios) {
     const bool wanted =
         only.empty() ? !uncertainty::is_profile(group.software) : group.software == only;
-    if (!wanted || group.model.empty()) continue;
+    if (!wanted || group.model.empty() || group.of_capacity != (pairs == Pairs::of_capacity)) {
+      continue;
+    }
     double sum = 0;
     for (const double error : group.errors) sum += error * error;
     squares[group.software].push_back(sum / static_cast<double>(group.errors.size()));
   }
-  if (squares.empty()) return unknown_calibration;
+  PairScatter found;
+  found.softwares = squares.size();
+  if (squares.empty()) return found;
   double sum = 0;
   for (const auto& [software, values] : squares) sum += mean(values);
-  return std::sqrt(sum / static_cast<double>(squares.size()) / 2);
+  found.scatter = std::sqrt(sum / static_cast<double>(squares.size()) / 2);
+  return found;
+}
+
+constexpr double pair_level = 0.9;  // at which few softwares count as Student's t
+
+// Of pairs of software that was not measured: known from so few softwares.
+double scatter_of_any(Pairs pairs) {
+  const PairScatter found = pair_scatter("", pairs);
+  return found.scatter * uncertainty::few_softwares_reach(found.softwares, pair_level) /
+         normal_quantile((1 + pair_level) / 2);
+}
+
+// Of a software that has pairs of its own, else of any.
+double scatter_of(const std::string& software, Pairs pairs) {
+  const PairScatter own = pair_scatter(software, pairs);
+  return own.softwares > 0 ? own.scatter : scatter_of_any(pairs);
 }
 
 SoftwareError never_calibrated(const uncertainty::Subject& subject) {
@@ -77,10 +105,10 @@ SoftwareError never_calibrated(const uncertainty::Subject& subject) {
   SoftwareError error;
   error.mean = expected.mean;
   error.deviation = expected.deviation();
-  constexpr double level = 0.9;
-  error.factor =
-      uncertainty::few_softwares_reach(names.size(), level) / normal_quantile((1 + level) / 2);
-  error.scatter = error.factor * ratio_scatter("");
+  error.factor = uncertainty::few_softwares_reach(names.size(), pair_level) /
+                 normal_quantile((1 + pair_level) / 2);
+  error.scatter = scatter_of_any(Pairs::other);
+  error.capacity_scatter = scatter_of_any(Pairs::of_capacity);
   error.name = fmt::format(
       "software that was never calibrated: {} published steps with {} kinds of it took {:.2f} to "
       "{:.2f} times their simulation",
@@ -101,7 +129,8 @@ SoftwareError calibrated(const uncertainty::Subject& subject) {
   error.remedy = "measured steps of the kind that is asked about";
   if (groups.empty()) {
     error.deviation = unknown_calibration;
-    error.scatter = ratio_scatter("");
+    error.scatter = scatter_of_any(Pairs::other);
+    error.capacity_scatter = scatter_of_any(Pairs::of_capacity);
     error.name = "multipliers of a software, assumed to be off by 15 %";
     return error;
   }
@@ -109,7 +138,8 @@ SoftwareError calibrated(const uncertainty::Subject& subject) {
       uncertainty::ErrorModel(groups, residuals().components).at(subject);
   error.mean = expected.mean;
   error.deviation = expected.deviation();
-  error.scatter = ratio_scatter(subject.software);
+  error.scatter = scatter_of(subject.software, Pairs::other);
+  error.capacity_scatter = scatter_of(subject.software, Pairs::of_capacity);
   error.name = fmt::format("{} measured steps decide the multipliers of this software", rows);
   return error;
 }
@@ -125,6 +155,7 @@ SoftwareError fitted(const profile::SoftwareFit& fit, const std::string& model,
       uncertainty::fitted_error(fit, exchange, is_new ? residuals().components.model : 0);
   error.name = fmt::format("{} measured steps of one's own decide the level of this software{}",
                            fit.rows, is_new ? ", none of this model" : "");
+  error.capacity_scatter = std::min(error.scatter, scatter_of_any(Pairs::of_capacity));
   error.remedy = is_new ? "a measured step of this model in moesim calibrate"
                         : "more of one's own steps in moesim calibrate";
   return error;

@@ -194,8 +194,10 @@ class Workers {
       Outcome outcome = *outcome_of(index);
       if (const auto baseline = baseline_of(index)) {
         try {
-          outcome.over_baseline = speed_ratio(*point.scenario, outcome,
-                                              *points_[*baseline].scenario, *outcome_of(*baseline));
+          outcome.over_baseline = *baseline == index ? SpeedRatio{}
+                                                     : speed_ratio(*point.scenario, outcome,
+                                                                   *points_[*baseline].scenario,
+                                                                   *outcome_of(*baseline));
         } catch (const Error&) {
           // A baseline that cannot be says so in its own row.
         }

@@ -205,3 +205,35 @@ TEST_CASE("shipped residuals answer for every software they name") {
           Basis::nothing);
   }
 }
+
+TEST_CASE("pairs that differ in capacity alone are a group of their own") {
+  const Subject same = subject("software", "machine", "model");
+  std::vector<Observation> observations = {{same, "CF 1", "padded", 0.5},
+                                           {same, "CF 2", "padded", 0.52},
+                                           {same, "unpadded", "", 0.8},
+                                           {same, "another batch", "", 0.3}};
+  observations.push_back({subject("software", "machine", "another"), "CF 3", "padded", 0.4});
+  Residuals residuals = summarised(observations);
+  residuals.name = "pairs";
+  residuals.source = "a test";
+  residuals.regenerate = "none";
+  residuals.components = {0.2, 0.3, 0.1, 0.2, 0.1};
+  const auto groups = [&](const Residuals& in) {
+    std::vector<std::tuple<std::string, bool, int>> found;
+    for (const RatioGroup& group : in.ratios) {
+      found.emplace_back(group.model, group.of_capacity, group.pairs);
+    }
+    return found;
+  };
+  const std::vector<std::tuple<std::string, bool, int>> expected = {
+      {"", false, 4}, {"model", false, 5}, {"model", true, 1}};
+  CHECK(groups(residuals) == expected);
+  const std::string path = "pairs_test.json";
+  write_file_atomically(path, residuals.text());
+  CHECK(groups(Residuals::load("./" + path)) == expected);
+  std::string text = residuals.text();
+  text.replace(text.find("\"capacity\""), 10, "\"batches\"");
+  write_file_atomically(path, text);
+  CHECK_THROWS_WITH(Residuals::load("./" + path), ContainsSubstring("expected const capacity"));
+  std::remove(path.c_str());
+}

@@ -83,11 +83,12 @@ Points judged_points(const std::vector<Observation>& observations, const Questio
 }
 
 // The deviation of a ratio of two steps of one software, machine and model: root mean square over
-// the other softwares, each of equal weight.
-double ratio_deviation(const std::vector<Observation>& left, std::size_t& softwares) {
+// the other softwares, each of equal weight. Pairs of capacity are apart from others.
+double ratio_deviation(const std::vector<Observation>& left, bool of_capacity,
+                       std::size_t& softwares) {
   std::map<std::string, std::vector<double>> squares;
   for (const uncertainty::RatioGroup& group : uncertainty::summarised(left).ratios) {
-    if (group.model.empty()) continue;
+    if (group.model.empty() || group.of_capacity != of_capacity) continue;
     double sum = 0;
     for (const double error : group.errors) sum += error * error;
     squares[group.software].push_back(sum / static_cast<double>(group.errors.size()));
@@ -99,7 +100,7 @@ double ratio_deviation(const std::vector<Observation>& left, std::size_t& softwa
 }
 
 // Pairs of configurations, with their software left out.
-Points judged_ratios(const std::vector<Observation>& observations) {
+Points judged_ratios(const std::vector<Observation>& observations, bool of_capacity) {
   Points points;
   for (std::size_t one = 0; one < observations.size(); ++one) {
     const Observation& held = observations[one];
@@ -111,11 +112,13 @@ Points judged_ratios(const std::vector<Observation>& observations) {
       }
     }
     std::size_t softwares = 0;
-    const double deviation = ratio_deviation(left, softwares);
+    const double deviation = ratio_deviation(left, of_capacity, softwares);
     if (softwares == 0) continue;
     for (std::size_t place = one + 1; place < observations.size(); ++place) {
       const Observation& other = observations[place];
       if (!(held.subject == other.subject) || held.configuration == other.configuration) continue;
+      const bool is_of_capacity = !held.layout.empty() && held.layout == other.layout;
+      if (is_of_capacity != of_capacity) continue;
       points.groups.insert(held.subject.software);
       for (const double level : nominal) {
         const double reach = deviation * uncertainty::few_softwares_reach(softwares, level);
@@ -152,7 +155,9 @@ void report_step_coverage(const std::vector<Observation>& observations, Validati
   for (const Question& question : questions) {
     report(question.name, judged_points(observations, question), validation);
   }
-  report("ratio of two steps of a model, their software left out", judged_ratios(observations),
+  report("ratio of two steps of a model, their software left out",
+         judged_ratios(observations, false), validation);
+  report("the same, of two capacities or routers alone", judged_ratios(observations, true),
          validation);
 }
 

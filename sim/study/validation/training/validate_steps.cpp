@@ -86,6 +86,7 @@ uncertainty::Observation observation_of(const CsvTable& table, std::size_t row,
   seen.subject.machine = scenario.profile->device().name;
   seen.subject.model = scenario.model_name;
   seen.configuration = table.text(row, "capacity_factor");
+  if (scenario.router.padding == routing::Padding::capacity) seen.layout = "padded";
   seen.log_ratio = std::log(measured_ms / predicted_ms);
   return seen;
 }
@@ -170,9 +171,7 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
   add_calibrated_smartmoe(folder, table, documents, cache, validation);
   if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {
     add_steps(simulated_training_rows(folder, documents, cache), validation, observations);
-    if (!residuals_out.empty()) {
-      add_steps(simulated_speeds(documents, cache), validation, observations);
-    }
+    add_steps(simulated_speeds(documents, cache), validation, observations);
   }
   report_step_coverage(observations, validation);
   if (!residuals_out.empty()) write_residuals(observations, residuals_out);

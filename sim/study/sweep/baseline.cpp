@@ -85,7 +85,10 @@ constexpr std::string_view choices[] = {"top-k",
 
 // Whether both are padded to their capacity and differ in nothing else than `choices`.
 bool differ_in_capacity_alone(const scenario::Scenario& one, const scenario::Scenario& other) {
-  if (!one.router.pads_exchange() || !other.router.pads_exchange()) return false;
+  const auto is_padded = [](const scenario::Scenario& scenario) {  // whatever the routing is
+    return scenario.router.pads_exchange() && !scenario.router.pads_to_busiest();
+  };
+  if (!is_padded(one) || !is_padded(other)) return false;
   const auto& options = scenario::scenario_options();
   return std::all_of(options.begin(), options.end(), [&](const scenario::Option& option) {
     return std::find(std::begin(choices), std::end(choices), option.name) != std::end(choices) ||

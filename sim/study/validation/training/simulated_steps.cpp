@@ -100,7 +100,9 @@ std::vector<SimulatedStep> simulated_speeds(scenario::DocumentCache& documents,
     seen.subject.machine = row.scenario.profile->device().name;
     seen.subject.model = row.scenario.model_name;
     seen.configuration = step.subject;
-    seen.layout = name_in(scenario::mode_names, row.scenario.mode);
+    if (row.scenario.router.pads_exchange()) {
+      seen.layout = name_in(scenario::mode_names, row.scenario.mode);
+    }
     seen.log_ratio = std::log(step.measured_ms / step.predicted_ms);
     found.push_back(std::move(step));
   };

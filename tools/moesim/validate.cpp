@@ -221,6 +221,10 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
           "that "
           "holds smartmoe_gpt_step_times.csv");
     }
+    if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {  // with the paper's speeds
+      const study::StudyRouting routing = study::speeds_routing(documents);
+      prefetch_routing(routing.jobs, routing.replicas, chosen_jobs(line), cache);
+    }
     validations.push_back(study::validate_steps(folder, documents, cache, line.get("residuals")));
   }
   if (wanted == "exchanges" || (all && !folder.empty())) {

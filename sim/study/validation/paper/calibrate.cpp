@@ -166,6 +166,19 @@ StudyRouting routing_of(const PublishedStudy& study, scenario::DocumentCache& do
   return routing_of(resolve_rows(study, documents));
 }
 
+std::vector<StudyRow> uncalibrated(const PublishedStudy& study, scenario::DocumentCache& documents,
+                                   routing::RoutingCache& cache) {
+  std::vector<StudyRow> rows = resolve_rows(study, documents);
+  const StudyRouting routing = routing_of(rows);
+  cache.announce(routing.jobs, routing.replicas);
+  const Fit fit(study, cache);
+  for (StudyRow& row : rows) {
+    row.outcome = fit.predict(row.scenario, Vector(study.unknowns.size(), 1.0));
+    row.uncalibrated_tokens_per_s = row.outcome.tokens_per_s_per_gpu;
+  }
+  return rows;
+}
+
 StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& documents,
                       routing::RoutingCache& cache) {
   StudyResult result;

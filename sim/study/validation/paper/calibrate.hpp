@@ -40,6 +40,10 @@ struct StudyRouting {
 };
 StudyRouting routing_of(const PublishedStudy& study, scenario::DocumentCache& documents);
 
+// Every row predicted with multipliers 1, which is its outcome, too; no errors.
+std::vector<StudyRow> uncalibrated(const PublishedStudy& study, scenario::DocumentCache& documents,
+                                   routing::RoutingCache& cache);
+
 // Fits the study's multipliers to its `fit` rows by least squares of relative step times
 // (Gauss-Newton on the simulator itself), predicts every row, and leaves each fitted row out once.
 StudyResult calibrate(const PublishedStudy& study, scenario::DocumentCache& documents,

@@ -52,6 +52,29 @@ scenario::OptionValues options_of(const TrainingRow& row) {
   return options;
 }
 
+bool counts(const StudyRow& row) {
+  return (row.published.role == RowRole::fit || row.published.role == RowRole::check) &&
+         row.published.tokens_per_s_per_gpu.has_value();
+}
+
+// `speed`: predicted, tokens/s per GPU.
+SimulatedStep step_of(const StudyRow& row, const std::string& software, double speed) {
+  constexpr double tokens = 1e6;
+  const scenario::Scenario& scenario = row.scenario;
+  SimulatedStep step;
+  step.measured_ms = tokens / *row.published.tokens_per_s_per_gpu * 1e3;
+  step.predicted_ms = tokens / speed * 1e3;
+  step.subject =
+      fmt::format("{} at CF {}, {}", scenario.router.name(), scenario.router.capacity_factor.text(),
+                  name_in(scenario::mode_names, scenario.mode));
+  Observation& seen = step.observation;
+  seen.subject = {software, scenario.profile->device().name, scenario.model_name, false};
+  seen.configuration = step.subject;
+  if (scenario.router.pads_exchange()) seen.layout = name_in(scenario::mode_names, scenario.mode);
+  seen.log_ratio = std::log(step.measured_ms / step.predicted_ms);
+  return step;
+}
+
 }  // namespace
 
 std::vector<SimulatedStep> simulated_training_rows(const std::string& folder,
@@ -86,35 +109,22 @@ std::vector<SimulatedStep> simulated_training_rows(const std::string& folder,
 
 std::vector<SimulatedStep> simulated_speeds(scenario::DocumentCache& documents,
                                             routing::RoutingCache& cache) {
-  constexpr double tokens = 1e6;
   std::vector<SimulatedStep> found;
-  const auto add = [&](const StudyRow& row, const std::string& software, double speed) {
-    SimulatedStep step;
-    step.measured_ms = tokens / *row.published.tokens_per_s_per_gpu * 1e3;
-    step.predicted_ms = tokens / speed * 1e3;
-    step.subject = fmt::format("{} at CF {}, {}", row.scenario.router.name(),
-                               row.scenario.router.capacity_factor.text(),
-                               name_in(scenario::mode_names, row.scenario.mode));
-    Observation& seen = step.observation;
-    seen.subject.software = software;
-    seen.subject.machine = row.scenario.profile->device().name;
-    seen.subject.model = row.scenario.model_name;
-    seen.configuration = step.subject;
-    if (row.scenario.router.pads_exchange()) {
-      seen.layout = name_in(scenario::mode_names, row.scenario.mode);
-    }
-    seen.log_ratio = std::log(step.measured_ms / step.predicted_ms);
-    found.push_back(std::move(step));
-  };
+  for (const StudyRow& row : uncalibrated(PublishedStudy::load(speeds_study), documents, cache)) {
+    if (counts(row)) found.push_back(step_of(row, "zeng2024", row.uncalibrated_tokens_per_s));
+  }
+  return found;
+}
+
+std::vector<SimulatedStep> calibrated_speeds(scenario::DocumentCache& documents,
+                                             routing::RoutingCache& cache) {
+  std::vector<SimulatedStep> found;
   const StudyResult result = calibrate(PublishedStudy::load(speeds_study), documents, cache);
   for (const StudyRow& row : result.rows) {
-    const bool counts = row.published.role == RowRole::fit || row.published.role == RowRole::check;
-    if (!counts || !row.published.tokens_per_s_per_gpu) continue;
-    add(row, "zeng2024", row.uncalibrated_tokens_per_s);
     const std::optional<double> error = row.left_out_error ? row.left_out_error : row.error;
-    if (error)
-      add(row, uncertainty::profile_software(calibrated_profile),
-          *row.published.tokens_per_s_per_gpu * (1 + *error));
+    if (!counts(row) || !error) continue;
+    found.push_back(step_of(row, uncertainty::profile_software(calibrated_profile),
+                            *row.published.tokens_per_s_per_gpu * (1 + *error)));
   }
   return found;
 }

@@ -25,11 +25,14 @@ std::vector<SimulatedStep> simulated_training_rows(const std::string& folder,
                                                    scenario::DocumentCache& documents,
                                                    routing::RoutingCache& cache);
 
-// The published speeds of profiles/studies/zeng2024-speeds.json, twice: as software of which
-// nothing is known ("zeng2024", every multiplier 1), and as the software that the shipped profile
-// a100-sxm-80gb-deepspeed is fitted to (profile_software(); each row left out of the fit). Steps
-// are those of a million tokens per GPU. Excluded rows are left out.
+// The published speeds of profiles/studies/zeng2024-speeds.json as steps of a million tokens per
+// GPU, of software of which nothing is known ("zeng2024", every multiplier 1). Excluded rows are
+// left out.
 std::vector<SimulatedStep> simulated_speeds(scenario::DocumentCache& documents,
                                             routing::RoutingCache& cache);
+// The same of the software that the shipped profile a100-sxm-80gb-deepspeed is fitted to
+// (profile_software()), each row left out of the fit: half a minute.
+std::vector<SimulatedStep> calibrated_speeds(scenario::DocumentCache& documents,
+                                             routing::RoutingCache& cache);
 
 }  // namespace moesim::study

@@ -172,6 +172,9 @@ Validation validate_steps(const std::string& folder, scenario::DocumentCache& do
   if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {
     add_steps(simulated_training_rows(folder, documents, cache), validation, observations);
     add_steps(simulated_speeds(documents, cache), validation, observations);
+    if (!residuals_out.empty()) {
+      add_steps(calibrated_speeds(documents, cache), validation, observations);
+    }
   }
   report_step_coverage(observations, validation);
   if (!residuals_out.empty()) write_residuals(observations, residuals_out);

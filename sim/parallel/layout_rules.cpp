@@ -213,9 +213,28 @@ std::vector<std::int64_t> multiples(std::int64_t unit, std::int64_t value) {
   return found;
 }
 
+// Whether the layers do not divide over the chunks, of which each can have one.
+bool has_uneven_layers(const model::Model& model, const LayoutRequest& request) {
+  if (request.stages || chunks_fault(request.layout)) return false;
+  LayoutRequest sized = request;
+  sized.global_batch = 0;  // which the ranks may not divide
+  const int chunks = sized.shape().stages();
+  return model.layers % chunks != 0 && model.layers > chunks;
+}
+
+// Whether that is all that is wrong: the error then names a pipeline layout that works, and one of
+// less than half or more than twice the ranks is no answer.
+bool answers_as_uneven_layout(const model::Model& model, const LayoutRequest& request) {
+  if (ranks_fault(request.layout) || !has_uneven_layers(model, request)) return false;
+  LayoutRequest uneven = request;
+  uneven.stages = nearly_even_pipeline_layout(model.layers, request.shape().stages());
+  return !layout_fault(model, uneven);
+}
+
 class Changes {
  public:
-  explicit Changes(const LayoutRequest& request) : request_(request) {}
+  // With `uneven`, layouts whose layers do not divide count too, and say which layers each has.
+  Changes(const LayoutRequest& request, bool uneven) : request_(request), uneven_(uneven) {}
 
   // The nearest values of an option but the old one; `set` changes the field to one of them.
   void add(const char* option, std::vector<std::int64_t> values, std::int64_t old,
@@ -250,14 +269,18 @@ class Changes {
     std::vector<std::string> found;
     for (const Change& change : changes_) {
       if (change.distance > farthest) break;
-      if (found.size() < count && works(model, {&change})) found.push_back(change.option);
+      if (found.size() == count) break;
+      if (const auto rest = layout_of(model, {&change})) found.push_back(change.option + *rest);
     }
     const bool is_any_far = farthest == std::numeric_limits<double>::infinity();
     return found.empty() && is_any_far ? pairs(model, count) : found;
   }
 
  private:
-  bool works(const model::Model& model, std::initializer_list<const Change*> changes) const {
+  // What the changed request needs beside the changes, "" or a pipeline layout; none where it
+  // cannot be.
+  std::optional<std::string> layout_of(const model::Model& model,
+                                       std::initializer_list<const Change*> changes) const {
     LayoutRequest changed = request_;
     for (const Change* change : changes) change->apply(changed);
     ParallelLayout& layout = changed.layout;
@@ -266,7 +289,10 @@ class Changes {
       if (chunks % layout.pipeline == 0) layout.virtual_pipeline = chunks / layout.pipeline;
       if (changed.schedule == ScheduleKind::dualpipe_v) layout.virtual_pipeline = 1;
     }
-    return !layout_fault(model, changed);
+    if (!layout_fault(model, changed)) return "";
+    if (!uneven_ || !answers_as_uneven_layout(model, changed)) return std::nullopt;
+    return fmt::format(" --pipeline-layout '{}'",
+                       nearly_even_pipeline_layout(model.layers, changed.shape().stages()).text());
   }
 
   std::vector<std::string> pairs(const model::Model& model, std::size_t count) const {
@@ -278,8 +304,11 @@ class Changes {
         const auto option = [](const Change& change) {
           return change.option.substr(0, change.option.find(' '));
         };
-        if (option(first) == option(second) || !works(model, {&first, &second})) continue;
-        found.emplace_back(first.distance + second.distance, first.option + " " + second.option);
+        if (option(first) == option(second)) continue;
+        const auto rest = layout_of(model, {&first, &second});
+        if (!rest) continue;
+        found.emplace_back(first.distance + second.distance,
+                           fmt::format("{} {}{}", first.option, second.option, *rest));
       }
     }
     std::stable_sort(found.begin(), found.end(),
@@ -292,19 +321,9 @@ class Changes {
   }
 
   const LayoutRequest& request_;
+  bool uneven_;
   std::vector<Change> changes_;
 };
-
-// Whether layers that do not divide are all that is wrong: the error then names a pipeline layout
-// that works, and one of less than half or more than twice the ranks is no answer.
-bool is_answered_by_uneven_layout(const model::Model& model, const LayoutRequest& request) {
-  if (request.stages || chunks_fault(request.layout) || ranks_fault(request.layout)) return false;
-  const int chunks = request.shape().stages();
-  if (model.layers % chunks == 0 || model.layers < chunks) return false;
-  LayoutRequest uneven = request;
-  uneven.stages = nearly_even_pipeline_layout(model.layers, chunks);
-  return !layout_fault(model, uneven);
-}
 
 // Batches that suit the data parallelism, a schedule's groups, or the least number of
 // micro-batches.
@@ -359,7 +378,8 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
                                          std::size_t count) {
   const ParallelLayout& layout = request.layout;
   const std::vector<std::int64_t> sizes = divisors(layout.gpus);
-  Changes changes(request);
+  const bool is_answered = answers_as_uneven_layout(model, request);
+  Changes changes(request, !is_answered && has_uneven_layers(model, request));
   if (std::max(attention_ranks(layout), expert_ranks(layout)) <= most_gpus) {
     const std::int64_t unit = std::lcm(attention_ranks(layout), expert_ranks(layout));
     changes.add_size("gpus", multiples(unit, layout.gpus), &ParallelLayout::gpus);
@@ -377,7 +397,7 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
   }
   if (request.global_batch > 0) add_batches(request, changes);
   const double any = std::numeric_limits<double>::infinity();
-  return changes.possible(model, count, is_answered_by_uneven_layout(model, request) ? 1 : any);
+  return changes.possible(model, count, is_answered ? 1 : any);
 }
 
 void check_layout(const model::Model& model, const LayoutRequest& request) {

@@ -1,5 +1,8 @@
 #include "sim/parallel/layout_rules.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "tests/support/catch.hpp"
 
 using moesim::model::ContextMethod;
@@ -108,6 +111,14 @@ TEST_CASE("layers that do not divide need a pipeline layout") {
   CHECK_THAT(fault(asked, deepseek), ContainsSubstring("'Et*8|(t*8|)*4t*7|t*7|t*7L'"));
   // 61 is a prime: one stage is no neighbour of eight, the layout in the text is.
   CHECK(nearest_layouts(deepseek, asked).empty());
+  // Where something else is wrong too, the nearest layouts say which layers each stage has.
+  asked.layout.expert = 64;
+  for (const char* change : {"--gpus 512", "--pipeline-parallel 4", "--expert-parallel 32"}) {
+    CAPTURE(change);
+    CHECK_THAT(fmt::format("{}", fmt::join(nearest_layouts(deepseek, asked), "; ")),
+               ContainsSubstring(fmt::format("{} --pipeline-layout 'Et*", change)));
+  }
+  asked.layout.expert = 32;
   asked.stages = parse_pipeline_layout("Et*8|(t*8|)*6t*5L");
   CHECK(fault(asked, deepseek) == "none");
   asked.stages = parse_pipeline_layout("Et*4|(t*4|)*14tmL");

@@ -47,4 +47,16 @@ Value value_in(const EnumNames<Value, count>& names, std::string_view text,
   refuse_name(where, text, all);
 }
 
+// Of values that are one bit each: the names of those in `bits`, "layernorm,moe_act"; "none".
+template <class Value, std::size_t count>
+std::string names_of_bits(const EnumNames<Value, count>& names, unsigned bits) {
+  std::string text;
+  for (const EnumName<Value>& known : names) {
+    if ((bits & static_cast<unsigned>(known.value)) == 0) continue;
+    if (!text.empty()) text += ',';
+    text += known.name;
+  }
+  return text.empty() ? "none" : text;
+}
+
 }  // namespace moesim

@@ -63,12 +63,7 @@ std::string name_of(const Recompute& recompute) {
   if (recompute.full == FullRecompute::uniform) {
     return recompute.layers == 1 ? "full" : fmt::format("full:uniform:{}", recompute.layers);
   }
-  std::string text;
-  for (const auto& known : recompute_names) {
-    if (!recompute.has(known.value)) continue;
-    text += (text.empty() ? "" : ",") + std::string(known.name);
-  }
-  return text.empty() ? "none" : text;
+  return names_of_bits(recompute_names, recompute.modules);
 }
 
 RecomputeWork recompute_work(const Model& model, int layer, const Recompute& recompute,

@@ -93,11 +93,13 @@ struct Kept {
   bool gemm_input = false;
   bool read_in_bf16 = true;  // by something else than a GEMM
   unsigned dropped_by = 0;
+  unsigned offloaded_by = 0;
   bool split = true;  // over tensor ranks also without sequence parallelism
   double element = bf16;
 };
 
 constexpr unsigned mask(RecomputeModule module) { return static_cast<unsigned>(module); }
+constexpr unsigned mask(OffloadModule module) { return static_cast<unsigned>(module); }
 
 class KeptList {
  public:
@@ -108,19 +110,22 @@ class KeptList {
     list_.push_back({.elements = bytes, .dropped_by = dropped_by, .element = 1});
   }
   // Input and output of a norm in front of GEMMs.
-  void norm(double width, bool output_read_in_bf16, bool split) {
-    add({.elements = width, .split = split});
+  void norm(double width, bool output_read_in_bf16, OffloadModule input, unsigned output = 0) {
+    add({.elements = width, .offloaded_by = mask(input), .split = false});
     add({.elements = width,
          .gemm_input = true,
          .read_in_bf16 = output_read_in_bf16,
          .dropped_by = mask(RecomputeModule::layernorm),
-         .split = split});
+         .offloaded_by = output,
+         .split = false});
   }
 
-  double bytes(unsigned dropped, double parts) const {
+  // Of those that are not recomputed, what stays on the GPU, or what is offloaded.
+  double bytes(const ActivationRules& rules, double parts, bool offloaded) const {
     double sum = 0;
     for (const Kept& kept : list_) {
-      if ((kept.dropped_by & dropped) != 0) continue;
+      if ((kept.dropped_by & rules.recompute.modules) != 0) continue;
+      if (((kept.offloaded_by & rules.offload.modules) != 0) != offloaded) continue;
       sum += size(kept) * (kept.split ? 1 / parts : 1);
     }
     return sum;
@@ -151,7 +156,7 @@ void keep_latent_inputs(const Model& model, KeptList& list) {
 
 void keep_attention(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
                     KeptList& list) {
-  list.norm(real(model.hidden), false, false);
+  list.norm(real(model.hidden), false, OffloadModule::attn_norm, mask(OffloadModule::qkv_linear));
   const double heads = real(model.heads);
   const double keys = real(model.latent ? model.heads : spread_kv_heads(model, shards));
   const double queries_keys_values =
@@ -161,35 +166,45 @@ void keep_attention(const Model& model, const ShardSizes& shards, const Activati
     keep_latent_inputs(model, list);
     dropped_by = mask(RecomputeModule::mla_up_proj);
   }
-  list.add({.elements = queries_keys_values, .dropped_by = dropped_by});
-  list.add({.elements = heads * real(model.value_dim()), .gemm_input = true});
+  list.add({.elements = queries_keys_values,
+            .dropped_by = dropped_by,
+            .offloaded_by = mask(OffloadModule::core_attn)});
+  list.add({.elements = heads * real(model.value_dim()),
+            .gemm_input = true,
+            .offloaded_by = mask(OffloadModule::attn_proj)});
   // Log-sum-exps of flash attention; else scores, their softmax and the mask of their dropout.
   list.other(rules.flash_attention ? fp32 * heads : 5 * heads * rules.length,
              mask(RecomputeModule::core_attn));
 }
 
-// The inner tensors of `rows` rows of FFN per token: both halves before the activation, its output.
-void keep_inner(const Model& model, double width, unsigned dropped_by, unsigned output_too,
+// The inner tensors of `width` columns of FFN per token: both halves before the activation, its
+// output.
+void keep_inner(const Model& model, double width, const Kept& halves, unsigned output_too,
                 KeptList& list) {
-  list.add({.elements = (model.gated ? 2 : 1) * width, .dropped_by = dropped_by});
+  Kept before = halves;
+  before.elements = (model.gated ? 2 : 1) * width;
+  list.add(before);
   list.add({.elements = width,
             .gemm_input = true,
             .read_in_bf16 = false,
-            .dropped_by = dropped_by | output_too});
+            .dropped_by = halves.dropped_by | output_too});
 }
 
 void keep_moe(const Model& model, const ShardSizes& shards, const ActivationRules& rules,
               KeptList& list) {
-  list.norm(real(model.hidden), true, false);
+  list.norm(real(model.hidden), true, OffloadModule::mlp_norm);
   const unsigned moe = mask(RecomputeModule::moe);
   const double rows = rules.choices * rules.load;
   list.add({.elements = rows * real(model.hidden) * shards.expert_tensor,
             .gemm_input = true,
             .read_in_bf16 = false,
-            .dropped_by = moe});
-  keep_inner(model, rows * real(model.moe->expert_ffn), moe, mask(RecomputeModule::moe_act), list);
-  keep_inner(model, real(model.moe->shared_ffn), moe | mask(RecomputeModule::shared_experts), 0,
-             list);
+            .dropped_by = moe,
+            .offloaded_by = mask(OffloadModule::expert_fc1)});
+  keep_inner(model, rows * real(model.moe->expert_ffn),
+             {.dropped_by = moe, .offloaded_by = mask(OffloadModule::moe_act)},
+             mask(RecomputeModule::moe_act), list);
+  keep_inner(model, real(model.moe->shared_ffn),
+             {.dropped_by = moe | mask(RecomputeModule::shared_experts)}, 0, list);
   list.other(8 * real(model.moe->experts), moe);
 }
 
@@ -200,8 +215,8 @@ KeptList kept_tensors(const Model& model, LayerKind kind, const ShardSizes& shar
   if (kind == LayerKind::moe) {
     keep_moe(model, shards, rules, list);
   } else {
-    list.norm(real(model.hidden), false, false);
-    keep_inner(model, real(model.ffn), mask(RecomputeModule::mlp), 0, list);
+    list.norm(real(model.hidden), false, OffloadModule::mlp_norm);
+    keep_inner(model, real(model.ffn), {.dropped_by = mask(RecomputeModule::mlp)}, 0, list);
   }
   if (rules.dropout) {
     for (int block = 0; block < 2; ++block) {
@@ -304,6 +319,32 @@ double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
   return most * std::min<double>(rules.recompute.layers, longest);
 }
 
+// Per token of the rank, of all micro-batches in flight.
+struct Offloaded {
+  double all = 0;
+  double moving = 0;  // on the GPU: of a layer on its way out and one on its way in
+};
+
+Offloaded offloaded_of(const StageMemoryQuery& query) {
+  Offloaded sum;
+  if (query.activations.offload.modules == 0) return sum;
+  const auto of = [&](LayerKind kind) {
+    return offloaded_bytes(*query.model, kind, query.shards, query.activations);
+  };
+  const double dense = of(LayerKind::dense);
+  const double moe = query.model->moe ? of(LayerKind::moe) : 0;
+  double layers = 0;
+  for (const auto& [content, in_flight] : query.chunks) {
+    const double depths = content.mtp_depths;
+    const double last = last_kind(*query.model) == LayerKind::moe ? moe : dense;
+    sum.all +=
+        in_flight * (content.dense_layers * dense + content.moe_layers * moe + depths * last);
+    layers += in_flight * (content.layers() + depths);
+  }
+  if (layers > 0) sum.moving = std::min(2.0, layers) * sum.all / layers;
+  return sum;
+}
+
 }  // namespace
 
 StageContent layers_of(const Model& model, int first, int count) {
@@ -384,15 +425,22 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                   const ActivationRules& rules) {
   if (rules.recompute.full != FullRecompute::none) return bf16 * real(model.hidden);
-  return kept_tensors(model, kind, shards, rules)
-      .bytes(rules.recompute.modules, unsplit_parts(shards, rules));
+  return kept_tensors(model, kind, shards, rules).bytes(rules, unsplit_parts(shards, rules), false);
+}
+
+double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                       const ActivationRules& rules) {
+  if (rules.offload.modules == 0 || rules.recompute.full != FullRecompute::none) return 0;
+  return kept_tensors(model, kind, shards, rules).bytes(rules, unsplit_parts(shards, rules), true);
 }
 
 double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                         const ActivationRules& rules) {
-  ActivationRules all = rules;
+  ActivationRules kept = rules;
+  kept.offload = {};
+  ActivationRules all = kept;
   all.recompute = {};
-  return kept_bytes(model, kind, shards, all) - kept_bytes(model, kind, shards, rules);
+  return kept_bytes(model, kind, shards, all) - kept_bytes(model, kind, shards, kept);
 }
 
 StageMemory stage_memory(const StageMemoryQuery& query) {
@@ -411,16 +459,20 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
     if (in_flight == 0) continue;
     kept += in_flight * chunk_activations(model, content, query.shards, query.activations);
   }
+  const Offloaded offloaded = offloaded_of(query);
+  kept += offloaded.moving;
   StageMemory memory;
   memory.weights = whole_bytes(states.weights + gathered);
   memory.gradients = whole_bytes(states.gradients);
   memory.optimizer = whole_bytes(states.optimizer);
   memory.activations = whole_bytes(tokens * kept);
+  memory.offloaded = whole_bytes(tokens * offloaded.all);
   memory.recomputed = whole_bytes(tokens * recomputing(query, stage));
   const double losses = (stage.head ? 6 : 0) + fp32 * stage.mtp_depths;
   memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
   if (moe_layers_with_depths(model, stage) > 0) {
-    memory.exchange_buffers = whole_bytes(2 * bf16 * query.activations.choices *
+    const double there_and_back = query.activations.dispatched_element + bf16;
+    memory.exchange_buffers = whole_bytes(there_and_back * query.activations.choices *
                                           query.activations.load * per_rank * real(model.hidden));
   }
   return memory;

@@ -5,6 +5,7 @@
 
 #include "sim/base/units.hpp"
 #include "sim/model/model.hpp"
+#include "sim/model/offload.hpp"
 #include "sim/model/precision.hpp"
 #include "sim/model/recompute.hpp"
 #include "sim/model/shard_sizes.hpp"
@@ -72,12 +73,14 @@ double gathered_layers(const Model& model, const StageContent& content, const Sh
 struct ActivationRules {
   Precision precision = Precision::bf16;  // of the inputs kept for weight gradients
   Recompute recompute;
+  Offload offload;
   int choices = 1;  // k, experts per token
   double load = 1;  // rows of the fullest rank over balance, such as the 99th percentile
   bool flash_attention = true;  // else the scores are kept, 5 a s bytes (arXiv:2205.05198)
   bool dropout = false;         // masks of one byte behind attention and FFN
   bool sequence_parallel = true;
-  double length = 0;  // s, of the scores
+  double length = 0;              // s, of the scores
+  double dispatched_element = 2;  // bytes, of rows on their way to experts
 };
 
 enum class LayerKind { dense, moe };
@@ -89,13 +92,19 @@ enum class LayerKind { dense, moe };
 // after Korthikanti et al. 2022 (arXiv:2205.05198, section 4.1), who with dropout, scores and MHA
 // count 34 h + 5 a s. In another recipe the inputs of GEMMs take its bytes; where something else
 // reads them too (core attention its output, the router its input), bf16 stays beside them.
-// Recomputed modules keep nothing; whole layers recomputed keep their input, 2 h.
+// Recomputed modules keep nothing, nor do offloaded ones on the GPU; whole layers recomputed keep
+// their input, 2 h.
 double kept_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                   const ActivationRules& rules);
 // What one layer keeps if nothing is recomputed, less that: it is there again while the layer's
 // backward pass runs.
 double recomputed_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
                         const ActivationRules& rules);
+
+// What one layer copies to the host's memory in its forward pass, and back in its backward pass:
+// the inputs of rules.offload that are not recomputed. Bytes as of kept_bytes().
+double offloaded_bytes(const Model& model, LayerKind kind, const ShardSizes& shards,
+                       const ActivationRules& rules);
 
 // A chunk of a stage and how many of its micro-batches are held at the peak.
 struct HeldChunk {
@@ -117,10 +126,11 @@ struct StageMemory {
   Bytes weights;
   Bytes gradients;
   Bytes optimizer;
-  Bytes activations;       // kept, over all micro-batches in flight
+  Bytes activations;       // kept, over all micro-batches in flight; offloaded ones of two layers
   Bytes recomputed;        // of the layer whose backward pass runs
   Bytes logits;            // and their gradient: 6 V per token, 4 V for each prediction depth
-  Bytes exchange_buffers;  // 4 k T' h: dispatch and combine, used by all layers
+  Bytes exchange_buffers;  // 4 k T' h in bf16: dispatch and combine, used by all layers
+  Bytes offloaded;         // in the host's memory, not in total()
 
   Bytes states() const { return weights + gradients + optimizer; }
   Bytes total() const { return states() + activations + recomputed + logits + exchange_buffers; }

@@ -29,6 +29,9 @@ Device Device::read(const Node& node) {
   if (node.has("nvlink_bytes_per_second")) {
     device.nvlink_bandwidth = Bandwidth(figure(node, "nvlink_bytes_per_second"));
   }
+  for (const char* link : {"pcie_bytes_per_second", "c2c_bytes_per_second"}) {
+    if (node.has(link)) device.host_bandwidth = Bandwidth(figure(node, link));
+  }
   device.gpus_per_node = whole_figure(node, "gpus_per_node");
   device.usual_cluster = node.text_or("usual_cluster", "");
   return device;

@@ -18,8 +18,10 @@ struct Device {
   Bytes hbm_bytes;          // capacity
   Bandwidth hbm_bandwidth;  // peak
   Bytes l2_bytes;
-  double peak_bf16_flops = 0;      // dense tensor-core FLOP/s
-  Bandwidth nvlink_bandwidth;      // peak per GPU and direction; 0: its GPUs are on PCIe alone
+  double peak_bf16_flops = 0;  // dense tensor-core FLOP/s
+  Bandwidth nvlink_bandwidth;  // peak per GPU and direction; 0: its GPUs are on PCIe alone
+  // Peak to and from the host's memory, per GPU and direction: PCIe or NVLink-C2C; 0: not said.
+  Bandwidth host_bandwidth;
   std::int64_t gpus_per_node = 0;  // in one NVLink domain
   std::string usual_cluster;       // shipped cluster its nodes usually form; "": not said
 };

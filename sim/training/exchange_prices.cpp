@@ -135,7 +135,9 @@ ExchangePrices::Times ExchangePrices::times(const model::TrainingExchanges& exch
     if (exchange.kind == ExchangeKind::ring) {
       times.ring_us += time_us;
     } else {
-      (group == GroupKind::context ? times.context_us : times.tensor_us) += time_us;
+      (group == GroupKind::context         ? times.context_us
+       : group == GroupKind::expert_tensor ? times.expert_tensor_us
+                                           : times.tensor_us) += time_us;
     }
   }
   return times;
@@ -174,7 +176,8 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const int choices = job_.experts_per_token();
   const auto hidden = static_cast<double>(model.hidden);
   if (!job_.dispatcher) {
-    const double buffer = load.exchanged * choices * tokens * hidden * bf16;
+    const double element = stage == MoeStage::dispatch ? job_.dispatched_element_bytes() : bf16;
+    const double buffer = load.exchanged * choices * tokens * hidden * element;
     const double rest = stage == MoeStage::dispatch ? choices * tokens * fp32 : 0;
     const std::vector<int>& group = members(GroupKind::expert);
     const bool crosses =
@@ -191,7 +194,9 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};
   const profile::DispatchLoad even =
       profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
-  const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
+  const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);
+  const double narrower = stage == MoeStage::dispatch ? bf16 - job_.dispatched_element_bytes() : 0;
+  const double row = wide - narrower * hidden;
   const double kernel_us = profile::dispatch_time(dispatcher, place.device, stage, place.group,
                                                   even, row, place.rates, dispatcher.usual_sms)
                                .time_us;

@@ -44,6 +44,7 @@ class ExchangePrices {
   // Of a layer's exchanges but those of rows.
   struct Times {
     double tensor_us = 0;
+    double expert_tensor_us = 0;
     double context_us = 0;
     double ring_us = 0;  // of context ranks, which computation may hide
   };

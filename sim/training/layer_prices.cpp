@@ -32,6 +32,9 @@ constexpr double loss_backward_bytes = 8;
 // (megatron/core/transformer/moe/experts.py, _apply_bias); counted in that code.
 constexpr double bias_bytes = 28;
 constexpr double bias_backward_bytes = 40;
+// Of the peak to and from the host's memory: assumed. Published by users of nvbandwidth: 0.84 of
+// PCIe 5.0 (H100, to the host), 0.77 of NVLink-C2C (GH200, from the host).
+constexpr double host_efficiency = 0.8;
 // Of the router's work, what runs before the rows' counts are known: assumed.
 constexpr double router_before = 0.3;
 
@@ -82,8 +85,8 @@ LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), kernels_(job), exc
               {});
   const model::ExchangeQuery query = exchanges_.query();
   for (const bool backward : {false, true}) {
-    add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), 0);
-    add_exchanges(head_, backward, model::head_exchanges(query, backward), 0);
+    add_exchanges(embedding_, backward, model::embedding_exchanges(query, backward), {});
+    add_exchanges(head_, backward, model::head_exchanges(query, backward), {});
   }
   model::StageContent embedding, head;
   embedding.embedding = head.head = true;
@@ -99,9 +102,13 @@ void LayerPrices::add_product(Passes& passes, Part part, double m, std::int64_t 
   const std::int64_t rows = whole(m);
   // Casts of the input, and of the gradient that comes back, by row and by column.
   if (!is_wide) {
-    const double bytes = model::quantize_bytes(job_.states.precision, 2) * m;
-    add_memory(passes, part, casts.input ? bytes * static_cast<double>(k) : 0,
-               casts.gradient ? bytes * static_cast<double>(n) : 0, MemoryKernel::streaming);
+    const auto bytes = [&](int directions, std::int64_t columns) {
+      if (directions == 0) return 0.0;
+      return model::quantize_bytes(job_.states.precision, directions) * m *
+             static_cast<double>(columns);
+    };
+    add_memory(passes, part, bytes(casts.input, k), bytes(casts.gradient, n),
+               MemoryKernel::streaming);
   }
   passes.forward[at(part)] += kernels_.product_us({rows, n, k, copies, is_wide});
   passes.input_gradient[at(part)] += kernels_.product_us({rows, k, n, copies, is_wide});
@@ -123,14 +130,20 @@ void LayerPrices::add_memory(Passes& passes, Part part, double forward, double b
 
 void LayerPrices::add_exchanges(Passes& passes, bool backward,
                                 const model::TrainingExchanges& exchanges,
-                                double attention_us) const {
+                                const Beside& beside) const {
   PartTimes& times = backward ? passes.input_gradient : passes.forward;
   const ExchangePrices::Times found = exchanges_.times(exchanges);
-  times[at(Part::tensor)] += found.tensor_us;
+  times[at(Part::tensor)] += found.expert_tensor_us;
+  // In as many pieces as ranks, each under the product of the piece before; the first one is not.
+  const double first_us = job_.overlaps_tensor ? found.tensor_us / job_.layout.layout.tensor : 0;
+  const double hidden_us =
+      job_.overlaps_tensor ? std::min(found.tensor_us - first_us, beside.products_us) : 0;
+  times[at(Part::tensor)] += found.tensor_us - hidden_us;
   times[at(Part::context)] += found.context_us;
   // A ring passes the next piece under the attention of this one; the last piece passes nothing.
   const double context = job_.layout.layout.context;
-  times[at(Part::context)] += std::max(0.0, found.ring_us - attention_us * (context - 1) / context);
+  times[at(Part::context)] +=
+      std::max(0.0, found.ring_us - beside.attention_us * (context - 1) / context);
 }
 
 Passes LayerPrices::core_attention() const {
@@ -195,10 +208,13 @@ Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copie
   const model::Model& model = *job_.model;
   // The activation and the casts on both sides of it are in the epilogues of fused products.
   const bool is_fused = part == Part::experts && job_.fused_experts;
+  // Rows that come in the format of the products are cast by column alone.
+  const int outer = part == Part::experts && job_.low_precision_dispatch ? 1 : 2;
+  const int inner_casts = is_fused ? 0 : 2;
   Passes passes = is_fused ? Passes() : activation(part, rows, inner);
   add_product(passes, part, rows, (model.gated ? 2 : 1) * inner, model.hidden, copies,
-              {true, !is_fused});
-  add_product(passes, part, rows, model.hidden, inner, copies, {!is_fused, true});
+              {outer, inner_casts});
+  add_product(passes, part, rows, model.hidden, inner, copies, {inner_casts, outer});
   return passes;
 }
 
@@ -236,6 +252,11 @@ Passes LayerPrices::routing(const MoeLoad& load) const {
   add_product(passes, Part::router, tokens, model.moe->experts, model.hidden, 1, {});
   const double scores = fp32 * tokens * model.moe->experts;
   add_memory(passes, Part::router, 4 * scores, 4 * scores, MemoryKernel::streaming);
+  if (job_.low_precision_dispatch) {
+    const double cast = model::quantize_bytes(job_.states.precision, 1) * tokens *
+                        static_cast<double>(model.hidden);
+    add_memory(passes, Part::router, cast, cast, MemoryKernel::streaming);
+  }
   const double moves = kernels_.rows_moved_us(tokens, rows);
   // Rows that came by source rank are sorted by expert, and back.
   const bool sorts = job_.dispatcher == nullptr && job_.layout.layout.expert > 1;
@@ -296,9 +317,24 @@ void LayerPrices::add_host(Passes& passes, bool is_moe) const {
       backward_wait_us(job_, is_moe, sum(passes.input_gradient) + sum(passes.weight_gradient));
 }
 
+// A layer's inputs go out under its forward pass and come back under its backward pass, in either
+// direction as fast as if the other were idle: what that takes longer is waited for.
+void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const {
+  if (job_.offload.modules == 0) return;
+  const double bytes =
+      job_.tokens_per_rank() *
+      model::offloaded_bytes(*job_.model, is_moe ? model::LayerKind::moe : model::LayerKind::dense,
+                             job_.shards(), job_.activation_rules(load.computed));
+  const double copy_us =
+      bytes / (host_efficiency * job_.profile->device().host_bandwidth.bytes_per_second) * 1e6;
+  const double backward_us = sum(passes.input_gradient) + sum(passes.weight_gradient);
+  passes.forward[at(Part::offload)] = std::max(0.0, copy_us - sum(passes.forward));
+  passes.input_gradient[at(Part::offload)] = std::max(0.0, copy_us - backward_us);
+}
+
 double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges) const {
   Passes passes;
-  add_exchanges(passes, false, exchanges, 0);
+  add_exchanges(passes, false, exchanges, {});
   return sum(passes.forward);
 }
 
@@ -313,6 +349,7 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   Passes passes = attention;
   passes.add(norms);
   passes.add(products);
+  Passes divided = products;  // over tensor ranks
   Modules modules = {{Module::core_attn, sum(attention.forward)},
                      {Module::layernorm, sum(norms.forward)}};
   if (model.latent) {
@@ -334,6 +371,7 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
       modules[Module::shared_experts] =
           sum(shared.forward) + exchanged_us(model::ffn_exchanges(query, false));
       moe.add(shared);
+      divided.add(shared);
     }
     moe.add(routing(load));
     add_dispatch(moe, load);
@@ -343,13 +381,17 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
     const Passes dense = ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1);
     modules[Module::mlp] = sum(dense.forward) + exchanged_us(model::ffn_exchanges(query, false));
     passes.add(dense);
+    divided.add(dense);
   }
   for (const bool backward : {false, true}) {
-    add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward),
-                  sum(backward ? attention.input_gradient : attention.forward));
+    const Beside beside = {sum(backward ? attention.input_gradient : attention.forward),
+                           backward ? sum(divided.input_gradient) + sum(divided.weight_gradient)
+                                    : sum(divided.forward)};
+    add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward), beside);
   }
   add_recompute(passes, modules);
   add_host(passes, is_moe);
+  add_offload(passes, is_moe, load);
   model::StageContent content;
   (is_moe ? content.moe_layers : content.dense_layers) = 1;
   add_shared_weights(passes, content);

@@ -31,9 +31,10 @@ enum class Part {
   gradients,   // reduce-scatter, beyond what backward hides
   parameters,  // all-gather, beyond what forward hides
   optimizer,
-  reruns,  // expected, of steps whose rows overflow a capacity per rank
+  reruns,   // expected, of steps whose rows overflow a capacity per rank
+  offload,  // copies to and from the host's memory, beyond what computing hides
 };
-inline constexpr EnumNames<Part, 16> part_names{{
+inline constexpr EnumNames<Part, 17> part_names{{
     {Part::attention, "attention"},
     {Part::dense_ffn, "dense FFN"},
     {Part::experts, "experts"},
@@ -50,6 +51,7 @@ inline constexpr EnumNames<Part, 16> part_names{{
     {Part::parameters, "parameters"},
     {Part::optimizer, "optimizer"},
     {Part::reruns, "reruns"},
+    {Part::offload, "offload"},
 }};
 using PartTimes = std::array<double, part_names.size()>;  // microseconds
 
@@ -106,21 +108,28 @@ class LayerPrices {
   Passes routing(const MoeLoad& load) const;
   Passes whole_layer(bool is_moe, const MoeLoad& load) const;
   double expert_rows(const MoeLoad& load) const;  // that the experts of a rank compute
-  // Which operands of a product are cast in kernels of their own.
+  // Copies that casts in kernels of their own write of the operands of a product: by row and by
+  // column, or by column alone.
   struct Casts {
-    bool input = true;
-    bool gradient = true;  // of the output
+    int input = 2;
+    int gradient = 2;  // of the output
   };
   void add_product(Passes& passes, Part part, double m, std::int64_t n, std::int64_t k,
                    double copies, Casts casts) const;
   void add_memory(Passes& passes, Part part, double forward, double backward,
                   profile::MemoryKernel kind) const;
-  // `attention_us`: core attention of the same direction, which hides a ring.
+  // Of the same direction: core attention, which hides a ring, and the products that exchanges of
+  // tensor ranks belong to.
+  struct Beside {
+    double attention_us = 0;
+    double products_us = 0;
+  };
   void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
-                     double attention_us) const;
+                     const Beside& beside) const;
   void add_shared_weights(Passes& passes, const model::StageContent& content) const;
   double exchanged_us(const model::TrainingExchanges& exchanges) const;
   void add_dispatch(Passes& passes, const MoeLoad& load) const;
+  void add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const;
   // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.
   using Modules = std::map<model::RecomputeModule, double>;
   void add_recompute(Passes& passes, const Modules& modules) const;

@@ -185,12 +185,8 @@ model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
   query.experts = job.model->moe ? job.model->moe->experts : 0;
   query.tokens = job.tokens();
   query.states = job.states;
-  query.activations.precision = job.states.precision;
-  query.activations.recompute = job.recompute;
-  query.activations.choices = job.experts_per_token();
-  query.activations.load = job.capacity_factor > 0 ? job.capacity_factor : imbalance;
-  query.activations.sequence_parallel = job.layout.sequence_parallel;
-  query.activations.length = static_cast<double>(job.layout.sequence_length);
+  query.activations =
+      job.activation_rules(job.capacity_factor > 0 ? job.capacity_factor : imbalance);
   return query;
 }
 

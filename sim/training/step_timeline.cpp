@@ -15,10 +15,10 @@ using parallel::OperationKind;
 using parallel::PipelineOperation;
 
 // Parts of a layer in the order in which a forward pass runs them.
-constexpr Part forward_order[] = {Part::parameters, Part::head,    Part::attention, Part::context,
-                                  Part::tensor,     Part::router,  Part::dispatch,  Part::experts,
-                                  Part::dense_ffn,  Part::combine, Part::recompute, Part::host,
-                                  Part::gradients};
+constexpr Part forward_order[] = {Part::parameters, Part::head,     Part::attention, Part::context,
+                                  Part::tensor,     Part::router,   Part::dispatch,  Part::experts,
+                                  Part::dense_ffn,  Part::combine,  Part::recompute, Part::host,
+                                  Part::offload,    Part::gradients};
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -31,6 +31,7 @@ const char* stream_of(Part part) {
     case Part::combine:
     case Part::parameters:
     case Part::gradients:
+    case Part::offload:
       return "communication";
     case Part::host:
       return "host";

@@ -17,8 +17,8 @@ bool TrainingJob::reads_row_counts() const {
   return routing->rank_capacity <= 0 && !routing->router.counts_known();
 }
 
-const char* TrainingJob::product_type() const {
-  switch (states.precision) {
+const char* product_type(model::Precision precision) {
+  switch (precision) {
     case model::Precision::bf16:
       break;
     case model::Precision::fp8_delayed:
@@ -31,6 +31,23 @@ const char* TrainingJob::product_type() const {
       return "nvfp4";
   }
   return profile::default_data_type;
+}
+
+double TrainingJob::dispatched_element_bytes() const {
+  return model::element_bytes(low_precision_dispatch ? states.precision : model::Precision::bf16);
+}
+
+model::ActivationRules TrainingJob::activation_rules(double load) const {
+  model::ActivationRules rules;
+  rules.precision = states.precision;
+  rules.recompute = recompute;
+  rules.offload = offload;
+  rules.choices = experts_per_token();
+  rules.load = load;
+  rules.sequence_parallel = layout.sequence_parallel;
+  rules.length = static_cast<double>(layout.sequence_length);
+  rules.dispatched_element = dispatched_element_bytes();
+  return rules;
 }
 
 int TrainingJob::held_experts() const {

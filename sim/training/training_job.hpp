@@ -28,6 +28,10 @@ inline constexpr EnumNames<Graphs, 4> graphs_names{{
     {Graphs::layers, "layers", "whole layers; needs shapes that do not depend on routing"},
 }};
 
+// The data type whose curve prices products in a precision: per-tensor FP8's for MXFP8 too, whose
+// products run at its rate.
+const char* product_type(model::Precision precision);
+
 // What the host costs. None of it is measured on the machine that is asked about: see README.md of
 // this room.
 struct HostCosts {
@@ -78,12 +82,17 @@ struct TrainingJob {
   std::optional<DrawnRouting> routing;
   model::StateRules states;  // also the precision of the GEMMs
   model::Recompute recompute;
+  model::Offload offload;           // not with whole layers recomputed
   bool overlaps_gradients = true;   // reduce-scatter under the last backward pass
   bool overlaps_parameters = true;  // all-gather under the first forward pass
   // One kernel computes the FFNs of all local experts, with activation, casts and biases.
   bool fused_experts = false;
   bool fp8_attention = false;       // core attention in FP8 too
   bool low_precision_head = false;  // the output head in the format of the other products
+  // Rows on their way to experts, and gradients on theirs, in that format too; bf16 home.
+  bool low_precision_dispatch = false;
+  // Exchanges of tensor ranks run in pieces under the products that they belong to.
+  bool overlaps_tensor = false;
   Graphs graphs = Graphs::none;
   HostCosts host;
   // Consecutive ranks placed in a domain; 0: all its GPUs, of a job that spans several domains the
@@ -98,9 +107,10 @@ struct TrainingJob {
   int placed_ranks() const;  // in a domain
   // Whether the host has to read how many rows came before it launches the experts.
   bool reads_row_counts() const;
-  // The data type whose curve prices products in this precision: per-tensor FP8's for MXFP8 too,
-  // whose products run at its rate.
-  const char* product_type() const;
+  const char* product_type() const { return training::product_type(states.precision); }
+  // What a layer keeps, with `load` rows on the fullest rank over balance.
+  model::ActivationRules activation_rules(double load) const;
+  double dispatched_element_bytes() const;
   double tokens() const;           // T of a tensor-parallel group, one micro-batch
   double tokens_per_rank() const;  // T', with sequence parallelism
   model::ShardSizes shards() const;

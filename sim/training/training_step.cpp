@@ -244,12 +244,7 @@ std::vector<model::StageMemory> Step::memory() const {
     query.experts = job_.held_experts();
     query.tokens = job_.tokens();
     query.states = job_.states;
-    query.activations.precision = job_.states.precision;
-    query.activations.recompute = job_.recompute;
-    query.activations.choices = job_.experts_per_token();
-    query.activations.load = memory_load();
-    query.activations.sequence_parallel = job_.layout.sequence_parallel;
-    query.activations.length = static_cast<double>(job_.layout.sequence_length);
+    query.activations = job_.activation_rules(memory_load());
     std::vector<double> weights;
     for (const Stage& stage : stages) {
       weights.push_back(stage.content.layers() + stage.content.mtp_depths);
@@ -369,6 +364,25 @@ void check_redundant_experts(const TrainingJob& job) {
                                flag, job.held_experts(), ranks, more));
 }
 
+void check_offload(const TrainingJob& job) {
+  if (job.offload.modules == 0) return;
+  const std::string flag = fmt::format("--offload {}", model::name_of(job.offload));
+  if (job.recompute.full != model::FullRecompute::none) {
+    throw UsageError(
+        fmt::format("{} with --recompute {}: only the inputs of layers are kept then: "
+                    "recompute modules, such as layernorm,moe_act",
+                    flag, model::name_of(job.recompute)));
+  }
+  if (job.graphs == Graphs::layers) {
+    throw UsageError(flag + " with --cuda-graphs layers: frameworks do not capture the copies");
+  }
+  if (job.profile->device().host_bandwidth.bytes_per_second > 0) return;
+  throw UsageError(
+      fmt::format("{}: the profile {} does not say how fast its GPU reaches the host's memory: add "
+                  "pcie_bytes_per_second to its device",
+                  flag, job.profile->name()));
+}
+
 void check_instances(const TrainingJob& job) {
   const int instances = job.states.optimizer_instances;
   if (instances == 1) return;
@@ -397,6 +411,7 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   parallel::check_layout(*job.model, job.layout);
   check_instances(job);
   check_redundant_experts(job);
+  check_offload(job);
   if (job.dispatcher && job.layout.layout.expert_tensor > 1) {
     throw UsageError(
         "--dispatcher with --expert-tensor-parallel: dispatchers exchange among all ranks of an "

@@ -152,7 +152,11 @@ def test_bands_are_wider_where_less_is_known():
     (("--gpus", 64, "--rank-capacity", "1.5", "--router", "sinkhorn"), "from counts"),
     (("--gpus", 64, "--routing-draws", "each"), "--routing-draws"),
     (("--gpus", 64, "--routing-draws", "balanced", "--router", "dropless"), "draws no routing"),
-    (("--gpus", 64, "--precision", "mxfp8"), "from B200 on"),
+    (("--gpus", 64, "--precision", "mxfp8"), "it has bf16, fp8-delayed, fp8-current, fp8-block"),
+    (("--gpus", 64, "--precision", "nvfp4"), "--precision nvfp4: the GPU of profile h100-sxm has no such products"),
+    (("--gpus", 64, "--dispatch-precision", "low"), "give --precision, such as fp8-block"),
+    (("--gpus", 64, "--offload", "experts"), "--offload: unknown value 'experts'"),
+    (("--gpus", 64, "--offload", "moe_act", "--recompute", "full"), "--recompute full"),
     (("--gpus", 64, "--optimizer-instances", 5), "must divide the ranks that have the same weights: 64"),
     (("--gpus", 64, "--zero", 0, "--optimizer-instances", 2), "--zero 0"),
     (("--gpus", 64, "--ranks-per-domain", 9), "a domain of hgx-h100 has 8 GPUs"),
@@ -273,6 +277,26 @@ def test_a_row_contains_its_options():
     (row,) = csv.DictReader(io.StringIO(succeed(*words, "--format", "csv")))
     assert (row["zero"], row["optimizer_moments"], row["launch_us"], row["global_batch"],
             row["pipeline_schedule"]) == ("2", "bf16", "7", "512", "interleaved")
+
+
+def test_rare_options_are_in_the_row_of_steps_that_have_them(tmp_path):
+    words = (*QWEN, "--gpus", 16, "--tensor-parallel", 2, "--precision", "fp8-block")
+    rare = {"offload", "offload_ms", "offloaded_gib", "dispatch_precision", "tensor_overlap"}
+    assert not rare & set(as_json(*words))
+    more = ("--offload", "expert_fc1,moe_act", "--dispatch-precision", "low", "--tensor-overlap", "on")
+    row = as_json(*words, *more)
+    assert rare <= set(row)
+    assert (row["offload"], row["tensor_overlap"]) == ("expert_fc1,moe_act", "on")
+    assert "GiB for each GPU, offloaded: expert_fc1,moe_act" in succeed(*words, *more)
+    # Sets of modules are told apart by a slash, and a row reproduces itself.
+    out = tmp_path / "steps.csv"
+    succeed(*words, "--offload", "none/moe_act/expert_fc1,moe_act", "--out", out)
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert [each["offload"] for each in rows] == ["", "moe_act", "expert_fc1,moe_act"]
+    assert float(rows[0]["memory_gib"]) > float(rows[1]["memory_gib"]) > float(rows[2]["memory_gib"])
+    again = as_json("train", "--from", f"{out}:3")
+    assert again["step_ms"] == pytest.approx(float(rows[2]["step_ms"]))
+    assert again["offload"] == "expert_fc1,moe_act"
 
 
 ROW = {"config_id": "a1", "source": "Made-up 1", "model": "Qwen3-30B-A3B", "system": "DGX-H100", "gpus": "64",

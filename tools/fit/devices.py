@@ -51,6 +51,18 @@ KEYS = (("sms", "streaming multiprocessors"), ("hbm_bytes", "bytes"),
         ("hbm_bytes_per_second", "bytes/s"), ("l2_bytes", "bytes"), ("peak_bf16_flops", "FLOP/s"),
         ("nvlink_bytes_per_second", "bytes/s per direction"))
 HGX = "NVIDIA HGX 8-GPU baseboard"
+# Peak to and from the host's memory, per GPU and direction: PCIe x16 or NVLink-C2C. name: (key, B/s,
+# origin, source)
+GRACE = "NVLink-C2C, 900 GB/s in both directions together, of a Grace CPU and its two GPUs"
+HOST_LINKS = {
+    **{profile: ("pcie_bytes_per_second", rate, "datasheet", DATASHEETS[profile])
+       for profile, rate in (("a100-sxm-80gb", 32e9), ("h100-sxm", 64e9), ("h200-sxm", 64e9),
+                             ("b200-sxm", 64e9))},
+    "b300-sxm": ("pcie_bytes_per_second", 64e9, "assumed",
+                 "PCIe 5.0 of the hosts of HGX B300; the GPU itself has PCIe 6.0"),
+    **{profile: ("c2c_bytes_per_second", 225e9, "derived", f"{DATASHEETS[profile]}: {GRACE}")
+       for profile in ("gb200", "gb300")},
+}
 # How the GPUs of a node are connected: exchanges among more GPUs than were measured are based on it.
 # NVLink switches from Hopper on add up what passes them (SHARP).
 TOPOLOGIES = {
@@ -92,6 +104,9 @@ def device(profile):
         origin, source = NOT_IN_DATASHEETS.get((profile, key), ("datasheet", DATASHEETS[profile]))
         result[key.replace("nvlink", "pcie") if over_pcie else key] = figure(value, unit, source,
                                                                             origin)
+    if profile in HOST_LINKS:
+        key, rate, origin, source = HOST_LINKS[profile]
+        result[key] = figure(rate, "bytes/s per direction", source, origin)
     if profile in CLUSTERS:
         result["usual_cluster"] = CLUSTERS[profile]
     unit = "GPUs in one PCIe box" if over_pcie else "GPUs in one NVLink domain"

@@ -182,7 +182,8 @@ class Writer {
     out["l2_bytes"] = figure(device.l2_bytes, "bytes", "measured", driver);
     out["peak_bf16_flops"] = told_or_base("peak_bf16_flops", device.peak_bf16_flops, "FLOP/s",
                                           "SMs, clock and the FLOPs per cycle of its architecture");
-    for (const char* link : {"nvlink_bytes_per_second", "pcie_bytes_per_second"}) {
+    for (const char* link :
+         {"nvlink_bytes_per_second", "pcie_bytes_per_second", "c2c_bytes_per_second"}) {
       if (!base_.at("devices").at(0).contains(link)) continue;
       out[link] = told_or_base(link, 0, "bytes/s per direction", "");
     }

@@ -201,6 +201,52 @@ TEST_CASE("the layers of Korthikanti et al.") {
   }
 }
 
+TEST_CASE("offloaded inputs leave the GPU and are on the host") {
+  const Model v3 = Model::load("deepseek-v3");
+  ActivationRules rules;
+  rules.choices = 8;
+  const auto offloaded = [&](LayerKind kind, const char* modules, const char* recompute = "none") {
+    rules.offload = parse_offload(modules, "here");
+    rules.recompute = parse_recompute(recompute, "here");
+    const double bytes = offloaded_bytes(v3, kind, {}, rules);
+    const double with = kept_bytes(v3, kind, {}, rules);
+    rules.offload = {};
+    CHECK(kept_bytes(v3, kind, {}, rules) == Approx(with + bytes).epsilon(1e-12));
+    return bytes;
+  };
+  CHECK(offloaded(LayerKind::moe, "none") == 0);
+  CHECK(offloaded(LayerKind::moe, "attn_norm,mlp_norm") == 2 * 2 * 7168);
+  CHECK(offloaded(LayerKind::moe, "qkv_linear") == 2 * 7168);
+  // Queries and keys of 128 + 64, values of 128, of 128 heads; what comes out of attention.
+  CHECK(offloaded(LayerKind::dense, "core_attn") == 2 * 128 * (192 + 192 + 128));
+  CHECK(offloaded(LayerKind::dense, "attn_proj") == 2 * 128 * 128);
+  CHECK(offloaded(LayerKind::moe, "expert_fc1") == 8 * 2 * 7168);
+  CHECK(offloaded(LayerKind::moe, "moe_act") == 8 * 4 * 2048);
+  CHECK(offloaded(LayerKind::dense, "expert_fc1,moe_act") == 0);
+  // What is computed again need not be kept anywhere.
+  CHECK(offloaded(LayerKind::moe, "core_attn", "mla_up_proj") == 0);
+  CHECK(offloaded(LayerKind::moe, "core_attn", "full") == 0);
+  CHECK_THROWS_WITH(parse_offload("moe_act,experts", "--offload"),
+                    ContainsSubstring("--offload: unknown value 'experts'"));
+}
+
+TEST_CASE("a stage keeps the offloaded inputs of two layers") {
+  const Model model = Model::load("mixtral-8x7b");
+  StageMemoryQuery query;
+  query.model = &model;
+  query.experts = 8;
+  query.tokens = 1000;
+  query.chunks = {{layers_of(model, 0, 4), 3}};
+  query.activations.choices = 2;
+  const StageMemory before = stage_memory(query);
+  query.activations.offload = parse_offload("expert_fc1", "here");
+  const StageMemory after = stage_memory(query);
+  const std::int64_t layer = 1000 * 2 * 2 * 4096;
+  CHECK(after.offloaded.count == 4 * 3 * layer);
+  CHECK(before.activations.count - after.activations.count == (4 * 3 - 2) * layer);
+  CHECK(before.total().count - after.total().count == (4 * 3 - 2) * layer);
+}
+
 TEST_CASE("low precision shortens what GEMMs alone read") {
   const Model model = Model::load("mixtral-8x7b");
   ActivationRules rules;

@@ -51,6 +51,76 @@ TEST_CASE("the parts of a step add up to it") {
   }
 }
 
+TEST_CASE("offloading costs what computing does not hide") {
+  TrainingJob plain = job(8, 1, 8, 64);
+  const TrainingStep before = training_step(plain);
+  TrainingJob offloading = plain;
+  offloading.offload.add(model::OffloadModule::attn_norm);
+  const TrainingStep hidden = training_step(offloading);
+  CHECK(part(hidden, Part::offload) == 0);
+  CHECK(hidden.step_us == Approx(before.step_us));
+  CHECK(hidden.peak_memory() < before.peak_memory());
+  // All of them: what each copy takes beyond the layer's own pass, at 0.8 of PCIe 5.0.
+  CHECK(plain.profile->device().host_bandwidth.bytes_per_second == 64e9);
+  for (const auto& known : model::offload_names) offloading.offload.add(known.value);
+  const TrainingStep all = training_step(offloading);
+  const LayerPrices prices(plain);
+  const Passes& layer = prices.layer(true);
+  const double bytes =
+      4096 * model::offloaded_bytes(*plain.model, model::LayerKind::moe, offloading.shards(),
+                                    offloading.activation_rules(prices.imbalance()));
+  const double copy_us = bytes / (0.8 * 64e9) * 1e6;
+  const double backward_us = sum(layer.input_gradient) + sum(layer.weight_gradient);
+  const double waits_us =
+      std::max(0.0, copy_us - sum(layer.forward)) + std::max(0.0, copy_us - backward_us);
+  CHECK(waits_us > 0);
+  CHECK(part(all, Part::offload) == Approx(8 * 48 * waits_us));
+  offloading.recompute.full = model::FullRecompute::uniform;
+  CHECK_THROWS_WITH(training_step(offloading), ContainsSubstring("--recompute full"));
+  offloading.recompute = {};
+  offloading.graphs = Graphs::layers;
+  CHECK_THROWS_WITH(training_step(offloading), ContainsSubstring("--cuda-graphs layers"));
+}
+
+TEST_CASE("rows in the format of the products make dispatch shorter, not combine") {
+  TrainingJob wide = job(64, 1, 64, 64);
+  wide.states.precision = model::Precision::fp8_block;
+  TrainingJob narrow = wide;
+  narrow.low_precision_dispatch = true;
+  CHECK(narrow.dispatched_element_bytes() == 1.03125);
+  const ExchangePrices of_wide(wide);
+  const ExchangePrices of_narrow(narrow);
+  const auto times = [](const ExchangePrices& prices, profile::MoeStage stage) {
+    return prices.dispatch_us(stage, {});
+  };
+  CHECK(times(of_narrow, profile::MoeStage::combine) == times(of_wide, profile::MoeStage::combine));
+  // 448 MiB over NICs: nearly in proportion to the bytes.
+  CHECK(times(of_narrow, profile::MoeStage::dispatch) /
+            times(of_wide, profile::MoeStage::dispatch) ==
+        Approx(1.03125 / 2).epsilon(0.1));
+  // Forward the rows, backward the gradients that go to the experts: both pairs by a quarter.
+  const TrainingStep before = training_step(wide);
+  const TrainingStep after = training_step(narrow);
+  const double ratio = (part(after, Part::dispatch) + part(after, Part::combine)) /
+                       (part(before, Part::dispatch) + part(before, Part::combine));
+  CHECK(ratio == Approx(0.75).epsilon(0.05));
+  CHECK(part(after, Part::experts) < part(before, Part::experts));  // cast by column alone
+  CHECK(part(after, Part::router) > part(before, Part::router));    // cast before the dispatch
+}
+
+TEST_CASE("exchanges of tensor ranks hide under their products but for the first piece") {
+  TrainingJob apart = job(8, 1, 4, 8);
+  apart.layout.layout.tensor = 2;
+  TrainingJob beside = apart;
+  beside.overlaps_tensor = true;
+  const double exposed = part(training_step(apart), Part::tensor);
+  const double left = part(training_step(beside), Part::tensor);
+  CHECK(exposed > 0);
+  CHECK(left >= exposed / 2);
+  CHECK(left < exposed);
+  CHECK(training_step(beside).step_us < training_step(apart).step_us);
+}
+
 TEST_CASE("without pipeline a step is its micro-batches and its end") {
   const TrainingStep few = training_step(job(8, 1, 8, 64));
   const TrainingStep many = training_step(job(8, 1, 8, 128));

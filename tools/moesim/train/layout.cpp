@@ -20,6 +20,7 @@ MemoryRequest requested_memory(const CommandLine& line) {
   MemoryRequest memory;
   memory.precision = requested_precision(line);
   memory.recompute = requested_recompute(line);
+  memory.offload = requested_offload(line);
   memory.moment_bytes = requested_moment_bytes(line);
   memory.expert_load = requested_expert_load(line, 1);
   if (line.has("profile")) {

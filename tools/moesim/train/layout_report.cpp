@@ -19,8 +19,11 @@ std::string memory_rules(const MemoryRequest& memory) {
   std::string text = fmt::format("GEMMs in {}, fp32 gradients, Adam sharded (ZeRO 1)",
                                  model::name_of(memory.precision));
   if (memory.moment_bytes == 2) text += " with bf16 moments";
-  return text + fmt::format(", recomputed: {}; without what libraries reserve",
-                            model::name_of(memory.recompute));
+  text += fmt::format(", recomputed: {}", model::name_of(memory.recompute));
+  if (memory.offload.modules != 0) {
+    text += fmt::format(", offloaded: {}", model::name_of(memory.offload));
+  }
+  return text + "; without what libraries reserve";
 }
 
 std::string percent(double share) { return fmt::format("{:.2f}", share * 100); }
@@ -200,6 +203,9 @@ NamedCells job_cells(const LayoutResult& result) {
   job.add("pipeline_layout", result.chunks.text());
   job.add("precision", std::string(model::name_of(result.memory.precision)));
   job.add("recompute", model::name_of(result.memory.recompute));
+  if (result.memory.offload.modules != 0) {
+    job.add("offload", model::name_of(result.memory.offload));
+  }
   job.add("optimizer_moments", std::string(result.memory.moment_bytes == 2 ? "bf16" : "fp32"));
   job.add("expert_load", figure_cell(result.memory.expert_load));
   job.add("profile", result.memory.gpu);
@@ -228,6 +234,7 @@ NamedCells stage_cells(const LayoutResult& result, std::size_t rank) {
   cells.add("logits_gib", memory.logits.gib());
   cells.add("buffers_gib", memory.exchange_buffers.gib());
   cells.add("memory_gib", memory.total().gib());
+  if (result.memory.offload.modules != 0) cells.add("offloaded_gib", memory.offloaded.gib());
   const MemoryRequest& asked = result.memory;
   cells.add("fits_memory", asked.gpu.empty() ? Cell() : Cell(memory.total() <= asked.gpu_memory));
   return cells;

@@ -79,6 +79,10 @@ model::Recompute requested_recompute(const CommandLine& line) {
   return model::parse_recompute(line.get("recompute", "none"), "--recompute");
 }
 
+model::Offload requested_offload(const CommandLine& line) {
+  return model::parse_offload(line.get("offload", "none"), "--offload");
+}
+
 int requested_moment_bytes(const CommandLine& line) {
   return value_in(moment_names, line.get("optimizer-moments", "fp32"), "--optimizer-moments");
 }
@@ -158,6 +162,9 @@ std::vector<Flag> layout_flags() {
       {"precision", "NAME", "bf16", "format of GEMMs:", name_choices(model::precision_names)},
       {"recompute", "LIST", "none", "full, full:uniform:N, full:block:N, or a list of modules:",
        name_choices(model::recompute_names)},
+      {"offload", "LIST", "none",
+       "modules whose inputs wait in the host's memory for the backward pass:",
+       name_choices(model::offload_names)},
       {"optimizer-moments", "NAME", "fp32", "Adam's two moments:", name_choices(moment_names)}};
 }
 

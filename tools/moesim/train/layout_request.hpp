@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/model/offload.hpp"
 #include "sim/model/precision.hpp"
 #include "sim/model/recompute.hpp"
 #include "sim/parallel/layout_rules.hpp"
@@ -24,6 +25,7 @@ model::Precision requested_precision(const CommandLine& line);
 // Whether FP8 weights are kept by row and by column: Hopper has no FP8 product by column.
 bool copies_transposed(const profile::Device& device);
 model::Recompute requested_recompute(const CommandLine& line);
+model::Offload requested_offload(const CommandLine& line);
 int requested_moment_bytes(const CommandLine& line);  // of each of Adam's two
 // Rows of experts on the fullest rank over balance. Throws UsageError below 1.
 double requested_expert_load(const CommandLine& line, double fallback);

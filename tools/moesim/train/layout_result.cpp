@@ -45,6 +45,7 @@ model::StageMemoryQuery memory_query(const LayoutResult& result) {
   query.states.transposed_copies = result.memory.transposed_copies;
   query.states.moment_bytes = result.memory.moment_bytes;
   query.activations.recompute = result.memory.recompute;
+  query.activations.offload = result.memory.offload;
   query.activations.load = result.memory.expert_load;
   query.activations.length = static_cast<double>(request.sequence_length);
   if (result.model->moe) {

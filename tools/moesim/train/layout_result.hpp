@@ -36,6 +36,7 @@ struct StageFigures {
 struct MemoryRequest {
   model::Precision precision = model::Precision::bf16;
   model::Recompute recompute;
+  model::Offload offload;
   int moment_bytes = 4;            // of each of Adam's two
   double expert_load = 1;          // rows of experts on the fullest rank over balance
   bool transposed_copies = false;  // of FP8 weights, see model::StateRules

@@ -183,6 +183,7 @@ void take_layout(const MegatronArguments& given, Options& options) {
     options["virtual-pipeline"] = fmt::format("{}", *layers / ranks / *each);
   }
   if (given.has("overlap-moe-expert-parallel-comm")) options["ep-overlap"] = "on";
+  if (given.has("tp-comm-overlap")) options["tensor-overlap"] = "on";
   given.has("delay-wgrad-compute");  // what --ep-overlap takes for granted
   if (const auto method = given.text("cp-comm-type")) {
     static const Options known = {
@@ -250,6 +251,13 @@ void take_recompute(const MegatronArguments& given, Options& options) {
   } else if (granularity != "none") {
     given.fail("recompute-granularity",
                fmt::format("'{}': known are full, selective", granularity));
+  }
+}
+
+void take_offload(const MegatronArguments& given, Options& options) {
+  const std::vector<std::string> modules = given.texts("offload-modules");
+  if (given.has("fine-grained-activation-offloading")) {
+    options["offload"] = fmt::format("{}", fmt::join(modules, ","));
   }
 }
 
@@ -341,6 +349,7 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
   take_layout(given, options);
   take_precision(given, options);
   take_recompute(given, options);
+  take_offload(given, options);
   take_states(given, options);
   take_experts(given, options);
   take_graphs(given, options);

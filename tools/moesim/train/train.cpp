@@ -55,6 +55,16 @@ constexpr EnumNames<bool, 2> attention_names{{
     {true, "fp8", "core attention in FP8 too"},
 }};
 
+constexpr EnumNames<bool, 2> dispatch_names{{
+    {false, "bf16", "rows travel in bf16, whatever --precision is"},
+    {true, "low", "to experts in the format of the products, home in bf16 (DeepSeek-V3)"},
+}};
+
+constexpr EnumNames<bool, 2> tensor_overlap_names{{
+    {false, "off", "before or after the products that they belong to"},
+    {true, "on", "in pieces under these products, all but the first piece"},
+}};
+
 constexpr EnumNames<bool, 2> head_names{{
     {false, "bf16", "the output head in bf16, whatever --precision is"},
     {true, "low", "in the format of the other products"},
@@ -76,6 +86,29 @@ std::shared_ptr<const cluster::Cluster> cluster_of(const CommandLine& line,
                                  profile.name()));
   }
   return std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+}
+
+// Scales per 32 need Blackwell's tensor cores, as those of NVFP4 do.
+bool has_products(const profile::Profile& profile, model::Precision precision) {
+  const std::vector<std::string> types = profile.data_types("gemm");
+  const auto has = [&](const char* type) {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  };
+  return has(training::product_type(precision)) &&
+         (precision != model::Precision::mxfp8 || has("nvfp4"));
+}
+
+void check_precision(const profile::Profile& profile, model::Precision precision) {
+  // A profile without any fails where the first one is priced, with what is missing.
+  if (has_products(profile, precision) || profile.data_types("gemm").empty()) return;
+  std::vector<std::string> known;
+  for (const auto& each : model::precision_names) {
+    if (has_products(profile, each.value)) known.emplace_back(each.name);
+  }
+  throw UsageError(fmt::format(
+      "--precision {}: the GPU of profile {} has no such products, or they were not measured; it "
+      "has {}",
+      model::name_of(precision), profile.name(), fmt::join(known, ", ")));
 }
 
 // Ranks placed in a domain; 0: as TrainingJob has it.
@@ -124,15 +157,9 @@ TrainingJob requested_job(const CommandLine& line, bool of_several) {
         parse_whole("--redundant-experts", line.get("redundant-experts"), 0, 1 << 16));
   }
   job.recompute = requested_recompute(line);
+  job.offload = requested_offload(line);
   job.states.precision = requested_precision(line);
-  const std::vector<std::string> types = job.profile->data_types("gemm");
-  if (job.states.precision == model::Precision::mxfp8 &&
-      std::find(types.begin(), types.end(), "nvfp4") == types.end()) {
-    throw UsageError(fmt::format(
-        "--precision mxfp8: needs a GPU with products of scales per 32, from B200 on; {} has none: "
-        "fp8-current or fp8-block",
-        job.profile->name()));
-  }
+  check_precision(*job.profile, job.states.precision);
   job.states.low_precision_gather = training::gathers_low_precision(job.states.precision);
   job.states.transposed_copies = copies_transposed(job.profile->device());
   job.states.zero = value_in(zero_names, line.get("zero", "1"), "--zero");
@@ -151,6 +178,15 @@ TrainingJob requested_job(const CommandLine& line, bool of_several) {
         "--attention-precision fp8 with --precision bf16: frameworks compute attention in FP8 only "
         "beside FP8 products: give --precision, such as fp8-current");
   }
+  job.low_precision_dispatch =
+      value_in(dispatch_names, line.get("dispatch-precision", "bf16"), "--dispatch-precision");
+  if (job.low_precision_dispatch && job.states.precision == model::Precision::bf16) {
+    throw UsageError(
+        "--dispatch-precision low with --precision bf16: rows travel in the format of the "
+        "products: give --precision, such as fp8-block");
+  }
+  job.overlaps_tensor =
+      value_in(tensor_overlap_names, line.get("tensor-overlap", "off"), "--tensor-overlap");
   job.graphs = value_in(training::graphs_names, line.get("cuda-graphs", "none"), "--cuda-graphs");
   if (job.graphs == training::Graphs::layers && job.reads_row_counts() && job.model->moe &&
       !job.dispatcher) {
@@ -189,6 +225,9 @@ std::string search_command(const CommandLine& line, const TrainingJob& job) {
                                               "expert-tensor-parallel",
                                               "micro-batch",
                                               "recompute",
+                                              "offload",
+                                              "dispatch-precision",
+                                              "tensor-overlap",
                                               "zero",
                                               "ep-overlap",
                                               "pipeline-schedule",
@@ -313,6 +352,10 @@ std::vector<Flag> train_flags() {
       {"attention-precision", "NAME", "bf16",
        "precision of core attention:", name_choices(attention_names)},
       {"head-precision", "NAME", "bf16", "precision of the output head:", name_choices(head_names)},
+      {"dispatch-precision", "NAME", "bf16",
+       "precision of rows on their way to experts:", name_choices(dispatch_names)},
+      {"tensor-overlap", "off|on", "off",
+       "when tensor-parallel ranks exchange activations:", name_choices(tensor_overlap_names)},
       {"cuda-graphs", "WHICH", "none",
        "what is launched as graphs:", name_choices(training::graphs_names)},
       {"launch-us", "US", "15", "host time for each kernel launched outside graphs (assumed)"},

@@ -41,7 +41,7 @@ bool takes_numbers(const Flag& flag) {
 
 std::vector<std::string> values_of(const Flag& flag, const std::string& text) {
   const std::string name = "--" + flag.name;
-  if (flag.name != "recompute") return study::expand(name, text, takes_numbers(flag));
+  if (flag.value != std::string("LIST")) return study::expand(name, text, takes_numbers(flag));
   std::vector<std::string> sets;
   for (const std::string_view part : split(text, '/')) sets.emplace_back(part);
   return sets;

@@ -97,6 +97,13 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
                                             100 * more, duration(step.balanced_step_us))});
 }
 
+// On the host, of the GPU that has most there.
+Bytes offloaded(const TrainingStep& step) {
+  Bytes most;
+  for (const model::StageMemory& memory : step.memory) most = std::max(most, memory.offloaded);
+  return most;
+}
+
 bool drops_routes(const TrainingJob& job) { return job.routing && job.routing->router.drops; }
 
 std::string figures(const TrainingJob& job, const TrainingStep& step) {
@@ -124,6 +131,11 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
                              most > capacity         ? ": DOES NOT FIT"
                              : most > 0.9 * capacity ? ": TIGHT, libraries need some too"
                                                      : "")}};
+  if (job.offload.modules != 0) {
+    lines.push_back(
+        {"host memory", fmt::format("{:.1f} GiB for each GPU, offloaded: {}", offloaded(step).gib(),
+                                    model::name_of(job.offload))});
+  }
   if (step.routing) {
     add_routing(job, step, lines);
   } else if (job.model->moe) {
@@ -245,6 +257,15 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("rerun_step_ms", figure_cell(rank.rerun_us / 1e3));
 }
 
+// Only of steps that have them: other rows keep their columns.
+void add_rare_options(const TrainingJob& job, const TrainingStep& step, NamedCells& row) {
+  if (job.low_precision_dispatch) row.add("dispatch_precision", std::string("low"));
+  if (job.overlaps_tensor) row.add("tensor_overlap", std::string("on"));
+  if (job.offload.modules == 0) return;
+  row.add("offload", model::name_of(job.offload));
+  row.add("offloaded_gib", figure_cell(offloaded(step).gib()));
+}
+
 // "61.5 58.2": of each pipeline rank, in GiB.
 std::string memory_by_rank(const TrainingStep& step) {
   std::string text;
@@ -320,9 +341,11 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("fits_memory", step.peak_memory() <= job.profile->device().hbm_bytes);
   for (const auto& part : training::part_names) {
     if (part.value == training::Part::reruns && !step.rank_capacity) continue;
+    if (part.value == training::Part::offload && job.offload.modules == 0) continue;
     row.add(part_column(part.name),
             figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
   }
+  add_rare_options(job, step, row);
   if (step.routing) add_routing(job, step, row);
   return row;
 }

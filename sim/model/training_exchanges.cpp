@@ -163,8 +163,10 @@ TrainingExchanges expert_exchanges(const ExchangeQuery& query, bool backward) {
   out.add(backward ? "combine backward" : "dispatch", ExchangeKind::all_to_all, narrow);
   if (!backward) out.add("dispatch probabilities", ExchangeKind::all_to_all, fp32 * rows);
   List slices(ExchangeGroup::expert_tensor, shards.expert_tensor);
-  slices.add("expert rows", ExchangeKind::all_gather, wide * shards.expert_tensor);
-  slices.add("expert rows", ExchangeKind::reduce_scatter, wide * shards.expert_tensor);
+  if (!query.reaches_slices) {
+    slices.add("expert rows", ExchangeKind::all_gather, wide * shards.expert_tensor);
+    slices.add("expert rows", ExchangeKind::reduce_scatter, wide * shards.expert_tensor);
+  }
   List back(ExchangeGroup::expert, shards.expert);
   back.add(backward ? "dispatch backward" : "combine", ExchangeKind::all_to_all, wide);
   if (backward) {

@@ -47,6 +47,7 @@ struct ExchangeQuery {
   int ulysses_ranks =
       1;  // of a ring: its members are groups of so many ranks, which exchange heads
   Precision dispatch = Precision::bf16;
+  bool reaches_slices = false;  // the dispatch takes rows to all slices of an expert
 
   double tokens() const {  // T, of a tensor-parallel group
     return static_cast<double>(sequences * length) / shards.context;

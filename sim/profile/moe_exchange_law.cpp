@@ -77,12 +77,17 @@ double distinct_groups(const MoeTraffic& traffic, int groups) {
 DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,
                            const DispatchGroup& group, double tokens) {
   const int domains = group.domains();
-  if (group.gpus < 2 || group.per_domain < 1 || traffic.experts % group.gpus != 0 ||
+  const int slices = traffic.slices;
+  const int holders = slices > 0 ? group.gpus / slices : 0;  // ranks that have other experts
+  if (group.gpus < 2 || group.per_domain < 1 || holders < 1 || group.gpus % slices != 0 ||
+      group.per_domain % slices != 0 || traffic.experts % holders != 0 ||
       (domains > 1 && group.gpus % group.per_domain != 0)) {
     throw Error(
-        fmt::format("{} experts on {} GPUs in domains of {}: expected at least 2 GPUs, whole "
-                    "domains, and as many experts on every GPU",
-                    traffic.experts, group.gpus, group.per_domain));
+        fmt::format("{} experts on {} GPUs in domains of {}{}: expected at least 2 GPUs, whole "
+                    "domains, as many experts on every GPU, and all slices of an expert in one "
+                    "domain",
+                    traffic.experts, group.gpus, group.per_domain,
+                    slices == 1 ? "" : fmt::format(", each in {} slices", slices)));
   }
   const double inside = group.crosses() ? group.per_domain : group.gpus;
   const double others = (inside - 1) / inside;  // of a domain's GPUs
@@ -92,7 +97,7 @@ DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traf
   load.tokens = tokens;
   load.expert_rows = tokens * group.gpus * choices / static_cast<double>(traffic.experts);
   if (sent == SentOnce::per_expert) {
-    load.copies = tokens * choices;
+    load.copies = tokens * choices * slices;
     load.link_rows = load.copies * (inside - 1) / group.gpus;
     load.nic_rows = load.copies * away;
     return load;
@@ -100,7 +105,7 @@ DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traf
   const bool limited = traffic.domain_limit > 0 && traffic.domain_limit < domains;
   const int within = limited ? traffic.domain_limit : domains;
   const MoeTraffic drawn = {traffic.experts / domains * within, traffic.top_k, 0, 0};
-  const double ranks_met = distinct_groups(drawn, group.gpus / domains * within);
+  const double ranks_met = slices * distinct_groups(drawn, holders / domains * within);
   const double domains_met = domains > 1 ? distinct_groups(drawn, within) : 0;
   load.copies = tokens * ranks_met;
   if (domains > 1) {

@@ -18,6 +18,9 @@ struct MoeTraffic {
   double token_bytes = 0;
   // A token's experts lie in at most so many domains (DeepSeek-V3's group-limited routing); 0: any.
   int domain_limit = 0;
+  // Ranks that share an expert, neighbours in one domain (expert-tensor parallelism): a row goes to
+  // all of them.
+  int slices = 1;
 };
 
 // Of `groups` equal groups of experts (ranks, or nodes), how many a token reaches on average when
@@ -47,6 +50,7 @@ struct DispatchLoad {
 //               combine. NVLink r (n - 1) / n, NIC d (N - 1) / N, as one rank of n is at hand
 //   per gpu     copies r, NVLink r (n - 1) / n
 //   per expert  copies k, NVLink those to the domain's other ranks, NIC those to other domains
+// r and k count each slice of an expert.
 // A domain limit L < N: the experts are drawn from L domains, evenly. Throws Error for experts that
 // are not spread evenly over the GPUs.
 DispatchLoad balanced_load(SentOnce sent, MoeStage stage, const MoeTraffic& traffic,

@@ -152,6 +152,7 @@ model::ExchangeQuery ExchangePrices::query() const {
   query.choices = std::max(1, job_.experts_per_token());
   query.sequence_parallel = job_.layout.sequence_parallel;
   query.context = job_.layout.context_method;
+  query.reaches_slices = job_.dispatcher != nullptr;
   return query;
 }
 
@@ -168,10 +169,21 @@ double ExchangePrices::send_us(double bytes) const {
   return latency + bytes / rate.bytes_per_second * 1e6;
 }
 
+// With all slices of the experts, which are neighbours.
+std::vector<int> ExchangePrices::dispatch_group() const {
+  std::vector<int> all;
+  const int slices = job_.layout.layout.expert_tensor;
+  for (const int member : members(GroupKind::expert)) {
+    const int first = member - member % slices;
+    for (int slice = 0; slice < slices; ++slice) all.push_back(first + slice);
+  }
+  return all;
+}
+
 double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
   const model::Model& model = *job_.model;
-  const int ranks = job_.layout.layout.expert;
-  if (ranks < 2) return 0;
+  const int slices = job_.dispatcher ? job_.layout.layout.expert_tensor : 1;
+  if (job_.layout.layout.expert * slices < 2) return 0;
   const double tokens = job_.tokens_per_rank();
   const int choices = job_.experts_per_token();
   const auto hidden = static_cast<double>(model.hidden);
@@ -186,12 +198,11 @@ double ExchangePrices::dispatch_us(MoeStage stage, const MoeLoad& load) const {
                exchange_us(Collective::all_to_all, GroupKind::expert, buffer) +
            exchange_us(Collective::all_to_all, GroupKind::expert, rest);
   }
-  const network::DispatchPlace place =
-      network::dispatch_place(job_.profile->device().name, *job_.cluster,
-                              spread_of(members(GroupKind::expert), *job_.cluster));
+  const network::DispatchPlace place = network::dispatch_place(
+      job_.profile->device().name, *job_.cluster, spread_of(dispatch_group(), *job_.cluster));
   const profile::Dispatcher dispatcher =
       network::with_measurements(*job_.dispatcher, place, *job_.cluster);
-  const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0};
+  const profile::MoeTraffic traffic = {model.moe->experts, choices, 0, 0, slices};
   const profile::DispatchLoad even =
       profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
   const double wide = profile::dispatched_row_bytes(dispatcher, stage, hidden, false);

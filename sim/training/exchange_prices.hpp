@@ -52,6 +52,7 @@ class ExchangePrices {
   model::ExchangeQuery query() const;
 
  private:
+  std::vector<int> dispatch_group() const;
   const std::vector<int>& members(parallel::GroupKind kind) const;
   double among(profile::Collective kind, const std::vector<int>& members, double bytes) const;
 

@@ -412,11 +412,6 @@ TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLo
   check_instances(job);
   check_redundant_experts(job);
   check_offload(job);
-  if (job.dispatcher && job.layout.layout.expert_tensor > 1) {
-    throw UsageError(
-        "--dispatcher with --expert-tensor-parallel: dispatchers exchange among all ranks of an "
-        "expert's slices, which is not modelled: all-to-all");
-  }
   TrainingStep step = Step(job, std::move(loads)).run();
   if (!job.routing) return step;
   if (with_forced_step) {

@@ -123,7 +123,6 @@ class Enumeration {
 
   void add_families(const std::vector<LayoutRequest>& possible) {
     for (const auto& dispatcher : space_.dispatchers) {
-      if (dispatcher && possible.front().layout.expert_tensor > 1) continue;  // not modelled
       for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
         for (const model::Recompute& recompute : space_.recompute) {
           TrainingJob job = space_.base;

@@ -72,6 +72,26 @@ TEST_CASE("a token that is limited to some nodes meets these alone") {
         balanced_load(SentOnce::per_node, MoeStage::dispatch, traffic, two_nodes, 100).nic_rows);
 }
 
+TEST_CASE("a row goes to all slices of an expert, which lie in one domain") {
+  MoeTraffic sliced = traffic;
+  sliced.slices = 2;
+  // 32 GPUs with 256 experts in two halves: 16 pairs of GPUs hold 16 experts each.
+  const double pairs = distinct_groups(traffic, 16);
+  const double nodes = distinct_groups(traffic, 4);
+  const DispatchLoad there =
+      balanced_load(SentOnce::per_node, MoeStage::dispatch, sliced, {32, 8}, 100);
+  CHECK(there.copies == Approx(100 * (2 * pairs + nodes)));
+  CHECK(there.link_rows == Approx(100 * 2 * pairs * 7 / 8));
+  CHECK(there.nic_rows == Approx(100 * nodes * 3 / 4));  // a node once, whatever it holds
+  CHECK(there.expert_rows == Approx(100 * 32 * 8 / 256.0));
+  const DispatchLoad apart =
+      balanced_load(SentOnce::per_expert, MoeStage::dispatch, sliced, {32, 8}, 100);
+  CHECK(apart.copies == Approx(100 * 2 * 8));
+  sliced.slices = 3;
+  CHECK_THROWS_WITH(balanced_load(SentOnce::per_node, MoeStage::dispatch, sliced, {24, 8}, 100),
+                    ContainsSubstring("all slices of an expert in one domain"));
+}
+
 TEST_CASE("a row per expert travels by itself, over the NIC to other domains") {
   const DispatchLoad load =
       balanced_load(SentOnce::per_expert, MoeStage::dispatch, traffic, two_nodes, 100);

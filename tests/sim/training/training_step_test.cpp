@@ -108,6 +108,25 @@ TEST_CASE("rows in the format of the products make dispatch shorter, not combine
   CHECK(part(after, Part::router) > part(before, Part::router));    // cast before the dispatch
 }
 
+TEST_CASE("a dispatcher takes rows to all slices of an expert") {
+  TrainingJob whole = job(8, 1, 8, 8);
+  whole.dispatcher =
+      std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load("deepep"));
+  TrainingJob sliced = whole;
+  sliced.layout.layout.expert = 4;
+  sliced.layout.layout.expert_tensor = 2;
+  const auto dispatch = [](const TrainingJob& asked) {
+    return ExchangePrices(asked).dispatch_us(profile::MoeStage::dispatch, {});
+  };
+  // The same 8 GPUs. 128 experts, k 8: a token meets 5.339 of 8 ranks; of 4 pairs 3.64, so 7.28.
+  CHECK(dispatch(sliced) / dispatch(whole) == Approx(7.28 / 5.339).epsilon(0.1));
+  // No gathering of rows and no reduction besides, as an all-to-all of one slice needs.
+  CHECK(part(training_step(sliced), Part::tensor) == 0);
+  TrainingJob nccl = sliced;
+  nccl.dispatcher = nullptr;
+  CHECK(part(training_step(nccl), Part::tensor) > 0);
+}
+
 TEST_CASE("exchanges of tensor ranks hide under their products but for the first piece") {
   TrainingJob apart = job(8, 1, 4, 8);
   apart.layout.layout.tensor = 2;

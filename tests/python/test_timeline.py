@@ -103,7 +103,9 @@ def test_chosen_gpus_and_packed_files(tmp_path):
 
 @pytest.mark.parametrize("more", [("--mode", "prefill"), ("--overlap", "gradient"), ("--router", "dropless")])
 def test_holistic_trace_analysis_finds_the_same_shares(tmp_path, more, monkeypatch):
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed (PyPI: HolisticTraceAnalysis)")
+    reason = "Holistic Trace Analysis (PyPI: HolisticTraceAnalysis, psutil) is not installed"
+    pytest.importorskip("hta", reason=reason)
+    pytest.importorskip("psutil", reason=reason)  # which it needs and does not ask for
     monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
     from hta.trace_analysis import TraceAnalysis
 

@@ -1,5 +1,8 @@
 #include "sim/model/offload.hpp"
 
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::model {
@@ -15,6 +18,14 @@ Offload parse_offload(const std::string& text, const std::string& where) {
 
 std::string name_of(const Offload& offload) {
   return names_of_bits(offload_names, offload.modules);
+}
+
+void check_offload(const Offload& offload, const Recompute& recompute) {
+  if (offload.modules == 0 || recompute.full == FullRecompute::none) return;
+  throw UsageError(
+      fmt::format("--offload {} with --recompute {}: only the inputs of layers are kept then: "
+                  "recompute modules, such as layernorm,moe_act",
+                  name_of(offload), name_of(recompute)));
 }
 
 }  // namespace moesim::model

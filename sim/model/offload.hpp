@@ -3,6 +3,7 @@
 #include <string>
 
 #include "sim/base/enum_names.hpp"
+#include "sim/model/recompute.hpp"
 
 namespace moesim::model {
 
@@ -37,5 +38,7 @@ struct Offload {
 // "none" or a list of modules such as "expert_fc1,moe_act". Throws UsageError "WHERE: ...".
 Offload parse_offload(const std::string& text, const std::string& where);
 std::string name_of(const Offload& offload);
+// Throws UsageError where whole layers are recomputed, which keep nothing that could be offloaded.
+void check_offload(const Offload& offload, const Recompute& recompute);
 
 }  // namespace moesim::model

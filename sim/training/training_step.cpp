@@ -367,12 +367,7 @@ void check_redundant_experts(const TrainingJob& job) {
 void check_offload(const TrainingJob& job) {
   if (job.offload.modules == 0) return;
   const std::string flag = fmt::format("--offload {}", model::name_of(job.offload));
-  if (job.recompute.full != model::FullRecompute::none) {
-    throw UsageError(
-        fmt::format("{} with --recompute {}: only the inputs of layers are kept then: "
-                    "recompute modules, such as layernorm,moe_act",
-                    flag, model::name_of(job.recompute)));
-  }
+  model::check_offload(job.offload, job.recompute);
   if (job.graphs == Graphs::layers) {
     throw UsageError(flag + " with --cuda-graphs layers: frameworks do not capture the copies");
   }

@@ -240,6 +240,7 @@ def test_the_timeline_shows_the_schedule(tmp_path):
      ["--expert-parallel 3 does not divide the 128 experts", "--expert-parallel 4"]),
     (["--gpus", 16, "--expert-parallel", 32], ["--expert-parallel 32", "= 32", "nearest"]),
     (["--gpus", 48, "--tensor-parallel", 3], ["32 attention heads", "--tensor-parallel 4"]),
+    (["--gpus", 64, "--offload", "moe_act", "--recompute", "full"], ["--offload moe_act with --recompute full"]),
     (["--gpus", 64, "--context-parallel", 8, "--sequence-length", 4090], ["16 pieces"]),
     (["--gpus", 64, "--context-parallel", 8, "--context-method", "all-to-all"],
      ["4 key/value heads", "--context-parallel 4"]),

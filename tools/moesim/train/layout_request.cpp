@@ -80,7 +80,9 @@ model::Recompute requested_recompute(const CommandLine& line) {
 }
 
 model::Offload requested_offload(const CommandLine& line) {
-  return model::parse_offload(line.get("offload", "none"), "--offload");
+  const model::Offload offload = model::parse_offload(line.get("offload", "none"), "--offload");
+  model::check_offload(offload, requested_recompute(line));
+  return offload;
 }
 
 int requested_moment_bytes(const CommandLine& line) {

@@ -350,6 +350,10 @@ int LayoutRequest::micro_batches() const {
   return static_cast<int>(global_batch / sequences_at_once(*this));
 }
 
+std::int64_t LayoutRequest::sequences() const {
+  return micro_batch * micro_batches() * layout.data();
+}
+
 ScheduleShape LayoutRequest::shape() const {
   ScheduleShape shape;
   shape.kind = schedule.value_or(layout.virtual_pipeline > 1 ? ScheduleKind::interleaved

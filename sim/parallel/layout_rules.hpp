@@ -27,8 +27,9 @@ struct LayoutRequest {
   std::int64_t micro_batch = 1;   // sequences
   std::int64_t global_batch = 0;  // sequences of a step; 0: so many that m is 4 x PP
 
-  // m of each pipeline. Preconditions of both: as for ParallelLayout, and the batch divides.
+  // m of each pipeline. Preconditions of all three: as for ParallelLayout, and the batch divides.
   int micro_batches() const;
+  std::int64_t sequences() const;  // of a step
   ScheduleShape shape() const;
 };
 

@@ -14,7 +14,7 @@ FLOORS = [
     ["routing", "network", "parallel"],
     ["engine", "training"],
     ["scenario", "uncertainty"],
-    ["step"],
+    ["step", "job"],
     ["study"],
     ["report"],
 ]

@@ -187,14 +187,26 @@ def test_states_of_precisions_and_moments():
     plain, = as_json(*SMALL_V3)["stages"]
     moments, = as_json(*SMALL_V3, "--optimizer-moments", "bf16")["stages"]
     assert moments["optimizer_gib"] == pytest.approx(plain["optimizer_gib"] * 8 / 12)
-    # A byte beside the bf16 copy for what GEMMs read: not embedding, head, routers and norms.
+    # What GEMMs read: not embedding, head, routers and norms.
     others = 2 * 7168 * 129280 + 3 * 7168 * 256 + 4 * (2 * 7168 + 2048) + 7168
-    low, = as_json(*SMALL_V3, "--precision", "fp8-current")["stages"]
-    parameters = plain["weights_gib"] * 2**30 / 2
-    more = (low["weights_gib"] - plain["weights_gib"]) * 2**30
-    assert more == pytest.approx(parameters - others, rel=1e-7)
-    hopper, = as_json(*SMALL_V3, "--precision", "fp8-current", "--profile", "h100-sxm")["stages"]
-    assert hopper["weights_gib"] - low["weights_gib"] == pytest.approx(more / 2**30)
+    read = plain["weights_gib"] / 2 - others / 2**30
+
+    def more(precision, *words):
+        low, = as_json(*SMALL_V3, "--precision", precision, *words)["stages"]
+        return (low["weights_gib"] - plain["weights_gib"]) / read
+
+    # By row and by column beside the bf16 copy; one byte instead of two, on Hopper two.
+    assert more("fp8-block") == pytest.approx(2, rel=1e-7)
+    assert more("fp8-current") == pytest.approx(-1, rel=1e-7)
+    assert more("fp8-current", "--profile", "h100-sxm") == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8-current", "fp8-block"])
+def test_memory_is_that_of_train(precision):
+    words = (*QWEN, "--gpus", 64, "--pipeline-parallel", 2, "--precision", precision,
+             "--expert-load", 1.1, "--profile", "h100-sxm")
+    train = as_json("train", *words[1:])["memory_gib_of_rank"]
+    assert [stage["memory_gib"] for stage in as_json(*words)["stages"]] == pytest.approx(train)
 
 
 @pytest.mark.parametrize(("words", "gflop"), [

@@ -204,6 +204,24 @@ std::string described(const std::string& caption, const std::vector<Flag>& flags
   return boost::replace_all_copy(text.str(), " \n", "\n");
 }
 
+std::vector<Flag> in_section(const std::vector<Flag>& flags, const std::string& section) {
+  std::vector<Flag> found;
+  std::copy_if(flags.begin(), flags.end(), std::back_inserter(found),
+               [&](const Flag& flag) { return flag.section == section; });
+  return found;
+}
+
+// Those that have a name, in the order in which they come up.
+std::vector<std::string> sections_of(const std::vector<Flag>& flags) {
+  std::vector<std::string> sections;
+  for (const Flag& flag : flags) {
+    const bool is_known =
+        std::find(sections.begin(), sections.end(), flag.section) != sections.end();
+    if (!flag.section.empty() && !is_known) sections.push_back(flag.section);
+  }
+  return sections;
+}
+
 }  // namespace
 
 std::vector<Flag> flags_of(const Command& command) {
@@ -274,7 +292,11 @@ std::string help_text(const Command& command) {
   if (command.takes_scenario) {
     text += described("Scenario options [default]", {flags.begin(), own}) + "\n";
   }
-  text += described("Options [default]", {own, flags.end()});
+  const std::vector<Flag> rest(own, flags.end());
+  for (const std::string& section : sections_of(rest)) {
+    text += described(section + " [default]", in_section(rest, section)) + "\n";
+  }
+  text += described("Options [default]", in_section(rest, ""));
   return text + "\nExample:\n  " + command.example + "\n";
 }
 

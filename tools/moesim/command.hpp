@@ -17,7 +17,16 @@ struct Flag {
   std::string default_text;
   std::string help;
   std::vector<scenario::NamedValue> choices = {};  // what it may be: what that means
+  std::string section = "";                        // of a help text; "": the command's own options
 };
+
+// A flag's choices, from the names of an enumeration.
+template <class Names>
+std::vector<scenario::NamedValue> name_choices(const Names& names) {
+  std::vector<scenario::NamedValue> choices;
+  for (const auto& name : names) choices.push_back({name.name, name.meaning});
+  return choices;
+}
 
 // The column of results that holds its value: "zero", "tensor_parallel".
 std::string column_of(const Flag& flag);

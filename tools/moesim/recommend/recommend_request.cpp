@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "sim/base/text.hpp"
+#include "sim/job/documents.hpp"
+#include "sim/job/drawn_routing.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/shell_word.hpp"
-#include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/train_request.hpp"
-#include "tools/moesim/train/train_routing.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -24,35 +25,22 @@ using study::TrainingSpace;
 using training::TrainingJob;
 
 constexpr std::int64_t sequences_per_gpu = 16;  // of the default global batch
-constexpr const char* no_dispatcher = "all-to-all";
 constexpr const char* dropless = "dropless";
 constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.25", "1.5"};
 constexpr const char* rectifications[] = {"+fr", "+ir", "+fr+ir"};
 constexpr std::size_t most_with_twins = 20;
 
-// Of `train`, what a search decides.
-const std::set<std::string>& searched_flags() {
-  static const std::set<std::string> flags{"tensor-parallel",
-                                           "context-parallel",
-                                           "pipeline-parallel",
-                                           "virtual-pipeline",
-                                           "expert-parallel",
-                                           "expert-tensor-parallel",
-                                           "micro-batch",
-                                           "recompute",
-                                           "zero",
-                                           "ep-overlap",
-                                           "dispatcher",
-                                           "capacity-factor",
-                                           "router"};
-  return flags;
+std::optional<training::DrawnRouting> requested_routing(const CommandLine& line,
+                                                        const TrainingJob& job, bool of_several) {
+  std::vector<std::string> notes;
+  std::optional<training::DrawnRouting> drawn =
+      job::drawn_routing(line.values, job, of_several, notes);
+  for (const std::string& text : notes) note(text);
+  return drawn;
 }
 
-// Of `train`, what it leaves no choice of: the search divides layers, and padding is the router's.
-const std::set<std::string>& refused_flags() {
-  static const std::set<std::string> flags{"pipeline-layout", "micro-batch-group", "padding",
-                                           "rank-capacity"};
-  return flags;
+bool is_searched(const std::string& flag) {
+  return job::job_option_named(flag).in_search == job::InSearch::searched;
 }
 
 constexpr EnumNames<bool, 2> distinct_names{
@@ -115,7 +103,7 @@ CommandLine first_values(const CommandLine& line) {
   CommandLine first;
   for (const Flag& flag : train_flags()) {
     if (!line.has(flag.name)) continue;
-    const bool listed = searched_flags().count(flag.name) != 0;
+    const bool listed = is_searched(flag.name);
     first.values[flag.name] = listed ? list_of(line, flag.name).front() : line.get(flag.name);
   }
   // Which layouts are possible is for the search to say.
@@ -169,7 +157,7 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
     space.dispatchers.clear();
     for (const std::string& name : list_of(line, "dispatcher")) {
       space.dispatchers.push_back(
-          name == no_dispatcher
+          name == job::no_dispatcher
               ? nullptr
               : std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name)));
     }
@@ -256,9 +244,10 @@ SearchLimits requested_limits(const CommandLine& line) {
 std::vector<Flag> recommend_flags() {
   std::vector<Flag> flags;
   for (Flag flag : train_flags()) {
-    if (refused_flags().count(flag.name) != 0) continue;
+    // The search divides layers, and padding is the router's.
+    if (job::job_option_named(flag.name).in_search == job::InSearch::refused) continue;
     if (flag.name == "global-batch") flag.default_text = "16 per GPU";
-    if (searched_flags().count(flag.name) != 0) {
+    if (is_searched(flag.name)) {
       const bool fixed = flag.name == "dispatcher" || flag.name == "ep-overlap";
       flag.help = (flag.name == "recompute" ? "values to search, separated by /: "
                                             : "values to search, separated by commas: ") +
@@ -339,7 +328,7 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   };
   for (const Flag& flag : train_flags()) {
     const std::string& name = flag.name;
-    if (!line.has(name) || searched_flags().count(name) != 0 || name == "global-batch") continue;
+    if (!line.has(name) || is_searched(name) || name == "global-batch") continue;
     add(name.c_str(), line.get(name));
   }
   if (line.has("software")) add("software", line.get("software"));
@@ -358,7 +347,8 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   if (request.expert_overlap) add("ep-overlap", "on");
   if (job.dispatcher) {
     for (const std::string& name : list_of(line, "dispatcher")) {
-      if (name == no_dispatcher || profile::Dispatcher::load(name).name != job.dispatcher->name) {
+      if (name == job::no_dispatcher ||
+          profile::Dispatcher::load(name).name != job.dispatcher->name) {
         continue;
       }
       add("dispatcher", name);

@@ -1,36 +1,22 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/cluster.hpp"
+#include "sim/job/documents.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/profile/profile.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train/layout_request.hpp"
 #include "tools/moesim/train/layout_result.hpp"
 #include "tools/moesim/train/megatron_options.hpp"
+#include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {
-
-MemoryRequest requested_memory(const CommandLine& line) {
-  MemoryRequest memory;
-  memory.precision = requested_precision(line);
-  memory.recompute = requested_recompute(line);
-  memory.offload = requested_offload(line);
-  memory.moment_bytes = requested_moment_bytes(line);
-  memory.expert_load = requested_expert_load(line, 1);
-  if (line.has("profile")) {
-    memory.gpu = line.get("profile");
-    const profile::Device device = profile::Profile::load(memory.gpu).device();
-    memory.gpu_memory = device.hbm_bytes;
-    memory.transposed_copies = copies_transposed(device);
-  }
-  return memory;
-}
 
 // Those of the GPU's usual cluster, where several domains are needed a power of two: 64 of 72.
 int usual_ranks_per_domain(const CommandLine& line) {
@@ -50,12 +36,16 @@ ExitCode run(const CommandLine& given) {
   const Output out(line.get("out"));
   const std::string timeline = line.get("timeline");
   if (!timeline.empty()) check_writable(timeline);
-  const model::Model model = requested_model(line);
   const int ranks_per_domain =
       static_cast<int>(requested_whole(line, "ranks-per-domain", usual_ranks_per_domain(line)));
-  const MemoryRequest memory = requested_memory(line);
-  const LayoutResult result = make_layout_result(
-      model, requested_layout(line, model, ranks_per_domain), memory, ranks_per_domain);
+  training::TrainingJob job = job::resolve_layout(line.values, ranks_per_domain);
+  GpuRoom room;
+  if (line.has("profile")) {
+    const profile::Device device = profile::Profile::load(line.get("profile")).device();
+    room = {line.get("profile"), device.hbm_bytes};
+    job.states.transposed_copies = job::copies_transposed(device);
+  }
+  const LayoutResult result = make_layout_result(std::move(job), room);
   if (!timeline.empty()) {
     write_file_atomically(timeline, layout_timeline(result));
     note(fmt::format("timeline of the pipeline of GPU 0: {} (open it in ui.perfetto.dev)",
@@ -69,7 +59,6 @@ std::vector<Flag> flags() {
   std::vector<Flag> flags = layout_flags();
   const std::vector<Flag> more = {
       megatron_input(),
-      {"expert-load", "X", "1", "rows of experts on the fullest rank over balance, such as 1.1"},
       {"profile", "NAME|FILE", "none", "the GPU whose memory a rank must fit into"},
       {"ranks-per-domain", "N", "8; with --profile those of its usual cluster",
        "ranks placed in each NVLink domain"},

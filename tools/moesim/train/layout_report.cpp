@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json_text.hpp"
+#include "sim/job/job_options.hpp"
+#include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/train/layout_result.hpp"
 
 namespace moesim::tool {
@@ -15,13 +17,13 @@ using Lines = std::vector<std::vector<std::string>>;
 constexpr const char* time_rules =
     "stage times are proportional to the forward FLOPs of their layers: 1 us/GFLOP of F, B, W each";
 
-std::string memory_rules(const MemoryRequest& memory) {
+std::string memory_rules(const training::TrainingJob& job) {
   std::string text = fmt::format("GEMMs in {}, fp32 gradients, Adam sharded (ZeRO 1)",
-                                 model::name_of(memory.precision));
-  if (memory.moment_bytes == 2) text += " with bf16 moments";
-  text += fmt::format(", recomputed: {}", model::name_of(memory.recompute));
-  if (memory.offload.modules != 0) {
-    text += fmt::format(", offloaded: {}", model::name_of(memory.offload));
+                                 model::name_of(job.states.precision));
+  if (job.states.moment_bytes == 2) text += " with bf16 moments";
+  text += fmt::format(", recomputed: {}", model::name_of(job.recompute));
+  if (job.offload.modules != 0) {
+    text += fmt::format(", offloaded: {}", model::name_of(job.offload));
   }
   return text + "; without what libraries reserve";
 }
@@ -45,13 +47,13 @@ std::string chunks_text(const StageFigures& stage) {
 
 // "256 GPUs: TP 2 x CP 1 x DP 16 x PP 8; experts ETP 1 x EP 32 x EDP 1 x PP 8"
 std::string heading(const LayoutResult& result) {
-  const parallel::LayoutRequest& request = result.request;
+  const parallel::LayoutRequest& request = result.job.layout;
   const parallel::ParallelLayout& layout = request.layout;
   const parallel::ScheduleShape& shape = result.schedule.shape;
   std::string text = fmt::format("{} on {} GPU{}: TP {} x CP {} x DP {} x PP {}",
-                                 result.model->name, layout.gpus, layout.gpus == 1 ? "" : "s",
+                                 result.job.model->name, layout.gpus, layout.gpus == 1 ? "" : "s",
                                  layout.tensor, layout.context, layout.data(), layout.pipeline);
-  if (result.model->moe) {
+  if (result.job.model->moe) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {} x PP {}", layout.expert_tensor,
                         layout.expert, layout.expert_data(), layout.pipeline);
   }
@@ -62,7 +64,8 @@ std::string heading(const LayoutResult& result) {
 }
 
 std::string group_table(const LayoutResult& result) {
-  Lines lines{{"group", "ranks", "groups", fmt::format("domains of {}", result.ranks_per_domain),
+  Lines lines{{"group", "ranks", "groups",
+               fmt::format("domains of {}", result.job.ranks_per_domain),
                "what its ranks share or exchange"}};
   for (const GroupFigures& group : result.groups) {
     const auto& name = *std::find_if(parallel::group_names.begin(), parallel::group_names.end(),
@@ -117,14 +120,14 @@ std::string work_line(const LayoutResult& result) {
 
 // Whether the fullest rank fits into the GPU, and if not, what would make it.
 std::string memory_line(const LayoutResult& result) {
-  const MemoryRequest& asked = result.memory;
-  if (asked.gpu.empty()) return "";
+  const GpuRoom& room = result.room;
+  if (room.name.empty()) return "";
   const Bytes most = result.most_memory();
   std::string text = fmt::format("the fullest rank needs {} of {} GiB of {}: ", gib(most),
-                                 gib(asked.gpu_memory), asked.gpu);
+                                 gib(room.memory), room.name);
   if (result.fits()) {
     return text + fmt::format("fits, {} GiB left for libraries\n",
-                              gib(Bytes(asked.gpu_memory.count - most.count)));
+                              gib(Bytes(room.memory.count - most.count)));
   }
   const std::string lighter = lighter_options_that_fit(result);
   return text + (lighter.empty() ? "does not fit, nor with --recompute full and "
@@ -133,17 +136,17 @@ std::string memory_line(const LayoutResult& result) {
 }
 
 // What the table's columns mean, and what its figures are based on.
-std::string legend(const MemoryRequest& memory) {
+std::string legend(const training::TrainingJob& job) {
   return fmt::format(
       "\nheld: the most chunks whose activations a rank keeps; until W: with those that wait for "
       "their weight\ngradient, as memory counts them\ntime: {}\nmemory: {}\n",
-      time_rules, memory_rules(memory));
+      time_rules, memory_rules(job));
 }
 
 std::string member_table(const LayoutResult& result) {
   Lines lines{{"group", "number", "ranks"}};
   for (const GroupFigures& group : result.groups) {
-    const auto groups = result.request.layout.groups(group.kind);
+    const auto groups = result.job.layout.layout.groups(group.kind);
     for (std::size_t at = 0; at < groups.size(); ++at) {
       lines.push_back({name_in(parallel::group_names, group.kind), fmt::format("{}", at),
                        fmt::format("{}", fmt::join(groups[at], " "))});
@@ -155,7 +158,7 @@ std::string member_table(const LayoutResult& result) {
 std::string member_csv(const LayoutResult& result) {
   std::vector<report::CellRow> rows;
   for (const GroupFigures& group : result.groups) {
-    const auto groups = result.request.layout.groups(group.kind);
+    const auto groups = result.job.layout.layout.groups(group.kind);
     for (std::size_t at = 0; at < groups.size(); ++at) {
       rows.push_back({std::string(name_in(parallel::group_names, group.kind)),
                       static_cast<std::int64_t>(at),
@@ -165,25 +168,14 @@ std::string member_csv(const LayoutResult& result) {
   return report::to_csv({"group", "number", "ranks"}, rows);
 }
 
-// The columns of the job, the same in every row, and those of a pipeline rank.
-struct NamedCells {
-  std::vector<std::string> names;
-  report::CellRow cells;
-
-  void add(const char* name, Cell cell) {
-    names.emplace_back(name);
-    cells.push_back(std::move(cell));
-  }
-};
-
 Cell whole(std::int64_t value) { return value; }
 
 NamedCells job_cells(const LayoutResult& result) {
-  const parallel::LayoutRequest& request = result.request;
+  const parallel::LayoutRequest& request = result.job.layout;
   const parallel::ParallelLayout& layout = request.layout;
   const parallel::ScheduleShape& shape = result.schedule.shape;
   NamedCells job;
-  job.add("model", result.model->name);
+  job.add("model", result.job.model->name);
   job.add("gpus", whole(layout.gpus));
   job.add("tensor_parallel", whole(layout.tensor));
   job.add("context_parallel", whole(layout.context));
@@ -201,14 +193,14 @@ NamedCells job_cells(const LayoutResult& result) {
   job.add("micro_batch_group", shape.virtual_stages > 1 ? whole(shape.group_size()) : Cell());
   job.add("ep_overlap", std::string(shape.expert_overlap ? "on" : "off"));
   job.add("pipeline_layout", result.chunks.text());
-  job.add("precision", std::string(model::name_of(result.memory.precision)));
-  job.add("recompute", model::name_of(result.memory.recompute));
-  if (result.memory.offload.modules != 0) {
-    job.add("offload", model::name_of(result.memory.offload));
+  for (const job::JobOption& option : job::job_options()) {
+    const bool is_kept = option.section == job::Section::precision && option.in_layout;
+    if (is_kept && option.in_rows_of(result.job)) {
+      job.add(option.column(), option.value(result.job));
+    }
   }
-  job.add("optimizer_moments", std::string(result.memory.moment_bytes == 2 ? "bf16" : "fp32"));
-  job.add("expert_load", figure_cell(result.memory.expert_load));
-  job.add("profile", result.memory.gpu);
+  job.add("expert_load", figure_cell(result.expert_load()));
+  job.add("profile", result.room.name);
   job.add("model_gflop_per_token", figure_cell(result.model_flops.total * 1e-9));
   job.add("bubble_share", figure_cell(result.run.bubble_share()));
   return job;
@@ -234,9 +226,9 @@ NamedCells stage_cells(const LayoutResult& result, std::size_t rank) {
   cells.add("logits_gib", memory.logits.gib());
   cells.add("buffers_gib", memory.exchange_buffers.gib());
   cells.add("memory_gib", memory.total().gib());
-  if (result.memory.offload.modules != 0) cells.add("offloaded_gib", memory.offloaded.gib());
-  const MemoryRequest& asked = result.memory;
-  cells.add("fits_memory", asked.gpu.empty() ? Cell() : Cell(memory.total() <= asked.gpu_memory));
+  if (result.job.offload.modules != 0) cells.add("offloaded_gib", memory.offloaded.gib());
+  const GpuRoom& room = result.room;
+  cells.add("fits_memory", room.name.empty() ? Cell() : Cell(memory.total() <= room.memory));
   return cells;
 }
 
@@ -257,15 +249,15 @@ std::string stage_csv(const LayoutResult& result) {
 nlohmann::ordered_json json_of(const LayoutResult& result, bool list_groups) {
   const NamedCells job = job_cells(result);
   nlohmann::ordered_json object = report::to_json(job.names, job.cells);
-  object["ranks_per_domain"] = result.ranks_per_domain;
-  object["memory_rules"] = memory_rules(result.memory);
+  object["ranks_per_domain"] = result.job.ranks_per_domain;
+  object["memory_rules"] = memory_rules(result.job);
   object["time_rules"] = time_rules;
   for (const GroupFigures& group : result.groups) {
     nlohmann::ordered_json entry{{"ranks", group.size},
                                  {"groups", group.count},
                                  {"domains_least", group.domains.least},
                                  {"domains_most", group.domains.most}};
-    if (list_groups) entry["members"] = result.request.layout.groups(group.kind);
+    if (list_groups) entry["members"] = result.job.layout.layout.groups(group.kind);
     object["groups"][name_in(parallel::group_names, group.kind)] = std::move(entry);
   }
   for (std::size_t rank = 0; rank < result.stages.size(); ++rank) {
@@ -283,7 +275,7 @@ std::string rendered(const LayoutResult& result, report::Format format, bool lis
     return list_groups ? member_csv(result) : stage_csv(result);
   }
   return heading(result) + "\n" + group_table(result) + "\n" + stage_table(result) + "\n" +
-         schedule_line(result) + work_line(result) + memory_line(result) + legend(result.memory) +
+         schedule_line(result) + work_line(result) + memory_line(result) + legend(result.job) +
          (list_groups ? "\n" + member_table(result) : "");
 }
 

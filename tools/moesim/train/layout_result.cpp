@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/report/chrome_trace.hpp"
@@ -33,25 +34,14 @@ double forward_flops(const model::Model& model, const parallel::LayoutRequest& r
 }
 
 model::StageMemoryQuery memory_query(const LayoutResult& result) {
-  const parallel::LayoutRequest& request = result.request;
-  const parallel::ParallelLayout& layout = request.layout;
+  const training::TrainingJob& job = result.job;
   model::StageMemoryQuery query;
-  query.model = result.model;
-  query.shards = {layout.tensor,        layout.context, layout.expert,
-                  layout.expert_tensor, layout.data(),  layout.expert_data()};
-  query.tokens =
-      static_cast<double>(request.micro_batch * request.sequence_length) / layout.context;
-  query.states.precision = query.activations.precision = result.memory.precision;
-  query.states.transposed_copies = result.memory.transposed_copies;
-  query.states.moment_bytes = result.memory.moment_bytes;
-  query.activations.recompute = result.memory.recompute;
-  query.activations.offload = result.memory.offload;
-  query.activations.load = result.memory.expert_load;
-  query.activations.length = static_cast<double>(request.sequence_length);
-  if (result.model->moe) {
-    query.experts = result.model->moe->experts;
-    query.activations.choices = result.model->moe->top_k;
-  }
+  query.model = job.model.get();
+  query.shards = job.shards();
+  query.tokens = job.tokens();
+  query.states = job.states;
+  query.activations = job.activation_rules(result.expert_load());
+  query.experts = job.held_experts();
   return query;
 }
 
@@ -71,7 +61,7 @@ model::StageMemory memory_of_rank(const LayoutResult& result, int rank,
   std::vector<model::HeldChunk> held;
   for (const int chunk : chunks) {
     const auto at = static_cast<std::size_t>(chunk);
-    held.push_back({content_of(*result.model, result.chunks.chunks[at]), 1});
+    held.push_back({content_of(*result.job.model, result.chunks.chunks[at]), 1});
     query.chunks = {held.back()};
     bytes[at] = static_cast<double>(model::stage_memory(query).activations.count);
   }
@@ -110,7 +100,7 @@ StageFigures stage_figures(const LayoutResult& result, const std::vector<double>
     figures.chunks.push_back(held);
     figures.layers += held.layers;
     for (int layer = held.first_layer; layer < held.first_layer + held.layers; ++layer) {
-      figures.moe_layers += result.model->is_moe_layer(layer) ? 1 : 0;
+      figures.moe_layers += result.job.model->is_moe_layer(layer) ? 1 : 0;
     }
     figures.forward_flops += flops[static_cast<std::size_t>(chunk)];
   }
@@ -169,14 +159,13 @@ std::string what_ran(const parallel::PipelineOperation& operation) {
 
 }  // namespace
 
-LayoutResult make_layout_result(const model::Model& model, const parallel::LayoutRequest& request,
-                                const MemoryRequest& memory, int ranks_per_domain) {
-  parallel::check_layout(model, request);
+LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   LayoutResult result;
-  result.model = &model;
-  result.request = request;
-  result.memory = memory;
-  result.ranks_per_domain = ranks_per_domain;
+  result.job = std::move(job);
+  result.room = std::move(room);
+  const model::Model& model = *result.job.model;
+  const parallel::LayoutRequest& request = result.job.layout;
+  parallel::check_layout(model, request);
   result.chunks = parallel::stages_of(model, request);
   result.model_flops = model::model_flops(model, static_cast<double>(request.sequence_length),
                                           model.moe ? model.moe->top_k : 0, result.chunks.mtp());
@@ -190,8 +179,9 @@ LayoutResult make_layout_result(const model::Model& model, const parallel::Layou
   result.run = parallel::run_schedule(result.schedule, times_of(flops));
   for (const auto& name : parallel::group_names) {
     const int size = request.layout.group_size(name.value);
-    result.groups.push_back({name.value, size, request.layout.gpus / size,
-                             request.layout.domains_touched(name.value, ranks_per_domain)});
+    result.groups.push_back(
+        {name.value, size, request.layout.gpus / size,
+         request.layout.domains_touched(name.value, result.job.ranks_per_domain)});
   }
   for (int rank = 0; rank < request.layout.pipeline; ++rank) {
     result.stages.push_back(stage_figures(result, flops, rank));
@@ -207,13 +197,13 @@ Bytes LayoutResult::most_memory() const {
 
 std::string lighter_options_that_fit(const LayoutResult& result) {
   const std::string modules =
-      result.model->latent ? "layernorm,moe_act,mla_up_proj" : "layernorm,moe_act";
+      result.job.model->latent ? "layernorm,moe_act,mla_up_proj" : "layernorm,moe_act";
   for (const std::string& recompute : {modules, std::string("full")}) {
     for (const int moment_bytes : {4, 2}) {
       LayoutResult lighter = result;
-      lighter.memory.recompute = model::parse_recompute(recompute, "--recompute");
-      lighter.memory.moment_bytes = moment_bytes;
-      for (int rank = 0; rank < result.request.layout.pipeline; ++rank) {
+      lighter.job.recompute = model::parse_recompute(recompute, "--recompute");
+      lighter.job.states.moment_bytes = moment_bytes;
+      for (int rank = 0; rank < result.job.layout.layout.pipeline; ++rank) {
         lighter.stages[static_cast<std::size_t>(rank)].memory =
             memory_of_rank(lighter, rank, chunks_of_rank(result.schedule.shape, rank));
       }
@@ -225,7 +215,8 @@ std::string lighter_options_that_fit(const LayoutResult& result) {
 }
 
 std::string layout_timeline(const LayoutResult& result) {
-  const std::vector<int> gpus = result.request.layout.groups(parallel::GroupKind::pipeline).front();
+  const std::vector<int> gpus =
+      result.job.layout.layout.groups(parallel::GroupKind::pipeline).front();
   engine::Timeline timeline;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
     const std::vector<parallel::OperationSpan>& spans = result.run.ranks[rank].spans;
@@ -236,7 +227,7 @@ std::string layout_timeline(const LayoutResult& result) {
     }
   }
   return report::chrome_trace(
-      timeline, fmt::format("moesim layout {} {}", result.model->name,
+      timeline, fmt::format("moesim layout {} {}", result.job.model->name,
                             name_in(parallel::schedule_names, result.schedule.shape.kind)));
 }
 

@@ -3,12 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "sim/model/model.hpp"
 #include "sim/model/training_memory.hpp"
 #include "sim/model/training_work.hpp"
-#include "sim/parallel/layout_rules.hpp"
 #include "sim/parallel/schedule_run.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/training/training_job.hpp"
 
 namespace moesim::tool {
 
@@ -32,26 +31,18 @@ struct StageFigures {
   model::StageMemory memory;  // of one GPU, at the peak, until weight gradients
 };
 
-// What training keeps on a GPU.
-struct MemoryRequest {
-  model::Precision precision = model::Precision::bf16;
-  model::Recompute recompute;
-  model::Offload offload;
-  int moment_bytes = 4;            // of each of Adam's two
-  double expert_load = 1;          // rows of experts on the fullest rank over balance
-  bool transposed_copies = false;  // of FP8 weights, see model::StateRules
-  std::string gpu;                 // profile whose GPU it must fit into; "": none
-  Bytes gpu_memory;
+// The GPU that a rank must fit into; name "": none.
+struct GpuRoom {
+  std::string name;  // its profile
+  Bytes memory;
 };
 
 // A layout with its memory (Adam shared over data-parallel ranks) and its schedule, in which the
 // times of a stage are proportional to the forward FLOPs of its layers: F takes 1 us for each GFLOP
 // of a GPU, and so do the input and the weight gradient.
 struct LayoutResult {
-  const model::Model* model = nullptr;
-  parallel::LayoutRequest request;
-  MemoryRequest memory;
-  int ranks_per_domain = 8;
+  training::TrainingJob job;  // without a profile and a cluster
+  GpuRoom room;
   model::ModelFlops model_flops;  // per token, forward and backward
   parallel::PipelineLayout chunks;
   parallel::Schedule schedule;
@@ -60,12 +51,12 @@ struct LayoutResult {
   std::vector<StageFigures> stages;  // by pipeline rank
 
   Bytes most_memory() const;
-  bool fits() const { return most_memory() <= memory.gpu_memory; }
+  bool fits() const { return most_memory() <= room.memory; }
+  double expert_load() const { return job.expert_load > 0 ? job.expert_load : 1; }
 };
 
 // Throws UsageError as check_layout(), or for more than ten million operations.
-LayoutResult make_layout_result(const model::Model& model, const parallel::LayoutRequest& request,
-                                const MemoryRequest& memory, int ranks_per_domain);
+LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room);
 
 // The first of some lighter memory requests that fits, as options: "--recompute full"; "" if none.
 std::string lighter_options_that_fit(const LayoutResult& result);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
 #include "sim/model/megatron_model.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -19,23 +20,6 @@ using model::MegatronArguments;
 using Options = std::map<std::string, std::string>;
 
 constexpr const char* megatron_flag = "megatron";
-
-// One argument, one option, the same value.
-constexpr std::array same_values = {
-    std::pair{"tensor-model-parallel-size", "tensor-parallel"},
-    std::pair{"pipeline-model-parallel-size", "pipeline-parallel"},
-    std::pair{"num-virtual-stages-per-pipeline-rank", "virtual-pipeline"},
-    std::pair{"pipeline-model-parallel-layout", "pipeline-layout"},
-    std::pair{"context-parallel-size", "context-parallel"},
-    std::pair{"expert-model-parallel-size", "expert-parallel"},
-    std::pair{"micro-batch-size", "micro-batch"},
-    std::pair{"global-batch-size", "global-batch"},
-    std::pair{"seq-length", "sequence-length"},
-    std::pair{"microbatch-group-size-per-virtual-pipeline-stage", "micro-batch-group"},
-    std::pair{"num-distributed-optimizer-instances", "optimizer-instances"},
-    std::pair{"moe-expert-capacity-factor", "capacity-factor"},
-    std::pair{"moe-expert-rank-capacity-factor", "rank-capacity"},
-};
 
 // Arguments that change nothing that a step's time or memory is predicted from; those that end in a
 // dash are beginnings.
@@ -161,10 +145,20 @@ void take_gpus(const MegatronArguments& given, Options& options) {
   if (each) options["gpus"] = fmt::format("{}", nodes.value_or(1) * *each);
 }
 
-void take_layout(const MegatronArguments& given, Options& options) {
-  for (const auto& [argument, option] : same_values) {
-    if (const auto text = given.text(argument)) options[option] = *text;
+// What options say of themselves.
+void take_declared(const MegatronArguments& given, Options& options) {
+  for (const job::JobOption& option : job::job_options()) {
+    for (const auto& [argument, value] : option.megatron) {
+      if (*value != '\0') {
+        if (given.has(argument)) options[option.name] = value;
+      } else if (const auto text = given.text(argument)) {
+        options[option.name] = *text;
+      }
+    }
   }
+}
+
+void take_layout(const MegatronArguments& given, Options& options) {
   // Megatron's default of an expert's slices is the tensor ranks.
   const auto tensor = given.size("tensor-model-parallel-size").value_or(1);
   options["expert-tensor-parallel"] =
@@ -182,8 +176,6 @@ void take_layout(const MegatronArguments& given, Options& options) {
     }
     options["virtual-pipeline"] = fmt::format("{}", *layers / ranks / *each);
   }
-  if (given.has("overlap-moe-expert-parallel-comm")) options["ep-overlap"] = "on";
-  if (given.has("tp-comm-overlap")) options["tensor-overlap"] = "on";
   given.has("delay-wgrad-compute");  // what --ep-overlap takes for granted
   if (const auto method = given.text("cp-comm-type")) {
     static const Options known = {
@@ -232,8 +224,6 @@ void take_precision(const MegatronArguments& given, Options& options) {
                               "fp8-amax-history-len", "fp8-amax-compute-algo"}) {
     given.has(implied);
   }
-  if (given.has("fp8-output-proj")) options["head-precision"] = "low";
-  if (given.has("fp8-dot-product-attention")) options["attention-precision"] = "fp8";
 }
 
 void take_recompute(const MegatronArguments& given, Options& options) {
@@ -346,6 +336,7 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
   const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
   Options options;
   take_gpus(given, options);
+  take_declared(given, options);
   take_layout(given, options);
   take_precision(given, options);
   take_recompute(given, options);

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "sim/base/json_text.hpp"
+#include "sim/job/documents.hpp"
+#include "sim/job/job_options.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -26,10 +28,6 @@ std::string duration(double us) {
   return us < 1e6 ? three(us / 1e3, "ms") : three(us / 1e6, "s");
 }
 
-std::string dispatcher_name(const TrainingJob& job) {
-  return job.dispatcher ? job.dispatcher->name : "all-to-all";
-}
-
 double gpu_hours_per_1e12_tokens(const TrainingStep& step) {
   return 1e12 / step.tokens_per_second_per_gpu / 3600;
 }
@@ -43,7 +41,7 @@ std::string heading(const TrainingJob& job, const TrainingStep& step) {
   if (sizes.virtual_pipeline > 1) text += fmt::format(", VP {}", sizes.virtual_pipeline);
   if (job.model->moe) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {}, {}", sizes.expert_tensor, sizes.expert,
-                        sizes.expert_data(), dispatcher_name(job));
+                        sizes.expert_data(), job::dispatcher_name(job));
   }
   return text + fmt::format(
                     "\nglobal batch {:.0f} sequences, {:.0f} tokens: {} micro-batches of {} per "
@@ -257,13 +255,64 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("rerun_step_ms", figure_cell(rank.rerun_us / 1e3));
 }
 
-// Only of steps that have them: other rows keep their columns.
+// Columns in the order of the first versions, with figures of the job in between. Options that came
+// later are rare: see JobOption.
+constexpr const char* job_columns[] = {
+    "model",
+    "profile",
+    "cluster",
+    "gpus",
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+    "virtual_pipeline",
+    "expert_parallel",
+    "expert_tensor_parallel",
+    "data_parallel",
+    "dispatcher",
+    "capacity_factor",
+    "precision",
+    "recompute",
+    "expert_load",
+    "redundant_experts",
+    "zero",
+    "optimizer_instances",
+    "ranks_per_domain",
+    "optimizer_moments",
+    "gradients",
+    "fused_experts",
+    "attention_precision",
+    "head_precision",
+    "context_method",
+    "pipeline_schedule",
+    "micro_batch_group",
+    "pipeline_layout",
+    "ep_overlap",
+    "cuda_graphs",
+    "launch_us",
+    "host_read_us",
+    "step_overhead_ms",
+    "global_batch",
+    "micro_batch",
+    "micro_batches",
+    "sequence_length",
+};
+
+Cell job_cell(const TrainingJob& job, const std::string& column) {
+  if (column == "data_parallel") return whole(job.layout.layout.data());
+  if (column == "micro_batches") return whole(job.layout.micro_batches());
+  if (column == "capacity_factor") return capacity_factor(job);
+  for (const job::JobOption& option : job::job_options()) {
+    if (option.column() == column) return option.value(job);
+  }
+  return {};
+}
+
 void add_rare_options(const TrainingJob& job, const TrainingStep& step, NamedCells& row) {
-  if (job.low_precision_dispatch) row.add("dispatch_precision", std::string("low"));
-  if (job.overlaps_tensor) row.add("tensor_overlap", std::string("on"));
-  if (job.offload.modules == 0) return;
-  row.add("offload", model::name_of(job.offload));
-  row.add("offloaded_gib", figure_cell(offloaded(step).gib()));
+  for (const job::JobOption& option : job::job_options()) {
+    if (option.rare && option.in_rows_of(job)) row.add(option.column(), option.value(job));
+  }
+  if (job.offload.modules != 0) row.add("offloaded_gib", figure_cell(offloaded(step).gib()));
 }
 
 // "61.5 58.2": of each pipeline rank, in GiB.
@@ -285,49 +334,8 @@ std::string part_column(const std::string& part) {
 }
 
 NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
-  const parallel::ParallelLayout& sizes = job.layout.layout;
   NamedCells row;
-  row.add("model", job.model->name);
-  row.add("profile", job.profile->name());
-  row.add("cluster", job.cluster->name);
-  row.add("gpus", whole(sizes.gpus));
-  row.add("tensor_parallel", whole(sizes.tensor));
-  row.add("context_parallel", whole(sizes.context));
-  row.add("pipeline_parallel", whole(sizes.pipeline));
-  row.add("virtual_pipeline", whole(sizes.virtual_pipeline));
-  row.add("expert_parallel", whole(sizes.expert));
-  row.add("expert_tensor_parallel", whole(sizes.expert_tensor));
-  row.add("data_parallel", whole(sizes.data()));
-  row.add("dispatcher", dispatcher_name(job));
-  row.add("capacity_factor", capacity_factor(job));
-  row.add("precision", std::string(model::name_of(job.states.precision)));
-  row.add("recompute", model::name_of(job.recompute));
-  row.add("expert_load", job.expert_load > 0 ? Cell(job.expert_load) : Cell());
-  row.add("redundant_experts", whole(job.redundant_experts));
-  row.add("zero", whole(job.states.zero));
-  row.add("optimizer_instances", whole(job.states.optimizer_instances));
-  row.add("ranks_per_domain", whole(job.placed_ranks()));
-  row.add("optimizer_moments", std::string(job.states.moment_bytes == 2 ? "bf16" : "fp32"));
-  row.add("gradients", std::string(job.states.gradient_bytes == 2 ? "bf16" : "fp32"));
-  row.add("fused_experts", std::string(job.fused_experts ? "on" : "off"));
-  row.add("attention_precision", std::string(job.fp8_attention ? "fp8" : "bf16"));
-  row.add("head_precision", std::string(job.low_precision_head ? "low" : "bf16"));
-  row.add("context_method",
-          std::string(name_in(model::context_method_names, job.layout.context_method)));
-  row.add("pipeline_schedule",
-          std::string(name_in(parallel::schedule_names, job.layout.shape().kind)));
-  row.add("micro_batch_group", whole(job.layout.shape().group_size()));
-  row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
-  row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
-  row.add("cuda_graphs", std::string(name_in(training::graphs_names, job.graphs)));
-  row.add("launch_us", figure_cell(job.host.launch_us));
-  row.add("host_read_us", figure_cell(job.host.sync_us));
-  row.add("step_overhead_ms", figure_cell(job.host.step_us / 1e3));
-  row.add("global_batch",
-          figure_cell(step.tokens / static_cast<double>(job.layout.sequence_length)));
-  row.add("micro_batch", whole(job.layout.micro_batch));
-  row.add("micro_batches", whole(step.micro_batches));
-  row.add("sequence_length", whole(job.layout.sequence_length));
+  for (const char* column : job_columns) row.add(column, job_cell(job, column));
   row.add("tokens", figure_cell(step.tokens));
   row.add("step_ms", figure_cell(step.step_us / 1e3));
   row.add("tokens_per_s_per_gpu", figure_cell(step.tokens_per_second_per_gpu));

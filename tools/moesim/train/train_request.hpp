@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/training/training_job.hpp"
@@ -7,13 +8,15 @@
 
 namespace moesim::tool {
 
-// The flags of a training job as `train` takes them: its layout, GPU, precision and software.
+// The flags of a training job as `train` takes them, and those of them that `layout` takes too.
 std::vector<Flag> train_flags();
+std::vector<Flag> layout_flags();
 
-// The job that they ask for. Throws UsageError naming the flag; whether the layout can be is for
-// parallel::check_layout() to say. Of several jobs at once nothing is said of options without
-// effect on one of them.
+// The job that they ask for, as job::resolve_job(); what is to be noted of options goes to stderr.
 training::TrainingJob requested_job(const CommandLine& line, bool of_several = false);
+
+// A whole number from 1 on. Throws UsageError naming the flag.
+std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback);
 
 // Says where --cluster is of other NVLink domains than the GPU's usual one.
 void note_cluster(const CommandLine& line, const training::TrainingJob& job);

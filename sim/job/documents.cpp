@@ -1,0 +1,99 @@
+#include "sim/job/documents.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::job {
+namespace {
+
+using training::TrainingJob;
+
+// Scales per 32 need Blackwell's tensor cores, as those of NVFP4 do.
+bool has_products(const profile::Profile& profile, model::Precision precision) {
+  const std::vector<std::string> types = profile.data_types("gemm");
+  const auto has = [&](const char* type) {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  };
+  return has(training::product_type(precision)) &&
+         (precision != model::Precision::mxfp8 || has("nvfp4"));
+}
+
+}  // namespace
+
+std::string dispatcher_name(const TrainingJob& job) {
+  return job.dispatcher ? job.dispatcher->name : no_dispatcher;
+}
+
+bool copies_transposed(const profile::Device& device) {
+  return device.name.find("H100") != std::string::npos ||
+         device.name.find("H200") != std::string::npos;
+}
+
+void set_model(const std::string& name, Resolution& at) {
+  at.job.model = std::make_shared<const model::Model>(model::Model::load(name));
+}
+
+void set_profile(const std::string& name, Resolution& at) {
+  TrainingJob& job = at.job;
+  job.profile = std::make_shared<const profile::Profile>(
+      profile::Profile::load(name, profile::Profile::Calibrated::taken));
+  if (const auto& software = job.profile->software()) {
+    throw UsageError(fmt::format(
+        "--profile {}: its multipliers are of the step of simulate, which train prices otherwise: "
+        "give its hardware, --profile {}, and what moesim calibrate fits to steps of train",
+        name, software->profile));
+  }
+  job.states.transposed_copies = copies_transposed(job.profile->device());
+}
+
+void set_cluster(const std::string& name, Resolution& at) {
+  at.job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+}
+
+void use_usual_cluster(Resolution& at) {
+  const std::string& name = at.job.profile->device().usual_cluster;
+  if (name.empty()) {
+    throw UsageError(fmt::format("--cluster: the profile {} names no usual cluster: say which one",
+                                 at.job.profile->name()));
+  }
+  set_cluster(name, at);
+}
+
+void set_dispatcher(const std::string& name, Resolution& at) {
+  if (name == no_dispatcher) return;
+  at.job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
+}
+
+void check_cluster_size(const TrainingJob& job) {
+  const int most = job.cluster->max_gpus();
+  if (most <= 0 || job.layout.layout.gpus <= most) return;
+  throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
+                               job.cluster->name, most));
+}
+
+void check_placement(const TrainingJob& job) {
+  if (job.ranks_per_domain <= job.cluster->gpus_per_domain) return;
+  throw UsageError(fmt::format("--ranks-per-domain {}: a domain of {} has {} GPUs",
+                               job.ranks_per_domain, job.cluster->name,
+                               job.cluster->gpus_per_domain));
+}
+
+void check_products(const TrainingJob& job) {
+  // A profile without any fails where the first one is priced, with what is missing.
+  if (!job.profile || job.profile->data_types("gemm").empty()) return;
+  if (has_products(*job.profile, job.states.precision)) return;
+  std::vector<std::string> known;
+  for (const auto& each : model::precision_names) {
+    if (has_products(*job.profile, each.value)) known.emplace_back(each.name);
+  }
+  throw UsageError(fmt::format(
+      "--precision {}: the GPU of profile {} has no such products, or they were not measured; it "
+      "has {}",
+      model::name_of(job.states.precision), job.profile->name(), fmt::join(known, ", ")));
+}
+
+}  // namespace moesim::job

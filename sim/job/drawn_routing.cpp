@@ -1,0 +1,238 @@
+#include "sim/job/drawn_routing.hpp"
+
+#include <cmath>
+
+#include "sim/base/statistics.hpp"
+#include "sim/routing/scores/unknown_popularity.hpp"
+#include "sim/scenario/document_cache.hpp"
+#include "sim/scenario/options.hpp"
+#include "sim/scenario/scenario.hpp"
+
+namespace moesim::job {
+namespace {
+
+using training::DrawnRouting;
+using training::TrainingJob;
+
+using scenario::OptionValues;
+
+constexpr const char* draws_option = "routing-draws";
+constexpr const char* rank_option = "rank-capacity";
+constexpr const char* balanced = "balanced";
+
+// Scenario options with the same name and meaning in `simulate`.
+constexpr const char* routing_options[] = {"router",
+                                           "top-k",
+                                           "capacity-factor",
+                                           "capacity-convention",
+                                           "capacity-scope",
+                                           "min-capacity",
+                                           "router-dialect",
+                                           "padding",
+                                           "priority",
+                                           "fill-order",
+                                           "ir-duplicates",
+                                           "routing",
+                                           "fidelity",
+                                           "expert-placement",
+                                           "seed"};
+
+std::string default_in_training(const std::string& option, const std::string& usual) {
+  if (option == "capacity-factor") return "dropless";
+  if (option == "capacity-convention") return "library";
+  return usual;
+}
+
+OptionValues routing_values(const OptionValues& typed) {
+  OptionValues values;
+  for (const char* option : routing_options) {
+    if (const auto found = typed.find(option); found != typed.end()) values.insert(*found);
+  }
+  return values;
+}
+
+// The scenario whose routing is that of the job.
+OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) {
+  OptionValues values = routing_values(typed);
+  // A balanced load is CF 1, as Megatron-Core has it.
+  if (!typed.contains("capacity-convention") && !typed.contains("router-dialect")) {
+    values["capacity-convention"] = "library";
+  }
+  for (const char* document : {"model", "profile", "cluster"}) {
+    if (const auto found = typed.find(document); found != typed.end()) values.insert(*found);
+  }
+  const std::string ranks = fmt::format("{}", job.layout.layout.expert);
+  values["gpus"] = values["expert-parallel"] = ranks;
+  values["tokens-per-gpu"] = fmt::format("{}", std::llround(job.tokens_per_rank()));
+  return values;
+}
+
+bool asks_for_routing(const OptionValues& typed) {
+  return !routing_values(typed).empty() || typed.contains(draws_option) ||
+         typed.contains(rank_option);
+}
+
+void refuse_other_options(const OptionValues& typed) {
+  std::vector<const char*> others(std::begin(routing_options), std::end(routing_options));
+  others.push_back(rank_option);
+  for (const char* option : others) {
+    if (!typed.contains(option)) continue;
+    throw UsageError(fmt::format(
+        "--{} with --routing-draws balanced: forced balance draws no routing: leave one of them "
+        "out",
+        option));
+  }
+}
+
+double rank_capacity(const OptionValues& typed) {
+  const auto found = typed.find(rank_option);
+  if (found == typed.end()) return 0;
+  const double load = parse_number<double>(found->second).value_or(0);
+  if (load >= 1 && load <= 1000) return load;
+  throw UsageError(fmt::format(
+      "--rank-capacity: '{}' is no number from 1 (balanced) to 1000, such as 1.5", found->second));
+}
+
+training::RoutingDraws draws_of(const OptionValues& typed) {
+  const auto found = typed.find(draws_option);
+  if (found == typed.end()) return training::RoutingDraws::per_layer;
+  return value_in(training::routing_draws_names, found->second, fmt::format("--{}", draws_option));
+}
+
+void refuse_unknown_popularity() {
+  const routing::PopularitySpreads& spreads = routing::balanced_spreads;
+  const double factor = std::exp(normal_quantile(0.9) * spreads.trainings);
+  throw UsageError(fmt::format(
+      "--routing unknown: a training step is drawn once, not in replicas: give gaussian:{:.2f}, "
+      "gaussian:{:.2f} and gaussian:{:.2f}, the 10th, 50th and 90th percentile of recorded "
+      "trainings, to one run each",
+      spreads.median / factor, spreads.median, spreads.median * factor));
+}
+
+void set_expert_load(const std::string& text, Resolution& at) {
+  const double load = parse_number<double>(text).value_or(0);
+  if (load < 1 || load > 1000) {
+    throw UsageError(fmt::format(
+        "--expert-load: '{}' is no number from 1 (balanced) to 1000, such as 1.1", text));
+  }
+  at.job.expert_load = load;
+}
+
+void check_expert_load(const TrainingJob& job) {
+  if (!job.routing || job.expert_load <= 0) return;
+  throw UsageError(
+      "--expert-load with --capacity-factor or another option of routing: these decide the rows "
+      "of experts: give one of them");
+}
+
+}  // namespace
+
+std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
+                                          bool of_several, std::vector<std::string>& notes) {
+  if (!asks_for_routing(typed)) return std::nullopt;
+  if (const auto draws = typed.find(draws_option);
+      draws != typed.end() && draws->second == balanced) {
+    refuse_other_options(typed);
+    return std::nullopt;
+  }
+  if (!job.model->moe) {
+    throw UsageError(fmt::format(
+        "--router: model {} has no MoE layers: leave the options of routing out", job.model->name));
+  }
+  scenario::DocumentCache documents;
+  scenario::Scenario scenario =
+      scenario::resolve(scenario_values(typed, job), documents, scenario::Use::routing);
+  if (scenario.scores.kind == routing::ScoreSource::Kind::unknown) refuse_unknown_popularity();
+  // A capacity only where one is asked for.
+  using routing::CapacityRule;
+  const bool has_factor = typed.contains("capacity-factor");
+  if (!has_factor && scenario.router.kind->capacity == CapacityRule::by_factor) {
+    scenario.router.drops = false;
+  }
+  if (has_factor && !typed.contains("router") && !scenario.router.has_capacity()) {
+    // The model's own router drops nothing.
+    OptionValues values = scenario_values(typed, job);
+    values["router"] = "topk";
+    values.try_emplace("top-k", fmt::format("{}", scenario.router.top_k));
+    notes.push_back(
+        fmt::format("note: --capacity-factor: the model's router, {}, has no capacity: topk in its "
+                    "place",
+                    scenario.router.name()));
+    scenario = scenario::resolve(values, documents, scenario::Use::routing);
+  }
+  const scenario::Scenario* const only = &scenario;
+  const OptionValues of_routing = routing_values(typed);
+  for (const scenario::IdleOption& idle :
+       scenario::idle_options(of_routing, {&only, 1}, scenario::Asker::step)) {
+    if (of_several) break;
+    notes.push_back(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
+  }
+  DrawnRouting drawn;
+  drawn.router = scenario.router;
+  drawn.scores = scenario.scores;
+  drawn.fidelity = scenario.fidelity;
+  drawn.placement = scenario.order;
+  drawn.placement_name = scenario.expert_placement;
+  drawn.seed = scenario.seed;
+  drawn.draws = draws_of(typed);
+  drawn.rank_capacity = rank_capacity(typed);
+  return drawn;
+}
+
+void declare_routing(JobOptionTable& table) {
+  for (const std::string name : routing_options) {
+    const scenario::Option& declared = scenario::option_named(name);
+    JobOption option;
+    option.name = declared.name;
+    option.placeholder = declared.placeholder;
+    option.default_text = default_in_training(declared.name, declared.default_text);
+    option.help = declared.help;
+    option.values = declared.values;
+    if (name == "fidelity") {
+      option.values.back().meaning = "counts where offered, else from a sample of tokens";
+    }
+    if (name == "router" || name == "capacity-factor") option.in_search = InSearch::searched;
+    if (name == "padding") option.in_search = InSearch::refused;  // the router's
+    if (name == "capacity-factor") option.megatron = {{"moe-expert-capacity-factor"}};
+    table.routing(std::move(option));
+  }
+  JobOption rank;
+  rank.name = rank_option;
+  rank.placeholder = "X";
+  rank.default_text = "none";
+  rank.help =
+      "dropless, with a buffer of X times balance on each rank: without host reads; if a rank "
+      "overflows anywhere, the step runs again without it";
+  rank.in_search = InSearch::refused;
+  rank.megatron = {{"moe-expert-rank-capacity-factor"}};
+  table.routing(std::move(rank));
+  JobOption draws;
+  draws.name = draws_option;
+  draws.placeholder = "NAME";
+  draws.default_text = "balanced; per-layer with any option of routing";
+  draws.help = "what of a step's routing is drawn:";
+  draws.values = {{balanced, "none: forced balance, the rows of random logits"}};
+  for (const auto& name : training::routing_draws_names) {
+    draws.values.push_back({name.name, name.meaning});
+  }
+  table.routing(std::move(draws));
+}
+
+void declare_loads(JobOptionTable& table) {
+  table.begin(Section::routing);
+  table.text("expert-load", "X", set_expert_load)
+      .by_default("that of random logits", nullptr)
+      .in_layout("1")
+      .shown_as([](const TrainingJob& job) {
+        return job.expert_load > 0 ? Cell(job.expert_load) : Cell();
+      })
+      .checked(check_expert_load)
+      .help("rows of experts on the fullest rank over balance, instead of drawn routing");
+  table.whole("redundant-experts", 0, 1 << 16, field(&TrainingJob::redundant_experts))
+      .by_default("0")
+      .help(
+          "copies of hot experts in each MoE layer, placed by measured load (EPLB); with drawn "
+          "routing");
+}
+
+}  // namespace moesim::job

@@ -1,0 +1,112 @@
+#include "sim/job/job_options.hpp"
+
+#include <algorithm>
+
+#include "sim/job/drawn_routing.hpp"
+#include "sim/job/layout_options.hpp"
+#include "sim/job/machine_options.hpp"
+#include "sim/job/precision_options.hpp"
+
+namespace moesim::job {
+namespace {
+
+using training::TrainingJob;
+
+std::vector<JobOption> declare_options() {
+  JobOptionTable table;
+  declare_layout(table);
+  declare_batch(table);
+  declare_schedule(table);
+  declare_precision(table);
+  declare_routing(table);
+  declare_documents(table);
+  declare_loads(table);
+  declare_sharing(table);
+  declare_placement(table);
+  declare_other_precisions(table);
+  declare_kernels(table);
+  declare_host(table);
+  return table.take();
+}
+
+void resolve_one(const JobOption& option, Resolution& at) {
+  const auto typed = at.typed.find(option.name);
+  if (typed != at.typed.end()) {
+    option.set(typed->second, at);
+  } else if (!option.default_in_words) {
+    option.set(option.default_text, at);
+  } else if (option.is_document && option.set_default != nullptr) {
+    option.set_default(at);
+  }
+}
+
+void resolve_all(Resolution& at, const std::vector<const JobOption*>& options) {
+  for (const bool document : {true, false}) {
+    for (const JobOption* option : options) {
+      if (option->is_document == document) resolve_one(*option, at);
+    }
+  }
+  for (const JobOption* option : options) {
+    if (option->is_document || option->set_default == nullptr || at.has(option->name)) continue;
+    option->set_default(at);
+  }
+}
+
+std::vector<const JobOption*> options_with(bool (*wanted)(const JobOption&)) {
+  std::vector<const JobOption*> options;
+  for (const JobOption& option : job_options()) {
+    if (option.set != nullptr && wanted(option)) options.push_back(&option);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::string JobOption::column() const {
+  std::string column = name;
+  std::replace(column.begin(), column.end(), '-', '_');
+  return column;
+}
+
+bool JobOption::in_rows_of(const TrainingJob& job) const {
+  return value && (!rare || value(job) != value(TrainingJob{}));
+}
+
+const std::vector<JobOption>& job_options() {
+  static const std::vector<JobOption> options = declare_options();
+  return options;
+}
+
+const JobOption& job_option_named(const std::string& name) {
+  const std::vector<JobOption>& options = job_options();
+  const auto found = std::find_if(options.begin(), options.end(),
+                                  [&](const JobOption& option) { return option.name == name; });
+  if (found == options.end()) throw Error(fmt::format("a training job has no option {}", name));
+  return *found;
+}
+
+ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several) {
+  ResolvedJob resolved;
+  TrainingJob& job = resolved.job;
+  Resolution at{typed, job};
+  resolve_all(at, options_with([](const JobOption&) { return true; }));
+  job.routing = drawn_routing(typed, job, of_several, resolved.notes);
+  for (const JobOption& option : job_options()) {
+    if (option.check != nullptr) option.check(job);
+  }
+  return resolved;
+}
+
+TrainingJob resolve_layout(const scenario::OptionValues& typed, int ranks_per_domain) {
+  TrainingJob job;
+  job.ranks_per_domain = ranks_per_domain;
+  Resolution at{typed, job};
+  const auto options = options_with([](const JobOption& option) { return option.in_layout; });
+  resolve_all(at, options);
+  for (const JobOption* option : options) {
+    if (option->check != nullptr) option->check(job);
+  }
+  return job;
+}
+
+}  // namespace moesim::job

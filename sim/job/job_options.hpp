@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/job/job_option.hpp"
+
+namespace moesim::job {
+
+// Every option of a training job, declared once, in the order of help texts and grids.
+const std::vector<JobOption>& job_options();
+// Throws Error if there is none.
+const JobOption& job_option_named(const std::string& name);
+
+struct ResolvedJob {
+  training::TrainingJob job;
+  std::vector<std::string> notes;  // what a user should know of options, a line each
+};
+// The job that the options ask for. Throws UsageError naming the flag; whether the layout can be is
+// for parallel::check_layout() to say. Of several jobs at once (`of_several`) nothing is noted of
+// options without effect on one of them. Names of `typed` that are no options of a job are passed
+// over.
+ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several = false);
+
+// The same of a job without a GPU: only the options that a layout has too, with so many ranks in an
+// NVLink domain. Preconditions of what the result is used for: nothing reads its profile or
+// cluster.
+training::TrainingJob resolve_layout(const scenario::OptionValues& typed, int ranks_per_domain);
+
+}  // namespace moesim::job

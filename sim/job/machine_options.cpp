@@ -1,0 +1,100 @@
+#include "sim/job/machine_options.hpp"
+
+#include "sim/job/documents.hpp"
+
+namespace moesim::job {
+namespace {
+
+using training::HostCosts;
+using training::TrainingJob;
+
+constexpr std::int64_t most_ranks = 1 << 20;
+
+constexpr EnumNames<bool, 2> fused_names{{
+    {false, "off", "grouped products; activation and casts in kernels of their own"},
+    {true, "on", "one kernel for the FFNs of all local experts, with activation and casts"},
+}};
+
+constexpr EnumNames<bool, 2> tensor_overlap_names{{
+    {false, "off", "before or after the products that they belong to"},
+    {true, "on", "in pieces under these products, all but the first piece"},
+}};
+
+template <class Member>
+auto in_host(Member HostCosts::*member) {
+  return field(&TrainingJob::host, member);
+}
+
+void check_graphs(const TrainingJob& job) {
+  if (job.graphs != training::Graphs::layers || !job.reads_row_counts()) return;
+  if (!job.model->moe || job.dispatcher) return;
+  throw UsageError(
+      "--cuda-graphs layers: the host reads how many rows a dropless all-to-all brings: give "
+      "--capacity-factor, or a --dispatcher, taken to have buffers for the worst case");
+}
+
+}  // namespace
+
+void declare_documents(JobOptionTable& table) {
+  table.begin(Section::machine);
+  table.document("profile", set_profile)
+      .by_default("h100-sxm")
+      .shown_as([](const TrainingJob& job) { return Cell(job.profile->name()); })
+      .help(
+          "the GPU: a shipped profile, a document, or one of moesim calibrate, which is its "
+          "--software too");
+  table.document("cluster", set_cluster)
+      .by_default("the GPU's usual one", use_usual_cluster)
+      .shown_as([](const TrainingJob& job) { return Cell(job.cluster->name); })
+      .checked(check_cluster_size)
+      .help("nodes, NVLink domains and NICs");
+  table.document("dispatcher", set_dispatcher)
+      .by_default(no_dispatcher)
+      .searched()
+      .shown_as([](const TrainingJob& job) { return Cell(dispatcher_name(job)); })
+      .help(
+          "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "
+          "trtllm, or a document");
+}
+
+void declare_placement(JobOptionTable& table) {
+  table.begin(Section::machine);
+  table.whole("ranks-per-domain", 1, most_ranks, field(&TrainingJob::ranks_per_domain))
+      .by_default("all, of several domains a power of two", nullptr)
+      .shown_as([](const TrainingJob& job) { return Cell(std::int64_t{job.placed_ranks()}); })
+      .checked(check_placement)
+      .help("ranks placed in each NVLink domain");
+}
+
+void declare_kernels(JobOptionTable& table) {
+  table.begin(Section::machine);
+  table.choice("fused-experts", fused_names, field(&TrainingJob::fused_experts), "off|on")
+      .by_default("off")
+      .help("kernels of experts:");
+  table
+      .choice("tensor-overlap", tensor_overlap_names, field(&TrainingJob::overlaps_tensor),
+              "off|on")
+      .by_default("off")
+      .rare()
+      .megatron("tp-comm-overlap", "on")
+      .help("when tensor-parallel ranks exchange activations:");
+  table.choice("cuda-graphs", training::graphs_names, field(&TrainingJob::graphs), "WHICH")
+      .by_default("none")
+      .checked(check_graphs)
+      .help("what is launched as graphs:");
+}
+
+void declare_host(JobOptionTable& table) {
+  table.begin(Section::machine);
+  table.number("launch-us", "US", 1000, in_host(&HostCosts::launch_us))
+      .by_default("15")
+      .help("host time for each kernel launched outside graphs (assumed)");
+  table.number("host-read-us", "US", 1e6, in_host(&HostCosts::sync_us))
+      .by_default("20")
+      .help("GPU idle after the host read row counts (assumed)");
+  table.number("step-overhead-ms", "MS", 1e6, in_host(&HostCosts::step_us), 1e3)
+      .by_default("2")
+      .help("fixed host time per step (assumed)");
+}
+
+}  // namespace moesim::job

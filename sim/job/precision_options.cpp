@@ -1,0 +1,124 @@
+#include "sim/job/precision_options.hpp"
+
+#include "sim/job/documents.hpp"
+
+namespace moesim::job {
+namespace {
+
+using model::StateRules;
+using training::TrainingJob;
+
+constexpr EnumNames<int, 2> moment_names{
+    {{4, "fp32", "4 bytes each"}, {2, "bf16", "2 bytes each, as DeepSeek-V3"}}};
+
+constexpr EnumNames<int, 2> gradient_names{{
+    {4, "fp32", "4 bytes each, added up over micro-batches and reduced"},
+    {2, "bf16", "2 bytes each"},
+}};
+
+constexpr EnumNames<bool, 2> attention_names{{
+    {false, "bf16", "core attention in bf16, whatever --precision is"},
+    {true, "fp8", "core attention in FP8 too"},
+}};
+
+constexpr EnumNames<bool, 2> head_names{{
+    {false, "bf16", "the output head in bf16, whatever --precision is"},
+    {true, "low", "in the format of the other products"},
+}};
+
+constexpr EnumNames<bool, 2> dispatch_names{{
+    {false, "bf16", "rows travel in bf16, whatever --precision is"},
+    {true, "low", "to experts in the format of the products, home in bf16 (DeepSeek-V3)"},
+}};
+
+template <class Member>
+auto in_states(Member StateRules::*member) {
+  return field(&TrainingJob::states, member);
+}
+
+void set_precision(const std::string& text, Resolution& at) {
+  at.job.states.precision = model::parse_precision(text, "--precision");
+  at.job.states.low_precision_gather = training::gathers_low_precision(at.job.states.precision);
+}
+
+void set_recompute(const std::string& text, Resolution& at) {
+  at.job.recompute = model::parse_recompute(text, "--recompute");
+  at.job.layout.recomputes_experts = at.job.recompute.full != model::FullRecompute::none ||
+                                     at.job.recompute.has(model::RecomputeModule::moe);
+}
+
+void check_offload(const TrainingJob& job) { model::check_offload(job.offload, job.recompute); }
+
+void check_attention_precision(const TrainingJob& job) {
+  if (!job.fp8_attention || job.states.precision != model::Precision::bf16) return;
+  throw UsageError(
+      "--attention-precision fp8 with --precision bf16: frameworks compute attention in FP8 only "
+      "beside FP8 products: give --precision, such as fp8-current");
+}
+
+void check_dispatch_precision(const TrainingJob& job) {
+  if (!job.low_precision_dispatch || job.states.precision != model::Precision::bf16) return;
+  throw UsageError(
+      "--dispatch-precision low with --precision bf16: rows travel in the format of the "
+      "products: give --precision, such as fp8-block");
+}
+
+}  // namespace
+
+void declare_precision(JobOptionTable& table) {
+  table.begin(Section::precision);
+  table.text("precision", "NAME", set_precision)
+      .by_default("bf16")
+      .in_layout()
+      .shown_as([](const TrainingJob& job) {
+        return Cell(std::string(model::name_of(job.states.precision)));
+      })
+      .checked(check_products)
+      .help("format of GEMMs:");
+  table.forms(model::precision_names);
+  table.text("recompute", "LIST", set_recompute)
+      .by_default("none")
+      .in_layout()
+      .searched()
+      .shown_as([](const TrainingJob& job) { return Cell(model::name_of(job.recompute)); })
+      .help("full, full:uniform:N, full:block:N, or a list of modules:");
+  table.forms(model::recompute_names);
+  table
+      .text(
+          "offload", "LIST", model::parse_offload,
+          [](const model::Offload& offload) { return model::name_of(offload); },
+          field(&TrainingJob::offload))
+      .by_default("none")
+      .in_layout()
+      .rare()
+      .checked(check_offload)
+      .help("modules whose inputs wait in the host's memory for the backward pass:");
+  table.forms(model::offload_names);
+  table.choice("optimizer-moments", moment_names, in_states(&StateRules::moment_bytes))
+      .by_default("fp32")
+      .in_layout()
+      .help("Adam's two moments:");
+}
+
+void declare_other_precisions(JobOptionTable& table) {
+  table.begin(Section::precision);
+  table.choice("gradients", gradient_names, in_states(&StateRules::gradient_bytes))
+      .by_default("fp32")
+      .help("precision of gradients:");
+  table.choice("attention-precision", attention_names, field(&TrainingJob::fp8_attention))
+      .by_default("bf16")
+      .megatron("fp8-dot-product-attention", "fp8")
+      .checked(check_attention_precision)
+      .help("precision of core attention:");
+  table.choice("head-precision", head_names, field(&TrainingJob::low_precision_head))
+      .by_default("bf16")
+      .megatron("fp8-output-proj", "low")
+      .help("precision of the output head:");
+  table.choice("dispatch-precision", dispatch_names, field(&TrainingJob::low_precision_dispatch))
+      .by_default("bf16")
+      .rare()
+      .checked(check_dispatch_precision)
+      .help("precision of rows on their way to experts:");
+}
+
+}  // namespace moesim::job

@@ -1,0 +1,150 @@
+#include "sim/job/job_options.hpp"
+
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/job/documents.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::job;
+using scenario::OptionValues;
+using training::TrainingJob;
+
+namespace {
+
+const OptionValues usual{{"model", "qwen3-30b-a3b"}, {"gpus", "64"}, {"pipeline-parallel", "2"}};
+
+// Another value than the default for every option that has no list of its values, so that it can be
+// beside `usual`.
+const OptionValues others{{"model", "mixtral-8x7b"},
+                          {"gpus", "128"},
+                          {"tensor-parallel", "2"},
+                          {"context-parallel", "2"},
+                          {"pipeline-parallel", "4"},
+                          {"virtual-pipeline", "2"},
+                          {"pipeline-layout", "Et*20|t*28L"},
+                          {"expert-parallel", "4"},
+                          {"expert-tensor-parallel", "2"},
+                          {"sequence-length", "2048"},
+                          {"micro-batch", "2"},
+                          {"global-batch", "1024"},
+                          {"pipeline-schedule", "zb-h1"},
+                          {"micro-batch-group", "4"},
+                          {"ep-overlap", "on"},
+                          {"profile", "h200-sxm"},
+                          {"cluster", "hgx-h200"},
+                          {"dispatcher", "deepep"},
+                          {"expert-load", "1.25"},
+                          {"redundant-experts", "32"},
+                          {"optimizer-instances", "2"},
+                          {"ranks-per-domain", "4"},
+                          {"launch-us", "3.5"},
+                          {"host-read-us", "7"},
+                          {"step-overhead-ms", "11"}};
+
+OptionValues with(OptionValues values, const std::string& name, const std::string& value) {
+  values[name] = value;
+  return values;
+}
+
+// The last of the values that an option lists, or that of `others`.
+std::string other_value(const JobOption& option) {
+  if (const auto found = others.find(option.name); found != others.end()) return found->second;
+  return option.values.empty() ? "" : option.values.back().name;
+}
+
+// What an option needs beside it.
+OptionValues beside(const JobOption& option) {
+  if (option.name == "attention-precision" || option.name == "dispatch-precision") {
+    return with(usual, "precision", "fp8-block");
+  }
+  if (option.name == "cuda-graphs") return with(usual, "dispatcher", "deepep");
+  if (option.name == "precision") return with(usual, "profile", "b200-sxm");
+  if (option.name == "micro-batch-group") return with(usual, "virtual-pipeline", "2");
+  return usual;
+}
+
+}  // namespace
+
+TEST_CASE("every option of a job changes its own value") {
+  for (const JobOption& option : job_options()) {
+    if (option.set == nullptr) continue;
+    CAPTURE(option.name);
+    REQUIRE(option.value);
+    const OptionValues without = beside(option);
+    const std::string text = other_value(option);
+    REQUIRE_FALSE(text.empty());
+    const Cell plain = option.value(resolve_job(without).job);
+    const TrainingJob changed = resolve_job(with(without, option.name, text)).job;
+    CHECK(option.value(changed) != plain);
+    // A rare column is there exactly where the value is another.
+    CHECK(option.in_rows_of(changed));
+    if (option.rare) CHECK_FALSE(option.in_rows_of(resolve_job(without).job));
+  }
+}
+
+TEST_CASE("a default that is no sentence is what it says") {
+  const TrainingJob job = resolve_job(usual).job;
+  for (const JobOption& option : job_options()) {
+    if (option.set == nullptr || option.default_in_words || usual.contains(option.name)) continue;
+    CAPTURE(option.name);
+    const OptionValues typed = with(usual, option.name, option.default_text);
+    CHECK(option.value(resolve_job(typed).job) == option.value(job));
+  }
+}
+
+TEST_CASE("names, columns and Megatron-LM's arguments are of one option each") {
+  std::set<std::string> names;
+  std::set<std::string> columns;
+  std::set<std::string> arguments;
+  for (const JobOption& option : job_options()) {
+    CAPTURE(option.name);
+    CHECK(names.insert(option.name).second);
+    CHECK(columns.insert(option.column()).second);
+    CHECK_FALSE(option.help.empty());
+    CHECK_FALSE(option.default_text.empty());
+    for (const MegatronArgument& argument : option.megatron) {
+      CHECK(arguments.insert(argument.name).second);
+    }
+  }
+  CHECK_THROWS_AS(job_option_named("no-such-option"), Error);
+}
+
+TEST_CASE("defaults that follow from other options") {
+  // 4 chunks on 2 ranks.
+  OptionValues values = with(usual, "pipeline-layout", "Et*12|t*12|t*12|t*12L");
+  CHECK(resolve_job(values).job.layout.layout.virtual_pipeline == 2);
+  // Of 32 ranks of a stage those of an NVLink domain, which divide 128 experts.
+  CHECK(resolve_job(usual).job.layout.layout.expert == 8);
+  CHECK(resolve_job(with(usual, "ranks-per-domain", "4")).job.layout.layout.expert == 4);
+  CHECK(resolve_job(with(usual, "expert-tensor-parallel", "2")).job.layout.layout.expert == 4);
+  const TrainingJob rack = resolve_job(with(usual, "profile", "gb200")).job;
+  CHECK(rack.cluster->gpus_per_domain == 72);
+  CHECK(rack.layout.layout.expert == 32);
+  CHECK(rack.layout.sequence_length == rack.model->sequence_length);
+}
+
+TEST_CASE("options of a job that do not go together") {
+  const auto refused = [](const std::string& name, const std::string& value,
+                          const std::string& second, const std::string& other) {
+    CHECK_THROWS_AS(resolve_job(with(with(usual, name, value), second, other)), UsageError);
+  };
+  refused("offload", "moe_act", "recompute", "full");
+  refused("expert-load", "1.2", "capacity-factor", "1");
+  refused("ranks-per-domain", "16", "cluster", "hgx-h100");
+  refused("precision", "nvfp4", "profile", "h100-sxm");
+  refused("cuda-graphs", "layers", "dispatcher", "all-to-all");
+  refused("routing-draws", "balanced", "router", "top2");
+}
+
+TEST_CASE("a layout needs no GPU and has the memory rules of the whole job") {
+  const OptionValues values = with(with(usual, "precision", "fp8-current"), "expert-load", "1.2");
+  const TrainingJob layout = resolve_layout(values, 8);
+  const TrainingJob whole = resolve_job(values).job;
+  CHECK_FALSE(layout.profile);
+  CHECK(layout.layout.layout.expert == whole.layout.layout.expert);
+  CHECK(layout.states.low_precision_gather == whole.states.low_precision_gather);
+  CHECK(layout.expert_load == whole.expert_load);
+  CHECK(resolve_layout(usual, 16).layout.layout.expert == 16);
+}

@@ -1,0 +1,57 @@
+#include "tools/moesim/train/train_request.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/text.hpp"
+#include "sim/job/job_options.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+Flag flag_of(const job::JobOption& option) {
+  return {option.name, option.placeholder, option.default_text,
+          option.help, option.values,      name_in(job::section_names, option.section)};
+}
+
+}  // namespace
+
+std::vector<Flag> train_flags() {
+  std::vector<Flag> flags;
+  for (const job::JobOption& option : job::job_options()) flags.push_back(flag_of(option));
+  return flags;
+}
+
+std::vector<Flag> layout_flags() {
+  std::vector<Flag> flags;
+  for (const job::JobOption& option : job::job_options()) {
+    if (!option.in_layout) continue;
+    flags.push_back(flag_of(option));
+    if (!option.layout_default.empty()) flags.back().default_text = option.layout_default;
+  }
+  return flags;
+}
+
+training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
+  job::ResolvedJob resolved = job::resolve_job(line.values, of_several);
+  for (const std::string& text : resolved.notes) note(text);
+  return std::move(resolved.job);
+}
+
+std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback) {
+  if (!line.has(flag)) return fallback;
+  return parse_whole(fmt::format("--{}", flag), line.get(flag), 1, 1 << 20);
+}
+
+void note_cluster(const CommandLine& line, const training::TrainingJob& job) {
+  const std::string& usual = job.profile->device().usual_cluster;
+  if (!line.has("cluster") || usual.empty() || usual == job.cluster->name) return;
+  const int domain = cluster::Cluster::load(usual).gpus_per_domain;
+  if (domain == job.cluster->gpus_per_domain) return;
+  note(fmt::format(
+      "note: --cluster {} has NVLink domains of {} GPUs; those of {} usually have {} ({}): one is "
+      "taken with the other",
+      job.cluster->name, job.cluster->gpus_per_domain, job.profile->name(), domain, usual));
+}
+
+}  // namespace moesim::tool

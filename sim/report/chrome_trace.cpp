@@ -14,9 +14,16 @@
 namespace moesim::report {
 namespace {
 
-// Integer picoseconds as microseconds, exactly.
-std::string microseconds(Picoseconds time) {
-  return fmt::format("{}.{:06}", time.count / 1'000'000, time.count % 1'000'000);
+// To the nearest nanosecond, in microseconds. Readers take whole nanoseconds, and of each time by
+// itself: with more digits a bar may end after the next one starts, and Perfetto drops that.
+std::string microseconds(std::int64_t nanoseconds) {
+  return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+std::int64_t nanoseconds(Picoseconds time) { return (time.count + 500) / 1000; }
+
+std::string duration_of(const engine::TimelineEvent& event) {
+  return microseconds(nanoseconds(event.start + event.duration) - nanoseconds(event.start));
 }
 
 // The host's process, which no GPU's number may be.
@@ -109,8 +116,8 @@ void add_event(const engine::TimelineEvent& event, std::string& text) {
       std::back_inserter(text),
       "{{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": {}, \"pid\": {}, \"tid\": {}, "
       "\"ts\": {}, \"dur\": {}, \"args\": {{\"device\": {}, \"stream\": {}, \"part\": {}",
-      quoted(name_of(event)), event.rank, stream, microseconds(event.start),
-      microseconds(event.duration), event.rank, stream, quoted(event.category));
+      quoted(name_of(event)), event.rank, stream, microseconds(nanoseconds(event.start)),
+      duration_of(event), event.rank, stream, quoted(event.category));
   if (event.layer >= 0) {
     fmt::format_to(std::back_inserter(text), ", \"layer\": {}", event.layer);
   }
@@ -154,8 +161,8 @@ std::string rank_trace(const engine::Timeline& timeline, const std::string& titl
                  "{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {0}, \"tid\": {0}, "
                  "\"args\": {{\"name\": \"host\"}}}},\n"
                  "{{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#0\", "
-                 "\"pid\": {0}, \"tid\": {0}, \"ts\": 0.000000, \"dur\": {1}, \"args\": {{}}}},\n",
-                 host_process, microseconds(end));
+                 "\"pid\": {0}, \"tid\": {0}, \"ts\": 0.000, \"dur\": {1}, \"args\": {{}}}},\n",
+                 host_process, microseconds(nanoseconds(end)));
   for (const engine::TimelineEvent& event : own) add_event(event, text);
   return closed(std::move(text));
 }

@@ -1,12 +1,12 @@
-"""Timelines of `simulate` as other programs read them: Holistic Trace Analysis and Perfetto's trace
-processor where they are installed, and their figures against intervals counted here."""
+"""Timelines of `simulate` and `train` as other programs read them: Holistic Trace Analysis and Perfetto's
+page where they are installed, and their figures against intervals counted here."""
 
 import gzip
 import json
-import os
 
 import pytest
 
+import perfetto_page
 from command_line import moesim, needs_binary, succeed
 
 pytestmark = needs_binary
@@ -28,9 +28,9 @@ def kernels(trace):
 
 
 def spans(events):
-    """Merged [begin, end] in picoseconds."""
+    """Merged [begin, end] in nanoseconds."""
     merged = []
-    for begin, end in sorted((round(event["ts"] * 1e6), round((event["ts"] + event["dur"]) * 1e6)) for event in events):
+    for begin, end in sorted((round(event["ts"] * 1e3), round((event["ts"] + event["dur"]) * 1e3)) for event in events):
         if end == begin:
             continue
         if merged and begin <= merged[-1][1]:
@@ -49,7 +49,7 @@ def is_exchange(event):
 
 
 def shares(trace):
-    """Time in computation, in communication, in both, in ps."""
+    """Time in computation, in communication, in both, in ns."""
     computation = spans(event for event in kernels(trace) if not is_exchange(event))
     communication = spans(event for event in kernels(trace) if is_exchange(event))
     either = spans(kernels(trace))
@@ -118,21 +118,44 @@ def test_holistic_trace_analysis_finds_the_same_shares(tmp_path, more, monkeypat
         computation, communication, both = shares(trace)
         assert communication > 0
         assert overlap[rank] == pytest.approx(100 * both / communication, abs=0.02)
-        assert times.loc[rank, "compute_time(us)"] == pytest.approx(computation * 1e-6, rel=1e-3)
-        assert times.loc[rank, "non_compute_time(us)"] == pytest.approx((communication - both) * 1e-6, rel=1e-3, abs=1)
+        assert times.loc[rank, "compute_time(us)"] == pytest.approx(computation * 1e-3, rel=1e-3)
+        assert times.loc[rank, "non_compute_time(us)"] == pytest.approx((communication - both) * 1e-3, rel=1e-3, abs=1)
     if "gradient" in more:
         assert overlap.max() > 1
 
 
-def test_perfetto_reads_every_bar(tmp_path):
-    processor = pytest.importorskip("perfetto.trace_processor", reason="perfetto is not installed (PyPI: perfetto)")
-    binary = os.environ.get("MOESIM_TRACE_PROCESSOR")
-    if binary is None:
-        pytest.skip("MOESIM_TRACE_PROCESSOR does not name a trace_processor_shell, which the package would download")
-    _, traces = ranks(tmp_path)
-    config = processor.TraceProcessorConfig(bin_path=binary)
-    with processor.TraceProcessor(trace=str(tmp_path / "rank0.json.gz"), config=config) as trace:
-        rows = list(trace.query("select name, dur from slice"))
-    expected = [event for event in traces[0]["traceEvents"] if event["ph"] == "X"]
-    assert len(rows) == len(expected)
-    assert sum(row.dur for row in rows) == pytest.approx(1e3 * sum(event["dur"] for event in expected), rel=1e-6)
+TRAIN = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--pipeline-parallel", 2, "--virtual-pipeline", 2)
+
+
+@pytest.mark.parametrize("words", [JOB, (*JOB, "--overlap", "gradient"), TRAIN], ids=["step", "overlap", "train"])
+def test_no_bar_starts_before_the_last_one_of_its_stream_ends(tmp_path, words):
+    """Read in whole nanoseconds, start and duration each by itself: Perfetto drops a bar that does."""
+    succeed(*words, "--timeline", tmp_path / "all.json")
+    ends = {}
+    bars = [event for event in json.loads((tmp_path / "all.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    for bar in sorted(bars, key=lambda event: event["ts"]):
+        for us in (bar["ts"], bar["dur"]):
+            assert us * 1e3 == pytest.approx(round(us * 1e3), abs=1e-3)
+        stream = bar["pid"], bar["tid"]
+        begin = round(bar["ts"] * 1e3)
+        assert begin >= ends.get(stream, 0)
+        ends[stream] = begin + round(bar["dur"] * 1e3)
+
+
+@pytest.mark.parametrize("words", [JOB, TRAIN], ids=["step", "train"])
+def test_perfetto_shows_every_bar(tmp_path, words):
+    if perfetto_page.missing():
+        pytest.skip(perfetto_page.missing())
+    succeed(*words, "--timeline", tmp_path / "all.json.gz")
+    events = json.loads(gzip.decompress((tmp_path / "all.json.gz").read_bytes()))["traceEvents"]
+    bars = [event for event in events if event["ph"] == "X"]
+    (count,), names, faults, streams = perfetto_page.ask(tmp_path / "all.json.gz", [
+        "select count(*) as bars, sum(dur) as ns from slice", "select distinct name from slice",
+        "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
+        "select thread.name, process.name as gpu from thread join process using (upid)"])
+    assert faults == []
+    assert int(count["bars"]) == len(bars)
+    assert int(count["ns"]) == sum(round(bar["dur"] * 1e3) for bar in bars)
+    assert {row["name"] for row in names} == {bar["name"] for bar in bars}
+    named = {(event["args"]["name"], event["pid"]) for event in events if event["name"] == "thread_name"}
+    assert {(row["name"], row["gpu"]) for row in streams} >= {(name, f"GPU {gpu}") for name, gpu in named}

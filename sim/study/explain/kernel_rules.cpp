@@ -19,8 +19,8 @@ constexpr Rule exchanges[] = {
     {"alltoall", Place::exposed_exchange},        {"deep_ep", Place::exposed_exchange},
     {"deepep", Place::exposed_exchange},          {"hybrid_ep", Place::exposed_exchange},
     {"::dispatch", Place::exposed_exchange},      {"::combine", Place::exposed_exchange},
-    {"notify_dispatch", Place::exposed_exchange}, {"moea2a", Place::exposed_exchange},
-    {"nvshmem", Place::exposed_exchange}};
+    {"notify_dispatch", Place::exposed_exchange}, {"cached_notify", Place::exposed_exchange},
+    {"moea2a", Place::exposed_exchange},          {"nvshmem", Place::exposed_exchange}};
 
 // Collectives of tensor parallelism that are no kernels of NCCL.
 constexpr Rule other_exchanges[] = {{"cross_device_reduce", Place::other},
@@ -65,12 +65,19 @@ constexpr Rule kernels[] = {
     {"triton_poi_", Place::any_memory},
     {"triton_red_", Place::any_memory},
     {"triton_per_", Place::any_memory},
+    // DeepSeek's, whose namespace grouped_gemm has single products and helpers too
+    {"m_grouped", Place::expert},
+    {"grouped_gemm::cuda::utils", Place::any_memory},
+    {"grouped_gemm::cuda::fp8_", Place::any_product},
+    {"expand_to_fused", Place::dispatch_combine},
+    {"reduce_fused", Place::dispatch_combine},
+    {"fused_mapping", Place::dispatch_combine},
+    {"count_expert", Place::dispatch_combine},
     // experts: grouped products, and what is fused with them
     {"grouped_gemm", Place::expert},
     {"groupedgemm", Place::expert},
     {"group_gemm", Place::expert},
     {"grouped_mm", Place::expert},
-    {"m_grouped", Place::expert},
     {"fused_moe", Place::expert},
     {"marlin_moe", Place::expert},
     {"moe_gemm", Place::expert},

@@ -288,7 +288,8 @@ Command validate_command() {
           {{"data", "FOLDER", "none",
             "where the public tables are: smartmoe_gpt_step_times.csv for steps, "
             "nccl_intranode.csv[.gz] for exchanges, routing_bench_drop_rate.csv, expert_counts.csv "
-            "and smartmoe_routing_trace.npz for routing, moe_training_steps.csv for training"},
+            "and smartmoe_routing_trace.npz for routing, moe_training_steps.csv and "
+            "deepseek_train_kernels.csv for training"},
            {"measured", "FILE", "none",
             "for layer: what bench_layer_gpu measured, instead of the published layer"},
            {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},

@@ -12,6 +12,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/study/validation/training/deepseek_profile.hpp"
 #include "sim/study/validation/training/training_calibration.hpp"
 #include "sim/study/validation/training/training_coverage.hpp"
 #include "sim/study/validation/training/training_rows.hpp"
@@ -182,6 +183,21 @@ void compare_simumax(const std::vector<Predicted>& all, Validation& validation) 
        ours < theirs});
 }
 
+// A pair of chunks that nothing is fitted to.
+void compare_profile(const std::string& folder, Validation& validation) {
+  constexpr double bar = 0.2;
+  const std::optional<ProfiledPair> pair = deepseek_pair(folder);
+  if (!pair) return;
+  const double error = pair->predicted_ms / pair->measured_ms - 1;
+  validation.verdicts.push_back(
+      {study_name,
+       fmt::format("DeepSeek's profile of DualPipe, four MoE layers forward beside four backward, "
+                   "EP 64 on H800: {:.1f} ms, {:.1f} ms predicted with H100's curves ({:+.1f} %; "
+                   "had the exchange SMs of its own, {:.1f} ms)",
+                   pair->measured_ms, pair->predicted_ms, 100 * error, pair->apart_ms),
+       std::abs(error) <= bar});
+}
+
 // What a guess says that takes the same share of the peak for every row of a system.
 void compare_constant(const std::vector<Predicted>& all, Validation& validation) {
   std::vector<double> errors;
@@ -277,6 +293,7 @@ Validation validate_training(const std::string& folder, const std::string& resid
   report_groups(all, validation);
   compare_simumax(all, validation);
   compare_constant(all, validation);
+  compare_profile(folder, validation);
   judge_left_out(validation, validation);
   report_machines_out(all, validation);
   judge_order(all, validation);

@@ -108,6 +108,34 @@ assert grid["top_k"].dtype.kind == "i" and grid["fill_failed"].isna().all()
 assert (grid["reason"].isna()).all()""")
 
 
+def test_train_has_a_row_for_each_layout(python):
+    printed = python("""
+import warnings
+warnings.simplefilter("ignore", moesim.MoesimWarning)
+steps = moesim.train(model="qwen3-30b-a3b", gpus=16, pipeline_parallel=[1, 2],
+                     recompute=["none", "layernorm,moe_act"])
+assert steps["pipeline_parallel"].tolist() == [1, 1, 2, 2], steps
+assert steps["recompute"].tolist() == ["none", "layernorm,moe_act"] * 2
+assert steps["memory_gib"].is_monotonic_increasing is False
+one = moesim.train(model="qwen3-30b-a3b", gpus=16)
+assert len(one) == 1 and one["step_ms"][0] == steps["step_ms"][0]
+print(repr(float(one["step_ms"][0])))""")
+    row = call(BINARY, "train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--format", "json")
+    assert float(printed) == json.loads(row)["step_ms"]
+
+
+def test_recommend_has_the_best_first_with_their_commands(python):
+    python("""
+import warnings
+warnings.simplefilter("ignore", moesim.MoesimWarning)
+best = moesim.recommend(model="qwen3-30b-a3b", gpus=8, profile="h200-sxm", best=3)
+assert len(best) == 3 and best["step_ms"].is_monotonic_increasing, best
+words = best["command"][0].split()
+assert words[:2] == ["moesim", "train"], words
+options = {words[at][2:].replace("-", "_"): words[at + 1] for at in range(2, len(words), 2)}
+assert moesim.train(**options)["step_ms"][0] == best["step_ms"][0]""")
+
+
 def test_refused_rows_are_kept_and_warned_of(python):
     python("""
 import warnings

@@ -4,9 +4,11 @@
     step = moesim.simulate(router="top2+fr+ir", capacity_factor=1, mode="prefill")
     grid = moesim.sweep(router=["top1", "top2"], capacity_factor=[1, 1.25, 2], mode="prefill")
     loss = moesim.route(logits, router="top2", capacity_factor=[1, 1.25])
+    steps = moesim.train(model="deepseek-v3", gpus=256, pipeline_parallel=[4, 8], expert_parallel=32)
+    best = moesim.recommend(model="qwen3-30b-a3b", gpus=64, profile="h100-sxm")
 
 Keyword arguments are the options of the command, with _ for - and a list for several values;
-`moesim simulate --help` lists them. Times are in ms, shares in 0..1, as in the CSVs. Notes and
+`moesim simulate --help` and `moesim train --help` list them. Times are in ms, shares in 0..1, as in the CSVs. Notes and
 warnings of the command become MoesimWarning, its errors MoesimError. Each call runs the command
 once; nothing is kept between calls.
 """
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     import numpy
     import pandas
 
-__all__ = ["MoesimError", "MoesimWarning", "binary", "route", "routes", "run", "simulate", "sweep",
-           "version"]
+__all__ = ["MoesimError", "MoesimWarning", "binary", "recommend", "route", "routes", "run", "simulate",
+           "sweep", "train", "version"]
+
+# Options whose one value is a list already, of modules.
+SETS = ("recompute", "offload")
 
 Value = Union[str, int, float, bool, "os.PathLike[str]"]
 Option = Union[Value, Sequence[Value], None]
@@ -61,6 +66,17 @@ def sweep(**options: Option) -> pandas.DataFrame:
     """Every combination of the options, a row each. Column `status` says which were refused,
     `reason` why."""
     return _table(_run(["sweep", *_words(options), "--format", "csv"]))
+
+
+def train(**options: Option) -> pandas.DataFrame:
+    """Training steps under any layout, a row for each combination of the options. Of several
+    column `status` says which were refused, `reason` why."""
+    return _table(_run(["train", *_words(options), "--format", "csv"]))
+
+
+def recommend(**options: Option) -> pandas.DataFrame:
+    """The fastest layouts of a training job, the best first; column `command` repeats each."""
+    return _table(_run(["recommend", *_words(options), "--format", "csv"]))
 
 
 def route(logits: Any = None, **options: Option) -> pandas.DataFrame:
@@ -99,14 +115,14 @@ def _run(words: List[str]) -> str:
     return result.stdout
 
 
-def _text(value: Any) -> str:
-    """A value as it is typed: lists with commas, switches as true and false."""
+def _text(value: Any, separator: str = ",") -> str:
+    """A value as it is typed: lists with separators, switches as true and false."""
     if hasattr(value, "tolist"):  # of numpy and pandas
         value = value.tolist()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple, set, range)):
-        return ",".join(_text(one) for one in value)
+        return separator.join(_text(one) for one in value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
@@ -120,7 +136,8 @@ def _words(options: Mapping[str, Option]) -> List[str]:
             raise MoesimError(f"{name}: the result is returned: moesim.run(...) writes files", 2)
         if value is None or value is False:
             continue
-        words += [flag] if value is True else [flag, _text(value)]
+        separator = "/" if name in SETS else ","
+        words += [flag] if value is True else [flag, _text(value, separator)]
     return words
 
 

@@ -68,18 +68,17 @@ void set_dispatcher(const std::string& name, Resolution& at) {
   at.job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
 }
 
-void check_cluster_size(const TrainingJob& job) {
+void check_cluster(const TrainingJob& job) {
+  if (job.ranks_per_domain > job.cluster->gpus_per_domain) {
+    throw UsageError(fmt::format("--ranks-per-domain {}: a domain of {} has {} GPUs",
+                                 job.ranks_per_domain, job.cluster->name,
+                                 job.cluster->gpus_per_domain));
+  }
   const int most = job.cluster->max_gpus();
-  if (most <= 0 || job.layout.layout.gpus <= most) return;
-  throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
-                               job.cluster->name, most));
-}
-
-void check_placement(const TrainingJob& job) {
-  if (job.ranks_per_domain <= job.cluster->gpus_per_domain) return;
-  throw UsageError(fmt::format("--ranks-per-domain {}: a domain of {} has {} GPUs",
-                               job.ranks_per_domain, job.cluster->name,
-                               job.cluster->gpus_per_domain));
+  if (most > 0 && job.layout.layout.gpus > most) {
+    throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
+                                 job.cluster->name, most));
+  }
 }
 
 void check_products(const TrainingJob& job) {

@@ -21,8 +21,7 @@ bool copies_transposed(const profile::Device& device);
 
 // Throw UsageError: more GPUs than the cluster has, more ranks in a domain than it has GPUs, a
 // precision whose products the profile lacks. Without a profile nothing lacks.
-void check_cluster_size(const training::TrainingJob& job);
-void check_placement(const training::TrainingJob& job);
+void check_cluster(const training::TrainingJob& job);
 void check_products(const training::TrainingJob& job);
 
 }  // namespace moesim::job

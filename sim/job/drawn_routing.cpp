@@ -58,9 +58,11 @@ OptionValues scenario_values(const OptionValues& typed, const TrainingJob& job) 
   if (!typed.contains("capacity-convention") && !typed.contains("router-dialect")) {
     values["capacity-convention"] = "library";
   }
-  for (const char* document : {"model", "profile", "cluster"}) {
-    if (const auto found = typed.find(document); found != typed.end()) values.insert(*found);
-  }
+  if (const auto model = typed.find("model"); model != typed.end()) values.insert(*model);
+  // Of a machine routing has the cluster alone; a calibrated profile is none of a scenario.
+  const auto cluster = typed.find("cluster");
+  values["cluster"] =
+      cluster != typed.end() ? cluster->second : job.profile->device().usual_cluster;
   const std::string ranks = fmt::format("{}", job.layout.layout.expert);
   values["gpus"] = values["expert-parallel"] = ranks;
   values["tokens-per-gpu"] = fmt::format("{}", std::llround(job.tokens_per_rank()));
@@ -111,7 +113,7 @@ void refuse_unknown_popularity() {
 
 void set_expert_load(const std::string& text, Resolution& at) {
   const double load = parse_number<double>(text).value_or(0);
-  if (load < 1 || load > 1000) {
+  if (!(load >= 1 && load <= 1000)) {  // NaN too
     throw UsageError(fmt::format(
         "--expert-load: '{}' is no number from 1 (balanced) to 1000, such as 1.1", text));
   }
@@ -227,7 +229,7 @@ void declare_loads(JobOptionTable& table) {
         return job.expert_load > 0 ? Cell(job.expert_load) : Cell();
       })
       .checked(check_expert_load)
-      .help("rows of experts on the fullest rank over balance, instead of drawn routing");
+      .help("rows of experts on the fullest rank over balance, such as 1.1, instead of drawn ones");
   table.whole("redundant-experts", 0, 1 << 16, field(&TrainingJob::redundant_experts))
       .by_default("0")
       .help(

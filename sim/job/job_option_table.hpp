@@ -85,7 +85,7 @@ class JobOptionTable {
     JobOption& option = add(name, placeholder);
     option.set = [=, flag = option.flag()](const std::string& text, Resolution& at) {
       const auto value = parse_number<double>(text);
-      if (!value || *value < 0 || *value > most) {
+      if (!value || !(*value >= 0 && *value <= most)) {  // NaN too
         throw UsageError(fmt::format("{}: '{}' is not a number from 0 to {:g}, without a unit",
                                      flag, text, most));
       }

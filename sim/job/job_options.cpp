@@ -60,6 +60,12 @@ std::vector<const JobOption*> options_with(bool (*wanted)(const JobOption&)) {
   return options;
 }
 
+void check(const TrainingJob& job, const std::vector<const JobOption*>& options) {
+  for (const JobOption* option : options) {
+    if (option->check != nullptr) option->check(job);
+  }
+}
+
 }  // namespace
 
 std::string JobOption::column() const {
@@ -86,14 +92,15 @@ const JobOption& job_option_named(const std::string& name) {
 }
 
 ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several) {
+  for (const auto& [name, text] : typed) job_option_named(name);
   ResolvedJob resolved;
   TrainingJob& job = resolved.job;
   Resolution at{typed, job};
   resolve_all(at, options_with([](const JobOption&) { return true; }));
+  // The machine first: from it follows what routing is asked about.
+  check(job, options_with([](const JobOption& option) { return option.is_document; }));
   job.routing = drawn_routing(typed, job, of_several, resolved.notes);
-  for (const JobOption& option : job_options()) {
-    if (option.check != nullptr) option.check(job);
-  }
+  check(job, options_with([](const JobOption&) { return true; }));
   return resolved;
 }
 
@@ -103,9 +110,7 @@ TrainingJob resolve_layout(const scenario::OptionValues& typed, int ranks_per_do
   Resolution at{typed, job};
   const auto options = options_with([](const JobOption& option) { return option.in_layout; });
   resolve_all(at, options);
-  for (const JobOption* option : options) {
-    if (option->check != nullptr) option->check(job);
-  }
+  check(job, options);
   return job;
 }
 

@@ -18,8 +18,7 @@ struct ResolvedJob {
 };
 // The job that the options ask for. Throws UsageError naming the flag; whether the layout can be is
 // for parallel::check_layout() to say. Of several jobs at once (`of_several`) nothing is noted of
-// options without effect on one of them. Names of `typed` that are no options of a job are passed
-// over.
+// options without effect on one of them. Throws Error for a name that is no option of a job.
 ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several = false);
 
 // The same of a job without a GPU: only the options that a layout has too, with so many ranks in an

@@ -46,7 +46,7 @@ void declare_documents(JobOptionTable& table) {
   table.document("cluster", set_cluster)
       .by_default("the GPU's usual one", use_usual_cluster)
       .shown_as([](const TrainingJob& job) { return Cell(job.cluster->name); })
-      .checked(check_cluster_size)
+      .checked(check_cluster)
       .help("nodes, NVLink domains and NICs");
   table.document("dispatcher", set_dispatcher)
       .by_default(no_dispatcher)
@@ -62,7 +62,6 @@ void declare_placement(JobOptionTable& table) {
   table.whole("ranks-per-domain", 1, most_ranks, field(&TrainingJob::ranks_per_domain))
       .by_default("all, of several domains a power of two", nullptr)
       .shown_as([](const TrainingJob& job) { return Cell(std::int64_t{job.placed_ranks()}); })
-      .checked(check_placement)
       .help("ranks placed in each NVLink domain");
 }
 

@@ -224,6 +224,11 @@ def test_what_does_not_fit_says_what_would():
     hint = succeed(*words).split("does not fit; ")[1].split(" would")[0]
     assert as_json(*words, *hint.split())["stages"][0]["fits_memory"] is True
     assert "GiB left for libraries" in succeed(*words, *hint.split())
+    offload = ("layout", "--model", "qwen3-30b-a3b", "--gpus", 32, "--micro-batch", 4, "--offload", "moe_act",
+               "--profile", "h100-sxm")
+    hint = succeed(*offload).split("does not fit; ")[1].split(" would")[0]
+    assert "--offload none" in hint
+    assert as_json(*offload, *hint.split())["stages"][0]["fits_memory"] is True
     assert "divide it over more ranks" in succeed(*SMALL_V3, "--profile", "a100-sxm-80gb")
 
 

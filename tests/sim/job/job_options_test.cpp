@@ -138,6 +138,23 @@ TEST_CASE("options of a job that do not go together") {
   refused("routing-draws", "balanced", "router", "top2");
 }
 
+TEST_CASE("numbers that are none, and names that are none, are refused") {
+  for (const char* option : {"launch-us", "host-read-us", "step-overhead-ms", "expert-load",
+                             "rank-capacity", "gpus", "redundant-experts"}) {
+    for (const char* text : {"nan", "-nan", "inf", "-1", "1e99", ""}) {
+      CAPTURE(option, text);
+      CHECK_THROWS_AS(resolve_job(with(usual, option, text)), UsageError);
+    }
+  }
+  CHECK_THROWS_AS(resolve_job(with(usual, "tensor_parallel", "2")), Error);
+}
+
+TEST_CASE("the machine is checked before routing is asked for") {
+  OptionValues values = with(usual, "ranks-per-domain", "99");
+  values["routing"] = "unknown";
+  CHECK_THROWS_WITH(resolve_job(values), ContainsSubstring("--ranks-per-domain 99"));
+}
+
 TEST_CASE("a layout needs no GPU and has the memory rules of the whole job") {
   const OptionValues values = with(with(usual, "precision", "fp8-current"), "expert-load", "1.2");
   const TrainingJob layout = resolve_layout(values, 8);

@@ -203,12 +203,17 @@ std::string lighter_options_that_fit(const LayoutResult& result) {
       LayoutResult lighter = result;
       lighter.job.recompute = model::parse_recompute(recompute, "--recompute");
       lighter.job.states.moment_bytes = moment_bytes;
+      // Whole layers recomputed leave nothing to offload.
+      const bool drops_offload =
+          lighter.job.offload.modules != 0 && recompute == std::string("full");
+      if (drops_offload) lighter.job.offload = {};
       for (int rank = 0; rank < result.job.layout.layout.pipeline; ++rank) {
         lighter.stages[static_cast<std::size_t>(rank)].memory =
             memory_of_rank(lighter, rank, chunks_of_rank(result.schedule.shape, rank));
       }
       if (!lighter.fits()) continue;
-      return "--recompute " + recompute + (moment_bytes == 2 ? " --optimizer-moments bf16" : "");
+      return "--recompute " + recompute + (drops_offload ? " --offload none" : "") +
+             (moment_bytes == 2 ? " --optimizer-moments bf16" : "");
     }
   }
   return "";

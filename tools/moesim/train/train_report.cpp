@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -256,7 +258,7 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
 }
 
 // Columns in the order of the first versions, with figures of the job in between. Options that came
-// later are rare: see JobOption.
+// later follow behind the figures.
 constexpr const char* job_columns[] = {
     "model",
     "profile",
@@ -308,11 +310,13 @@ Cell job_cell(const TrainingJob& job, const std::string& column) {
   return {};
 }
 
-void add_rare_options(const TrainingJob& job, const TrainingStep& step, NamedCells& row) {
+void add_later_options(const TrainingJob& job, const TrainingStep& step, NamedCells& row) {
   for (const job::JobOption& option : job::job_options()) {
-    if (option.rare && option.in_rows_of(job)) row.add(option.column(), option.value(job));
+    const auto known = std::find(std::begin(job_columns), std::end(job_columns), option.column());
+    if (known != std::end(job_columns) || !option.in_rows_of(job)) continue;
+    row.add(option.column(), option.value(job));
+    if (option.name == "offload") row.add("offloaded_gib", figure_cell(offloaded(step).gib()));
   }
-  if (job.offload.modules != 0) row.add("offloaded_gib", figure_cell(offloaded(step).gib()));
 }
 
 // "61.5 58.2": of each pipeline rank, in GiB.
@@ -353,7 +357,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
     row.add(part_column(part.name),
             figure_cell(step.parts[static_cast<std::size_t>(part.value)] / 1e3));
   }
-  add_rare_options(job, step, row);
+  add_later_options(job, step, row);
   if (step.routing) add_routing(job, step, row);
   return row;
 }

@@ -33,7 +33,11 @@ std::vector<Flag> layout_flags() {
 }
 
 training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
-  job::ResolvedJob resolved = job::resolve_job(line.values, of_several);
+  scenario::OptionValues typed;
+  for (const job::JobOption& option : job::job_options()) {
+    if (line.has(option.name)) typed[option.name] = line.get(option.name);
+  }
+  job::ResolvedJob resolved = job::resolve_job(typed, of_several);
   for (const std::string& text : resolved.notes) note(text);
   return std::move(resolved.job);
 }

@@ -349,11 +349,11 @@ CommandLine with_megatron(const Command& command, CommandLine line) {
     options["model"] = given.name();
   }
   std::size_t taken = 0;
-  for (const auto& [option, value] : options) {
+  for (const auto& option : options) {
     const auto known = std::find_if(command.flags.begin(), command.flags.end(),
-                                    [&](const Flag& flag) { return flag.name == option; });
+                                    [&](const Flag& flag) { return flag.name == option.first; });
     if (known == command.flags.end()) continue;
-    if (line.values.try_emplace(option, value).second) ++taken;
+    if (line.values.insert(option).second) ++taken;
   }
   note_rest(given, taken);
   return line;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "sim/base/error.hpp"
@@ -71,7 +72,7 @@ void ChoiceTable::append_tile(std::size_t at, std::int64_t token, int valid, int
   alignas(64) float sum[tile_tokens];
   const auto choose = [&] {
     kernels.largest(tile_.data(), 0, experts_, choices_, out);
-    std::copy(out.probability, out.probability + tile_tokens, maximum);
+    std::memcpy(maximum, out.probability, sizeof maximum);
     kernels.exp_sum(tile_.data(), experts_, maximum, scratch_.data(), sum);
   };
   choose();

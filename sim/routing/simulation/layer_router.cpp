@@ -107,7 +107,7 @@ void LayerRouter::route_sharing(std::span<const RoutingJob> jobs, const LogitSou
     keys.push_back({context.seed, Purpose::drop_priority, context.replica, context.layer,
                     static_cast<std::uint32_t>(context.place.first_gpu + rank)});
   }
-  orders_.reset(table_, std::move(keys));
+  orders_.reset(table_, std::move(keys), sharing_.size());
   for (const std::size_t job : sharing_) {
     const RouterConfig& router = jobs[job].router;
     std::vector<std::int64_t> capacity;

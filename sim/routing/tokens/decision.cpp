@@ -225,23 +225,19 @@ void Decision::flag_kept(const DecisionInput& input) {
   keep_stride_ = static_cast<std::size_t>(input.table.tokens()) + tile_tokens;
   if (keep_.size() < queues_.size() * keep_stride_) keep_.resize(queues_.size() * keep_stride_);
   for (std::size_t choice = 0; choice < queues_.size(); ++choice) {
-    const std::uint16_t* expert = input.table.expert(static_cast<int>(choice));
-    const std::int32_t* place = queues_[choice]->place.data();
+    const Queue& queue = *queues_[choice];
     std::uint8_t* keep = keep_.data() + choice * keep_stride_;
     for (std::size_t domain = 0; domain < domains_; ++domain) {
       const std::size_t at = domain * experts_;
       const std::int32_t* limit = limits_.data() + choice * domains_ * experts_ + at;
-      const std::int32_t* length = queues_[choice]->length.data() + at;
+      const std::int32_t* length = queue.length.data() + at;
       const int index = static_cast<int>(domain);
-      const auto begin = static_cast<std::size_t>(input.orders.domain_begin(scope, index));
-      const auto end = static_cast<std::size_t>(input.orders.domain_end(scope, index));
       if (std::equal(length, length + experts_, limit, std::less_equal<>())) {
-        std::fill(keep + begin, keep + end, std::uint8_t{1});  // no queue exceeds its limit
-        continue;
+        std::fill(keep + input.orders.domain_begin(scope, index),
+                  keep + input.orders.domain_end(scope, index), std::uint8_t{1});
+        continue;  // no queue exceeds its limit
       }
-      for (std::size_t token = begin; token < end; ++token) {
-        keep[token] = place[token] < limit[expert[token]] ? 1 : 0;
-      }
+      input.orders.flag_first(queue, index, limit, keep, input.kernels);
     }
   }
 }

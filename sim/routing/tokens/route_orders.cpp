@@ -22,6 +22,10 @@ std::uint32_t bits_of(float probability) {
   return bits;
 }
 
+std::uint32_t whole_tiles(std::int32_t tokens) {
+  return static_cast<std::uint32_t>(tokens + tile_tokens - 1) / tile_tokens * tile_tokens;
+}
+
 std::uint32_t starts(std::uint32_t* bins, std::size_t count) {
   std::uint32_t start = 0;
   for (std::size_t bin = 0; bin < count; ++bin) start += std::exchange(bins[bin], start);
@@ -97,10 +101,12 @@ void sort_descending(const std::uint32_t* keys, std::size_t count, std::uint32_t
   }
 }
 
-void RouteOrders::reset(const ChoiceTable& table, std::vector<StreamKey> rank_keys) {
+void RouteOrders::reset(const ChoiceTable& table, std::vector<StreamKey> rank_keys,
+                        std::size_t decisions) {
   table_ = &table;
   rank_keys_ = std::move(rank_keys);
-  for (auto& [key, cached] : queues_) cached.valid = false;
+  decisions_ = decisions;
+  for (auto& [key, queue] : queues_) queue.counted = queue.placed = false;
   for (auto& [key, cached] : orders_) cached.valid = false;
 }
 
@@ -116,9 +122,13 @@ std::int64_t RouteOrders::domain_end(CapacityScope scope, int domain) const {
   return scope == CapacityScope::source ? table_->rank_begin(domain + 1) : table_->tokens();
 }
 
-RouteOrders::Cached& RouteOrders::slot(const Key& key) { return queues_[key]; }
+Queue& RouteOrders::slot(const QueueKey& key) {
+  Queue& queue = queues_[key];
+  queue.key = key;
+  return queue;
+}
 
-const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope, Kind kind) {
+const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope, QueueKind kind) {
   CachedOrder& cached = orders_[{scope, kind}];
   if (cached.valid) return cached.order;
   const auto tokens = static_cast<std::size_t>(table_->tokens());
@@ -126,7 +136,7 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
   keys_.resize(tokens);
   std::uint32_t least = 0;
   std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
-  if (kind == Kind::token_max) {
+  if (kind == QueueKind::token_max) {
     // The largest of E shares of 1 is at least 1 / E; one step less for rounding.
     if (table_->holds_best()) least = bits_of(1.0F / static_cast<float>(table_->experts())) - 1;
     most = bits_of_one;
@@ -160,17 +170,52 @@ const std::vector<std::uint32_t>& RouteOrders::sorted_tokens(CapacityScope scope
   return cached.order;
 }
 
-void RouteOrders::prepare(CapacityScope scope, Queue& queue) const {
-  queue.place.resize(static_cast<std::size_t>(table_->tokens()));
-  queue.length.assign(
-      static_cast<std::size_t>(domains(scope)) * static_cast<std::size_t>(table_->experts()), 0);
+const std::vector<std::uint32_t>& RouteOrders::sorted_nominees(CapacityScope scope, int choice) {
+  const auto tokens = static_cast<std::size_t>(table_->tokens());
+  keys_.resize(tokens);
+  order_.resize(tokens);
+  std::transform(table_->probability(choice), table_->probability(choice) + tokens, keys_.begin(),
+                 bits_of);
+  for (int domain = 0; domain < domains(scope); ++domain) {
+    const std::int64_t begin = domain_begin(scope, domain);
+    const auto count = static_cast<std::size_t>(domain_end(scope, domain) - begin);
+    std::uint32_t* order = order_.data() + begin;
+    sort_descending(keys_.data() + begin, count, 0, bits_of_one, order, scratch_);
+    for (std::size_t index = 0; index < count; ++index) {
+      order[index] += static_cast<std::uint32_t>(begin);
+    }
+  }
+  return order_;
 }
 
-void RouteOrders::enqueue(CapacityScope scope, const std::uint32_t* order, int choice,
-                          Queue& queue) {
+void RouteOrders::prepare(Queue& queue) const {
+  const CapacityScope scope = std::get<CapacityScope>(queue.key);
+  queue.length.assign(
+      static_cast<std::size_t>(domains(scope)) * static_cast<std::size_t>(table_->experts()), 0);
+  queue.counted = true;
+}
+
+void RouteOrders::count(Queue& queue) {
+  if (queue.counted) return;
+  const auto [scope, kind, top_k, choice] = queue.key;
+  const std::uint16_t* expert = table_->expert(choice);
+  prepare(queue);
+  std::int32_t* length = queue.length.data();
+  for (int domain = 0; domain < domains(scope); ++domain, length += table_->experts()) {
+    const std::int64_t end = domain_end(scope, domain);
+    for (std::int64_t token = domain_begin(scope, domain); token < end; ++token) {
+      ++length[expert[token]];
+    }
+  }
+}
+
+void RouteOrders::enqueue(const std::uint32_t* order, Queue& queue) {
+  const auto [scope, kind, top_k, choice] = queue.key;
   const auto experts = static_cast<std::size_t>(table_->experts());
   const std::uint16_t* expert = table_->expert(choice);
-  prepare(scope, queue);
+  prepare(queue);
+  queue.place.resize(static_cast<std::size_t>(table_->tokens()));
+  queue.placed = true;
   std::int32_t* place = queue.place.data();
   for (int domain = 0; domain < domains(scope); ++domain) {
     std::int32_t* length = queue.length.data() + static_cast<std::size_t>(domain) * experts;
@@ -184,13 +229,16 @@ void RouteOrders::enqueue(CapacityScope scope, const std::uint32_t* order, int c
 }
 
 // Two choices in one pass over the order: the random accesses to tokens are the expensive part.
-void RouteOrders::enqueue_two(CapacityScope scope, const std::uint32_t* order, int choice,
-                              Queue& first, Queue& second) {
+void RouteOrders::enqueue_two(const std::uint32_t* order, Queue& first, Queue& second) {
+  const auto [scope, kind, top_k, choice] = first.key;
   const auto experts = static_cast<std::size_t>(table_->experts());
   const std::uint16_t* first_expert = table_->expert(choice);
   const std::uint16_t* second_expert = table_->expert(choice + 1);
-  prepare(scope, first);
-  prepare(scope, second);
+  for (Queue* queue : {&first, &second}) {
+    prepare(*queue);
+    queue->place.resize(static_cast<std::size_t>(table_->tokens()));
+    queue->placed = true;
+  }
   std::int32_t* first_place = first.place.data();
   std::int32_t* second_place = second.place.data();
   for (int domain = 0; domain < domains(scope); ++domain) {
@@ -206,59 +254,107 @@ void RouteOrders::enqueue_two(CapacityScope scope, const std::uint32_t* order, i
   }
 }
 
+void RouteOrders::find_places(Queue& queue) {
+  if (queue.placed) return;
+  const auto [scope, kind, top_k, choice] = queue.key;
+  if (kind == QueueKind::nominee) return enqueue(sorted_nominees(scope, choice).data(), queue);
+  const std::uint32_t* order =
+      kind == QueueKind::position ? nullptr : sorted_tokens(scope, kind).data();
+  if (choice + 1 == table_->choices()) return enqueue(order, queue);
+  enqueue_two(order, queue, slot({scope, kind, 0, choice + 1}));
+}
+
 const Queue& RouteOrders::by_priority(CapacityScope scope, Priority priority, int choice) {
-  const Kind kind = priority == Priority::token_max  ? Kind::token_max
-                    : priority == Priority::position ? Kind::position
-                                                     : Kind::random;
-  Cached& cached = slot({scope, kind, 0, choice});
-  if (cached.valid) return cached.queue;
-  const std::uint32_t* order = kind == Kind::position ? nullptr : sorted_tokens(scope, kind).data();
-  cached.valid = true;
-  if (choice + 1 == table_->choices()) {
-    enqueue(scope, order, choice, cached.queue);
-    return cached.queue;
-  }
-  Cached& next = slot({scope, kind, 0, choice + 1});
-  enqueue_two(scope, order, choice, cached.queue, next.queue);
-  next.valid = true;
-  return cached.queue;
+  const QueueKind kind = priority == Priority::token_max  ? QueueKind::token_max
+                         : priority == Priority::position ? QueueKind::position
+                                                          : QueueKind::random;
+  Queue& queue = slot({scope, kind, 0, choice});
+  count(queue);
+  return queue;
 }
 
 const Queue& RouteOrders::by_nominee(CapacityScope scope, int choice) {
-  Cached& cached = slot({scope, Kind::nominee, 0, choice});
-  if (cached.valid) return cached.queue;
-  const auto tokens = static_cast<std::size_t>(table_->tokens());
-  keys_.resize(tokens);
-  order_.resize(tokens);
-  std::transform(table_->probability(choice), table_->probability(choice) + tokens, keys_.begin(),
-                 bits_of);
-  for (int domain = 0; domain < domains(scope); ++domain) {
-    const std::int64_t begin = domain_begin(scope, domain);
-    const auto count = static_cast<std::size_t>(domain_end(scope, domain) - begin);
-    std::uint32_t* order = order_.data() + begin;
-    sort_descending(keys_.data() + begin, count, 0, bits_of_one, order, scratch_);
-    for (std::size_t index = 0; index < count; ++index) {
-      order[index] += static_cast<std::uint32_t>(begin);
-    }
-  }
-  enqueue(scope, order_.data(), choice, cached.queue);
-  cached.valid = true;
-  return cached.queue;
+  Queue& queue = slot({scope, QueueKind::nominee, 0, choice});
+  count(queue);
+  return queue;
 }
 
 const Queue& RouteOrders::by_own_key(CapacityScope scope, Priority priority, int top_k,
                                      int choice) {
-  const Kind kind = priority == Priority::own_weight    ? Kind::own_weight
-                    : priority == Priority::token_order ? Kind::token_order
-                                                        : Kind::own_score;
-  Cached& cached = slot({scope, kind, top_k, choice});
-  if (!cached.valid) make_own(scope, kind, top_k);
-  return cached.queue;
+  const QueueKind kind = priority == Priority::own_weight    ? QueueKind::own_weight
+                         : priority == Priority::token_order ? QueueKind::token_order
+                                                             : QueueKind::own_score;
+  Queue& queue = slot({scope, kind, top_k, choice});
+  if (!queue.placed) make_own(scope, kind, top_k);
+  return queue;
 }
 
-void RouteOrders::order_routes(Kind kind, std::size_t begin, std::size_t count, std::size_t width) {
+void RouteOrders::flag_first(const Queue& queue, int domain, const std::int32_t* limit,
+                             std::uint8_t* keep, const TileKernels& kernels) {
+  const auto [scope, kind, top_k, choice] = queue.key;
+  const bool by_key = kind == QueueKind::token_max || kind == QueueKind::nominee;
+  if (by_key && decisions_ == 1) return select(queue, domain, limit, keep, kernels);
+  find_places(slot(queue.key));
+  const std::uint16_t* expert = table_->expert(choice);
+  const std::int32_t* place = queue.place.data();
+  const std::int64_t end = domain_end(scope, domain);
+  for (std::int64_t token = domain_begin(scope, domain); token < end; ++token) {
+    keep[token] = place[token] < limit[expert[token]] ? 1 : 0;
+  }
+}
+
+// The lists have the format of find_cut. Routes of other queues are written to place 0 one after
+// another: that costs less than a branch.
+void RouteOrders::select(const Queue& queue, int domain, const std::int32_t* limit,
+                         std::uint8_t* keep, const TileKernels& kernels) {
+  const auto [scope, kind, top_k, choice] = queue.key;
+  const auto experts = static_cast<std::size_t>(table_->experts());
+  const std::int32_t* length = queue.length.data() + static_cast<std::size_t>(domain) * experts;
+  const auto is_cut = [&](std::size_t expert) { return length[expert] > limit[expert]; };
+  next_.assign(experts, 0);
+  step_.assign(experts, 0);
+  std::uint32_t begin = tile_tokens;
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    if (!is_cut(expert)) continue;
+    next_[expert] = begin;
+    step_[expert] = 1;
+    begin += whole_tiles(length[expert]);
+  }
+  if (waiting_.size() < begin) {
+    waiting_.resize(begin);
+    waiting_key_.resize(begin);
+  }
+  const std::uint16_t* expert_of = table_->expert(choice);
+  const float* key =
+      kind == QueueKind::nominee ? table_->probability(choice) : table_->max_probability();
+  const auto first = static_cast<std::size_t>(domain_begin(scope, domain));
+  const auto last = static_cast<std::size_t>(domain_end(scope, domain));
+  std::fill(keep + first, keep + last, std::uint8_t{1});
+  for (std::size_t token = first; token < last; ++token) {
+    const std::size_t expert = expert_of[token];
+    const std::uint32_t at = next_[expert];
+    waiting_[at] = static_cast<std::uint32_t>(token);
+    waiting_key_[at] = key[token];
+    next_[expert] = at + step_[expert];
+  }
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    if (!is_cut(expert)) continue;
+    const auto count = static_cast<std::size_t>(length[expert]);
+    const std::size_t start = next_[expert] - count;
+    const float* keys = waiting_key_.data() + start;
+    std::fill(waiting_key_.data() + next_[expert],
+              waiting_key_.data() + start + whole_tiles(length[expert]), 0.0F);
+    const Cut cut = kernels.find_cut(keys, count, static_cast<std::size_t>(limit[expert]));
+    for (std::size_t at = 0; at < count; ++at) {
+      keep[waiting_[start + at]] = cut.takes(keys[at], at) ? 1 : 0;
+    }
+  }
+}
+
+void RouteOrders::order_routes(QueueKind kind, std::size_t begin, std::size_t count,
+                               std::size_t width) {
   order_.resize(count * width);
-  if (kind == Kind::token_order) {
+  if (kind == QueueKind::token_order) {
     std::iota(order_.begin(), order_.end(), 0U);
     return;
   }
@@ -270,21 +366,21 @@ void RouteOrders::order_routes(Kind kind, std::size_t begin, std::size_t count, 
     }
     for (std::size_t choice = 0; choice < width; ++choice) {
       const float own = table_->probability(static_cast<int>(choice))[begin + token];
-      keys_[token * width + choice] = bits_of(kind == Kind::own_weight ? own / whole : own);
+      keys_[token * width + choice] = bits_of(kind == QueueKind::own_weight ? own / whole : own);
     }
   }
   sort_descending(keys_.data(), count * width, 0, bits_of_one, order_.data(), scratch_);
 }
 
-void RouteOrders::make_own(CapacityScope scope, Kind kind, int top_k) {
+void RouteOrders::make_own(CapacityScope scope, QueueKind kind, int top_k) {
   const auto experts = static_cast<std::size_t>(table_->experts());
   const auto width = static_cast<std::size_t>(top_k);
   std::vector<Queue*> queues;
   for (int choice = 0; choice < top_k; ++choice) {
-    Cached& cached = slot({scope, kind, top_k, choice});
-    cached.valid = true;
-    cached.queue.place.resize(static_cast<std::size_t>(table_->tokens()));
-    queues.push_back(&cached.queue);
+    Queue& queue = slot({scope, kind, top_k, choice});
+    queue.counted = queue.placed = true;
+    queue.place.resize(static_cast<std::size_t>(table_->tokens()));
+    queues.push_back(&queue);
   }
   std::vector<std::int32_t>& length = queues[0]->length;
   length.assign(static_cast<std::size_t>(domains(scope)) * experts, 0);

@@ -116,6 +116,9 @@ struct TileKernels {
   Cut (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
                         std::uint32_t* places, float* taken);
 
+  // The same cut alone, with zeros behind the values up to a whole tile; wanted < count.
+  Cut (*find_cut)(const float* values, std::size_t count, std::size_t wanted);
+
   // The routes of a tile of tokens, best first, ties: the first taker first, with their weights.
   // `scratch` holds 3 x 16 floats for each of the most takers that a token has.
   void (*sort_takers)(const TakenTokens& tokens, Weights mode, float* scratch,

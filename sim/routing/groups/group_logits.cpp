@@ -103,12 +103,15 @@ GivenLogits::GivenLogits(std::span<const RankLogits> ranks, int experts, const T
   }
 }
 
-void GivenLogits::fill_tile(int rank, std::int64_t first_token, float* tile) const {
-  const RankLogits& source = ranks_[static_cast<std::size_t>(rank)];
+int GivenLogits::valid_tokens(int rank, std::int64_t first_token) const {
+  return static_cast<int>(std::min<std::int64_t>(tile_tokens, tokens(rank) - first_token));
+}
+
+void GivenLogits::fill_unchecked(int rank, std::int64_t first_token, float* tile) const {
   const auto width = static_cast<std::size_t>(experts_);
-  const auto valid =
-      static_cast<int>(std::min<std::int64_t>(tile_tokens, source.tokens - first_token));
-  const float* rows = source.logits.data() + static_cast<std::size_t>(first_token) * width;
+  const int valid = valid_tokens(rank, first_token);
+  const float* rows = ranks_[static_cast<std::size_t>(rank)].logits.data() +
+                      static_cast<std::size_t>(first_token) * width;
   std::vector<float> last_rows;
   if (valid < tile_tokens) {
     last_rows.assign(rows, rows + static_cast<std::size_t>(valid) * width);
@@ -116,7 +119,11 @@ void GivenLogits::fill_tile(int rank, std::int64_t first_token, float* tile) con
     rows = last_rows.data();
   }
   kernels_.transpose(rows, width, experts_, tile);
-  repair_tile(tile, experts_, valid, rank, first_token, kernels_);
+}
+
+void GivenLogits::fill_tile(int rank, std::int64_t first_token, float* tile) const {
+  fill_unchecked(rank, first_token, tile);
+  repair_tile(tile, experts_, valid_tokens(rank, first_token), rank, first_token, kernels_);
 }
 
 int GivenLogits::fill_training_tile(std::int64_t index, float* tile) const {
@@ -126,7 +133,7 @@ int GivenLogits::fill_training_tile(std::int64_t index, float* tile) const {
   const auto rank = static_cast<int>(behind - first_tile_.begin()) - 1;
   const std::int64_t first = (wanted - *(behind - 1)) * tile_tokens;
   fill_tile(rank, first, tile);
-  return static_cast<int>(std::min<std::int64_t>(tile_tokens, tokens(rank) - first));
+  return valid_tokens(rank, first);
 }
 
 }  // namespace moesim::routing

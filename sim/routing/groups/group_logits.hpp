@@ -31,6 +31,11 @@ class GroupLogits {
   virtual std::int64_t tokens(int rank) const = 0;
   // 16 tokens from `first_token` on, a multiple of 16; tokens beyond tokens(rank) are undefined.
   virtual void fill_tile(int rank, std::int64_t first_token, float* tile) const = 0;
+  // The same, but logits of one token may be all -inf, NaN or +inf. Then the sum of its
+  // exponentials is NaN, and the caller must call fill_tile(), which returns others or throws.
+  virtual void fill_unchecked(int rank, std::int64_t first_token, float* tile) const {
+    fill_tile(rank, first_token, tile);
+  }
   // The `index`-th tile of tokens to train a router on; returns how many of the 16 are valid.
   virtual int fill_training_tile(std::int64_t index, float* tile) const = 0;
 
@@ -89,9 +94,12 @@ class GivenLogits final : public GroupLogits {
     return ranks_[static_cast<std::size_t>(rank)].tokens;
   }
   void fill_tile(int rank, std::int64_t first_token, float* tile) const override;
+  void fill_unchecked(int rank, std::int64_t first_token, float* tile) const override;
   int fill_training_tile(std::int64_t index, float* tile) const override;
 
  private:
+  int valid_tokens(int rank, std::int64_t first_token) const;
+
   std::span<const RankLogits> ranks_;
   int experts_;
   const TileKernels& kernels_;

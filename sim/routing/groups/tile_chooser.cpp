@@ -1,14 +1,14 @@
 #include "sim/routing/groups/tile_chooser.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace moesim::routing {
 
 TileChooser::TileChooser(int experts, const TileKernels& kernels)
     : experts_(experts), kernels_(kernels) {
-  const auto size = static_cast<std::size_t>(experts) * tile_tokens;
-  tile_.resize(size);
-  scratch_.resize(size);
+  tile_.grow(static_cast<std::size_t>(experts));
+  scratch_.grow(static_cast<std::size_t>(experts));
   probability_.resize(tile_tokens);
   expert_.resize(tile_tokens);
 }
@@ -22,6 +22,10 @@ void TileChooser::find_softmax() {
 void TileChooser::find_softmax(const float* maximum) {
   std::copy_n(maximum, tile_tokens, maximum_);
   kernels_.exp_sum(tile_.data(), experts_, maximum_, scratch_.data(), sum_);
+}
+
+bool TileChooser::has_softmax(int valid) const {
+  return std::none_of(sum_, sum_ + valid, [](float value) { return std::isnan(value); });
 }
 
 void TileChooser::find_best(int choices, const ChoiceOutput& out) {
@@ -46,13 +50,6 @@ void TileChooser::best_mass(int choices, float* mass) {
       mass[token] += probability_[row + token];
     }
   }
-}
-
-void TileChooser::find_all(int choices, const ChoiceOutput& out, float* all, std::size_t stride) {
-  kernels_.largest(tile_.data(), 0, experts_, choices, out);
-  std::copy_n(out.probability, tile_tokens, maximum_);
-  kernels_.exps(tile_.data(), experts_, maximum_, scratch_.data(), sum_, all, stride);
-  to_probabilities(choices, out);
 }
 
 void TileChooser::to_probabilities() {

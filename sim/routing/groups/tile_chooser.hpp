@@ -17,15 +17,14 @@ class TileChooser {
   // For the current tile: the normalisation of g. `maximum`: each token's largest logit.
   void find_softmax();
   void find_softmax(const float* maximum);
+  // Whether the first `valid` tokens have one: no logit is NaN or +inf, and not all are -inf.
+  bool has_softmax(int valid) const;
   // The same, and the `choices` best of all experts, with g.
   void find_best(int choices, const ChoiceOutput& out);
   // The `choices` best of experts [first, last), with g.
   void best(int first, int last, int choices, const ChoiceOutput& out);
   // The sum of the g of the `choices` best of all experts: 16 values.
   void best_mass(int choices, float* mass);
-  // find_best(), and the g of all experts to rows of 16, `stride` apart. The tile's logits are
-  // lost.
-  void find_all(int choices, const ChoiceOutput& out, float* all, std::size_t stride);
   // Converts the whole tile to g.
   void to_probabilities();
   // Converts the logits of `choices` rows to g.
@@ -34,7 +33,8 @@ class TileChooser {
  private:
   int experts_;
   const TileKernels& kernels_;
-  std::vector<float> tile_, scratch_, probability_;
+  TileRows tile_, scratch_;
+  std::vector<float> probability_;
   std::vector<std::uint16_t> expert_;
   alignas(64) float maximum_[tile_tokens] = {};
   alignas(64) float sum_[tile_tokens] = {};

@@ -1,12 +1,15 @@
 // expert-choice: each expert takes its C best tokens by g (Zhou et al. 2022).
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "sim/routing/groups/kind_router.hpp"
-#include "sim/routing/groups/tile_chooser.hpp"
 #include "sim/routing/routers/router_reading.hpp"
 #include "sim/routing/routers/router_table.hpp"
+#include "sim/routing/tokens/tile_rows.hpp"
 
 namespace moesim::routing {
 
@@ -15,10 +18,13 @@ namespace {
 // Each expert takes its C best tokens by g (Zhou et al. 2022), ties: lower tokens first; among the
 // tokens of one GPU, or with `group` scope among those of all GPUs together. The "routes" of a
 // token are those to its k best experts.
+//
+// An expert takes few tokens. While a tile is at hand, only the cells that reach a bound of their
+// expert are listed, and the best of these are selected exactly. The bound is guessed from the
+// domain before: an expert whose guess was too high is listed once more, without.
 class ExpertChoiceRouter final : public KindRouter {
  public:
-  explicit ExpertChoiceRouter(const KindShape& shape)
-      : shape_(shape), tile_(shape.experts, shape.kernels) {}
+  explicit ExpertChoiceRouter(const KindShape& shape) : shape_(shape) {}
 
   void decide(const GroupLogits& logits, const RouterContext& context) override;
   void collect(RoutedGroup& group) override;
@@ -29,31 +35,56 @@ class ExpertChoiceRouter final : public KindRouter {
     int first = 0, last = 0;
     std::size_t tokens = 0;
     std::int64_t slots = 0;
+    std::size_t taken() const { return std::min(static_cast<std::size_t>(slots), tokens); }
+  };
+  // The list of an expert.
+  struct List {
+    float guess = 0;  // of this domain: the bound at its start
+    float bound = 0;
+    bool is_cut = false;  // to as many as the expert takes, because it was too long
+    bool is_settled = false;
   };
   void route_domain(const GroupLogits& logits, const Domain& domain);
+  void start_lists(const Domain& domain);
   void read(const GroupLogits& logits, const Domain& domain);
+  void choose_best(float* sum, std::size_t at);
+  void list_tile(const ExpTile& tile, const Domain& domain);
+  void settle_all(const GroupLogits& logits, const Domain& domain);
+  void set_bound(std::size_t expert, float bound);
+  Cut cut_list(std::size_t expert, std::size_t slots);
+  bool settle(std::size_t expert, const Domain& domain);
+  void guess(std::size_t expert, std::size_t listed, std::size_t slots, const Cut& cut);
   void take(const GroupLogits& logits, const Domain& domain);
   void count_rows(const GroupLogits& logits, const Domain& domain, std::size_t expert,
                   std::size_t slots);
   void add_row();
   void keep(std::size_t expert, std::size_t slots);
+  template <std::size_t choices>
+  void add_masses(const Domain& domain, LossSums& sums);
   void add_losses(const Domain& domain);
 
+  float* values(std::size_t expert) { return value_.data() + start_[expert]; }
+  std::uint32_t* tokens(std::size_t expert) { return token_.data() + start_[expert]; }
+  std::size_t held(std::size_t expert) const { return next_[expert] - start_[expert]; }
+
   KindShape shape_;
-  TileChooser tile_;
-  // For one domain: [expert, token], and [choice, token] of the token's best experts.
-  std::vector<float> probability_;
+  TileRows tile_, scratch_;
+  // For one domain: [choice, token] of the token's best experts.
   std::vector<std::uint16_t> best_;
   std::vector<float> best_probability_;
   std::size_t stride_ = 0;
-  std::vector<Cut> cut_;               // [expert]: which tokens it takes
-  std::vector<std::uint32_t> places_;  // the tokens that an expert takes, and their g
-  std::vector<float> taken_;
+  std::vector<List> lists_;   // [expert]
+  std::vector<float> reach_;  // [expert]: its bound, a little lower for rounding
+  std::vector<std::uint32_t> start_, next_, last_;  // [expert]: of its list; last_: when to cut it
+  std::vector<float> value_;  // [expert], the lists: g and token of listed cells
+  std::vector<std::uint32_t> token_;
+  std::vector<Cut> cut_;              // [expert]: which tokens it takes
   std::vector<float> mass_;           // [token]: mass of the experts that took it
   std::vector<std::int32_t> takers_;  // [token of the group]: number of these experts
   // For the group, with keep_routes: [taker, token] in the order of experts, and [token].
   std::size_t group_stride_ = 0;
-  std::size_t rows_ = 0;  // there is room for as many takers
+  std::size_t rows_ = 0;         // there is room for as many takers
+  std::size_t most_takers_ = 0;  // of any token so far
   std::vector<std::uint16_t> taker_;
   std::vector<float> taker_probability_;
   std::vector<std::int32_t> taker_slot_;
@@ -70,7 +101,7 @@ void ExpertChoiceRouter::decide(const GroupLogits& logits, const RouterContext& 
   takers_.assign(group_stride_, 0);
   best_mass_.resize(group_stride_);
   rows_ = taker_.size() / group_stride_;
-  if (shape_.keep_routes && rows_ == 0) add_row();
+  most_takers_ = 0;
   Domain group{0, shape_.ranks};
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     const std::int64_t tokens = logits.tokens(rank);
@@ -88,51 +119,168 @@ void ExpertChoiceRouter::decide(const GroupLogits& logits, const RouterContext& 
 }
 
 void ExpertChoiceRouter::route_domain(const GroupLogits& logits, const Domain& domain) {
+  start_lists(domain);
   read(logits, domain);
   take(logits, domain);
   add_losses(domain);
   group_tokens_ += domain.tokens;
 }
 
+template <typename Value>
+void grow(std::vector<Value>& values, std::size_t size) {
+  if (values.size() < size) values.resize(size);
+}
+
+// Lists have room for one tile more than they may hold, and for the format of keep_largest.
+void ExpertChoiceRouter::start_lists(const Domain& domain) {
+  constexpr std::size_t room = std::size_t{2} * tile_tokens;
+  const auto experts = static_cast<std::size_t>(shape_.experts);
+  const std::size_t longest = std::min(3 * domain.taken() + tile_tokens, domain.tokens);
+  lists_.resize(experts);
+  reach_.resize(experts);
+  start_.resize(experts);
+  next_.resize(experts);
+  last_.resize(experts);
+  cut_.assign(experts, Cut{});
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    start_[expert] = next_[expert] = static_cast<std::uint32_t>(expert * (longest + room));
+    last_[expert] = start_[expert] + static_cast<std::uint32_t>(longest);
+    lists_[expert].is_cut = false;
+    set_bound(expert, lists_[expert].guess);
+  }
+  grow(value_, experts * (longest + room));
+  grow(token_, experts * (longest + room));
+}
+
+// g = e / sum reaches the bound only if e reaches bound * sum less two roundings.
+void ExpertChoiceRouter::set_bound(std::size_t expert, float bound) {
+  constexpr float rounding = 1 - 1e-6F;
+  constexpr float least = 1e-30F;  // below it products are not accurate
+  lists_[expert].bound = bound;
+  reach_[expert] = bound > least ? bound * rounding : 0.0F;
+}
+
 void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
   const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
   stride_ = domain.tokens + tile_tokens;
-  const auto grow = [](auto& values, std::size_t size) {
-    if (values.size() < size) values.resize(size);
-  };
-  grow(probability_, experts * stride_);
   grow(best_, top_k * stride_);
   grow(best_probability_, top_k * stride_);
+  tile_.grow(experts);
+  scratch_.grow(experts);
   std::size_t begin = 0;
   for (int rank = domain.first; rank < domain.last; ++rank) {
-    for (std::int64_t token = 0; token < logits.tokens(rank); token += tile_tokens) {
+    const std::int64_t count = logits.tokens(rank);
+    for (std::int64_t token = 0; token < count; token += tile_tokens) {
       const std::size_t at = begin + static_cast<std::size_t>(token);
-      logits.fill_tile(rank, token, tile_.tile());
-      tile_.find_all(shape_.config.top_k,
-                     {best_.data() + at, best_probability_.data() + at, stride_},
-                     probability_.data() + at, stride_);
+      const auto valid = static_cast<int>(std::min<std::int64_t>(tile_tokens, count - token));
+      alignas(64) float sum[tile_tokens];
+      logits.fill_unchecked(rank, token, tile_.data());
+      choose_best(sum, at);
+      if (std::any_of(sum, sum + valid, [](float value) { return std::isnan(value); })) {
+        logits.fill_tile(rank, token, tile_.data());
+        choose_best(sum, at);
+      }
+      list_tile(
+          {tile_.data(), sum, shape_.experts, (1U << valid) - 1, static_cast<std::uint32_t>(at)},
+          domain);
     }
-    begin += static_cast<std::size_t>(logits.tokens(rank));
-  }
-  for (std::size_t expert = 0; expert < experts; ++expert) {  // the format of largest_places
-    std::fill_n(probability_.data() + expert * stride_ + domain.tokens, tile_tokens, 0.0F);
+    begin += static_cast<std::size_t>(count);
   }
 }
 
+// Of a tile of logits, which become exponentials.
+void ExpertChoiceRouter::choose_best(float* sum, std::size_t at) {
+  const TileKernels& kernels = shape_.kernels;
+  const int top_k = shape_.config.top_k;
+  const ChoiceOutput best{best_.data() + at, best_probability_.data() + at, stride_};
+  alignas(64) float maximum[tile_tokens];
+  kernels.largest(tile_.data(), 0, shape_.experts, top_k, best);
+  std::memcpy(maximum, best.probability, sizeof maximum);
+  kernels.exps(tile_.data(), shape_.experts, maximum, scratch_.data(), sum);
+  kernels.probabilities(maximum, sum, top_k, best);
+}
+
+// If a list becomes too long, later tokens must beat the last of those that the expert would take.
+void ExpertChoiceRouter::list_tile(const ExpTile& tile, const Domain& domain) {
+  shape_.kernels.list_cells(tile, reach_.data(), {value_.data(), token_.data(), next_.data()});
+  std::uint32_t too_long = 0;
+  for (std::size_t expert = 0; expert < next_.size(); ++expert) {
+    too_long |= next_[expert] > last_[expert] ? 1U : 0U;
+  }
+  if (too_long == 0) return;
+  for (std::size_t expert = 0; expert < next_.size(); ++expert) {
+    if (next_[expert] <= last_[expert]) continue;
+    const Cut cut = cut_list(expert, domain.taken());
+    lists_[expert].is_cut = true;
+    set_bound(expert, std::max(lists_[expert].bound, std::bit_cast<float>(cut.least)));
+  }
+}
+
+Cut ExpertChoiceRouter::cut_list(std::size_t expert, std::size_t slots) {
+  const std::size_t listed = held(expert);
+  next_[expert] = start_[expert] + static_cast<std::uint32_t>(slots);
+  return shape_.kernels.keep_largest(values(expert), tokens(expert), listed, slots);
+}
+
+// The list becomes the tokens that the expert takes. False: the guess was too high.
+bool ExpertChoiceRouter::settle(std::size_t expert, const Domain& domain) {
+  const std::size_t slots = domain.taken();
+  const std::size_t listed = held(expert);
+  if (listed < slots) return false;
+  cut_[expert] = cut_list(expert, slots);
+  if (slots > 0 && std::bit_cast<float>(cut_[expert].least) < lists_[expert].guess) return false;
+  guess(expert, listed, slots, cut_[expert]);
+  return true;
+}
+
+// Experts whose guess was too high are listed once more, without one.
+void ExpertChoiceRouter::settle_all(const GroupLogits& logits, const Domain& domain) {
+  constexpr float never = 2;  // no g reaches it
+  bool again = false;
+  for (std::size_t expert = 0; expert < next_.size(); ++expert) {
+    lists_[expert].is_settled = settle(expert, domain);
+    again = again || !lists_[expert].is_settled;
+  }
+  if (!again) return;
+  for (std::size_t expert = 0; expert < next_.size(); ++expert) {
+    List& list = lists_[expert];
+    set_bound(expert, list.is_settled ? never : 0);
+    if (list.is_settled) continue;
+    next_[expert] = start_[expert];
+    list.guess = 0;
+    list.is_cut = true;
+  }
+  read(logits, domain);
+  for (std::size_t expert = 0; expert < next_.size(); ++expert) {
+    if (!lists_[expert].is_settled) settle(expert, domain);
+  }
+}
+
+// The next domain's bound should be reached by somewhat more tokens than the expert takes: the
+// number that reaches a bound scatters as its root. The value of that rank follows from two others.
+// Any guess gives the same routes.
+void ExpertChoiceRouter::guess(std::size_t expert, std::size_t listed, std::size_t slots,
+                               const Cut& cut) {
+  constexpr float lower = 0.8F;
+  List& list = lists_[expert];
+  if (slots == 0) return;
+  const auto least = std::bit_cast<float>(cut.least);
+  if (list.is_cut) {
+    list.guess = lower * least;
+    return;
+  }
+  const float above = 4.5F * std::sqrt(static_cast<float>(slots));
+  const auto listed_above = static_cast<float>(listed - slots + 1);
+  const float wanted = least - (least - list.guess) * std::min(2.0F, above / listed_above);
+  list.guess = std::max(0.0F, (std::min(wanted, least) + list.guess) / 2);
+}
+
 void ExpertChoiceRouter::take(const GroupLogits& logits, const Domain& domain) {
-  constexpr std::size_t behind = 64;  // the format of largest_places
-  const auto experts = static_cast<std::size_t>(shape_.experts);
-  const std::size_t slots = std::min(static_cast<std::size_t>(domain.slots), domain.tokens);
-  places_.resize(domain.tokens + behind);
-  taken_.resize(domain.tokens + behind);
-  cut_.resize(experts);
+  const std::size_t slots = domain.taken();
+  settle_all(logits, domain);
   mass_.assign(domain.tokens, 0.0F);
-  for (std::size_t expert = 0; expert < experts; ++expert) {
-    const float* g = probability_.data() + expert * stride_;
-    cut_[expert] =
-        shape_.kernels.largest_places(g, domain.tokens, slots, places_.data(), taken_.data());
-    for (std::size_t slot = 0; slot < slots; ++slot) mass_[places_[slot]] += taken_[slot];
+  for (std::size_t expert = 0; expert < cut_.size(); ++expert) {
     count_rows(logits, domain, expert, slots);
     keep(expert, slots);
   }
@@ -145,81 +293,119 @@ void ExpertChoiceRouter::add_row() {
   taker_slot_.resize(rows_ * group_stride_);
 }
 
-// Counts the takers of each token, and with keep_routes keeps who they are.
+// Adds up what a token's takers are worth, counts them, and with keep_routes keeps who they are.
 void ExpertChoiceRouter::keep(std::size_t expert, std::size_t slots) {
+  if (shape_.keep_routes && rows_ == most_takers_) add_row();
+  const std::uint32_t* token_of = tokens(expert);
+  const float* g = values(expert);
   std::int32_t* takers = takers_.data() + group_tokens_;
-  if (!shape_.keep_routes) {
-    for (std::size_t slot = 0; slot < slots; ++slot) ++takers[places_[slot]];
-    return;
-  }
+  float* mass = mass_.data();
+  const std::size_t stride = group_stride_;
+  std::uint16_t* taker = taker_.data() + group_tokens_;
+  float* probability = taker_probability_.data() + group_tokens_;
+  std::int32_t* taker_slot = taker_slot_.data() + group_tokens_;
+  std::int32_t most = 0;
   for (std::size_t slot = 0; slot < slots; ++slot) {
-    const std::uint32_t token = places_[slot];
-    const auto row = static_cast<std::size_t>(takers[token]++);
-    if (row == rows_) add_row();
-    const std::size_t at = row * group_stride_ + group_tokens_ + token;
-    taker_[at] = static_cast<std::uint16_t>(expert);
-    taker_probability_[at] = taken_[slot];
-    taker_slot_[at] = static_cast<std::int32_t>(slot);
+    const std::size_t token = token_of[slot];
+    const std::int32_t row = takers[token]++;
+    most = std::max(most, row + 1);
+    mass[token] += g[slot];
+    if (!shape_.keep_routes) continue;
+    const std::size_t at = static_cast<std::size_t>(row) * stride + token;
+    taker[at] = static_cast<std::uint16_t>(expert);
+    probability[at] = g[slot];
+    taker_slot[at] = static_cast<std::int32_t>(slot);
   }
+  most_takers_ = std::max(most_takers_, static_cast<std::size_t>(most));
 }
 
 void ExpertChoiceRouter::count_rows(const GroupLogits& logits, const Domain& domain,
                                     std::size_t expert, std::size_t slots) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
   std::size_t end = 0;
-  auto first = places_.begin();
-  const auto all = first + static_cast<std::ptrdiff_t>(slots);
+  const std::uint32_t* first = tokens(expert);
+  const std::uint32_t* all = first + slots;
   for (int rank = domain.first; rank < domain.last; ++rank) {
     end += static_cast<std::size_t>(logits.tokens(rank));
-    const auto last = std::lower_bound(first, all, end);
+    const std::uint32_t* last = std::lower_bound(first, all, end);
     outcome_.kept_rows[static_cast<std::size_t>(rank) * experts + expert] =
         static_cast<std::int32_t>(last - first);
     first = last;
   }
 }
 
+// `choices` is top_k, or 0: known only at run time.
+template <std::size_t choices>
+void ExpertChoiceRouter::add_masses(const Domain& domain, LossSums& sums) {
+  const auto top_k = choices > 0 ? choices : static_cast<std::size_t>(shape_.config.top_k);
+  const std::int32_t* takers = takers_.data() + group_tokens_;
+  float* best_mass = best_mass_.data() + group_tokens_;
+  const std::uint16_t* best = best_.data();
+  const float* probability = best_probability_.data();
+  const float* mass = mass_.data();
+  const Cut* cut = cut_.data();
+  std::int64_t* demand = outcome_.demand.data();
+  const std::size_t stride = stride_;
+  LossTotals totals;
+  std::int64_t all_taken = 0;
+  std::int64_t all_kept = 0;
+  constexpr std::size_t block = 64;
+  float lost[block];
+  double missing[block];
+  for (std::size_t first = 0; first < domain.tokens; first += block) {
+    const std::size_t end = std::min(first + block, domain.tokens);
+    for (std::size_t token = first; token < end; ++token) {
+      float whole = 0;
+      float lost_mass = 0;
+      std::size_t kept = 0;
+      for (std::size_t choice = 0; choice < top_k; ++choice) {
+        const std::size_t expert = best[choice * stride + token];
+        const float g = probability[choice * stride + token];
+        const bool there = cut[expert].takes(g, token);
+        whole += g;
+        lost_mass += there ? 0.0F : g;
+        kept += there ? 1 : 0;
+        ++demand[expert];
+      }
+      best_mass[token] = whole;
+      lost[token - first] = lost_mass;
+      all_kept += static_cast<std::int64_t>(kept);
+      totals.partial += kept < top_k ? 1 : 0;
+    }
+    for (std::size_t token = first; token < end; ++token) {
+      const double share = static_cast<double>(mass[token]) / best_mass[token];
+      missing[token - first] = mass[token] < best_mass[token] ? 1.0 - share : 0.0;
+      all_taken += takers[token];
+      totals.unrouted += takers[token] == 0 ? 1 : 0;
+    }
+    for (std::size_t token = first; token < end; ++token) {  // always in this order
+      totals.top_mass += best_mass[token];
+      totals.lost_mass += lost[token - first];
+      totals.residual += missing[token - first];
+    }
+  }
+  sums.primary_kept = all_kept;
+  sums.others = all_taken - all_kept;
+  sums.totals = totals;
+}
+
 void ExpertChoiceRouter::add_losses(const Domain& domain) {
-  const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
   LossSums sums;
   sums.tokens = static_cast<std::int64_t>(domain.tokens);
   sums.primary_routes = sums.tokens * shape_.config.top_k;
   sums.slots = domain.slots * shape_.experts;
-  std::int64_t all_taken = 0;
-  const std::int32_t* takers = takers_.data() + group_tokens_;
-  float* best_mass = best_mass_.data() + group_tokens_;
-  for (std::size_t token = 0; token < domain.tokens; ++token) {
-    const float processed = mass_[token];
-    float whole = 0;
-    float lost = 0;
-    std::size_t kept = 0;
-    for (std::size_t choice = 0; choice < top_k; ++choice) {
-      const std::size_t expert = best_[choice * stride_ + token];
-      const float g = best_probability_[choice * stride_ + token];
-      const bool there = cut_[expert].takes(g, token);
-      whole += g;
-      lost += there ? 0.0F : g;
-      kept += there ? 1 : 0;
-      ++outcome_.demand[expert];
-    }
-    all_taken += takers[token];
-    sums.primary_kept += static_cast<std::int64_t>(kept);
-    sums.totals.top_mass += whole;
-    sums.totals.lost_mass += lost;
-    sums.totals.partial += kept < top_k ? 1 : 0;
-    sums.totals.unrouted += takers[token] == 0 ? 1 : 0;
-    const double share = static_cast<double>(processed) / whole;  // whole > 0
-    sums.totals.residual += processed < whole ? 1.0 - share : 0.0;
-    best_mass[token] = whole;
+  if (shape_.config.top_k == 2) {
+    add_masses<2>(domain, sums);
+  } else {
+    add_masses<0>(domain, sums);
   }
-  sums.others = all_taken - sums.primary_kept;
   outcome_.sums += sums;
 }
 
 // Weights: raw: g, as in the paper. kept: divided by the mass of the experts that took the token;
 // before-drop: divided by the mass of its k best experts.
 void ExpertChoiceRouter::collect(RoutedGroup& group) {
-  const std::size_t most = std::max(
-      std::size_t{1}, static_cast<std::size_t>(*std::max_element(takers_.begin(), takers_.end())));
+  const std::size_t most = std::max(std::size_t{1}, most_takers_);
   group.top_k = group.choices = static_cast<int>(most);
   group.capacity = capacity_;
   group.stride = group_stride_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -49,9 +50,15 @@ class GroupLimitedChooser final : public Chooser {
     float* mass = out.reference_mass.data();
     for (int rank = 0; rank < logits.ranks(); ++rank) {
       out.table.append_chosen(logits.tokens(rank), [&](std::int64_t token, const ChoiceOutput& to) {
-        logits.fill_tile(rank, token, tile_.tile());
+        logits.fill_unchecked(rank, token, tile_.tile());
         list_experts();
         find_softmax(mass + token);
+        const std::int64_t left = logits.tokens(rank) - token;
+        if (!tile_.has_softmax(static_cast<int>(std::min<std::int64_t>(tile_tokens, left)))) {
+          logits.fill_tile(rank, token, tile_.tile());
+          list_experts();
+          find_softmax(mass + token);
+        }
         find_groups();
         choose_offered(to);
       });
@@ -62,6 +69,12 @@ class GroupLimitedChooser final : public Chooser {
  private:
   std::size_t row(std::size_t group, std::size_t listed) const {
     return (group * listed_ + listed) * tile_tokens;
+  }
+  float* summand(std::size_t group, std::size_t listed) {
+    return summands_.data() + (group * summed_ + listed) * tile_tokens;
+  }
+  static void copy_tile(const float* from, float* to) {
+    std::memcpy(to, from, tile_tokens * sizeof(float));
   }
   std::size_t groups() const { return static_cast<std::size_t>(shape_.config.groups); }
 
@@ -80,25 +93,30 @@ class GroupLimitedChooser final : public Chooser {
                            shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
     tile_.find_softmax(best_.data());
     tile_.to_probabilities(shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
-    std::copy_n(best_.data(), tile_tokens, mass);
-    for (std::size_t at = tile_tokens; at < best_.size(); ++at) mass[at % tile_tokens] += best_[at];
+    copy_tile(best_.data(), mass);
+    for (std::size_t at = tile_tokens; at < best_.size(); at += tile_tokens) {
+      for (std::size_t place = 0; place < tile_tokens; ++place) mass[place] += best_[at + place];
+    }
   }
 
   // The first `summed_` of each group's list are added, best first.
   void find_groups() {
-    const std::size_t width = summed_ * tile_tokens;
     for (std::size_t group = 0; group < groups(); ++group) {
-      std::copy_n(logit_.data() + row(group, 0), width, summands_.data() + group * width);
+      for (std::size_t listed = 0; listed < summed_; ++listed) {
+        copy_tile(logit_.data() + row(group, listed), summand(group, listed));
+      }
     }
     if (shape_.config.group_score != GroupScore::topk_logits) {
       tile_.to_probabilities(static_cast<int>(groups() * summed_),
                              {expert_.data(), summands_.data(), tile_tokens});
     }
     for (std::size_t group = 0; group < groups(); ++group) {
-      const float* best = summands_.data() + group * width;
       float* score = kept_.scores(group);
-      std::copy_n(best, tile_tokens, score);
-      for (std::size_t at = tile_tokens; at < width; ++at) score[at % tile_tokens] += best[at];
+      copy_tile(summand(group, 0), score);
+      for (std::size_t listed = 1; listed < summed_; ++listed) {
+        const float* more = summand(group, listed);
+        for (std::size_t place = 0; place < tile_tokens; ++place) score[place] += more[place];
+      }
     }
     kept_.find();
   }
@@ -113,11 +131,14 @@ class GroupLimitedChooser final : public Chooser {
       const float* from = logit_.data() + group * list;
       float* offered = offered_.data() + group * list;
       const std::uint32_t* mask = kept_.masks(group);
+      std::uint32_t otherwise[tile_tokens];
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        otherwise[place] = bits_of_nothing & ~mask[place];
+      }
       for (std::size_t at = 0; at < list; at += tile_tokens) {
         for (std::size_t place = 0; place < tile_tokens; ++place) {
           const auto bits = std::bit_cast<std::uint32_t>(from[at + place]);
-          offered[at + place] =
-              std::bit_cast<float>((bits & mask[place]) | (bits_of_nothing & ~mask[place]));
+          offered[at + place] = std::bit_cast<float>((bits & mask[place]) | otherwise[place]);
         }
       }
     }
@@ -125,9 +146,11 @@ class GroupLimitedChooser final : public Chooser {
     shape_.kernels.largest(offered_.data(), 0, static_cast<int>(groups() * listed_),
                            shape_.config.top_k, to);
     const float* last = to.probability + (choices - 1) * to.stride;
-    const bool has_too_few =
-        std::any_of(last, last + tile_tokens, [](float value) { return value == nothing; });
-    if (has_too_few) {
+    std::uint32_t too_few = 0;
+    for (std::size_t place = 0; place < tile_tokens; ++place) {
+      too_few |= last[place] == nothing ? 1U : 0U;
+    }
+    if (too_few != 0) {
       merge_lists(to);
     } else {
       for (std::size_t choice = 0; choice < choices; ++choice) {

@@ -27,8 +27,8 @@ void ChoiceTable::reset(int experts, int choices, int local_sets, int locals, st
   grow(probability_, static_cast<std::size_t>(choices) * stride_);
   grow(local_expert_, static_cast<std::size_t>(local_sets * locals) * stride_);
   grow(local_probability_, static_cast<std::size_t>(local_sets * locals) * stride_);
-  grow(tile_, static_cast<std::size_t>(experts) * tile_tokens);
-  grow(scratch_, static_cast<std::size_t>(experts) * tile_tokens);
+  tile_.grow(static_cast<std::size_t>(experts));
+  scratch_.grow(static_cast<std::size_t>(experts));
 }
 
 void ChoiceTable::append_logits(std::span<const float> logits, std::int64_t tokens, int rank,

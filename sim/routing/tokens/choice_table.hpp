@@ -7,6 +7,7 @@
 
 #include "sim/base/simd.hpp"
 #include "sim/routing/tokens/tile_kernels.hpp"
+#include "sim/routing/tokens/tile_rows.hpp"
 
 namespace moesim::routing {
 
@@ -132,7 +133,7 @@ class ChoiceTable {
   std::vector<int> places_;                             // [rank, set]
   std::vector<std::uint16_t> expert_, local_expert_;    // [choice][stride], [set][place][stride]
   std::vector<float> probability_, local_probability_;  // the same
-  std::vector<float> tile_, scratch_;                   // [experts][16]
+  TileRows tile_, scratch_;                             // [experts][16]
 };
 
 }  // namespace moesim::routing

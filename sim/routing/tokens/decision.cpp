@@ -257,22 +257,45 @@ double Decision::residual(const DecisionInput& input, int rank) const {
   const auto begin = static_cast<std::size_t>(input.table.rank_begin(rank));
   const KeptTokens run = kept_tokens(input, rank);
   const auto choices = static_cast<std::size_t>(run.choices);
+  constexpr std::size_t block = 64;
+  float processed[block];
+  double missing[block];
   double sum = 0;
-  for (std::size_t token = 0; token < run.tokens; ++token) {
-    float processed = 0;
-    bool there = false;
-    const bool rectified = run.ir_expert != nullptr && has_ir_[begin + token] != 0;
+  for (std::size_t first = 0; first < run.tokens; first += block) {
+    const std::size_t count = std::min(block, run.tokens - first);
+    std::fill_n(processed, count, 0.0F);
     for (std::size_t choice = 0; choice < choices; ++choice) {
-      if (run.keep[choice * run.keep_stride + token] == 0) continue;
-      processed += run.probability[choice * run.stride + token];
-      there =
-          there || (rectified && run.expert[choice * run.stride + token] == run.ir_expert[token]);
+      const std::uint8_t* keep = run.keep + choice * run.keep_stride + first;
+      const float* probability = run.probability + choice * run.stride + first;
+      for (std::size_t at = 0; at < count; ++at) {
+        processed[at] += keep[at] != 0 ? probability[at] : 0.0F;
+      }
     }
-    if (rectified && !there) processed += run.ir_probability[token];
-    const float whole = input.reference_mass[begin + token];
-    if (whole > processed) sum += 1.0 - static_cast<double>(processed) / whole;
+    if (run.ir_expert != nullptr) add_rectified(run, begin, first, count, processed);
+    const float* whole = input.reference_mass + begin + first;
+    for (std::size_t at = 0; at < count; ++at) {
+      const double share = static_cast<double>(processed[at]) / whole[at];
+      missing[at] = whole[at] > processed[at] ? 1.0 - share : 0.0;
+    }
+    for (std::size_t at = 0; at < count; ++at) sum += missing[at];
   }
   return sum;
+}
+
+// Adds the IR rows of tokens [first, first + count) of a rank, of experts that did not process them
+// yet.
+void Decision::add_rectified(const KeptTokens& run, std::size_t begin, std::size_t first,
+                             std::size_t count, float* processed) const {
+  for (std::size_t at = 0; at < count; ++at) {
+    const std::size_t token = first + at;
+    if (has_ir_[begin + token] == 0) continue;
+    bool there = false;
+    for (std::size_t choice = 0; choice < static_cast<std::size_t>(run.choices); ++choice) {
+      there = there || (run.keep[choice * run.keep_stride + token] != 0 &&
+                        run.expert[choice * run.stride + token] == run.ir_expert[token]);
+    }
+    if (!there) processed[at] += run.ir_probability[token];
+  }
 }
 
 void Decision::count_rows(const DecisionInput& input) {

@@ -92,6 +92,8 @@ class Decision {
   void flag_kept(const DecisionInput& input);
   void find_ir(const DecisionInput& input);
   double residual(const DecisionInput& input, int rank) const;
+  void add_rectified(const KeptTokens& run, std::size_t begin, std::size_t first, std::size_t count,
+                     float* processed) const;
   void count_rows(const DecisionInput& input);
   void count_ir_rows(const DecisionInput& input);
   void count_demand(const DecisionInput& input);

@@ -77,6 +77,23 @@ struct Cut {
   }
 };
 
+// A tile of exponentials, each token's sum, and which tokens there are.
+struct ExpTile {
+  const float* e = nullptr;  // [experts, 16]
+  const float* sum = nullptr;
+  int experts = 0;
+  unsigned valid = 0xffff;  // bit t: token t
+  std::uint32_t first_token = 0;
+};
+
+// For each expert a list of tokens in ascending order, and their probabilities, e / sum. A tile's
+// cell is listed if e >= reach[expert] * sum.
+struct CellLists {
+  float* probability = nullptr;
+  std::uint32_t* token = nullptr;
+  std::uint32_t* next = nullptr;  // [expert]: where its list ends
+};
+
 // A tile of tokens that experts took, in the experts' order. All pointers are at the tile's first
 // token; 16 tokens can be read.
 struct TakenTokens {
@@ -116,7 +133,12 @@ struct TileKernels {
   Cut (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
                         std::uint32_t* places, float* taken);
 
-  // The same cut alone, with zeros behind the values up to a whole tile; wanted < count.
+  // The same of a list of places, in ascending order, and their values, in place. Both have room
+  // for held + 16.
+  Cut (*keep_largest)(float* values, std::uint32_t* places, std::size_t held, std::size_t wanted);
+  // Appends the cells of a tile that reach a bound to the lists of their experts.
+  void (*list_cells)(const ExpTile& tile, const float* reach, const CellLists& lists);
+  // The cut of largest_places alone, with zeros behind the values up to a whole tile; wanted < count.
   Cut (*find_cut)(const float* values, std::size_t count, std::size_t wanted);
 
   // The routes of a tile of tokens, best first, ties: the first taker first, with their weights.
@@ -127,10 +149,8 @@ struct TileKernels {
   // sum[token] = sum of exp(a - maximum[token]) as softmax.hpp orders it; NaN where a logit is NaN
   // or +inf, or all are -inf. `scratch` holds as many floats as the tile.
   void (*exp_sum)(const float* tile, int experts, const float* maximum, float* scratch, float* sum);
-  // The same, and the whole tile as probabilities, exp(a - maximum) / sum, to rows `stride` apart;
-  // replaces the logits by these exponentials.
-  void (*exps)(float* tile, int experts, const float* maximum, float* scratch, float* sum,
-               float* to, std::size_t stride);
+  // The same; replaces the logits by these exponentials.
+  void (*exps)(float* tile, int experts, const float* maximum, float* scratch, float* sum);
 
   // Logits to probabilities, in place: exp(value - maximum) / sum, `choices` rows.
   void (*probabilities)(const float* maximum, const float* sum, int choices,

@@ -14,6 +14,7 @@
 #include "sim/routing/routers/router_reading.hpp"
 #include "sim/routing/routers/router_table.hpp"
 #include "sim/routing/tokens/kept_groups.hpp"
+#include "sim/routing/tokens/tile_rows.hpp"
 
 namespace moesim::routing {
 
@@ -34,11 +35,11 @@ class GroupLimitedChooser final : public Chooser {
     const auto groups = static_cast<std::size_t>(shape.config.groups);
     const auto choices = static_cast<std::size_t>(shape.config.top_k);
     expert_.resize(groups * listed_ * tile_tokens);
-    logit_.resize(expert_.size());
+    logit_.grow(groups * listed_);
     best_expert_.resize(choices * tile_tokens);
-    best_.resize(choices * tile_tokens);
-    summands_.resize(groups * summed_ * tile_tokens);
-    offered_.resize(expert_.size());
+    best_.grow(choices);
+    summands_.grow(groups * summed_);
+    offered_.grow(groups * listed_);
   }
 
   KeepingRules rules(const RouterContext& /*context*/) const override {
@@ -76,6 +77,7 @@ class GroupLimitedChooser final : public Chooser {
   static void copy_tile(const float* from, float* to) {
     std::memcpy(to, from, tile_tokens * sizeof(float));
   }
+  std::size_t choices() const { return static_cast<std::size_t>(shape_.config.top_k); }
   std::size_t groups() const { return static_cast<std::size_t>(shape_.config.groups); }
 
   void list_experts() {
@@ -94,7 +96,7 @@ class GroupLimitedChooser final : public Chooser {
     tile_.find_softmax(best_.data());
     tile_.to_probabilities(shape_.config.top_k, {best_expert_.data(), best_.data(), tile_tokens});
     copy_tile(best_.data(), mass);
-    for (std::size_t at = tile_tokens; at < best_.size(); at += tile_tokens) {
+    for (std::size_t at = tile_tokens; at < choices() * tile_tokens; at += tile_tokens) {
       for (std::size_t place = 0; place < tile_tokens; ++place) mass[place] += best_[at + place];
     }
   }
@@ -142,10 +144,9 @@ class GroupLimitedChooser final : public Chooser {
         }
       }
     }
-    const std::size_t choices = best_.size() / tile_tokens;
     shape_.kernels.largest(offered_.data(), 0, static_cast<int>(groups() * listed_),
                            shape_.config.top_k, to);
-    const float* last = to.probability + (choices - 1) * to.stride;
+    const float* last = to.probability + (choices() - 1) * to.stride;
     std::uint32_t too_few = 0;
     for (std::size_t place = 0; place < tile_tokens; ++place) {
       too_few |= last[place] == nothing ? 1U : 0U;
@@ -153,7 +154,7 @@ class GroupLimitedChooser final : public Chooser {
     if (too_few != 0) {
       merge_lists(to);
     } else {
-      for (std::size_t choice = 0; choice < choices; ++choice) {
+      for (std::size_t choice = 0; choice < choices(); ++choice) {
         for (std::size_t place = 0; place < tile_tokens; ++place) {
           std::uint16_t& expert = to.expert[choice * to.stride + place];
           expert = expert_[expert * std::size_t{tile_tokens} + place];
@@ -175,7 +176,7 @@ class GroupLimitedChooser final : public Chooser {
       }
       std::stable_sort(offered.begin(), offered.end(),
                        [](const auto& one, const auto& other) { return one.first > other.first; });
-      offered.resize(best_.size() / tile_tokens);  // logits of NaN keep no group: refused later
+      offered.resize(choices());  // logits of NaN keep no group: refused later
       for (std::size_t choice = 0; choice < offered.size(); ++choice) {
         to.probability[choice * to.stride + place] = offered[choice].first;
         to.expert[choice * to.stride + place] = offered[choice].second;
@@ -189,12 +190,12 @@ class GroupLimitedChooser final : public Chooser {
   std::size_t listed_;                 // best experts listed per group
   std::size_t summed_;                 // of these make the score of a group
   std::vector<std::uint16_t> expert_;  // [group, listed, 16], and their logits
-  std::vector<float> logit_;
+  TileRows logit_;
   std::vector<std::uint16_t> best_expert_;  // [choice, 16]: the best of all
-  std::vector<float> best_;
-  std::vector<float> summands_;  // [group, summed, 16]
+  TileRows best_;
+  TileRows summands_;  // [group, summed, 16]
   KeptGroups kept_;
-  std::vector<float> offered_;  // [group, listed, 16]: the logits of the kept groups, else -inf
+  TileRows offered_;  // [group, listed, 16]: the logits of the kept groups, else -inf
 };
 
 void read(const RouterReading& in, RouterConfig& config) {

@@ -99,7 +99,7 @@ void ChoiceTable::repair(std::int64_t token, int valid, int rank, const float* s
     if (!std::isnan(sum[place])) continue;
     for (int expert = 0; expert < experts_; ++expert) {
       const std::size_t row = static_cast<std::size_t>(expert) * tile_tokens;
-      float& logit = tile_[row + static_cast<std::size_t>(place)];
+      float& logit = tile_.data()[row + static_cast<std::size_t>(place)];
       if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
         throw UsageError(fmt::format(
             "the logits of rank {}, token {} hold {} at expert {}: a softmax needs finite logits "

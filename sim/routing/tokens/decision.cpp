@@ -274,8 +274,8 @@ double Decision::residual(const DecisionInput& input, int rank) const {
     if (run.ir_expert != nullptr) add_rectified(run, begin, first, count, processed);
     const float* whole = input.reference_mass + begin + first;
     for (std::size_t at = 0; at < count; ++at) {
-      const double share = static_cast<double>(processed[at]) / whole[at];
-      missing[at] = whole[at] > processed[at] ? 1.0 - share : 0.0;
+      const double lack = 1.0 - static_cast<double>(processed[at]) / whole[at];
+      missing[at] = lack > 0.0 ? lack : 0.0;
     }
     for (std::size_t at = 0; at < count; ++at) sum += missing[at];
   }

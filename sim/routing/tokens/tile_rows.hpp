@@ -16,7 +16,7 @@ class TileRows {
   }
   float* data() { return reinterpret_cast<float*>(rows_.data()); }
   const float* data() const { return reinterpret_cast<const float*>(rows_.data()); }
-  float& operator[](std::size_t at) { return data()[at]; }
+  float operator[](std::size_t at) const { return data()[at]; }
 
  private:
   struct alignas(64) Row {

@@ -81,12 +81,9 @@ class GroupLimitedChooser final : public Chooser {
   std::size_t groups() const { return static_cast<std::size_t>(shape_.config.groups); }
 
   void list_experts() {
-    for (std::size_t group = 0; group < groups(); ++group) {
-      const int first = static_cast<int>(group) * per_group_;
-      shape_.kernels.largest(
-          tile_.tile(), first, first + per_group_, static_cast<int>(listed_),
-          {expert_.data() + row(group, 0), logit_.data() + row(group, 0), tile_tokens});
-    }
+    shape_.kernels.largest_of_groups(tile_.tile(), shape_.config.groups, per_group_,
+                                     static_cast<int>(listed_),
+                                     {expert_.data(), logit_.data(), tile_tokens});
   }
 
   // Also the mass of the k best of all experts, which are in the lists.

@@ -127,6 +127,10 @@ struct TileKernels {
   // logits go to the lower expert. Writes the expert and its logit.
   void (*largest)(const float* tile, int first, int last, int choices, const ChoiceOutput& out);
 
+  // The same in each group of `per_group` neighbours: [group, choice, token], stride apart.
+  void (*largest_of_groups)(const float* tile, int groups, int per_group, int choices,
+                            const ChoiceOutput& out);
+
   // The positions of the `wanted` <= count largest of `count` probabilities, ties: lower positions
   // first, in ascending order, and these probabilities. Behind the values, up to a whole tile,
   // there are zeros. Both outputs have room for count + 64 and are working memory beyond `wanted`.

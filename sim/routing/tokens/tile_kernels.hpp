@@ -142,7 +142,7 @@ struct TileKernels {
   Cut (*keep_largest)(float* values, std::uint32_t* places, std::size_t held, std::size_t wanted);
   // Appends the cells of a tile that reach a bound to the lists of their experts.
   void (*list_cells)(const ExpTile& tile, const float* reach, const CellLists& lists);
-  // The cut of largest_places alone, with zeros behind the values up to a whole tile; wanted < count.
+  // The cut of largest_places alone, for wanted < count.
   Cut (*find_cut)(const float* values, std::size_t count, std::size_t wanted);
 
   // The routes of a tile of tokens, best first, ties: the first taker first, with their weights.

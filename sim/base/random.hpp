@@ -23,6 +23,7 @@ enum class Purpose : std::uint32_t {
   ir_targets = 17,
   score_model = 20,
   token_kind = 21,
+  load_distribution = 22,
 };
 
 // The address of a random stream. Streams are counter-based (Philox 4x32-10, Salmon et al. 2011):

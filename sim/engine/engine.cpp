@@ -244,35 +244,6 @@ Execution run(const Program& program, const Durations& durations, network::Fabri
   return Run(program, durations, fabric, traffic).run();
 }
 
-std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank) {
-  const auto finish = [&](int op) { return execution.finish[execution.at(op, rank)]; };
-  const int count = static_cast<int>(program.operations.size());
-  int op = 0;
-  for (int candidate = 1; candidate < count; ++candidate) {
-    if (finish(candidate) > finish(op)) op = candidate;
-  }
-  std::vector<PathStep> path;
-  while (count > 0) {
-    const Picoseconds start = execution.start[execution.at(op, rank)];
-    path.push_back({op, finish(op) - start});
-    if (start == Picoseconds(0)) break;
-    // What it waited for: a dependency, or the operation before it on its stream.
-    int cause = -1;
-    const Operation& operation = program.operations[static_cast<std::size_t>(op)];
-    for (const int before : operation.after) {
-      if (finish(before) == start) cause = before;
-    }
-    for (int before = op - 1; cause < 0 && before >= 0; --before) {
-      const bool same_stream =
-          program.operations[static_cast<std::size_t>(before)].stream == operation.stream;
-      if (same_stream && finish(before) == start) cause = before;
-    }
-    if (cause < 0) throw std::logic_error("an operation starts without a cause");
-    op = cause;
-  }
-  return path;
-}
-
 Timeline timeline(const Program& program, const Execution& execution,
                   const std::vector<std::string>& categories) {
   Timeline bars;

@@ -38,17 +38,6 @@ struct Execution {
 Execution run(const Program& program, const Durations& durations, network::Fabric& fabric,
               const Traffic* traffic = nullptr);
 
-// One stretch of the critical path of one rank.
-struct PathStep {
-  int operation = 0;
-  Picoseconds duration;
-};
-
-// The critical path of the rank, from its last finish back to time 0, latest first: the durations
-// sum to end_of(rank). A collective counts from this rank's arrival, including the wait for other
-// members.
-std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank);
-
 // Every operation of every rank as a bar, in order of rank, then program. `categories` names the
 // values of Operation::category.
 Timeline timeline(const Program& program, const Execution& execution,

@@ -50,4 +50,10 @@ double with_error(const profile::Estimate& estimate, double error) {
   return estimate.time_us * std::pow(bound / estimate.time_us, std::abs(error) / quantile_95);
 }
 
+double log_of_error(const profile::Estimate& estimate, double error) {
+  const double bound = error < 0 ? estimate.time_us_p05 : estimate.time_us_p95;
+  if (error == 0 || bound <= 0 || estimate.time_us <= 0) return 0;
+  return std::log(bound / estimate.time_us) * std::abs(error) / quantile_95;
+}
+
 }  // namespace moesim::step

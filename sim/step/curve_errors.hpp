@@ -38,5 +38,7 @@ class CurveErrors {
 // The estimate shifted by `error` standard deviations: log-normal on each side of the median, with
 // the width of its 5 % quantile below and of its 95 % quantile above.
 double with_error(const profile::Estimate& estimate, double error);
+// The log of the factor by which that shifts it.
+double log_of_error(const profile::Estimate& estimate, double error);
 
 }  // namespace moesim::step

@@ -7,6 +7,8 @@
 namespace moesim::step {
 namespace {
 
+constexpr std::int64_t tile = 16;  // rows
+
 // Groups of one partition may be placed differently on the nodes (expert groups of 6 on nodes of
 // 8). All are assumed to take as long as the slowest group: the one on the most nodes, with the
 // fewest members per node.
@@ -150,6 +152,30 @@ Picoseconds Prices::exchange_time(const profile::Estimate& estimate, const std::
   return Picoseconds::from_us(calibration_.of(KernelClass::exchange) * with_error(estimate, error));
 }
 
+PricedWork Prices::exchange_work(const profile::Estimate& estimate, const std::string& label) {
+  PricedWork work;
+  work.kernels.push_back({errors_.number_of(label), KernelClass::exchange, estimate});
+  return work;
+}
+
+const std::vector<CurvePart>& Prices::parts(PricedWork& work) const {
+  if (!work.parts.empty()) return work.parts;
+  for (const PricedKernel& kernel : work.kernels) {
+    const double median_us =
+        kernel.count * calibration_.of(kernel.kernel_class) * kernel.estimate.time_us;
+    const auto found =
+        std::find_if(work.parts.begin(), work.parts.end(),
+                     [&](const CurvePart& part) { return part.error == kernel.error; });
+    CurvePart& part = found != work.parts.end()
+                          ? *found
+                          : work.parts.emplace_back(CurvePart{kernel.error, 0, 0, 0});
+    part.median_us += median_us;
+    part.below_us += median_us * log_of_error(kernel.estimate, -1);
+    part.above_us += median_us * log_of_error(kernel.estimate, 1);
+  }
+  return work.parts;
+}
+
 RowPrices& Prices::by_rows(const StepOperation& operation, TokenClass tokens, int replica) {
   if (by_rows_replica_ != replica) by_rows_.clear();
   by_rows_replica_ = replica;
@@ -158,18 +184,22 @@ RowPrices& Prices::by_rows(const StepOperation& operation, TokenClass tokens, in
       .first->second;
 }
 
+// The time of a product is smooth except where another tile is needed, which happens just above
+// multiples of 16 rows (smaller tiles are for few rows): between these it is interpolated, to
+// within 0.1 %.
+std::int64_t priced_rows(const StepOperation& operation, std::int64_t rows) {
+  constexpr std::int64_t few = 512;
+  const bool product = routing::traits_of(operation.phase).rows == routing::PhaseRows::received;
+  if (!product || rows <= few) return rows;
+  return (rows - 1) / tile * tile + 1;
+}
+
 Picoseconds RowPrices::look_up(std::int64_t rows) {
   const auto at = static_cast<std::size_t>(rows);
   if (times_.size() <= at) times_.resize(at + at / 2 + 1, Picoseconds(-1));
-  // The time of a product is smooth except where another tile is needed, which happens just above
-  // multiples of 16 rows (smaller tiles are for few rows): between these it is interpolated, to
-  // within 0.1 %.
-  constexpr std::int64_t few = 512;
-  constexpr std::int64_t tile = 16;
-  const std::int64_t low = (rows - 1) / tile * tile + 1;
+  const std::int64_t low = priced_rows(operation_, rows);
   const std::int64_t high = low + tile - 1;
-  const bool product = routing::traits_of(operation_.phase).rows == routing::PhaseRows::received;
-  if (!product || rows <= few || rows == low || rows == high) {
+  if (rows == low || rows == high) {
     return times_[at] =
                prices_.time(prices_.sized(operation_, {false, rows, 0}, tokens_), replica_);
   }

@@ -23,9 +23,19 @@ struct PricedKernel {
   double latency_us = 0;  // as in Kernel
 };
 
+// The part of a time that one curve prices, on the median of it, and by how much that times the
+// logarithm of the factor changes with an error of one standard deviation: below and above 0.
+struct CurvePart {
+  int error = 0;  // as in PricedKernel
+  double median_us = 0;
+  double below_us = 0;  // a faster curve's, <= 0 where it counts as faster
+  double above_us = 0;
+};
+
 // The kernels of one kind of operation, and their time in the replica that was requested last.
 struct PricedWork {
   std::vector<PricedKernel> kernels;
+  std::vector<CurvePart> parts;         // of Prices::parts(); empty until requested
   int replica = CurveErrors::none - 1;  // of the time
   Picoseconds time;
   double latency_share() const;  // of the time of an exchange on the median curve
@@ -74,9 +84,14 @@ class Prices {
   // The errors of the curves are those of `replica`, or CurveErrors::none.
   Picoseconds time(PricedWork& work, int replica) const;
 
+  // The same time on median curves, taken apart.
+  const std::vector<CurvePart>& parts(PricedWork& work) const;
+
   // Of an exchange that no curve prices; `label` is that of its error.
   Picoseconds exchange_time(const profile::Estimate& estimate, const std::string& label,
                             int replica);
+
+  PricedWork exchange_work(const profile::Estimate& estimate, const std::string& label);
 
   // Valid until another replica is requested.
   RowPrices& by_rows(const StepOperation& operation, TokenClass tokens, int replica);
@@ -102,6 +117,10 @@ class Prices {
   std::map<std::tuple<MoePhase, Pass, TokenClass>, RowPrices> by_rows_;
   int by_rows_replica_ = CurveErrors::none;
 };
+
+// Rows whose price RowPrices looks up for that of `rows`: themselves, or the next lower ones
+// between which it interpolates.
+std::int64_t priced_rows(const StepOperation& operation, std::int64_t rows);
 
 // Whether the cost of an operation depends on the scenario alone, and whether it depends on the
 // GPU's tokens.

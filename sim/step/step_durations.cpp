@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -243,24 +244,32 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
   return times;
 }
 
+StepDurations::Dispatched StepDurations::dispatched(int op) const {
+  if (program_.direction(op) == Direction::to_experts) {
+    return {profile::MoeStage::dispatch, "dispatcher: dispatch"};
+  }
+  return {profile::MoeStage::combine, "dispatcher: combine"};
+}
+
+std::size_t StepDurations::groups_of(const routing::LayerRouting& layer) const {
+  return layer.kept_rows.size() / static_cast<std::size_t>(scenario_.experts) /
+         static_cast<std::size_t>(scenario_.expert_parallel);
+}
+
 // Of every GPU the time of its group.
 std::vector<Picoseconds> StepDurations::by_dispatcher(int op, const routing::LayerRouting& layer,
                                                       int replica) {
   const auto gpus = static_cast<std::size_t>(scenario_.gpus);
   const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
   if (!layer.exchanged) return std::vector<Picoseconds>(gpus);
-  const profile::MoeStage stage = program_.direction(op) == Direction::to_experts
-                                      ? profile::MoeStage::dispatch
-                                      : profile::MoeStage::combine;
-  const std::string label =
-      stage == profile::MoeStage::dispatch ? "dispatcher: dispatch" : "dispatcher: combine";
-  const std::size_t groups =
-      layer.kept_rows.size() / static_cast<std::size_t>(scenario_.experts) / members;
+  const Dispatched dispatch = dispatched(op);
+  const std::size_t groups = groups_of(layer);
   std::vector<Picoseconds> times;
   times.reserve(gpus);
   for (std::size_t group = 0; group < groups; ++group) {
-    const profile::Estimate estimate = dispatcher_->time(layer, static_cast<int>(group), stage);
-    times.insert(times.end(), members, prices_.exchange_time(estimate, label, replica));
+    const profile::Estimate estimate =
+        dispatcher_->time(layer, static_cast<int>(group), dispatch.stage);
+    times.insert(times.end(), members, prices_.exchange_time(estimate, dispatch.label, replica));
   }
   while (times.size() < gpus) times.push_back(times[times.size() - groups * members]);
   return times;
@@ -310,6 +319,62 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
     }
   }
   return durations;
+}
+
+// The rows that a GPU sends, or the most that one of its experts receives. One group of GPUs may
+// represent all.
+std::int64_t StepDurations::rows_of(const StepOperation& operation,
+                                    const routing::LayerRouting& layer, int gpu) const {
+  const auto experts = static_cast<std::size_t>(scenario_.experts);
+  const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
+  const std::size_t counted = layer.kept_rows.size() / experts;
+  const std::size_t own = static_cast<std::size_t>(gpu) % counted;
+  const std::int32_t* rows = layer.kept_rows.data();
+  if (routing::traits_of(operation.phase).rows != PhaseRows::received) {
+    return std::accumulate(rows + own * experts, rows + (own + 1) * experts, std::int64_t{0});
+  }
+  const std::size_t local = experts / members;
+  const std::size_t first = own % members * local;
+  std::int64_t most = 0;
+  for (std::size_t expert = first; expert < first + local; ++expert) {
+    std::int64_t received = 0;
+    for (std::size_t source = 0; source < members; ++source) {
+      received += rows[(own / members * members + source) * experts + expert];
+    }
+    most = std::max(most, received);
+  }
+  return most;
+}
+
+PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRouting* routing) {
+  const StepOperation& operation = program_.operation(op);
+  const bool by_tokens = goes_by_tokens(operation) || operation.work == Work::phase;
+  const TokenClass tokens = by_tokens ? prices_.token_classes().of(gpu) : 0;
+  if (is_rectify(operation)) {
+    const routing::LayerRouting& layer = layer_of(operation, *routing);
+    const bool with_experts = scenario_.router.ir_compute == routing::IrCompute::grouped;
+    const std::int64_t rows = layer.ir_rows[static_cast<std::size_t>(gpu) % layer.ir_rows.size()];
+    return &prices_.sized(operation, {true, with_experts ? block_rows(layer, tokens) : 0, rows},
+                          tokens);
+  }
+  const bool goes_by_rows = operation.work == Work::phase && !is_fixed(operation);
+  if (routing == nullptr || scenario_.router.pads_exchange() ||
+      !(exchanges_rows(operation) || goes_by_rows)) {
+    return work_on(op, routing, tokens);
+  }
+  const routing::LayerRouting& layer = layer_of(operation, *routing);
+  if (exchanges_rows(operation)) {
+    if (!dispatcher_ || !layer.exchanged) return nullptr;
+    const auto group = static_cast<std::size_t>(gpu / scenario_.expert_parallel);
+    const Dispatched at = dispatched(op);
+    dispatched_ = prices_.exchange_work(
+        dispatcher_->time(layer, static_cast<int>(group % groups_of(layer)), at.stage), at.label);
+    return &dispatched_;
+  }
+  const std::int64_t rows = rows_of(operation, layer, gpu);
+  if (rows == 0) return nullptr;
+  const bool received = routing::traits_of(operation.phase).rows == PhaseRows::received;
+  return &prices_.sized(operation, {false, priced_rows(operation, rows), 0}, received ? 0 : tokens);
 }
 
 std::vector<double> StepDurations::latency_shares(const routing::ReplicaRouting* routing) {

@@ -32,6 +32,10 @@ class StepDurations {
   // has them. Throws as
   // StepModel::unpadded_durations() says.
   engine::Durations unpadded(const routing::ReplicaRouting& routing, int replica);
+  // What an operation of a rank with work of its own consists of; null: nothing. Where the rank
+  // computes blocks of several experts, that of its longest one: for shares of curves. Not for the
+  // all-to-alls that unpadded() leaves 0. Valid until the next call.
+  PricedWork* work_of(int operation, int gpu, const routing::ReplicaRouting* routing);
   // [operation] as StepModel::latency_shares().
   std::vector<double> latency_shares(const routing::ReplicaRouting* routing);
   // What the times of a dispatcher are based on; empty without one.
@@ -60,6 +64,14 @@ class StepDurations {
   std::vector<Picoseconds> by_rows(const StepOperation& operation, const RowCounts& counts,
                                    int replica);
   RowCounts count_rows(const routing::LayerRouting& layer) const;
+  std::int64_t rows_of(const StepOperation& operation, const routing::LayerRouting& layer,
+                       int gpu) const;
+  struct Dispatched {
+    profile::MoeStage stage;
+    const char* label;
+  };
+  Dispatched dispatched(int operation) const;
+  std::size_t groups_of(const routing::LayerRouting& layer) const;
   std::vector<Picoseconds> by_dispatcher(int operation, const routing::LayerRouting& layer,
                                          int replica);
 
@@ -67,6 +79,7 @@ class StepDurations {
   const StepProgram& program_;
   Prices& prices_;
   std::optional<DispatcherTimes> dispatcher_;
+  PricedWork dispatched_;  // of the last work_of()
 };
 
 }  // namespace moesim::step

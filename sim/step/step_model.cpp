@@ -28,17 +28,30 @@ double StepModel::row_bytes(int operation) const {
   return probabilities ? probability_bytes : row_bytes();
 }
 
-double StepModel::exchange_error(int replica) {
+PricedWork& StepModel::even_exchange() {
   const std::int64_t routes = scenario_.tokens_per_gpu * scenario_.router.top_k;
   const std::int64_t even = std::max<std::int64_t>(1, routes / scenario_.experts);
   StepOperation exchange;
   exchange.work = Work::exchange_rows;
   exchange.phase = MoePhase::dispatch_exchange;
   exchange.groups = Groups::expert_parallel;
-  PricedWork& work = prices_.sized(exchange, {true, even, 0}, 0);
+  return prices_.sized(exchange, {true, even, 0}, 0);
+}
+
+double StepModel::exchange_error(int replica) {
+  PricedWork& work = even_exchange();
   if (replica == no_errors) return 1;
   const Picoseconds time = prices_.time(work, replica);
   return time.us() / prices_.time(work, no_errors).us();
+}
+
+StepModel::CurveParts StepModel::curve_parts(int operation, int gpu,
+                                             const routing::ReplicaRouting* routing, int replica) {
+  const bool by_matrix = direction(operation) != Direction::none &&
+                         !scenario_.router.pads_exchange() && scenario_.dispatcher == nullptr;
+  PricedWork* work = by_matrix ? &even_exchange() : durations_.work_of(operation, gpu, routing);
+  if (work == nullptr) return {};
+  return {&prices_.parts(*work), prices_.time(*work, replica).us()};
 }
 
 std::string StepModel::assumptions() const {

@@ -61,6 +61,15 @@ class StepModel {
   double row_bytes(int operation) const;
   // The factor by which the curve errors of a replica change the time of the all-to-alls.
   double exchange_error(int replica);
+  // The curves that price an operation of a GPU, and its time with the errors of a replica. Of
+  // unpadded all-to-alls those of an even one, of a GPU's experts those of its busiest: in
+  // proportion to the true time. Null: none. Valid until the next call.
+  struct CurveParts {
+    const std::vector<CurvePart>* parts = nullptr;
+    double time_us = 0;
+  };
+  CurveParts curve_parts(int operation, int gpu, const routing::ReplicaRouting* routing,
+                         int replica);
   // The factor on the profile's curves for exchanges of the software.
   double exchange_multiplier() const { return prices_.multiplier(KernelClass::exchange); }
 
@@ -71,6 +80,7 @@ class StepModel {
 
  private:
   std::string assumptions() const;
+  PricedWork& even_exchange();
 
   scenario::Scenario scenario_;
   StepProgram program_;

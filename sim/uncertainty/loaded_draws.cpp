@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <cstddef>
 
 #include "sim/base/statistics.hpp"
-#include "sim/uncertainty/symmetric_matrix.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -13,129 +12,76 @@ namespace {
 constexpr std::size_t fewest = 8;
 constexpr double worth_it = 1.0 / 3;  // explained share of the variance
 
-double variance_of(const std::vector<double>& values) {
-  const double middle = mean(values);
-  double squares = 0;
-  for (const double value : values) squares += (value - middle) * (value - middle);
-  return squares / static_cast<double>(values.size());
-}
-
-double product(const std::vector<double>& one, const std::vector<double>& other) {
-  double sum = 0;
-  for (std::size_t place = 0; place < one.size(); ++place) sum += one[place] * other[place];
-  return sum;
-}
-
-// Values less their mean and what columns explain of them (least squares).
-struct Explained {
-  double mean = 0;
-  Vector slopes;             // [column]
-  std::vector<double> rest;  // [draw]
+// A line of steps over loads.
+struct Line {
+  double load = 0;
+  double step_ms = 0;
+  double slope = 0;
+  double variance = 0;  // around it, squared milliseconds
+  bool explains = false;
 };
 
-std::vector<double> centred(const std::vector<double>& values) {
-  const double middle = mean(values);
-  std::vector<double> found;
-  for (const double value : values) found.push_back(value - middle);
-  return found;
+Line line_of(const std::vector<double>& steps, const std::vector<double>& loads) {
+  Line line{mean(loads), mean(steps)};
+  double together = 0;
+  double of_loads = 0;
+  double of_steps = 0;
+  for (std::size_t draw = 0; draw < steps.size(); ++draw) {
+    const double load = loads[draw] - line.load;
+    const double step = steps[draw] - line.step_ms;
+    together += load * step;
+    of_loads += load * load;
+    of_steps += step * step;
+  }
+  line.explains = together > 0 && together * together >= worth_it * of_loads * of_steps;
+  if (!line.explains) return line;
+  line.slope = together / of_loads;
+  line.variance = (of_steps - together * line.slope) / static_cast<double>(steps.size() - 2);
+  return line;
 }
 
-Explained explained(const std::vector<double>& values,
-                    const std::vector<std::vector<double>>& columns) {
-  Explained found{mean(values), Vector(columns.size()), centred(values)};
-  if (columns.empty()) return found;
-  std::vector<std::vector<double>> around;
-  for (const std::vector<double>& column : columns) around.push_back(centred(column));
-  Vector matrix;
-  Vector right;
-  for (const std::vector<double>& one : around) {
-    for (const std::vector<double>& other : around) matrix.push_back(product(one, other));
-    right.push_back(product(one, found.rest));
-  }
-  found.slopes = SymmetricMatrix(around.size(), std::move(matrix)).solve(std::move(right));
-  for (std::size_t column = 0; column < around.size(); ++column) {
-    for (std::size_t draw = 0; draw < values.size(); ++draw) {
-      found.rest[draw] -= found.slopes[column] * around[column][draw];
-    }
-  }
-  return found;
+std::size_t nearest(const std::vector<double>& loads, double load) {
+  const auto found = std::min_element(loads.begin(), loads.end(), [&](double one, double other) {
+    return std::abs(one - load) < std::abs(other - load);
+  });
+  return static_cast<std::size_t>(found - loads.begin());
 }
 
-// What follows routing, without the errors of its curves: times, one for each part of the mixture,
-// and the variance of each.
-struct Routed {
-  std::vector<double> times_ms;
-  std::vector<double> loads;  // of these; empty: the times are of the draws
-  double variance = 0;
-};
-
-Routed routed_times(const DrawnParts& parts) {
-  const Explained times = explained(parts.routed_ms, parts.errors);
-  const double least_ms = *std::min_element(parts.routed_ms.begin(), parts.routed_ms.end()) / 2;
-  Routed routed;
-  const auto add_slopes = [&](const Vector& slopes) {
-    for (const double slope : slopes) routed.variance += slope * slope;
-  };
-  if (parts.loads.size() == parts.routed_ms.size()) {
-    const Explained loads = explained(parts.loads, parts.errors);
-    const double together = product(loads.rest, times.rest);
-    const double of_loads = product(loads.rest, loads.rest);
-    const double of_times = product(times.rest, times.rest);
-    if (together > 0 && together * together >= worth_it * of_loads * of_times) {
-      const double slope = together / of_loads;
-      Vector slopes = times.slopes;
-      for (std::size_t curve = 0; curve < slopes.size(); ++curve) {
-        slopes[curve] -= slope * loads.slopes[curve];
-      }
-      add_slopes(slopes);
-      const std::size_t unknowns = parts.errors.size() + 2;
-      routed.variance +=
-          (of_times - together * slope) / static_cast<double>(parts.routed_ms.size() - unknowns);
-      routed.loads = parts.loads;
-      routed.loads.insert(routed.loads.end(), parts.further_loads.begin(),
-                          parts.further_loads.end());
-      // Not below half of the shortest time, wherever the load lies.
-      for (const double load : routed.loads) {
-        routed.times_ms.push_back(std::max(times.mean + slope * (load - loads.mean), least_ms));
-      }
-      return routed;
-    }
-  }
-  add_slopes(times.slopes);
-  for (const double rest : times.rest) {
-    routed.times_ms.push_back(std::max(times.mean + rest, least_ms));
-  }
-  return routed;
+// Of the mean step and the variance of its log the log-normal distribution's median.
+WeighedDraw log_normal(double mean_ms, double variance, const WorkShares& shares) {
+  return {{mean_ms * std::exp(-variance / 2), shares}, variance};
 }
 
 }  // namespace
 
+bool knows_spread(const std::vector<StepDraw>& draws, const AveragedDraws& averaged) {
+  return draws.size() >= fewest && averaged.mean_ms.size() == draws.size();
+}
+
 std::vector<WeighedDraw> weighed_draws(const std::vector<StepDraw>& draws,
-                                       const DrawnParts& parts) {
+                                       const AveragedDraws& averaged) {
   std::vector<WeighedDraw> weighed;
-  const std::size_t enough = std::max(fewest, 2 * (parts.errors.size() + 2));
-  if (draws.size() < enough || parts.routed_ms.size() != draws.size()) {
+  if (!knows_spread(draws, averaged)) {
     for (const StepDraw& draw : draws) weighed.push_back({draw, 0});
     return weighed;
   }
-  const Routed routed = routed_times(parts);
-  double steady_ms = 0;
-  double variance = routed.variance;
-  for (const std::vector<double>& part : parts.steady_ms) {
-    steady_ms += mean(part);
-    variance += variance_of(part);
-  }
-  for (std::size_t place = 0; place < routed.times_ms.size(); ++place) {
-    std::size_t like = place;
-    if (!routed.loads.empty()) {
-      const double load = routed.loads[place];
-      const auto nearest = std::min_element(
-          parts.loads.begin(), parts.loads.end(),
-          [&](double one, double other) { return std::abs(one - load) < std::abs(other - load); });
-      like = static_cast<std::size_t>(nearest - parts.loads.begin());
+  const std::vector<double>& steps = averaged.mean_ms;
+  Line line;
+  if (averaged.loads.size() == draws.size()) line = line_of(steps, averaged.loads);
+  if (!line.explains) {
+    for (std::size_t draw = 0; draw < draws.size(); ++draw) {
+      weighed.push_back(log_normal(steps[draw], averaged.variance[draw], draws[draw].shares));
     }
-    const double step_ms = steady_ms + routed.times_ms[place];
-    weighed.push_back({{step_ms, draws[like].shares}, variance / (step_ms * step_ms)});
+    return weighed;
+  }
+  // Not below half of the shortest step, wherever the load lies.
+  const double least_ms = *std::min_element(steps.begin(), steps.end()) / 2;
+  for (const double load : averaged.all_loads) {
+    const double step_ms = std::max(line.step_ms + line.slope * (load - line.load), least_ms);
+    const std::size_t like = nearest(averaged.loads, load);
+    weighed.push_back(log_normal(step_ms,
+                                 averaged.variance[like] + line.variance / (step_ms * step_ms),
+                                 draws[like].shares));
   }
   return weighed;
 }

@@ -12,17 +12,18 @@ struct WeighedDraw {
   double variance = 0;  // of the log of its step, beyond the terms that all draws have
 };
 
-// The distribution that draws are of, closer than the few draws themselves show it:
-// - What does not follow routing has the errors of curves alone. Each part's spread over the draws
-//   is that of stratified errors, so nearly exact; how parts happen to be paired in few draws is
-//   not. The parts count with their means, and their variances are added.
-// - Of what follows routing, the errors of curves are regressed out, and count with the variance
-//   that their slopes give. If a line through the rest over the loads explains at least a third of
-//   its variance, it counts at the loads of all draws, simulated and further ones, with what the
-//   line leaves as a variance (double sampling for regression: Cochran 1977, Sampling Techniques,
-//   section 12.6); else the rest is that of the draws.
+// Whether the distribution can be told more closely than the draws show it: there are at least 8,
+// and they are averaged.
+bool knows_spread(const std::vector<StepDraw>& draws, const AveragedDraws& averaged);
+
+// The distribution that draws are of:
+// - The errors of curves count with their means and variances, not as they happen to be drawn.
+// - If a line through the steps over the loads explains at least a third of their variance, they
+//   count at all loads, with what the line leaves as a variance (regression estimator with a known
+//   mean: Cochran 1977, Sampling Techniques, section 7.1); else they are those of the draws.
 // A draw has the shares of the simulated one whose load is nearest, or its own. The draws
-// themselves where there are fewer than 8, fewer than twice the unknowns, or no parts.
-std::vector<WeighedDraw> weighed_draws(const std::vector<StepDraw>& draws, const DrawnParts& parts);
+// themselves where knows_spread() says no.
+std::vector<WeighedDraw> weighed_draws(const std::vector<StepDraw>& draws,
+                                       const AveragedDraws& averaged);
 
 }  // namespace moesim::uncertainty

@@ -101,8 +101,8 @@ Wording wording_of(WorkClass work, bool has_measured_exchanges) {
           "nccl-tests of your nodes: moesim import LOG... --cluster NAME"};
 }
 
-std::vector<Term> terms_of_draws(const std::vector<StepDraw>& draws,
-                                 const SoftwareError& software) {
+std::vector<Term> terms_of_draws(const std::vector<StepDraw>& draws, const SoftwareError& software,
+                                 double unseen) {
   std::vector<Term> terms = {
       {software.name, software.factor * software.deviation, software.remedy}};
   const WorkShares shares = mean_shares(draws);
@@ -116,10 +116,9 @@ std::vector<Term> terms_of_draws(const std::vector<StepDraw>& draws,
   }
   terms.push_back({"routing and shapes, as replicas draw them", deviation_of(draws),
                    "routing of your own training: --routing trace:FILE"});
-  const double unseen = curve_error * std::sqrt(unseen_variance(draws.size()));
   terms.push_back({fmt::format("{} replica{} draw{} little of the curves' errors", draws.size(),
                                draws.size() == 1 ? "" : "s", draws.size() == 1 ? "s" : ""),
-                   unseen, "--replicas 16"});
+                   std::sqrt(unseen), "--replicas 16"});
   terms.push_back({"noise of a run", run_noise, "longer measurements"});
   std::erase_if(terms, [](const Term& term) { return term.deviation <= 0; });
   std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
@@ -155,11 +154,12 @@ double unseen_variance(std::size_t draws) {
 }
 
 SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software,
-                             const DrawnParts& parts) {
-  const double unseen = square(curve_error) * unseen_variance(draws.size());
+                             const AveragedDraws& averaged) {
+  const double unseen =
+      knows_spread(draws, averaged) ? 0 : square(curve_error) * unseen_variance(draws.size());
   std::vector<Normal> same;
   std::vector<Normal> whole;
-  for (const auto& [draw, own] : weighed_draws(draws, parts)) {
+  for (const auto& [draw, own] : weighed_draws(draws, averaged)) {
     const double variance =
         own + class_variance(draw.shares, software.fitted_shares, software.has_measured_exchanges) +
         square(run_noise) + unseen;
@@ -173,7 +173,7 @@ SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareE
   band.p95_ms = std::exp(quantile_of(whole, 0.95));
   band.same_p05_ms = std::exp(quantile_of(same, 0.05));
   band.same_p95_ms = std::exp(quantile_of(same, 0.95));
-  band.terms = terms_of_draws(draws, software);
+  band.terms = terms_of_draws(draws, software, unseen);
   return band;
 }
 

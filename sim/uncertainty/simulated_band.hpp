@@ -29,18 +29,15 @@ struct StepDraw {
   WorkShares shares{};
 };
 
-// Of what the steps of draws consist, as far as their distribution can be told from few of them:
-// weighed_draws(). Empty: not known.
-struct DrawnParts {
-  std::vector<double> routed_ms;               // [draw] of the step, what follows routing
-  std::vector<std::vector<double>> steady_ms;  // [part][draw] the rest, in parts whose errors are
-                                               // independent of each other and of routing
-  // [curve][draw] errors of curves that much of routed_ms is priced by, in standard deviations.
-  std::vector<std::vector<double>> errors;
-  // A figure that routed_ms follows (routing::popular_loads), and the same of further draws of the
-  // same routing that were not simulated; may be empty.
+// The same draws with the errors of curves averaged over instead of drawn, as far as the
+// distribution of steps can be told from few of them: weighed_draws(). Empty: not known.
+struct AveragedDraws {
+  std::vector<double> mean_ms;   // [draw] of its step over the errors of curves
+  std::vector<double> variance;  // [draw] of the log of its step, by these errors
+  // A figure that steps follow (routing::popular_loads), and equally likely values of the same
+  // routing; may be empty.
   std::vector<double> loads;
-  std::vector<double> further_loads;
+  std::vector<double> all_loads;
 };
 
 // What is known of the software and the machine that a step is predicted for.
@@ -74,11 +71,11 @@ struct SimulatedBand {
 // error) + noise of the run. A class's error is one for all layers, ranks and steps; what differs
 // from shape to shape is in the draws. Each term is normal, so the answer is a mixture of as many
 // log-normal distributions as there are draws, of equal weight; its quantiles are exact. With few
-// draws the errors of curves that they cannot show are a term of its own. With parts the mixture is
-// that of weighed_draws(). Standard deviations, of logs: see systematic_error(). `draws` must not
-// be empty, steps positive.
+// draws the errors of curves that they cannot show are a term of its own. Where averaged draws are
+// given the mixture is that of weighed_draws(). Standard deviations, of logs: see
+// systematic_error(). `draws` must not be empty, steps positive.
 SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareError& software,
-                             const DrawnParts& parts = {});
+                             const AveragedDraws& averaged = {});
 
 // Of a class, and of one run: products 0.05, memory 0.10, exchanges inside 0.055, across 0.20 or,
 // where the cluster has measurements of its own, 0.055. The sources stand in README.md.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "sim/routing/scores/logit_source.hpp"
 
@@ -24,12 +23,10 @@ bool is_drawn(const ScoreSource& source) {
 }
 
 double layer_load(const RoutingJob& job, int replica, int layer) {
-  // Normal noise is narrower than Gumbel noise: the same bias says more.
-  constexpr double narrower = std::numbers::pi / 2.449489742783178;  // root of 6
   const LogitShape shape{job.experts, job.expert_parallel, job.gpus, job.expert_placement.get()};
   const LogitSource source(job.scores, shape, job.seed, static_cast<std::uint32_t>(replica),
                            static_cast<std::uint32_t>(layer));
-  const double scale = source.noise() == Noise::normal ? narrower : 1;
+  const double scale = source.noise() == Noise::normal ? normal_noise_scale : 1;
   const std::vector<float>& offsets = source.offsets();
   const double top = *std::max_element(offsets.begin(), offsets.end());
   const int local = job.experts / job.expert_parallel;
@@ -49,9 +46,13 @@ double layer_load(const RoutingJob& job, int replica, int layer) {
 
 }  // namespace
 
+bool has_popular_loads(const RoutingJob& job) {
+  return is_drawn(job.scores) && job.expert_parallel > 1;
+}
+
 std::vector<double> popular_loads(const RoutingJob& job, int first, int count) {
   std::vector<double> loads;
-  if (!is_drawn(job.scores) || job.expert_parallel < 2) return loads;
+  if (!has_popular_loads(job)) return loads;
   for (int replica = first; replica < first + count; ++replica) {
     double sum = 0;
     for (int layer = 0; layer < job.layers; ++layer) sum += layer_load(job, replica, layer);

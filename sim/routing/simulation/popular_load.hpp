@@ -1,5 +1,6 @@
 #pragma once
 
+#include <numbers>
 #include <vector>
 
 #include "sim/routing/jobs/routing_job.hpp"
@@ -11,8 +12,15 @@ namespace moesim::routing {
 // over layers, if each token chose one expert by popularity alone. No token is drawn, so that it
 // takes far less than routing a replica; what a step takes follows it where rows are not padded
 // to a capacity. Exact for Gumbel noise; with normal noise it follows the
-// load (correlation above 0.95) and lies below it. Empty for sources whose popularity is not drawn
-// anew in each replica (recorded, fixed, or fitted to a trace).
+// load (correlation above 0.95) and lies below it. Empty without has_popular_loads().
 std::vector<double> popular_loads(const RoutingJob& job, int first, int count);
+
+// Whether popularity is drawn anew in each replica (not recorded, fixed, or fitted to a trace), for
+// groups of several ranks.
+bool has_popular_loads(const RoutingJob& job);
+
+// By how much popular_loads() widens offsets of normal noise, which is narrower than Gumbel noise:
+// the same bias says more.
+inline constexpr double normal_noise_scale = std::numbers::pi / 2.449489742783178;  // root of 6
 
 }  // namespace moesim::routing

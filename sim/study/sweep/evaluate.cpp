@@ -6,10 +6,12 @@
 #include <optional>
 
 #include "sim/cluster/rank_placement.hpp"
+#include "sim/engine/critical_path.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/routing/simulation/load_distribution.hpp"
 #include "sim/routing/simulation/popular_load.hpp"
-#include "sim/step/curve_errors.hpp"
+#include "sim/step/curve_spread.hpp"
 #include "sim/step/exchange_traffic.hpp"
 #include "sim/step/memory.hpp"
 #include "sim/step/step_runner.hpp"
@@ -20,12 +22,11 @@
 namespace moesim::study {
 namespace {
 
-using uncertainty::DrawnParts;
-
 struct Replica {
   Picoseconds step;
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;
+  step::CurveSpread spread;
 };
 
 // How long an exchange keeps `rank` busy: from its last member's arrival, before which the rank
@@ -110,49 +111,18 @@ class LossMean {
   double weight_;
 };
 
-// Dense FFNs are products of the same curves as those of experts.
-bool follows_routing(Part part) {
-  return part == Part::dense_ffn || part == Part::dispatch_combine || part == Part::expert ||
-         part == Part::rectify || part == Part::exposed_exchange;
-}
-
-// Of the replicas, and of as many further ones as steady the ends of a band.
-DrawnParts drawn_parts(const scenario::Scenario& scenario, const std::vector<Replica>& replicas) {
-  constexpr int further = 16;  // for each replica
-  DrawnParts drawn;
-  if (!scenario.has_moe()) return drawn;
-  drawn.routed_ms.assign(replicas.size(), 0);
-  for (std::size_t part = 0; part < part_count; ++part) {
-    const bool is_routed = follows_routing(static_cast<Part>(part));
-    if (!is_routed) drawn.steady_ms.emplace_back();
-    for (std::size_t index = 0; index < replicas.size(); ++index) {
-      const double ms = replicas[index].parts_ms[part];
-      if (is_routed) {
-        drawn.routed_ms[index] += ms;
-      } else {
-        drawn.steady_ms.back().push_back(ms);
-      }
-    }
+uncertainty::AveragedDraws averaged_draws(const scenario::Scenario& scenario,
+                                          const std::vector<Replica>& replicas) {
+  uncertainty::AveragedDraws averaged;
+  for (const Replica& replica : replicas) {
+    averaged.mean_ms.push_back(replica.spread.mean_ms);
+    averaged.variance.push_back(replica.spread.variance);
   }
-  step::CurveErrors errors(scenario.seed, scenario.replicas);
-  std::vector<std::string> curves = {"ffn up", "ffn down"};
-  if (scenario.mode == scenario::Mode::train) {
-    for (const char* product : {" by input", " by weight"}) {
-      for (const char* curve : {"ffn up", "ffn down"})
-        curves.push_back(std::string(curve) + product);
-    }
-  }
-  for (const std::string& curve : curves) {
-    std::vector<double>& of_curve = drawn.errors.emplace_back();
-    const int number = errors.number_of(curve);
-    for (int replica = 0; replica < scenario.replicas; ++replica) {
-      of_curve.push_back(errors.of(number, replica));
-    }
-  }
+  if (!scenario.has_moe()) return averaged;
   const routing::RoutingJob job = scenario.routing_job();
-  drawn.loads = routing::popular_loads(job, 0, scenario.replicas);
-  drawn.further_loads = routing::popular_loads(job, scenario.replicas, further * scenario.replicas);
-  return drawn;
+  averaged.loads = routing::popular_loads(job, 0, scenario.replicas);
+  averaged.all_loads = routing::load_distribution(job);
+  return averaged;
 }
 
 // The index of the lower median: a replica that really was, so that its parts sum to its step.
@@ -273,6 +243,9 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
       rows.take(*routing);
     }
     replicas.push_back(measure(model.program(), execution));
+    if (settings.curve_errors) {
+      replicas.back().spread = step::curve_spread(model, execution, routing.get(), index);
+    }
     outcome.replica_step_ms.push_back(replicas.back().step.ms());
   }
   const std::size_t middle = median_replica(replicas);
@@ -284,7 +257,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   }
   outcome.band = uncertainty::simulated_band(
       outcome.draws, software_error(scenario, work_shares(scenario, outcome.parts_ms)),
-      settings.curve_errors ? drawn_parts(scenario, replicas) : DrawnParts());
+      settings.curve_errors ? averaged_draws(scenario, replicas) : uncertainty::AveragedDraws());
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();

@@ -1,7 +1,9 @@
 #include "sim/engine/engine.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "sim/engine/critical_path.hpp"
 #include "tests/support/catch.hpp"
 
 namespace moesim::engine {
@@ -126,6 +128,16 @@ TEST_CASE("the critical path covers the whole step of its rank, waiting included
   for (int rank = 0; rank < 3; ++rank) {
     CHECK(path_sum(critical_path(program, execution, rank)) == execution.end_of(rank));
   }
+  // What it waits for is the longest work of each layer, not any wait.
+  Picoseconds sum;
+  for (const ChainStep& stretch : slowest_chain(program, execution)) {
+    sum += stretch.duration;
+    if (stretch.operation % 3 == 2) CHECK(stretch.duration == Picoseconds(8));
+    if (stretch.operation % 3 != 0) continue;
+    const auto& work = durations.per_rank[static_cast<std::size_t>(stretch.operation)];
+    CHECK(stretch.duration == *std::max_element(work.begin(), work.end()));
+  }
+  CHECK(sum == execution.end_of(execution.slowest_rank()));
 }
 
 TEST_CASE("exchanges come to the fabric in the order of time") {

@@ -114,7 +114,7 @@ namespace {
 // 700 that do, 5 % by the load, 6 and 4 % by two curves, 1 % by what nobody knows.
 struct Drawn {
   std::vector<StepDraw> draws;
-  DrawnParts parts;
+  AveragedDraws averaged;
 };
 
 // One error per draw, one in each stratum of the normal distribution, as CurveErrors has them.
@@ -131,24 +131,21 @@ std::vector<double> stratified(std::mt19937_64& generator, std::size_t draws) {
 Drawn drawn_steps(unsigned seed, std::size_t draws) {
   std::mt19937_64 generator(seed);
   std::normal_distribution<double> normal;
+  std::vector<std::vector<double>> errors;
+  for (int curve = 0; curve < 4; ++curve) errors.push_back(stratified(generator, draws));
   Drawn drawn;
-  drawn.parts.errors = {stratified(generator, draws), stratified(generator, draws)};
-  drawn.parts.steady_ms = {stratified(generator, draws), stratified(generator, draws)};
-  for (std::vector<double>& part : drawn.parts.steady_ms) {
-    for (double& error : part) error = 150 * (1 + 0.04 * error);
-  }
   for (std::size_t draw = 0; draw < draws; ++draw) {
     const double load = normal(generator);
-    const double routed_ms = 700 * (1 + 0.05 * load + 0.06 * drawn.parts.errors[0][draw] +
-                                    0.04 * drawn.parts.errors[1][draw] + 0.01 * normal(generator));
-    drawn.parts.loads.push_back(2 + load);
-    drawn.parts.routed_ms.push_back(routed_ms);
-    drawn.draws.push_back(
-        {drawn.parts.steady_ms[0][draw] + drawn.parts.steady_ms[1][draw] + routed_ms,
-         {0.7, 0.1, 0.2, 0}});
+    const double mean_ms = 300 + 700 * (1 + 0.05 * load + 0.01 * normal(generator));
+    const double errors_ms = 150 * 0.04 * (errors[0][draw] + errors[1][draw]) +
+                             700 * (0.06 * errors[2][draw] + 0.04 * errors[3][draw]);
+    drawn.averaged.loads.push_back(2 + load);
+    drawn.averaged.mean_ms.push_back(mean_ms);
+    drawn.averaged.variance.push_back((2 * 36 + 42 * 42 + 28 * 28) / (mean_ms * mean_ms));
+    drawn.draws.push_back({mean_ms + errors_ms, {0.7, 0.1, 0.2, 0}});
   }
-  for (std::size_t draw = 0; draw < 16 * draws; ++draw) {
-    drawn.parts.further_loads.push_back(2 + normal(generator));
+  for (int value = 0; value < 64; ++value) {
+    drawn.averaged.all_loads.push_back(2 + normal_quantile((value + 0.5) / 64));
   }
   return drawn;
 }
@@ -174,7 +171,7 @@ TEST_CASE("the ends of a band of 16 draws hardly depend on the seed") {
   Range low, high, plain_low, plain_high;
   for (unsigned seed = 0; seed < seeds; ++seed) {
     const Drawn drawn = drawn_steps(seed, 16);
-    const SimulatedBand steadied = simulated_band(drawn.draws, software, drawn.parts);
+    const SimulatedBand steadied = simulated_band(drawn.draws, software, drawn.averaged);
     low.add(steadied.same_p05_ms, seeds);
     high.add(steadied.same_p95_ms, seeds);
     const SimulatedBand plain = simulated_band(drawn.draws, software);
@@ -184,8 +181,8 @@ TEST_CASE("the ends of a band of 16 draws hardly depend on the seed") {
     CHECK(steadied.p50_ms <= steadied.p95_ms);
   }
   CAPTURE(low.share(), high.share(), plain_low.share(), plain_high.share());
-  CHECK(low.share() < 0.02);
-  CHECK(high.share() < 0.02);
+  CHECK(low.share() < 0.015);
+  CHECK(high.share() < 0.015);
   CHECK(low.share() < plain_low.share() / 2);
   CHECK(high.share() < plain_high.share() / 2);
   // They are those of so many draws that nothing has to be told from few.
@@ -197,19 +194,19 @@ TEST_CASE("the ends of a band of 16 draws hardly depend on the seed") {
 TEST_CASE("loads that say nothing of steps are not used, and few draws are taken as they are") {
   const SoftwareError software = known(0, 0);
   Drawn drawn = drawn_steps(1, 16);
-  const SimulatedBand with_loads = simulated_band(drawn.draws, software, drawn.parts);
-  DrawnParts without = drawn.parts;
+  const SimulatedBand with_loads = simulated_band(drawn.draws, software, drawn.averaged);
+  AveragedDraws without = drawn.averaged;
   without.loads.clear();
-  without.further_loads.clear();
+  without.all_loads.clear();
   const SimulatedBand no_loads = simulated_band(drawn.draws, software, without);
   CHECK(no_loads.same_p05_ms != with_loads.same_p05_ms);
   std::mt19937_64 generator(3);
   std::normal_distribution<double> normal;
-  for (double& load : drawn.parts.loads) load = normal(generator);
-  const SimulatedBand noise = simulated_band(drawn.draws, software, drawn.parts);
+  for (double& load : drawn.averaged.loads) load = normal(generator);
+  const SimulatedBand noise = simulated_band(drawn.draws, software, drawn.averaged);
   CHECK(noise.same_p05_ms == no_loads.same_p05_ms);
   const Drawn few = drawn_steps(1, 4);
-  CHECK(simulated_band(few.draws, software, few.parts).same_p95_ms ==
+  CHECK(simulated_band(few.draws, software, few.averaged).same_p95_ms ==
         simulated_band(few.draws, software).same_p95_ms);
 }
 

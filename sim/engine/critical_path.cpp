@@ -1,0 +1,78 @@
+#include "sim/engine/critical_path.hpp"
+
+#include <stdexcept>
+
+namespace moesim::engine {
+namespace {
+
+int last_of(const Program& program, const Execution& execution, int rank) {
+  int op = 0;
+  for (int candidate = 1; candidate < static_cast<int>(program.operations.size()); ++candidate) {
+    if (execution.finish[execution.at(candidate, rank)] > execution.finish[execution.at(op, rank)])
+      op = candidate;
+  }
+  return op;
+}
+
+// What an operation that started at `start` waited for: a dependency, or the operation before it on
+// its stream.
+int cause_of(const Program& program, const Execution& execution, int op, int rank) {
+  const Picoseconds start = execution.start[execution.at(op, rank)];
+  const auto ends_then = [&](int before) {
+    return execution.finish[execution.at(before, rank)] == start;
+  };
+  int cause = -1;
+  const Operation& operation = program.operations[static_cast<std::size_t>(op)];
+  for (const int before : operation.after) {
+    if (ends_then(before)) cause = before;
+  }
+  for (int before = op - 1; cause < 0 && before >= 0; --before) {
+    const bool same_stream =
+        program.operations[static_cast<std::size_t>(before)].stream == operation.stream;
+    if (same_stream && ends_then(before)) cause = before;
+  }
+  if (cause < 0) throw std::logic_error("an operation starts without a cause");
+  return cause;
+}
+
+// The member of a rank's group that a collective waits for; the rank itself for compute, and where
+// it was done before the last member came.
+int waited_for(const Program& program, const Execution& execution, int op, int rank) {
+  const int groups = program.operations[static_cast<std::size_t>(op)].groups;
+  if (groups < 0) return rank;
+  const Partition& partition = program.partitions[static_cast<std::size_t>(groups)];
+  const auto group = static_cast<std::size_t>(partition.group_of[static_cast<std::size_t>(rank)]);
+  const auto start = [&](int member) { return execution.start[execution.at(op, member)]; };
+  int last = rank;
+  for (const int member : partition.groups[group]) {
+    if (start(member) > start(last)) last = member;
+  }
+  return start(last) <= execution.finish[execution.at(op, rank)] ? last : rank;
+}
+
+}  // namespace
+
+std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank) {
+  std::vector<PathStep> path;
+  if (program.operations.empty()) return path;
+  for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
+    const std::size_t at = execution.at(op, rank);
+    path.push_back({op, execution.finish[at] - execution.start[at]});
+    if (execution.start[at] == Picoseconds(0)) return path;
+  }
+}
+
+std::vector<ChainStep> slowest_chain(const Program& program, const Execution& execution) {
+  std::vector<ChainStep> chain;
+  if (program.operations.empty()) return chain;
+  int rank = execution.slowest_rank();
+  for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
+    const Picoseconds finish = execution.finish[execution.at(op, rank)];
+    rank = waited_for(program, execution, op, rank);
+    const Picoseconds start = execution.start[execution.at(op, rank)];
+    chain.push_back({op, rank, finish - start});
+    if (start == Picoseconds(0)) return chain;
+  }
+}
+
+}  // namespace moesim::engine

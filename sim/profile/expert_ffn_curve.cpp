@@ -104,6 +104,11 @@ ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")
     const Variable y = read_variable(item, grid.y());
     terms_.push_back({std::move(grid), x, y});
   }
+  if (node.has("trees")) {
+    const Node trees = node.at("trees");
+    for (const Node& item : trees.items("inputs")) tree_inputs_.push_back(read_tree_input(item));
+    trees_ = CorrectionTrees(trees, tree_inputs_.size());
+  }
   const Node valid = node.at("valid");
   rows_range_ = read_range(valid, "rows_per_expert");
   hidden_range_ = read_range(valid, "hidden");
@@ -111,6 +116,75 @@ ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")
   experts_range_ = read_range(valid, "experts");
   origin_ = read_origin(node, "origin");
   balanced_origin_ = node.has("balanced_origin") ? read_origin(node, "balanced_origin") : origin_;
+}
+
+ExpertFfnCurve::TreeInput ExpertFfnCurve::read_tree_input(const Node& node) const {
+  constexpr std::array<const char*, 14> names = {"log2_rows_per_expert",
+                                                 "log2_rows",
+                                                 "log2_ffn",
+                                                 "log2_hidden",
+                                                 "log2_experts",
+                                                 "log2_active",
+                                                 "log2_work",
+                                                 "log2_weights",
+                                                 "log2_us",
+                                                 "log2_up_waves",
+                                                 "log2_up_part_wave",
+                                                 "log2_down_waves",
+                                                 "log2_down_part_wave",
+                                                 "log2_block_padding"};
+  const std::string name = node.text("x");
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) node.fail("unknown input '" + name + "'", "x");
+  TreeInput input{static_cast<Asked>(found - names.begin())};
+  if (input.asked < Asked::log2_up_waves) return input;
+  const double kernel = node.number("kernel");
+  for (std::size_t known = 0; known < kernels_.size(); ++known) {
+    if (kernel == static_cast<double>(known)) {
+      input.kernel = known;
+      return input;
+    }
+  }
+  node.fail(fmt::format("expected the number of a kernel, below {}", kernels_.size()), "kernel");
+}
+
+double ExpertFfnCurve::tree_input(const TreeInput& input, const Load& load, double hidden,
+                                  double ffn, double log_us) const {
+  const Kernel& tile = kernels_[input.kernel];
+  const double blocks = load.blocks[input.kernel];
+  const double up = blocks * std::ceil(2 * ffn / tile.columns) / sms_;
+  const double down = blocks * std::ceil(hidden / tile.columns) / sms_;
+  switch (input.asked) {
+    case Asked::log2_rows_per_expert:
+      return std::log2(load.rows / load.experts);
+    case Asked::log2_rows:
+      return std::log2(load.rows);
+    case Asked::log2_ffn:
+      return std::log2(ffn);
+    case Asked::log2_hidden:
+      return std::log2(hidden);
+    case Asked::log2_experts:
+      return std::log2(load.experts);
+    case Asked::log2_active:
+      return std::log2(load.active);
+    case Asked::log2_work:
+      return std::log2(load.rows * ffn * hidden);
+    case Asked::log2_weights:
+      return std::log2(load.active * ffn * hidden);
+    case Asked::log2_us:
+      return log_us / std::log(2.0);
+    case Asked::log2_up_waves:
+      return std::log2(up);
+    case Asked::log2_up_part_wave:
+      return std::log2(std::ceil(up) / up);
+    case Asked::log2_down_waves:
+      return std::log2(down);
+    case Asked::log2_down_part_wave:
+      return std::log2(std::ceil(down) / down);
+    case Asked::log2_block_padding:
+      return std::log2(blocks * tile.rows / load.rows);
+  }
+  throw Error("expert-ffn: an input of trees without a value");
 }
 
 void ExpertFfnCurve::add(Load& load, double experts, double rows) const {
@@ -200,7 +274,12 @@ Estimate ExpertFfnCurve::at_load(const Load& load, std::int64_t hidden, std::int
   known[log2_hidden] = std::log2(wide);
   double log_us = chosen_log_us(load, wide, inner);
   for (const Term& term : terms_) log_us += term.grid.at(known.at(term.x), known.at(term.y));
-  const double us = std::exp(log_us);
+  std::vector<double> inputs;
+  inputs.reserve(tree_inputs_.size());
+  for (const TreeInput& input : tree_inputs_) {
+    inputs.push_back(tree_input(input, load, wide, inner, log_us));
+  }
+  const double us = std::exp(log_us + trees_.at(inputs));
   residual_.apply(us, us, widening(octaves), estimate);
   estimate.support = octaves > 0 ? Support::extrapolated : Support::interpolated;
   return estimate;

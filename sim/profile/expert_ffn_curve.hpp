@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/document.hpp"
+#include "sim/profile/correction_trees.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/log_grid.hpp"
 #include "sim/profile/residual.hpp"
@@ -17,7 +18,8 @@ namespace moesim::profile {
 // product [rows, ffn] x [ffn, hidden], the weighted sum. Physics: each expert's rows are cut into
 // blocks of a kernel's tile height, the last one part empty; tiles run in waves over the SMs; the
 // weights of every expert that has rows and all activations pass through memory beside them; the
-// kernel is chosen by time, not quite sharply. Then small corrections in log time.
+// kernel is chosen by time, not quite sharply. Then small corrections in log time: grids, and trees
+// for what kernels and their choice have beside.
 class ExpertFfnCurve {
  public:
   // From a curve of model "grouped-tiles"; errors name file and key.
@@ -55,6 +57,28 @@ class ExpertFfnCurve {
     Variable x;
     Variable y;
   };
+  // What the trees may ask of a load.
+  enum class Asked {
+    log2_rows_per_expert,
+    log2_rows,
+    log2_ffn,
+    log2_hidden,
+    log2_experts,
+    log2_active,
+    log2_work,     // rows x ffn x hidden
+    log2_weights,  // active x ffn x hidden
+    log2_us,       // without trees
+    // Of the first product (up) and the second one, in tiles of one kernel:
+    log2_up_waves,
+    log2_up_part_wave,  // whole waves over waves
+    log2_down_waves,
+    log2_down_part_wave,
+    log2_block_padding,  // rows of its blocks over rows
+  };
+  struct TreeInput {
+    Asked asked;
+    std::size_t kernel = 0;
+  };
   struct Range {
     double low;
     double high;
@@ -64,6 +88,9 @@ class ExpertFfnCurve {
   static Variable read_variable(const Node& node, const std::string& name);
   static Range read_range(const Node& node, const std::string& key);
   void read_kernels(const Node& node);
+  TreeInput read_tree_input(const Node& node) const;
+  double tree_input(const TreeInput& input, const Load& load, double hidden, double ffn,
+                    double log_us) const;
   void add(Load& load, double experts, double rows) const;
   double product_us(const Load& load, std::size_t kernel, double deep, double wide) const;
   double chosen_log_us(const Load& load, double hidden, double ffn) const;
@@ -82,6 +109,8 @@ class ExpertFfnCurve {
   double choice_power_ = 0;
   std::vector<Kernel> kernels_;
   std::vector<Term> terms_;
+  std::vector<TreeInput> tree_inputs_;
+  CorrectionTrees trees_;
   Range rows_range_{};  // per expert
   Range hidden_range_{};
   Range ffn_range_{};

@@ -37,6 +37,8 @@ struct GemmCurve::Query {
   double memory_powered = 0;  // memory time to the power that overlaps it with compute
 };
 
+double GemmCurve::Range::inside(double value) const { return std::clamp(value, low, high); }
+
 double GemmCurve::Range::octaves_outside(double value) const {
   return std::max({std::log2(value / high), std::log2(low / value), 0.0});
 }
@@ -99,6 +101,25 @@ void GemmCurve::read_corrections(const Node& node) {
     const Variable y = read_variable(item, grid.y());
     terms_.push_back({item.positive("rows"), item.positive("columns"), x, y, std::move(grid)});
   }
+  if (!node.has("trees")) return;
+  const Node trees = node.at("trees");
+  for (const Node& item : trees.items("inputs")) tree_inputs_.push_back(read_tree_input(item));
+  trees_ = CorrectionTrees(trees, tree_inputs_.size());
+}
+
+GemmCurve::TreeInput GemmCurve::read_tree_input(const Node& node) {
+  constexpr std::array<const char*, 12> names = {
+      "log2_m",     "log2_n",         "log2_k",           "log2_mn",
+      "log2_nk",    "log2_mk",        "log2_mnk",         "log2_us",
+      "log2_waves", "log2_part_wave", "log2_row_padding", "log2_column_padding"};
+  const std::string name = node.text("x");
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) node.fail("unknown input '" + name + "'", "x");
+  TreeInput input{static_cast<Asked>(found - names.begin())};
+  const bool waves = input.asked == Asked::log2_waves || input.asked == Asked::log2_part_wave;
+  if (waves || input.asked == Asked::log2_row_padding) input.rows = node.positive("rows");
+  if (waves || input.asked == Asked::log2_column_padding) input.columns = node.positive("columns");
+  return input;
 }
 
 GemmCurve::GemmCurve(const Node& node) : residual_(node.at("residual")) {
@@ -237,6 +258,55 @@ double GemmCurve::correction(const Query& query) const {
   return sum;
 }
 
+double GemmCurve::smooth(Query& query) const {
+  query.memory_powered = std::pow(memory_us(query), overlap_power_);
+  return throttled(chosen_log_us(query), query) + correction(query);
+}
+
+double GemmCurve::tree_input(const Query& query, double log_us, const TreeInput& input) const {
+  const double row_tiles = std::ceil(query.m / input.rows);
+  const double column_tiles = std::ceil(query.n / input.columns);
+  const double waves = row_tiles * column_tiles / sms_;
+  switch (input.asked) {
+    case Asked::log2_m:
+      return std::log2(query.m);
+    case Asked::log2_n:
+      return std::log2(query.n);
+    case Asked::log2_k:
+      return std::log2(query.k);
+    case Asked::log2_mn:
+      return std::log2(query.m * query.n);
+    case Asked::log2_nk:
+      return std::log2(query.n * query.k);
+    case Asked::log2_mk:
+      return std::log2(query.m * query.k);
+    case Asked::log2_mnk:
+      return std::log2(query.m * query.n * query.k);
+    case Asked::log2_us:
+      return log_us / std::log(2.0);
+    case Asked::log2_waves:
+      return std::log2(waves);
+    case Asked::log2_part_wave:
+      return std::log2(std::ceil(waves) / waves);
+    case Asked::log2_row_padding:
+      return std::log2(row_tiles * input.rows / query.m);
+    case Asked::log2_column_padding:
+      return std::log2(column_tiles * input.columns / query.n);
+  }
+  throw Error("gemm: an input of trees without a value");
+}
+
+// Beyond what was measured it is that of the border.
+double GemmCurve::tree_correction(const Query& query, double log_us) const {
+  if (tree_inputs_.empty()) return 0;
+  Query inside{m_range_.inside(query.m), n_range_.inside(query.n), k_range_.inside(query.k)};
+  if (inside.m != query.m || inside.n != query.n || inside.k != query.k) log_us = smooth(inside);
+  std::vector<double> inputs;
+  inputs.reserve(tree_inputs_.size());
+  for (const TreeInput& input : tree_inputs_) inputs.push_back(tree_input(inside, log_us, input));
+  return trees_.at(inputs);
+}
+
 Estimate GemmCurve::estimate(std::int64_t m, std::int64_t n, std::int64_t k) const {
   return known_->get({m, n, k}, [&] { return fresh_estimate(m, n, k); });
 }
@@ -260,8 +330,8 @@ Estimate GemmCurve::fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t 
   const double most_rows = m_range_.high * std::exp2(furthest_octaves);
   const double pieces = std::ceil(query.m / most_rows);
   query.m /= pieces;
-  query.memory_powered = std::pow(memory_us(query), overlap_power_);
-  const double us = pieces * std::exp(throttled(chosen_log_us(query), query) + correction(query));
+  const double log_us = smooth(query);
+  const double us = pieces * std::exp(log_us + tree_correction(query, log_us));
   const double shorter = std::max(std::log2(least_us_ / us), 0.0);
   Estimate estimate;
   residual_.apply(us, us, widening(octaves + shorter), estimate);

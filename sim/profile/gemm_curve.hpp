@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/document.hpp"
+#include "sim/profile/correction_trees.hpp"
 #include "sim/profile/estimate.hpp"
 #include "sim/profile/known_products.hpp"
 #include "sim/profile/log_grid.hpp"
@@ -24,8 +25,9 @@ namespace moesim::profile {
 //   answer is the choice-weighted mean of the candidates' log times;
 // - the clock falls under sustained load;
 // - where the measured call quantises A first, a time per element of A.
-// Then small corrections in log time: a grid over (m, n, k), and over the waves
-// of some tile shapes. Operands are aligned (leading dimensions multiples of 8).
+// Then small corrections in log time: a grid over (m, n, k), grids over the waves of some tile
+// shapes, and trees over all of these, for what kernels and their choice have beside. Operands are
+// aligned (leading dimensions multiples of 8).
 class GemmCurve {
  public:
   // From a curve of model "tile-kernels"; errors name file and key.
@@ -72,10 +74,31 @@ class GemmCurve {
     Variable y;
     LogGrid grid;
   };
+  // What the trees may ask of a product.
+  enum class Asked {
+    log2_m,
+    log2_n,
+    log2_k,
+    log2_mn,
+    log2_nk,
+    log2_mk,
+    log2_mnk,
+    log2_us,              // without trees
+    log2_waves,           // of tiles of some shape
+    log2_part_wave,       // whole waves over waves
+    log2_row_padding,     // whole tiles of m over m
+    log2_column_padding,  // the same of n
+  };
+  struct TreeInput {
+    Asked asked;
+    double rows = 1;
+    double columns = 1;
+  };
   struct Range {
     double low;
     double high;
     double octaves_outside(double value) const;
+    double inside(double value) const;
   };
 
   Estimate fresh_estimate(std::int64_t m, std::int64_t n, std::int64_t k) const;
@@ -83,6 +106,10 @@ class GemmCurve {
   static Variable read_variable(const Node& node, const std::string& name);
   static Range read_range(const Node& node, const std::string& key);
   void read_corrections(const Node& node);
+  double smooth(Query& query) const;  // log microseconds without trees; sets memory_powered
+  static TreeInput read_tree_input(const Node& node);
+  double tree_input(const Query& query, double log_us, const TreeInput& input) const;
+  double tree_correction(const Query& query, double log_us) const;
   double memory_us(const Query& query) const;
   double candidate_us(const Query& query, const Kernel& kernel, double split, bool believed) const;
   double chosen_log_us(const Query& query) const;
@@ -115,6 +142,8 @@ class GemmCurve {
   std::vector<double> k_knots_;
   std::vector<double> grid_;  // [m, n, k] knots, k fastest
   std::vector<Term> terms_;
+  std::vector<TreeInput> tree_inputs_;
+  CorrectionTrees trees_;
   Range m_range_{};
   Range n_range_{};
   Range k_range_{};

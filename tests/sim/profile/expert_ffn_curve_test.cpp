@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -53,6 +54,43 @@ TEST_CASE("each expert's rows are cut into blocks of their own") {
   // All on one expert: 2 blocks again.
   const std::array<std::int64_t, 2> skewed = {128, 0};
   CHECK(curve.estimate(skewed, 128, 64).time_us == Approx(7 + (2 * 3 + 5) + (3 + 5)));
+}
+
+TEST_CASE("trees correct what their inputs say of a load, after all else") {
+  nlohmann::json curve = small_curve();
+  // 65 + 63 + 0 rows, hidden 128, ffn 96: 3 blocks of 64 rows; up 192 columns, 2 tiles a block, 6
+  // tiles in 3 waves of 2 SMs, 2 steps; down one tile a block, 1.5 waves take 2, 2 steps of 96.
+  const std::array<std::int64_t, 3> rows = {65, 63, 0};
+  const double smooth = 7 + 3 * (2 * 3 + 5) + 2 * (2 * 3 + 5);
+  const auto corrected = [&](const char* name, double threshold) {
+    curve["trees"] = {{"inputs", {{{"x", name}, {"kernel", 0}}}},
+                      {"split", {0, -1, -1}},
+                      {"figure", {threshold, 0.25, -0.5}}};
+    return std::log(read(curve).estimate(rows, 128, 96).time_us / smooth);
+  };
+  const std::vector<std::pair<const char*, double>> inputs = {{"log2_rows_per_expert", 128.0 / 3},
+                                                              {"log2_rows", 128},
+                                                              {"log2_ffn", 96},
+                                                              {"log2_hidden", 128},
+                                                              {"log2_experts", 3},
+                                                              {"log2_active", 2},
+                                                              {"log2_work", 128.0 * 96 * 128},
+                                                              {"log2_weights", 2.0 * 96 * 128},
+                                                              {"log2_us", smooth},
+                                                              {"log2_up_waves", 3},
+                                                              {"log2_up_part_wave", 1},
+                                                              {"log2_down_waves", 1.5},
+                                                              {"log2_down_part_wave", 2 / 1.5},
+                                                              {"log2_block_padding", 192.0 / 128}};
+  for (const auto& [name, value] : inputs) {
+    CAPTURE(name);
+    CHECK(corrected(name, std::log2(value) + 1e-6) == Approx(0.25));
+    CHECK(corrected(name, std::log2(value) - 1e-6) == Approx(-0.5));
+  }
+  curve["trees"]["inputs"][0]["kernel"] = 1;
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("expected the number of a kernel, below 1"));
+  curve["trees"]["inputs"][0]["x"] = "log2_moon";
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("unknown input 'log2_moon'"));
 }
 
 TEST_CASE("weights of experts without rows are not read") {

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -111,6 +112,38 @@ TEST_CASE("products shorter than any that was measured are marked") {
   // Two octaves below 60 us: the bar of +20 % doubles.
   CHECK(shorter.time_us_p95 == Approx(15 * 1.4));
   CHECK(read(curve).estimate(128, 128, 6400).support == Support::interpolated);
+}
+
+TEST_CASE("trees correct what their inputs say, after all else") {
+  nlohmann::json curve = small_curve();
+  // 257 x 256 x 640: 6 tiles on 2 SMs, 3 waves; 7 + 3 (10 x 3 + 5) = 112 us.
+  const double smooth = 112;
+  const auto corrected = [&](const nlohmann::json& input, double threshold) {
+    curve["corrections"]["trees"] = {
+        {"inputs", {input}}, {"split", {0, -1, -1}}, {"figure", {threshold, 0.25, -0.5}}};
+    return std::log(time_us(curve, 257, 256, 640) / smooth);
+  };
+  const std::vector<std::pair<nlohmann::json, double>> inputs = {
+      {{{"x", "log2_m"}}, 257},
+      {{{"x", "log2_n"}}, 256},
+      {{{"x", "log2_k"}}, 640},
+      {{{"x", "log2_mn"}}, 257.0 * 256},
+      {{{"x", "log2_nk"}}, 256.0 * 640},
+      {{{"x", "log2_mk"}}, 257.0 * 640},
+      {{{"x", "log2_mnk"}}, 257.0 * 256 * 640},
+      {{{"x", "log2_us"}}, smooth},
+      {{{"x", "log2_waves"}, {"rows", 128}, {"columns", 128}}, 3},
+      {{{"x", "log2_waves"}, {"rows", 256}, {"columns", 64}}, 4},             // 2 x 4 tiles
+      {{{"x", "log2_part_wave"}, {"rows", 128}, {"columns", 256}}, 4.0 / 3},  // 1.5 waves take 2
+      {{{"x", "log2_row_padding"}, {"rows", 64}}, 320.0 / 257},
+      {{{"x", "log2_column_padding"}, {"columns", 192}}, 384.0 / 256}};
+  for (const auto& [input, value] : inputs) {
+    CAPTURE(input.dump());
+    CHECK(corrected(input, std::log2(value) + 1e-6) == Approx(0.25));
+    CHECK(corrected(input, std::log2(value) - 1e-6) == Approx(-0.5));
+  }
+  curve["corrections"]["trees"]["inputs"][0]["x"] = "log2_moon";
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("unknown input 'log2_moon'"));
 }
 
 TEST_CASE("the library runs what it believes is fastest") {

@@ -52,11 +52,21 @@ def test_a_written_curve_is_read_again():
     parameters = gemm.start("b200 nvfp4", 148)[0]
     parameters = np.round(parameters + np.random.default_rng(6).normal(0, 0.3, len(parameters)), 6)
     width = gemm.design(shapes(1), gemm.empty_corrections("b200 nvfp4"), 148).shape[1]
-    curve = gemm.describe((parameters, np.zeros(width)), "b200 nvfp4", 148)
+    curve = gemm.describe((parameters, np.zeros(width), None), "b200 nvfp4", 148)
     assert gemm.written(curve) == pytest.approx(parameters, abs=1e-9)
     rows = shapes(20)
-    assert gemm.evaluate(curve, rows) == pytest.approx(np.exp(gemm.log_physics(
-        rows, *gemm.read(parameters), 148, 256, gemm.ELEMENT_BYTES["nvfp4"])), rel=1e-9)
+    physics = np.exp(gemm.log_physics(rows, *gemm.read(parameters), 148, 256,
+                                      gemm.ELEMENT_BYTES["nvfp4"]))
+    assert gemm.evaluate(curve, rows) == pytest.approx(physics, rel=1e-9)
+    # With a tree: m up to 1,024 takes e^0.1 times as long, more of it e^-0.2 times.
+    trees = ([0, -1, -1], [10, 0.1, -0.2])
+    curve = gemm.describe((parameters, np.zeros(width), trees), "b200 nvfp4", 148)
+    curve["valid"] = {name: [1, 32768] for name in "mnk"}
+    assert gemm.evaluate(curve, rows) == pytest.approx(
+        physics * np.exp(np.where(rows.m <= 1024, 0.1, -0.2)), rel=1e-9)
+    # Where no more than 1,000 rows were measured, all take what these take.
+    curve["valid"]["m"] = [1, 1000]
+    assert gemm.evaluate(curve, rows) == pytest.approx(physics * np.exp(0.1), rel=1e-9)
 
 
 def test_host_bound_rows_are_left_out_by_their_shape():

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from tools.fit import common, gemm
+from tools.fit import common, gemm, trees
 
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "b200-sxm": "b200", "b300-sxm": "b300",
           "gb200": "gb200", "gb300": "gb300"}
@@ -65,6 +65,11 @@ TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11
          ("log2_rows_per_expert", ROWS_KNOTS, "log2_experts", [0, 1, 2, 3, 4, 5, 6, 7, 9]),
          ("log2_hidden", [11, 11.6, 12, 12.6, 13], "log2_ffn", [4, 6, 8, 10, 12, 14]))
 SMOOTHNESS, SHRINKAGE, FLOOR = 3.0, 1.0, 0.01
+# Last, boosted trees on what is left: (trees, leaves, share that each takes up), where a sweep has the
+# rows and says more of new sizes with them than without (A100's says less). They may ask for waves and
+# padding of these tiles.
+TREES, FEWEST_FOR_TREES, SMOOTH_ALONE = (20, 15, 0.4), 3000, ("a100",)
+TREE_KERNELS = (1, 3, 4)
 
 
 def parts(sweep):
@@ -264,17 +269,71 @@ def fit_corrections(rows, errors, rounds=7):
     return np.round(values, 5)
 
 
-def fit(rows, sweep, sms):
+def tree_inputs():
+    """What the trees may ask of a load, as the document names it."""
+    sizes = ("rows_per_expert", "rows", "ffn", "hidden", "experts", "active", "work", "weights", "us")
+    tiles = ("up_waves", "up_part_wave", "down_waves", "down_part_wave", "block_padding")
+    return ([{"x": f"log2_{each}"} for each in sizes]
+            + [{"x": f"log2_{each}", "kernel": kernel} for kernel in TREE_KERNELS
+               for each in tiles])
+
+
+def tree_columns(rows, log_us, inputs, tiles, sms):
+    """[points, inputs]; `log_us` is the logarithm of the model's time before the trees."""
+    size = {name: rows[name].to_numpy(float)
+            for name in ("rows", "ffn", "hidden", "experts", "active")}
+    size["rows_per_expert"] = size["rows"] / size["experts"]
+    size["work"] = size["rows"] * size["ffn"] * size["hidden"]
+    size["weights"] = size["active"] * size["ffn"] * size["hidden"]
+    found = []
+    for each in inputs:
+        name = each["x"].removeprefix("log2_")
+        if name == "us":
+            found.append(log_us / np.log(2))
+            continue
+        if name in size:
+            value = size[name]
+        else:
+            height, columns = tiles[each["kernel"]]
+            blocks = rows[f"blocks_{int(height)}"].to_numpy(float)
+            wide = 2 * size["ffn"] if name.startswith("up") else size["hidden"]
+            waves = blocks * np.ceil(wide / columns) / sms
+            value = (blocks * height / size["rows"] if name == "block_padding"
+                     else waves if name.endswith("waves") else np.ceil(waves) / waves)
+        found.append(np.log2(value))
+    return np.stack(found, 1)
+
+
+def fit_smooth(rows, sweep, sms):
+    """(physics parameters, correction values)."""
     parameters = fit_physics(rows, sweep, sms)
     errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *figures(parameters, sweep), sms,
                                                            tiles_of(sweep))
     return parameters, fit_corrections(rows, errors, 7 if of_first_kind(sweep) else 4)
 
 
+def log_smooth(parameters, values, rows, sweep, sms):
+    return (log_physics(rows, *figures(parameters, sweep), sms, tiles_of(sweep))
+            + design(rows, empty_corrections()) @ values)
+
+
+def fit(rows, sweep, sms):
+    """(physics parameters, correction values, trees or None)."""
+    smooth = fit_smooth(rows, sweep, sms)
+    if parts(sweep)[0] in SMOOTH_ALONE or len(rows) < FEWEST_FOR_TREES:
+        return *smooth, None
+    log_us = log_smooth(*smooth, rows, sweep, sms)
+    columns = tree_columns(rows, log_us, tree_inputs(), tiles_of(sweep), sms)
+    return *smooth, trees.fit(columns, np.log(rows.time_us.to_numpy()) - log_us, None, *TREES)
+
+
 def predict(model, rows, sweep, sms):
-    parameters, values = model
-    return np.exp(log_physics(rows, *figures(parameters, sweep), sms, tiles_of(sweep))
-                  + design(rows, empty_corrections()) @ values)
+    *smooth, found = model
+    log_us = log_smooth(*smooth, rows, sweep, sms)
+    if found is None:
+        return np.exp(log_us)
+    columns = tree_columns(rows, log_us, tree_inputs(), tiles_of(sweep), sms)
+    return np.exp(log_us + trees.evaluate(found, columns))
 
 
 def held_out(rows, sweep, sms):
@@ -294,9 +353,14 @@ def evaluate(curve, rows):
     """Microseconds of a curve object as the document carries it (and as C++ evaluates it)."""
     kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
     values = np.concatenate([term["values"] for term in curve["corrections"]])
-    return np.exp(log_physics(rows, kernel, curve["physics"], curve["physics"]["sms"],
-                              tiles_in(curve))
-                  + design(rows, curve["corrections"]) @ values)
+    sms = curve["physics"]["sms"]
+    log_us = (log_physics(rows, kernel, curve["physics"], sms, tiles_in(curve))
+              + design(rows, curve["corrections"]) @ values)
+    known = curve.get("trees")
+    if known is None:
+        return np.exp(log_us)
+    columns = tree_columns(rows, log_us, known["inputs"], tiles_in(curve), sms)
+    return np.exp(log_us + trees.evaluate((known["split"], known["figure"]), columns))
 
 
 def query(curve, rows_per_expert, hidden, ffn):
@@ -325,7 +389,9 @@ def describe(model, sweep, sms):
         "kernels": {"rows": tiles[:, 0].tolist(), "columns": tiles[:, 1].tolist(),
                     **{name: [gemm.figure(each) for each in column]
                        for name, column in kernel.items()}},
-        "corrections": corrections}
+        "corrections": corrections,
+        **({} if model[2] is None else
+           {"trees": {"inputs": tree_inputs(), "split": model[2][0], "figure": model[2][1]}})}
 
 
 def valid(rows):
@@ -407,7 +473,8 @@ def derived_curve(data, profile, devices):
     origin, target = MODEL_OF[profile], gemm.TABLES[profile]
     source, sms = TABLES[origin], devices[profile]["sms"]["value"]
     rows = load(data, source)
-    known = measured_fit(rows, source, devices[origin]["sms"]["value"])
+    # Trees are of the machine whose kernels they saw.
+    known = measured_fit(rows, source, devices[origin]["sms"]["value"], smooth_alone=True)
     compute, memory = gemm_ratios(data, source, target)
     trial = load(data, "a100")
     predicted = evaluate(scaled(known, *gemm_ratios(data, source, "a100"),
@@ -433,9 +500,10 @@ def source_of(sweep):
     return f"{engine}: {table.upper()}"
 
 
-def measured_fit(rows, sweep, sms):
+def measured_fit(rows, sweep, sms, smooth_alone=False):
+    model = (*fit_smooth(rows, sweep, sms), None) if smooth_alone else fit(rows, sweep, sms)
     return {"op": "expert-ffn", "params": {"dtype": parts(sweep)[1], "activation": "swiglu"},
-            **describe(fit(rows, sweep, sms), sweep, sms), "valid": valid(rows)}
+            **describe(model, sweep, sms), "valid": valid(rows)}
 
 
 def curves(data, profile, devices, dtypes=None):

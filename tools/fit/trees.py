@@ -1,0 +1,50 @@
+"""Boosted regression trees of what a physical model leaves over, in log time
+(sim/profile/correction_trees.hpp says how a document carries them). Fitting needs LightGBM."""
+import numpy as np
+
+LEAST_ROWS, SEED = 20, 1
+
+
+def flatten(node, split, figure):
+    """A tree in pre-order: of a fork its input and threshold, of a leaf -1 and its value."""
+    if "leaf_value" in node:
+        split.append(-1)
+        figure.append(round(float(node["leaf_value"]), 5))
+        return
+    split.append(int(node["split_feature"]))
+    figure.append(float(f"{node['threshold']:.9g}"))
+    flatten(node["left_child"], split, figure)
+    flatten(node["right_child"], split, figure)
+
+
+def fit(inputs, errors, weight, count, leaves, rate):
+    """`count` trees of at most `leaves` for the weighted absolute error, each of which takes up the
+    share `rate` of what is left: ([nodes] inputs, [nodes] figures)."""
+    import lightgbm  # PyPI; only fits need it
+
+    data = lightgbm.Dataset(inputs, errors, weight=weight, params={"verbose": -1})
+    settings = {"objective": "l1", "num_leaves": leaves, "learning_rate": rate,
+                "min_data_in_leaf": LEAST_ROWS, "seed": SEED, "deterministic": True,
+                "force_row_wise": True, "num_threads": 1, "verbose": -1}
+    split, figure = [], []
+    for tree in lightgbm.train(settings, data, count).dump_model()["tree_info"]:
+        flatten(tree["tree_structure"], split, figure)
+    return split, figure
+
+
+def evaluate(trees, inputs):
+    """The sum of all trees at [points, inputs]; `trees` is what fit returns."""
+    split, figure = trees
+    total, at = np.zeros(len(inputs)), 0
+
+    def descend(at, rows):
+        """Adds the values of the subtree that starts at `at`; returns where it ends."""
+        if split[at] < 0:
+            total[rows] += figure[at]
+            return at + 1
+        less = inputs[rows, split[at]] <= figure[at]
+        return descend(descend(at + 1, rows[less]), rows[~less])
+
+    while at < len(split):
+        at = descend(at, np.arange(len(inputs)))
+    return total

@@ -87,7 +87,8 @@ class LayerTrials {
     }
   }
   Column loads() const {
-    const double ranks = static_cast<double>(experts_ / local_);
+    const std::size_t rank_count = experts_ / local_;
+    const auto ranks = static_cast<double>(rank_count);
     Column found(all_.size());
     for (std::size_t trial = 0; trial < found.size(); ++trial) {
       found[trial] = all_[trial] > 0 ? most_[trial] / all_[trial] * ranks : ranks;

@@ -1,16 +1,23 @@
 #include "sim/routing/simulation/load_distribution.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <numbers>
 #include <numeric>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "sim/base/random.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
+#include "sim/routing/simulation/busiest_load.hpp"
 #include "sim/routing/simulation/popular_load.hpp"
 
 namespace moesim::routing {
@@ -70,61 +77,42 @@ Column gamma_values(double shape) {
   return found;
 }
 
-// Trials of one layer: the weights of experts, one after another, and the load they make.
-class LayerTrials {
- public:
-  LayerTrials(std::size_t trials, std::size_t experts_per_rank)
-      : local_(experts_per_rank), rank_(trials), most_(trials), all_(trials) {}
-
-  void add(std::size_t trial, double weight) { rank_[trial] += weight; }
-  void end_expert() {
-    ++experts_;
-    if (experts_ % local_ != 0) return;
-    for (std::size_t trial = 0; trial < rank_.size(); ++trial) {
-      most_[trial] = std::max(most_[trial], rank_[trial]);
-      all_[trial] += rank_[trial];
-      rank_[trial] = 0;
-    }
-  }
-  Column loads() const {
-    const std::size_t rank_count = experts_ / local_;
-    const auto ranks = static_cast<double>(rank_count);
-    Column found(all_.size());
-    for (std::size_t trial = 0; trial < found.size(); ++trial) {
-      found[trial] = all_[trial] > 0 ? most_[trial] / all_[trial] * ranks : ranks;
-    }
-    return found;
-  }
-
- private:
-  std::size_t local_;
-  std::size_t experts_ = 0;
-  Column rank_, most_, all_;
-};
-
 // Latin hypercubes of trials: every expert's popularity has one value in each stratum.
 class Trials {
  public:
   Trials(const RoutingJob& job, std::size_t trials)
       : source_(job.scores),
         experts_(static_cast<std::size_t>(job.experts)),
-        ranks_(static_cast<std::size_t>(job.expert_parallel)),
+        ranks_(job.expert_parallel),
+        top_k_(job.router.top_k),
         trials_(trials),
         stream_(StreamKey{0, Purpose::load_distribution, 0, 0, 0}),
         values_(normal_values()),
-        strata_(trials) {
+        strata_(trials),
+        offsets_(trials * experts_) {
     std::iota(strata_.begin(), strata_.end(), std::uint32_t{0});
-    const std::size_t local = experts_ / ranks_;
-    if (source_.kind == Kind::dirichlet) {  // shares of ranks are of the same kind
-      values_ = gamma_values(source_.parameter * static_cast<double>(local));
+    if (source_.kind == Kind::dirichlet) {
+      values_ = gamma_values(source_.parameter);
+      for (double& value : values_) value = std::log(value);
     }
     if (source_.kind == Kind::unknown) draw_trainings();
   }
 
+  // The loads of a layer.
   Column layer() {
-    if (source_.kind == Kind::zipf) return zipf_layer();
-    if (source_.kind == Kind::dirichlet) return dirichlet_layer();
-    return normal_layer();
+    const bool is_log_share = source_.kind == Kind::zipf || source_.kind == Kind::dirichlet;
+    if (source_.kind == Kind::zipf) {
+      draw_zipf();
+    } else {
+      draw_experts();
+    }
+    Column found;
+    for (std::size_t trial = 0; trial < trials_; ++trial) {
+      const std::span<const float> offsets{&offsets_[trial * experts_], experts_};
+      found.push_back(
+          busiest_load(offsets, is_log_share ? Noise::gumbel : Noise::normal, ranks_, top_k_));
+    }
+    return found;
   }
 
  private:
@@ -151,6 +139,7 @@ class Trials {
   }
 
   Column spreads() {
+    if (source_.kind == Kind::dirichlet) return Column(trials_, 1.0);
     if (source_.kind != Kind::unknown) return Column(trials_, source_.parameter);
     Column found = column();
     for (std::size_t trial = 0; trial < trials_; ++trial) {
@@ -159,53 +148,40 @@ class Trials {
     return found;
   }
 
-  Column normal_layer() {
-    LayerTrials layer(trials_, experts_ / ranks_);
-    Column widths = spreads();
-    for (double& width : widths) width *= normal_noise_scale;
+  void draw_experts() {
+    const Column widths = spreads();
     for (std::size_t expert = 0; expert < experts_; ++expert) {
-      const Column offsets = column();
+      const Column drawn = column();
       for (std::size_t trial = 0; trial < trials_; ++trial) {
-        layer.add(trial, std::exp(widths[trial] * offsets[trial]));
+        offset(trial, expert) = static_cast<float>(widths[trial] * drawn[trial]);
       }
-      layer.end_expert();
     }
-    return layer.loads();
   }
 
-  Column dirichlet_layer() {
-    LayerTrials layer(trials_, 1);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const Column weights = column();
-      for (std::size_t trial = 0; trial < trials_; ++trial) layer.add(trial, weights[trial]);
-      layer.end_expert();
-    }
-    return layer.loads();
-  }
-
-  Column zipf_layer() {
-    Column weights;
+  void draw_zipf() {
+    std::vector<float> offsets;
     for (std::size_t place = 1; place <= experts_; ++place) {
-      weights.push_back(std::pow(static_cast<double>(place), -source_.parameter));
+      offsets.push_back(
+          static_cast<float>(-source_.parameter * std::log(static_cast<double>(place))));
     }
-    Column loads;
     for (std::size_t trial = 0; trial < trials_; ++trial) {
-      shuffle(weights, stream_);
-      LayerTrials one(1, experts_ / ranks_);
-      for (const double weight : weights) {
-        one.add(0, weight);
-        one.end_expert();
-      }
-      loads.push_back(one.loads().front());
+      shuffle(offsets, stream_);
+      std::copy(offsets.begin(), offsets.end(), &offset(trial, 0));
     }
-    return loads;
+  }
+
+  float& offset(std::size_t trial, std::size_t expert) {
+    return offsets_[trial * experts_ + expert];
   }
 
   const ScoreSource& source_;
-  std::size_t experts_, ranks_, trials_;
+  std::size_t experts_;
+  int ranks_, top_k_;
+  std::size_t trials_;
   Stream stream_;
   Column values_;                      // equally likely, ascending
   std::vector<std::uint32_t> strata_;  // in a random order
+  std::vector<float> offsets_;         // [trial, expert] of the layer
   Column trainings_, among_layers_;    // [trial], of unknown
 };
 
@@ -240,10 +216,7 @@ std::size_t trials_of(const RoutingJob& job) {
   return std::clamp(weights / of_trial / values, std::size_t{2}, std::size_t{32}) * values;
 }
 
-}  // namespace
-
-std::vector<double> load_distribution(const RoutingJob& job) {
-  if (!has_popular_loads(job)) return {};
+std::vector<double> distribution_of(const RoutingJob& job) {
   if (job.scores.kind == Kind::burst) return burst_loads(job);
   const std::size_t trials = trials_of(job);
   // Layers are independent, but for the training of an unknown routing: trials of one layer may
@@ -261,6 +234,35 @@ std::vector<double> load_distribution(const RoutingJob& job) {
     }
   }
   return in_quantiles(std::move(sums));
+}
+
+// Jobs of the same have the same distribution.
+std::string key_of(const RoutingJob& job) {
+  RoutingJob like;
+  like.router.top_k = job.router.top_k;
+  like.scores = job.scores;
+  like.experts = job.experts;
+  like.expert_parallel = like.gpus = job.expert_parallel;
+  like.layers = job.layers;
+  return fmt::format("{} of {}", job.router.top_k, like.logits_key());
+}
+
+}  // namespace
+
+std::vector<double> load_distribution(const RoutingJob& job) {
+  if (!has_popular_loads(job)) return {};
+  constexpr std::size_t most_kept = 256;
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<double>> kept;
+  const std::string key = key_of(job);
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = kept.find(key); found != kept.end()) return found->second;
+  }
+  std::vector<double> found = distribution_of(job);
+  const std::lock_guard lock(mutex);
+  if (kept.size() >= most_kept) kept.clear();
+  return kept.emplace(key, std::move(found)).first->second;
 }
 
 }  // namespace moesim::routing

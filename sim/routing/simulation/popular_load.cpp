@@ -1,9 +1,7 @@
 #include "sim/routing/simulation/popular_load.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "sim/routing/scores/logit_source.hpp"
+#include "sim/routing/simulation/busiest_load.hpp"
 
 namespace moesim::routing {
 namespace {
@@ -26,22 +24,7 @@ double layer_load(const RoutingJob& job, int replica, int layer) {
   const LogitShape shape{job.experts, job.expert_parallel, job.gpus, job.expert_placement.get()};
   const LogitSource source(job.scores, shape, job.seed, static_cast<std::uint32_t>(replica),
                            static_cast<std::uint32_t>(layer));
-  const double scale = source.noise() == Noise::normal ? normal_noise_scale : 1;
-  const std::vector<float>& offsets = source.offsets();
-  const double top = *std::max_element(offsets.begin(), offsets.end());
-  const int local = job.experts / job.expert_parallel;
-  double all = 0;
-  double most = 0;
-  double of_rank = 0;
-  for (std::size_t expert = 0; expert < offsets.size(); ++expert) {
-    const double weight = std::exp(scale * (static_cast<double>(offsets[expert]) - top));
-    all += weight;
-    of_rank += weight;
-    if ((static_cast<int>(expert) + 1) % local != 0) continue;
-    most = std::max(most, of_rank);
-    of_rank = 0;
-  }
-  return most / all * job.expert_parallel;
+  return busiest_load(source.offsets(), source.noise(), job.expert_parallel, job.router.top_k);
 }
 
 }  // namespace

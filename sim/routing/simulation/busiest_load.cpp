@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -50,8 +49,8 @@ const Chance& chance_of(Noise noise) {
   return noise == Noise::normal ? normal : gumbel;
 }
 
-// Where k experts are expected above it: Newton's method on the log of their number, and halving
-// where that leaves what is known.
+// Where k experts are expected above it: Newton's method on the log of their number, or halving
+// where that would leave the interval that has it.
 double threshold_of(std::span<const float> offsets, const Chance& chance, int k) {
   constexpr double far = 20;
   constexpr int most_rounds = 100;

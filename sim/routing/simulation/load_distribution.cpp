@@ -187,9 +187,9 @@ class Trials {
 
 // Two values: with a burst in all layers and without.
 std::vector<double> burst_loads(const RoutingJob& job) {
-  const double heat = job.scores.parameter;
-  const double local = static_cast<double>(job.experts) / job.expert_parallel;
-  const double hot = (heat + local - 1) / (heat + job.experts - 1) * job.expert_parallel;
+  std::vector<float> offsets(static_cast<std::size_t>(job.experts), 0.0F);
+  offsets.front() = static_cast<float>(std::log(job.scores.parameter));
+  const double hot = busiest_load(offsets, Noise::gumbel, job.expert_parallel, job.router.top_k);
   const auto often = static_cast<std::size_t>(std::lround(job.scores.share * double{values}));
   std::vector<double> loads(values, 1.0);
   std::fill_n(loads.begin(), std::min(often, values), std::max(1.0, hot));
@@ -236,7 +236,7 @@ std::vector<double> distribution_of(const RoutingJob& job) {
   return in_quantiles(std::move(sums));
 }
 
-// Jobs of the same have the same distribution.
+// Jobs of one key have one distribution.
 std::string key_of(const RoutingJob& job) {
   RoutingJob like;
   like.router.top_k = job.router.top_k;

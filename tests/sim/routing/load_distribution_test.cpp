@@ -14,9 +14,10 @@ using namespace moesim::routing;
 
 namespace {
 
-RoutingJob job_of(const char* scores, int experts, int ranks) {
+RoutingJob job_of(const char* scores, int experts, int ranks, int top_k = 1) {
   RoutingJob job;
   job.router = parse_router("dropless", 1);
+  job.router.top_k = top_k;
   job.scores = parse_score_source(scores, "--routing");
   job.experts = experts;
   job.gpus = ranks;
@@ -41,18 +42,21 @@ TEST_CASE("the distribution of loads is that of many replicas") {
     const char* scores;
     int experts;
     int ranks;
+    int top_k = 1;
   };
   for (const Case& of :
        {Case{"gaussian:1", 8, 8}, Case{"gaussian:1", 64, 16}, Case{"gaussian:0.1", 8, 4},
         Case{"dirichlet:0.5", 8, 8}, Case{"dirichlet:0.5", 32, 8}, Case{"zipf:1", 16, 4},
-        Case{"unknown:0.25", 16, 8}, Case{"burst:4:0.25", 8, 8}}) {
-    const RoutingJob job = job_of(of.scores, of.experts, of.ranks);
+        Case{"unknown:0.25", 16, 8}, Case{"burst:4:0.25", 8, 8}, Case{"gaussian:1", 64, 16, 6},
+        Case{"dirichlet:0.5", 32, 8, 2}, Case{"unknown", 16, 8, 4},
+        Case{"burst:4:0.25", 8, 4, 2}}) {
+    const RoutingJob job = job_of(of.scores, of.experts, of.ranks, of.top_k);
     const std::vector<double> drawn = popular_loads(job, 0, replicas);
     const std::vector<double> found = load_distribution(job);
     REQUIRE(found.size() == 64);
     CHECK(std::is_sorted(found.begin(), found.end()));
     const double spread = deviation(drawn);
-    CAPTURE(of.scores, of.experts, mean(drawn), mean(found), spread, deviation(found));
+    CAPTURE(of.scores, of.experts, of.top_k, mean(drawn), mean(found), spread, deviation(found));
     // 4,000 replicas show the mean to 1.6 % of the deviation, and the deviation to as much or, of
     // skewed loads, twice; the distribution is as good as some 1,000.
     CHECK(std::abs(mean(found) - mean(drawn)) < 0.1 * spread);
@@ -65,6 +69,8 @@ TEST_CASE("the distribution of loads does not depend on the seed, and is only of
   const std::vector<double> found = load_distribution(job);
   job.seed = 7;
   CHECK(load_distribution(job) == found);
+  job.router.top_k = 2;
+  CHECK(load_distribution(job) != found);
   CHECK(load_distribution(job_of("balanced", 8, 8)).empty());
   CHECK(load_distribution(job_of("gaussian:1", 8, 1)).empty());
 }

@@ -16,11 +16,22 @@ struct WeighedDraw {
 // and they are averaged.
 bool knows_spread(const std::vector<StepDraw>& draws, const AveragedDraws& averaged);
 
+// Values of draws at all loads.
+struct ValuesAtLoads {
+  std::vector<double> values;     // [load]; empty if no line over the loads explains the draws
+  std::vector<std::size_t> like;  // [load] the draw whose load is nearest
+  double variance = 0;            // around the line
+};
+
+// By a line through the values, one per draw, over the loads of `averaged`, if that explains at
+// least a third of their variance and there are at least 8 draws.
+ValuesAtLoads values_at_loads(const std::vector<double>& values, const AveragedDraws& averaged);
+
 // The distribution that draws are of:
 // - The errors of curves count with their means and variances, not as they happen to be drawn.
-// - If a line through the steps over the loads explains at least a third of their variance, they
-//   count at all loads, with what the line leaves as a variance (regression estimator with a known
-//   mean: Cochran 1977, Sampling Techniques, section 7.1); else they are those of the draws.
+// - If values_at_loads() explains the steps they count at all loads, with what the line leaves as a
+//   variance (regression estimator with a known mean: Cochran 1977, Sampling Techniques, section
+//   7.1); else they are those of the draws.
 // A draw has the shares of the simulated one whose load is nearest, or its own. The draws
 // themselves where knows_spread() says no.
 std::vector<WeighedDraw> weighed_draws(const std::vector<StepDraw>& draws,

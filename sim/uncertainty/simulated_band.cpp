@@ -178,23 +178,44 @@ SimulatedBand simulated_band(const std::vector<StepDraw>& draws, const SoftwareE
 }
 
 RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepDraw>& second,
-                     const SoftwareError& software) {
-  // Replicas of one seed share their draws; without partners each meets each.
-  const bool paired = first.size() == second.size();
+                     const SoftwareError& software, const AveragedDraws& of_first,
+                     const AveragedDraws& of_second) {
   const double own =
       2 * square(run_noise) + 2 * square(software.scatter) +
       square(curve_error) * (unseen_variance(first.size()) + unseen_variance(second.size()));
+  const auto part = [&](double mean, const StepDraw& one, const StepDraw& other, double more) {
+    WorkShares difference{};
+    for (std::size_t work = 0; work < work_class_count; ++work) {
+      difference[work] = one.shares[work] - other.shares[work];
+    }
+    return Normal{mean, std::sqrt(own + more +
+                                  class_variance(difference, {}, software.has_measured_exchanges))};
+  };
+  const auto log_ratio = [](const StepDraw& one, const StepDraw& other) {
+    return std::log(one.step_ms / other.step_ms);
+  };
   std::vector<Normal> mixture;
-  for (std::size_t one = 0; one < first.size(); ++one) {
-    for (std::size_t other = 0; other < second.size(); ++other) {
-      if (paired && one != other) continue;
-      WorkShares difference{};
-      for (std::size_t work = 0; work < work_class_count; ++work) {
-        difference[work] = first[one].shares[work] - second[other].shares[work];
+  if (first.size() != second.size()) {  // without partners each meets each
+    for (const StepDraw& one : first) {
+      for (const StepDraw& other : second) {
+        mixture.push_back(part(log_ratio(one, other), one, other, 0));
       }
-      mixture.push_back(
-          {std::log(first[one].step_ms / second[other].step_ms),
-           std::sqrt(own + class_variance(difference, {}, software.has_measured_exchanges))});
+    }
+  } else {  // replicas of one seed share their draws
+    std::vector<double> ratios;
+    for (std::size_t draw = 0; draw < first.size(); ++draw) {
+      ratios.push_back(log_ratio(first[draw], second[draw]));
+      mixture.push_back(part(ratios.back(), first[draw], second[draw], 0));
+    }
+    ValuesAtLoads all = values_at_loads(ratios, of_first);
+    const ValuesAtLoads others = values_at_loads(ratios, of_second);
+    if (all.values.empty() || (!others.values.empty() && others.variance < all.variance)) {
+      all = others;
+    }
+    if (!all.values.empty()) mixture.clear();
+    for (std::size_t at = 0; at < all.values.size(); ++at) {
+      const std::size_t like = all.like[at];
+      mixture.push_back(part(all.values[at], first[like], second[like], all.variance));
     }
   }
   return {quantile_of(mixture, 0.05), quantile_of(mixture, 0.5), quantile_of(mixture, 0.95)};

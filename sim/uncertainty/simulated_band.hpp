@@ -91,13 +91,15 @@ double unseen_variance(std::size_t draws);
 
 // The log of the ratio of two steps of one software on one machine, whose errors cancel: first over
 // second, replica by replica where there are as many of both, with the difference of the shares of
-// each class, the noise of two runs, and `scatter` of two configurations. p05 <= p50 <= p95.
+// each class, the noise of two runs, and `scatter` of two configurations. If the ratio follows the
+// load of either it counts at all loads (values_at_loads). p05 <= p50 <= p95.
 struct RatioBand {
   double p05 = 0;
   double p50 = 0;
   double p95 = 0;
 };
 RatioBand ratio_band(const std::vector<StepDraw>& first, const std::vector<StepDraw>& second,
-                     const SoftwareError& software);
+                     const SoftwareError& software, const AveragedDraws& of_first = {},
+                     const AveragedDraws& of_second = {});
 
 }  // namespace moesim::uncertainty

@@ -129,8 +129,8 @@ SpeedRatio speed_ratio(const scenario::Scenario& scenario, const Outcome& outcom
   } else if (differ_in_capacity_alone(scenario, baseline_scenario)) {
     error.scatter = error.capacity_scatter;
   }
-  const uncertainty::RatioBand steps =
-      uncertainty::ratio_band(outcome.draws, baseline.draws, error);
+  const uncertainty::RatioBand steps = uncertainty::ratio_band(outcome.draws, baseline.draws, error,
+                                                               outcome.averaged, baseline.averaged);
   SpeedRatio ratio;
   ratio.value = outcome.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu;
   // Tokens of a step over those of the other's.

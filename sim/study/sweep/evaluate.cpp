@@ -255,9 +255,10 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   for (const Replica& replica : replicas) {
     outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
   }
+  if (settings.curve_errors) outcome.averaged = averaged_draws(scenario, replicas);
   outcome.band = uncertainty::simulated_band(
       outcome.draws, software_error(scenario, work_shares(scenario, outcome.parts_ms)),
-      settings.curve_errors ? averaged_draws(scenario, replicas) : uncertainty::AveragedDraws());
+      outcome.averaged);
   const std::int64_t micro_steps =
       scenario.mode == scenario::Mode::train ? scenario.micro_steps : 1;
   outcome.tokens_per_gpu_mean = scenario.mean_tokens();

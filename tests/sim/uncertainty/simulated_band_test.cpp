@@ -108,6 +108,39 @@ TEST_CASE("replicas of one seed are compared one by one") {
   CHECK(ratio.p95 - ratio.p05 < alone.p95 - alone.p05);  // more draws show more of the curves
 }
 
+TEST_CASE("a ratio that follows the load has all loads, whichever were drawn") {
+  std::vector<double> all_loads;
+  for (int value = 0; value < 64; ++value) {
+    all_loads.push_back(2 + normal_quantile((value + 0.5) / 64));
+  }
+  // The first step grows with the load, the second is padded.
+  const auto band_of = [&](std::uint64_t seed, bool with_loads, bool turned) {
+    std::mt19937_64 generator(seed);
+    std::normal_distribution<double> load(2, 1);
+    AveragedDraws averaged;
+    averaged.all_loads = all_loads;
+    std::vector<StepDraw> grows;
+    for (int draw = 0; draw < 16; ++draw) {
+      averaged.loads.push_back(load(generator));
+      grows.push_back({100 * std::exp(0.1 * averaged.loads.back()), {1, 0, 0, 0}});
+    }
+    const std::vector<StepDraw> padded(16, {100, {1, 0, 0, 0}});
+    if (!with_loads) averaged = {};
+    return turned ? ratio_band(padded, grows, known(0, 0.5), {}, averaged)
+                  : ratio_band(grows, padded, known(0, 0.5), averaged);
+  };
+  const double noise = 2 * run_noise * run_noise + 2 * 0.0025 * unseen_variance(16);
+  const RatioBand one = band_of(1, true, false);
+  CHECK(one.p50 == Approx(0.2).epsilon(1e-6));
+  // 64 values show a normal distribution nearly whole.
+  CHECK(one.p95 - one.p50 == Approx(z * std::sqrt(noise + 0.01)).epsilon(0.01));
+  const RatioBand other = band_of(2, true, false);
+  CHECK(other.p05 == Approx(one.p05).epsilon(1e-6));
+  CHECK(other.p95 == Approx(one.p95).epsilon(1e-6));
+  CHECK(band_of(1, true, true).p05 == Approx(-one.p95).epsilon(1e-6));
+  CHECK(std::abs(band_of(1, false, false).p95 - band_of(2, false, false).p95) > 0.01);
+}
+
 namespace {
 
 // Steps of 1,000 ms: 300 that do not follow routing, in two parts with an error of 4 % each, and

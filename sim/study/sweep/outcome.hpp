@@ -56,9 +56,9 @@ struct Outcome {
   std::vector<double> replica_step_ms;
   std::vector<uncertainty::StepDraw> draws;  // of the replicas
   uncertainty::AveragedDraws averaged;
-  std::vector<double> layer_failed;          // mean over replicas, per MoE layer
-  double ir_rows_mean = 0;                   // per GPU and layer
-  double ir_rows_spread = 0;  // standard deviation over GPUs / mean, mean over layers
+  std::vector<double> layer_failed;  // mean over replicas, per MoE layer
+  double ir_rows_mean = 0;           // per GPU and layer
+  double ir_rows_spread = 0;         // standard deviation over GPUs / mean, mean over layers
   std::vector<std::pair<std::string, double>> memory_parts_gib;
 };
 

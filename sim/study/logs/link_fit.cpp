@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -90,16 +92,41 @@ std::optional<double> inverted(const MeasuredExchange& measured, std::size_t siz
   return low == range.first ? low : high == range.second ? high : std::sqrt(low * high);
 }
 
-// The first shipped profile of hardware whose first device fits.
+struct ShippedGpu {
+  std::string profile;        // its name
+  std::string device;         // "NVIDIA H100 80GB HBM3"
+  std::string usual_cluster;  // "" if it names none
+};
+
+// Of each shipped profile of hardware, the first device. Read once: they are megabytes.
+const std::vector<ShippedGpu>& shipped_gpus() {
+  static const std::vector<ShippedGpu> gpus = [] {
+    std::vector<ShippedGpu> read;
+    for (const std::string& name : shipped_names("hardware")) {
+      const Document document = Document::load(find_document("hardware", name));
+      if (document.root().text_or("format", "") != "moesim-profile") continue;
+      const Node device = document.root().items("devices").front();
+      read.push_back({name, device.text("name"), device.text_or("usual_cluster", "")});
+    }
+    return read;
+  }();
+  return gpus;
+}
+
+// The first shipped profile whose GPU fits, read once; null if there is none.
 std::shared_ptr<const profile::Profile> shipped_profile(
-    const std::function<bool(const Node& device)>& fits) {
-  for (const std::string& name : shipped_names("hardware")) {
-    const Document document = Document::load(find_document("hardware", name));
-    if (document.root().text_or("format", "") != "moesim-profile") continue;
-    if (!fits(document.root().items("devices").front())) continue;
-    return std::make_shared<const profile::Profile>(profile::Profile::load(name));
+    const std::function<bool(const ShippedGpu&)>& fits) {
+  const auto& gpus = shipped_gpus();
+  const auto found = std::find_if(gpus.begin(), gpus.end(), fits);
+  if (found == gpus.end()) return nullptr;
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const profile::Profile>> profiles;
+  const std::scoped_lock lock(mutex);
+  auto& profile = profiles[found->profile];
+  if (!profile) {
+    profile = std::make_shared<const profile::Profile>(profile::Profile::load(found->profile));
   }
-  return nullptr;
+  return profile;
 }
 
 }  // namespace
@@ -165,15 +192,15 @@ std::optional<double> nic_start_of(const MeasuredExchange& measured, const Clust
 }
 
 std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model) {
-  return shipped_profile([&](const Node& device) {
-    const std::vector<std::string> models = gpu_models(device.text("name"));
+  return shipped_profile([&](const ShippedGpu& gpu) {
+    const std::vector<std::string> models = gpu_models(gpu.device);
     return std::find(models.begin(), models.end(), model) != models.end();
   });
 }
 
 std::shared_ptr<const profile::Profile> profile_of_cluster(const Cluster& cluster) {
-  const auto usual = shipped_profile(
-      [&](const Node& device) { return device.text_or("usual_cluster", "") == cluster.name; });
+  const auto usual =
+      shipped_profile([&](const ShippedGpu& gpu) { return gpu.usual_cluster == cluster.name; });
   if (usual) return usual;
   const std::vector<std::string> models = gpu_models_of(cluster);
   return models.empty() ? nullptr : profile_of_gpu(models.front());

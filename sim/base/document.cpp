@@ -260,6 +260,22 @@ std::int64_t Node::positive_integer(const std::string& key) const {
   return value;
 }
 
+int Node::count(const std::string& key) const {
+  return static_cast<int>(check_range(key, integer(key), 1));
+}
+
+int Node::count_or(const std::string& key, int fallback, int least) const {
+  return static_cast<int>(check_range(key, integer_or(key, fallback), least));
+}
+
+std::int64_t Node::check_range(const std::string& key, std::int64_t value, int least) const {
+  constexpr int most = std::numeric_limits<int>::max();
+  if (value < least || value > most) {
+    fail(fmt::format("expected a whole number from {} to {}, found {}", least, most, value), key);
+  }
+  return value;
+}
+
 bool Node::boolean(const std::string& key) const {
   const Node value = at(key);
   if (!value.json().is_boolean()) {

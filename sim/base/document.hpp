@@ -46,6 +46,8 @@ class Node {
   std::int64_t integer(const std::string& key) const;
   std::int64_t integer_or(const std::string& key, std::int64_t fallback) const;
   std::int64_t positive_integer(const std::string& key) const;
+  int count(const std::string& key) const;  // a whole number >= 1 that an int holds
+  int count_or(const std::string& key, int fallback, int least = 0) const;  // >= least
   bool boolean(const std::string& key) const;
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text(const std::string& key) const;
@@ -66,6 +68,7 @@ class Node {
 
  private:
   friend class Document;
+  std::int64_t check_range(const std::string& key, std::int64_t value, int least) const;
   Node(std::shared_ptr<const Document::Content> content, const nlohmann::json* value,
        std::string path);
 

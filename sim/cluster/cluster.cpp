@@ -42,7 +42,7 @@ std::vector<Level> read_levels(const Node& parent, const std::string& below, Ban
     const int side_by_side = levels.empty() ? rails : 1;
     Level level;
     level.name = node.text("name");
-    level.below = static_cast<int>(node.positive_integer(below));
+    level.below = node.count(below);
     level.latency_us = figure(node, "latency_us");
     if (level.below % smaller != 0) {
       node.fail(fmt::format("{} is no multiple of the {} below a switch of the level before",
@@ -64,7 +64,7 @@ std::vector<Level> read_levels(const Node& parent, const std::string& below, Ban
 }
 
 void read_domain(const Node& node, Cluster& cluster) {
-  cluster.gpus_per_domain = static_cast<int>(node.positive_integer("gpus"));
+  cluster.gpus_per_domain = node.count("gpus");
   if (cluster.gpus_per_domain % cluster.gpus_per_node != 0) {
     node.fail(fmt::format("a domain of {} GPUs does not consist of whole nodes of {}",
                           cluster.gpus_per_domain, cluster.gpus_per_node),
@@ -83,7 +83,7 @@ void read_domain(const Node& node, Cluster& cluster) {
 }
 
 void read_nic(const Node& node, Cluster& cluster) {
-  cluster.nics_per_node = static_cast<int>(node.positive_integer("per_node"));
+  cluster.nics_per_node = node.count("per_node");
   const int smaller = cluster.ports_per_node();
   if (std::max(cluster.nics_per_node, cluster.gpus_per_node) % smaller != 0) {
     node.fail(fmt::format("{} NICs cannot be shared out evenly over {} GPUs", cluster.nics_per_node,

@@ -10,8 +10,8 @@ MeasuredDispatch read_dispatch(const Node& node, int gpus_per_node, int nodes) {
   dispatch.dispatcher = node.text("dispatcher");
   dispatch.stage = node.text("stage");
   dispatch.row_format = node.text_or("row_format", "bf16");
-  dispatch.nodes = static_cast<int>(node.positive_integer("nodes"));
-  dispatch.gpus = static_cast<int>(node.positive_integer("gpus"));
+  dispatch.nodes = node.count("nodes");
+  dispatch.gpus = node.count("gpus");
   check_measured_place(node, dispatch.nodes, dispatch.gpus, gpus_per_node, nodes);
   dispatch.tokens = node.positive_integer("tokens");
   dispatch.hidden = node.positive_integer("hidden");
@@ -25,7 +25,7 @@ MeasuredDispatch read_dispatch(const Node& node, int gpus_per_node, int nodes) {
   if (dispatch.top_k > dispatch.experts) {
     node.fail(fmt::format("{} of {} experts", dispatch.top_k, dispatch.experts), "k");
   }
-  dispatch.sms = static_cast<int>(node.integer_or("sms", 0));
+  dispatch.sms = node.count_or("sms", 0);
   dispatch.time_us = node.positive("time_us");
   dispatch.origin = node.text("origin");
   return dispatch;

@@ -58,8 +58,8 @@ MeasuredExchange read_exchange(const Node& node, int gpus_per_node, int nodes) {
   MeasuredExchange exchange;
   exchange.operation =
       value_in(measured_operation_names, node.text("op"), node.file() + ": " + node.path() + "/op");
-  exchange.nodes = static_cast<int>(node.positive_integer("nodes"));
-  exchange.gpus = static_cast<int>(node.positive_integer("gpus"));
+  exchange.nodes = node.count("nodes");
+  exchange.gpus = node.count("gpus");
   check_measured_place(node, exchange.nodes, exchange.gpus, gpus_per_node, nodes);
   exchange.library = node.text_or("library", "");
   exchange.origin = node.text("origin");

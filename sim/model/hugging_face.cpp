@@ -14,13 +14,9 @@ namespace {
 
 constexpr std::int64_t working_length = 4096;
 
-int whole(const Node& node, const char* key) {
-  return static_cast<int>(node.positive_integer(key));
-}
-
 // Sizes that all decoders of the library name alike.
 void read_sizes(const Node& node, Model& model) {
-  model.layers = whole(node, "num_hidden_layers");
+  model.layers = node.count("num_hidden_layers");
   model.hidden = node.positive_integer("hidden_size");
   model.heads = node.positive_integer("num_attention_heads");
   model.kv_heads =
@@ -43,8 +39,8 @@ void read_sizes(const Node& node, Model& model) {
 // token unless the family says otherwise.
 MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
   MoeBlock moe;
-  moe.experts = whole(node, count);
-  moe.top_k = whole(node, "num_experts_per_tok");
+  moe.experts = node.count(count);
+  moe.top_k = node.count("num_experts_per_tok");
   if (moe.top_k > moe.experts) {
     node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
               "num_experts_per_tok");
@@ -115,7 +111,7 @@ void read_qwen_moe(const Node& node, Model& model) {
   }
   MoeBlock moe = read_experts(node, "num_experts", "moe_intermediate_size");
   moe.shared_ffn = node.integer_or("shared_expert_intermediate_size", 0);
-  moe.every = static_cast<int>(node.integer_or("decoder_sparse_step", 1));
+  moe.every = node.count_or("decoder_sparse_step", 1, 1);
   const std::vector<double> dense =
       node.has("mlp_only_layers") ? node.numbers("mlp_only_layers") : std::vector<double>();
   for (std::size_t place = 0; place < dense.size(); ++place) {
@@ -144,7 +140,7 @@ std::string deepseek_router(const Node& node, bool biased) {
 MoeBlock read_deepseek_experts(const Node& node) {
   MoeBlock moe = read_experts(node, "n_routed_experts", "moe_intermediate_size");
   moe.shared_ffn = node.integer_or("n_shared_experts", 0) * moe.expert_ffn;
-  moe.first_layer = static_cast<int>(node.integer_or("first_k_dense_replace", 0));
+  moe.first_layer = node.count_or("first_k_dense_replace", 0);
   if (node.integer_or("moe_layer_freq", 1) != 1) {
     node.fail("only 1 is known: every layer from first_k_dense_replace on holds experts",
               "moe_layer_freq");
@@ -172,7 +168,7 @@ void read_deepseek(const Node& node, Model& model) {
                           method),
               "topk_method");
   }
-  model.mtp_depths = static_cast<int>(node.integer_or("num_nextn_predict_layers", 0));
+  model.mtp_depths = node.count_or("num_nextn_predict_layers", 0);
 }
 
 void read_glm4_moe(const Node& node, Model& model) {
@@ -180,7 +176,7 @@ void read_glm4_moe(const Node& node, Model& model) {
   model.moe = read_deepseek_experts(node);
   model.moe->router = deepseek_router(node, true);
   model.query_key_norm = node.boolean_or("use_qk_norm", false);
-  model.mtp_depths = static_cast<int>(node.integer_or("num_nextn_predict_layers", 0));
+  model.mtp_depths = node.count_or("num_nextn_predict_layers", 0);
 }
 
 // Layers without rotary embedding attend to all tokens, the others inside chunks.
@@ -189,7 +185,7 @@ void read_llama4_chunks(const Node& node, Model& model) {
   AttentionWindow window;
   window.tokens = node.positive_integer("attention_chunk_size");
   window.chunked = true;
-  window.full_every = static_cast<int>(node.integer_or("no_rope_layer_interval", 4));
+  window.full_every = node.count_or("no_rope_layer_interval", 4);
   std::vector<bool> full;
   if (node.has("no_rope_layers")) {
     for (const double rotary : node.numbers("no_rope_layers")) full.push_back(rotary == 0);
@@ -204,16 +200,16 @@ void read_llama4(const Node& root, Model& model) {
   read_llama4_chunks(node, model);
   MoeBlock moe = read_experts(node, "num_local_experts", "intermediate_size");
   moe.shared_ffn = moe.expert_ffn;
-  moe.every = static_cast<int>(node.integer_or("interleave_moe_layer_step", 1));
+  moe.every = node.count_or("interleave_moe_layer_step", 1, 1);
   model.ffn = node.positive_integer("intermediate_size_mlp");
   model.query_key_norm = node.boolean_or("use_qk_norm", false);
   model.moe = moe;
 }
 
 void read_switch(const Node& node, Model& model) {
-  model.encoder_layers = whole(node, "num_layers");
+  model.encoder_layers = node.count("num_layers");
   const int decoder_layers =
-      node.has("num_decoder_layers") ? whole(node, "num_decoder_layers") : model.encoder_layers;
+      node.has("num_decoder_layers") ? node.count("num_decoder_layers") : model.encoder_layers;
   model.layers = model.encoder_layers + decoder_layers;
   model.hidden = node.positive_integer("d_model");
   model.heads = model.kv_heads = node.positive_integer("num_heads");
@@ -224,12 +220,12 @@ void read_switch(const Node& node, Model& model) {
   model.tied_embedding = node.boolean_or("tie_word_embeddings", true);
   model.sequence_length = 512;
   MoeBlock moe;
-  moe.experts = whole(node, "num_experts");
+  moe.experts = node.count("num_experts");
   moe.top_k = 1;
   moe.router = "top1";
   moe.expert_ffn = model.ffn;
-  const int sparse = whole(node, "num_sparse_encoder_layers");
-  const int sparse_decoder = whole(node, "num_sparse_decoder_layers");
+  const int sparse = node.count("num_sparse_encoder_layers");
+  const int sparse_decoder = node.count("num_sparse_decoder_layers");
   moe.every = model.encoder_layers / sparse;
   if (moe.every * sparse != model.encoder_layers || moe.every * sparse_decoder != decoder_layers) {
     node.fail(fmt::format("{} of {} encoder and {} of {} decoder layers: they must be the same "

@@ -23,20 +23,20 @@ AttentionWindow read_window(const Node& node) {
   AttentionWindow window;
   window.tokens = node.positive_integer("tokens");
   window.chunked = node.boolean_or("chunked", false);
-  window.full_every = static_cast<int>(node.integer_or("full_every", 0));
+  window.full_every = node.count_or("full_every", 0);
   return window;
 }
 
 MoeBlock read_moe(const Node& node, int layers) {
   MoeBlock moe;
-  moe.experts = static_cast<int>(node.positive_integer("experts"));
+  moe.experts = node.count("experts");
   moe.router = node.text("router");
-  moe.top_k = static_cast<int>(node.positive_integer("top_k"));
+  moe.top_k = node.count("top_k");
   moe.expert_ffn = node.positive_integer("expert_ffn");
   moe.shared_ffn = node.integer_or("shared_ffn", 0);
   moe.biased = node.boolean_or("biased", false);
-  moe.first_layer = static_cast<int>(node.integer_or("first_layer", 0));
-  moe.every = static_cast<int>(node.integer_or("every", 1));
+  moe.first_layer = node.count_or("first_layer", 0);
+  moe.every = node.count_or("every", 1, 1);
   if (moe.top_k > moe.experts) {
     node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
               "top_k");

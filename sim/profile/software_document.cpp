@@ -15,7 +15,7 @@ SoftwareFit read_fit(const Node& node) {
   SoftwareFit fit;
   fit.machine = node.text("machine");
   for (const Node& model : node.items("models")) fit.models.push_back(model.as_text());
-  fit.rows = static_cast<int>(node.positive_integer("rows"));
+  fit.rows = node.count("rows");
   const Node variances = node.at("variances");
   fit.level_variance = variances.number("level");
   fit.exchange_variance = variances.number("exchange");

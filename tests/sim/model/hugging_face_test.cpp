@@ -186,3 +186,17 @@ TEST_CASE("what a model cannot express is refused with its key") {
                      "\"num_sparse_encoder_layers\": 5"),
              ContainsSubstring("/num_sparse_encoder_layers"));
 }
+
+TEST_CASE("a config whose MoE layers come every 0th, or more than an int holds, is refused") {
+  CHECK_THAT(refusal("qwen2-57b-a14b", "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0"),
+             ContainsSubstring("/decoder_sparse_step: expected a whole number from 1"));
+  CHECK_THAT(refusal("qwen2-57b-a14b", "\"decoder_sparse_step\": 1",
+                     "\"decoder_sparse_step\": 4294967296"),  // 0 in 32 bits
+             ContainsSubstring("/decoder_sparse_step: expected a whole number from 1"));
+  CHECK_THAT(refusal("llama-4-scout", "\"interleave_moe_layer_step\": 1",
+                     "\"interleave_moe_layer_step\": 0"),
+             ContainsSubstring("/interleave_moe_layer_step"));
+  CHECK_THAT(
+      refusal("deepseek-v3", "\"first_k_dense_replace\": 3", "\"first_k_dense_replace\": -3"),
+      ContainsSubstring("/first_k_dense_replace: expected a whole number from 0"));
+}

@@ -199,7 +199,7 @@ std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model)
 }
 
 std::shared_ptr<const profile::Profile> profile_of_cluster(const Cluster& cluster) {
-  const auto usual =
+  auto usual =
       shipped_profile([&](const ShippedGpu& gpu) { return gpu.usual_cluster == cluster.name; });
   if (usual) return usual;
   const std::vector<std::string> models = gpu_models_of(cluster);

@@ -131,8 +131,8 @@ Cluster Cluster::read(const Document& document) {
   cluster.name = root.text("name");
   cluster.source = root.text("source");
   cluster.file = document.name();
-  cluster.nodes = static_cast<int>(root.integer_or("nodes", 0));
-  cluster.gpus_per_node = static_cast<int>(root.positive_integer("gpus_per_node"));
+  cluster.nodes = root.count_or("nodes", 0);
+  cluster.gpus_per_node = root.count("gpus_per_node");
   if (const auto domain = root.find("domain")) read_domain(*domain, cluster);
   if (const auto nic = root.find("nic")) read_nic(*nic, cluster);
   if (const auto fabric = root.find("fabric")) read_fabric(*fabric, cluster);

@@ -70,8 +70,8 @@ Model Model::read(const Document& document) {
   Model model;
   model.name = root.text("name");
   model.source = root.text("source");
-  model.layers = static_cast<int>(root.positive_integer("layers"));
-  model.encoder_layers = static_cast<int>(root.integer_or("encoder_layers", 0));
+  model.layers = root.count("layers");
+  model.encoder_layers = root.count_or("encoder_layers", 0);
   model.hidden = root.positive_integer("hidden");
   model.heads = root.positive_integer("heads");
   model.kv_heads = root.positive_integer("kv_heads");
@@ -82,7 +82,7 @@ Model Model::read(const Document& document) {
   model.tied_embedding = root.boolean("tied_embedding");
   model.query_key_norm = root.boolean_or("query_key_norm", false);
   model.sequence_length = root.positive_integer("sequence_length");
-  model.mtp_depths = static_cast<int>(root.integer_or("mtp_depths", 0));
+  model.mtp_depths = root.count_or("mtp_depths", 0);
   if (const auto window = root.find("window")) model.window = read_window(*window);
   if (const auto latent = root.find("latent")) model.latent = read_latent(*latent);
   if (const auto moe = root.find("moe")) model.moe = read_moe(*moe, model.layers);

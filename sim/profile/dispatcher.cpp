@@ -73,9 +73,9 @@ Dispatcher Dispatcher::read(const Document& document) {
   dispatcher.name = root.text("name");
   dispatcher.help = root.text("help");
   dispatcher.sent = value_in(sent_once_names, root.text("sent_once_per"), document.name());
-  dispatcher.usual_sms = static_cast<int>(root.integer_or("usual_sms", 0));
+  dispatcher.usual_sms = root.count_or("usual_sms", 0);
   dispatcher.host_reads = root.boolean_or("host_reads", false);
-  dispatcher.header_bytes = static_cast<int>(root.integer_or("header_bytes", 0));
+  dispatcher.header_bytes = root.count_or("header_bytes", 0);
   if (const auto notify = root.find("notify_us")) {
     dispatcher.notify_us[0] = notify->number_or("inside", 0);
     dispatcher.notify_us[1] = notify->number_or("across", 0);

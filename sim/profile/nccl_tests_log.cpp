@@ -282,7 +282,7 @@ NcclTestsRun read_json(const std::string& file) {
     if (!words.empty()) run.program = words.front().substr(words.front().find_last_of('/') + 1);
   }
   if (root.has("nccl_version")) {
-    run.nccl = version_of(static_cast<int>(root.positive_integer("nccl_version")));
+    run.nccl = version_of(root.count("nccl_version"));
   }
   const Node config = root.at("config");
   Ranks ranks;

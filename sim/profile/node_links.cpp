@@ -25,7 +25,7 @@ NodeLinks NodeLinks::read(const Node& topology, const Node& device) {
   if (kind == "pcie") {
     links.kind = Kind::pcie;
     if (const auto rate = topology.find("group_bytes_per_second")) {
-      links.group = static_cast<int>(topology.positive_integer("gpus_per_group"));
+      links.group = topology.count("gpus_per_group");
       links.group_bytes_per_us = topology.positive("group_bytes_per_second") / us_per_second;
     }
   } else if (kind == "nvswitch" || kind == "nvlink") {

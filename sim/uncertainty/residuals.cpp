@@ -45,8 +45,8 @@ ResidualGroup read_group(const Node& node) {
   ResidualGroup group;
   group.subject = {node.text("software"), node.text("machine"), node.text("model"),
                    node.boolean("low_precision")};
-  group.rows = static_cast<int>(node.positive_integer("rows"));
-  group.configurations = static_cast<int>(node.positive_integer("configurations"));
+  group.rows = node.count("rows");
+  group.configurations = node.count("configurations");
   group.least = std::log(node.positive("least"));
   group.most = std::log(node.positive("most"));
   group.log_ratios = read_quantiles(node, "log_ratios");
@@ -60,7 +60,7 @@ RatioGroup read_ratio(const Node& node) {
   group.machine = node.text("machine");
   group.model = node.text_or("model", "");
   group.of_capacity = node.has("differ_in");
-  group.pairs = static_cast<int>(node.positive_integer("pairs"));
+  group.pairs = node.count("pairs");
   group.errors = read_quantiles(node, "errors");
   return group;
 }

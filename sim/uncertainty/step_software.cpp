@@ -234,8 +234,7 @@ StepSoftware StepSoftware::load(const std::string& path) {
     }
   } else {
     software.scatters[static_cast<std::size_t>(RowKind::step)] = {
-        root.positive("scatter"), root.positive("degrees"),
-        static_cast<int>(root.positive_integer("rows"))};
+        root.positive("scatter"), root.positive("degrees"), root.count("rows")};
   }
   const Node errors = root.at("leave_one_out");
   software.median_error = errors.number("median_error");

@@ -90,11 +90,11 @@ std::shared_ptr<const ScoreModel> ScoreModel::load(const std::string& path) {
   auto model = std::make_shared<ScoreModel>();
   model->name = path;
   model->source = trace.text("source");
-  model->steps = static_cast<int>(trace.positive_integer("steps"));
-  model->ranks = static_cast<int>(trace.positive_integer("ranks"));
+  model->steps = trace.count("steps");
+  model->ranks = trace.count("ranks");
   model->tokens = trace.positive_integer("tokens");
-  model->experts = static_cast<int>(root.positive_integer("experts"));
-  model->top_k = static_cast<int>(root.positive_integer("top_k"));
+  model->experts = root.count("experts");
+  model->top_k = root.count("top_k");
   if (model->top_k > model->experts) {
     root.fail(fmt::format("{} of {} experts cannot be chosen", model->top_k, model->experts),
               "top_k");

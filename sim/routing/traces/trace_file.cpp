@@ -94,8 +94,8 @@ class TraceReader {
   void read_sizes(const Node& root, Trace& trace) {
     TraceShape& shape = trace.shape_;
     shape.tokens = root.positive_integer("tokens");
-    shape.experts = static_cast<int>(root.positive_integer("experts"));
-    shape.top_k = static_cast<int>(root.positive_integer("top_k"));
+    shape.experts = root.count("experts");
+    shape.top_k = root.count("top_k");
     if (shape.top_k > shape.experts) {
       root.fail(fmt::format("{} experts per token of {}", shape.top_k, shape.experts), "top_k");
     }

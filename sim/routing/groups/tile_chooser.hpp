@@ -17,6 +17,7 @@ class TileChooser {
   // For the current tile: the normalisation of g. `maximum`: each token's largest logit.
   void find_softmax();
   void find_softmax(const float* maximum);
+  const float* maximum() const { return maximum_; }
   // Whether the first `valid` tokens have one: no logit is NaN or +inf, and not all are -inf.
   bool has_softmax(int valid) const;
   // The same, and the `choices` best of all experts, with g.

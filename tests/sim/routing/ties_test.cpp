@@ -60,7 +60,8 @@ std::vector<int> group_limited(const RouterConfig& config, const float* logits, 
   for (int group = 0; group < config.groups; ++group) {
     std::vector<float> own(g.begin() + group * per_group, g.begin() + (group + 1) * per_group);
     std::sort(own.rbegin(), own.rend());
-    score.push_back(per_group > 1 ? own[0] + own[1] : own[0]);
+    const bool two = config.group_score == GroupScore::top2 && per_group > 1;
+    score.push_back(two ? own[0] + own[1] : own[0]);
   }
   std::vector<int> kept = best_of(numbers(config.groups), config.kept_groups, [&](int group) {
     return score[static_cast<std::size_t>(group)];
@@ -215,6 +216,11 @@ TEST_CASE("expert-choice takes the lower of equal tokens at every instruction se
 }
 
 TEST_CASE("group-limited: equal groups, equal experts and too few finite ones", "[routing]") {
+  const GroupScore score = GENERATE(GroupScore::max, GroupScore::top2);
+  // Different logits have the same g where they differ by less than its rounding, and where all but
+  // the first expert's are so low that g is 0.
+  const float scale = GENERATE(1.0F, 1e-7F, 1e-5F);
+  const float first_ahead = GENERATE(0.0F, 25.0F, 110.0F);
   // Experts, groups, kept groups, k: lists shorter than k, as long as the group, and longer than
   // what is held in registers.
   const int shapes[][4] = {
@@ -222,6 +228,12 @@ TEST_CASE("group-limited: equal groups, equal experts and too few finite ones", 
   for (const auto& [experts, groups, kept, top_k] : shapes) {
     for (const int levels : {1, 2, 3, 0}) {
       Logits logits = random_logits(experts, {37, 64}, 3, levels);
+      for (auto& rows : logits) {
+        for (std::size_t at = 0; at < rows.size(); ++at) {
+          rows[at] *= scale;
+          if (at % static_cast<std::size_t>(experts) == 0) rows[at] += first_ahead;
+        }
+      }
       for (std::size_t token = 0; token < 37; token += 3) {  // all but one to three are -inf
         for (std::size_t expert = 1 + token % 3; expert < static_cast<std::size_t>(experts);
              ++expert) {
@@ -231,7 +243,7 @@ TEST_CASE("group-limited: equal groups, equal experts and too few finite ones", 
         }
       }
       RouterConfig config = parse_router("group-limited:1:1", top_k);
-      config.group_score = GroupScore::top2;
+      config.group_score = score;
       config.groups = groups;
       config.kept_groups = kept;
       RouteSet expected;

@@ -1,11 +1,15 @@
 // expert-choice: each expert takes its C best tokens by g (Zhou et al. 2022).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
+#include "sim/base/error.hpp"
 #include "sim/routing/groups/kind_router.hpp"
 #include "sim/routing/routers/router_reading.hpp"
 #include "sim/routing/routers/router_table.hpp"
@@ -37,34 +41,30 @@ class ExpertChoiceRouter final : public KindRouter {
   };
   void route_domain(const GroupLogits& logits, const Domain& domain);
   void read(const GroupLogits& logits, const Domain& domain);
-  void choose_best(float* sum, std::size_t at);
+  void read_block(const GroupLogits& logits, int rank, std::int64_t first, std::size_t at);
+  void choose_best(float* tile, float* sum, std::size_t at);
   void take(const GroupLogits& logits, const Domain& domain);
   void count_rows(const GroupLogits& logits, const Domain& domain, std::size_t expert,
                   std::size_t slots);
-  void add_row();
   void keep(std::size_t expert, std::size_t slots);
-  template <std::size_t choices>
-  void add_masses(const Domain& domain, LossSums& sums);
-  void add_losses(const Domain& domain);
-  void sort(const Domain& domain);
+  void settle(const Domain& domain);
+  void count_demand(const Domain& domain);
 
   KindShape shape_;
-  TileRows tile_, scratch_;
-  // For one domain: [choice, token] of the token's best experts.
+  TileRows block_, scratch_;
+  // For one domain: each token's sum of exponentials, and [choice, token] of its best experts.
+  std::vector<float> sum_;
   std::vector<std::uint16_t> best_;
   std::vector<float> best_probability_;
   std::size_t stride_ = 0;
   ColumnLists lists_;
-  std::vector<float> mass_;           // [token]: mass of the experts that took it
-  std::vector<float> best_mass_;      // [token]: of its best experts
-  std::vector<std::int32_t> takers_;  // [token]: number of experts that took it
-  // With keep_routes: [taker, token] in the order of experts.
+  std::vector<std::uint16_t> takers_;  // [token]: number of experts that took it
+  // [taker, token] in the order of experts, as TakenTokens has them.
+  std::vector<std::uint64_t> taken_;
+  unsigned slot_bits_ = 0;
   std::size_t rows_ = 0;         // there is room for as many takers
   std::size_t most_takers_ = 0;  // of any token
-  std::vector<std::uint16_t> taker_;
-  std::vector<float> taker_probability_;
-  std::vector<std::int32_t> taker_slot_;
-  std::vector<float> sort_scratch_;
+  std::vector<float> scratch_of_takers_;
   // The routes of a group, as RoutedGroup has them, domain by domain: each has its own number of
   // choices.
   struct Sorted {
@@ -101,70 +101,89 @@ void ExpertChoiceRouter::decide(const GroupLogits& logits, const RouterContext& 
       *std::max_element(outcome_.kept_rows.begin(), outcome_.kept_rows.end());
 }
 
+template <typename Value>
+void grow(std::vector<Value>& values, std::size_t size) {
+  if (values.size() < size) values.resize(size);
+}
+
 void ExpertChoiceRouter::route_domain(const GroupLogits& logits, const Domain& domain) {
-  lists_.start(domain.tokens, domain.taken());
+  stride_ = domain.tokens + tile_tokens;
+  grow(sum_, domain.tokens + block_tokens);
+  lists_.start(domain.tokens, domain.taken(), sum_.data());
   read(logits, domain);
   if (!lists_.settle()) {
     read(logits, domain);
     lists_.settle();
   }
   take(logits, domain);
-  best_mass_.resize(stride_);
-  add_losses(domain);
-  if (shape_.keep_routes) sort(domain);
+  settle(domain);
+  count_demand(domain);
   group_tokens_ += domain.tokens;
-}
-
-template <typename Value>
-void grow(std::vector<Value>& values, std::size_t size) {
-  if (values.size() < size) values.resize(size);
 }
 
 void ExpertChoiceRouter::read(const GroupLogits& logits, const Domain& domain) {
   const auto experts = static_cast<std::size_t>(shape_.experts);
   const auto top_k = static_cast<std::size_t>(shape_.config.top_k);
-  stride_ = domain.tokens + tile_tokens;
   grow(best_, top_k * stride_);
   grow(best_probability_, top_k * stride_);
-  tile_.grow(experts);
+  block_.grow(block_tiles * experts);
   scratch_.grow(experts);
   std::size_t begin = 0;
   for (int rank = domain.first; rank < domain.last; ++rank) {
     const std::int64_t count = logits.tokens(rank);
-    for (std::int64_t token = 0; token < count; token += tile_tokens) {
-      const std::size_t at = begin + static_cast<std::size_t>(token);
-      const auto valid = static_cast<int>(std::min<std::int64_t>(tile_tokens, count - token));
-      alignas(64) float sum[tile_tokens];
-      logits.fill_unchecked(rank, token, tile_.data());
-      choose_best(sum, at);
-      if (std::any_of(sum, sum + valid, [](float value) { return std::isnan(value); })) {
-        logits.fill_tile(rank, token, tile_.data());
-        choose_best(sum, at);
-      }
-      lists_.add(
-          {tile_.data(), sum, shape_.experts, (1U << valid) - 1, static_cast<std::uint32_t>(at)});
+    for (std::int64_t token = 0; token < count; token += block_tokens) {
+      read_block(logits, rank, token, begin + static_cast<std::size_t>(token));
     }
     begin += static_cast<std::size_t>(count);
   }
 }
 
+// The first is `at` in the domain. Tiles behind the rank's last one keep what was in them.
+void ExpertChoiceRouter::read_block(const GroupLogits& logits, int rank, std::int64_t first,
+                                    std::size_t at) {
+  const auto valid =
+      static_cast<int>(std::min<std::int64_t>(block_tokens, logits.tokens(rank) - first));
+  const std::size_t row = static_cast<std::size_t>(shape_.experts) * tile_tokens;
+  for (int place = 0; place < valid; place += tile_tokens) {
+    float* tile = block_.data() + static_cast<std::size_t>(place / tile_tokens) * row;
+    const std::size_t to = at + static_cast<std::size_t>(place);
+    float* sum = sum_.data() + to;
+    logits.fill_unchecked(rank, first + place, tile);
+    choose_best(tile, sum, to);
+    const int here = std::min(tile_tokens, valid - place);
+    if (std::any_of(sum, sum + here, [](float value) { return std::isnan(value); })) {
+      logits.fill_tile(rank, first + place, tile);
+      choose_best(tile, sum, to);
+    }
+  }
+  lists_.add({block_.data(), sum_.data() + at, shape_.experts,
+              ~std::uint64_t{0} >> (block_tokens - valid), static_cast<std::uint32_t>(at)});
+}
+
 // Of a tile of logits, which become exponentials.
-void ExpertChoiceRouter::choose_best(float* sum, std::size_t at) {
+void ExpertChoiceRouter::choose_best(float* tile, float* sum, std::size_t at) {
   const TileKernels& kernels = shape_.kernels;
   const int top_k = shape_.config.top_k;
   const ChoiceOutput best{best_.data() + at, best_probability_.data() + at, stride_};
   alignas(64) float maximum[tile_tokens];
-  kernels.largest(tile_.data(), 0, shape_.experts, top_k, best);
+  kernels.largest(tile, 0, shape_.experts, top_k, best);
   std::memcpy(maximum, best.probability, sizeof maximum);
-  kernels.exps(tile_.data(), shape_.experts, maximum, scratch_.data(), sum);
+  kernels.exps(tile, shape_.experts, maximum, scratch_.data(), sum);
   kernels.probabilities(maximum, sum, top_k, best);
 }
 
 void ExpertChoiceRouter::take(const GroupLogits& logits, const Domain& domain) {
   const std::size_t slots = domain.taken();
-  mass_.assign(stride_, 0.0F);
+  slot_bits_ = static_cast<unsigned>(std::bit_width(slots));
+  const auto experts = static_cast<std::uint64_t>(shape_.experts);
+  if (experts << slot_bits_ > std::numeric_limits<std::uint32_t>::max()) {
+    throw Error(
+        fmt::format("{} experts that take {} tokens each are too many: route fewer tokens at "
+                    "a time",
+                    experts, slots));
+  }
   takers_.assign(stride_, 0);
-  rows_ = taker_.size() / stride_;
+  rows_ = taken_.size() / stride_;
   most_takers_ = 0;
   for (std::size_t expert = 0; expert < static_cast<std::size_t>(shape_.experts); ++expert) {
     count_rows(logits, domain, expert, slots);
@@ -172,37 +191,25 @@ void ExpertChoiceRouter::take(const GroupLogits& logits, const Domain& domain) {
   }
 }
 
-void ExpertChoiceRouter::add_row() {
-  ++rows_;
-  taker_.resize(rows_ * stride_);
-  taker_probability_.resize(rows_ * stride_);
-  taker_slot_.resize(rows_ * stride_);
-}
-
-// Adds up what a token's takers are worth, counts them, and with keep_routes keeps who they are.
+// Counts a token's takers and keeps who they are.
 void ExpertChoiceRouter::keep(std::size_t expert, std::size_t slots) {
-  if (shape_.keep_routes && rows_ == most_takers_) add_row();
+  if (rows_ == most_takers_) taken_.resize(++rows_ * stride_);
   const std::uint32_t* token_of = lists_.tokens(expert);
   const float* g = lists_.values(expert);
-  std::int32_t* takers = takers_.data();
-  float* mass = mass_.data();
+  std::uint16_t* takers = takers_.data();
+  std::uint64_t* taken = taken_.data();
   const std::size_t stride = stride_;
-  std::uint16_t* taker = taker_.data();
-  float* probability = taker_probability_.data();
-  std::int32_t* taker_slot = taker_slot_.data();
-  std::int32_t most = 0;
+  const std::uint64_t first = std::uint64_t{expert} << slot_bits_;
+  std::uint32_t most = 0;
   for (std::size_t slot = 0; slot < slots; ++slot) {
     const std::size_t token = token_of[slot];
-    const std::int32_t row = takers[token]++;
+    const std::uint32_t row = takers[token];
+    const std::uint64_t bits = std::bit_cast<std::uint32_t>(g[slot]);
+    taken[row * stride + token] = bits << 32 | (first + slot);
+    takers[token] = static_cast<std::uint16_t>(row + 1);
     most = std::max(most, row + 1);
-    mass[token] += g[slot];
-    if (!shape_.keep_routes) continue;
-    const std::size_t at = static_cast<std::size_t>(row) * stride + token;
-    taker[at] = static_cast<std::uint16_t>(expert);
-    probability[at] = g[slot];
-    taker_slot[at] = static_cast<std::int32_t>(slot);
   }
-  most_takers_ = std::max(most_takers_, static_cast<std::size_t>(most));
+  most_takers_ = std::max(most_takers_, std::size_t{most});
 }
 
 void ExpertChoiceRouter::count_rows(const GroupLogits& logits, const Domain& domain,
@@ -220,94 +227,43 @@ void ExpertChoiceRouter::count_rows(const GroupLogits& logits, const Domain& dom
   }
 }
 
-// `choices` is top_k, or 0: known only at run time.
-template <std::size_t choices>
-void ExpertChoiceRouter::add_masses(const Domain& domain, LossSums& sums) {
-  const auto top_k = choices > 0 ? choices : static_cast<std::size_t>(shape_.config.top_k);
-  const std::int32_t* takers = takers_.data();
-  float* best_mass = best_mass_.data();
-  const std::uint16_t* best = best_.data();
-  const float* probability = best_probability_.data();
-  const float* mass = mass_.data();
-  const Cut* cut = lists_.cuts();
-  std::int64_t* demand = outcome_.demand.data();
-  const std::size_t stride = stride_;
-  LossTotals totals;
-  std::int64_t all_taken = 0;
-  std::int64_t all_kept = 0;
-  constexpr std::size_t block = 64;
-  float lost[block];
-  double missing[block];
-  for (std::size_t first = 0; first < domain.tokens; first += block) {
-    const std::size_t end = std::min(first + block, domain.tokens);
-    for (std::size_t token = first; token < end; ++token) {
-      float whole = 0;
-      float lost_mass = 0;
-      std::size_t kept = 0;
-      for (std::size_t choice = 0; choice < top_k; ++choice) {
-        const std::size_t expert = best[choice * stride + token];
-        const float g = probability[choice * stride + token];
-        const bool there = cut[expert].takes(g, token);
-        whole += g;
-        const std::uint32_t mask = there ? 0U : ~0U;  // unpredictable: no branch
-        lost_mass += std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) & mask);
-        kept += there ? 1 : 0;
-        ++demand[expert];
-      }
-      best_mass[token] = whole;
-      lost[token - first] = lost_mass;
-      all_kept += static_cast<std::int64_t>(kept);
-      totals.partial += kept < top_k ? 1 : 0;
-    }
-    for (std::size_t token = first; token < end; ++token) {
-      const double lack = 1.0 - static_cast<double>(mass[token]) / best_mass[token];
-      missing[token - first] = lack > 0.0 ? lack : 0.0;
-      all_taken += takers[token];
-      totals.unrouted += takers[token] == 0 ? 1 : 0;
-    }
-    for (std::size_t token = first; token < end; ++token) {  // always in this order
-      totals.top_mass += best_mass[token];
-      totals.lost_mass += lost[token - first];
-      totals.residual += missing[token - first];
-    }
+// The losses and, with keep_routes, the routes. Weights: raw: g, as in the paper. kept: divided by
+// the mass of the experts that took the token; before-drop: divided by the mass of its k best
+// experts.
+void ExpertChoiceRouter::settle(const Domain& domain) {
+  const std::size_t size = most_takers_ * group_stride_;
+  SortedTakers routes;
+  if (shape_.keep_routes) {
+    grow(expert_, size);
+    grow(probability_, size);
+    grow(slot_, size);
+    grow(weight_, size);
+    const std::size_t at = group_tokens_;
+    routes = {expert_.data() + at, probability_.data() + at,
+              slot_.data() + at,   weight_.data() + at,
+              group_stride_,       static_cast<int>(most_takers_)};
+    sorted_.push_back({group_tokens_, domain.tokens, most_takers_});
   }
-  sums.primary_kept = all_kept;
-  sums.others = all_taken - all_kept;
-  sums.totals = totals;
-}
-
-void ExpertChoiceRouter::add_losses(const Domain& domain) {
+  grow(scratch_of_takers_, 2 * most_takers_ * tile_tokens);
   LossSums sums;
   sums.tokens = static_cast<std::int64_t>(domain.tokens);
   sums.primary_routes = sums.tokens * shape_.config.top_k;
   sums.slots = domain.slots * shape_.experts;
-  if (shape_.config.top_k == 2) {
-    add_masses<2>(domain, sums);
-  } else {
-    add_masses<0>(domain, sums);
-  }
+  sums.primary_kept = shape_.kernels.settle_takers(
+      {domain.tokens, takers_.data(), taken_.data(), slot_bits_, shape_.config.top_k, best_.data(),
+       best_probability_.data(), stride_},
+      shape_.config.weights, scratch_of_takers_.data(), routes, sums.totals);
+  const auto taken = static_cast<std::int64_t>(domain.taken());
+  sums.others = taken * shape_.experts - sums.primary_kept;
   outcome_.sums += sums;
 }
 
-// Weights: raw: g, as in the paper. kept: divided by the mass of the experts that took the token;
-// before-drop: divided by the mass of its k best experts.
-void ExpertChoiceRouter::sort(const Domain& domain) {
-  const std::size_t size = most_takers_ * group_stride_;
-  grow(expert_, size);
-  grow(probability_, size);
-  grow(slot_, size);
-  grow(weight_, size);
-  grow(sort_scratch_, 3 * most_takers_ * tile_tokens);
-  for (std::size_t token = 0; token < domain.tokens; token += tile_tokens) {
-    const std::size_t at = group_tokens_ + token;
-    shape_.kernels.sort_takers(
-        {takers_.data() + token, taker_.data() + token, taker_probability_.data() + token,
-         taker_slot_.data() + token, stride_, best_mass_.data() + token},
-        shape_.config.weights, sort_scratch_.data(),
-        {expert_.data() + at, probability_.data() + at, slot_.data() + at, weight_.data() + at,
-         group_stride_, static_cast<int>(most_takers_)});
+void ExpertChoiceRouter::count_demand(const Domain& domain) {
+  std::int64_t* demand = outcome_.demand.data();
+  for (std::size_t choice = 0; choice < static_cast<std::size_t>(shape_.config.top_k); ++choice) {
+    const std::uint16_t* best = best_.data() + choice * stride_;
+    for (std::size_t token = 0; token < domain.tokens; ++token) ++demand[best[token]];
   }
-  sorted_.push_back({group_tokens_, domain.tokens, most_takers_});
 }
 
 // Swaps the routes with those of an earlier call, whose memory is used again.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -19,14 +18,19 @@ ColumnLists::ColumnLists(int experts, const TileKernels& kernels)
       start_(experts_),
       next_(experts_),
       last_(experts_),
-      cut_(experts_) {}
+      divided_(experts_) {}
 
-// Lists have room for one tile more than they may hold, and for the format of keep_largest.
-void ColumnLists::start(std::size_t tokens, std::size_t taken) {
-  constexpr std::size_t room = std::size_t{2} * tile_tokens;
+// Lists have room for one block more than they may hold, and for the formats of list_cells and
+// keep_cells.
+void ColumnLists::start(std::size_t tokens, std::size_t taken, const float* sum) {
+  constexpr std::size_t room = std::size_t{block_tokens} + tile_tokens;
   taken_ = taken;
+  sum_ = sum;
   const std::size_t longest = std::min(3 * taken + tile_tokens, tokens);
-  const std::size_t places = experts_ * (longest + room);
+  // An odd number of cache lines each, so that the ends of all lists fit into a cache together.
+  constexpr std::size_t line = 16;
+  const std::size_t width = ((longest + room + line - 1) / line | 1) * line;
+  const std::size_t places = experts_ * width;
   if (places > std::numeric_limits<std::uint32_t>::max()) {
     throw Error(
         fmt::format("{} experts that take {} of {} tokens each are too many: route fewer "
@@ -38,9 +42,8 @@ void ColumnLists::start(std::size_t tokens, std::size_t taken) {
     token_.resize(places);
   }
   for (std::size_t expert = 0; expert < experts_; ++expert) {
-    start_[expert] = next_[expert] = static_cast<std::uint32_t>(expert * (longest + room));
+    start_[expert] = next_[expert] = divided_[expert] = static_cast<std::uint32_t>(expert * width);
     last_[expert] = start_[expert] + static_cast<std::uint32_t>(longest);
-    cut_[expert] = {};
     lists_[expert].is_cut = lists_[expert].is_settled = false;
     set_bound(expert, lists_[expert].guess);
   }
@@ -55,8 +58,8 @@ void ColumnLists::set_bound(std::size_t expert, float bound) {
 }
 
 // If a list becomes too long, later tokens must beat the last of those that the expert would take.
-void ColumnLists::add(const ExpTile& tile) {
-  kernels_.list_cells(tile, reach_.data(), {value_.data(), token_.data(), next_.data()});
+void ColumnLists::add(const ExpBlock& block) {
+  kernels_.list_cells(block, reach_.data(), {value_.data(), token_.data(), next_.data()});
   std::uint32_t too_long = 0;
   for (std::size_t expert = 0; expert < experts_; ++expert) {
     too_long |= next_[expert] > last_[expert] ? 1U : 0U;
@@ -64,26 +67,31 @@ void ColumnLists::add(const ExpTile& tile) {
   if (too_long == 0) return;
   for (std::size_t expert = 0; expert < experts_; ++expert) {
     if (next_[expert] <= last_[expert]) continue;
-    const Cut cut = cut_list(expert);
-    lists_[expert].is_cut = true;
-    set_bound(expert, std::max(lists_[expert].bound, std::bit_cast<float>(cut.least)));
+    cut_list(expert);
+    List& list = lists_[expert];
+    list.is_cut = true;
+    set_bound(expert, std::max(list.bound, list.least));
   }
 }
 
-Cut ColumnLists::cut_list(std::size_t expert) {
-  const std::size_t listed = held(expert);
-  next_[expert] = start_[expert] + static_cast<std::uint32_t>(taken_);
+void ColumnLists::cut_list(std::size_t expert) {
   const std::size_t at = start_[expert];
-  return kernels_.keep_largest(value_.data() + at, token_.data() + at, listed, taken_);
+  lists_[expert].least = kernels_.keep_cells(
+      {value_.data() + at, token_.data() + at, divided_[expert] - at, held(expert), sum_}, taken_);
+  next_[expert] = divided_[expert] = start_[expert] + static_cast<std::uint32_t>(taken_);
 }
 
 // Cells that are not listed are below the guess, or were beaten by as many as the expert takes.
 bool ColumnLists::settle(std::size_t expert) {
   const std::size_t listed = held(expert);
   if (listed < taken_) return false;
-  cut_[expert] = cut_list(expert);
+  cut_list(expert);
   if (taken_ == 0) return true;
-  if (std::bit_cast<float>(cut_[expert].least) < lists_[expert].guess) return false;
+  List& list = lists_[expert];
+  if (list.least < list.guess) {  // a bound, which may be lower than all of them
+    list.least = *std::min_element(values(expert), values(expert) + taken_);
+    if (list.least < list.guess) return false;
+  }
   guess(expert, listed);
   return true;
 }
@@ -101,7 +109,7 @@ bool ColumnLists::settle() {
     List& list = lists_[expert];
     set_bound(expert, list.is_settled ? never : 0);
     if (list.is_settled) continue;
-    next_[expert] = start_[expert];
+    next_[expert] = divided_[expert] = start_[expert];
     list.guess = 0;
     list.is_cut = true;
   }
@@ -115,14 +123,13 @@ void ColumnLists::guess(std::size_t expert, std::size_t listed) {
   constexpr float lower = 0.8F;     // where the rank of the bound is not known
   constexpr float scatters = 4.5F;  // roots
   List& list = lists_[expert];
-  const auto least = std::bit_cast<float>(cut_[expert].least);
   if (list.is_cut) {
-    list.guess = lower * least;
+    list.guess = lower * list.least;
     return;
   }
   const float above = scatters * std::sqrt(static_cast<float>(taken_));
   const float step = std::min(2.0F, above / static_cast<float>(listed - taken_ + 1));
-  const float wanted = least - (least - list.guess) * step;
+  const float wanted = list.least - (list.least - list.guess) * step;
   list.guess = std::max(0.0F, (wanted + list.guess) / 2);
 }
 

@@ -77,35 +77,48 @@ struct Cut {
   }
 };
 
-// A tile of exponentials, each token's sum, and which tokens there are.
-struct ExpTile {
-  const float* e = nullptr;  // [experts, 16]
-  const float* sum = nullptr;
+// Four tiles of exponentials, of consecutive tokens, each token's sum, and which tokens there are.
+inline constexpr int block_tiles = 4;
+inline constexpr int block_tokens = block_tiles * tile_tokens;
+struct ExpBlock {
+  const float* e = nullptr;    // [tile, experts, 16]
+  const float* sum = nullptr;  // [64]
   int experts = 0;
-  unsigned valid = 0xffff;  // bit t: token t
+  std::uint64_t valid = ~std::uint64_t{0};  // bit t: token t
   std::uint32_t first_token = 0;
 };
 
-// For each expert a list of tokens in ascending order, and their probabilities, e / sum. A tile's
-// cell is listed if e >= reach[expert] * sum.
+// For each expert a list of tokens in ascending order, and their exponentials. A block's cell is
+// listed if e >= reach[expert] * sum. 15 places behind a list are working memory.
 struct CellLists {
-  float* probability = nullptr;
+  float* e = nullptr;
   std::uint32_t* token = nullptr;
   std::uint32_t* next = nullptr;  // [expert]: where its list ends
 };
 
-// A tile of tokens that experts took, in the experts' order. All pointers are at the tile's first
-// token; 16 tokens can be read.
-struct TakenTokens {
-  const std::int32_t* takers = nullptr;   // [token], how many
-  const std::uint16_t* expert = nullptr;  // [taker, token], stride apart
-  const float* probability = nullptr;
-  const std::int32_t* slot = nullptr;
-  std::size_t stride = 0;
-  const float* best_mass = nullptr;  // [token], for Weights::before_drop
+// One such list: the first `divided` of `held` are e / sum. Both arrays have room for held + 16.
+struct CellList {
+  float* e = nullptr;
+  std::uint32_t* token = nullptr;
+  std::size_t divided = 0, held = 0;
+  const float* sum = nullptr;  // [token]
 };
 
-// [choice, token], stride apart; missing ones: no_expert, slot -1, 0.
+// A run of tokens after each expert took some. 16 tokens more can be read, whose takers are 0.
+struct TakenTokens {
+  std::size_t tokens = 0;
+  const std::uint16_t* takers = nullptr;  // [token], how many
+  // [taker, token], stride apart, in the order of experts: the bits of g, and in the low half
+  // expert << slot_bits | slot, which is not -1.
+  const std::uint64_t* taken = nullptr;
+  unsigned slot_bits = 0;
+  int top_k = 0;
+  const std::uint16_t* best = nullptr;  // [choice, token], stride apart: the best experts, and g
+  const float* best_probability = nullptr;
+  std::size_t stride = 0;
+};
+
+// [choice, token], stride apart; missing ones: no_expert, slot -1, 0. Null: not wanted.
 struct SortedTakers {
   std::uint16_t* expert = nullptr;
   float* probability = nullptr;
@@ -137,18 +150,20 @@ struct TileKernels {
   Cut (*largest_places)(const float* values, std::size_t count, std::size_t wanted,
                         std::uint32_t* places, float* taken);
 
-  // The same of a list of places, in ascending order, and their values, in place. Both have room
-  // for held + 16.
-  Cut (*keep_largest)(float* values, std::uint32_t* places, std::size_t held, std::size_t wanted);
-  // Appends the cells of a tile that reach a bound to the lists of their experts.
-  void (*list_cells)(const ExpTile& tile, const float* reach, const CellLists& lists);
+  // Appends the cells of a block that reach a bound to the lists of their experts.
+  void (*list_cells)(const ExpBlock& block, const float* reach, const CellLists& lists);
+  // Divides a list by its tokens' sums, then keeps the `wanted` <= held largest, ties: lower tokens
+  // first, in ascending order of tokens. Returns a bound that all kept ones reach, and no other but
+  // for ties.
+  float (*keep_cells)(const CellList& list, std::size_t wanted);
   // The cut of largest_places alone, for wanted < count.
   Cut (*find_cut)(const float* values, std::size_t count, std::size_t wanted);
 
-  // The routes of a tile of tokens, best first, ties: the first taker first, with their weights.
-  // `scratch` holds 3 x 16 floats for each of the most takers that a token has.
-  void (*sort_takers)(const TakenTokens& tokens, Weights mode, float* scratch,
-                      const SortedTakers& out);
+  // The routes of taken tokens, best first, ties: the first taker first, with their weights. Adds
+  // the losses to `totals` and returns how many of the best experts took their token. `scratch`
+  // holds 2 x 16 floats for each of the most takers that a token has.
+  std::int64_t (*settle_takers)(const TakenTokens& run, Weights mode, float* scratch,
+                                const SortedTakers& out, LossTotals& totals);
 
   // sum[token] = sum of exp(a - maximum[token]) as softmax.hpp orders it; NaN where a logit is NaN
   // or +inf, or all are -inf. `scratch` holds as many floats as the tile.

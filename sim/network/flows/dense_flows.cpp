@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -11,9 +12,9 @@
 namespace moesim::network {
 namespace {
 
-constexpr double rounding = 1e-13;
 constexpr double filled = 1e-12;
 constexpr std::size_t fewest_flows = 512;
+constexpr std::size_t most_due = 16;            // a share of the links: more are looked at in order
 constexpr int most_turns = 50;                  // per event, before all levels are recomputed
 constexpr std::int64_t trusted_events = 16384;  // residuals are recomputed after that many
 
@@ -56,11 +57,12 @@ DenseFlows::DenseFlows(std::size_t words)
   flow_count_.assign(links, 0);
   due_.assign(links + 1, 0);
   rank_.assign(links, 0);
+  by_level_.resize(links);
+  std::iota(by_level_.begin(), by_level_.end(), 0U);
   alive_.assign(links * words, 0);
   held_.assign(links * words, 0);
   filled_.assign(2 * words, 0);
   wanted_.assign(words, 0);
-  more_.assign(words, 0);
   leaves_.assign(links * width_, never);
   flow_at_.assign(width_ * width_, 0);
 }
@@ -229,9 +231,13 @@ void DenseFlows::settle() {
         kernels_->exceeding(rho_.data(), eta_.data(), level_.data(), held_count_.data(), time,
                             tolerance_, overfull_, 2 * words_, due_.data());
     if (count == 0) return;
+    if (most_due * count > 2 * width_) {
+      relax_due(time);
+      continue;
+    }
     std::sort(due_.begin(), due_.begin() + static_cast<std::ptrdiff_t>(count),
               [&](std::uint32_t a, std::uint32_t b) { return level_[a] < level_[b]; });
-    for (std::size_t which = 0; which < count; ++which) relax(due_[which]);
+    fit(due_.data(), count, time);
   }
   fill();
   assign_holders();
@@ -239,52 +245,33 @@ void DenseFlows::settle() {
   ++result_.fillings;
 }
 
-// The level at which a link is full, all others being as they are, and the flows it then holds
-// back. Newton's method as in MaxMin::evaluate().
-double DenseFlows::wanted_level(std::uint32_t link) {
-  std::vector<std::uint64_t>& held = wanted_;
-  const std::uint64_t* alive = row(alive_, link);
-  const std::uint64_t* before = row(held_, link);
-  const double* levels = level_.data() + (1 - side(link)) * width_;
-  const double base = rho_[link] + (held_count_[link] > 0 ? held_count_[link] * level_[link] : 0.0);
-  double level = held_count_[link] > 0 ? base / held_count_[link] : slack_level;
-  bool from_below = false;
-  for (int turn = 0; turn < 100; ++turn) {
-    kernels_->at_least(alive, levels, level, held.data(), words_);
-    std::uint64_t differs = 0;
-    std::uint64_t comes = 0;
-    for (std::size_t word = 0; word < words_; ++word) {
-      differs |= held[word] ^ before[word];
-      comes |= held[word] & ~before[word];
-    }
-    if (turn == 0 && differs == 0 && held_count_[link] > 0) return level;
-    if (comes != 0) kernels_->at_least(alive, levels, level * (1 + rounding), more_.data(), words_);
-    double left = base;
-    std::size_t count = 0;
-    for (std::size_t word = 0; word < words_; ++word) {
-      if (comes != 0) held[word] = (held[word] & before[word]) | (more_[word] & ~before[word]);
-      count += static_cast<std::size_t>(std::popcount(held[word]));
-      const std::uint64_t gone = before[word] & ~held[word];
-      const std::uint64_t come = held[word] & ~before[word];
-      for_each(&gone, 1, [&](std::size_t bit) { left -= levels[64 * word + bit]; });
-      for_each(&come, 1, [&](std::size_t bit) { left += levels[64 * word + bit]; });
-    }
-    if (count == 0) {
-      if (left >= -filled * capacity_[link]) return slack_level;
-      level = 0;
-      for_each(alive, words_, [&](std::size_t other) {
-        if (levels[other] != slack_level) level = std::max(level, levels[other]);
-      });
-      level *= 1 - 2 * rounding;
-      from_below = false;
-      continue;
-    }
-    const double next = left / static_cast<double>(count);
-    if (from_below && next <= level * (1 + 1e-15)) return next;
-    level = next;
-    from_below = true;
+// Fits links from the lowest level up: one changes what those above it have left, so that also
+// those are fitted which become due on the way. Levels keep nearly the same order from event to
+// event.
+void DenseFlows::relax_due(double time) {
+  for (std::size_t at = 1; at < by_level_.size(); ++at) {
+    const std::uint32_t link = by_level_[at];
+    const double level = level_[link];
+    std::size_t to = at;
+    for (; to > 0 && level_[by_level_[to - 1]] > level; --to) by_level_[to] = by_level_[to - 1];
+    by_level_[to] = link;
   }
-  return level;
+  fit(by_level_.data(), by_level_.size(), time);
+}
+
+// Those of a list of links that would have missed too much at a time since the base.
+void DenseFlows::fit(const std::uint32_t* list, std::size_t count, double time) {
+  const DenseClock clock{now_, base_, time, tolerance_, overfull_};
+  for (std::size_t at = 0; at < count; ++at) {
+    at = kernels_->fit(links(), list, at, count, clock, result_.correction);
+    if (at < count) relax(list[at]);
+  }
+}
+
+DenseLinks DenseFlows::links() {
+  return {capacity_.data(),   level_.data(), passed_.data(), since_.data(),
+          end_.data(),        rho_.data(),   eta_.data(),    least_.data(),
+          held_count_.data(), alive_.data(), held_.data(),   words_};
 }
 
 // Fits one link to the levels of all others, and the residuals of those it holds back to it.
@@ -302,11 +289,13 @@ void DenseFlows::relax(std::uint32_t link) {
   if (held_count_[link] > 0) {
     made_up = missed(link) / held_count_[link];
     passed_[link] += made_up;
-    result_.correction = std::max(result_.correction, std::abs(made_up) / level_[link]);
+    if (std::abs(made_up) > result_.correction * level_[link]) {
+      result_.correction = std::abs(made_up) / level_[link];
+    }
   }
   eta_[link] = rho_[link] * (now_ - base_);
   const double before = level_[link];
-  const double level = wanted_level(link);
+  const double level = kernels_->wanted_level(links(), link, wanted_.data());
   release(link, made_up);
   if (level == slack_level) {
     level_[link] = slack_level;

@@ -52,8 +52,6 @@ class DenseFlows {
   }
 
  private:
-  // More than any level, and finite: it is subtracted.
-  static constexpr double slack_level = std::numeric_limits<double>::max();
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   struct Entry {
@@ -71,8 +69,10 @@ class DenseFlows {
   void admit();
   End complete(std::uint32_t link);
   void settle();
+  void relax_due(double time);
+  void fit(const std::uint32_t* list, std::size_t count, double time);
+  DenseLinks links();
   void relax(std::uint32_t link);
-  double wanted_level(std::uint32_t link);
   void release(std::uint32_t link, double made_up);
   void capture(std::uint32_t link);
   void hold(std::uint32_t link, std::uint32_t other, double leaves);
@@ -120,12 +120,13 @@ class DenseFlows {
   std::vector<double> capacity_, level_, passed_, since_, least_, end_;
   std::vector<double> rho_, eta_;  // missed = rho (now - base_) - eta
   std::vector<std::uint32_t> least_at_, held_count_, flow_count_, rank_;
-  std::vector<std::uint64_t> alive_, held_;  // [link, words] flows, and those it holds back
-  std::vector<double> leaves_;               // [link, place across]
-  std::vector<std::uint32_t> flow_at_;       // [first link, place of the second]
-  std::vector<std::uint64_t> wanted_, more_, filled_;  // scratch
-  std::vector<std::uint32_t> due_, order_;             // scratch
-  std::vector<double> left_, waiting_;                 // scratch of fill()
+  std::vector<std::uint64_t> alive_, held_;     // [link, words] flows, and those it holds back
+  std::vector<double> leaves_;                  // [link, place across]
+  std::vector<std::uint32_t> flow_at_;          // [first link, place of the second]
+  std::vector<std::uint64_t> wanted_, filled_;  // scratch
+  std::vector<std::uint32_t> due_, order_;      // scratch
+  std::vector<std::uint32_t> by_level_;         // all links, nearly in order
+  std::vector<double> left_, waiting_;          // scratch of fill()
 
   std::vector<Entry> entries_;  // by time
   std::size_t entered_ = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/training/rank_capacity.hpp"
+#include "sim/training/rank_memory.hpp"
 
 namespace moesim::training {
 namespace {
@@ -45,10 +46,7 @@ std::vector<Stage> Pipelines::make_stages() const {
   for (const parallel::PipelineChunk& chunk : parallel::stages_of(model, job_.layout).chunks) {
     Stage stage;
     stage.chunk = chunk;
-    stage.content = model::layers_of(model, chunk.first_layer, chunk.layers);
-    stage.content.embedding = chunk.embedding;
-    stage.content.head = chunk.loss;
-    stage.content.mtp_depths = chunk.mtp;
+    stage.content = chunk_content(model, chunk);
     for (int layer = 0; layer < chunk.layers; ++layer) {
       const bool is_moe = model.is_moe_layer(chunk.first_layer + layer);
       stage.layers.push_back(is_moe ? moe_layer++ : dense_layer);

@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/model/data_parallel.hpp"
 #include "sim/training/pipelines.hpp"
+#include "sim/training/rank_memory.hpp"
 
 namespace moesim::training {
 namespace {
@@ -235,29 +236,9 @@ double Step::memory_load() const {
 }
 
 std::vector<model::StageMemory> Step::memory() const {
-  const std::vector<Stage>& stages = pipelines_.stages();
-  std::vector<model::StageMemory> memory;
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    model::StageMemoryQuery query;
-    query.model = job_.model.get();
-    query.shards = job_.shards();
-    query.experts = job_.held_experts();
-    query.tokens = job_.tokens();
-    query.states = job_.states;
-    query.activations = job_.activation_rules(memory_load());
-    std::vector<double> weights;
-    for (const Stage& stage : stages) {
-      weights.push_back(stage.content.layers() + stage.content.mtp_depths);
-    }
-    const std::vector<int> held =
-        parallel::held_at_peak(pipelines_.schedule(), rank, weights, false);
-    for (int stage = 0; stage < shape_.stages(); ++stage) {
-      if (held[at(stage)] == 0 && shape_.rank_of(stage, 0) != rank) continue;
-      query.chunks.push_back({stages[at(stage)].content, static_cast<double>(held[at(stage)])});
-    }
-    memory.push_back(model::stage_memory(query));
-  }
-  return memory;
+  std::vector<parallel::PipelineChunk> chunks;
+  for (const Stage& stage : pipelines_.stages()) chunks.push_back(stage.chunk);
+  return rank_memory(job_, pipelines_.schedule(), chunks, memory_load());
 }
 
 TrainingStep Step::run() {

@@ -209,6 +209,21 @@ def test_memory_is_that_of_train(precision):
     assert [stage["memory_gib"] for stage in as_json(*words)["stages"]] == pytest.approx(train)
 
 
+@pytest.mark.parametrize("words", [
+    ("--pipeline-schedule", "zb-h1"), ("--pipeline-schedule", "zb-h2"),
+    ("--pipeline-schedule", "gpipe"), ("--virtual-pipeline", 2),
+    ("--pipeline-schedule", "dualpipe"), ("--pipeline-schedule", "dualpipe-v"),
+    ("--pipeline-schedule", "zb-h2", "--micro-batch", 2, "--recompute", "moe_act")], ids=str)
+def test_schedules_hold_in_both_commands_the_same(words):
+    words = (*QWEN, "--gpus", 64, "--expert-parallel", 8, "--pipeline-parallel", 4,
+             "--global-batch", 256, "--expert-load", 1.1, "--profile", "h100-sxm", *words)
+    train = as_json("train", *words[1:])["memory_gib_of_rank"]
+    stages = as_json(*words)["stages"]
+    assert [stage["memory_gib"] for stage in stages] == pytest.approx(train)
+    if "zb-h2" in words:  # the last rank holds 2 PP - 1 passes until their weight gradients
+        assert train[3] > max(train[:3])
+
+
 @pytest.mark.parametrize(("words", "gflop"), [
     ((*QWEN, "--gpus", 8), 23.006), ((*DEEPSEEK, "--pipeline-layout", "Et*61L"), 249.81),
     ((*DEEPSEEK, "--pipeline-parallel", 2, "--pipeline-layout", "Et*31|t*30mL"), 259.99)], ids=str)

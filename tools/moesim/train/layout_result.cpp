@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/report/chrome_trace.hpp"
+#include "sim/training/rank_memory.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -33,46 +34,6 @@ double forward_flops(const model::Model& model, const parallel::LayoutRequest& r
   return per_token * static_cast<double>(request.micro_batch) * length / ranks;
 }
 
-model::StageMemoryQuery memory_query(const LayoutResult& result) {
-  const training::TrainingJob& job = result.job;
-  model::StageMemoryQuery query;
-  query.model = job.model.get();
-  query.shards = job.shards();
-  query.tokens = job.tokens();
-  query.states = job.states;
-  query.activations = job.activation_rules(result.expert_load());
-  query.experts = job.held_experts();
-  return query;
-}
-
-model::StageContent content_of(const model::Model& model, const parallel::PipelineChunk& chunk) {
-  model::StageContent content = model::layers_of(model, chunk.first_layer, chunk.layers);
-  content.mtp_depths = chunk.mtp;
-  content.embedding = chunk.embedding;
-  content.head = chunk.loss;
-  return content;
-}
-
-// What a rank's GPU holds when the activations of all its chunks together are largest.
-model::StageMemory memory_of_rank(const LayoutResult& result, int rank,
-                                  const std::vector<int>& chunks) {
-  model::StageMemoryQuery query = memory_query(result);
-  std::vector<double> bytes(result.chunks.chunks.size(), 0);
-  std::vector<model::HeldChunk> held;
-  for (const int chunk : chunks) {
-    const auto at = static_cast<std::size_t>(chunk);
-    held.push_back({content_of(*result.job.model, result.chunks.chunks[at]), 1});
-    query.chunks = {held.back()};
-    bytes[at] = static_cast<double>(model::stage_memory(query).activations.count);
-  }
-  const std::vector<int> passes = parallel::held_at_peak(result.schedule, rank, bytes, true);
-  for (std::size_t at = 0; at < chunks.size(); ++at) {
-    held[at].in_flight = passes[static_cast<std::size_t>(chunks[at])];
-  }
-  query.chunks = held;
-  return model::stage_memory(query);
-}
-
 parallel::PipelineTimes times_of(const std::vector<double>& flops) {
   parallel::PipelineTimes times;
   for (const double work : flops) {
@@ -82,20 +43,17 @@ parallel::PipelineTimes times_of(const std::vector<double>& flops) {
   return times;
 }
 
-// The chunks that a pipeline rank computes; of dualpipe for micro-batches of either direction.
-std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank) {
-  std::vector<int> chunks;
-  for (int stage = 0; stage < shape.stages(); ++stage) {
-    const bool first = shape.rank_of(stage, 0) == rank;
-    if (first || shape.rank_of(stage, shape.micro_batches - 1) == rank) chunks.push_back(stage);
+void set_memory(LayoutResult& result) {
+  const std::vector<model::StageMemory> memory = training::rank_memory(
+      result.job, result.schedule, result.chunks.chunks, result.expert_load());
+  for (std::size_t rank = 0; rank < memory.size(); ++rank) {
+    result.stages[rank].memory = memory[rank];
   }
-  return chunks;
 }
 
 StageFigures stage_figures(const LayoutResult& result, const std::vector<double>& flops, int rank) {
   StageFigures figures;
-  const std::vector<int> chunks = chunks_of_rank(result.schedule.shape, rank);
-  for (const int chunk : chunks) {
+  for (const int chunk : training::chunks_of_rank(result.schedule.shape, rank)) {
     const parallel::PipelineChunk& held = result.chunks.chunks[static_cast<std::size_t>(chunk)];
     figures.chunks.push_back(held);
     figures.layers += held.layers;
@@ -107,7 +65,6 @@ StageFigures stage_figures(const LayoutResult& result, const std::vector<double>
   const parallel::RankRun& run = result.run.ranks[static_cast<std::size_t>(rank)];
   figures.held = run.held;
   figures.held_until_weight_gradient = run.held_until_weight_gradient;
-  figures.memory = memory_of_rank(result, rank, chunks);
   figures.idle_share = run.idle.us() / result.run.makespan.us();
   return figures;
 }
@@ -186,6 +143,7 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   for (int rank = 0; rank < request.layout.pipeline; ++rank) {
     result.stages.push_back(stage_figures(result, flops, rank));
   }
+  set_memory(result);
   return result;
 }
 
@@ -207,10 +165,7 @@ std::string lighter_options_that_fit(const LayoutResult& result) {
       const bool drops_offload =
           lighter.job.offload.modules != 0 && recompute == std::string("full");
       if (drops_offload) lighter.job.offload = {};
-      for (int rank = 0; rank < result.job.layout.layout.pipeline; ++rank) {
-        lighter.stages[static_cast<std::size_t>(rank)].memory =
-            memory_of_rank(lighter, rank, chunks_of_rank(result.schedule.shape, rank));
-      }
+      set_memory(lighter);
       if (!lighter.fits()) continue;
       return "--recompute " + recompute + (drops_offload ? " --offload none" : "") +
              (moment_bytes == 2 ? " --optimizer-moments bf16" : "");

@@ -1,0 +1,54 @@
+#include "sim/training/rank_memory.hpp"
+
+#include "sim/parallel/schedule_run.hpp"
+
+namespace moesim::training {
+
+model::StageContent chunk_content(const model::Model& model, const parallel::PipelineChunk& chunk) {
+  model::StageContent content = model::layers_of(model, chunk.first_layer, chunk.layers);
+  content.mtp_depths = chunk.mtp;
+  content.embedding = chunk.embedding;
+  content.head = chunk.loss;
+  return content;
+}
+
+std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank) {
+  std::vector<int> chunks;
+  for (int stage = 0; stage < shape.stages(); ++stage) {
+    const bool first = shape.rank_of(stage, 0) == rank;
+    if (first || shape.rank_of(stage, shape.micro_batches - 1) == rank) chunks.push_back(stage);
+  }
+  return chunks;
+}
+
+std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
+                                            const parallel::Schedule& schedule,
+                                            const std::vector<parallel::PipelineChunk>& chunks,
+                                            double load) {
+  model::StageMemoryQuery query;
+  query.model = job.model.get();
+  query.shards = job.shards();
+  query.tokens = job.tokens();
+  query.states = job.states;
+  query.activations = job.activation_rules(load);
+  query.experts = job.held_experts();
+  std::vector<double> bytes;  // of a pass
+  for (const parallel::PipelineChunk& chunk : chunks) {
+    query.chunks = {{chunk_content(*job.model, chunk), 1}};
+    bytes.push_back(static_cast<double>(model::stage_memory(query).activations.count));
+  }
+  std::vector<model::StageMemory> memory;
+  for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
+    const std::vector<int> held = parallel::held_at_peak(schedule, rank, bytes, true);
+    query.chunks.clear();
+    for (const int chunk : chunks_of_rank(schedule.shape, rank)) {
+      const auto at = static_cast<std::size_t>(chunk);
+      query.chunks.push_back(
+          {chunk_content(*job.model, chunks[at]), static_cast<double>(held[at])});
+    }
+    memory.push_back(model::stage_memory(query));
+  }
+  return memory;
+}
+
+}  // namespace moesim::training

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/model/training_memory.hpp"
+#include "sim/parallel/schedule.hpp"
+#include "sim/training/training_job.hpp"
+
+namespace moesim::training {
+
+// What stands on a chunk of a pipeline.
+model::StageContent chunk_content(const model::Model& model, const parallel::PipelineChunk& chunk);
+
+// The chunks that a pipeline rank computes, in ascending order; of dualpipe those of micro-batches
+// of either direction.
+std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank);
+
+// What a GPU of each pipeline rank holds when the activations of all its chunks together are
+// largest; a pass holds its own until its weight gradient. `load`: rows of the fullest rank of an
+// MoE layer over balance.
+std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
+                                            const parallel::Schedule& schedule,
+                                            const std::vector<parallel::PipelineChunk>& chunks,
+                                            double load);
+
+}  // namespace moesim::training

@@ -199,7 +199,8 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
       {"dtype",
        {"NAME",
         "of gemm, attention, latent-attention, expert-ffn: a data type that the profile has "
-        "[bf16]; of quantize: to which [fp8]"}},
+        "[bf16]; of quantize (finding a scale for each row, the cast itself left out): to "
+        "which [fp8]"}},
       {"rows-per-expert",
        {"LIST", "of expert-ffn, in the place of rows and experts: of each expert, as 512,0,80"}},
       {"pass", {"NAME", "of attention and latent-attention: forward (default) or backward"}},

@@ -305,7 +305,8 @@ Bytes whole_bytes(double bytes) { return Bytes(std::llround(bytes)); }
 
 // Of the layer at work: the largest, or a group of such layers inside a chunk.
 double recomputing(const StageMemoryQuery& query, const StageContent& stage) {
-  const ActivationRules& rules = query.activations;
+  ActivationRules rules = query.activations;
+  rules.load = rules.layer_load;
   double most = 0;
   if (stage.dense_layers > 0) {
     most = recomputed_bytes(*query.model, LayerKind::dense, query.shards, rules);
@@ -472,8 +473,9 @@ StageMemory stage_memory(const StageMemoryQuery& query) {
   memory.logits = whole_bytes(per_rank * losses * real(model.vocabulary));
   if (moe_layers_with_depths(model, stage) > 0) {
     const double there_and_back = query.activations.dispatched_element + bf16;
-    memory.exchange_buffers = whole_bytes(there_and_back * query.activations.choices *
-                                          query.activations.load * per_rank * real(model.hidden));
+    memory.exchange_buffers =
+        whole_bytes(there_and_back * query.activations.choices * query.activations.layer_load *
+                    per_rank * real(model.hidden));
   }
   return memory;
 }

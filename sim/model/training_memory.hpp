@@ -75,7 +75,8 @@ struct ActivationRules {
   Recompute recompute;
   Offload offload;
   int choices = 1;  // k, experts per token
-  double load = 1;  // rows of the fullest rank over balance, such as the 99th percentile
+  double load = 1;  // rows over balance that a rank keeps, mean over the MoE layers that it holds
+  double layer_load = 1;        // and in the layer at work, such as the 99th percentile
   bool flash_attention = true;  // else the scores are kept, 5 a s bytes (arXiv:2205.05198)
   bool dropout = false;         // masks of one byte behind attention and FFN
   bool sequence_parallel = true;

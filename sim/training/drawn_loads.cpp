@@ -212,6 +212,8 @@ DrawnLoads::DrawnLoads(const TrainingJob& job)
   }
   loads_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(sets_) *
                 static_cast<std::size_t>(micro_batches_));
+  rank_rows_.resize(static_cast<std::size_t>(layers_) *
+                    static_cast<std::size_t>(job.layout.layout.expert));
   routing::LayerRouter router;
   if (takes_sample(job)) {
     draw_from_samples(router);
@@ -244,7 +246,12 @@ void DrawnLoads::draw_from_samples(routing::LayerRouter& router) {
     for (int at = 0; at < sets_ * micro_batches_; ++at) {
       double most = 0;
       for (int part = 0; part < division_.blocks_per_set; ++part) {
-        for (const double each : rows.draw(tokens, block++)) most = std::max(most, each);
+        std::vector<double> computed = rows.draw(tokens, block++);
+        for (double& each : computed) {
+          most = std::max(most, each);
+          each /= balance;
+        }
+        add_rows(layer, computed);
         figures_.draws += 1;
       }
       const double load = rounded(most / balance);
@@ -329,6 +336,7 @@ void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int mic
         most.computed = std::max(most.computed, found.load.computed);
         most.exchanged = std::max(most.exchanged, found.load.exchanged);
         expert_loads_ += found.expert;
+        add_rows(layer, found.computed);
         figures_.draws += 1;
       }
       loads_[(static_cast<std::size_t>(layer) * static_cast<std::size_t>(sets_) +
@@ -420,11 +428,14 @@ DrawnLoads::BlockLoad DrawnLoads::load_of(const LayerRouting& routing, std::size
     const double most = *std::max_element(rectified.begin(), rectified.end());
     found.load = {padded / balance + rounded(most / balance / layout.expert_tensor),
                   asked_.dispatcher ? rounded(exchanged / balance) : padded / balance};
+    found.computed.assign(ranks, found.load.computed);
     return found;
   }
   double busiest = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    busiest = std::max(busiest, computed[rank] + rectified[rank]);
+    const double rows = computed[rank] + rectified[rank];
+    busiest = std::max(busiest, rows);
+    found.computed.push_back(rows / balance / layout.expert_tensor);
   }
   found.load = {rounded(busiest / balance / layout.expert_tensor),
                 routing.exchanged ? rounded(exchanged / balance) : 0};
@@ -437,6 +448,35 @@ MoeLoad DrawnLoads::at(int layer, int set, int micro_batch) const {
   return loads_[(static_cast<std::size_t>(layer) * sets + static_cast<std::size_t>(set) % sets) *
                     micros +
                 static_cast<std::size_t>(micro_batch) % micros];
+}
+
+void DrawnLoads::add_rows(int layer, std::span<const double> computed) {
+  RankRows* rows = rank_rows_.data() + static_cast<std::size_t>(layer) * computed.size();
+  for (std::size_t rank = 0; rank < computed.size(); ++rank) {
+    rows[rank].sum += computed[rank];
+    rows[rank].squares += computed[rank] * computed[rank];
+  }
+}
+
+// Layers are independent of each other, and a micro-batch's rows nearly normal.
+double DrawnLoads::held_load(std::span<const int> layers) const {
+  constexpr double quantile = 2.326;  // of 99 %
+  if (layers.empty()) return 1;
+  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const double draws = figures_.draws / layers_;
+  double fullest = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    double mean = 0;
+    double variance = 0;
+    for (const int layer : layers) {
+      const RankRows& rows = rank_rows_[static_cast<std::size_t>(layer) * ranks + rank];
+      const double each = rows.sum / draws;
+      mean += each;
+      variance += std::max(0.0, rows.squares / draws - each * each);
+    }
+    fullest = std::max(fullest, mean + quantile * std::sqrt(variance));
+  }
+  return fullest / static_cast<double>(layers.size());
 }
 
 void DrawnLoads::set_figures() {

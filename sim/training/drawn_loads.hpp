@@ -83,11 +83,19 @@ class DrawnLoads {
   int micro_batches() const { return micro_batches_; }
   MoeLoad at(int layer, int set, int micro_batch) const;
   const RoutingFigures& figures() const { return figures_; }
+  // Rows over balance that the fullest rank of a group computes in some layers, mean over these, in
+  // 99 % of micro-batches: what the layers hold of each together. 1 without layers.
+  double held_load(std::span<const int> layers) const;
 
  private:
   struct BlockLoad {
     MoeLoad load;
-    double expert = 1;  // rows of the busiest expert over balance
+    double expert = 1;             // rows of the busiest expert over balance
+    std::vector<double> computed;  // [rank], over balance
+  };
+  // Over micro-batches and groups, of rows over balance.
+  struct RankRows {
+    double sum = 0, squares = 0;
   };
 
   void set_blocks();
@@ -101,6 +109,7 @@ class DrawnLoads {
                     const ExpertCopies* copies) const;
   std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;
   double padded_rows(const routing::LayerRouting& routing, std::size_t first_source) const;
+  void add_rows(int layer, std::span<const double> computed);
   void set_figures();
 
   TrainingJob asked_;
@@ -109,7 +118,8 @@ class DrawnLoads {
   bool sums_ = false;  // all sources of a block are drawn as one
   int blocks_ = 0;     // of a layer; one more is drawn where copies are placed by a measured load
   routing::RoutingJob job_;
-  std::vector<MoeLoad> loads_;  // [layer, set, micro-batch]
+  std::vector<MoeLoad> loads_;       // [layer, set, micro-batch]
+  std::vector<RankRows> rank_rows_;  // [layer, rank of a group]
   std::vector<routing::LayerRouting> losses_;
   double expert_loads_ = 0;
   RoutingFigures figures_;

@@ -24,13 +24,13 @@ std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank) 
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
                                             const parallel::Schedule& schedule,
                                             const std::vector<parallel::PipelineChunk>& chunks,
-                                            double load) {
+                                            const HeldLoads& loads) {
   model::StageMemoryQuery query;
   query.model = job.model.get();
   query.shards = job.shards();
   query.tokens = job.tokens();
   query.states = job.states;
-  query.activations = job.activation_rules(load);
+  query.activations = job.activation_rules(loads.of_layer);
   query.experts = job.held_experts();
   std::vector<double> bytes;  // of a pass
   for (const parallel::PipelineChunk& chunk : chunks) {
@@ -40,6 +40,7 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
   std::vector<model::StageMemory> memory;
   for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
     const std::vector<int> held = parallel::held_at_peak(schedule, rank, bytes, true);
+    query.activations.load = loads.of_ranks[static_cast<std::size_t>(rank)];
     query.chunks.clear();
     for (const int chunk : chunks_of_rank(schedule.shape, rank)) {
       const auto at = static_cast<std::size_t>(chunk);

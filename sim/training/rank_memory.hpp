@@ -16,11 +16,14 @@ model::StageContent chunk_content(const model::Model& model, const parallel::Pip
 std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank);
 
 // What a GPU of each pipeline rank holds when the activations of all its chunks together are
-// largest; a pass holds its own until its weight gradient. `load`: rows of the fullest rank of an
-// MoE layer over balance.
+// largest; a pass holds its own until its weight gradient.
+struct HeldLoads {
+  std::vector<double> of_ranks;  // ActivationRules::load of each pipeline rank
+  double of_layer = 1;           // ActivationRules::layer_load
+};
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
                                             const parallel::Schedule& schedule,
                                             const std::vector<parallel::PipelineChunk>& chunks,
-                                            double load);
+                                            const HeldLoads& loads);
 
 }  // namespace moesim::training

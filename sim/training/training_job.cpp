@@ -43,7 +43,7 @@ model::ActivationRules TrainingJob::activation_rules(double load) const {
   rules.recompute = recompute;
   rules.offload = offload;
   rules.choices = experts_per_token();
-  rules.load = load;
+  rules.load = rules.layer_load = load;
   rules.sequence_parallel = layout.sequence_parallel;
   rules.length = static_cast<double>(layout.sequence_length);
   rules.dispatched_element = dispatched_element_bytes();

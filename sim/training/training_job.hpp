@@ -109,6 +109,7 @@ struct TrainingJob {
   bool reads_row_counts() const;
   const char* product_type() const { return training::product_type(states.precision); }
   // What a layer keeps, with `load` rows on the fullest rank over balance.
+  // `load`: rows of the fullest rank over balance, in all layers.
   model::ActivationRules activation_rules(double load) const;
   double dispatched_element_bytes() const;
   double tokens() const;           // T of a tensor-parallel group, one micro-batch

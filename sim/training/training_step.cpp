@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -60,7 +61,9 @@ class Step {
   double copies_us(const model::StageParameters& held) const;
   double across_instances_us(const model::StageParameters& held, double hidden_us) const;
   RankEnd end_of_step(int rank, const PipelineRun& slowest) const;
-  double memory_load() const;
+  bool holds_drawn_rows() const;
+  double layer_load() const;
+  double drawn_load_of(int rank) const;
   std::vector<model::StageMemory> memory() const;
   // All stages whose weights the rank has: under dualpipe those of both directions.
   template <class Visit>
@@ -228,8 +231,14 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   return end;
 }
 
-// Rows of the fullest rank over balance: with drawn routing, in 99 % of layers and micro-batches.
-double Step::memory_load() const {
+// A buffer of fixed size is kept whole.
+bool Step::holds_drawn_rows() const {
+  return pipelines_.loads() != nullptr && job_.routing->rank_capacity <= 0;
+}
+
+// Rows of the fullest rank of a layer over balance: with drawn routing, in 99 % of layers and
+// micro-batches.
+double Step::layer_load() const {
   if (job_.routing && job_.routing->rank_capacity > 0) return rank_capacity_load(job_);
   if (pipelines_.loads() != nullptr) return pipelines_.loads()->figures().p99_load;
   return job_.capacity_factor > 0 ? job_.capacity_factor : prices_.imbalance();
@@ -238,7 +247,25 @@ double Step::memory_load() const {
 std::vector<model::StageMemory> Step::memory() const {
   std::vector<parallel::PipelineChunk> chunks;
   for (const Stage& stage : pipelines_.stages()) chunks.push_back(stage.chunk);
-  return rank_memory(job_, pipelines_.schedule(), chunks, memory_load());
+  const double layer = layer_load();
+  HeldLoads loads{{}, layer};
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    loads.of_ranks.push_back(holds_drawn_rows() ? drawn_load_of(rank) : layer);
+  }
+  return rank_memory(job_, pipelines_.schedule(), chunks, loads);
+}
+
+// Of all MoE layers that a pipeline rank holds.
+double Step::drawn_load_of(int rank) const {
+  std::vector<int> layers;
+  for (const int stage : chunks_of_rank(shape_, rank)) {
+    const Stage& there = pipelines_.stages()[at(stage)];
+    for (const std::vector<int>& some : {there.layers, there.predictions}) {
+      std::copy_if(some.begin(), some.end(), std::back_inserter(layers),
+                   [](int layer) { return layer != dense_layer; });
+    }
+  }
+  return pipelines_.loads()->held_load(layers);
 }
 
 TrainingStep Step::run() {

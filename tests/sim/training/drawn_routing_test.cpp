@@ -1,6 +1,6 @@
 #include <cmath>
-
 #include <string_view>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "sim/routing/routers/router_name.hpp"
@@ -112,6 +112,46 @@ TEST_CASE("random logits cost what forced balance costs, within the spread of dr
       with(job_of("qwen3-30b-a3b", 64, 2, 8, 8), drawn("dropless", nullptr, "gaussian:0.2", all));
   CHECK(skewed.step_us > 1.02 * skewed.balanced_step_us);
   CHECK(skewed.balanced_step_us == step.balanced_step_us);
+}
+
+TEST_CASE("memory counts the rows that one rank keeps of all its layers") {
+  TrainingJob job = job_of("qwen3-30b-a3b", 64, 1, 8, 64);
+  job.routing = drawn("dropless", nullptr, "zipf:1", all);
+  const DrawnLoads loads(job);
+  std::vector<int> layers;
+  double busiest = 0;
+  int above = 0;
+  for (int layer = 0; layer < 48; ++layer) {
+    layers.push_back(layer);
+    const double held = loads.held_load(std::vector<int>{layer});
+    double mean = 0;
+    for (int micro = 0; micro < 64; ++micro) {
+      for (int set = 0; set < loads.sets(); ++set) {
+        const double computed = loads.at(layer, set, micro).computed;
+        mean += computed / (64 * loads.sets());
+        above += computed > held ? 1 : 0;
+      }
+    }
+    CHECK(held == Approx(mean).epsilon(0.1));
+    busiest += mean / 48;
+  }
+  // 1 % of the draws lie above, a little more where two ranks are nearly as full.
+  CHECK(above < 0.025 * 48 * 64 * loads.sets());
+  CHECK(above > 0);
+  // Another rank is the fullest in each layer.
+  const double held = loads.held_load(layers);
+  CHECK(held > 1);
+  CHECK(held < 1 + 0.6 * (busiest - 1));
+  CHECK(loads.held_load({}) == 1);
+  // Each stage of a pipeline has its own layers, and so its own fullest rank.
+  job.routing->draws = RoutingDraws::per_layer;
+  const Bytes drawn_memory = training_step(job).peak_memory();
+  TrainingJob same = job;
+  same.routing.reset();
+  same.expert_load = 1;
+  CHECK(drawn_memory > training_step(same).peak_memory());
+  same.expert_load = busiest;
+  CHECK(drawn_memory < training_step(same).peak_memory());
 }
 
 TEST_CASE("a capacity that nothing reaches is none") {

@@ -234,6 +234,22 @@ def test_one_sweep_over_another(tmp_path):
         kinds_chart.compare(rows.read([first]), "capacity_factor", "step_ms", None, SIZE, "")
 
 
+def test_files_without_capacity_factors_are_compared_over_what_differs(tmp_path):
+    first = sweep(tmp_path / "a.csv", [row(gpus=gpus, factor="", profile="a") for gpus in (8, 16)])
+    second = sweep(tmp_path / "b.csv", [row(gpus=gpus, factor="", profile="b") for gpus in (8, 16)])
+    table = rows.read([first, second])
+    assert rows.default_axis(table) == "gpus"
+    figure = kinds_chart.compare(table, "gpus", "step_ms", None, SIZE, "")
+    assert list(drawn(figure.axes[0])[0].get_xdata()) == [8, 16]
+    assert list(figure.axes[0].get_xticks()) == [8, 16]
+    assert "profile a" not in figure.texts[1].get_text()
+    for chart in (lambda table: kinds_chart.compare(table, "capacity_factor", "step_ms", None, SIZE, ""),
+                  lambda table: draw(table, x="capacity_factor")):
+        with pytest.raises(BadInput, match="--x capacity_factor: no row has a value there; rows differ in.* gpus"):
+            chart(rows.read([first, second]))
+    assert rows.default_axis(rows.read([sweep(tmp_path / "c.csv", [row(factor=1)])])) == "capacity_factor"
+
+
 def test_names_on_the_axis_are_points_not_lines(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(router) for router in ("top1", "top2", "a-router-of-a-long-name")])
     figure = draw(rows.read([path]), x="router")

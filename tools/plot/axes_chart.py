@@ -31,6 +31,13 @@ def _is_doubling(values):
             and all(b / a >= 1.5 for a, b in zip(numbers, numbers[1:])))
 
 
+def _are_few_steps(values):
+    numbers = sorted({float(value) for value in values})
+    steps = [above - below for below, above in zip(numbers, numbers[1:])]
+    return (all(value.is_integer() for value in numbers) and bool(steps)
+            and numbers[-1] - numbers[0] <= 10 * min(steps))
+
+
 def style_x(axes, table, x):
     """Labels of an axis of numbers, powers or names."""
     _, names = positions(table, x)
@@ -44,8 +51,18 @@ def style_x(axes, table, x):
         axes.set_xticks(sorted({scale * float(value) for value in values}))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-    elif max(abs(float(value)) for value in values) >= 10000:
-        look.thousands(axes.xaxis)
+    else:
+        if _are_few_steps(values):  # no ticks between whole numbers
+            axes.set_xticks(sorted({scale * float(value) for value in values}))
+        if max(abs(float(value)) for value in values) >= 10000:
+            look.thousands(axes.xaxis)
+
+
+def require_values(table, x):
+    table.require(x, "x")
+    if all(row[x] == "" for row in table.rows):
+        raise BadInput(f"--x {x}: no row has a value there; rows differ in "
+                       f"{', '.join(table.differing()[:5]) or 'no option'}")
 
 
 def style_y(axes):
@@ -94,7 +111,7 @@ def styles_of(lines, size):
 
 def draw(table, x, ys, group, facet, size, title):
     """The figure; BadInput for what cannot be drawn."""
-    table.require(x, "x")
+    require_values(table, x)
     for y in ys:
         table.require(y, "y")
         if all(rows.figure_of(row, y) is None for row in table.rows):

@@ -48,6 +48,10 @@ def read_rows(path, needed):
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         missing = [name for name in needed if name not in (reader.fieldnames or [])]
+        if "router" in missing and "pipeline_parallel" in (reader.fieldnames or []):
+            raise BadInput(f"{path}: its steps have no router and no capacity factor: draw them over another "
+                           "option with --x COLUMN, such as --x micro_batch, or with --chart breakdown, "
+                           "scaling or compare")
         if missing:
             raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
                            "moesim sweep or train --out FILE.csv with several values of an option, with "

@@ -224,8 +224,8 @@ def compare(table, x, y, group, size, title):
     """The ratio of a figure of the second file to that of the first, scenario by scenario."""
     if len(table.files) != 2:
         raise BadInput("--chart compare: give two sweeps: moesim plot before.csv after.csv --chart compare")
-    for name, flag in ((x, "x"), (y, "y")):
-        table.require(name, flag)
+    axes_chart.require_values(table, x)
+    table.require(y, "y")
     first, second = table.files
     apart, pairs = _pairs(table, first, second)
     if not pairs:
@@ -288,4 +288,4 @@ def compare(table, x, y, group, size, title):
         return page.end_page(figure, axes, size,
                              title or f"{rows.axis_name(table, y).split(',')[0]}: {what}",
                              f"{len(table.rows)} scenarios that both files have; "
-                             + page.subtitle(table), handles, labels)
+                             + page.subtitle(table, apart=apart), handles, labels)

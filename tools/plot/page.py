@@ -57,9 +57,9 @@ def grid(size, rows, columns, aspect=0.62, **how):
     return pyplot.subplots(rows, columns, figsize=(size.width, rows * height), squeeze=False, **how)
 
 
-def subtitle(table, extra=()):
-    """What all rows share, and what is left out or marked."""
-    shared = table.shared()
+def subtitle(table, extra=(), apart=()):
+    """What all rows share but for some options, and what is left out or marked."""
+    shared = {name: value for name, value in table.shared().items() if name not in apart}
     parts = [MODES.get(shared["mode"], shared["mode"])] if "mode" in shared else training_words(shared)
     if "router" in shared:
         parts.append(f"router {shared['router']}")

@@ -85,7 +85,7 @@ def draw_rows(options):
     group = [name for name in options.group.split(",") if name] if options.group else None
     for name in group or []:
         table.require(name, "group")
-    x, y = options.x or "capacity_factor", options.y or "tokens_per_s_per_gpu"
+    x, y = options.x or rows.default_axis(table), options.y or "tokens_per_s_per_gpu"
     if options.kind == "report":
         import report_page
         return report_page.text(table, options.x, y.split(",")[0], group, options.title)

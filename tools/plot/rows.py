@@ -77,6 +77,20 @@ class Table:
         return result
 
 
+def default_axis(table):
+    """The capacity factor, or the first option in which rows of one file differ; else of all."""
+    if any(row.get("capacity_factor") for row in table.rows):
+        return "capacity_factor"
+    options = [name for name in table.options() if name != FILE]
+    for path in table.files:
+        own = [row for row in table.rows if len(table.files) == 1 or row["_path"] == path]
+        for name in options:
+            if _differs(own, name, table.columns.by_router):
+                return name
+    return next((name for name in options if _differs(table.rows, name, table.columns.by_router)),
+                "capacity_factor")
+
+
 def _differs(rows, name, by_router):
     values = {}
     for row in rows:

@@ -84,6 +84,10 @@ def test_what_does_not_fit_is_said_with_what_would():
     expect_error(result, 1, "none of the", "fits in 72.0 GiB", "would fit: ", "--gpus 256")
     few = ("recommend", "--model", "deepseek-v3", "--virtual-pipeline", 1, "--tensor-parallel", 1)
     expect_error(moesim(*few, "--gpus", 128), 1, "fits in 72.0 GiB", "would fit: ")
+    # One GPU allows a single layout; the hint looks at those that more GPUs allow.
+    one = moesim("recommend", "--model", "qwen3-30b-a3b", "--gpus", 1)
+    expect_error(one, 1, "none of the", "would fit: --gpus 8")
+    assert moesim("recommend", "--model", "qwen3-30b-a3b", "--gpus", 8).returncode == 0
     assert rows_of(*few, "--gpus", 256)
 
 

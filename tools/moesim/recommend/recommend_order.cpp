@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "sim/training/step_bound.hpp"
 #include "sim/training/training_step.hpp"
@@ -35,19 +37,40 @@ std::string places(const std::vector<std::size_t>& numbers) {
   return text;
 }
 
-// The job of a space whose bound is least; without a model where none is possible.
-TrainingJob least_memory(const study::TrainingSpace& space) {
-  TrainingJob least;
-  Bytes memory;
+// The jobs of a space, least bound of memory first.
+std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
+  std::vector<std::pair<std::int64_t, TrainingJob>> found;
   for (const study::TrainingFamily& family : study::candidates_of(space).families) {
     for (const TrainingJob& job : family.jobs) {
-      const Bytes bound = training::memory_bound(job);
-      if (least.model && memory <= bound) continue;
-      least = job;
-      memory = bound;
+      found.emplace_back(training::memory_bound(job).count, job);
     }
   }
-  return least;
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& one, const auto& other) { return one.first < other.first; });
+  std::vector<TrainingJob> jobs;
+  for (auto& [bound, job] : found) jobs.push_back(std::move(job));
+  return jobs;
+}
+
+// A space on other GPUs: where a list is the usual one, it becomes that of these GPUs.
+study::TrainingSpace on_gpus(const study::TrainingSpace& space, int times) {
+  study::TrainingSpace more = space;
+  more.base.layout.layout.gpus *= times;
+  more.base.layout.global_batch *= times;
+  const study::TrainingSpace usual = study::usual_training_space(space.base);
+  const study::TrainingSpace wider = study::usual_training_space(more.base);
+  const auto widen = [&](auto list) {
+    if (space.*list == usual.*list) more.*list = wider.*list;
+  };
+  widen(&study::TrainingSpace::tensor);
+  widen(&study::TrainingSpace::context);
+  widen(&study::TrainingSpace::pipeline);
+  widen(&study::TrainingSpace::virtual_pipeline);
+  widen(&study::TrainingSpace::fewer_in_last);
+  widen(&study::TrainingSpace::expert);
+  widen(&study::TrainingSpace::expert_tensor);
+  widen(&study::TrainingSpace::micro_batch);
+  return more;
 }
 
 }  // namespace
@@ -93,23 +116,22 @@ std::vector<std::string> what_would_fit(const TrainingSearch& search, const Trai
            static_cast<double>(training::memory_bound(job).count) <= room &&
            static_cast<double>(training::training_step(job).peak_memory().count) <= room;
   };
+  constexpr std::size_t most_tried =
+      64;  // of a number of GPUs: a bound is lower than what is taken
   std::vector<std::string> found;
   TrainingJob lighter = smallest;
   lighter.states.moment_bytes = 2;
   if (smallest.states.moment_bytes != 2 && fits(lighter)) {
     found.emplace_back("--optimizer-moments bf16");
   }
-  study::TrainingSpace space = search.space;
-  for (int times = 2; times <= 64; times *= 2) {
-    space.base.layout.layout.gpus = times * search.space.base.layout.layout.gpus;
-    if (const int most = smallest.cluster->max_gpus();
-        most > 0 && space.base.layout.layout.gpus > most) {
-      break;
-    }
-    space.base.layout.global_batch = times * search.space.base.layout.global_batch;
-    const TrainingJob least = least_memory(space);
-    if (!least.model || !fits(least)) continue;
-    found.push_back(fmt::format("--gpus {}", space.base.layout.layout.gpus));
+  for (int times = 2; times <= 1024; times *= 2) {
+    const study::TrainingSpace space = on_gpus(search.space, times);
+    const int gpus = space.base.layout.layout.gpus;
+    if (const int most = smallest.cluster->max_gpus(); most > 0 && gpus > most) break;
+    std::vector<TrainingJob> jobs = by_memory(space);
+    if (jobs.size() > most_tried) jobs.resize(most_tried);
+    if (std::none_of(jobs.begin(), jobs.end(), fits)) continue;
+    found.push_back(fmt::format("--gpus {}", gpus));
     break;
   }
   return found;

@@ -24,6 +24,7 @@ namespace {
 
 // std::regex recurses by the character: a line of megabytes would be the end of the stack.
 constexpr std::size_t longest_line = 1024;
+constexpr std::size_t most_doubts = 3;
 
 struct Program {
   const char* name;
@@ -65,6 +66,16 @@ struct Ranks {
   }
   int repeated = 0;
 };
+
+// Whether time and algbw (GB/s) of a row say the same, within the digits that are printed: two
+// decimals, fewer of long times. A single cell that was garbled would bend a whole curve.
+bool agree(double bytes, double time_us, double algorithm_gb_s) {
+  constexpr double digits = 0.02;
+  constexpr double last_decimal = 0.006;
+  const double rate = bytes / (1e3 * time_us);
+  const double from_time = rate * last_decimal / time_us;
+  return std::abs(algorithm_gb_s - rate) <= digits * rate + last_decimal + from_time;
+}
 
 [[noreturn]] void refuse(const NcclTestsRun& run, std::size_t line, const std::string& why) {
   throw UsageError(line > 0 ? fmt::format("{}: line {}: {}", run.file, line, why)
@@ -218,6 +229,14 @@ class PrintedOutput {
     next += figures % half_;  // root
     row.time_us = number(words[next]);
     const double algorithm = number(words[next + 1]), bus = number(words[next + 2]);
+    if (row.bytes > 0 && row.time_us > 0 && run_.doubts.size() < most_doubts &&
+        !agree(row.bytes, row.time_us, algorithm)) {
+      run_.doubts.push_back(fmt::format(
+          "{}: {} bytes in {} us are {:.2f} GB/s, but algbw says {}: one of the cells is wrong; "
+          "the "
+          "time is taken, look at the line",
+          where(), words[0], words[next], row.bytes / (1e3 * row.time_us), words[next + 1]));
+    }
     // Two decimals: a ratio of less than 1 GB/s says little.
     row.bus_over_algorithm = algorithm >= 1 ? bus / algorithm : 0;
     const std::string& wrong = words[next + 3];

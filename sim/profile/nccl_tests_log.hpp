@@ -27,6 +27,7 @@ struct NcclTestsRun {
   int gpus = 0;
   int hosts = 0;  // gpus / hosts on each
   std::vector<NcclTestsRow> rows;
+  std::vector<std::string> doubts;  // the first printed rows whose time and algbw disagree
 };
 
 // All runs of a file, in order: what the programs print (nccl-tests 2.0 to 2.20, also with the

@@ -10,7 +10,7 @@ pytestmark = needs_binary
 SIZES = [2**power for power in range(10, 28)]
 
 
-def output(gpus, time_us, device="NVIDIA H200", hosts=("node1",), dtype="bfloat16", wrong="0"):
+def output(gpus, time_us, device="NVIDIA H200", hosts=("node1",), dtype="bfloat16", wrong="0", bus=None):
     lines = ["# nThread 1 nGpus 8 minBytes 1024 maxBytes 134217728 step: 2(factor) iters: 20", "#",
              "# Using devices"]
     for rank in range(gpus):
@@ -19,7 +19,8 @@ def output(gpus, time_us, device="NVIDIA H200", hosts=("node1",), dtype="bfloat1
                      f"[0x{rank:02x}] {device}")
     lines += ["#", "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  ..."]
     for size in SIZES:
-        times = f"{time_us(size):9.2f}  123.45  108.02  {wrong:>5}"
+        algbw = size / time_us(size) / 1e3
+        times = f"{time_us(size):9.2f}  {algbw:6.2f}  {algbw * (bus or (gpus - 1) / gpus):6.2f}  {wrong:>5}"
         lines.append(f"{size:12d}  {size // 2:12d}  {dtype:>8}    none      -1  {times}  {times}")
     return "\n".join([*lines, "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 42.0", ""])
 
@@ -91,9 +92,32 @@ def test_output_that_cannot_count_is_refused(tmp_path):
     refused(*start, "--op", "all2all", "--nccl", "1", "--base", "h200-sxm",
             parts=["--op", "all-to-all"])
     refused(*words(tmp_path, tmp_path / "run.txt"), "--top-k", 2, parts=["--top-k: means nothing"])
-    (tmp_path / "run.txt").write_text(output(2, linear, dtype="float"))
+    (tmp_path / "run.txt").write_text(output(2, linear, dtype="float", bus=1))
     refused(*start, "--op", "all-reduce", "--nccl", "1", "--base", "h200-sxm",
             parts=["type float", "-d bfloat16"])
+
+
+def test_a_time_that_contradicts_its_bandwidth_is_named(tmp_path):
+    text = output(2, linear)
+    (tmp_path / "good.txt").write_text(text)
+    assert "algbw" not in moesim(*words(tmp_path, tmp_path / "good.txt")).stderr
+    time = f"{linear(2**20):9.2f}"
+    (tmp_path / "bad.txt").write_text(text.replace(time, f"{10 * linear(2**20):9.2f}", 1))
+    result = moesim(*words(tmp_path, tmp_path / "bad.txt"))
+    assert result.returncode == 0
+    assert "bad.txt: line 18: 1048576 bytes in 252.43 us are 4.15 GB/s, but algbw says 41.54" in result.stderr
+
+
+def test_the_version_is_that_of_the_log(tmp_path):
+    (tmp_path / "two.txt").write_text("NCCL version 2.21.5+cuda12.4\n" + output(2, linear))
+    command = [word for word in words(tmp_path, tmp_path / "two.txt") if word not in ("--nccl", "9.9.9")]
+    assert moesim(*command).returncode == 0
+    curves = json.loads((tmp_path / "mine.json").read_text())["curves"]
+    assert [curve["params"]["nccl"] for curve in curves
+            if curve["op"] == "all-to-all" and curve["default"]] == ["2.21.5"]
+    refused(*words(tmp_path, tmp_path / "two.txt"), parts=["--nccl 9.9.9", "two.txt is of NCCL 2.21.5"])
+    (tmp_path / "two.txt").write_text(output(2, linear))
+    refused(*command, parts=["--nccl is missing", "does not say"])
 
 
 def test_a_log_of_another_gpu_is_refused_unless_meant(tmp_path):

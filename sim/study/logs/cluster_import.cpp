@@ -167,6 +167,7 @@ class Importer {
       throw UsageError(fmt::format("--nccl {}: {} is of NCCL {}: leave it out", request_.nccl,
                                    run.file, run.nccl));
     }
+    for (const std::string& doubt : run.doubts) note(doubt);
     Curve& curve =
         curves_[{operation, run.hosts, run.gpus, version.empty() ? "" : "NCCL " + version}];
     curve.files.insert(name_of_file(run.file));

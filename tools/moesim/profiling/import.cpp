@@ -184,6 +184,28 @@ std::string name_of_document(const CommandLine& line, const std::string& out) {
   return first == std::string::npos ? "imported" : name.substr(first);
 }
 
+// As the output says, or else --nccl.
+std::string nccl_version(const CommandLine& line,
+                         const std::vector<kernels::measure::NcclTestsRun>& runs) {
+  std::string version = line.get("nccl");
+  for (const kernels::measure::NcclTestsRun& run : runs) {
+    if (run.nccl.empty()) continue;
+    if (!version.empty() && version != run.nccl) {
+      throw UsageError(line.has("nccl")
+                           ? fmt::format("--nccl {}: {} is of NCCL {}: leave it out",
+                                         line.get("nccl"), run.file, run.nccl)
+                           : fmt::format("{} is of NCCL {}, {} of NCCL {}: give one at a time",
+                                         runs.front().file, version, run.file, run.nccl));
+    }
+    version = run.nccl;
+  }
+  if (version.empty()) {
+    return needed(line, "nccl",
+                  "the version of NCCL, such as 2.27.3, which the output does not say");
+  }
+  return version;
+}
+
 // nccl-tests output into a profile.
 ExitCode import_exchanges(const CommandLine& line) {
   refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base", "other-gpu"});
@@ -193,7 +215,6 @@ ExitCode import_exchanges(const CommandLine& line) {
   request.op = needed(line, "op",
                       "all-to-all, all-reduce, all-gather or reduce-scatter: the "
                       "output need not say which program ran");
-  request.nccl = needed(line, "nccl", "the version of NCCL, such as 2.27.3");
   request.base = needed(line, "base", "the profile that has everything else");
   const std::vector<std::string> known{"all-to-all", "all-reduce", "all-gather", "reduce-scatter"};
   if (std::find(known.begin(), known.end(), request.op) == known.end()) {
@@ -207,8 +228,10 @@ ExitCode import_exchanges(const CommandLine& line) {
   for (const std::string& file : line.positionals) {
     request.runs.push_back(measure::read_nccl_tests(file, request.op));
   }
+  request.nccl = nccl_version(line, request.runs);
   write_file_atomically(out, json_text(measure::profile_with_nccl_tests(request), 1) + "\n");
   for (const measure::NcclTestsRun& run : request.runs) {
+    for (const std::string& doubt : run.doubts) note(doubt);
     note(fmt::format("{}: {} on {} GPUs ({}), {} sizes from {}", out, request.op, run.gpus,
                      run.device, run.times.size(), run.file));
   }
@@ -409,8 +432,7 @@ Command import_command() {
        {"op", "NAME", "none: .txt needs it",
         "of nccl-tests: all-to-all, all-reduce, all-gather, reduce-scatter; with --cluster also "
         "send-receive, and only for logs that do not say"},
-       {"nccl", "VERSION", "none: .txt needs it",
-        "of NCCL that was tested; with --cluster of logs that do not say"},
+       {"nccl", "VERSION", "", "of NCCL that was tested, of logs that do not say"},
        {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
        {"other-gpu", "", "off", "of nccl-tests: the base may be of another GPU than the output"},
        {"cluster", "NAME|FILE", "",

@@ -107,3 +107,20 @@ def test_decoding_is_said_not_to_be_modelled():
     refused("simulate", "--mode", "decode", parts=["decode is not modelled", "train, prefill"])
     refused("sweep", "--mode", "prefill,decode", parts=["decode is not modelled"])
     refused("simulate", "--mode", "prefil", parts=["did you mean 'prefill'"])
+
+
+def test_what_a_row_sets_beyond_the_command_is_named(tmp_path):
+    steps = tmp_path / "steps.csv"
+    succeed("train", "--model", "qwen3-30b-a3b", "--gpus", 64, "--expert-parallel", 8, "--pipeline-parallel", 2,
+            "--micro-batch", "1,2", "--global-batch", 128, "--out", steps)
+    result = moesim("simulate", "--from", f"{steps}:2", "--replicas", 1)
+    assert result.returncode == 0
+    note, = [line for line in result.stderr.splitlines() if "--from" in line]
+    assert "no option for these of the row" in note and "--pipeline-parallel 2" in note
+    assert "--from" not in moesim("train", "--from", f"{steps}:2").stderr
+    sweep = tmp_path / "sweep.csv"
+    words = ("--model", "llama2-7b-moe8", "--gpus", 8, "--router", "top2", "--replicas", 1, "--mode", "prefill")
+    succeed("sweep", *words, "--out", sweep)
+    # Nobody typed the row's options without effect.
+    assert "has no effect" not in moesim("simulate", "--from", f"{sweep}:1").stderr
+    assert "--weights has no effect" in moesim("simulate", "--from", f"{sweep}:1", "--weights", "raw").stderr

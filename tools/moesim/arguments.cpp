@@ -251,6 +251,12 @@ scenario::OptionValues CommandLine::scenario() const {
   return options;
 }
 
+scenario::OptionValues CommandLine::asked_scenario() const {
+  scenario::OptionValues options = scenario();
+  for (const std::string& name : of_row) options.erase(name);
+  return options;
+}
+
 CommandLine parse_arguments(const Command& command, const std::vector<std::string>& arguments) {
   CommandLine line;
   try {

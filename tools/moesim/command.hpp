@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,11 +36,13 @@ std::string column_of(const Flag& flag);
 struct CommandLine {
   std::map<std::string, std::string> values;
   std::vector<std::string> positionals;
+  std::set<std::string> of_row;  // the values that --from took: nobody asked for them one by one
 
   bool has(const std::string& flag) const { return values.count(flag) != 0; }
   std::string get(const std::string& flag, const std::string& fallback = "") const;
   // The scenario options among the values.
   scenario::OptionValues scenario() const;
+  scenario::OptionValues asked_scenario() const;  // without those of a row
 };
 
 struct Command {

@@ -196,6 +196,28 @@ bool is_replaced(const std::string& option, const std::map<std::string, std::str
   return false;
 }
 
+// Options of the commands whose results a row can be that it sets, not to nothing or one, and that
+// this command does not have: "--zero 2".
+std::vector<std::string> options_left_out(const CsvTable& table, std::size_t row,
+                                          const Command& command) {
+  const std::vector<Flag> own = flags_of(command);
+  std::vector<std::string> found;
+  std::set<std::string> seen;
+  for (const Command& other : {train_command(), sweep_command()}) {
+    for (const Flag& flag : flags_of(other)) {
+      if (flag.value.empty() || flag_named(own, flag.name) != nullptr) continue;
+      const auto column = std::find(table.columns.begin(), table.columns.end(), column_of(flag));
+      if (column == table.columns.end() || !seen.insert(flag.name).second) continue;
+      const std::string& cell =
+          table.rows[row][static_cast<std::size_t>(column - table.columns.begin())];
+      const bool says_nothing = cell.empty() || cell == "none" || cell == "false" || cell == "0" ||
+                                cell == "1" || cell == flag.default_text;
+      if (!says_nothing) found.push_back(fmt::format("--{} {}", flag.name, cell));
+    }
+  }
+  return found;
+}
+
 // FILE:ROW of a result; rows are numbered from 1, without the heading.
 void take_row(const std::string& text, const Command& command, CommandLine& line) {
   const std::size_t colon = text.rfind(':');
@@ -223,11 +245,18 @@ void take_row(const std::string& text, const Command& command, CommandLine& line
     const Flag* const flag = flag_named(flags, name);
     if (flag == nullptr || flag->value.empty()) continue;  // a figure
     ++taken;
-    if (!cell.empty() && !is_replaced(name, typed)) line.values.emplace(name, cell);
+    if (!cell.empty() && !is_replaced(name, typed) && line.values.emplace(name, cell).second) {
+      line.of_row.insert(name);
+    }
   }
   if (taken == 0) {
     throw UsageError(fmt::format("--from: {} has no column that is an option of 'moesim {}'",
                                  table.name, command.name));
+  }
+  const std::vector<std::string> left = options_left_out(table, *number - 1, command);
+  if (!left.empty()) {
+    note(fmt::format("note: --from: 'moesim {}' has no option for these of the row: {}",
+                     command.name, fmt::join(left, ", ")));
   }
 }
 

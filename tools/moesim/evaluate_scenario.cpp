@@ -17,7 +17,7 @@ namespace moesim::tool {
 
 void note_scenario(const CommandLine& line, const scenario::Scenario& scenario) {
   const scenario::Scenario* const only = &scenario;
-  note_idle_options(line.scenario(), {&only, 1}, scenario::Asker::step);
+  note_idle_options(line.asked_scenario(), {&only, 1}, scenario::Asker::step);
   note_trace(line.scenario(), scenario);
   note_costly_routing(scenario);
   note_costly_flows(scenario);

@@ -146,7 +146,7 @@ ExitCode route_file(const CommandLine& line) {
   for (const auto& values : grid) scenarios.push_back(scenario_of(values, file, documents));
   std::vector<const scenario::Scenario*> all;
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
-  note_idle_options(line.scenario(), all, scenario::Asker::logits);
+  note_idle_options(line.asked_scenario(), all, scenario::Asker::logits);
   routing::RouterContext context;
   context.seed = scenarios.front().seed;
   if (with_routes) {

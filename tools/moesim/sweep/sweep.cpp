@@ -241,7 +241,7 @@ ExitCode run(const CommandLine& line) {
   std::vector<study::SweepPoint> points = study::plan(study::grid(line.scenario()), documents);
   study::mark_repeats(points);
   const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
-  note_idle_options(line.scenario(), scenarios, scenario::Asker::step);
+  note_idle_options(line.asked_scenario(), scenarios, scenario::Asker::step);
   const std::string baseline = line.get("baseline");
   if (!baseline.empty()) settings.baseline_of = study::baselines(points, baseline);
   if (!scenarios.empty()) note_trace(line.scenario(), *scenarios.front());

@@ -46,8 +46,8 @@ parallel::PipelineTimes times_of(const std::vector<double>& flops) {
 void set_memory(LayoutResult& result) {
   const double load = result.expert_load();
   const std::vector<double> of_ranks(result.stages.size(), load);
-  const std::vector<model::StageMemory> memory = training::rank_memory(
-      result.job, result.schedule, result.chunks.chunks, {of_ranks, load});
+  const std::vector<model::StageMemory> memory =
+      training::rank_memory(result.job, result.schedule, result.chunks.chunks, {of_ranks, load});
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     result.stages[rank].memory = memory[rank];
   }

@@ -111,6 +111,16 @@ def test_recipes_differ_in_the_parts_that_they_name():
     assert "bf16 gradients" in succeed(*QWEN, "--gpus", 64, "--gradients", "bf16")
 
 
+def test_the_likely_step_is_printed_below_its_bands():
+    line, = [line for line in succeed(*QWEN, "--gpus", 64).splitlines() if line.startswith("likely  ")]
+    _, ratio, step, unit, tokens, _ = line.split()
+    row = as_json(*QWEN, "--gpus", 64)
+    likely = row["step_ms_likely"]
+    assert float(ratio) == pytest.approx(likely / row["step_ms"], abs=0.006)
+    assert float(step) * {"s": 1e3, "ms": 1}[unit] == pytest.approx(likely, rel=0.006)
+    assert float(tokens) == pytest.approx(row["tokens_per_s_per_gpu"] * row["step_ms"] / likely, abs=0.6)
+
+
 def test_bands_are_wider_where_less_is_known():
     def width(*words):
         row = as_json(*QWEN, "--gpus", 64, *words)

@@ -48,9 +48,10 @@ std::string basis_text(const TrainBand& answer) {
     what += fmt::format(" with {} on {}", answer.subject.software, answer.subject.machine);
   }
   return fmt::format(
-      "{} took {} ({} to {}) times their prediction;\n"
-      "width by leaving out {} groups in turn\n",
-      what, ratio_text(band.median), ratio_text(band.least), ratio_text(band.most), band.held_out);
+      "{} took {} to {} times their prediction, {} in the median;\n"
+      "likely weighs software, machines and models, not single steps;\n"
+      "width by leaving out {} groups of all measured steps in turn\n",
+      what, ratio_text(band.least), ratio_text(band.most), ratio_text(band.median), band.held_out);
 }
 
 // A path, as find_document() tells paths from names.
@@ -164,6 +165,10 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                      step.tokens_per_second_per_gpu / low),
          fmt::format("{:.0f} to {:.0f}", step.tflops_per_gpu / high, step.tflops_per_gpu / low)});
   }
+  const double likely = std::exp(answer.band.expected.mean);
+  lines.push_back({"likely", fmt::format("{:.2f}", likely), duration_text(likely * step.step_us),
+                   fmt::format("{:.0f}", step.tokens_per_second_per_gpu / likely),
+                   fmt::format("{:.0f}", step.tflops_per_gpu / likely)});
   std::string text = report::align(lines, {false, true, true, true, true}) + basis_text(answer);
   const uncertainty::Term& widest = answer.terms.front();
   text +=

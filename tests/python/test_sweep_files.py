@@ -155,6 +155,27 @@ def test_a_second_sweep_does_not_touch_the_journal_of_the_first(tmp_path):
     assert journal.read_bytes() == before
 
 
+def test_a_sweep_that_ended_before_its_first_row_leaves_nothing_in_the_way(tmp_path):
+    out = tmp_path / "rows.csv"
+    journal = out.with_name("rows.csv.partial")
+    process = subprocess.Popen(
+        [BINARY, "sweep", "--expert-parallel", "8", "--gpus", "32", "--replicas", "4000", "--jobs", "1", "--out", out],
+        stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (journal.exists() and journal.read_text().endswith("\n")):
+        time.sleep(0.02)
+    head = journal.read_text()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and "nothing written" in stderr and not journal.exists()
+    # Nor what a kill leaves: the heading alone.
+    journal.write_text(head)
+    other = ("sweep", "--model", "llama2-7b-moe8", "--gpus", 8, "--replicas", 1, "--mode", "prefill", "--out", out)
+    assert moesim(*other, "--resume").returncode == 0 and out.exists() and not journal.exists()
+    journal.write_text("notes of mine\n")
+    expect_error(moesim(*other[:-1], tmp_path / "rows.csv", "--resume", "--capacity-factor", 2), 2, "holds rows")
+
+
 @pytest.mark.parametrize("change", [
     lambda line: line.replace("ok", "no", 1),
     lambda line: json.dumps([*json.loads(line)[:3], json.loads(line)[3][:-1]]),

@@ -135,7 +135,8 @@ Journal::Journal(const std::string& path, const std::string& fingerprint, bool r
   try {
     const std::string first_line = heading + fingerprint + "\n";
     const std::string content = read_file(path_);
-    const bool has_rows = content.find('\n') + 1 < content.size();
+    const std::size_t first_end = content.find('\n');
+    const bool has_rows = first_end != std::string::npos && first_end + 1 < content.size();
     if (has_rows && !resume) {
       throw UsageError(
           fmt::format("{} holds {} finished rows of an interrupted run: --resume continues it; "
@@ -143,7 +144,8 @@ Journal::Journal(const std::string& path, const std::string& fingerprint, bool r
                       path_, std::count(content.begin(), content.end(), '\n') - 1));
     }
     // A line cut short by a kill is dropped.
-    const std::size_t end = resume && !content.empty() ? take_over(content, first_line) : 0;
+    const bool is_new = content.empty() || (!has_rows && content.starts_with(heading));
+    const std::size_t end = resume && !is_new ? take_over(content, first_line) : 0;
     if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) {
       throw Error(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
     }

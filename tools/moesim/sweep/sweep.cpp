@@ -142,6 +142,7 @@ std::map<std::size_t, study::Row> rows_of_finished(const std::string& path,
 ExitCode stopped(const Output& out, const std::vector<study::Row>& rows, std::size_t total,
                  const std::string& journal, report::Format format) {
   if (rows.empty()) {
+    if (!journal.empty()) ::unlink(journal.c_str());
     note(fmt::format("interrupted before the first of {} scenarios was finished: nothing written",
                      total));
     return ExitCode::interrupted;

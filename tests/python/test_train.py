@@ -65,7 +65,8 @@ def test_what_is_said_to_fit_does_and_has_the_speed_that_is_said():
     assert len(hints) >= 3 and {"--micro-batch", "--recompute"} <= {hint[0].split()[0] for hint in hints}
     for options, gib, faster in hints:
         after = as_json(*words, *options.split())
-        assert after["fits_memory"] is True and after["memory_gib"] == pytest.approx(int(gib), abs=0.51)
+        assert after["memory_gib"] < 0.9 * 80 and after["memory_gib"] == pytest.approx(int(gib), abs=0.51)
+        assert "TIGHT" not in succeed(*words, *options.split())
         ratio = after["tokens_per_s_per_gpu"] / before["tokens_per_s_per_gpu"]
         assert 100 * (ratio - 1) == pytest.approx(int(faster), abs=0.51)
     assert "moesim recommend" in moesim("train", "--model", "kimi-k2", "--gpus", 64).stderr

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/scenario/options.hpp"
+#include "sim/study/memory_share.hpp"
 #include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::study {
@@ -12,10 +13,10 @@ namespace moesim::study {
 struct PrefillSearch {
   std::vector<scenario::OptionValues> scenarios;  // with all that is not default
   std::size_t best = 5;
-  double memory_share = 0.9;  // of the GPU's, that a pass may take
-  double max_loss = 0;        // residual_loss that is acceptable
-  double min_speed = 0;       // tokens per second and GPU
-  int jobs = 1;               // threads; the result does not depend on them
+  double memory_share = usual_memory_share;  // of the GPU's, that a pass may take
+  double max_loss = 0;                       // residual_loss that is acceptable
+  double min_speed = 0;                      // tokens per second and GPU
+  int jobs = 1;                              // threads; the result does not depend on them
 };
 
 struct FoundPass {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/study/memory_share.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/training_step.hpp"
 
@@ -13,9 +14,9 @@ namespace moesim::study {
 struct TrainingSearch {
   TrainingSpace space;
   std::size_t best = 5;
-  double memory_share = 0.9;  // of the GPU's, that a step may take; the rest is for libraries
-  double max_loss = 0;        // residual_loss that is acceptable
-  double min_speed = 0;       // tokens per second and GPU
+  double memory_share = usual_memory_share;  // of the GPU's, that a step may take
+  double max_loss = 0;                       // residual_loss that is acceptable
+  double min_speed = 0;                      // tokens per second and GPU
   // How much slower than one of the best its twins may be that are counted; 0: none are.
   double twin_margin = 0.01;
   bool chunks_tell_apart = false;  // layouts that differ in virtual stages are different ones

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sim/job/job_options.hpp"
+#include "sim/study/memory_share.hpp"
 #include "sim/study/training_hints.hpp"
 #include "sim/training/step_timeline.hpp"
 #include "tools/moesim/command.hpp"
@@ -71,15 +72,21 @@ void note_memory(const CommandLine& line, const TrainingJob& job,
                  const training::TrainingStep& step) {
   const Bytes room = job.profile->device().hbm_bytes;
   if (step.peak_memory().count <= room.count) return;
+  const Bytes usual{
+      static_cast<std::int64_t>(study::usual_memory_share * static_cast<double>(room.count))};
+  std::vector<study::TrainingHint> hints = study::training_hints(job, step, usual);
+  const bool is_tight = hints.empty();
+  if (is_tight) hints = study::training_hints(job, step, room);
   std::vector<std::string> enough;
-  for (const study::TrainingHint& hint : study::training_hints(job, step, room)) {
+  for (const study::TrainingHint& hint : hints) {
     enough.push_back(fmt::format("{} ({:.0f} GiB, {:+.0f} % speed)", hint.options, hint.need.gib(),
                                  100 * (hint.speed - 1)));
   }
   const std::string text =
       enough.empty() ? fmt::format("no option alone is enough; this searches all layouts:\n  {}",
                                    search_command(line, job))
-                     : fmt::format("would fit: {}", fmt::join(enough, ", or "));
+                     : fmt::format("would fit{}: {}", is_tight ? ", but tightly" : "",
+                                   fmt::join(enough, ", or "));
   note(fmt::format("warning: needs {:.1f} of {:.0f} GiB per GPU; {}", step.peak_memory().gib(),
                    room.gib(), text));
 }

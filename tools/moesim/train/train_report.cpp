@@ -11,6 +11,7 @@
 #include "sim/base/json_text.hpp"
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
+#include "sim/study/memory_share.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -128,9 +129,10 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
        fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
                    100 * step.bubble_share)},
       {"memory", fmt::format("{:.1f} GiB on the fullest rank, of {:.0f} GiB{}", most, capacity,
-                             most > capacity         ? ": DOES NOT FIT"
-                             : most > 0.9 * capacity ? ": TIGHT, libraries need some too"
-                                                     : "")}};
+                             most > capacity ? ": DOES NOT FIT"
+                             : most > study::usual_memory_share * capacity
+                                 ? ": TIGHT, libraries need some too"
+                                 : "")}};
   if (job.offload.modules != 0) {
     lines.push_back(
         {"host memory", fmt::format("{:.1f} GiB for each GPU, offloaded: {}", offloaded(step).gib(),

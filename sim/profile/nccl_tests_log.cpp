@@ -338,13 +338,6 @@ NcclTestsRun read_json(const std::string& file) {
   return run;
 }
 
-// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md).
-double bus_factor(const std::string& operation, double ranks) {
-  if (operation == "all-reduce") return 2 * (ranks - 1) / ranks;
-  if (operation == "send-receive") return 1;
-  return (ranks - 1) / ranks;
-}
-
 void name_operation(NcclTestsRun& run) {
   run.operation = operation_of(run.program);
   if (!run.program.empty() && run.operation.empty()) {
@@ -356,6 +349,12 @@ void name_operation(NcclTestsRun& run) {
 }
 
 }  // namespace
+
+double bus_factor(const std::string& operation, double ranks) {
+  if (operation == "all-reduce") return 2 * (ranks - 1) / ranks;
+  if (operation == "send-receive") return 1;
+  return (ranks - 1) / ranks;
+}
 
 std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file) {
   std::vector<NcclTestsRun> runs;

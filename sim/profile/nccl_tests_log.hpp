@@ -38,6 +38,9 @@ struct NcclTestsRun {
 // program whose exchange is not known here.
 std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file);
 
+// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md), of an operation as NcclTestsRun has it.
+double bus_factor(const std::string& operation, double ranks);
+
 // Throws UsageError naming file and line where the run is of another operation (as
 // NcclTestsRun::operation): by its program, or by busbw over algbw.
 void check_operation(const NcclTestsRun& run, const std::string& operation);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "sim/base/csv.hpp"
@@ -11,6 +13,7 @@
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
+#include "sim/profile/nccl_tests_log.hpp"
 #include "sim/scenario/options.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/config.hpp"
@@ -33,6 +36,24 @@ Json parameter_value(const std::string& name, const std::string& text) {
   return std::stoll(text);
 }
 
+// As nccl-tests prints them; of an exchange of equal blocks whose time is one number.
+struct Bandwidths {
+  double algorithm = 0, bus = 0;  // GB/s
+};
+std::optional<Bandwidths> bandwidths_of(const QueryAnswer& answer) {
+  static const std::set<std::string> operations{"all-to-all", "all-reduce", "all-gather",
+                                                "reduce-scatter"};
+  const auto bytes = answer.params.find("bytes");
+  const auto gpus = answer.params.find("gpus");
+  if (operations.count(answer.op) == 0 || bytes == answer.params.end() ||
+      gpus == answer.params.end() || answer.upper_us > answer.lower_us) {
+    return std::nullopt;
+  }
+  const double size = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
+  const double algorithm = size / (1e3 * answer.estimate.time_us);
+  return Bandwidths{algorithm, algorithm * profile::bus_factor(answer.op, std::stod(gpus->second))};
+}
+
 Json to_json(const QueryAnswer& answer) {
   Json params = Json::object();
   for (const std::string& name : profile::find_operation(answer.op).parameters) {
@@ -48,13 +69,19 @@ Json to_json(const QueryAnswer& answer) {
                  {"time_us_p05", answer.estimate.time_us_p05},
                  {"time_us_p95", answer.estimate.time_us_p95},
                  {"provenance", answer.provenance}};
+  if (const auto found = bandwidths_of(answer)) {
+    object["algbw_gb_s"] = found->algorithm;
+    object["busbw_gb_s"] = found->bus;
+  }
   if (!answer.rank_finish_us.empty()) object["rank_finish_us"] = answer.rank_finish_us;
   return object;
 }
 
 std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
+  const bool has_bandwidths = std::any_of(answers.begin(), answers.end(), bandwidths_of);
   std::vector<std::vector<std::string>> lines{
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
+  if (has_bandwidths) lines.front().insert(lines.front().end() - 1, "busbw GB/s");
   for (const QueryAnswer& answer : answers) {
     std::string params;
     const auto add = [&params](const std::string& name, const std::string& value) {
@@ -73,6 +100,9 @@ std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& a
     }
     lines.push_back({answer.op, params, time, fmt::format("{:.2f}", answer.estimate.time_us_p05),
                      fmt::format("{:.2f}", answer.estimate.time_us_p95), answer.provenance});
+    if (!has_bandwidths) continue;
+    const auto found = bandwidths_of(answer);
+    lines.back().insert(lines.back().end() - 1, found ? fmt::format("{:.2f}", found->bus) : "");
   }
   return lines;
 }
@@ -106,8 +136,10 @@ std::string rank_table(const QueryAnswer& answer) {
 
 std::string rendered(const std::vector<QueryAnswer>& answers, report::Format format) {
   if (format == report::Format::table) {
-    return report::align(table_of(answers), {false, false, true, true, true, false}) +
-           (answers.size() == 1 ? rank_table(answers.front()) : "");
+    const std::vector<std::vector<std::string>> lines = table_of(answers);
+    std::vector<bool> right(lines.front().size(), true);
+    right[0] = right[1] = right.back() = false;
+    return report::align(lines, right) + (answers.size() == 1 ? rank_table(answers.front()) : "");
   }
   Json array = Json::array();
   for (const QueryAnswer& answer : answers) array.push_back(to_json(answer));

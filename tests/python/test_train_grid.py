@@ -123,4 +123,5 @@ def test_charts_of_training_steps(tmp_path):
         assert part in text
     # Without drawn routing there is no token loss to draw beside the speed.
     succeed(*QWEN, "--micro-batch", "1,2", "--out", path)
-    expect_error(moesim("plot", path, "--out", chart), 2, "steps.csv: line 1: column router is missing")
+    expect_error(moesim("plot", path, "--out", chart), 2, "steps.csv: its steps have no router", "--x micro_batch")
+    succeed("plot", path, "--x", "micro_batch", "--out", chart)

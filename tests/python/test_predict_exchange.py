@@ -361,12 +361,11 @@ def test_what_would_take_hours_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("op", "factor"), [("all-to-all", 7 / 8), ("all-reduce", 14 / 8),
                                             ("all-gather", 7 / 8), ("reduce-scatter", 7 / 8)])
-def test_bandwidths_are_those_of_nccl_tests(op, factor):
+def test_the_bandwidth_is_that_of_nccl_tests(op, factor):
     words = ("predict", "--profile", "h200-sxm", "--op", op, "--gpus", 8, "--bytes", "64MiB")
     found = json.loads(succeed(*words, "--format", "json"))
-    assert found["algbw_gb_s"] == pytest.approx(2**26 / found["time_us"] / 1e3)
-    assert found["busbw_gb_s"] == pytest.approx(factor * found["algbw_gb_s"])
     head, row = succeed(*words).splitlines()[:2]
-    assert "busbw GB/s" in head and f"{found['busbw_gb_s']:.2f}" in row
+    busbw = factor * 2**26 / found["time_us"] / 1e3
+    assert "busbw GB/s" in head and f" {busbw:.2f}  " in row
     gemm = succeed("predict", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64)
     assert "busbw" not in gemm

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/scenario/options.hpp"
-#include "sim/study/memory_share.hpp"
+#include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/result_row.hpp"
 
 namespace moesim::study {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/study/memory_share.hpp"
+#include "sim/study/search/memory_share.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/training_step.hpp"
 

@@ -36,24 +36,6 @@ Json parameter_value(const std::string& name, const std::string& text) {
   return std::stoll(text);
 }
 
-// As nccl-tests prints them; of an exchange of equal blocks whose time is one number.
-struct Bandwidths {
-  double algorithm = 0, bus = 0;  // GB/s
-};
-std::optional<Bandwidths> bandwidths_of(const QueryAnswer& answer) {
-  static const std::set<std::string> operations{"all-to-all", "all-reduce", "all-gather",
-                                                "reduce-scatter"};
-  const auto bytes = answer.params.find("bytes");
-  const auto gpus = answer.params.find("gpus");
-  if (operations.count(answer.op) == 0 || bytes == answer.params.end() ||
-      gpus == answer.params.end() || answer.upper_us > answer.lower_us) {
-    return std::nullopt;
-  }
-  const double size = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
-  const double algorithm = size / (1e3 * answer.estimate.time_us);
-  return Bandwidths{algorithm, algorithm * profile::bus_factor(answer.op, std::stod(gpus->second))};
-}
-
 Json to_json(const QueryAnswer& answer) {
   Json params = Json::object();
   for (const std::string& name : profile::find_operation(answer.op).parameters) {
@@ -69,19 +51,30 @@ Json to_json(const QueryAnswer& answer) {
                  {"time_us_p05", answer.estimate.time_us_p05},
                  {"time_us_p95", answer.estimate.time_us_p95},
                  {"provenance", answer.provenance}};
-  if (const auto found = bandwidths_of(answer)) {
-    object["algbw_gb_s"] = found->algorithm;
-    object["busbw_gb_s"] = found->bus;
-  }
   if (!answer.rank_finish_us.empty()) object["rank_finish_us"] = answer.rank_finish_us;
   return object;
 }
 
+// As nccl-tests prints it, in GB/s; of an exchange of equal blocks whose time is one number.
+std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
+  static const std::set<std::string> operations{"all-to-all", "all-reduce", "all-gather",
+                                                "reduce-scatter"};
+  const auto bytes = answer.params.find("bytes");
+  const auto gpus = answer.params.find("gpus");
+  if (operations.count(answer.op) == 0 || bytes == answer.params.end() ||
+      gpus == answer.params.end() || answer.upper_us > answer.lower_us) {
+    return std::nullopt;
+  }
+  const double size = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
+  return size / (1e3 * answer.estimate.time_us) *
+         profile::bus_factor(answer.op, std::stod(gpus->second));
+}
+
 std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& answers) {
-  const bool has_bandwidths = std::any_of(answers.begin(), answers.end(), bandwidths_of);
+  const bool has_exchanges = std::any_of(answers.begin(), answers.end(), bus_bandwidth);
   std::vector<std::vector<std::string>> lines{
       {"operation", "parameters", "time us", "p05", "p95", "provenance"}};
-  if (has_bandwidths) lines.front().insert(lines.front().end() - 1, "busbw GB/s");
+  if (has_exchanges) lines.front().insert(lines.front().end() - 1, "busbw GB/s");
   for (const QueryAnswer& answer : answers) {
     std::string params;
     const auto add = [&params](const std::string& name, const std::string& value) {
@@ -100,9 +93,9 @@ std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& a
     }
     lines.push_back({answer.op, params, time, fmt::format("{:.2f}", answer.estimate.time_us_p05),
                      fmt::format("{:.2f}", answer.estimate.time_us_p95), answer.provenance});
-    if (!has_bandwidths) continue;
-    const auto found = bandwidths_of(answer);
-    lines.back().insert(lines.back().end() - 1, found ? fmt::format("{:.2f}", found->bus) : "");
+    if (!has_exchanges) continue;
+    const std::optional<double> bus = bus_bandwidth(answer);
+    lines.back().insert(lines.back().end() - 1, bus ? fmt::format("{:.2f}", *bus) : "");
   }
   return lines;
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sim/job/job_options.hpp"
-#include "sim/study/memory_share.hpp"
+#include "sim/study/search/memory_share.hpp"
 #include "sim/study/training_hints.hpp"
 #include "sim/training/step_timeline.hpp"
 #include "tools/moesim/command.hpp"

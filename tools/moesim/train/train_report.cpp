@@ -11,7 +11,7 @@
 #include "sim/base/json_text.hpp"
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
-#include "sim/study/memory_share.hpp"
+#include "sim/study/search/memory_share.hpp"
 
 namespace moesim::tool {
 namespace {

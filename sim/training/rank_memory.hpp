@@ -15,12 +15,14 @@ model::StageContent chunk_content(const model::Model& model, const parallel::Pip
 // of either direction.
 std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank);
 
-// What a GPU of each pipeline rank holds when the activations of all its chunks together are
-// largest; a pass holds its own until its weight gradient.
+// Rows over balance that ranks keep in MoE layers.
 struct HeldLoads {
   std::vector<double> of_ranks;  // ActivationRules::load of each pipeline rank
   double of_layer = 1;           // ActivationRules::layer_load
 };
+
+// What a GPU of each pipeline rank holds when the activations of all its chunks together are
+// largest; a pass holds its own until its weight gradient.
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
                                             const parallel::Schedule& schedule,
                                             const std::vector<parallel::PipelineChunk>& chunks,

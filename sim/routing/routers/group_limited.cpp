@@ -98,8 +98,8 @@ class GroupLimitedChooser final : public Chooser {
     }
   }
 
-  // By their largest logits, if these surely order the groups as their g do: in ln g two groups are
-  // off by up to 1e-5 (softmax.hpp) where they lie above `deepest`.
+  // Keeps the groups with the largest logits, and returns whether g orders them in the same way:
+  // rounding moves ln g by at most 1e-5 (softmax.hpp) for logits above `deepest`.
   bool find_groups_by_logits() {
     constexpr float margin = 2e-5F;
     constexpr float deepest = -20.0F;  // beside the token's largest logit

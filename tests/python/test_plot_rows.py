@@ -135,6 +135,20 @@ def test_points_of_routers_that_differ_in_dashes_alone_are_told_apart(tmp_path):
     assert len({(line.get_marker(), line.get_color(), line.get_markerfacecolor()) for line in points}) == 3
 
 
+def test_points_tell_apart_what_differs_beside_the_router(tmp_path):
+    def told(counts):
+        path = sweep(tmp_path / "s.csv", [row(router, gpus, factor=factor, step=100 * factor / gpus, loss=0.1 / factor)
+                                          for router in ("top1", "top2") for gpus in counts for factor in (1, 2)])
+        figure = kinds_chart.pareto(rows.read([path]), None, SIZE, "")
+        legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
+        return legend[:-1], [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+    legend, names = told((8, 16))
+    assert len(legend) == 4 and "top1, gpus 8" in legend or "gpus 8, top1" in legend
+    assert names == ["CF 2", "CF 1"]
+    legend, names = told((8, 16, 32, 64, 128))  # too many markers: the router's, and the rest by name
+    assert legend == ["top1", "top2"] and any("gpus" in name for name in names)
+
+
 def test_a_usual_name_is_answered_with_the_column(tmp_path, capsys):
     path = sweep(tmp_path / "s.csv", [row("top1", factor=factor) for factor in (1, 2)])
     for name, column in (("speed", "tokens_per_s_per_gpu"), ("loss", "residual_loss"), ("time", "step_ms")):

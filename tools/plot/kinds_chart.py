@@ -12,6 +12,7 @@ import rows
 from chart_data import BadInput, fits
 
 MOST_BARS = 40
+MOST_MARKERS = 8  # of a cloud of points, that are told apart without being asked for
 # Two neighbours differ in colour, and in grey by hatching.
 HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----", "....", "", "////", "\\\\\\\\", "", "////")
 PART_COLOURS = ("#0072B2", "#9ECAE1", "#222222", "#E69F00", "#009E73", "#F0E442", "#D55E00",
@@ -135,13 +136,21 @@ def front_of(points):
     return front
 
 
+def _point_groups(table, told):
+    """What points of one marker have in common: all that tells the rows apart but the capacity factor; the
+    router alone where that makes too many markers."""
+    names = [name for name in told if name != "capacity_factor"]
+    groups = {rows.label_of(row, names) for row in table.rows}
+    return names if "router" in names and len(groups) <= MOST_MARKERS else ["router"]
+
+
 def pareto(table, group, size, title):
     """Every scenario by token loss and speed; the front of those that fit is joined and named."""
     for name in ("residual_loss", "tokens_per_s_per_gpu"):
         table.require(name, "y")
-    names = group if group is not None else ["router"]
-    varying = [name for name in table.differing() if name not in names
-               and name not in table.columns.derived - set(rows.CHOSEN)]
+    told = rows.needed(table, (), table.differing())
+    names = _point_groups(table, told) if group is None else group
+    varying = [name for name in told if name not in names]
     groups = {}
     for row in table.rows:
         if rows.figure_of(row, "residual_loss") is not None or row.get("router") == "dense":

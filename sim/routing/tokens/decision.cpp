@@ -180,9 +180,13 @@ void Decision::find_queues(const DecisionInput& input) {
                           : &input.orders.by_priority(scope, config.priority, choice));
   }
   if (!config.fill_in) return;
-  const bool by_nominee = own || config.fill_order == FillOrder::nominee_score;
+  // A nominee's share of the k choices says no more than its score.
+  const bool by_nominee =
+      config.sorts_own_queue() || config.fill_order == FillOrder::nominee_score;
+  const Priority one_choice =
+      config.priority == Priority::token_order ? Priority::position : config.priority;
   queues_.push_back(by_nominee ? &input.orders.by_nominee(scope, config.top_k)
-                               : &input.orders.by_priority(scope, config.priority, config.top_k));
+                               : &input.orders.by_priority(scope, one_choice, config.top_k));
 }
 
 void Decision::set_limits(const DecisionInput& input) {

@@ -169,7 +169,8 @@ class Router {
         }
       }
       if (config_.fill_in) {
-        const bool by_g = config_.fill_order == FillOrder::nominee_score || config_.has_one_queue();
+        const bool by_g =
+            config_.fill_order == FillOrder::nominee_score || config_.sorts_own_queue();
         keep_best(candidates(first, last, expert, config_.top_k, by_g), room, tokens_);
       }
       int next = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,7 +29,12 @@ void parallel_for(std::size_t count, int threads, const std::function<void(std::
   };
   std::vector<std::thread> others;
   const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
-  for (std::size_t thread = 1; thread < wanted; ++thread) others.emplace_back(take);
+  others.reserve(wanted);
+  try {
+    for (std::size_t thread = 1; thread < wanted; ++thread) others.emplace_back(take);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: those that there are do the work.
+  }
   take();
   for (std::thread& other : others) other.join();
   if (failure) std::rethrow_exception(failure);

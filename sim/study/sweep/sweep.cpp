@@ -9,10 +9,10 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/study/sweep/baseline.hpp"
 #include "sim/study/sweep/journal.hpp"
@@ -131,15 +131,7 @@ class Workers {
 
   SweepResult run() {
     if (settings_.progress) settings_.progress(progress_);
-    const std::size_t wanted = static_cast<std::size_t>(std::max(1, settings_.jobs));
-    {
-      std::vector<std::thread> threads;
-      const std::size_t count = std::min(wanted, waiting_.size());
-      for (std::size_t thread = 1; thread < count; ++thread)
-        threads.emplace_back([this] { work(); });
-      work();
-      for (std::thread& thread : threads) thread.join();
-    }
+    parallel_for(threads_, static_cast<int>(threads_), [this](std::size_t) { work(); });
     if (failure_) std::rethrow_exception(failure_);
     return std::move(result_);
   }

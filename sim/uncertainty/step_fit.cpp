@@ -194,15 +194,22 @@ std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
 }
 
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
+  const bool exchanges_alone =
+      std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
+        return row.predicted.kind == RowKind::exchange;
+      });
+  // Exchanges say nothing of computation: the level stays what the prior expects.
+  const Unknown first = exchanges_alone ? Unknown::exchange : Unknown::level;
   std::vector<std::pair<double, Unknown>> others;
   for (const Unknown unknown :
        {Unknown::exchange, Unknown::host, Unknown::fixed_ms, Unknown::experts, Unknown::nic}) {
+    if (unknown == first) continue;
     const double moved = moved_apart(rows, unknown, prior);
     if (moved > worth_fitting) others.emplace_back(moved, unknown);
   }
   std::sort(others.rbegin(), others.rend());
   std::vector<Unknown> free = alone_in(rows);
-  free.insert(free.begin(), Unknown::level);
+  free.insert(free.begin(), first);
   for (const auto& [moved, unknown] : others) {
     if (free.size() + 1 < rows.size()) free.push_back(unknown);
   }

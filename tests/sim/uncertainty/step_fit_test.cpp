@@ -362,6 +362,24 @@ TEST_CASE("an exchange alone has no fixed cost and no part in the level of steps
   CHECK(log_slopes(rows[3].predicted, fit.unknowns)[3] == 0);
 }
 
+TEST_CASE("exchanges alone say nothing of the level") {
+  const SoftwarePrior known = whole_prior();
+  std::vector<MeasuredStep> rows;
+  for (const double ms : {0.1, 0.4, 3.0}) {
+    rows.push_back({{0, ms, 0, 0, 0, RowKind::exchange}, 2 * ms});
+  }
+  const std::vector<Unknown> free = carried_by(rows, known);
+  CHECK(free.front() == Unknown::exchange);
+  CHECK(std::find(free.begin(), free.end(), Unknown::level) == free.end());
+  const StepFit fit = fit_steps(rows, free, known);
+  CHECK(fit.unknowns[0] == known.mean[0]);
+  CHECK(fit.unknowns[1] > 0.2);  // log of the factor on exchanges
+  CHECK(scaled_ms(rows[1].predicted, fit.unknowns) == Approx(0.8).epsilon(0.1));
+  // A layer or a step beside them does.
+  rows.push_back({{1000, 100, 50}, 1500});
+  CHECK(carried_by(rows, known).front() == Unknown::level);
+}
+
 TEST_CASE("documents of version 1, of steps alone, are still read") {
   // As moesim calibrate wrote it before layers and exchanges were fitted.
   const std::string path = "step_software_1_test.json";

@@ -34,6 +34,7 @@ using profile::NcclTestsRow;
 using profile::NcclTestsRun;
 
 constexpr int fewest_for_quantiles = 3;
+constexpr std::int64_t least_largest = 1 << 20;  // bytes that a curve must reach to be told on
 
 std::string name_of_file(const std::string& file) {
   return std::filesystem::path(file).filename().string();
@@ -344,6 +345,13 @@ class Importer {
       if (curve.time_us.size() < 2) {
         throw UsageError(fmt::format("{}: {}: one size: a curve takes at least two",
                                      fmt::join(curve.files, ", "), described(measured)));
+      }
+      if (measured.bytes.back() < static_cast<double>(least_largest)) {
+        throw UsageError(fmt::format(
+            "{}: {}: its sizes end at {:.0f} bytes, where latency still decides: larger ones would "
+            "be wrong by orders of magnitude: measure up to {} MiB or more (nccl-tests -e 1G)",
+            fmt::join(curve.files, ", "), described(measured), measured.bytes.back(),
+            least_largest >> 20));
       }
       ordered_json entry = json_of(measured);
       std::erase_if(entries.get_ref<ordered_json::array_t&>(), [&](const auto& old) {

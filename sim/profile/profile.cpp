@@ -73,6 +73,7 @@ struct Profile::Content {
   NodeLinks links;
   std::vector<CollectiveCurve> collectives;
   std::optional<OverlapSlowdowns> overlap;
+  std::optional<Profile> training_products;
   std::optional<SoftwareDocument> software;                 // whose use of the hardware it is
   std::map<std::string, std::set<std::string>> data_types;  // by operation
 
@@ -193,6 +194,15 @@ Profile Profile::read_calibration(const Document& document, const std::string& f
   return Profile(std::move(content));
 }
 
+Profile Profile::read_training_products(const Node& node) {
+  const std::string name = node.text("profile");
+  // Before it is loaded: it may name this document again.
+  if (Document::load(find_document("hardware", name)).root().find("training_products")) {
+    node.fail("expected a profile without training_products of its own", "profile");
+  }
+  return load(name);
+}
+
 Profile Profile::load(const std::string& name_or_path, Calibrated calibrated) {
   const std::string file = find_document("hardware", name_or_path);
   const Document document = Document::load(file);
@@ -215,6 +225,9 @@ Profile Profile::load(const std::string& name_or_path, Calibrated calibrated) {
                                         overlap->at("exchange").number("slowdown")};
   }
   for (const Node& node : root.items("curves")) content->add_curve(node);
+  if (const auto products = root.find("training_products")) {
+    content->training_products = read_training_products(*products);
+  }
   return Profile(std::move(content));
 }
 
@@ -223,6 +236,10 @@ const std::string& Profile::calibration() const { return content_->calibration; 
 const Device& Profile::device() const { return content_->device; }
 const NodeLinks& Profile::links() const { return content_->links; }
 const std::vector<Missing>& Profile::missing() const { return content_->missing; }
+
+const Profile& Profile::training_products() const {
+  return content_->training_products ? *content_->training_products : *this;
+}
 
 const std::optional<OverlapSlowdowns>& Profile::overlap() const { return content_->overlap; }
 

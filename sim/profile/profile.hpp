@@ -63,6 +63,9 @@ class Profile {
   const Device& device() const;
   const NodeLinks& links() const;
   const std::vector<Missing>& missing() const;
+  // Whose curves price the products of a training step: those of this profile, unless its document
+  // names another one.
+  const Profile& training_products() const;
   // What compute and exchanges of a GPU lose while both run, if the document has it.
   const std::optional<OverlapSlowdowns>& overlap() const;
 
@@ -132,6 +135,7 @@ class Profile {
  private:
   struct Content;
   static Profile read_software(const Document& document);
+  static Profile read_training_products(const Node& node);
   static Profile read_calibration(const Document& document, const std::string& file,
                                   Calibrated calibrated);
   explicit Profile(std::shared_ptr<const Content> content) : content_(std::move(content)) {}

@@ -26,12 +26,6 @@ constexpr double hopper_joules_per_flop = 1.06e-12;
 constexpr double fp8_energy_share = 0.42;
 constexpr double fp4_energy_share = 0.25;
 
-// The products of the shipped `gb200` are priced by B200's curve, whose die it has: its own table
-// is of a board that was already slowed down. In bf16 it has 0.8 to 1.1 PFLOP/s for products of
-// more than 3 TFLOP and up to 1.57 for shorter ones, where B200's has 1.4 to 1.8 for both.
-constexpr const char* slowed_profile = "gb200";
-constexpr const char* same_die_profile = "b200-sxm";
-
 struct Board {
   const char* device;  // part of its name
   double watts;        // datasheets: the most that can be configured
@@ -69,12 +63,6 @@ double energy_share(const std::string& type) {
   return type == "nvfp4" ? fp4_energy_share : 1;
 }
 
-const profile::Profile& products_profile(const profile::Profile& profile) {
-  if (profile.name() != slowed_profile) return profile;
-  static const profile::Profile same_die = profile::Profile::load(same_die_profile);
-  return same_die;
-}
-
 double weight_bytes(const std::string& type) {
   if (is_fp8(type)) return 1;
   return type == "nvfp4" ? 0.5 : 2;
@@ -94,7 +82,7 @@ double window_share(const model::Model& model, double length) {
 }  // namespace
 
 KernelPrices::KernelPrices(const TrainingJob& job)
-    : job_(job), products_(products_profile(*job.profile)), type_(job.product_type()) {
+    : job_(job), products_(job.profile->training_products()), type_(job.product_type()) {
   const std::string& name = job.profile->device().name;
   for (const Board& board : boards) {
     if (name.find(board.device) == std::string::npos) continue;

@@ -89,6 +89,7 @@ def document(profile, curves):
     """The whole document; figures that a published profile cannot have are null with a reason."""
     every_device = devices.all_devices()
     stands_in = devices.STANDS_IN_FOR.get(profile)
+    products = devices.TRAINING_PRODUCTS.get(profile)
     return {
         "format": FORMAT, "version": VERSION, "name": profile,
         "tool": {"name": "tools/fit", "version": TOOL_VERSION, "seed": 20240612},
@@ -99,6 +100,7 @@ def document(profile, curves):
         "devices": [every_device[profile]],
         "topology": devices.TOPOLOGIES[profile],
         **({} if stands_in is None else {"kernels_stand_in_for": stands_in}),
+        **({} if products is None else {"training_products": products}),
         "curves": sorted(curves, key=place),
         "points": [],
         "missing": missing(profile),

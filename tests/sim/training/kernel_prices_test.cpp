@@ -1,6 +1,13 @@
 #include "sim/training/kernel_prices.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/training/host_launches.hpp"
 #include "tests/support/catch.hpp"
 
@@ -118,4 +125,25 @@ TEST_CASE("graphs take launches from the host, fewer with fewer parts in them") 
   CHECK(forward_wait_us(launched, true, 100, 1e6) == Approx(10 * count.before - 100 + 20));
   CHECK(forward_wait_us(launched, false, 1e6, 1e6) == 0);
   CHECK(backward_wait_us(launched, true, 0) == Approx(2 * 10 * count.forward));
+}
+
+TEST_CASE("whose curves price products is said by the document, not by its name") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("own-products-{}.json", getpid()))
+          .string();
+  std::string text = read_file(find_document("hardware", "gb200"));
+  const auto replace = [&](const std::string& old, const std::string& value) {
+    text.replace(text.find(old), old.size(), value);
+    write_file_atomically(path, text);
+  };
+  replace("\"name\": \"gb200\"", "\"name\": \"own\"");
+  const TrainingJob own = job(path.c_str(), "gb200-nvl72");
+  const TrainingJob gb200 = job("gb200", "gb200-nvl72");
+  CHECK(own.profile->name() == "own");
+  const KernelPrices::Product product = {8192, 4096, 7168};
+  CHECK(KernelPrices(own).product_us(product) == KernelPrices(gb200).product_us(product));
+  replace("\"profile\": \"b200-sxm\"", "\"profile\": \"gb200\"");
+  CHECK_THROWS_WITH(profile::Profile::load(path),
+                    ContainsSubstring("expected a profile without training_products of its own"));
+  std::filesystem::remove(path);
 }

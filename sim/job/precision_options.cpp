@@ -47,7 +47,10 @@ void set_recompute(const std::string& text, Resolution& at) {
                                      at.job.recompute.has(model::RecomputeModule::moe);
 }
 
-void check_offload(const TrainingJob& job) { model::check_offload(job.offload, job.recompute); }
+void check_offload(const TrainingJob& job) {
+  const auto fault = model::offload_fault(job.offload, job.recompute);
+  if (fault) throw UsageError(*fault);
+}
 
 void check_attention_precision(const TrainingJob& job) {
   if (!job.fp8_attention || job.states.precision != model::Precision::bf16) return;

@@ -20,12 +20,12 @@ std::string name_of(const Offload& offload) {
   return names_of_bits(offload_names, offload.modules);
 }
 
-void check_offload(const Offload& offload, const Recompute& recompute) {
-  if (offload.modules == 0 || recompute.full == FullRecompute::none) return;
-  throw UsageError(
-      fmt::format("--offload {} with --recompute {}: only the inputs of layers are kept then: "
-                  "recompute modules, such as layernorm,moe_act",
-                  name_of(offload), name_of(recompute)));
+std::optional<std::string> offload_fault(const Offload& offload, const Recompute& recompute) {
+  if (offload.modules == 0 || recompute.full == FullRecompute::none) return std::nullopt;
+  return fmt::format(
+      "--offload {} with --recompute {}: only the inputs of layers are kept then: recompute "
+      "modules, such as layernorm,moe_act",
+      name_of(offload), name_of(recompute));
 }
 
 }  // namespace moesim::model

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "sim/base/enum_names.hpp"
@@ -38,7 +39,8 @@ struct Offload {
 // "none" or a list of modules such as "expert_fc1,moe_act". Throws UsageError "WHERE: ...".
 Offload parse_offload(const std::string& text, const std::string& where);
 std::string name_of(const Offload& offload);
-// Throws UsageError where whole layers are recomputed, which keep nothing that could be offloaded.
-void check_offload(const Offload& offload, const Recompute& recompute);
+// Where whole layers are recomputed, which keep nothing that could be offloaded: a sentence that
+// says so; else nothing.
+std::optional<std::string> offload_fault(const Offload& offload, const Recompute& recompute);
 
 }  // namespace moesim::model

@@ -191,6 +191,16 @@ int ScheduleShape::rank_of(int stage, int micro_batch) const {
   return turned ? ranks - 1 - stage : stage % ranks;
 }
 
+std::vector<int> ScheduleShape::stages_of(int rank) const {
+  std::vector<int> found;
+  for (int stage = 0; stage < stages(); ++stage) {
+    const int holder = rank_of(stage, 0);
+    const bool turned = kind == ScheduleKind::dualpipe && holder == ranks - 1 - rank;
+    if (holder == rank || turned) found.push_back(stage);
+  }
+  return found;
+}
+
 std::optional<std::string> schedule_fault(const ScheduleShape& shape) {
   if (shape.ranks < 1 || shape.virtual_stages < 1 || shape.micro_batches < 1) {
     return fmt::format("a schedule of {} ranks, {} virtual stages and {} micro-batches",

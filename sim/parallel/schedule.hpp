@@ -39,6 +39,9 @@ struct ScheduleShape {
   // Where a stage is computed: on rank j mod PP; dualpipe-v: up and back; dualpipe: micro-batches
   // of the second half pass the ranks in the other direction.
   int rank_of(int stage, int micro_batch) const;
+  // All stages whose weights a rank has, in ascending order: under dualpipe those of both
+  // directions.
+  std::vector<int> stages_of(int rank) const;
 };
 
 // Why a schedule of this shape cannot be; nothing where it can.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "sim/study/search/training_space.hpp"
+#include "sim/training/job_rules.hpp"
 #include "sim/training/step_bound.hpp"
 
 namespace moesim::study {
@@ -27,6 +28,7 @@ class Trials {
     TrainingJob changed = job_;
     change(changed);
     if (parallel::layout_fault(*changed.model, changed.layout)) return false;
+    if (training::option_fault(changed)) return false;
     if (training::memory_bound(changed).count > room_.count) return false;
     const training::TrainingStep step = training::training_step(changed);
     if (step.peak_memory().count > room_.count) return false;

@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/routing/simulation/mean_loss.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
+#include "sim/training/job_rules.hpp"
 #include "sim/training/routing_misfit.hpp"
 #include "sim/training/sampled_rows.hpp"
 
@@ -52,22 +53,6 @@ bool takes_sample(const TrainingJob& job) {
   return job.redundant_experts == 0 && drawn.fidelity == routing::Fidelity::automatic &&
          router.kind->no_counts != nullptr && router.chooses_top_k() && !router.has_capacity() &&
          drawn.scores.trace == nullptr && router.rectification == routing::Rectification::none;
-}
-
-void check_copies(const TrainingJob& job) {
-  if (job.redundant_experts == 0) return;
-  const routing::RouterConfig& router = job.routing->router;
-  if (router.has_capacity() || router.rectification != routing::Rectification::none ||
-      job.routing->rank_capacity > 0) {
-    throw UsageError(
-        "--redundant-experts with a capacity or rectification: what copies of an expert drop is "
-        "not simulated: leave the capacity out");
-  }
-  if (job.routing->scores.trace != nullptr) {
-    throw UsageError(
-        "--redundant-experts with recorded routing: copies are placed by the load of other tokens "
-        "with the same popularity, which a record does not tell: give generated --routing");
-  }
 }
 
 // Of jobs that share their logits.
@@ -203,7 +188,7 @@ DrawnLoads::DrawnLoads(const TrainingJob& job)
     : asked_(job), division_(stage_division(job.layout.layout)) {
   const DrawnRouting& drawn = *job.routing;
   check_drawn(drawn);
-  check_copies(job);
+  check_options(job);
   job_ = block_routing(job);
   layers_ = job_.layers;
   if (drawn.draws == RoutingDraws::per_micro_batch) {

@@ -74,7 +74,8 @@ struct RoutingFigures {
 // one layer takes.
 class DrawnLoads {
  public:
-  // Throws UsageError for a router that training does not price (draw_refusal), for sources with
+  // Precondition: a layout without fault. Throws UsageError as check_options(), for a router that
+  // training does not price (draw_refusal), for sources with
   // different numbers of tokens, and for draws that would take many minutes.
   explicit DrawnLoads(const TrainingJob& job);
 

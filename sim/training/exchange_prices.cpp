@@ -156,7 +156,7 @@ model::ExchangeQuery ExchangePrices::query() const {
   return query;
 }
 
-double ExchangePrices::send_us(double bytes) const {
+double ExchangePrices::boundary_us() const {
   const std::vector<int>& group = members(GroupKind::pipeline);
   if (group.size() < 2) return 0;
   const cluster::Cluster& cluster = *job_.cluster;
@@ -166,6 +166,7 @@ double ExchangePrices::send_us(double bytes) const {
       crosses ? cluster.effective_nic()
               : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
   const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
+  const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);  // bf16
   return latency + bytes / rate.bytes_per_second * 1e6;
 }
 

@@ -32,8 +32,8 @@ class ExchangePrices {
                             double bytes) const;
   double across_instances_us(profile::Collective kind, parallel::GroupKind group,
                              double bytes) const;
-  // One message to a neighbouring stage.
-  double send_us(double bytes) const;
+  // The hidden vectors of a micro-batch to a neighbouring pipeline rank; 0 where there is none.
+  double boundary_us() const;
   // The rows of an MoE layer, to their experts or back.
   double dispatch_us(profile::MoeStage stage, const MoeLoad& load) const;
 

@@ -62,17 +62,11 @@ void Passes::add(const Passes& other) {
   training::add(weight_gradient, other.weight_gradient);
 }
 
-LayerPrices::LayerPrices(const TrainingJob& job) : job_(job), kernels_(job), exchanges_(job) {
+LayerPrices::LayerPrices(const TrainingJob& job)
+    : job_(job), kernels_(job), exchanges_(job), forced_(forced_load(job)) {
   const model::Model& model = *job.model;
   const parallel::ParallelLayout& sizes = job.layout.layout;
-  if (model.moe) {
-    imbalance_ = job.capacity_factor > 0 ? 1
-                 : job.expert_load > 0
-                     ? job.expert_load
-                     : random_imbalance(model.moe->experts, job.experts_per_token(), sizes.expert,
-                                        job.tokens_per_rank());
-    moe_ = whole_layer(true, given_load());
-  }
+  if (model.moe) moe_ = whole_layer(true, given_load());
   if (model.dense_layers() > 0) dense_ = whole_layer(false, {});
   const double hidden_bytes = bf16 * job.tokens_per_rank() * static_cast<double>(model.hidden);
   add_memory(embedding_, Part::head, 2 * hidden_bytes, 3 * hidden_bytes, MemoryKernel::streaming);
@@ -219,7 +213,7 @@ Passes LayerPrices::ffn(Part part, double rows, std::int64_t inner, double copie
 }
 
 MoeLoad LayerPrices::given_load() const {
-  if (job_.capacity_factor <= 0) return {imbalance_, imbalance_};
+  if (job_.capacity_factor <= 0) return {forced_.computed, forced_.exchanged};
   // Dispatchers send the rows that capacity keeps, without padding.
   const double sent = job_.dispatcher ? std::min(1.0, job_.capacity_factor) : job_.capacity_factor;
   return {job_.capacity_factor, sent};

@@ -90,7 +90,8 @@ class LayerPrices {
   // The pieces of a layer as overlapped_time() takes them, without waiting for the host.
   parallel::LayerPieces pieces(bool is_moe) const { return pieces(layer(is_moe)); }
   static parallel::LayerPieces pieces(const Passes& layer);
-  double imbalance() const { return imbalance_; }
+  // Rows that the busiest rank computes over balance, without drawn routing.
+  double imbalance() const { return forced_.computed; }
   const ExchangePrices& exchanges() const { return exchanges_; }
   double memory_us(double bytes, profile::MemoryKernel kind) const {
     return kernels_.memory_us(bytes, kind);
@@ -138,7 +139,7 @@ class LayerPrices {
   const TrainingJob& job_;
   KernelPrices kernels_;
   ExchangePrices exchanges_;
-  double imbalance_ = 1;
+  ForcedLoad forced_;
   Passes dense_, moe_, embedding_, head_, prediction_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/error.hpp"
+#include "sim/training/job_rules.hpp"
 #include "sim/training/pipelines.hpp"
 
 namespace moesim::training {
@@ -22,7 +23,7 @@ PartTimes layer_time(const TrainingJob& job, LayerExtent extent, bool backward) 
     throw UsageError(
         fmt::format("--model {}: it has no experts, so no MoE layer", job.model->name));
   }
-  parallel::check_layout(*job.model, job.layout);
+  check_job(job);
   const Pipelines pipelines(job);
   Passes passes = pipelines.prices().layer(true);
   if (pipelines.loads() != nullptr) {

@@ -14,7 +14,6 @@ using parallel::ChunkPass;
 using parallel::OperationKind;
 using parallel::PipelineOperation;
 
-std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double backward_us(const Passes& passes) {
@@ -37,6 +36,9 @@ Pipelines::Pipelines(const TrainingJob& job, std::shared_ptr<const DrawnLoads> l
       schedule_(parallel::make_schedule(shape_)),
       stages_(make_stages()) {
   if (job.routing && job.routing->rank_capacity > 0) most_load_ = rank_capacity_load(job);
+  if (job.recompute.full == model::FullRecompute::block) {
+    kept_ = std::make_unique<KeptLayers>(job);
+  }
 }
 
 std::vector<Stage> Pipelines::make_stages() const {
@@ -60,20 +62,34 @@ std::vector<Stage> Pipelines::make_stages() const {
   return stages;
 }
 
-const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
-  if (layer == dense_layer || !loads_) return prices_.layer(layer != dense_layer);
+Pipelines::KeptLayers::KeptLayers(const TrainingJob& asked)
+    : job(training::without_recompute(asked)), prices(job) {}
+
+const Passes& Pipelines::priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
+                                   int micro_batch) {
+  if (layer == dense_layer || !loads_) return prices.layer(layer != dense_layer);
   MoeLoad load = loads_->at(layer, set, micro_batch);
   load.computed = std::min(load.computed, most_load_);
   load.exchanged = std::min(load.exchanged, most_load_);
-  const auto [place, fresh] = known_.try_emplace({load.computed, load.exchanged});
-  if (fresh) place->second = prices_.moe_layer(load);
+  const auto [place, fresh] = known.try_emplace({load.computed, load.exchanged});
+  if (fresh) place->second = prices.moe_layer(load);
   return place->second;
 }
 
-Pipelines::Layers Pipelines::layers_of(int set, const ChunkPass& pass) {
-  Layers layers;
+const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
+  return priced_by(prices_, known_, layer, set, micro_batch);
+}
+
+bool Pipelines::is_kept(std::size_t place) const {
+  return kept_ != nullptr && place >= at(job_.recompute.layers);
+}
+
+std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) {
+  std::vector<const Passes*> layers;
   for (const int layer : stages_[at(pass.stage)].layers) {
-    layers.push_back(&priced(layer, set, pass.micro_batch));
+    layers.push_back(is_kept(layers.size()) ? &priced_by(kept_->prices, kept_->known, layer, set,
+                                                         pass.micro_batch)
+                                            : &priced(layer, set, pass.micro_batch));
   }
   return layers;
 }
@@ -83,11 +99,6 @@ Passes Pipelines::total(int set, const ChunkPass& pass) {
   const Stage& stage = stages_[at(pass.stage)];
   Passes passes;
   for (const Passes* layer : layers_of(set, pass)) passes.add(*layer);
-  // Of whole layers recomputed in blocks, the first so many of a chunk.
-  if (job_.recompute.full == model::FullRecompute::block && !stage.layers.empty()) {
-    passes.input_gradient[at(Part::recompute)] *= std::min(
-        1.0, static_cast<double>(job_.recompute.layers) / static_cast<double>(stage.layers.size()));
-  }
   if (stage.chunk.embedding) passes.add(prices_.embedding());
   // A depth of prediction is a projection, a layer like the last one, and the head again.
   for (const int layer : stage.predictions) {
@@ -104,19 +115,21 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
   Pair pair;
   double layers_us = 0;
   double host_us = 0;  // one layer forward and one backward: a whole layer's launches
-  const auto launched = [&](const Passes* layer) {
-    host_us += prices_.host_us(layer != &prices_.layer(false)) / 2;
-  };
   for (const Passes* layer : layers_of(run.set, forward)) {
     pair.forward.push_back(LayerPrices::pieces(*layer));
     layers_us += sum(layer->forward);
-    launched(layer);
   }
-  const Layers backward_layers = layers_of(run.set, backward);
+  const std::vector<const Passes*> backward_layers = layers_of(run.set, backward);
   for (auto layer = backward_layers.rbegin(); layer != backward_layers.rend(); ++layer) {
     pair.backward.push_back(LayerPrices::pieces(**layer));
     layers_us += backward_us(**layer);
-    launched(*layer);
+  }
+  for (const int stage : {forward.stage, backward.stage}) {
+    const std::vector<int>& layers = stages_[at(stage)].layers;
+    for (std::size_t place = 0; place < layers.size(); ++place) {
+      const LayerPrices& prices = is_kept(place) ? kept_->prices : prices_;
+      host_us += prices.host_us(layers[place] != dense_layer) / 2;
+    }
   }
   pair.beside = Picoseconds::from_us(std::max(
       0.0, sum(passes(run, forward).forward) + backward_us(passes(run, backward)) - layers_us));
@@ -144,11 +157,6 @@ bool Pipelines::hides_exchanges() const {
 const Passes& Pipelines::passes(const PipelineRun& run, const ChunkPass& pass) const {
   const bool shared = run.passes.size() == stages_.size();
   return run.passes[(shared ? 0 : at(pass.micro_batch) * stages_.size()) + at(pass.stage)];
-}
-
-Picoseconds Pipelines::send_time() const {
-  const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);
-  return Picoseconds::from_us(shape_.ranks > 1 ? prices_.exchanges().send_us(bytes) : 0);
 }
 
 PipelineRun Pipelines::run_of(int set) {
@@ -180,7 +188,8 @@ PipelineRun Pipelines::run_of(int set) {
     return own.forward + of(operation.paired).of(OperationKind::backward);
   };
   // Megatron-Core sends and receives between the passes of 1f1b, and beside them when interleaved.
-  run.run = parallel::run_schedule(schedule_, time, send_time(),
+  run.run = parallel::run_schedule(schedule_, time,
+                                   Picoseconds::from_us(prices_.exchanges().boundary_us()),
                                    shape_.kind == parallel::ScheduleKind::one_f_one_b);
   return run;
 }

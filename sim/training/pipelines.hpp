@@ -53,6 +53,9 @@ class Pipelines {
   const Passes& passes(const PipelineRun& run, const parallel::ChunkPass& pass) const;
   // The price of a layer (Stage::layers) of one micro-batch. References stay valid.
   const Passes& priced(int layer, int set, int micro_batch);
+  // Of the layers of a chunk, in their order. Of whole layers recomputed in blocks the first so
+  // many of a chunk are.
+  std::vector<const Passes*> layers_of(int set, const parallel::ChunkPass& pass);
   // A forward beside a backward chunk: its layers side by side, and what comes beside these.
   struct Pair {
     std::vector<parallel::LayerPieces> forward;
@@ -65,17 +68,24 @@ class Pipelines {
                const parallel::ChunkPass& backward);
 
  private:
-  // Prices of layers, in their order.
-  using Layers = std::vector<const Passes*>;
+  using LoadPasses = std::map<std::pair<double, double>, Passes>;  // MoE layers by load
+  // Of layers that are not computed again, where whole layers are in blocks.
+  struct KeptLayers {
+    TrainingJob job;
+    LayerPrices prices;
+    LoadPasses known;
+    explicit KeptLayers(const TrainingJob& asked);
+  };
 
   std::vector<Stage> make_stages() const;
-  Layers layers_of(int set, const parallel::ChunkPass& pass);
+  // Whether the layer at this place in its chunk is one of those.
+  bool is_kept(std::size_t place) const;
+  const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
+                          int micro_batch);
   Passes total(int set, const parallel::ChunkPass& pass);
   PipelineRun run_of(int set);
   Picoseconds pair_time(const PipelineRun& run, const parallel::ChunkPass& forward,
                         const parallel::ChunkPass& backward);
-  Picoseconds send_time() const;
-
   const TrainingJob& job_;
   LayerPrices prices_;
   std::shared_ptr<const DrawnLoads> loads_;
@@ -83,7 +93,8 @@ class Pipelines {
   parallel::Schedule schedule_;
   std::vector<Stage> stages_;
   double most_load_ = std::numeric_limits<double>::infinity();  // that a rank's buffer takes
-  std::map<std::pair<double, double>, Passes> known_;           // MoE layers by load
+  LoadPasses known_;
+  std::unique_ptr<KeptLayers> kept_;
 };
 
 }  // namespace moesim::training

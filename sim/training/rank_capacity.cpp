@@ -20,20 +20,23 @@ std::vector<double> independent_variances(const std::vector<double>& shares) {
   std::vector<double> variances;
   double total = 0;
   for (const double share : shares) {
-    variances.push_back(share * (1 - share));
+    variances.push_back(std::max(0.0, share * (1 - share)));
     total += variances.back();
   }
   std::vector<double> found = variances;
   for (int round = 0; round < 50; ++round) {
     double sum = 0;
     for (std::size_t expert = 0; expert < found.size(); ++expert) {
-      found[expert] = variances[expert] + found[expert] * found[expert] / total;
+      const double more = total > 0 ? found[expert] * found[expert] / total : 0;
+      found[expert] = variances[expert] + more;
       sum += found[expert];
     }
     total = sum;
   }
   return found;
 }
+
+constexpr double least_variance = 0.01;  // of a rank's rows
 
 double log_below(double z) { return std::log1p(-0.5 * std::erfc(z * M_SQRT1_2)); }
 
@@ -74,7 +77,9 @@ RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
         share += shares[expert];
         part += own[expert];
       }
-      const double deviation = std::sqrt(tokens * part * (1 - part / all));
+      const double variance = all > 0 ? tokens * part * (1 - part / all) : 0;
+      // Counts are whole: where every token takes all experts of a rank, or none, rounding is left.
+      const double deviation = variance > least_variance ? std::sqrt(variance) : 0;
       ranks.push_back({tokens * share, deviation,
                        deviation > 0 ? (1 - 2 * share / drawn.router.top_k) / deviation : 0});
     }
@@ -85,11 +90,12 @@ RankRowsLaw::RankRowsLaw(const TrainingJob& job) {
 double RankRowsLaw::log_fits(const std::vector<Rank>& ranks, double rows) const {
   double sum = 0;
   for (const Rank& rank : ranks) {
+    const double room = std::floor(rows) + 0.5 - rank.mean;  // rows are whole
     if (rank.deviation <= 0) {
-      if (rows < rank.mean) return -INFINITY;
+      if (room < 0) return -INFINITY;
       continue;
     }
-    const double z = (std::floor(rows) + 0.5 - rank.mean) / rank.deviation;
+    const double z = room / rank.deviation;
     const double near = std::clamp(z, -8.0, 8.0);  // the expansion is about the centre
     sum += log_below(z - rank.skewness * (near * near - 1) / 6);
   }
@@ -105,7 +111,7 @@ double RankRowsLaw::overflow_chance_of_one(double rows) const {
 double RankRowsLaw::overflow_chance(double rows) const {
   double sum = 0;
   for (const std::vector<Rank>& ranks : layers_) sum += blocks_ * log_fits(ranks, rows);
-  return -std::expm1(sum);
+  return std::abs(std::expm1(sum));  // sum <= 0; and no -0
 }
 
 double RankRowsLaw::rows_for(double chance) const {
@@ -116,23 +122,6 @@ double RankRowsLaw::rows_for(double chance) const {
     (overflow_chance(middle) > chance ? low : high) = middle;
   }
   return std::ceil(high);
-}
-
-void check_rank_capacity(const DrawnRouting& routing) {
-  if (routing.rank_capacity <= 0) return;
-  const routing::RouterConfig& router = routing.router;
-  if (router.has_capacity()) {
-    throw UsageError(
-        "--rank-capacity with a capacity per expert: rows that overflow a rank are not dropped, "
-        "the "
-        "step runs again: leave --capacity-factor out");
-  }
-  if (router.fill_in || router.rectification != routing::Rectification::none) {
-    throw UsageError(fmt::format(
-        "--rank-capacity with --router {}: nothing is dropped that could be rectified: choose "
-        "dropless",
-        router.name()));
-  }
 }
 
 double rank_capacity_rows(const TrainingJob& job) {

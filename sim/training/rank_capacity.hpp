@@ -41,8 +41,6 @@ class RankRowsLaw {
 // grouped FFN (Megatron-Core, paged_stash.md).
 double rank_capacity_rows(const TrainingJob& job);
 double rank_capacity_load(const TrainingJob& job);  // the same over balance
-// Throws UsageError for a router that has a capacity per expert, or rectifies.
-void check_rank_capacity(const DrawnRouting& routing);
 
 // What a buffer of fixed size costs. If a rank overflows anywhere, the step runs again, dropless,
 // with the host's reads and without graphs of layers, which are then captured anew.

@@ -12,13 +12,26 @@ model::StageContent chunk_content(const model::Model& model, const parallel::Pip
   return content;
 }
 
-std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank) {
-  std::vector<int> chunks;
-  for (int stage = 0; stage < shape.stages(); ++stage) {
-    const bool first = shape.rank_of(stage, 0) == rank;
-    if (first || shape.rank_of(stage, shape.micro_batches - 1) == rank) chunks.push_back(stage);
+std::vector<model::StageContent> chunk_contents(const TrainingJob& job) {
+  std::vector<model::StageContent> contents;
+  for (const parallel::PipelineChunk& chunk : parallel::stages_of(*job.model, job.layout).chunks) {
+    contents.push_back(chunk_content(*job.model, chunk));
   }
-  return chunks;
+  return contents;
+}
+
+model::StageParameters rank_parameters(const TrainingJob& job,
+                                       const std::vector<model::StageContent>& contents, int rank) {
+  model::StageParameters found;
+  const int experts = job.held_experts();
+  for (const int stage : job.layout.shape().stages_of(rank)) {
+    const model::StageParameters each = model::stage_parameters(
+        *job.model, contents[static_cast<std::size_t>(stage)], job.shards(), experts);
+    found.dense += each.dense;
+    found.expert += each.expert;
+    found.gemm += each.gemm;
+  }
+  return found;
 }
 
 std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
@@ -42,7 +55,7 @@ std::vector<model::StageMemory> rank_memory(const TrainingJob& job,
     const std::vector<int> held = parallel::held_at_peak(schedule, rank, bytes, true);
     query.activations.load = loads.of_ranks[static_cast<std::size_t>(rank)];
     query.chunks.clear();
-    for (const int chunk : chunks_of_rank(schedule.shape, rank)) {
+    for (const int chunk : schedule.shape.stages_of(rank)) {
       const auto at = static_cast<std::size_t>(chunk);
       query.chunks.push_back(
           {chunk_content(*job.model, chunks[at]), static_cast<double>(held[at])});

@@ -11,9 +11,12 @@ namespace moesim::training {
 // What stands on a chunk of a pipeline.
 model::StageContent chunk_content(const model::Model& model, const parallel::PipelineChunk& chunk);
 
-// The chunks that a pipeline rank computes, in ascending order; of dualpipe those of micro-batches
-// of either direction.
-std::vector<int> chunks_of_rank(const parallel::ScheduleShape& shape, int rank);
+// Of all chunks of a job, in the order of stages.
+std::vector<model::StageContent> chunk_contents(const TrainingJob& job);
+
+// The weights that a GPU of a pipeline rank has. `contents`: chunk_contents().
+model::StageParameters rank_parameters(const TrainingJob& job,
+                                       const std::vector<model::StageContent>& contents, int rank);
 
 // Rows over balance that ranks keep in MoE layers.
 struct HeldLoads {

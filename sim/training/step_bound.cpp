@@ -4,6 +4,7 @@
 #include <set>
 
 #include "sim/model/data_parallel.hpp"
+#include "sim/training/rank_memory.hpp"
 
 namespace moesim::training {
 namespace {
@@ -25,29 +26,6 @@ bool takes_turns(const parallel::ScheduleShape& shape) {
 
 using Contents = std::vector<model::StageContent>;  // of each chunk
 
-Contents contents_of(const TrainingJob& job) {
-  Contents contents;
-  for (const parallel::PipelineChunk& chunk : parallel::stages_of(*job.model, job.layout).chunks) {
-    model::StageContent content = model::layers_of(*job.model, chunk.first_layer, chunk.layers);
-    content.embedding = chunk.embedding;
-    content.head = chunk.loss;
-    content.mtp_depths = chunk.mtp;
-    contents.push_back(content);
-  }
-  return contents;
-}
-
-// The stages whose weights a pipeline rank has: under dualpipe those of both directions.
-std::vector<int> stages_of_rank(const parallel::ScheduleShape& shape, int rank) {
-  std::vector<int> found;
-  const bool dual = shape.kind == ScheduleKind::dualpipe;
-  for (int stage = 0; stage < shape.stages(); ++stage) {
-    const int holder = shape.rank_of(stage, 0);
-    if (holder == rank || (dual && holder == shape.ranks - 1 - rank)) found.push_back(stage);
-  }
-  return found;
-}
-
 // Of one micro-batch.
 struct LeastTimes {
   double forward = 0;
@@ -63,7 +41,7 @@ class LeastStages {
  public:
   LeastStages(const TrainingJob& job, const LayerPrices& prices, const Passes& moe)
       : job_(job), prices_(prices), moe_(moe), hides_(job.layout.shape().has_pairs()) {
-    for (const model::StageContent& content : contents_of(job)) stages_.push_back(least(content));
+    for (const model::StageContent& content : chunk_contents(job)) stages_.push_back(least(content));
   }
   const LeastTimes& operator[](int stage) const { return stages_[at(stage)]; }
 
@@ -80,9 +58,10 @@ class LeastStages {
   LeastTimes least_layer(bool is_moe) const {
     const Passes& layer = is_moe ? moe_ : prices_.layer(false);
     LeastTimes times = least(layer);
-    // Which layers of a stage are not recomputed is left open.
+    // Which layers of a stage are not recomputed is left open; the host waits less in these.
     if (job_.recompute.full == model::FullRecompute::block) {
       times.backward -= layer.input_gradient[at(Part::recompute)];
+      if (!hides_) times.backward -= layer.input_gradient[at(Part::host)];
     }
     return times;
   }
@@ -112,14 +91,13 @@ double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const P
   const parallel::ScheduleShape shape = job.layout.shape();
   const bool dual = shape.kind == ScheduleKind::dualpipe;
   const LeastStages stages(job, prices, moe);
-  const double bytes = 2 * job.tokens_per_rank() * static_cast<double>(job.model->hidden);
-  const double p2p = shape.ranks > 1 ? prices.exchanges().send_us(bytes) : 0;
+  const double p2p = prices.exchanges().boundary_us();
   double lead = 0;
   double tail = 0;
   double most = 0;
   for (int rank = 0; rank < shape.ranks; ++rank) {
     double busy = 0;
-    for (const int stage : stages_of_rank(shape, rank)) {
+    for (const int stage : shape.stages_of(rank)) {
       busy += stages[stage].forward + stages[stage].backward;
     }
     busy *= dual ? 0.5 * shape.micro_batches : shape.micro_batches;
@@ -132,26 +110,13 @@ double makespan_bound(const TrainingJob& job, const LayerPrices& prices, const P
   return most;
 }
 
-model::StageParameters parameters_of(const TrainingJob& job, const Contents& contents, int rank) {
-  model::StageParameters found;
-  const int experts = job.model->moe ? job.model->moe->experts : 0;
-  for (const int stage : stages_of_rank(job.layout.shape(), rank)) {
-    const model::StageParameters each =
-        model::stage_parameters(*job.model, contents[at(stage)], job.shards(), experts);
-    found.dense += each.dense;
-    found.expert += each.expert;
-    found.gemm += each.gemm;
-  }
-  return found;
-}
-
 // The optimizer and the host, without gradients and weights that its passes do not cover.
 double end_bound(const TrainingJob& job, const LayerPrices& prices) {
-  const Contents contents = contents_of(job);
+  const Contents contents = chunk_contents(job);
   const model::ShardSizes shards = job.shards();
   double most = 0;
   for (int rank = 0; rank < job.layout.layout.pipeline; ++rank) {
-    const model::StageParameters held = parameters_of(job, contents, rank);
+    const model::StageParameters held = rank_parameters(job, contents, rank);
     const double bytes = model::optimizer_bytes(held, shards, job.states);
     most = std::max(most, prices.memory_us(bytes, profile::MemoryKernel::streaming));
   }
@@ -192,7 +157,7 @@ model::StageMemoryQuery memory_query(const TrainingJob& job, double imbalance) {
 
 Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, double imbalance) {
   const parallel::ScheduleShape shape = job.layout.shape();
-  const std::vector<int> own = stages_of_rank(shape, rank);
+  const std::vector<int> own = shape.stages_of(rank);
   const auto layers = [&](int stage) {
     return contents[at(stage)].layers() + contents[at(stage)].mtp_depths;
   };
@@ -238,13 +203,8 @@ double step_bound_us(const TrainingJob& job, const LayerPrices& prices, const Pa
 }
 
 Bytes memory_bound(const TrainingJob& job) {
-  double imbalance = 1;
-  if (job.capacity_factor <= 0 && job.expert_load > 0) imbalance = job.expert_load;
-  if (job.capacity_factor <= 0 && job.expert_load <= 0 && job.model->moe) {
-    imbalance = random_imbalance(job.model->moe->experts, job.experts_per_token(),
-                                 job.layout.layout.expert, job.tokens_per_rank());
-  }
-  const Contents contents = contents_of(job);
+  const double imbalance = forced_load(job).computed;
+  const Contents contents = chunk_contents(job);
   const int ranks = job.layout.layout.pipeline;
   Bytes most;
   // Embedding and most passes in flight; experts without the model's dense layers; the logits.

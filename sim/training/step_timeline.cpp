@@ -107,8 +107,8 @@ class TimelineWriter {
     std::vector<ChunkWork> work;
     if (stage.chunk.embedding) work.push_back({&prices.embedding(), -1});
     int layer = stage.chunk.first_layer;
-    for (const int number : stage.layers) {
-      work.push_back({&pipelines_.priced(number, run_.set, pass.micro_batch), layer++});
+    for (const Passes* each : pipelines_.layers_of(run_.set, pass)) {
+      work.push_back({each, layer++});
     }
     for (const int number : stage.predictions) {
       work.push_back({&prices.prediction(), -1});
@@ -122,10 +122,10 @@ class TimelineWriter {
 
   // One direction of one piece of work, from `from_us` on; returns its end.
   template <class Order>
-  double add_parts(const PartTimes& times, const Order& order, int layer, double recomputed,
-                   Picoseconds start, Picoseconds end, double from_us) {
+  double add_parts(const PartTimes& times, const Order& order, int layer, Picoseconds start,
+                   Picoseconds end, double from_us) {
     for (const Part part : order) {
-      const double us = times[at(part)] * (part == Part::recompute ? recomputed : 1);
+      const double us = times[at(part)];
       const std::string name = name_in(part_names, part);
       add(stream_of(part), name, name, layer, std::min(end, start + Picoseconds::from_us(from_us)),
           std::min(end, start + Picoseconds::from_us(from_us + us)));
@@ -140,25 +140,20 @@ class TimelineWriter {
     std::vector<ChunkWork> work = work_of(pass);
     if (forward) {
       for (const ChunkWork& each : work) {
-        from_us = add_parts(each.passes->forward, forward_order, each.layer, 1, span.start,
+        from_us = add_parts(each.passes->forward, forward_order, each.layer, span.start,
                             span.end, from_us);
       }
       return from_us;
     }
     const std::vector<Part> backward_order(std::rbegin(forward_order), std::rend(forward_order));
-    const Stage& stage = pipelines_.stages()[at(pass.stage)];
-    double recomputed = 1;
-    if (job_.recompute.full == model::FullRecompute::block && !stage.layers.empty()) {
-      recomputed = std::min(1.0, job_.recompute.layers / static_cast<double>(stage.layers.size()));
-    }
     std::reverse(work.begin(), work.end());
     for (const ChunkWork& each : work) {
       if (operation.is_backward()) {
-        from_us = add_parts(each.passes->input_gradient, backward_order, each.layer, recomputed,
+        from_us = add_parts(each.passes->input_gradient, backward_order, each.layer,
                             span.start, span.end, from_us);
       }
       if (operation.has_weight_gradient()) {
-        from_us = add_parts(each.passes->weight_gradient, backward_order, each.layer, 1, span.start,
+        from_us = add_parts(each.passes->weight_gradient, backward_order, each.layer, span.start,
                             span.end, from_us);
       }
     }

@@ -13,8 +13,25 @@ int TrainingJob::experts_per_token() const {
 }
 
 bool TrainingJob::reads_row_counts() const {
-  if (!routing) return capacity_factor <= 0;
+  if (!routing) return capacity_factor <= 0 && !has_row_buffer;
   return routing->rank_capacity <= 0 && !routing->router.counts_known();
+}
+
+TrainingJob with_forced_balance(const TrainingJob& job) {
+  TrainingJob forced = job;
+  forced.routing.reset();
+  forced.choices = job.experts_per_token();
+  forced.capacity_factor = forced.expert_load = 0;
+  forced.redundant_experts = 0;
+  forced.has_row_buffer = job.routing && job.routing->rank_capacity > 0;
+  return forced;
+}
+
+TrainingJob without_recompute(const TrainingJob& job) {
+  TrainingJob kept = job;
+  kept.recompute = {};
+  kept.layout.recomputes_experts = false;
+  return kept;
 }
 
 const char* product_type(model::Precision precision) {
@@ -79,6 +96,16 @@ model::ShardSizes TrainingJob::shards() const {
 
 bool gathers_low_precision(model::Precision precision) {
   return precision != model::Precision::bf16 && precision != model::Precision::fp8_block;
+}
+
+ForcedLoad forced_load(const TrainingJob& job) {
+  if (!job.model->moe || job.capacity_factor > 0) return {};
+  if (job.expert_load > 0) return {job.expert_load, job.expert_load};
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const auto busiest = [&](double tokens) {
+    return random_imbalance(job.model->moe->experts, job.experts_per_token(), sizes.expert, tokens);
+  };
+  return {busiest(job.tokens_per_rank() * sizes.expert_tensor), busiest(job.tokens_per_rank())};
 }
 
 double random_imbalance(int experts, int choices, int ranks, double tokens) {

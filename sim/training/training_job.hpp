@@ -75,10 +75,11 @@ struct TrainingJob {
   std::shared_ptr<const profile::Dispatcher> dispatcher;
   parallel::LayoutRequest layout;
   int choices = 0;  // experts per token; 0: those of the model
-  // Without `routing` alone: rows per expert over balance, padded (0: dropless), and rows of the
-  // fullest rank over balance (0: that of random logits).
+  // Without `routing` alone: rows per expert over balance, padded (0: dropless); rows of the
+  // fullest rank over balance (0: that of random logits); where dropless rows go.
   double capacity_factor = 0;
   double expert_load = 0;
+  bool has_row_buffer = false;  // of fixed size, so that the host reads no counts
   std::optional<DrawnRouting> routing;
   model::StateRules states;  // also the precision of the GEMMs
   model::Recompute recompute;
@@ -117,6 +118,13 @@ struct TrainingJob {
   model::ShardSizes shards() const;
 };
 
+// The job with forced balance in the place of its drawn routing, and so without copies of experts:
+// dropless, in a buffer of fixed size if its rows have one.
+TrainingJob with_forced_balance(const TrainingJob& job);
+
+// The job without recomputation.
+TrainingJob without_recompute(const TrainingJob& job);
+
 // Whether data-parallel ranks gather weights in the precision of the products, and keep no bf16
 // copy: as the recipes of NVIDIA's Megatron-Bridge, all but fp8-block.
 bool gathers_low_precision(model::Precision precision);
@@ -126,5 +134,14 @@ bool gathers_low_precision(model::Precision precision);
 // of as many independent normal numbers (Blom 1958). 256 experts, k 8, 32 ranks, 4,096 tokens:
 // 1.011 (drawn: 1.012).
 double random_imbalance(int experts, int choices, int ranks, double tokens);
+
+// Of a job without drawn routing, over balance: rows that the experts of the busiest rank compute,
+// and that it sends or receives. A slice of an expert computes the rows of all ETP groups of
+// sources, each of which has an exchange of its own.
+struct ForcedLoad {
+  double computed = 1;
+  double exchanged = 1;
+};
+ForcedLoad forced_load(const TrainingJob& job);
 
 }  // namespace moesim::training

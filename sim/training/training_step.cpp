@@ -1,14 +1,12 @@
 #include "sim/training/training_step.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
-#include "sim/base/error.hpp"
 #include "sim/model/data_parallel.hpp"
+#include "sim/training/job_rules.hpp"
 #include "sim/training/pipelines.hpp"
 #include "sim/training/rank_memory.hpp"
 
@@ -41,13 +39,15 @@ class Step {
       : job_(job),
         pipelines_(job, std::move(loads)),
         prices_(pipelines_.prices()),
-        shape_(pipelines_.shape()) {}
+        shape_(pipelines_.shape()),
+        contents_(chunk_contents(job)) {}
 
   TrainingStep run();
+  // What the host takes to launch every layer of a rank once, of the rank that takes longest.
+  double launches_us() const;
 
  private:
   PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
-  model::StageParameters parameters(int rank) const;
   // What is exchanged, `bytes` for each element.
   struct Wanted {
     Part part;
@@ -65,20 +65,12 @@ class Step {
   double layer_load() const;
   double drawn_load_of(int rank) const;
   std::vector<model::StageMemory> memory() const;
-  // All stages whose weights the rank has: under dualpipe those of both directions.
-  template <class Visit>
-  void each_stage_of(int rank, const Visit& visit) const {
-    const bool is_dual = shape_.kind == parallel::ScheduleKind::dualpipe;
-    for (int stage = 0; stage < shape_.stages(); ++stage) {
-      const int holder = shape_.rank_of(stage, 0);
-      if (holder == rank || (is_dual && holder == shape_.ranks - 1 - rank)) visit(stage);
-    }
-  }
 
   const TrainingJob& job_;
   Pipelines pipelines_;
   const LayerPrices& prices_;
   const parallel::ScheduleShape& shape_;
+  std::vector<model::StageContent> contents_;
 };
 
 // What the rank computes, all micro-batches; the rest of the makespan it waits.
@@ -92,16 +84,16 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   };
   const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
   const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
-  each_stage_of(rank, [&](int stage) {
+  for (const int stage : shape_.stages_of(rank)) {
     if (all_alike) {
       add(pipelines_.passes(slowest, {0, stage}), share * shape_.micro_batches);
-      return;
+      continue;
     }
     for (int micro = 0; micro < shape_.micro_batches; ++micro) {
       if (shape_.rank_of(stage, micro) != rank) continue;
       add(pipelines_.passes(slowest, {micro, stage}), 1);
     }
-  });
+  }
   const parallel::RankRun& run = slowest.run.ranks[at(rank)];
   const Picoseconds makespan = slowest.run.makespan;
   // What pairs hide is of the exchanges of experts, then of waiting for the host.
@@ -120,19 +112,6 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   return parts;
 }
 
-model::StageParameters Step::parameters(int rank) const {
-  model::StageParameters found;
-  const int experts = job_.held_experts();
-  each_stage_of(rank, [&](int stage) {
-    const model::StageParameters each = model::stage_parameters(
-        *job_.model, pipelines_.stages()[at(stage)].content, job_.shards(), experts);
-    found.dense += each.dense;
-    found.expert += each.expert;
-    found.gemm += each.gemm;
-  });
-  return found;
-}
-
 // Of `parameters` in buckets, each of `bytes` per element.
 BucketExchange Step::buckets_of(Part part, Collective kind, GroupKind group, double parameters,
                                 double bytes) const {
@@ -141,6 +120,21 @@ BucketExchange Step::buckets_of(Part part, Collective kind, GroupKind group, dou
   const double buckets = std::ceil(parameters / largest_bucket(ranks));
   return {part, kind, group, static_cast<int>(buckets),
           prices_.exchanges().inside_instance_us(kind, group, parameters / buckets * bytes)};
+}
+
+double Step::launches_us() const {
+  double most = 0;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    double launches = 0;
+    for (const int number : shape_.stages_of(rank)) {
+      const Stage& stage = pipelines_.stages()[at(number)];
+      for (const std::vector<int>& layers : {stage.layers, stage.predictions}) {
+        for (const int layer : layers) launches += prices_.host_us(layer != dense_layer);
+      }
+    }
+    most = std::max(most, launches);
+  }
+  return most;
 }
 
 // Beyond what `window_us` of compute hides; never the last bucket.
@@ -192,15 +186,15 @@ double Step::across_instances_us(const model::StageParameters& held, double hidd
 RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   RankEnd end;
   PartTimes& parts = end.parts;
-  const model::StageParameters held = parameters(rank);
+  const model::StageParameters held = rank_parameters(job_, contents_, rank);
   double forward_us = 0;
   double backward_us = 0;
-  each_stage_of(rank, [&](int stage) {
+  for (const int stage : shape_.stages_of(rank)) {
     // Of the first micro-batch and of the last.
     forward_us += sum(pipelines_.passes(slowest, {0, stage}).forward);
     const Passes& last_passes = pipelines_.passes(slowest, {shape_.micro_batches - 1, stage});
     backward_us += sum(last_passes.input_gradient) + sum(last_passes.weight_gradient);
-  });
+  }
   const model::StateRules& states = job_.states;
   const bool reduces_all = states.zero == 0;
   // Shared gradients are reduced in every micro-batch.
@@ -258,7 +252,7 @@ std::vector<model::StageMemory> Step::memory() const {
 // Of all MoE layers that a pipeline rank holds.
 double Step::drawn_load_of(int rank) const {
   std::vector<int> layers;
-  for (const int stage : chunks_of_rank(shape_, rank)) {
+  for (const int stage : shape_.stages_of(rank)) {
     const Stage& there = pipelines_.stages()[at(stage)];
     for (const std::vector<int>& some : {there.layers, there.predictions}) {
       std::copy_if(some.begin(), some.end(), std::back_inserter(layers),
@@ -307,13 +301,8 @@ TrainingStep Step::run() {
 }
 
 // Random logits; with padded blocks of the same capacity.
-TrainingJob with_forced_balance(const TrainingJob& job, const TrainingStep& step) {
-  TrainingJob forced = job;
-  forced.routing.reset();
-  forced.choices = job.experts_per_token();
-  forced.expert_load = 0;
-  forced.redundant_experts = 0;
-  forced.capacity_factor = 0;
+TrainingJob balanced(const TrainingJob& job, const TrainingStep& step) {
+  TrainingJob forced = with_forced_balance(job);
   if (job.routing->router.pads_exchange()) {
     const double balance = job.experts_per_token() * job.tokens_per_rank();
     forced.capacity_factor =
@@ -323,11 +312,12 @@ TrainingJob with_forced_balance(const TrainingJob& job, const TrainingStep& step
 }
 
 // E[step] = static step + P(overflow) (dropless step + capture).
-void add_reruns(const TrainingJob& job, TrainingStep& step) {
+void add_reruns(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
+                TrainingStep& step) {
   TrainingJob dropless = job;
   dropless.routing->rank_capacity = 0;
   if (job.graphs == Graphs::layers) dropless.graphs = Graphs::none;
-  const Pipelines pipelines(dropless);
+  Step again(dropless, std::move(loads));
   const RankRowsLaw law(job);
   RankCapacityFigures figures;
   figures.rows = rank_capacity_rows(job);
@@ -335,18 +325,8 @@ void add_reruns(const TrainingJob& job, TrainingStep& step) {
   figures.overflow_chance = law.overflow_chance(figures.rows);
   figures.load_for_one_percent = figures.load * law.rows_for(0.01) / figures.rows;
   figures.static_step_us = step.step_us;
-  if (job.graphs == Graphs::layers) {
-    for (int rank = 0; rank < pipelines.shape().ranks; ++rank) {
-      double launches_us = 0;
-      for (int stage = rank; stage < pipelines.shape().stages(); stage += pipelines.shape().ranks) {
-        for (const int layer : pipelines.stages()[at(stage)].layers) {
-          launches_us += pipelines.prices().host_us(layer != dense_layer);
-        }
-      }
-      figures.capture_us = std::max(figures.capture_us, launches_us);
-    }
-  }
-  figures.rerun_us = Step(dropless).run().step_us + figures.capture_us;
+  if (job.graphs == Graphs::layers) figures.capture_us = again.launches_us();
+  figures.rerun_us = again.run().step_us + figures.capture_us;
   step.parts[at(Part::reruns)] = figures.overflow_chance * figures.rerun_us;
   step.step_us += step.parts[at(Part::reruns)];
   const double slower = figures.static_step_us / step.step_us;
@@ -354,50 +334,6 @@ void add_reruns(const TrainingJob& job, TrainingStep& step) {
   step.tflops_per_gpu *= slower;
   step.mfu *= slower;
   step.rank_capacity = figures;
-}
-
-void check_redundant_experts(const TrainingJob& job) {
-  if (job.redundant_experts == 0) return;
-  const std::string flag = fmt::format("--redundant-experts {}", job.redundant_experts);
-  if (!job.model->moe) throw UsageError(flag + ": the model has no experts");
-  if (!job.routing) {
-    throw UsageError(flag +
-                     ": with forced balance no expert is hot: draw routing, with --router or "
-                     "--routing");
-  }
-  const int ranks = job.layout.layout.expert;
-  if (job.held_experts() % ranks == 0) return;
-  const int more = (job.held_experts() / ranks + 1) * ranks - job.model->moe->experts;
-  throw UsageError(fmt::format("{}: {} experts and copies do not divide among {} ranks (EP): {}",
-                               flag, job.held_experts(), ranks, more));
-}
-
-void check_offload(const TrainingJob& job) {
-  if (job.offload.modules == 0) return;
-  const std::string flag = fmt::format("--offload {}", model::name_of(job.offload));
-  model::check_offload(job.offload, job.recompute);
-  if (job.graphs == Graphs::layers) {
-    throw UsageError(flag + " with --cuda-graphs layers: frameworks do not capture the copies");
-  }
-  if (job.profile->device().host_bandwidth.bytes_per_second > 0) return;
-  throw UsageError(
-      fmt::format("{}: the profile {} does not say how fast its GPU reaches the host's memory: add "
-                  "pcie_bytes_per_second to its device",
-                  flag, job.profile->name()));
-}
-
-void check_instances(const TrainingJob& job) {
-  const int instances = job.states.optimizer_instances;
-  if (instances == 1) return;
-  if (job.states.zero == 0) {
-    throw UsageError("--optimizer-instances with --zero 0: every rank has all states by itself");
-  }
-  const int dense = job.layout.layout.group_size(GroupKind::data_context);
-  const int expert = job.model->moe ? job.layout.layout.group_size(GroupKind::expert_data) : 0;
-  if (dense % instances == 0 && (expert < 2 || expert % instances == 0)) return;
-  throw UsageError(fmt::format(
-      "--optimizer-instances {}: must divide the ranks that have the same weights: {} (DP x CP){}",
-      instances, dense, expert < 2 ? "" : fmt::format(", of experts {} (EDP)", expert)));
 }
 
 }  // namespace
@@ -410,19 +346,16 @@ Bytes TrainingStep::peak_memory() const {
 
 TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
                            bool with_forced_step) {
-  if (job.routing) check_rank_capacity(*job.routing);
-  parallel::check_layout(*job.model, job.layout);
-  check_instances(job);
-  check_redundant_experts(job);
-  check_offload(job);
-  TrainingStep step = Step(job, std::move(loads)).run();
-  if (!job.routing) return step;
+  check_job(job);
+  if (!job.routing) return Step(job).run();
+  if (!loads) loads = std::make_shared<const DrawnLoads>(job);
+  TrainingStep step = Step(job, loads).run();
   if (with_forced_step) {
-    const TrainingStep forced = Step(with_forced_balance(job, step)).run();
+    const TrainingStep forced = Step(balanced(job, step)).run();
     step.balanced_step_us = forced.step_us;
     step.balanced_parts = forced.parts;
   }
-  if (job.routing->rank_capacity > 0) add_reruns(job, step);
+  if (job.routing->rank_capacity > 0) add_reruns(job, std::move(loads), step);
   return step;
 }
 

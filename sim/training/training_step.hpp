@@ -54,9 +54,8 @@ struct TrainingStep {
   Bytes peak_memory() const;
 };
 
-// Throws UsageError as check_layout() for layouts that cannot be, for optimizer instances that do
-// not divide the replicas, and as DrawnLoads for routing that training cannot draw; Error for
-// curves that the profile does not have.
+// Throws UsageError as check_job() for what cannot be, and as DrawnLoads for routing that training
+// cannot draw; Error for curves that the profile does not have.
 // `loads`: those of the job's routing and drawn_shape(), drawn before; null: drawn here.
 // `with_forced_step`: the step with forced balance is wanted too.
 TrainingStep training_step(const TrainingJob& job,

@@ -51,6 +51,7 @@ BestFirstCounts run_best_first(const BestFirst& search) {
     parallel_for(batch.size(), search.jobs,
                  [&](std::size_t at) { values[at] = search.value(batch[at].candidate); });
     counts.valued += batch.size();
+    if (search.progress) search.progress(counts.valued);
     for (std::size_t at = 0; at < batch.size(); ++at) {
       if (!values[at]) continue;
       if (*values[at] < batch[at].figure) ++counts.violations;

@@ -17,6 +17,8 @@ struct BestFirst {
   std::function<std::optional<double>(std::size_t candidate)> value;
   // Takes the next candidate in order; false ends the search. Equal values come by index.
   std::function<bool(std::size_t candidate, double value)> accept;
+  // Told how many were valued so far, after each batch; may be empty.
+  std::function<void(std::size_t valued)> progress;
 };
 
 struct BestFirstCounts {

@@ -62,8 +62,7 @@ struct BalancedJob {
     is_exact =
         padded > 0 && !asked.dispatcher && router.rectification == routing::Rectification::none;
     if (is_exact) {
-      job.routing.reset();
-      job.choices = asked.experts_per_token();
+      job = training::with_forced_balance(asked);
       job.capacity_factor = padded;
     } else {
       job.expert_load = padded > 0 ? padded : router.drops ? least_rows : 1;
@@ -146,6 +145,7 @@ class Search {
       : search_(search), room_(room_of(search)), possible_(possible_jobs(search.space)) {}
 
   TrainingFound run() {
+    show_progress(0);
     bound_all();
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
@@ -154,6 +154,7 @@ class Search {
     order.jobs = search_.jobs;
     order.value = [&](std::size_t at) { return step_us(candidates_[at]); };
     order.accept = [&](std::size_t at, double step_us) { return accept(candidates_[at], step_us); };
+    order.progress = [&](std::size_t valued) { show_progress(valued - skipped_); };
     const BestFirstCounts counts = run_best_first(order);
     found_.counts.violations += counts.violations;
     count_twins();
@@ -164,6 +165,10 @@ class Search {
   }
 
  private:
+  void show_progress(std::size_t simulated) const {
+    if (search_.progress) search_.progress({possible_.count, simulated});
+  }
+
   void bound_all() {
     const std::vector<TrainingFamily>& families = possible_.families;
     std::vector<FamilyBounds> bounds(families.size());
@@ -371,7 +376,7 @@ bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_te
     return std::tuple(sizes.tensor, sizes.context, sizes.pipeline,
                       chunks_tell_apart ? sizes.virtual_pipeline : 0, sizes.expert,
                       sizes.expert_tensor, job.layout.micro_batch, job.layout.expert_overlap,
-                      job.dispatcher);
+                      job.dispatcher ? job.dispatcher->name : std::string());
   };
   return key(one) == key(other);
 }
@@ -390,6 +395,8 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   }
   DrawnRoutings drawn;
   std::vector<char> priced(all.size(), 0);
+  std::mutex mutex;
+  SearchProgress progress{all.size()};
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
     try {
       const bool draws = all[at].job.routing.has_value();
@@ -398,8 +405,11 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
       if (all[at].step.routing) all[at].loss = all[at].step.routing->loss.residual_loss;
       priced[at] = 1;
     } catch (const Error&) {
-      // As in search_training(): not a candidate.
+      // Neither a candidate of search_training(): curves or routing are missing.
     }
+    const std::lock_guard lock(mutex);
+    ++progress.simulated;
+    if (search.progress) search.progress(progress);
   });
   std::vector<FoundStep> possible_steps;
   for (std::size_t at = 0; at < all.size(); ++at) {

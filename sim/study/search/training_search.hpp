@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,12 @@
 #include "sim/training/training_step.hpp"
 
 namespace moesim::study {
+
+// What a search has done so far.
+struct SearchProgress {
+  std::size_t candidates = 0;
+  std::size_t simulated = 0;  // 0: bounds and routings come first
+};
 
 // Which training step is fastest among those of a space that fit in memory and lose few tokens.
 struct TrainingSearch {
@@ -21,6 +28,8 @@ struct TrainingSearch {
   double twin_margin = 0.01;
   bool chunks_tell_apart = false;  // layouts that differ in virtual stages are different ones
   int jobs = 1;                    // threads; the result does not depend on them
+  // Called now and then, by one thread at a time; may be empty.
+  std::function<void(const SearchProgress&)> progress;
 };
 
 // Candidates of the same sizes as one of the best that are nearly as fast, and lose no more than

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "sim/training/job_rules.hpp"
+
 namespace moesim::study {
 namespace {
 
@@ -143,18 +145,25 @@ class Enumeration {
     const bool experts_again = job.recompute.full != model::FullRecompute::none ||
                                job.recompute.has(model::RecomputeModule::moe);
     TrainingFamily family;
-    family.routing = routing;
+    TrainingFamily sharing;  // of weights, which each pass gathers
+    family.routing = sharing.routing = routing;
     for (const LayoutRequest& request : possible) {
       if (request.expert_overlap && experts_again) continue;
       job.layout = request;
       job.layout.recomputes_experts = experts_again;
       for (const int zero : space_.zero) {
         job.states.zero = zero;
-        family.jobs.push_back(job);
+        if (const auto fault = training::option_fault(job)) {
+          if (found_.a_refusal.empty()) found_.a_refusal = *fault;
+        } else {
+          (zero < 3 ? family : sharing).jobs.push_back(job);
+        }
       }
     }
-    found_.count += family.jobs.size();
-    if (!family.jobs.empty()) found_.families.push_back(std::move(family));
+    for (TrainingFamily* each : {&family, &sharing}) {
+      found_.count += each->jobs.size();
+      if (!each->jobs.empty()) found_.families.push_back(std::move(*each));
+    }
   }
 
   const TrainingSpace& space_;

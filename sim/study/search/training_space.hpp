@@ -11,7 +11,7 @@
 namespace moesim::study {
 
 // Which training jobs a search looks at: `base` with every combination of these values that
-// parallel::layout_fault() allows. GPUs, model, sequence length, global batch, precision and
+// parallel::layout_fault() and training::option_fault() allow. GPUs, model, sequence length, global batch, precision and
 // software are those of `base`, so that all candidates compute the same step.
 struct TrainingSpace {
   training::TrainingJob base;
@@ -42,7 +42,7 @@ std::vector<model::Recompute> usual_recompute(const model::Model& model);
 // modules, whole layers. ZeRO 1 and 2. Dispatcher, routing and overlap of experts as in `base`.
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
-// Jobs with the same prices of layers: they differ in the pipeline's chunks and in ZeRO.
+// Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3.
 struct TrainingFamily {
   std::size_t routing = 0;  // of TrainingSpace::routings
   std::vector<training::TrainingJob> jobs;
@@ -53,7 +53,7 @@ struct TrainingCandidates {
   std::size_t count = 0;
   std::size_t combinations = 0;  // layouts asked for, possible or not
   std::size_t refused = 0;       // of them: they break a rule of layouts
-  std::string a_refusal;         // one of the rules
+  std::string a_refusal;         // one of the rules, or of training::option_fault()
 };
 TrainingCandidates candidates_of(const TrainingSpace& space);
 

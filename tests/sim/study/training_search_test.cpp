@@ -168,6 +168,41 @@ TEST_CASE("candidates are different and possible, and keep what they are asked")
   CHECK(seen.size() == possible.count);
 }
 
+TEST_CASE("candidates that break a rule of options are left out, the others are searched") {
+  TrainingSearch asked = search();
+  asked.space.base.states.optimizer_instances = 2;
+  std::size_t told = 0;
+  asked.progress = [&](const SearchProgress& done) {
+    CHECK(done.candidates > 0);
+    CHECK(done.simulated >= told);
+    told = done.simulated;
+  };
+  const TrainingFound found = search_training(asked);
+  CHECK(told > 0);
+  asked.progress = nullptr;
+  REQUIRE(found.best.size() == asked.best);
+  CHECK(found.best.front().step.step_us == ranked(asked).front().step.step_us);
+  for (const FoundStep& step : found.best) {
+    CHECK(step.job.layout.layout.group_size(parallel::GroupKind::data_context) % 2 == 0);
+  }
+  asked.space.expert = {1};
+  asked.space.pipeline = {16};  // without replicas
+  asked.space.virtual_pipeline = {1};
+  asked.space.fewer_in_last = {0};
+  CHECK_THROWS_WITH(search_training(asked), ContainsSubstring("--optimizer-instances 2"));
+}
+
+TEST_CASE("layouts that share weights are searched beside those that do not") {
+  TrainingSearch asked = search();
+  asked.space.zero = {1, 3};
+  asked.space.recompute.resize(2);
+  const TrainingFound found = search_training(asked);
+  const std::vector<FoundStep> by_speed = ranked(asked);
+  CHECK(found.counts.violations == 0);
+  CHECK(found.best.front().step.step_us == by_speed.front().step.step_us);
+  CHECK(found.best.front().job.states.zero == by_speed.front().job.states.zero);
+}
+
 TEST_CASE("where nothing fits, the smallest job is named; a speed nobody reaches is not") {
   TrainingSearch asked = search();
   asked.memory_share = 0.05;

@@ -58,7 +58,7 @@ TEST_CASE("no step is below its bound, whatever its layout") {
         for (const int virtual_stages : {1, 2, 3}) {
           if (pipeline == 1 && virtual_stages > 1) continue;
           for (const char* recompute : {"none", "moe_act", "full", "full:block:2"}) {
-            for (const int zero : {0, 1, 2}) {
+            for (const int zero : {0, 1, 2, 3}) {
               TrainingJob made = job(32, tensor, pipeline, expert);
               made.recompute = model::parse_recompute(recompute, "test");
               made.states.zero = zero;

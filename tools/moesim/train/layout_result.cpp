@@ -55,7 +55,7 @@ void set_memory(LayoutResult& result) {
 
 StageFigures stage_figures(const LayoutResult& result, const std::vector<double>& flops, int rank) {
   StageFigures figures;
-  for (const int chunk : training::chunks_of_rank(result.schedule.shape, rank)) {
+  for (const int chunk : result.schedule.shape.stages_of(rank)) {
     const parallel::PipelineChunk& held = result.chunks.chunks[static_cast<std::size_t>(chunk)];
     figures.chunks.push_back(held);
     figures.layers += held.layers;

@@ -1,0 +1,103 @@
+#include "sim/training/job_rules.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/base/error.hpp"
+
+namespace moesim::training {
+namespace {
+
+using parallel::GroupKind;
+using Fault = std::optional<std::string>;
+
+bool drops_or_rectifies(const routing::RouterConfig& router) {
+  return router.has_capacity() || router.fill_in ||
+         router.rectification != routing::Rectification::none;
+}
+
+Fault rank_capacity_fault(const TrainingJob& job) {
+  if (!job.routing || job.routing->rank_capacity <= 0) return std::nullopt;
+  const routing::RouterConfig& router = job.routing->router;
+  if (router.has_capacity()) {
+    return "--rank-capacity with a capacity per expert: rows that overflow a rank are not dropped, "
+           "the step runs again: leave --capacity-factor out";
+  }
+  if (!drops_or_rectifies(router)) return std::nullopt;
+  return fmt::format(
+      "--rank-capacity with --router {}: nothing is dropped that could be rectified: choose "
+      "dropless",
+      router.name());
+}
+
+Fault instances_fault(const TrainingJob& job) {
+  const int instances = job.states.optimizer_instances;
+  if (instances == 1) return std::nullopt;
+  if (job.states.zero == 0) {
+    return "--optimizer-instances with --zero 0: every rank has all states by itself";
+  }
+  const int dense = job.layout.layout.group_size(GroupKind::data_context);
+  const int expert = job.model->moe ? job.layout.layout.group_size(GroupKind::expert_data) : 0;
+  if (dense % instances == 0 && (expert < 2 || expert % instances == 0)) return std::nullopt;
+  return fmt::format(
+      "--optimizer-instances {}: must divide the ranks that have the same weights: {} (DP x CP){}",
+      instances, dense, expert < 2 ? "" : fmt::format(", of experts {} (EDP)", expert));
+}
+
+Fault copies_fault(const TrainingJob& job) {
+  if (job.redundant_experts == 0) return std::nullopt;
+  const std::string flag = fmt::format("--redundant-experts {}", job.redundant_experts);
+  if (!job.model->moe) return flag + ": the model has no experts";
+  if (!job.routing) {
+    return flag +
+           ": with forced balance no expert is hot: draw routing, with --router or --routing";
+  }
+  const int ranks = job.layout.layout.expert;
+  if (job.held_experts() % ranks != 0) {
+    const int more = (job.held_experts() / ranks + 1) * ranks - job.model->moe->experts;
+    return fmt::format("{}: {} experts and copies do not divide among {} ranks (EP): {}", flag,
+                       job.held_experts(), ranks, more);
+  }
+  if (drops_or_rectifies(job.routing->router) || job.routing->rank_capacity > 0) {
+    return flag +
+           " with a capacity or rectification: what copies of an expert drop is not simulated: "
+           "leave the capacity out";
+  }
+  if (job.routing->scores.trace == nullptr) return std::nullopt;
+  return flag +
+         " with recorded routing: copies are placed by the load of other tokens with the same "
+         "popularity, which a record does not tell: give generated --routing";
+}
+
+Fault offload_fault(const TrainingJob& job) {
+  if (job.offload.modules == 0) return std::nullopt;
+  if (Fault fault = model::offload_fault(job.offload, job.recompute)) return fault;
+  const std::string flag = fmt::format("--offload {}", model::name_of(job.offload));
+  if (job.graphs == Graphs::layers) {
+    return flag + " with --cuda-graphs layers: frameworks do not capture the copies";
+  }
+  if (job.profile->device().host_bandwidth.bytes_per_second > 0) return std::nullopt;
+  return fmt::format(
+      "{}: the profile {} does not say how fast its GPU reaches the host's memory: add "
+      "pcie_bytes_per_second to its device",
+      flag, job.profile->name());
+}
+
+}  // namespace
+
+std::optional<std::string> option_fault(const TrainingJob& job) {
+  for (const auto rule : {rank_capacity_fault, instances_fault, copies_fault, offload_fault}) {
+    if (Fault fault = rule(job)) return fault;
+  }
+  return std::nullopt;
+}
+
+void check_options(const TrainingJob& job) {
+  if (const Fault fault = option_fault(job)) throw UsageError(*fault);
+}
+
+void check_job(const TrainingJob& job) {
+  parallel::check_layout(*job.model, job.layout);
+  check_options(job);
+}
+
+}  // namespace moesim::training

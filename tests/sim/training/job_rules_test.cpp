@@ -1,0 +1,113 @@
+#include "sim/training/job_rules.hpp"
+
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/routing/routers/router_name.hpp"
+#include "sim/training/layer_time.hpp"
+#include "sim/training/training_step.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::training;
+
+namespace {
+
+TrainingJob job(const char* model, int gpus, int expert) {
+  TrainingJob made;
+  made.profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
+  made.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("hgx-h100"));
+  made.model = std::make_shared<const model::Model>(model::Model::load(model));
+  made.layout.layout.gpus = gpus;
+  made.layout.layout.expert = expert;
+  made.layout.sequence_length = 1024;
+  made.layout.global_batch = 4 * gpus;
+  return made;
+}
+
+DrawnRouting dropless(const char* scores, int top_k = 8) {
+  DrawnRouting made;
+  made.router = routing::parse_router("dropless", top_k, 8);
+  made.scores = routing::parse_score_source(scores, "test");
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("copies that do not divide are refused wherever loads are drawn") {
+  TrainingJob made = job("qwen3-30b-a3b", 16, 8);
+  made.routing = dropless("gaussian:0.1");
+  made.redundant_experts = 4;
+  const auto says = ContainsSubstring("132 experts and copies do not divide among 8 ranks (EP): 8");
+  CHECK_THROWS_WITH(DrawnLoads(made), says);
+  CHECK_THROWS_WITH(training_step(made), says);
+  CHECK_THROWS_WITH(layer_time(made, LayerExtent::whole, false), says);
+  CHECK_THAT(option_fault(made).value(), says);
+  made.redundant_experts = 8;
+  CHECK_FALSE(option_fault(made));
+  made.routing->router.capacity_factor = Decimal::parse("1", "test");
+  made.routing->router.drops = true;
+  CHECK_THAT(option_fault(made).value(), ContainsSubstring("leave the capacity out"));
+}
+
+TEST_CASE("where every token takes every expert no buffer overflows, whatever the budget") {
+  TrainingJob made = job("mixtral-8x7b", 16, 8);
+  made.routing = dropless("gaussian:0.1", 8);
+  made.routing->rank_capacity = 1.5;
+  const TrainingStep step = training_step(made);
+  CHECK(step.rank_capacity->overflow_chance == 0);
+  CHECK(step.step_us == step.rank_capacity->static_step_us);
+  CHECK(RankRowsLaw(made).rows_for(0.01) == 8 * 1024 * 8 / 8);
+}
+
+TEST_CASE("one rank with all experts has as many rows as balance, exactly") {
+  TrainingJob made = job("qwen3-30b-a3b", 16, 1);
+  made.layout.layout.pipeline = 4;
+  made.routing = dropless("gaussian:0.1");
+  made.routing->rank_capacity = 1;
+  const RankRowsLaw law(made);
+  CHECK(law.overflow_chance(8 * 1024) == 0);
+  CHECK_FALSE(std::signbit(law.overflow_chance(1e9)));
+  CHECK(law.overflow_chance(8 * 1024 - 1) == 1);
+}
+
+TEST_CASE("a buffer of fixed size saves the host's reads with forced balance too") {
+  TrainingJob made = job("qwen3-30b-a3b", 16, 8);
+  made.layout.sequence_length = 4096;
+  made.routing = dropless("gaussian:0.01");
+  made.routing->rank_capacity = 2;
+  const TrainingStep step = training_step(made);
+  CHECK(step.rank_capacity->static_step_us >= step.balanced_step_us);
+  CHECK(step.rank_capacity->static_step_us < 1.01 * step.balanced_step_us);
+}
+
+TEST_CASE("slices of experts even out what forced balance has on its busiest rank") {
+  TrainingJob made = job("mixtral-8x7b", 64, 8);
+  made.layout.layout.tensor = made.layout.layout.expert_tensor = 2;
+  TrainingJob drawn = made;
+  drawn.routing = dropless("gaussian:0", 2);
+  drawn.routing->draws = RoutingDraws::per_micro_batch;
+  const double found = training_step(drawn).imbalance;
+  CHECK(forced_load(made).computed == Approx(found).epsilon(0.003));
+  CHECK(forced_load(made).exchanged - 1 ==
+        Approx((forced_load(made).computed - 1) * std::sqrt(2)).epsilon(1e-9));
+}
+
+TEST_CASE("of layers recomputed in blocks each takes its share, in pairs too") {
+  for (const auto kind : {parallel::ScheduleKind::gpipe, parallel::ScheduleKind::dualpipe_v}) {
+    std::vector<double> times;
+    for (const char* text : {"none", "full:block:2", "full:block:4", "full"}) {
+      TrainingJob made = job("qwen3-30b-a3b", 32, 4);
+      made.layout.sequence_length = 4096;
+      made.layout.layout.pipeline = 4;
+      made.layout.schedule = kind;
+      made.layout.global_batch = 128;
+      made.recompute = model::parse_recompute(text, "test");
+      times.push_back(training_step(made).step_us);
+    }
+    const double layers = kind == parallel::ScheduleKind::gpipe ? 12 : 6;  // of a chunk
+    const double all = times[3] - times[0];
+    CHECK(times[1] - times[0] == Approx(2 / layers * all).epsilon(0.1));
+    CHECK(times[2] - times[0] == Approx(4 / layers * all).epsilon(0.1));
+  }
+}

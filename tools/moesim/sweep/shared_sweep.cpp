@@ -129,7 +129,7 @@ class Member {
     const fs::path job = folder_ / "job";
     FileLock lock(folder_ / "job.lock", true, folder_gone_);
     if (folder_gone_) throw Error(fmt::format("{}: cannot be made", folder_.string()));
-    if (fs::exists(job) && read_file(job.string()) != process_.job) {
+    if (fs::exists(job) && is_of_another_run(job)) {
       if (!sweep_.resume) {
         throw UsageError(
             fmt::format("{} has parts of an interrupted sweep: --resume continues it; "
@@ -143,6 +143,12 @@ class Member {
     }
     write_file_atomically(job.string(), process_.job);
     write_file_atomically(arrival(process_.rank).string(), "");
+  }
+
+  // Launchers that give their jobs no name: this rank was there before.
+  bool is_of_another_run(const fs::path& job) const {
+    if (process_.job.empty()) return fs::exists(arrival(process_.rank));
+    return read_file(job.string()) != process_.job;
   }
 
   void look_at(std::size_t chunk) {
@@ -239,6 +245,8 @@ std::optional<Launched> launched() {
     if (!size || !rank || *size < 2 || *rank >= *size) continue;
     std::string job = text_of(launcher.job);
     if (launcher.job == std::string_view("SLURM_JOB_ID")) job += "." + text_of("SLURM_STEP_ID");
+    // Hydra (MPICH, Intel MPI) sets no PMI_JOBID; some versions set where it listens.
+    if (launcher.job == std::string_view("PMI_JOBID") && job.empty()) job = text_of("PMI_PORT");
     return Launched{*rank, *size, job};
   }
   return std::nullopt;

@@ -245,7 +245,8 @@ def test_uneven_layers_are_divided(tmp_path):
 @pytest.mark.parametrize(("words", "text"), [
     (("--expert-parallel", "7"), "none of the"),
     (("--tensor-parallel", "1,x"), "--tensor-parallel"),
-    (("--zero", "3"), "--zero"),
+    (("--zero", "4"), "--zero"),
+    (("--baseline", "x.csv"), "unknown option --baseline"),
     (("--memory-share", "2"), "--memory-share: '2' is no share"),
     (("--mtp", "2"), "depths of multi-token prediction"),
     (("--recompute", "none/attention"), "--recompute"),

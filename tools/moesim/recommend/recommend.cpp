@@ -1,7 +1,11 @@
+#include <fmt/format.h>
+
 #include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/progress.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_prefill.hpp"
@@ -12,6 +16,12 @@
 namespace moesim::tool {
 namespace {
 
+std::string search_text(const study::SearchProgress& done) {
+  const std::string candidates = grouped(static_cast<double>(done.candidates)) + " candidates";
+  if (done.simulated == 0) return candidates + ": bounding them";
+  return fmt::format("{}, {} simulated", candidates, grouped(static_cast<double>(done.simulated)));
+}
+
 ExitCode run(const CommandLine& line) {
   static constexpr EnumNames<bool, 2> modes{{{false, "train"}, {true, "prefill"}}};
   if (value_in(modes, line.get("mode", "train"), "--mode")) return recommend_prefill(line);
@@ -21,12 +31,17 @@ ExitCode run(const CommandLine& line) {
   if (!all.empty()) check_writable(all);
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
-  const RecommendRequest request = requested_search(line);
+  RecommendRequest request = requested_search(line);
   note_cluster(line, request.search.space.base);
+  ProgressLine progress("candidates");
+  request.search.progress = [&](const study::SearchProgress& done) {
+    progress.show(search_text(done));
+  };
   if (!all.empty()) {
     write_file_atomically(all, rendered_candidates(request, study::simulate_all(request.search)));
   }
   const study::TrainingFound found = study::search_training(request.search);
+  progress.finish();
   if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
   out.write(rendered_search(request, found, format));
   if (!chart.empty()) {

@@ -14,6 +14,7 @@
 #include "tools/moesim/named_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -220,6 +221,21 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   return report::align(lines, right_aligned(lines.front()));
 }
 
+// What drawn routing makes of the best under forced balance, which no router of a model has.
+std::string drawn_text(const RecommendRequest& request, const FoundStep& best) {
+  if (!best.job.model->moe || best.job.routing) return "";
+  const TrainingJob drawn = request.drawn(best.job);
+  const training::TrainingStep step = training::training_step(drawn);
+  const double memory = step.peak_memory().gib();
+  return fmt::format(
+      "with routing drawn ({}) 1 has {:.0f} tokens/s/GPU and takes {:.1f} GiB{}\n",
+      drawn.routing->scores.name(), step.tokens_per_second_per_gpu, memory,
+      memory > room_gib(request.search)
+          ? fmt::format(", more than {:.1f}: --routing-draws per-layer searches with it",
+                        room_gib(request.search))
+          : "");
+}
+
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
 std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep>& best) {
   std::string text;
@@ -243,14 +259,24 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
   return text;
 }
 
+// "a" for the first of the front, "z", "aa" and so on; those of the best have numbers.
+std::string front_name(std::size_t place) {
+  std::string name;
+  for (std::size_t left = place + 1; left > 0; left = (left - 1) / 26) {
+    name.insert(name.begin(), static_cast<char>('a' + (left - 1) % 26));
+  }
+  return name;
+}
+
 std::string front_table(const TrainingSearch& search, const std::vector<FoundStep>& front) {
   if (front.size() < 2) return "";
   const Extras extras(search);
-  Lines lines = {{"loss %", "tokens/s/GPU"}};
+  Lines lines = {{"#", "loss %", "tokens/s/GPU"}};
   append(lines.front(), extras.names());
   append(lines.front(), layout_names);
-  for (const FoundStep& found : front) {
-    std::vector<std::string> cells = {fmt::format("{:.3f}", 100 * found.loss),
+  for (std::size_t place = 0; place < front.size(); ++place) {
+    const FoundStep& found = front[place];
+    std::vector<std::string> cells = {front_name(place), fmt::format("{:.3f}", 100 * found.loss),
                                       fmt::format("{:.0f}", found.step.tokens_per_second_per_gpu)};
     append(cells, extras.cells(found.job));
     append(cells, layout_cells(found.job));
@@ -260,11 +286,19 @@ std::string front_table(const TrainingSearch& search, const std::vector<FoundSte
          report::align(lines, right_aligned(lines.front())) + "\n";
 }
 
-std::string commands(const RecommendRequest& request, const std::vector<FoundStep>& best) {
-  std::string text = "to reproduce:\n";
-  for (std::size_t place = 0; place < best.size(); ++place) {
-    text += fmt::format("  {}  {}\n", place + 1, request.command_of(best[place]));
+// Of the best, and of a front of more than one.
+std::string commands(const RecommendRequest& request, const TrainingFound& found) {
+  Lines lines;
+  for (std::size_t place = 0; place < found.best.size(); ++place) {
+    lines.push_back({fmt::format("{}", place + 1), request.command_of(found.best[place])});
   }
+  if (found.best.empty() || found.front.size() > 1) {
+    for (std::size_t place = 0; place < found.front.size(); ++place) {
+      lines.push_back({front_name(place), request.command_of(found.front[place])});
+    }
+  }
+  std::string text = "to reproduce:\n";
+  for (const auto& line : lines) text += fmt::format("  {}  {}\n", line[0], line[1]);
   return text;
 }
 
@@ -299,6 +333,14 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
   row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
   row.add("command", request.command_of(found));
+  row.add("status", std::string("ok"));
+  // All that `moesim train --from` and `moesim plot` take of a row of train.
+  NamedCells rest = training_row(job, found.step);
+  for (std::size_t at = 0; at < rest.names.size(); ++at) {
+    const bool is_there =
+        std::find(row.names.begin(), row.names.end(), rest.names[at]) != row.names.end();
+    if (!is_there) row.add(rest.names[at], rest.cells[at]);
+  }
   return row;
 }
 
@@ -350,10 +392,11 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
         100 * search.max_loss, 100 * found.front.back().loss);
   } else {
     text += best_table(request, found.best) + order_text(request.line, found.best) +
+            drawn_text(request, found.best.front()) +
             twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
-  return text + commands(request, found.best.empty() ? found.front : found.best);
+  return text + commands(request, found);
 }
 
 std::string rendered_candidates(const RecommendRequest& request,

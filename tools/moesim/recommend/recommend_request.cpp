@@ -72,12 +72,15 @@ std::vector<Flag> own_flags() {
       jobs_flag()};
 }
 
+// The different values of a list.
 std::vector<std::string> list_of(const CommandLine& line, const std::string& flag) {
   // Modules of recomputation are separated by commas themselves.
   const char separator = flag == "recompute" ? '/' : ',';
   const std::string list = line.get(flag);
   std::vector<std::string> values;
-  for (const std::string_view value : split(list, separator)) values.emplace_back(value);
+  for (const std::string_view value : split(list, separator)) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.emplace_back(value);
+  }
   return values;
 }
 
@@ -144,7 +147,7 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
     }
   }
   take_list(line, "zero", space.zero, [](const std::string& text) {
-    return static_cast<int>(parse_whole("--zero", text, 0, 2));
+    return static_cast<int>(parse_whole("--zero", text, 0, 3));
   });
   if (line.has("ep-overlap")) {
     static constexpr EnumNames<bool, 2> names{{{false, "off"}, {true, "on"}}};
@@ -260,7 +263,9 @@ std::vector<Flag> recommend_flags() {
     }
     flags.push_back(flag);
   }
-  for (const Flag& flag : band_flags()) flags.push_back(flag);
+  for (const Flag& flag : band_flags()) {
+    if (flag.name != "baseline") flags.push_back(flag);
+  }
   for (const Flag& flag : own_flags()) flags.push_back(flag);
   return flags;
 }
@@ -313,6 +318,15 @@ RecommendRequest requested_search(const CommandLine& line) {
   take_routings(line, usual, search.max_loss > 0, request);
   search.jobs = chosen_jobs(line);
   return request;
+}
+
+TrainingJob RecommendRequest::drawn(const TrainingJob& job) const {
+  CommandLine drawn = line;
+  drawn.values["routing-draws"] = "per-layer";
+  for (const char* searched : {"router", "capacity-factor"}) drawn.values.erase(searched);
+  TrainingJob found = job;
+  found.routing = requested_routing(drawn, job, true);
+  return found;
 }
 
 std::string RecommendRequest::command_of(const study::FoundStep& found) const {

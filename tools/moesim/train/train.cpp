@@ -27,25 +27,16 @@ namespace {
 
 using training::TrainingJob;
 
+constexpr double much_slower = 0.8;  // of the speed: then another layout is worth a search
+
 // What `recommend` is asked for the same step in another layout: the options typed, without those
 // that it chooses or does not take.
 std::string search_command(const CommandLine& line, const TrainingJob& job) {
-  // Its choice, or of the output; the rest of the layout is none of its flags.
-  static const std::set<std::string> left_out{"offload",
-                                              "dispatch-precision",
-                                              "tensor-overlap",
-                                              "pipeline-schedule",
-                                              "gpus",
-                                              "global-batch",
-                                              "profile",
-                                              "format",
-                                              "out",
-                                              "jobs",
-                                              "config",
-                                              "from",
-                                              "baseline"};
+  // Said by themselves, or of the output.
+  static const std::set<std::string> left_out{"gpus", "global-batch", "profile", "format", "out",
+                                              "jobs", "config",       "from",    "baseline"};
   std::string text = fmt::format("moesim recommend --gpus {} --global-batch {}",
-                                 job.layout.layout.gpus, job.layout.global_batch);
+                                 job.layout.layout.gpus, job.layout.sequences());
   // It searches by published software alone, not by what moesim calibrate fitted.
   const bool is_calibrated = !job.profile->calibration().empty();
   if (line.has("profile")) {
@@ -82,11 +73,12 @@ void note_memory(const CommandLine& line, const TrainingJob& job,
     enough.push_back(fmt::format("{} ({:.0f} GiB, {:+.0f} % speed)", hint.options, hint.need.gib(),
                                  100 * (hint.speed - 1)));
   }
-  const std::string text =
-      enough.empty() ? fmt::format("no option alone is enough; this searches all layouts:\n  {}",
-                                   search_command(line, job))
-                     : fmt::format("would fit{}: {}", is_tight ? ", but tightly" : "",
-                                   fmt::join(enough, ", or "));
+  std::string text = enough.empty() ? "no option alone is enough"
+                                    : fmt::format("would fit{}: {}", is_tight ? ", but tightly" : "",
+                                                  fmt::join(enough, ", or "));
+  if (hints.empty() || hints.front().speed < much_slower) {
+    text += "; this searches all layouts:\n  " + search_command(line, job);
+  }
   note(fmt::format("warning: needs {:.1f} of {:.0f} GiB per GPU; {}", step.peak_memory().gib(),
                    room.gib(), text));
 }

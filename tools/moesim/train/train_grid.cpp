@@ -13,6 +13,7 @@
 
 #include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
+#include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
@@ -56,7 +57,10 @@ TrainPoint predicted(const CommandLine& line) {
     training::TrainingStep step = training::training_step(job);
     const TrainBand band = requested_band(line, job, step);
     point.row = training_row(job, step, band);
-    point.fits = step.peak_memory() <= job.profile->device().hbm_bytes;
+    const Bytes room = job.profile->device().hbm_bytes;
+    point.fits = step.peak_memory() <= room;
+    point.is_tight = static_cast<double>(step.peak_memory().count) >
+                     study::usual_memory_share * static_cast<double>(room.count);
     point.software = band.subject.software;
   } catch (const Error& error) {
     point.refusal = error.what();
@@ -148,6 +152,10 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
   heading.insert(heading.end(), {"step ms", fmt::format("if measured, {}", level), "tokens/s/GPU",
                                  "MFU %", "memory GiB"});
   if (drawn) heading.insert(heading.end(), {"token loss %", "padded %", "imbalance"});
+  const bool compared = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
+    return !number(point, "speed_over_baseline", 1, 0).empty();
+  });
+  if (compared) heading.insert(heading.end(), {"speed over baseline", "more than noise at"});
   heading.emplace_back();
   std::vector<std::vector<std::string>> lines = {heading};
   for (std::size_t at = 0; at < points.size(); ++at) {
@@ -168,7 +176,15 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
       line.push_back(number(point, "padded", 100, 2));
       line.push_back(number(point, "imbalance", 1, 3));
     }
-    line.emplace_back(!point.row ? "refused" : point.fits ? "" : "does not fit");
+    if (compared) {
+      line.push_back(number(point, "speed_over_baseline", 1, 3));
+      const std::string surety = number(point, "beyond_noise_level", 100, 0);
+      line.push_back(!point.row ? "" : surety.empty() ? "no level" : surety + " %");
+    }
+    line.emplace_back(!point.row      ? "refused"
+                      : !point.fits   ? "does not fit"
+                      : point.is_tight ? "TIGHT"
+                                      : "");
     lines.push_back(std::move(line));
   }
   std::vector<bool> right(heading.size(), true);

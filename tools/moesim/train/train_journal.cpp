@@ -18,8 +18,8 @@
 namespace moesim::tool {
 namespace {
 
-// Status, refusal, fits, software; then name and cell in turn.
-constexpr std::size_t head_cells = 4;
+// Status, refusal, fits, tight, software; then name and cell in turn.
+constexpr std::size_t head_cells = 5;
 constexpr const char* shipped_kinds[] = {"hardware",    "models", "clusters",
                                          "dispatchers", "layers", "residuals"};
 
@@ -55,7 +55,8 @@ const std::string* text_in(const Cell& cell) { return std::get_if<std::string>(&
 }  // namespace
 
 study::Row saved_row(const TrainPoint& point) {
-  study::Row row = {point.row.has_value(), point.refusal, point.fits, point.software};
+  study::Row row = {point.row.has_value(), point.refusal, point.fits, point.is_tight,
+                    point.software};
   for (std::size_t at = 0; point.row && at < point.row->names.size(); ++at) {
     row.emplace_back(point.row->names[at]);
     row.push_back(point.row->cells[at]);
@@ -64,17 +65,20 @@ study::Row saved_row(const TrainPoint& point) {
 }
 
 std::optional<TrainPoint> point_of(const study::Row& row) {
-  if (row.size() < head_cells || row.size() % 2 != 0) return std::nullopt;
+  if (row.size() < head_cells || (row.size() - head_cells) % 2 != 0) return std::nullopt;
   const bool* const has_row = std::get_if<bool>(&row[0]);
   const std::string* const refusal = text_in(row[1]);
   const bool* const fits = std::get_if<bool>(&row[2]);
-  const std::string* const software = text_in(row[3]);
-  if (has_row == nullptr || refusal == nullptr || fits == nullptr || software == nullptr) {
+  const bool* const tight = std::get_if<bool>(&row[3]);
+  const std::string* const software = text_in(row[4]);
+  if (has_row == nullptr || refusal == nullptr || fits == nullptr || tight == nullptr ||
+      software == nullptr) {
     return std::nullopt;
   }
   TrainPoint point;
   point.refusal = *refusal;
   point.fits = *fits;
+  point.is_tight = *tight;
   point.software = *software;
   point.done = true;
   if (*has_row) point.row.emplace();

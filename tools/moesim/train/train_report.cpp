@@ -372,6 +372,10 @@ std::vector<std::string> training_part_columns() {
   return columns;
 }
 
+NamedCells training_row(const TrainingJob& job, const TrainingStep& step) {
+  return row_of(job, step);
+}
+
 NamedCells training_row(const TrainingJob& job, const TrainingStep& step, const TrainBand& band) {
   NamedCells row = row_of(job, step);
   for (auto& [name, cell] : band_cells(band, step)) row.add(name, cell);

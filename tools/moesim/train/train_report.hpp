@@ -18,7 +18,9 @@ std::string rendered_training(const training::TrainingJob& job, const training::
 NamedCells training_row(const training::TrainingJob& job, const training::TrainingStep& step,
                         const TrainBand& band);
 
-// The columns of a row, but for those of its band.
+// The same but for the columns of its band.
+NamedCells training_row(const training::TrainingJob& job, const training::TrainingStep& step);
+// These columns alone.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
 // Of these the columns of the step's parts, which sum to it; that of reruns only with a rank

@@ -213,11 +213,13 @@ void declare_sharing(JobOptionTable& table) {
   table.begin(Section::layout);
   table.choice("zero", zero_names, in_states(&StateRules::zero), "N")
       .by_default("1")
+      .in_layout()
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(std::int64_t{job.states.zero}); })
       .help("what data-parallel ranks share:");
   table.whole("optimizer-instances", 1, most_ranks, in_states(&StateRules::optimizer_instances))
       .by_default("1")
+      .in_layout()
       .megatron("num-distributed-optimizer-instances")
       .help(
           "groups of data-parallel ranks that each share all of it (HSDP with --zero 3); gradients "

@@ -107,6 +107,7 @@ void declare_other_precisions(JobOptionTable& table) {
   table.begin(Section::precision);
   table.choice("gradients", gradient_names, in_states(&StateRules::gradient_bytes))
       .by_default("fp32")
+      .in_layout()
       .help("precision of gradients:");
   table.choice("attention-precision", attention_names, field(&TrainingJob::fp8_attention))
       .by_default("bf16")

@@ -375,8 +375,9 @@ std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file) {
   }
   if (ranks < 2 || rows == 0) {
     throw UsageError(
-        fmt::format("{}: {} '# Rank' lines and {} rows of times: this is no output of "
-                    "nccl-tests on 2 or more GPUs",
+        fmt::format("{}: {} '# Rank' lines and {} rows of times below a heading: this is no "
+                    "output of nccl-tests on 2 or more GPUs, or its lines with # are missing: give "
+                    "all of it",
                     file, ranks, rows));
   }
   return runs;

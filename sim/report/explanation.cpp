@@ -191,8 +191,8 @@ std::string multiplier_lines(const study::Explanation& explanation,
     text += ": give a trace of torch.profiler (moesim explain rank0.json.gz ...)";
   }
   return text +
-         ".\nnext: moesim calibrate (steps of `train`), moesim import LOG... (nccl-tests of these "
-         "nodes)\n";
+         ".\nnext: moesim calibrate --command simulate (steps of these nodes), moesim import LOG... "
+         "(their nccl-tests)\n";
 }
 
 std::string kernel_lines(const study::MeasuredStep& trace) {

@@ -75,7 +75,9 @@ Fault offload_fault(const TrainingJob& job) {
   if (job.graphs == Graphs::layers) {
     return flag + " with --cuda-graphs layers: frameworks do not capture the copies";
   }
-  if (job.profile->device().host_bandwidth.bytes_per_second > 0) return std::nullopt;
+  if (!job.profile || job.profile->device().host_bandwidth.bytes_per_second > 0) {
+    return std::nullopt;  // of a layout alone no GPU is known
+  }
   return fmt::format(
       "{}: the profile {} does not say how fast its GPU reaches the host's memory: add "
       "pcie_bytes_per_second to its device",

@@ -241,3 +241,23 @@ def test_rows_that_contradict_each_other_are_said(tmp_path, steps, exchanges):
     result = moesim("calibrate", written(tmp_path / "steps.csv", steps[:3]),
                     written(tmp_path / "exchanges.csv", slow), *COMMON)
     assert result.returncode == 0 and "contradict" in result.stderr
+
+
+def test_exchanges_alone_leave_the_computation_of_a_step_as_it_was(tmp_path):
+    rows = [{"op": "all-to-all", "gpus": 8, "bytes": size, "measured_us": str(
+        2.4 * predicted_exchange("b200-sxm", "all-to-all", 8, size)["time_us"])} for size in ("16MiB", "64MiB", "256MiB")]
+    out = tmp_path / "mine.json"
+    text = succeed("calibrate", written(tmp_path / "exchanges.csv", rows), "--profile", "b200-sxm", "--out", out)
+    assert re.search(r"level .*not fitted", text) and re.search(r"exchange +1\.[3-9]", text)
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 8, "--expert-parallel", 8, "--format", "json")
+    mine = json.loads(succeed(*words, "--profile", out))
+    usual = json.loads(succeed(*words, "--profile", "b200-sxm"))
+    level = mine["attention_ms"] / usual["attention_ms"]
+    assert level == pytest.approx(1.2, abs=0.1)  # what published steps take on average
+    assert mine["dispatch_ms"] / usual["dispatch_ms"] > 1.3 * level
+
+
+def test_a_column_of_the_other_command_is_said_to_be_one(tmp_path, steps):
+    rows = [{**row, "mode": "train"} for row in steps]
+    result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON, "--out", tmp_path / "m.json")
+    expect_error(result, 2, "column mode", "simulate has it", "--command simulate")

@@ -368,3 +368,16 @@ def test_a_rate_that_no_healthy_fabric_has_gets_a_warning(tmp_path):
     document, said = imported(tmp_path, scaled_log(tmp_path, 46))
     assert document["nic"]["efficiency"]["value"] == 1
     assert "reaches 0.92 of the line rate; the model is slower" in said
+
+
+def test_a_log_whose_sizes_end_where_latency_decides_is_refused(tmp_path):
+    lines = (LOGS / "alltoall_2nodes.log").read_text().splitlines()
+    def size_of(line):
+        return int(line.split()[0]) if line.split()[:1] and line.split()[0].isdigit() else None
+    short = tmp_path / "short.log"
+    short.write_text("\n".join(line for line in lines if size_of(line) is None or size_of(line) <= 4096) + "\n")
+    refused(tmp_path, short, parts=("short.log", "its sizes end at 4096 bytes", "up to 1 MiB or more"))
+    headless = tmp_path / "headless.log"
+    headless.write_text("\n".join(line for line in lines if "#" not in line) + "\n")
+    result = moesim("import", headless, "--op", "all-to-all", "--base", "h100-sxm", "--out", tmp_path / "p.json")
+    assert result.returncode == 2 and "or its lines with # are missing" in result.stderr

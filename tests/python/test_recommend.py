@@ -304,3 +304,50 @@ def test_prefill_takes_no_flags_of_training():
     expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
     expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")
     expect_error(moesim(*PREFILL, "--memory-share", "0.05"), 1, "none of the", "fits in 5 %")
+
+
+def test_a_row_gives_its_step_to_train(tmp_path):
+    """Whatever was typed: the row has all options of train."""
+    path = tmp_path / "best.csv"
+    succeed("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 128, "--precision", "fp8-current",
+            "--sequence-length", 8192, "--max-loss", "5%", "--router", "topk,topk+fr", "--capacity-factor", 1, "--best", 2,
+            "--pipeline-parallel", 2, "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--out", path)
+    rows = list(csv.DictReader(path.open()))
+    assert len(rows) >= 2
+    for line, row in enumerate(rows, 1):
+        step = json.loads(succeed("train", "--from", f"{path}:{line}", "--format", "json"))
+        assert step["step_ms"] == float(row["step_ms"]) and step["memory_gib"] == float(row["memory_gib"])
+    succeed("plot", path, "--chart", "pareto", "--out", tmp_path / "best.svg")
+
+
+def test_what_one_search_refuses_is_left_out_of_another():
+    words = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--tensor-parallel", 1, "--expert-tensor-parallel", 1)
+    # Copies that divide among 4 ranks, not among 8.
+    rows = rows_of("recommend", *words, "--redundant-experts", 4, "--router", "dropless", "--expert-parallel", "4,8")
+    assert {row["expert_parallel"] for row in rows} == {"4"}
+    none = moesim("recommend", *words, "--redundant-experts", 4, "--router", "dropless", "--expert-parallel", 8)
+    expect_error(none, 2, "132 experts and copies do not divide among 8 ranks (EP): 8")
+    # A capacity beside copies is not simulated: the dropless layouts are.
+    rows = rows_of("recommend", *words, "--redundant-experts", 8, "--router", "dropless,topk", "--capacity-factor", 1,
+                   "--routing-draws", "per-layer", "--expert-parallel", 8, "--max-loss", "5%")
+    assert {row["router"] for row in rows} == {"dropless"}
+
+
+def test_a_list_may_name_a_value_twice():
+    once, twice = (rows_of(*SMALL, "--dispatcher", text, "--best", 3) for text in ("deepep", "deepep,deepep"))
+    assert [layout_of(row) for row in twice] == [layout_of(row) for row in once]
+
+
+def test_the_front_and_what_drawn_routing_makes_of_the_best_are_told():
+    text = succeed(*SMALL, "--best", 2)
+    best = rows_of(*SMALL, "--best", 2)[0]
+    drawn = reproduced(best["command"] + " --routing-draws per-layer")
+    assert (f"1 has {drawn['tokens_per_s_per_gpu']:.0f} tokens/s/GPU and takes {drawn['memory_gib']:.1f} GiB" in text)
+    text = succeed(*SMALL, "--router", "topk", "--capacity-factor", "0.75,1", "--max-loss", "50%", "--best", 1)
+    table, commands = text.split("speed for loss")[1].split("to reproduce:")
+    front = [line.split() for line in table.splitlines() if line[:2] in ("a ", "b ")]
+    assert [line[0] for line in front] == ["a", "b"]
+    for name, loss, speed, *_ in front:
+        command = next(line.split(maxsplit=1)[1] for line in commands.splitlines() if line.startswith(f"  {name}  "))
+        step = reproduced(command)
+        assert f"{step['tokens_per_s_per_gpu']:.0f}" == speed and abs(100 * step["residual_loss"] - float(loss)) < 0.3

@@ -467,3 +467,44 @@ def test_the_table_has_each_part_with_forced_balance_beside_it():
     # experts, time, unit, share, %, time, unit: the busiest rank has more rows than the others
     assert float(experts[1]) > 1.1 * float(experts[5]) and experts[2] == experts[6] == "ms"
     assert "forced balance" not in succeed(*QWEN, "--gpus", 32)
+
+
+@pytest.mark.parametrize("words", [("--offload", "expert_fc1", "--micro-batch", 2, "--expert-parallel", 8),
+                                   ("--redundant-experts", 8, "--router", "dropless", "--expert-parallel", 4),
+                                   ("--optimizer-instances", 4, "--expert-parallel", 4, "--micro-batch", 4)])
+def test_a_hint_that_cannot_be_does_not_end_a_step(words):
+    result = moesim("train", "--model", "qwen3-30b-a3b", "--gpus", 16, *words)
+    assert result.returncode == 0, result.stderr
+    assert "DOES NOT FIT" in result.stdout
+
+
+def test_the_search_that_a_hint_names_is_of_the_same_step():
+    result = moesim("train", "--model", "mixtral-8x7b", "--gpus", 8, "--dispatch-precision", "low", "--precision",
+                    "fp8-current")
+    command = next(line for line in result.stderr.splitlines() if "moesim recommend" in line).strip()
+    assert "--global-batch 32" in command and "--dispatch-precision low" in command
+    search = moesim(*command.split()[1:])
+    assert search.returncode == 0 or "fits in" in search.stderr, search.stderr
+
+
+def test_a_table_marks_what_is_tight_and_shows_the_baseline(tmp_path):
+    base = tmp_path / "base.csv"
+    words = ("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8)
+    succeed(*words, "--recompute", "full", "--format", "csv", "--out", base)
+    table = succeed(*words, "--recompute", "full/moe_act/none", "--baseline", base)
+    rows = [line.split() for line in table.splitlines() if line.split()[:1] in (["full"], ["moe_act"], ["none"])]
+    gib = {row[0]: float(row[7]) for row in rows}
+    assert "speed over baseline" in table.splitlines()[0]
+    for row in rows:
+        ends = {"fit": "does not fit", "TIGHT": "TIGHT"}.get(row[-1], "")
+        assert ends == ("does not fit" if gib[row[0]] > 80 else "TIGHT" if gib[row[0]] > 72 else "")
+    assert "TIGHT" in table
+    assert float(rows[0][8]) == pytest.approx(1, abs=0.1)
+
+
+def test_layout_has_the_memory_options_of_train():
+    words = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 8, "--zero", 2, "--gradients", "bf16")
+    row = next(csv.DictReader(io.StringIO(succeed("layout", *words, "--profile", "h100-sxm", "--format", "csv"))))
+    step = as_json("train", *words)
+    assert float(row["memory_gib"]) == pytest.approx(step["memory_gib"], rel=0.005)
+    expect_error(moesim("layout", *words, "--profile", "h100-sxm", "--precision", "nvfp4"), 2, "has no such products")

@@ -86,6 +86,10 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
     repeats =
         fmt::format("{} replicas go through its {} steps again", scenario.replicas, shape.steps);
   }
+  if (shape.ranks < scenario.gpus) {
+    repeats += fmt::format("{}{} GPUs take the tokens of its {} ranks again",
+                           repeats.empty() ? "" : ", ", scenario.gpus, shape.ranks);
+  }
   const int layers = scenario.moe_layers();
   if (layers > shape.layers) {
     repeats += fmt::format("{}{} MoE layers of {} through its {}", repeats.empty() ? "" : ", ",

@@ -164,6 +164,7 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
   read_file(input);  // absent or unreadable: said in the same words as everywhere
   if (is_of_rows(line)) return plot_rows(line);
   for (const char* flag : flags_of_rows) {
+    if (flag == std::string_view("where") && !line.has("accuracy")) continue;
     refuse(line, flag, "goes with --x and --y, or --chart breakdown, scaling, pareto, compare");
   }
   if (line.positionals.size() > 1) {
@@ -183,6 +184,7 @@ ExitCode plot_table(const CommandLine& line, const std::string& input) {
   if (line.has("measured")) read_file(line.get("measured"));
   const std::string out = chart_path(line, input);
   std::vector<std::string> arguments{chart == "speed" ? "sweep" : "loss", input};
+  if (line.has("where")) arguments.push_back("--where=" + line.get("where"));
   for (const char* flag : {"measured", "title"}) {
     if (line.has(flag)) {
       arguments.insert(arguments.end(), {std::string("--") + flag, line.get(flag)});

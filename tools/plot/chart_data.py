@@ -214,14 +214,21 @@ def memory_notes(path, series, fits_only):
     return [f"pale, hollow: {unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
 
 
-def read_sweep(path, fits_only=False):
+def read_sweep(path, fits_only=False, where=""):
     """(series in file order, options that all rows share, number of refused rows). `fits_only`
-    leaves out scenarios that do not fit in the memory of a GPU."""
+    leaves out scenarios that do not fit in the memory of a GPU, `where` those that do not meet it."""
     rows = read_rows(path, NEEDED)
     good = [(line, row) for line, row in rows if row["status"] == "ok"]
     if not good:
         raise BadInput(f"{path}: no row with status ok, so there is nothing to draw")
     refused = len(rows) - len(good)
+    if where:
+        from rows import Table  # which reads with this module
+        table = Table([{**{name: text or "" for name, text in row.items() if name is not None}, "_line": line}
+                       for line, row in good], option_columns.load(), [path], refused, 0, where)
+        table.choose(where)
+        left = {row["_line"] for row in table.rows}
+        good = [(line, row) for line, row in good if line in left]
     if fits_only:
         good = [(line, row) for line, row in good if fits(row)]
         if not good:

@@ -12,9 +12,9 @@ PANELS = (("failed", "routes that failed,\nbefore rectification"),
           ("padded", "slots that stay empty"))
 
 
-def draw(path, title, fits_only=False):
+def draw(path, title, fits_only=False, where=""):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
-    series, shared, refused = read_sweep(path, fits_only)
+    series, shared, refused = read_sweep(path, fits_only, where)
     if not any(with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw losses against: "
                        "sweep a router with capacity too, top2 say")

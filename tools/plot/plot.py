@@ -116,10 +116,10 @@ def main(words):
             figure = draw_rows(options)
         elif options.kind == "sweep":
             from sweep_chart import draw
-            figure = draw(options.input, options.measured, options.title, options.fits_only)
+            figure = draw(options.input, options.measured, options.title, options.fits_only, options.where)
         elif options.kind == "loss":
             from loss_chart import draw
-            figure = draw(options.input, options.title, options.fits_only)
+            figure = draw(options.input, options.title, options.fits_only, options.where)
         elif options.kind == "accuracy":
             from accuracy_chart import draw
             figure = draw(options.input, options.study, options.title, options.fits_only)

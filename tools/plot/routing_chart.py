@@ -42,6 +42,13 @@ def _heat(axes, figure, values, xlabel, title):
     bar.outline.set_visible(False)
 
 
+def _one_place(axes, positions):
+    """Around a single layer there is room for a whole one, not for thousandths."""
+    if len(positions) == 1:
+        axes.set_xlim(positions[0] - 0.5, positions[0] + 0.5)
+        axes.set_xticks(list(positions))
+
+
 def _legend_above(axes, columns):
     """Above the panel: inside it some routing's line would pass behind."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2,
@@ -65,6 +72,7 @@ def _draw_peaks(axes, lines, positions, xlabel):
     axes.set_xlabel(xlabel)
     _whole(axes.xaxis)
     axes.set_ylim(bottom=0.9)
+    _one_place(axes, positions)
     _legend_above(axes, 1)
 
 
@@ -78,8 +86,10 @@ def _draw_losses(axes, lines, positions, xlabel):
         axes.plot(positions, [100 * line[key] for line in lines], label=label, linewidth=1.6, **how)
     axes.set_ylabel("%")
     axes.set_ylim(bottom=0)
+    axes.margins(y=0.08)
     axes.set_xlabel(xlabel)
     _whole(axes.xaxis)
+    _one_place(axes, positions)
     _legend_above(axes, 3)
 
 

@@ -51,6 +51,20 @@ class Table:
                        + (f"; near to it are {', '.join(near[:4])}" if near else
                           "; its first line names the columns"))
 
+    def choose(self, where):
+        """Leaves the rows that meet `where`. BadInput where none does."""
+        for column, comparison, values in conditions(where):
+            self.require(column, "where")
+            for value in values:
+                if comparison not in ("=", "!=") and not is_number(value):
+                    raise BadInput(f"--where: {column}{comparison}{value}: '{value}' is not a number")
+            kept = [row for row in self.rows if _meets(row, column, comparison, values)]
+            if not kept:
+                there = sorted({row[column] for row in self.rows})
+                raise BadInput(f"--where {column}{comparison}{'|'.join(values)} leaves no row; there are "
+                               f"{', '.join(there[:8])}")
+            self.rows = kept
+
     def parts(self):
         """The columns of the parts that sum to a step: those of moesim train differ."""
         own = [name for name in self.columns.training_parts if name in self.rows[0]]
@@ -192,17 +206,7 @@ def read(paths, where="", fits_only=False):
         gpus, speed = (figure_of(row, name) for name in ("gpus", "tokens_per_s_per_gpu"))
         row["tokens_per_s"] = "" if gpus is None or speed is None else repr(gpus * speed)
     table = Table(rows, columns, list(paths), refused, 0, where)
-    for column, comparison, values in conditions(where):
-        table.require(column, "where")
-        for value in values:
-            if comparison not in ("=", "!=") and not is_number(value):
-                raise BadInput(f"--where: {column}{comparison}{value}: '{value}' is not a number")
-        kept = [row for row in table.rows if _meets(row, column, comparison, values)]
-        if not kept:
-            there = sorted({row[column] for row in table.rows})
-            raise BadInput(f"--where {column}{comparison}{'|'.join(values)} leaves no row; there are "
-                           f"{', '.join(there[:8])}")
-        table.rows = kept
+    table.choose(where)
     if fits_only:
         kept = [row for row in table.rows if fits(row)]
         table.unfit_left_out = len(table.rows) - len(kept)

@@ -245,9 +245,9 @@ def _legends(speed, loss, series, styles, measured, only_routers):
                label="routes that failed, before\nrectification")])
 
 
-def draw(path, measured_path, title, fits_only=False):
+def draw(path, measured_path, title, fits_only=False, where=""):
     """The figure of a sweep's CSV; raises BadInput for one that cannot be drawn."""
-    series, shared, refused = read_sweep(path, fits_only)
+    series, shared, refused = read_sweep(path, fits_only, where)
     if not any(with_factor(entry.points) for entry in series):
         raise BadInput(f"{path}: no row has a capacity factor to draw speeds against: "
                        "sweep a router with capacity too, top2 say")

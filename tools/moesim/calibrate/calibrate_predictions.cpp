@@ -8,6 +8,8 @@
 
 #include "sim/base/parallel.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/job/job_options.hpp"
+#include "sim/scenario/options.hpp"
 #include "sim/study/sweep/result_row.hpp"
 #include "sim/training/layer_time.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -54,6 +56,22 @@ RowKind row_kind_of(const std::string& op, const std::vector<std::string>& known
 }
 
 }  // namespace
+
+std::string TrainRows::elsewhere(const std::string& column) const {
+  const auto& options = scenario::scenario_options();
+  const bool has = std::any_of(options.begin(), options.end(), [&](const scenario::Option& option) {
+    return option.column == column;
+  });
+  return has ? "; simulate has it: are these its rows? Then --command simulate" : "";
+}
+
+std::string SimulateRows::elsewhere(const std::string& column) const {
+  const auto& options = job::job_options();
+  const bool has = std::any_of(options.begin(), options.end(), [&](const job::JobOption& option) {
+    return option.column() == column;
+  });
+  return has ? "; train has it: are these its rows? Then leave --command out" : "";
+}
 
 std::vector<std::string> TrainRows::operations() const {
   std::vector<std::string> names{step_op, moe_layer_op, layer_op};

@@ -40,6 +40,8 @@ class RowPredictor {
 
   // The commands whose options are columns, for error messages.
   virtual std::string commands() const = 0;
+  // What to do about a column that only rows of the other command have; "": it has none either.
+  virtual std::string elsewhere(const std::string& column) const = 0;
   // The operations that the column op may name.
   virtual std::vector<std::string> operations() const = 0;
   // The columns that rows of an operation take, beside those of every row. Throws UsageError for
@@ -58,6 +60,7 @@ class RowPredictor {
 class TrainRows : public RowPredictor {
  public:
   std::string commands() const override { return "train or the exchanges of predict"; }
+  std::string elsewhere(const std::string& column) const override;
   std::vector<std::string> operations() const override;
   std::set<std::string> columns_of(const std::string& op) const override;
   RowPrediction predict(const std::string& op, const CommandLine& asked) override;
@@ -76,6 +79,7 @@ class SimulateRows : public RowPredictor {
  public:
   explicit SimulateRows(routing::RoutingCache& cache) : cache_(cache) {}
   std::string commands() const override { return "simulate"; }
+  std::string elsewhere(const std::string& column) const override;
   std::vector<std::string> operations() const override { return {step_op}; }
   std::set<std::string> columns_of(const std::string& op) const override;
   // Logits are drawn once for all routers and capacity factors.

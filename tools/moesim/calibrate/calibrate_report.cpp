@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "sim/base/statistics.hpp"
+#include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 
 namespace moesim::tool {
@@ -14,6 +15,15 @@ namespace moesim::tool {
 using uncertainty::MeasuredStep;
 using uncertainty::StepFit;
 using uncertainty::Unknown;
+
+namespace {
+
+// Four digits, those of thousands all.
+std::string milliseconds(double ms) {
+  return ms < 1000 ? fmt::format("{:.4g}", ms) : grouped(ms);
+}
+
+}  // namespace
 
 bool is_step(const CalibrationRow& row) {
   return row.step.predicted.kind == uncertainty::RowKind::step;
@@ -36,9 +46,8 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
     }
     std::string what = is_step(rows[row]) ? "" : rows[row].op;
     if (!what.empty() && !rows[row].options.empty()) what += ", ";
-    lines.push_back({line, fmt::format("{:.4g}", step.measured_ms),
-                     fmt::format("{:.4g}", step.predicted.total()),
-                     fmt::format("{:.4g}", calibrated),
+    lines.push_back({line, milliseconds(step.measured_ms), milliseconds(step.predicted.total()),
+                     milliseconds(calibrated),
                      percent(std::log(step.measured_ms / calibrated)), percent(left_out[row]),
                      what + rows[row].options});
   }

@@ -202,8 +202,9 @@ void Rows::check_columns(const std::vector<CalibrationRow>& rows) const {
         other_unit
             ? std::string("measured times are in milliseconds, in the column measured_ms, or "
                           "in microseconds, in measured_us")
-            : fmt::format("no option of {}{}: remove the column, or name it note or id",
-                          predictor_.commands(), suggestion(dashed(name), known))));
+            : fmt::format("no option of {}{}: remove the column, or name it note or id{}",
+                          predictor_.commands(), suggestion(dashed(name), known),
+                          predictor_.elsewhere(name))));
   }
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <memory>
 #include <utility>
 
 #include "sim/base/file.hpp"
@@ -41,7 +42,10 @@ ExitCode run(const CommandLine& given) {
   training::TrainingJob job = job::resolve_layout(line.values, ranks_per_domain);
   GpuRoom room;
   if (line.has("profile")) {
-    const profile::Device device = profile::Profile::load(line.get("profile")).device();
+    job.profile =
+        std::make_shared<const profile::Profile>(profile::Profile::load(line.get("profile")));
+    job::check_products(job);
+    const profile::Device& device = job.profile->device();
     room = {line.get("profile"), device.hbm_bytes};
     job.states.transposed_copies = job::copies_transposed(device);
   }

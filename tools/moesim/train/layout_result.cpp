@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/report/chrome_trace.hpp"
+#include "sim/training/job_rules.hpp"
 #include "sim/training/rank_memory.hpp"
 
 namespace moesim::tool {
@@ -124,7 +125,7 @@ LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room) {
   result.room = std::move(room);
   const model::Model& model = *result.job.model;
   const parallel::LayoutRequest& request = result.job.layout;
-  parallel::check_layout(model, request);
+  training::check_job(result.job);
   result.chunks = parallel::stages_of(model, request);
   result.model_flops = model::model_flops(model, static_cast<double>(request.sequence_length),
                                           model.moe ? model.moe->top_k : 0, result.chunks.mtp());

@@ -55,7 +55,7 @@ struct LayoutResult {
   double expert_load() const { return job.expert_load > 0 ? job.expert_load : 1; }
 };
 
-// Throws UsageError as check_layout(), or for more than ten million operations.
+// Throws UsageError as training::check_job(), or for more than ten million operations.
 LayoutResult make_layout_result(training::TrainingJob job, GpuRoom room);
 
 // The first of some lighter memory requests that fits, as options: "--recompute full"; "" if none.

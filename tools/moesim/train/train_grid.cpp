@@ -179,7 +179,7 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
     if (compared) {
       line.push_back(number(point, "speed_over_baseline", 1, 3));
       const std::string surety = number(point, "beyond_noise_level", 100, 0);
-      line.push_back(!point.row ? "" : surety.empty() ? "no level" : surety + " %");
+      line.push_back(!point.row ? "" : surety.empty() ? "within noise" : surety + " %");
     }
     line.emplace_back(!point.row      ? "refused"
                       : !point.fits   ? "does not fit"

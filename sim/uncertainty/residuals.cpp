@@ -9,6 +9,7 @@
 
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -60,6 +61,7 @@ RatioGroup read_ratio(const Node& node) {
   group.machine = node.text("machine");
   group.model = node.text_or("model", "");
   group.of_capacity = node.has("differ_in");
+  group.by_distance = node.boolean_or("by_distance", false);
   group.pairs = node.count("pairs");
   group.errors = read_quantiles(node, "errors");
   return group;
@@ -84,6 +86,7 @@ nlohmann::ordered_json json_of(const RatioGroup& group) {
   nlohmann::ordered_json item = {{"software", group.software}, {"machine", group.machine}};
   if (!group.model.empty()) item["model"] = group.model;
   if (group.of_capacity) item["differ_in"] = capacity;
+  if (group.by_distance) item["by_distance"] = true;
   item["pairs"] = group.pairs;
   item["errors"] = rounded_all(group.errors);
   return item;
@@ -91,7 +94,9 @@ nlohmann::ordered_json json_of(const RatioGroup& group) {
 
 // Pairs of two configurations, also of two releases: what changed between them is in their error.
 std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observations) {
-  std::map<std::tuple<std::string, std::string, std::string, bool>, std::vector<double>> errors;
+  // By software, machine, model, and whether they are of capacity and by distance.
+  using Name = std::tuple<std::string, std::string, std::string, bool, bool>;
+  std::map<Name, std::vector<double>> errors;
   for (std::size_t one = 0; one < observations.size(); ++one) {
     for (std::size_t other = one + 1; other < observations.size(); ++other) {
       const Observation& a = observations[one];
@@ -102,13 +107,17 @@ std::vector<RatioGroup> ratio_groups(const std::vector<Observation>& observation
       }
       const std::string model = a.subject.model == b.subject.model ? a.subject.model : "";
       const bool of_capacity = !a.layout.empty() && a.layout == b.layout && !model.empty();
-      errors[{a.subject.software, a.subject.machine, model, of_capacity}].push_back(
-          std::abs(a.log_ratio - b.log_ratio));
+      // The parts of two models are of different tokens.
+      const bool by_distance = !model.empty() && !a.parts.empty() && !b.parts.empty();
+      const double reach = by_distance ? distance_reach(step_distance(a.parts, b.parts)) : 1;
+      errors[{a.subject.software, a.subject.machine, model, of_capacity, by_distance}].push_back(
+          std::abs(a.log_ratio - b.log_ratio) / reach);
     }
   }
   std::vector<RatioGroup> groups;
   for (const auto& [name, values] : errors) {
-    groups.push_back({std::get<0>(name), std::get<1>(name), std::get<2>(name), std::get<3>(name),
+    const auto& [software, machine, model, of_capacity, by_distance] = name;
+    groups.push_back({software, machine, model, of_capacity, by_distance,
                       static_cast<int>(values.size()), quantiles_of(values)});
   }
   return groups;

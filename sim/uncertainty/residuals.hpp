@@ -28,6 +28,7 @@ struct Observation {
   // so that what they take does not depend on a routing that nobody recorded; "": for no other.
   std::string layout;
   double log_ratio = 0;  // log(measured / predicted)
+  std::vector<double> parts{};  // of the predicted step, part_times(); empty: not told
 };
 
 // The shares of the observations of a group whose log ratios a document keeps.
@@ -58,6 +59,8 @@ struct RatioGroup {
   std::string machine;
   std::string model;         // of both; "": of two models
   bool of_capacity = false;  // pairs that differ in router and capacity alone, both padded
+  // Each error is divided by distance_reach() of its pair.
+  bool by_distance = false;
   int pairs = 0;
   Quantiles errors{};  // of |log(measured ratio / predicted ratio)|
 };

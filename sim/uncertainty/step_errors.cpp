@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/uncertainty/few_softwares.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -211,13 +212,16 @@ Band StepErrors::band(const Subject& subject, const std::vector<double>& wanted)
   return band;
 }
 
-Band StepErrors::ratio_band(const std::string& software, bool same_model) const {
+Band StepErrors::ratio_band(const std::string& software, bool same_model, double distance) const {
+  const double reach = same_model ? distance_reach(distance) : 1;
   const auto errors = [&](bool any_software) {
     std::vector<HeldOut> held_out;
     for (const RatioGroup& group : residuals_.ratios) {
       if (group.model.empty() == same_model) continue;
       if (!any_software && group.software != software) continue;
-      held_out.push_back({0, {group.errors.begin(), group.errors.end()}});
+      HeldOut each{0, {group.errors.begin(), group.errors.end()}};
+      for (double& score : each.scores) score *= group.by_distance ? reach : 1;
+      held_out.push_back(std::move(each));
     }
     return held_out;
   };
@@ -237,7 +241,7 @@ Band StepErrors::ratio_band(const std::string& software, bool same_model) const 
   const std::vector<std::string> known = residuals_.software();
   if (std::find(known.begin(), known.end(), software) == known.end()) {
     const double model = same_model ? 0 : residuals_.components.model;
-    const double deviation = std::hypot(model_.at({}).scatter, model) * std::numbers::sqrt2;
+    const double deviation = reach * std::hypot(model_.at({}).scatter, model) * std::numbers::sqrt2;
     widen(band.levels, of_any_software(0, deviation, known.size(), band.levels));
   }
   return band;

@@ -71,8 +71,9 @@ class StepErrors {
   Band band(const Subject& subject, const std::vector<double>& wanted = usual_levels()) const;
   // Of the ratio of two steps predicted for one machine and one software, which cancel: the error
   // of measured over predicted ratio, around 0. `software` may be "". Of a software that was never
-  // measured it is not narrower than two configurations' scatter as Student's t allows.
-  Band ratio_band(const std::string& software, bool same_model) const;
+  // measured it is not narrower than two configurations' scatter as Student's t allows. Of two
+  // steps of one model it follows their step_distance(); of two models `distance` has no meaning.
+  Band ratio_band(const std::string& software, bool same_model, double distance) const;
 
  private:
   enum class Blind { configuration, model, machine, software };

@@ -5,7 +5,7 @@
 #include "sim/report/options_document.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
-#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/part_columns.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {

@@ -1,5 +1,7 @@
 #include "sim/uncertainty/step_errors.hpp"
 
+#include "sim/uncertainty/step_distance.hpp"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -164,15 +166,44 @@ TEST_CASE("one measured software alone gives no band for another") {
 
 TEST_CASE("machine and software cancel in a ratio") {
   const StepErrors errors = errors_of(drawn(4, 0.5, 0.3, 0.2, 0.05));
-  const Band ratio = errors.ratio_band("software 0", true);
+  const Band ratio = errors.ratio_band("software 0", true, usual_distance);
   // The difference of two scatters, 0.05 sqrt(2): times 0.67 for half of them. With 12 groups the
   // end of 90 % lies at 97 % of what was measured, 0.05 sqrt(2) times 2.2.
   CHECK(ratio.widest().level == 0.9);
   CHECK(ratio.levels.back().log_ratios.high == Approx(0.048).epsilon(0.35));
   CHECK(ratio.widest().log_ratios.high == Approx(0.155).epsilon(0.35));
   CHECK(ratio.widest().log_ratios.low == Approx(-ratio.widest().log_ratios.high));
-  CHECK(errors.ratio_band("software 0", false).widest().log_ratios.high >
+  CHECK(errors.ratio_band("software 0", false, usual_distance).widest().log_ratios.high >
         ratio.widest().log_ratios.high);
+}
+
+TEST_CASE("steps are as far apart as the work that one of them has alone") {
+  CHECK(step_distance({3, 1, 0}, {3, 1, 0}) == 0);
+  CHECK(step_distance({4, 0}, {0, 4}) == 2);
+  CHECK(step_distance({2, 2}, {2, 4}) == Approx(2.0 / 5));
+  CHECK(step_distance({1, 1}, {3, 3}) == 1);
+  CHECK(distance_reach(usual_distance) == Approx(1));
+  CHECK(distance_reach(0) == Approx(0.743).epsilon(0.001));
+  CHECK(distance_reach(far_apart) == Approx(1.933).epsilon(0.001));
+}
+
+TEST_CASE("ratios of steps that differ little have a narrower band") {
+  // Pairs whose errors grow with their distance as distance_reach() says: every one fits.
+  std::vector<Observation> observations;
+  for (const Observation& each : drawn(4, 0.5, 0.3, 0.2, 0.05)) {
+    observations.push_back(each);
+    observations.back().parts = {10, static_cast<double>(observations.size() % 4)};
+  }
+  const StepErrors errors = errors_of(observations);
+  const auto width = [&](double distance, bool same_model = true) {
+    return errors.ratio_band("software 0", same_model, distance).widest().log_ratios.high;
+  };
+  CHECK(width(0) == Approx(distance_reach(0) * width(usual_distance)));
+  CHECK(width(1.5) == Approx(distance_reach(1.5) * width(usual_distance)));
+  CHECK(width(0, false) == width(1.5, false));  // of two models it says nothing
+  for (const RatioGroup& group : errors.residuals().ratios) {
+    CHECK(group.by_distance == !group.model.empty());
+  }
 }
 
 TEST_CASE("a residuals document reads back as it was written") {

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include "sim/base/csv.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/part_columns.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -17,7 +21,25 @@ struct Written {
   std::string model;
   std::string profile;
   double speed = 0;
+  std::vector<double> parts;  // uncertainty::part_times(); empty: the file does not tell
 };
+
+// `ms`: the time of a column, absent where there is none.
+std::vector<double> written_parts(
+    double speed, const std::function<std::optional<double>(const std::string& column)>& ms) {
+  std::vector<double> parts;
+  double step_ms = 0;
+  bool any = false;
+  for (const std::string& column : training_part_columns()) {
+    const std::optional<double> part = ms(column);
+    any |= part.has_value();
+    parts.push_back(part.value_or(0));
+    step_ms += parts.back();
+  }
+  if (!any || step_ms <= 0) return {};
+  for (double& part : parts) part *= 1e6 / speed / step_ms;
+  return parts;
+}
 
 constexpr const char* speed_column = "tokens_per_s_per_gpu";
 
@@ -25,7 +47,11 @@ Written read_baseline(const std::string& path) {
   if (path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0) {
     const Document document = Document::load(path);
     const Node root = document.root();
-    return {root.text("model"), root.text("profile"), root.positive(speed_column)};
+    const double speed = root.positive(speed_column);
+    return {root.text("model"), root.text("profile"), speed,
+            written_parts(speed, [&](const std::string& column) {
+              return root.has(column) ? std::optional(root.number(column)) : std::nullopt;
+            })};
   }
   const CsvTable table = CsvTable::load(path);
   if (table.rows.size() != 1) {
@@ -34,7 +60,13 @@ Written read_baseline(const std::string& path) {
                     "csv --out FILE writes it",
                     path, table.rows.size()));
   }
-  return {table.text(0, "model"), table.text(0, "profile"), table.positive(0, speed_column)};
+  const double speed = table.positive(0, speed_column);
+  return {table.text(0, "model"), table.text(0, "profile"), speed,
+          written_parts(speed, [&](const std::string& column) {
+            const std::size_t at = table.find(column);
+            const bool has = at != CsvTable::npos && !table.rows[0][at].empty();
+            return has ? std::optional(table.number(0, column)) : std::nullopt;
+          })};
 }
 
 }  // namespace
@@ -59,7 +91,10 @@ BaselineRatio requested_baseline(const std::string& path, const training::Traini
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
   ratio.same_model = baseline.model == job.model->name;
-  ratio.band = shipped_errors().ratio_band(software, ratio.same_model);
+  ratio.distance = baseline.parts.empty()
+                       ? uncertainty::far_apart
+                       : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);
+  ratio.band = shipped_errors().ratio_band(software, ratio.same_model, ratio.distance);
   return ratio;
 }
 
@@ -73,11 +108,14 @@ std::string baseline_text(const BaselineRatio& ratio) {
   const std::optional<double> beyond = ratio.beyond_noise();
   return report::align(lines, {false, true}) +
          fmt::format(
-             "{:.3f} times as fast as {}: {}; by {} groups of pairs of steps{} on one machine\n",
+             "{:.3f} times as fast as {}: {}; by {} groups of pairs of steps{} on one machine{}\n",
              ratio.speed, ratio.path,
              beyond ? fmt::format("more than noise at {:.0f} %", 100 * *beyond)
                     : "within the noise",
-             ratio.band.held_out, ratio.same_model ? "" : " of two models");
+             ratio.band.held_out, ratio.same_model ? "" : " of two models",
+             ratio.same_model ? fmt::format(", for steps that differ by {:.0f} % of their parts",
+                                            100 * ratio.distance)
+                              : "");
 }
 
 std::vector<std::pair<std::string, Cell>> baseline_cells(const BaselineRatio& ratio) {

@@ -10,6 +10,7 @@
 
 #include "sim/training/step_bound.hpp"
 #include "sim/training/training_step.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 
 namespace moesim::tool {
@@ -18,6 +19,15 @@ namespace {
 using study::FoundStep;
 using study::TrainingSearch;
 using training::TrainingJob;
+
+double distance(const FoundStep& one, const FoundStep& other) {
+  return uncertainty::step_distance(uncertainty::part_times(one.step),
+                                    uncertainty::part_times(other.step));
+}
+
+uncertainty::Band ratios_at(const CommandLine& line, double distance) {
+  return shipped_errors().ratio_band(line.get("software"), true, distance);
+}
 
 // The highest level at which `other` is slower than `one`; 0: at none.
 double surety(const uncertainty::Band& ratios, const FoundStep& one, const FoundStep& other) {
@@ -77,11 +87,14 @@ study::TrainingSpace on_gpus(const study::TrainingSpace& space, int times) {
 
 std::string order_text(const CommandLine& line, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
-  const uncertainty::Band ratios = shipped_errors().ratio_band(line.get("software"), true);
   std::map<double, std::vector<std::size_t>> by_level;
+  std::size_t farthest = 1;
   for (std::size_t place = 1; place < best.size(); ++place) {
-    by_level[surety(ratios, best.front(), best[place])].push_back(place + 1);
+    const double apart = distance(best.front(), best[place]);
+    by_level[surety(ratios_at(line, apart), best.front(), best[place])].push_back(place + 1);
+    if (apart > distance(best.front(), best[farthest])) farthest = place;
   }
+  const uncertainty::Band ratios = ratios_at(line, distance(best.front(), best[farthest]));
   std::vector<std::string> parts;
   for (const auto& [level, numbers] : by_level) {
     const char* const are = numbers.size() == 1 ? "is" : "are";
@@ -96,15 +109,15 @@ std::string order_text(const CommandLine& line, const std::vector<FoundStep>& be
   };
   return fmt::format(
       "order: {}\n"
-      "       ({:.0f} % of the ratios of two measured steps of one model are within {:.0f} % of "
-      "the\n"
-      "       predicted ratio, {:.0f} % within {:.0f} %; {} groups of pairs)\n",
-      fmt::join(parts, "; "), 100 * narrowest.level, percent(narrowest), 100 * widest.level,
-      percent(widest), ratios.held_out);
+      "       ({:.0f} % of the ratios of two measured steps that differ as 1 and {} do are within "
+      "{:.0f} %\n"
+      "       of the predicted ratio, {:.0f} % within {:.0f} %; {} groups of pairs)\n",
+      fmt::join(parts, "; "), 100 * narrowest.level, farthest + 1, percent(narrowest),
+      100 * widest.level, percent(widest), ratios.held_out);
 }
 
 double order_noise(const CommandLine& line) {
-  const uncertainty::Band ratios = shipped_errors().ratio_band(line.get("software"), true);
+  const uncertainty::Band ratios = ratios_at(line, uncertainty::usual_distance);
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 

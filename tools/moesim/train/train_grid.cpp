@@ -15,9 +15,11 @@
 #include "sim/base/text.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/sweep/grid.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/interrupt.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/part_columns.hpp"
 #include "tools/moesim/progress.hpp"
 #include "tools/moesim/train/train_journal.hpp"
 #include "tools/moesim/train/train_report.hpp"
@@ -193,6 +195,20 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
   return report::align(lines, right);
 }
 
+// uncertainty::part_times() of a row.
+std::vector<double> part_times(const TrainPoint& point) {
+  const auto figure = [&](const std::string& column) {
+    const Cell cell = cell_of(point, column);
+    const double* const value = std::get_if<double>(&cell);
+    return value == nullptr ? 0.0 : *value;
+  };
+  std::vector<double> times;
+  for (const std::string& column : training_part_columns()) {
+    times.push_back(figure(column) / figure("step_ms") * 1e6 / figure("tokens_per_s_per_gpu"));
+  }
+  return times;
+}
+
 // What rows of one machine and software share cancels between them: how far the ratio of two may be
 // off. Empty where machine or software differ.
 std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
@@ -204,7 +220,14 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   const auto first =
       std::find_if(points.begin(), points.end(), [](const TrainPoint& point) { return point.row; });
   if (first == points.end() || varies("profile") || varies("software")) return "";
-  const uncertainty::Band ratio = shipped_errors().ratio_band(first->software, !varies("model"));
+  const bool same_model = !varies("model");
+  double farthest = 0;
+  for (const TrainPoint& point : points) {
+    if (!same_model || !point.row) continue;
+    farthest = std::max(farthest, uncertainty::step_distance(part_times(*first), part_times(point)));
+  }
+  const uncertainty::Band ratio =
+      shipped_errors().ratio_band(first->software, same_model, farthest);
   std::vector<std::string> levels;
   for (auto level = ratio.levels.rbegin(); level != ratio.levels.rend(); ++level) {
     levels.push_back(fmt::format("{:+.0f} to {:+.0f} % with {:.0f} %",
@@ -212,10 +235,11 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
                                  100 * std::expm1(level->log_ratios.high), 100 * level->level));
   }
   return fmt::format(
-      "between two rows errors of software and machine cancel: the measured ratio of steps is off "
+      "between two rows errors of software and machine cancel: the measured ratio of {} is off "
       "by\n"
       "  {} chance,\n  by {} groups of published pairs, which differ in more than routing{}\n",
-      fmt::join(levels, ", "), ratio.held_out,
+      same_model ? "the first and the most different step" : "steps", fmt::join(levels, ", "),
+      ratio.held_out,
       line.has("software") ? "" : "; --software says whose steps count");
 }
 

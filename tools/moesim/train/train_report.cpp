@@ -12,6 +12,7 @@
 #include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
+#include "tools/moesim/part_columns.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -330,15 +331,6 @@ std::string memory_by_rank(const TrainingStep& step) {
   return text;
 }
 
-// "bubble and p2p": bubble_and_p2p_ms.
-std::string part_column(const std::string& part) {
-  std::string name;
-  for (const char letter : part) {
-    if (letter != ',') name += letter == ' ' ? '_' : letter;
-  }
-  return name + "_ms";
-}
-
 NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   NamedCells row;
   for (const char* column : job_columns) row.add(column, job_cell(job, column));
@@ -365,12 +357,6 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
 }
 
 }  // namespace
-
-std::vector<std::string> training_part_columns() {
-  std::vector<std::string> columns;
-  for (const auto& part : training::part_names) columns.push_back(part_column(part.name));
-  return columns;
-}
 
 NamedCells training_row(const TrainingJob& job, const TrainingStep& step) {
   return row_of(job, step);

@@ -23,9 +23,6 @@ NamedCells training_row(const training::TrainingJob& job, const training::Traini
 // These columns alone.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
-// Of these the columns of the step's parts, which sum to it; that of reruns only with a rank
-// capacity.
-std::vector<std::string> training_part_columns();
 std::string timeline_title(const training::TrainingJob& job);
 
 }  // namespace moesim::tool

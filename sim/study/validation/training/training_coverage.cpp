@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/coverage.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 #include "sim/uncertainty/step_errors.hpp"
 
 namespace moesim::study {
@@ -169,9 +170,10 @@ void judge_ratios(const std::vector<Observation>& observations, bool same_model,
       });
       if (is_known != known_software) continue;
       left_out.insert(a.subject.software + ", " + a.subject.machine);
+      const double distance = uncertainty::step_distance(a.parts, b.parts);
       try {
         for (const uncertainty::BandLevel& each :
-             errors->ratio_band(a.subject.software, same_model).levels) {
+             errors->ratio_band(a.subject.software, same_model, distance).levels) {
           judged[each.level].push_back({a.log_ratio - b.log_ratio, each.log_ratios});
         }
       } catch (const Error&) {

@@ -18,6 +18,7 @@
 #include "sim/study/validation/training/training_rows.hpp"
 #include "sim/training/training_step.hpp"
 #include "sim/uncertainty/error_model.hpp"
+#include "sim/uncertainty/step_distance.hpp"
 
 namespace moesim::study {
 namespace {
@@ -238,6 +239,7 @@ std::vector<uncertainty::Observation> observations_of(const std::vector<Predicte
       found.configuration += each.row->cells[cell] + "|";
     }
     found.log_ratio = std::log(each.ratio);
+    found.parts = uncertainty::part_times(each.step);
     observations.push_back(found);
   }
   return observations;

@@ -275,9 +275,10 @@ const Family& family_of(const Node& root) {
   const std::vector<std::string> known = hugging_face_families();
   const std::string name = type.empty() ? architecture : type;
   if (name.empty()) {
-    root.fail(fmt::format("a configuration of Hugging Face without model_type or architectures, "
-                          "which name the family of models: known are {}",
-                          fmt::join(known, ", ")));
+    root.fail(
+        fmt::format("a configuration of Hugging Face without model_type or architectures, "
+                    "which name the family of models: known are {}",
+                    fmt::join(known, ", ")));
   }
   root.fail(
       fmt::format("unknown family of models '{}'{}{}: known are {}; or describe the model in a "
@@ -296,8 +297,8 @@ std::vector<std::string> hugging_face_families() {
 }
 
 bool is_hugging_face_config(const Node& root) {
-  return !root.has("format") && (root.has("architectures") || root.has("model_type") ||
-                                 root.has("num_hidden_layers"));
+  return !root.has("format") &&
+         (root.has("architectures") || root.has("model_type") || root.has("num_hidden_layers"));
 }
 
 Model read_hugging_face(const Document& document) {

@@ -191,7 +191,8 @@ std::string multiplier_lines(const study::Explanation& explanation,
     text += ": give a trace of torch.profiler (moesim explain rank0.json.gz ...)";
   }
   return text +
-         ".\nnext: moesim calibrate --command simulate (steps of these nodes), moesim import LOG... "
+         ".\nnext: moesim calibrate --command simulate (steps of these nodes), moesim import "
+         "LOG... "
          "(their nccl-tests)\n";
 }
 

@@ -166,7 +166,8 @@ double ExchangePrices::boundary_us() const {
       crosses ? cluster.effective_nic()
               : Bandwidth(cluster.domain.port.bytes_per_second * cluster.domain.efficiency.value);
   const double latency = crosses ? cluster.nic_latency_us : cluster.domain.latency_us;
-  const double bytes = 2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);  // bf16
+  const double bytes =
+      2 * job_.tokens_per_rank() * static_cast<double>(job_.model->hidden);  // bf16
   return latency + bytes / rate.bytes_per_second * 1e6;
 }
 

@@ -87,9 +87,9 @@ bool Pipelines::is_kept(std::size_t place) const {
 std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) {
   std::vector<const Passes*> layers;
   for (const int layer : stages_[at(pass.stage)].layers) {
-    layers.push_back(is_kept(layers.size()) ? &priced_by(kept_->prices, kept_->known, layer, set,
-                                                         pass.micro_batch)
-                                            : &priced(layer, set, pass.micro_batch));
+    layers.push_back(is_kept(layers.size())
+                         ? &priced_by(kept_->prices, kept_->known, layer, set, pass.micro_batch)
+                         : &priced(layer, set, pass.micro_batch));
   }
   return layers;
 }

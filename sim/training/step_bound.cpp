@@ -41,7 +41,8 @@ class LeastStages {
  public:
   LeastStages(const TrainingJob& job, const LayerPrices& prices, const Passes& moe)
       : job_(job), prices_(prices), moe_(moe), hides_(job.layout.shape().has_pairs()) {
-    for (const model::StageContent& content : chunk_contents(job)) stages_.push_back(least(content));
+    for (const model::StageContent& content : chunk_contents(job))
+      stages_.push_back(least(content));
   }
   const LeastTimes& operator[](int stage) const { return stages_[at(stage)]; }
 

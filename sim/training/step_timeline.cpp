@@ -140,8 +140,8 @@ class TimelineWriter {
     std::vector<ChunkWork> work = work_of(pass);
     if (forward) {
       for (const ChunkWork& each : work) {
-        from_us = add_parts(each.passes->forward, forward_order, each.layer, span.start,
-                            span.end, from_us);
+        from_us = add_parts(each.passes->forward, forward_order, each.layer, span.start, span.end,
+                            from_us);
       }
       return from_us;
     }
@@ -149,8 +149,8 @@ class TimelineWriter {
     std::reverse(work.begin(), work.end());
     for (const ChunkWork& each : work) {
       if (operation.is_backward()) {
-        from_us = add_parts(each.passes->input_gradient, backward_order, each.layer,
-                            span.start, span.end, from_us);
+        from_us = add_parts(each.passes->input_gradient, backward_order, each.layer, span.start,
+                            span.end, from_us);
       }
       if (operation.has_weight_gradient()) {
         from_us = add_parts(each.passes->weight_gradient, backward_order, each.layer, span.start,

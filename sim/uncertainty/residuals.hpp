@@ -27,7 +27,7 @@ struct Observation {
   // Equal for steps that differ in router and capacity alone, with blocks padded to the capacity,
   // so that what they take does not depend on a routing that nobody recorded; "": for no other.
   std::string layout;
-  double log_ratio = 0;  // log(measured / predicted)
+  double log_ratio = 0;         // log(measured / predicted)
   std::vector<double> parts{};  // of the predicted step, part_times(); empty: not told
 };
 

@@ -194,10 +194,9 @@ std::vector<Unknown> alone_in(const std::vector<MeasuredStep>& rows) {
 }
 
 std::vector<Unknown> carried_by(const std::vector<MeasuredStep>& rows, const SoftwarePrior& prior) {
-  const bool exchanges_alone =
-      std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
-        return row.predicted.kind == RowKind::exchange;
-      });
+  const bool exchanges_alone = std::all_of(rows.begin(), rows.end(), [](const MeasuredStep& row) {
+    return row.predicted.kind == RowKind::exchange;
+  });
   // Exchanges say nothing of computation: the level stays what the prior expects.
   const Unknown first = exchanges_alone ? Unknown::exchange : Unknown::level;
   std::vector<std::pair<double, Unknown>> others;

@@ -20,9 +20,10 @@ void note_scenario(const CommandLine& line, const scenario::Scenario& scenario) 
   note_idle_options(line.asked_scenario(), {&only, 1}, scenario::Asker::step);
   note_trace(line.scenario(), scenario);
   if (scenario.model->window) {
-    note(fmt::format("note: {}: layers with a window are priced as if they attended to the whole "
-                     "sequence, model FLOPs count the window; moesim train prices it",
-                     scenario.model_name));
+    note(
+        fmt::format("note: {}: layers with a window are priced as if they attended to the whole "
+                    "sequence, model FLOPs count the window; moesim train prices it",
+                    scenario.model_name));
   }
   note_costly_routing(scenario);
   note_costly_flows(scenario);

@@ -96,9 +96,10 @@ std::vector<double> count_offsets(const ScoreSource& source, int experts, std::u
   const auto& popularity = *source.popularity;
   const std::vector<double>& shares = popularity[layer % popularity.size()];
   if (shares.size() > static_cast<std::size_t>(experts)) {
-    throw UsageError(fmt::format("{} counts {} experts, the job has {}: choose a --model with as many, or "
-                                 "--experts {} of simulate and sweep",
-                                 source.file, shares.size(), experts, shares.size()));
+    throw UsageError(
+        fmt::format("{} counts {} experts, the job has {}: choose a --model with as many, or "
+                    "--experts {} of simulate and sweep",
+                    source.file, shares.size(), experts, shares.size()));
   }
   std::vector<double> offsets(static_cast<std::size_t>(experts),
                               -std::numeric_limits<double>::infinity());

@@ -26,9 +26,11 @@ void check_sizes(const RoutingJob& job, const Trace& trace) {
                        shape.experts, shape.experts, shape.experts));
   }
   if (job.experts != shape.experts) {
-    refuse(trace, fmt::format("it has {} experts, the job {}: choose a --model with as many, or --experts {} "
-                              "of simulate and sweep",
-                              shape.experts, job.experts, shape.experts));
+    refuse(
+        trace,
+        fmt::format("it has {} experts, the job {}: choose a --model with as many, or --experts {} "
+                    "of simulate and sweep",
+                    shape.experts, job.experts, shape.experts));
   }
   if (shape.layers > job.layers) {
     refuse(trace, fmt::format("it has {} MoE layers, the model {}: choose a --model with as many, "

@@ -181,8 +181,7 @@ void Decision::find_queues(const DecisionInput& input) {
   }
   if (!config.fill_in) return;
   // A nominee's share of the k choices says no more than its score.
-  const bool by_nominee =
-      config.sorts_own_queue() || config.fill_order == FillOrder::nominee_score;
+  const bool by_nominee = config.sorts_own_queue() || config.fill_order == FillOrder::nominee_score;
   const Priority one_choice =
       config.priority == Priority::token_order ? Priority::position : config.priority;
   queues_.push_back(by_nominee ? &input.orders.by_nominee(scope, config.top_k)

@@ -11,8 +11,8 @@
 namespace moesim::study {
 
 // Which training jobs a search looks at: `base` with every combination of these values that
-// parallel::layout_fault() and training::option_fault() allow. GPUs, model, sequence length, global batch, precision and
-// software are those of `base`, so that all candidates compute the same step.
+// parallel::layout_fault() and training::option_fault() allow. GPUs, model, sequence length, global
+// batch, precision and software are those of `base`, so that all candidates compute the same step.
 struct TrainingSpace {
   training::TrainingJob base;
   int mtp_depths = 0;  // multi-token prediction, behind the last layer

@@ -19,9 +19,7 @@ using uncertainty::Unknown;
 namespace {
 
 // Four digits, those of thousands all.
-std::string milliseconds(double ms) {
-  return ms < 1000 ? fmt::format("{:.4g}", ms) : grouped(ms);
-}
+std::string milliseconds(double ms) { return ms < 1000 ? fmt::format("{:.4g}", ms) : grouped(ms); }
 
 }  // namespace
 
@@ -47,9 +45,8 @@ std::string rows_table(const std::vector<CalibrationRow>& rows,
     std::string what = is_step(rows[row]) ? "" : rows[row].op;
     if (!what.empty() && !rows[row].options.empty()) what += ", ";
     lines.push_back({line, milliseconds(step.measured_ms), milliseconds(step.predicted.total()),
-                     milliseconds(calibrated),
-                     percent(std::log(step.measured_ms / calibrated)), percent(left_out[row]),
-                     what + rows[row].options});
+                     milliseconds(calibrated), percent(std::log(step.measured_ms / calibrated)),
+                     percent(left_out[row]), what + rows[row].options});
   }
   return report::align(lines, {true, true, true, true, true, true, false});
 }

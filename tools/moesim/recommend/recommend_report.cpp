@@ -392,8 +392,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
         100 * search.max_loss, 100 * found.front.back().loss);
   } else {
     text += best_table(request, found.best) + order_text(request.line, found.best) +
-            drawn_text(request, found.best.front()) +
-            twin_lines(search, found.best) + "\n";
+            drawn_text(request, found.best.front()) + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

@@ -33,7 +33,7 @@ constexpr double much_slower = 0.8;  // of the speed: then another layout is wor
 // that it chooses or does not take.
 std::string search_command(const CommandLine& line, const TrainingJob& job) {
   // Said by themselves, or of the output.
-  static const std::set<std::string> left_out{"gpus", "global-batch", "profile", "format", "out",
+  static const std::set<std::string> left_out{"gpus", "global-batch", "profile", "format",  "out",
                                               "jobs", "config",       "from",    "baseline"};
   std::string text = fmt::format("moesim recommend --gpus {} --global-batch {}",
                                  job.layout.layout.gpus, job.layout.sequences());
@@ -73,9 +73,10 @@ void note_memory(const CommandLine& line, const TrainingJob& job,
     enough.push_back(fmt::format("{} ({:.0f} GiB, {:+.0f} % speed)", hint.options, hint.need.gib(),
                                  100 * (hint.speed - 1)));
   }
-  std::string text = enough.empty() ? "no option alone is enough"
-                                    : fmt::format("would fit{}: {}", is_tight ? ", but tightly" : "",
-                                                  fmt::join(enough, ", or "));
+  std::string text = enough.empty()
+                         ? "no option alone is enough"
+                         : fmt::format("would fit{}: {}", is_tight ? ", but tightly" : "",
+                                       fmt::join(enough, ", or "));
   if (hints.empty() || hints.front().speed < much_slower) {
     text += "; this searches all layouts:\n  " + search_command(line, job);
   }

@@ -183,10 +183,10 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
       const std::string surety = number(point, "beyond_noise_level", 100, 0);
       line.push_back(!point.row ? "" : surety.empty() ? "within noise" : surety + " %");
     }
-    line.emplace_back(!point.row      ? "refused"
-                      : !point.fits   ? "does not fit"
+    line.emplace_back(!point.row       ? "refused"
+                      : !point.fits    ? "does not fit"
                       : point.is_tight ? "TIGHT"
-                                      : "");
+                                       : "");
     lines.push_back(std::move(line));
   }
   std::vector<bool> right(heading.size(), true);
@@ -224,7 +224,8 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
   double farthest = 0;
   for (const TrainPoint& point : points) {
     if (!same_model || !point.row) continue;
-    farthest = std::max(farthest, uncertainty::step_distance(part_times(*first), part_times(point)));
+    farthest =
+        std::max(farthest, uncertainty::step_distance(part_times(*first), part_times(point)));
   }
   const uncertainty::Band ratio =
       shipped_errors().ratio_band(first->software, same_model, farthest);
@@ -239,8 +240,7 @@ std::string ratio_text(const CommandLine& line, const TrainGrid& grid,
       "by\n"
       "  {} chance,\n  by {} groups of published pairs, which differ in more than routing{}\n",
       same_model ? "the first and the most different step" : "steps", fmt::join(levels, ", "),
-      ratio.held_out,
-      line.has("software") ? "" : "; --software says whose steps count");
+      ratio.held_out, line.has("software") ? "" : "; --software says whose steps count");
 }
 
 void warn(const std::vector<TrainPoint>& points) {

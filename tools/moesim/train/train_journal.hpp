@@ -18,7 +18,7 @@ struct TrainPoint {
   std::string refusal;  // where there is no row
   bool fits = true;
   bool is_tight = false;  // fits, but leaves less than libraries need
-  std::string software;  // whose errors the band has
+  std::string software;   // whose errors the band has
   bool done = false;
 };
 

@@ -14,7 +14,9 @@ inline constexpr EnumNames<Checkpointing, 2> checkpointing_names{
 enum class GradientOverlap { none, gradient };
 inline constexpr EnumNames<GradientOverlap, 2> gradient_overlap_names{
     {{GradientOverlap::none, "none", "after it"},
-     {GradientOverlap::gradient, "gradient", "while it goes on"}}};
+     {GradientOverlap::gradient, "gradient",
+      "while it goes on, layer by layer, in one queue with the exchanges of tokens: not always "
+      "faster"}}};
 
 // What a training step stores, repeats and reduces.
 struct Training {

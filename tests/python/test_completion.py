@@ -33,6 +33,8 @@ def test_bash_offers_commands_options_and_values(tmp_path):
     assert "h100-sxm" in offered(tmp_path, "moesim", "simulate", "--profile", "")
     assert offered(tmp_path, "moesim", "simulate", "--model", "deepseek-v3") == ["deepseek-v3", "deepseek-v3-4layers"]
     assert offered(tmp_path, "moesim", "train", "--precision", "mx") == ["mxfp8"]
+    assert {"train", "prefill"} <= set(offered(tmp_path, "moesim", "recommend", "--mode", ""))
+    assert "+fr" not in offered(tmp_path, "moesim", "train", "--router", "")
     assert offered(tmp_path, "moesim", "simulate", "--gpus", "") == []
     (tmp_path / "speed.csv").write_text("")
     assert offered(tmp_path, "moesim", "plot", "spe") == ["speed.csv"]

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 
@@ -22,8 +23,13 @@ bool names_file(const Flag& flag) {
          flag.value.find("FOLDER") != std::string::npos;
 }
 
-// Values that can be typed as they are: "gaussian:SIGMA" is a form, not a value. Of documents those
-// that are shipped.
+// Whether it can be typed as it is: "gaussian:SIGMA" is a form, "+fr" a suffix.
+bool is_value(std::string_view name) {
+  return name.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ[]|. ") == std::string_view::npos &&
+         !name.starts_with('+');
+}
+
+// Of documents those that are shipped.
 std::vector<std::string> values_of(const Flag& flag) {
   struct Shipped {
     const char* flag;
@@ -36,8 +42,13 @@ std::vector<std::string> values_of(const Flag& flag) {
     if (flag.name == document.flag) values = shipped_names(document.kind);
   }
   for (const scenario::NamedValue& choice : flag.choices) {
-    if (choice.name.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ[]|. ") != std::string::npos) continue;
-    values.push_back(choice.name);
+    if (is_value(choice.name)) values.push_back(choice.name);
+  }
+  // "train|prefill".
+  if (values.empty() && flag.value.find('|') != std::string::npos) {
+    for (const std::string_view word : split(flag.value, '|')) {
+      if (is_value(word)) values.emplace_back(word);
+    }
   }
   return values;
 }

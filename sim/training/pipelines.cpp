@@ -80,16 +80,17 @@ const Passes& Pipelines::priced(int layer, int set, int micro_batch) {
   return priced_by(prices_, known_, layer, set, micro_batch);
 }
 
-bool Pipelines::is_kept(std::size_t place) const {
-  return kept_ != nullptr && place >= at(job_.recompute.layers);
+Pipelines::KeptLayers* Pipelines::kept_at(std::size_t place) const {
+  return kept_ && place >= at(job_.recompute.layers) ? kept_.get() : nullptr;
 }
 
 std::vector<const Passes*> Pipelines::layers_of(int set, const ChunkPass& pass) {
   std::vector<const Passes*> layers;
   for (const int layer : stages_[at(pass.stage)].layers) {
-    layers.push_back(is_kept(layers.size())
-                         ? &priced_by(kept_->prices, kept_->known, layer, set, pass.micro_batch)
-                         : &priced(layer, set, pass.micro_batch));
+    KeptLayers* const kept = kept_at(layers.size());
+    layers.push_back(kept == nullptr
+                         ? &priced(layer, set, pass.micro_batch)
+                         : &priced_by(kept->prices, kept->known, layer, set, pass.micro_batch));
   }
   return layers;
 }
@@ -127,7 +128,8 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
   for (const int stage : {forward.stage, backward.stage}) {
     const std::vector<int>& layers = stages_[at(stage)].layers;
     for (std::size_t place = 0; place < layers.size(); ++place) {
-      const LayerPrices& prices = is_kept(place) ? kept_->prices : prices_;
+      const KeptLayers* const kept = kept_at(place);
+      const LayerPrices& prices = kept == nullptr ? prices_ : kept->prices;
       host_us += prices.host_us(layers[place] != dense_layer) / 2;
     }
   }

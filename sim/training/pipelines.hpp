@@ -78,8 +78,8 @@ class Pipelines {
   };
 
   std::vector<Stage> make_stages() const;
-  // Whether the layer at this place in its chunk is one of those.
-  bool is_kept(std::size_t place) const;
+  // Of the layer at this place in its chunk; null: it is computed again, or nothing is in blocks.
+  KeptLayers* kept_at(std::size_t place) const;
   const Passes& priced_by(const LayerPrices& prices, LoadPasses& known, int layer, int set,
                           int micro_batch);
   Passes total(int set, const parallel::ChunkPass& pass);

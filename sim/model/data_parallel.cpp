@@ -6,41 +6,16 @@ namespace {
 constexpr double fp32 = 4;
 constexpr double bf16 = 2;
 
-// The part of a buffer that a rank sends in one pass over `ranks`.
-double ring_share(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
-
-double gradients_sent(double bytes, int replicas, const DataParallelRules& rules) {
-  const int zero = rules.states.zero;
-  if (bytes == 0) return 0;
-  if (zero == 0) return 2 * bytes * ring_share(replicas);
-  const int shards = sharing_ranks(replicas, rules.states);
-  const int times = zero >= 2 ? rules.micro_batches : 1;
-  const double across = 2 * bytes / shards * ring_share(rules.states.optimizer_instances);
-  return times * bytes * ring_share(shards) + across;
-}
-
-double weights_sent(double bytes, int replicas, const DataParallelRules& rules) {
-  const int zero = rules.states.zero;
-  if (zero == 0 || bytes == 0) return 0;
-  const int times = zero == 3 ? 2 * rules.micro_batches : 1;
-  return times * bytes * ring_share(sharing_ranks(replicas, rules.states));
-}
-
 }  // namespace
 
-DataParallelBytes gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
-                                 const DataParallelRules& rules) {
-  return {gradients_sent(rules.gradient_bytes * parameters.dense, shards.dense_replicas(), rules),
-          gradients_sent(rules.gradient_bytes * parameters.expert, shards.expert_data, rules)};
+BufferBytes reduced_bytes(const StageParameters& parameters, const StateRules& rules) {
+  return {rules.gradient_bytes * parameters.dense, rules.gradient_bytes * parameters.expert};
 }
 
-DataParallelBytes weight_bytes(const StageParameters& parameters, const ShardSizes& shards,
-                               const DataParallelRules& rules) {
-  const double gathered =
-      gathered_weight_bytes(rules.states.precision, rules.states.low_precision_gather);
-  const double dense = gathered * parameters.gemm + bf16 * (parameters.dense - parameters.gemm);
-  return {weights_sent(dense, shards.dense_replicas(), rules),
-          weights_sent(gathered * parameters.expert, shards.expert_data, rules)};
+BufferBytes gathered_bytes(const StageParameters& parameters, const StateRules& rules) {
+  const double product = gathered_weight_bytes(rules.precision, rules.low_precision_gather);
+  return {product * parameters.gemm + bf16 * (parameters.dense - parameters.gemm),
+          product * parameters.expert};
 }
 
 double owned_parameters(const StageParameters& parameters, const ShardSizes& shards,

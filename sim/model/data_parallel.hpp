@@ -4,31 +4,18 @@
 
 namespace moesim::model {
 
-// What data-parallel training moves beside the passes of a step, on one rank.
-struct DataParallelRules {
-  StateRules states;       // states.zero: which of it is shared
-  int gradient_bytes = 4;  // per element reduced; 2: bf16
-  int micro_batches = 1;   // m, per step
-};
-
-// Bytes that a rank sends per step, apart for the dense weights, over data and context ranks, and
-// those of experts, over expert-data ranks.
-struct DataParallelBytes {
+// Bytes of the buffers that data-parallel ranks exchange, apart for the dense weights, over data and
+// context ranks, and those of experts, over expert-data ranks.
+struct BufferBytes {
   double dense = 0;
   double expert = 0;
-
-  double total() const { return dense + expert; }
 };
 
-// Of gradients: 4 n (D - 1) / D under ZeRO 1, in every micro-batch under ZeRO 2 and 3, and with
-// zero 0 an all-reduce (twice that). Several optimizer instances reduce over D / i and then
-// all-reduce the shard over i, under ZeRO 3 in the last micro-batch only.
-DataParallelBytes gradient_bytes(const StageParameters& parameters, const ShardSizes& shards,
-                                 const DataParallelRules& rules);
-// Of weights: 2 n (D - 1) / D, less with states.low_precision_gather; twice in every micro-batch
-// under ZeRO 3, none with zero 0.
-DataParallelBytes weight_bytes(const StageParameters& parameters, const ShardSizes& shards,
-                               const DataParallelRules& rules);
+// Of the gradients that are reduced, in the type that they are added up in.
+BufferBytes reduced_bytes(const StageParameters& parameters, const StateRules& rules);
+// Of the weights that ZeRO 1 to 3 gather: 2 a weight, less for those of products with
+// low_precision_gather; embedding, head, router and norms stay in bf16.
+BufferBytes gathered_bytes(const StageParameters& parameters, const StateRules& rules);
 
 // Weights whose optimizer state this rank keeps.
 double owned_parameters(const StageParameters& parameters, const ShardSizes& shards,

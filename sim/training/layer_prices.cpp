@@ -401,15 +401,12 @@ void LayerPrices::add_shared_weights(Passes& passes, const model::StageContent& 
   const int experts = job_.held_experts();
   const model::StageParameters held =
       model::stage_parameters(*job_.model, content, job_.shards(), experts);
-  const double narrow = model::gathered_weight_bytes(states.precision, states.low_precision_gather);
-  const double dense = narrow * held.gemm + bf16 * (held.dense - held.gemm);
-  const auto both = [&](Collective kind, double dense_bytes, double expert_bytes) {
-    return exchanges_.inside_instance_us(kind, GroupKind::data_context, dense_bytes) +
-           exchanges_.inside_instance_us(kind, GroupKind::expert_data, expert_bytes);
+  const auto both = [&](Collective kind, const model::BufferBytes& bytes) {
+    return exchanges_.inside_instance_us(kind, GroupKind::data_context, bytes.dense) +
+           exchanges_.inside_instance_us(kind, GroupKind::expert_data, bytes.expert);
   };
-  const double gather_us = both(Collective::all_gather, dense, narrow * held.expert);
-  const double reduce_us = both(Collective::reduce_scatter, states.gradient_bytes * held.dense,
-                                states.gradient_bytes * held.expert);
+  const double gather_us = both(Collective::all_gather, model::gathered_bytes(held, states));
+  const double reduce_us = both(Collective::reduce_scatter, model::reduced_bytes(held, states));
   const double forward_us = hidden_share * sum(passes.forward);
   const double backward_us =
       hidden_share * (sum(passes.input_gradient) + sum(passes.weight_gradient));

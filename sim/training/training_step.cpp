@@ -26,13 +26,6 @@ double largest_bucket(double ranks) {
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// The bytes of weights that ranks gather, in the place of their number: those of products in
-// `narrow` bytes, embedding, head, router and norms in bf16.
-model::StageParameters gathered_as(const model::StageParameters& held, double narrow) {
-  constexpr double bf16 = 2;
-  return {narrow * held.gemm + bf16 * (held.dense - held.gemm), narrow * held.expert, 0};
-}
-
 class Step {
  public:
   explicit Step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads = nullptr)
@@ -48,12 +41,11 @@ class Step {
 
  private:
   PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
-  // What is exchanged, `bytes` for each element.
   struct Wanted {
     Part part;
     Collective kind;
     model::StageParameters parameters;
-    double bytes;
+    model::BufferBytes bytes;
   };
   BucketExchange buckets_of(Part part, Collective kind, GroupKind group, double parameters,
                             double bytes) const;
@@ -112,14 +104,14 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   return parts;
 }
 
-// Of `parameters` in buckets, each of `bytes` per element.
+// Of `bytes` in buckets, which hold so many of the `parameters`.
 BucketExchange Step::buckets_of(Part part, Collective kind, GroupKind group, double parameters,
                                 double bytes) const {
   const double ranks = job_.layout.layout.group_size(group);
   if (ranks < 2 || parameters <= 0) return {part, kind, group, 0, 0};
   const double buckets = std::ceil(parameters / largest_bucket(ranks));
   return {part, kind, group, static_cast<int>(buckets),
-          prices_.exchanges().inside_instance_us(kind, group, parameters / buckets * bytes)};
+          prices_.exchanges().inside_instance_us(kind, group, bytes / buckets)};
 }
 
 double Step::launches_us() const {
@@ -142,9 +134,9 @@ double Step::exposed_us(const Wanted& wanted, double window_us, bool overlaps, R
   double last = 0;
   double all = 0;
   for (const BucketExchange& each : {buckets_of(wanted.part, wanted.kind, GroupKind::data_context,
-                                                wanted.parameters.dense, wanted.bytes),
+                                                wanted.parameters.dense, wanted.bytes.dense),
                                      buckets_of(wanted.part, wanted.kind, GroupKind::expert_data,
-                                                wanted.parameters.expert, wanted.bytes)}) {
+                                                wanted.parameters.expert, wanted.bytes.expert)}) {
     if (each.buckets == 0) continue;
     last = std::max(last, each.each_us);
     all += each.buckets * each.each_us;
@@ -157,9 +149,9 @@ double Step::exposed_us(const Wanted& wanted, double window_us, bool overlaps, R
 double Step::copies_us(const model::StageParameters& held) const {
   if (job_.redundant_experts == 0) return 0;
   const model::StateRules& states = job_.states;
-  const double copied = held.expert * job_.redundant_experts / job_.held_experts();
-  const double bytes = states.gradient_bytes +
-                       model::gathered_weight_bytes(states.precision, states.low_precision_gather);
+  const double bytes =
+      model::reduced_bytes(held, states).expert + model::gathered_bytes(held, states).expert;
+  const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts();
   return prices_.exchanges().exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
 }
 
@@ -201,7 +193,7 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   const int times = states.zero >= 2 ? shape_.micro_batches : 1;
   const Wanted gradients = {Part::gradients,
                             reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
-                            static_cast<double>(states.gradient_bytes)};
+                            model::reduced_bytes(held, states)};
   if (states.zero < 3) {
     parts[at(Part::gradients)] +=
         times * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
@@ -212,10 +204,8 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   parts[at(Part::gradients)] +=
       across_instances_us(held, std::max(0.0, hidden_us)) + copies_us(held);
   if (states.zero == 1 || states.zero == 2) {
-    const double narrow =
-        model::gathered_weight_bytes(states.precision, states.low_precision_gather);
-    const Wanted gathered = {Part::parameters, Collective::all_gather, gathered_as(held, narrow),
-                             1};
+    const Wanted gathered = {Part::parameters, Collective::all_gather, held,
+                             model::gathered_bytes(held, states)};
     parts[at(Part::parameters)] += exposed_us(gathered, forward_us, job_.overlaps_parameters, end);
   }
   const model::ShardSizes shards = job_.shards();

@@ -45,12 +45,6 @@ TrainingJob loss_job(const TrainingJob& asked) {
 
 }  // namespace
 
-ExpectedLoss expected_loss(const TrainingJob& asked) {
-  if (!drops(asked)) return {};
-  const TrainingJob job = loss_job(asked);
-  return training::drawn_losses({&job, 1}, most_layers(job)).front();
-}
-
 DrawnRoutings::Place DrawnRoutings::place_of(const Asked& asked) {
   return {std::llround(asked.job->tokens_per_rank()), ranks_of(*asked.job)};
 }

@@ -22,8 +22,11 @@ class DrawnRoutings {
   // Draws what loss() returns, on up to `jobs` threads. Jobs that differ in their router alone are
   // drawn together.
   void draw_losses(const std::vector<Asked>& asked, int jobs);
-  // expected_loss(); all zero where nothing drops. Precondition: draw_losses() had the same
-  // routing with as many tokens per rank and expert ranks.
+  // The loss that a search goes by, of the job's routing at its number of tokens per rank. Every
+  // rank drops by itself, so how many share the experts matters little: a group of up to 8.
+  // Intra-GPU rectification depends on how many experts a rank has: the job's own number of ranks,
+  // and 8 layers. All zero where nothing drops. Precondition: draw_losses() had the same routing
+  // with as many tokens per rank and expert ranks.
   const training::ExpectedLoss& loss(const Asked& asked) const;
 
   // As DrawnLoads throws.
@@ -45,11 +48,5 @@ class DrawnRoutings {
   std::atomic<std::size_t> drawn_{0};
   training::ExpectedLoss nothing_;
 };
-
-// The loss that a search goes by: of the job's routing at its number of tokens per rank. Every rank
-// drops by itself, so how many share the experts matters little: a group of up to 8. Intra-GPU
-// rectification depends on how many experts a rank has: the job's own number of ranks, and 8
-// layers.
-training::ExpectedLoss expected_loss(const training::TrainingJob& job);
 
 }  // namespace moesim::study

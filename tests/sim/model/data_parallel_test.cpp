@@ -19,6 +19,9 @@ StageParameters mean_stage(const Model& model, int stages, const ShardSizes& sha
 
 double gb(double bytes) { return bytes * 1e-9; }
 
+// What a rank sends of a buffer in a reduce-scatter or an all-gather over `ranks`.
+double sent_gb(double bytes, int ranks) { return gb(bytes) * (ranks - 1) / ranks; }
+
 }  // namespace
 
 TEST_CASE("expert gradients of DeepSeek-V3 cost what the ranks of their group make of them") {
@@ -32,17 +35,14 @@ TEST_CASE("expert gradients of DeepSeek-V3 cost what the ranks of their group ma
   shards.expert_data = 4;  // 256 GPUs, 2 stages
   const StageParameters two = mean_stage(model, 2, shards);
   CHECK(two.expert * 1e-9 == Approx(10.217).margin(0.0005));
-  CHECK(gb(gradient_bytes(two, shards, {}).expert) == Approx(30.65).margin(0.005));
-  CHECK(gb(weight_bytes(two, shards, {}).expert) == Approx(15.33).margin(0.005));
-  shards.expert_data = 64;  // 4,096 GPUs
-  CHECK(gb(gradient_bytes(two, shards, {}).expert) == Approx(40.23).margin(0.005));
-  CHECK(gb(weight_bytes(two, shards, {}).expert) == Approx(20.12).margin(0.005));
-  CHECK(gb(gradient_bytes(two, shards, {}).expert) / 50 ==
-        Approx(0.8).margin(0.05));  // s at 50 GB/s
-  CHECK(gb(weight_bytes(two, shards, {}).expert) / 50 == Approx(0.4).margin(0.05));
-  shards.expert_data = 1;  // 8 stages on 256 GPUs
-  CHECK(gradient_bytes(mean_stage(model, 8, shards), shards, {}).expert == 0);
-  CHECK(weight_bytes(mean_stage(model, 8, shards), shards, {}).expert == 0);
+  const double gradients = reduced_bytes(two, {}).expert;
+  const double weights = gathered_bytes(two, {}).expert;
+  CHECK(sent_gb(gradients, 4) == Approx(30.65).margin(0.005));
+  CHECK(sent_gb(weights, 4) == Approx(15.33).margin(0.005));
+  CHECK(sent_gb(gradients, 64) == Approx(40.23).margin(0.005));  // 4,096 GPUs
+  CHECK(sent_gb(weights, 64) == Approx(20.12).margin(0.005));
+  CHECK(sent_gb(gradients, 64) / 50 == Approx(0.8).margin(0.05));  // s at 50 GB/s
+  CHECK(sent_gb(weights, 64) / 50 == Approx(0.4).margin(0.05));
 }
 
 TEST_CASE("gradients and weights in fewer bytes") {
@@ -51,17 +51,18 @@ TEST_CASE("gradients and weights in fewer bytes") {
   shards.expert = 32;
   shards.data = shards.expert_data = 4;
   const StageParameters stage = mean_stage(model, 2, shards);
-  DataParallelRules rules;
-  const double full = gradient_bytes(stage, shards, rules).total();
-  rules.gradient_bytes = 2;
-  CHECK(gradient_bytes(stage, shards, rules).total() == full / 2);
+  CHECK(reduced_bytes(stage, {}).dense == 4 * stage.dense);
+  CHECK(reduced_bytes(stage, {.gradient_bytes = 2}).dense == 2 * stage.dense);
+  CHECK(reduced_bytes(stage, {.gradient_bytes = 2}).expert == 2 * stage.expert);
   // Half for what GEMMs read; router and norms stay bf16.
-  const DataParallelBytes wide = weight_bytes(stage, shards, rules);
-  rules.states.precision = Precision::fp8_current;
-  CHECK(weight_bytes(stage, shards, rules).total() == wide.total());
-  rules.states.low_precision_gather = true;
-  CHECK(weight_bytes(stage, shards, rules).expert == wide.expert / 2);
-  CHECK(weight_bytes(stage, shards, rules).dense == Approx((2 * stage.dense - stage.gemm) * 3 / 4));
+  const BufferBytes wide = gathered_bytes(stage, {});
+  CHECK(wide.dense == Approx(2 * stage.dense));
+  StateRules rules;
+  rules.precision = Precision::fp8_current;
+  CHECK(gathered_bytes(stage, rules).dense == wide.dense);
+  rules.low_precision_gather = true;
+  CHECK(gathered_bytes(stage, rules).expert == wide.expert / 2);
+  CHECK(gathered_bytes(stage, rules).dense == Approx(2 * stage.dense - stage.gemm));
 }
 
 TEST_CASE("Adam's share falls as one over all GPUs") {
@@ -84,40 +85,17 @@ TEST_CASE("Adam's share falls as one over all GPUs") {
   }
 }
 
-TEST_CASE("what each ZeRO stage sends") {
+TEST_CASE("from ZeRO 1 on a rank updates, from ZeRO 2 on it clears, only its share") {
   const StageParameters stage{.dense = 1e9, .expert = 3e9, .gemm = 1e9};
   ShardSizes shards;
   shards.data = 4;
   shards.context = 2;
   shards.expert_data = 2;
-  DataParallelRules rules;
-  rules.micro_batches = 5;
-  const double gradients = 4 * (1e9 * 7 / 8 + 3e9 / 2);
-  const double weights = 2 * (1e9 * 7 / 8 + 3e9 / 2);
-  struct Row {
-    int zero;
-    double gradients;
-    double weights;
-  };
-  for (const Row& row : {Row{0, 2, 0}, Row{1, 1, 1}, Row{2, 5, 1}, Row{3, 5, 10}}) {
-    CAPTURE(row.zero);
-    rules.states.zero = row.zero;
-    CHECK(gradient_bytes(stage, shards, rules).total() == row.gradients * gradients);
-    CHECK(weight_bytes(stage, shards, rules).total() == row.weights * weights);
-  }
+  const double share = 1e9 / 8 + 3e9 / 2;
   CHECK(owned_parameters(stage, shards, {.zero = 0}) == 4e9);
-  CHECK(clear_gradient_bytes(stage, shards, {.zero = 2}) == 4 * (1e9 / 8 + 3e9 / 2));
-}
-
-TEST_CASE("instances of the optimizer reduce inside and then across") {
-  const StageParameters stage{.dense = 1e9, .expert = 0, .gemm = 1e9};
-  ShardSizes shards;
-  shards.data = 8;
-  DataParallelRules rules;
-  rules.states.optimizer_instances = 2;
-  // 4 n 3/4 inside four, then an all-reduce of a quarter over two: 2 x n x 1/2.
-  CHECK(gradient_bytes(stage, shards, rules).dense == 3e9 + 1e9);
-  CHECK(weight_bytes(stage, shards, rules).dense == 2e9 * 3 / 4);
-  rules.states.optimizer_instances = 3;
-  CHECK_THROWS_WITH(gradient_bytes(stage, shards, rules), ContainsSubstring("3 optimizer"));
+  CHECK(owned_parameters(stage, shards, {.zero = 1}) == share);
+  CHECK(clear_gradient_bytes(stage, shards, {.zero = 1}) == 16e9);
+  CHECK(clear_gradient_bytes(stage, shards, {.zero = 2}) == 4 * share);
+  CHECK_THROWS_WITH(owned_parameters(stage, shards, {.optimizer_instances = 3}),
+                    ContainsSubstring("3 optimizer"));
 }

@@ -80,7 +80,7 @@ std::optional<Launch> from_srun(const Detection& found) {
   return launch;
 }
 
-// MPICH's and Intel MPI's mpiexec (Hydra). After srun, which sets PMI_RANK too.
+// MPICH's and Intel MPI's mpiexec (Hydra). srun sets PMI_RANK too, but not MPI_LOCALRANKID.
 std::optional<Launch> from_mpich(const Detection& found) {
   const auto rank = found.number("PMI_RANK");
   if (!rank) return std::nullopt;
@@ -211,6 +211,10 @@ Launch detect_launch(const LaunchFlags& flags, const Environment& environment) {
   const Detection found(environment);
   std::optional<Launch> launch = from_flags(flags);
   if (!launch) launch = from_mpirun(found);
+  // Inside a Slurm job srun starts Hydra's proxies, or one torchrun per node: its variables then
+  // name these, and not the ranks that they start.
+  if (!launch && found.number("MPI_LOCALRANKID")) launch = from_mpich(found);
+  if (!launch && !found.text("TORCHELASTIC_RUN_ID").empty()) launch = from_torchrun(found);
   if (!launch) launch = from_srun(found);
   if (!launch) launch = from_mpich(found);
   if (!launch) launch = from_torchrun(found);

@@ -93,7 +93,7 @@ TEST_CASE("torchrun's own port is left to torchrun") {
   CHECK(launch.address == "head:29517");
 }
 
-TEST_CASE("mpiexec of MPICH and Intel MPI is known by PMI_RANK, after srun, which sets it too") {
+TEST_CASE("mpiexec of MPICH and Intel MPI is known by PMI_RANK and MPI_LOCALRANKID") {
   CHECK_THROWS_WITH(detect(mpich), ContainsSubstring("MOESIM_ADDRESS"));  // two nodes
   Variables variables = mpich;
   variables["MOESIM_ADDRESS"] = "node-1:5000";
@@ -106,11 +106,24 @@ TEST_CASE("mpiexec of MPICH and Intel MPI is known by PMI_RANK, after srun, whic
   variables = mpich;
   variables["MPI_LOCALNRANKS"] = "8";
   CHECK(detect(variables).address.starts_with("127.0.0.1:"));
-  variables.insert(srun.begin(), srun.end());
-  CHECK(detect(variables).source == "srun");
-  variables = mpich;
   variables.erase("MPI_LOCALRANKID");
   CHECK_THROWS_WITH(detect(variables), ContainsSubstring("MPI_LOCALRANKID"));
+  variables.insert(srun.begin(), srun.end());  // sets PMI_RANK too
+  CHECK(detect(variables).source == "srun");
+}
+
+TEST_CASE("what srun started once per node is not taken for the ranks that this starts") {
+  Variables hydra = mpich;
+  hydra["MPI_LOCALNRANKS"] = "8";
+  hydra.insert(srun.begin(), srun.end());
+  CHECK(detect(hydra).source == "mpiexec");
+  CHECK(detect(hydra).rank == 5);
+  Variables elastic = torchrun;
+  elastic.insert(srun.begin(), srun.end());
+  CHECK(detect(elastic).source == "srun");  // RANK exported by a batch script
+  elastic["TORCHELASTIC_RUN_ID"] = "none";
+  CHECK(detect(elastic).source == "torchrun");
+  CHECK(detect(elastic).rank == 1);
 }
 
 TEST_CASE("a process that sees one GPU takes it, whatever its local rank") {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/cluster/rank_placement.hpp"
+#include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/ports/port_model.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
@@ -74,10 +75,9 @@ ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(mode
 }
 
 ExchangeLinks::Curve ExchangeLinks::curve(double buffer) const {
+  const network::DomainCurves curves(*model_.scenario().profile, *model_.scenario().cluster);
   const auto curve_us = [&](double bytes) {
-    return model_.scenario()
-               .profile->collective(profile::Collective::all_to_all, inside_, bytes)
-               .time_us *
+    return curves.collective(profile::Collective::all_to_all, inside_, bytes).time_us *
            model_.exchange_multiplier();
   };
   const double time_us = curve_us(buffer);

@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "sim/network/topology/domains.hpp"
 
@@ -147,8 +148,9 @@ ExchangeModel::Inside ExchangeModel::measured_inside(const Topology& topology,
   inside.link_us = bounder.bound(inside_part(topology, bytes)).lower.us() / slower;
   if (inside.gpus < 2 || inside.link_us == 0) return inside;
   const double buffer = static_cast<double>(block) * inside.gpus * inside.link_us / uniform_us;
-  inside.time = profile_->collective(Collective::all_to_all, inside.gpus, buffer);
-  inside.smallest_us = profile_->collective(Collective::all_to_all, inside.gpus, 1).time_us;
+  const DomainCurves curves(*profile_, *cluster_);
+  inside.time = curves.collective(Collective::all_to_all, inside.gpus, buffer);
+  inside.smallest_us = curves.collective(Collective::all_to_all, inside.gpus, 1).time_us;
   return inside;
 }
 
@@ -275,7 +277,9 @@ std::string ExchangeModel::provenance(const Links& links, bool crosses,
                                       const ExchangeSchedule& schedule, Method used) const {
   std::string text;
   if (links.inside) {
-    text = fmt::format("inside a domain {} ({} GPUs)", describe(*links.inside), links.gpus);
+    const std::string scaled = DomainCurves(*profile_, *cluster_).basis();
+    text = fmt::format("inside a domain {} ({} GPUs{})", describe(*links.inside), links.gpus,
+                       scaled.empty() ? "" : "; " + scaled);
   } else if (!links.topology.inner.port_up.empty()) {
     text = fmt::format("inside a domain {}", cluster_->domain.efficiency.origin);
     if (!links.not_measured.empty()) text += fmt::format(" (profile: {})", links.not_measured);
@@ -295,10 +299,14 @@ std::string ExchangeModel::basis(Collective kind, std::span<const int> members,
   if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
     return fmt::format("; {}", curve->origin);
   }
-  if (span_of(members, *cluster_).domains == 1) return "";
+  const Span span = span_of(members, *cluster_);
+  const std::string scaled =
+      span.largest_share > 1 ? DomainCurves(*profile_, *cluster_).basis() : "";
+  if (span.domains == 1) return scaled.empty() ? "" : "; " + scaled;
   const PortModel::Crossed crossed = ports_.across(kind, members, bytes);
   std::string text =
-      fmt::format("; two-level: curve inside a domain, {} between", crossed.algorithm);
+      fmt::format("; two-level: curve inside a domain{}, {} between",
+                  scaled.empty() ? "" : fmt::format(" ({})", scaled), crossed.algorithm);
   if (!crossed.measured.empty()) text += ", " + crossed.measured;
   return text;
 }

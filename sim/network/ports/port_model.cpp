@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
+#include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/node_crossing.hpp"
 
 namespace moesim::network {
@@ -125,9 +126,9 @@ PortModel::Inside PortModel::inside(Collective kind, const Span& span, double by
   const int members = span.largest_share;
   const double part = kind == Collective::all_to_all ? bytes * members / span.gpus : bytes;
   Inside inside;
-  inside.time = profile_->collective(kind, members, part);
-  inside.smallest_us =
-      std::min(profile_->collective(kind, members, 1).time_us, inside.time.time_us);
+  const DomainCurves curves(*profile_, *cluster_);
+  inside.time = curves.collective(kind, members, part);
+  inside.smallest_us = std::min(curves.collective(kind, members, 1).time_us, inside.time.time_us);
   inside.pcie = profile_->links().kind == profile::NodeLinks::Kind::pcie;
   return inside;
 }
@@ -251,7 +252,7 @@ Estimate PortModel::price(Collective kind, std::span<const int> members, double 
   if (const cluster::MeasuredExchange* curve = find_measured(*cluster_, kind, members)) {
     return estimate_of(*curve, bytes);
   }
-  return profile_->collective(kind, span.gpus, bytes);
+  return DomainCurves(*profile_, *cluster_).collective(kind, span.gpus, bytes);
 }
 
 }  // namespace moesim::network

@@ -1,0 +1,81 @@
+#include "sim/network/ports/domain_curves.hpp"
+
+#include "sim/network/exchange/exchange_model.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace moesim;
+using namespace moesim::network;
+using profile::Collective;
+
+namespace {
+
+constexpr double mib = 1 << 20;
+
+profile::Profile h100() { return profile::Profile::load("h100-sxm"); }
+
+cluster::Cluster hgx_at(double gb_per_s) {
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  cluster.domain.port = Bandwidth(gb_per_s * 1e9);
+  return cluster;
+}
+
+double time_us(const cluster::Cluster& cluster, double bytes) {
+  return DomainCurves(h100(), cluster).collective(Collective::all_to_all, 8, bytes).time_us;
+}
+
+}  // namespace
+
+TEST_CASE("on the links that were measured the curve answers as it is") {
+  const profile::Profile measured = h100();
+  const profile::Estimate curve = measured.collective(Collective::all_to_all, 8, 64 * mib);
+  for (const double rate : {450.0, 478.0, 400.0}) {  // of the same links, counted otherwise
+    CAPTURE(rate);
+    const cluster::Cluster cluster = hgx_at(rate);
+    const DomainCurves curves(measured, cluster);
+    const profile::Estimate estimate = curves.collective(Collective::all_to_all, 8, 64 * mib);
+    CHECK(estimate.time_us == curve.time_us);
+    CHECK(estimate.time_us_p95 == curve.time_us_p95);
+    CHECK(estimate.origin == curve.origin);
+    CHECK(estimate.support == profile::Support::measured_point);
+    CHECK(curves.basis().empty());
+  }
+}
+
+TEST_CASE("links of another rate take the curve's time for as much more bytes") {
+  const profile::Profile measured = h100();
+  const profile::Estimate twice = measured.collective(Collective::all_to_all, 8, 128 * mib);
+  const cluster::Cluster half = hgx_at(225);
+  const DomainCurves curves(measured, half);
+  const profile::Estimate estimate = curves.collective(Collective::all_to_all, 8, 64 * mib);
+  CHECK(estimate.time_us == twice.time_us);
+  CHECK(estimate.time_us_p05 == Approx(twice.time_us_p05 / 1.5));
+  CHECK(estimate.time_us_p95 == Approx(twice.time_us_p95 * 1.5));
+  CHECK(estimate.origin == profile::Origin::derived);
+  CHECK(estimate.support == profile::Support::interpolated);
+  CHECK(curves.basis() ==
+        "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes");
+  CHECK(time_us(hgx_at(1800), 64 * mib) == time_us(hgx_at(450), 16 * mib));
+  // Latency is not of the links.
+  CHECK(time_us(half, 1) == Approx(time_us(hgx_at(450), 1)).epsilon(0.01));
+}
+
+TEST_CASE("slower links inside a domain make every exchange through it slower") {
+  const auto profile = std::make_shared<const profile::Profile>(h100());
+  std::vector<int> members(16);
+  for (int gpu = 0; gpu < 16; ++gpu) members[static_cast<std::size_t>(gpu)] = gpu;
+  const auto whole = std::make_shared<const cluster::Cluster>(hgx_at(450));
+  const auto half = std::make_shared<const cluster::Cluster>(hgx_at(225));
+  const ExchangeModel fast(profile, whole);
+  const ExchangeModel slow(profile, half);
+  for (const Collective kind : {Collective::all_to_all, Collective::all_reduce,
+                                Collective::all_gather, Collective::reduce_scatter}) {
+    CAPTURE(name_of(kind));
+    const std::span<const int> inside = std::span(members).first(8);
+    CHECK(slow.price(kind, inside, 256 * mib).time_us >
+          1.7 * fast.price(kind, inside, 256 * mib).time_us);
+    CHECK(slow.price(kind, members, 256 * mib).time_us >=
+          fast.price(kind, members, 256 * mib).time_us);
+  }
+  CHECK(slow.basis(Collective::all_to_all, members, mib).find("225 GB/s") != std::string::npos);
+  CHECK(fast.basis(Collective::all_to_all, members, mib).find("GB/s") == std::string::npos);
+}

@@ -139,6 +139,10 @@ Reason unless_drawn_experts(const Question& ask) {
   return ask.scenario.router.is_dense() ? without_experts(ask) : unless_drawn(ask);
 }
 
+Reason without_own_experts(const Question& ask) {
+  return ask.scenario.router.is_dense() ? without_experts(ask) : useful;
+}
+
 bool has_experts(const Scenario& scenario) { return !scenario.router.is_dense(); }
 
 bool has_capacity(const Scenario& scenario) { return scenario.router.has_capacity(); }

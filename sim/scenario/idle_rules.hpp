@@ -29,6 +29,7 @@ Reason without_phase(const Question& ask);
 Reason without_sequences(const Question& ask);
 Reason unless_drawn(const Question& ask);  // the routing of given logits draws nothing
 Reason unless_drawn_experts(const Question& ask);
+Reason without_own_experts(const Question& ask);
 
 // Which scenarios have the option in their rows: rules for Option::applies.
 bool has_experts(const Scenario& scenario);

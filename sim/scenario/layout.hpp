@@ -68,7 +68,7 @@ void declare_layout(Table& table) {
       .affects(Affects::routing)
       .after({"experts", "expert-parallel"})
       .applies(has_experts)
-      .idle(unless_drawn_experts)
+      .idle(without_own_experts)
       .contents(expert_placement_contents);
 }
 

@@ -11,7 +11,7 @@ routing::RoutingJob Scenario::routing_job() const {
   job.experts = experts;
   job.gpus = gpus;
   job.expert_parallel = expert_parallel;
-  job.expert_placement = order;
+  job.place(order);
   job.gpus_per_domain = cluster->gpus_per_domain;
   job.tokens_per_gpu = tokens_per_gpu;
   job.layers = moe_layers();

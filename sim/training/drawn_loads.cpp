@@ -130,7 +130,7 @@ routing::RoutingJob block_routing(const TrainingJob& job) {
   made.experts = job.model->moe->experts;
   made.gpus = layout.expert * layout.expert_tensor;
   made.expert_parallel = layout.expert;
-  made.expert_placement = drawn.placement;
+  made.place(drawn.placement);
   made.gpus_per_domain = job.cluster->gpus_per_domain;
   made.tokens_per_gpu = std::llround(job.tokens_per_rank());
   made.layers = moe_layers_of(job);

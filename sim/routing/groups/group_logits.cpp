@@ -71,29 +71,26 @@ int DrawnLogits::fill_training_tile(std::int64_t index, float* tile) const {
   return tile_tokens;
 }
 
+void round_to_bf16(std::span<float> values) {
+  constexpr std::uint32_t dropped = 0xffff;
+  constexpr std::uint32_t infinite = 0x7f800000;
+  for (float& value : values) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (bits + (dropped >> 1) + (bits >> 16 & 1)) & ~dropped;
+    const bool finite = (rounded & ~(std::uint32_t{1} << 31)) < infinite;
+    value = finite ? std::bit_cast<float>(rounded) : value;
+  }
+}
+
 void RoundedLogits::fill_tile(int rank, std::int64_t first_token, float* tile) const {
   exact_.fill_tile(rank, first_token, tile);
-  round(tile);
+  round_to_bf16({tile, static_cast<std::size_t>(exact_.experts()) * tile_tokens});
 }
 
 int RoundedLogits::fill_training_tile(std::int64_t index, float* tile) const {
   const int valid = exact_.fill_training_tile(index, tile);
-  round(tile);
+  round_to_bf16({tile, static_cast<std::size_t>(exact_.experts()) * tile_tokens});
   return valid;
-}
-
-// Tiles have no NaN, so that adding to the low bits cannot make one; a value beyond the largest of
-// bf16 stays what it is.
-void RoundedLogits::round(float* tile) const {
-  constexpr std::uint32_t dropped = 0xffff;
-  constexpr std::uint32_t infinite = 0x7f800000;
-  const auto values = static_cast<std::size_t>(exact_.experts()) * tile_tokens;
-  for (std::size_t at = 0; at < values; ++at) {
-    const auto bits = std::bit_cast<std::uint32_t>(tile[at]);
-    const std::uint32_t rounded = (bits + (dropped >> 1) + (bits >> 16 & 1)) & ~dropped;
-    const bool finite = (rounded & ~(std::uint32_t{1} << 31)) < infinite;
-    tile[at] = finite ? std::bit_cast<float>(rounded) : tile[at];
-  }
 }
 
 GivenLogits::GivenLogits(std::span<const RankLogits> ranks, int experts, const TileKernels& kernels)

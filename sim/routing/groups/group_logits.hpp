@@ -63,6 +63,10 @@ class DrawnLogits final : public GroupLogits {
   const TileKernels& kernels_;
 };
 
+// To the nearest, ties to even; what would become infinite stays as it is. No NaN: adding to its
+// low bits may make another value.
+void round_to_bf16(std::span<float> values);
+
 // Logits as a router's product in bf16 writes them: rounded to the nearest, ties to even. Keeps a
 // reference to its argument.
 class RoundedLogits final : public GroupLogits {
@@ -76,8 +80,6 @@ class RoundedLogits final : public GroupLogits {
   int fill_training_tile(std::int64_t index, float* tile) const override;
 
  private:
-  void round(float* tile) const;
-
   const GroupLogits& exact_;
 };
 

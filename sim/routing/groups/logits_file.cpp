@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/file.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
 
 namespace moesim::routing {
 
@@ -31,6 +31,21 @@ std::array<std::uint32_t, kind_letters> kind_text(RouteKind kind) {
 template <typename Value>
 void append(std::string& bytes, const Value& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// From positions to the numbers of the experts.
+void to_experts(const ExpertPlacement& placement, RoutedGroup& group) {
+  const std::vector<std::uint16_t>& expert_at = placement.expert_at(0);
+  for (std::size_t choice = 0; choice < static_cast<std::size_t>(group.choices); ++choice) {
+    for (std::size_t token = 0; token < group.tokens; ++token) {
+      std::uint16_t& expert = group.expert[choice * group.stride + token];
+      if (expert != no_expert) expert = expert_at[expert];
+    }
+  }
+  for (std::int32_t& expert : group.ir_expert) {
+    if (expert >= 0) expert = expert_at[static_cast<std::size_t>(expert)];
+  }
+  put_in_placement(placement.position_of(0), group.kept_rows);
 }
 
 }  // namespace
@@ -83,42 +98,54 @@ GroupOfFile group_of(const NpyArray& array) {
   return group;
 }
 
-AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& group) {
-  if (config.top_k > group.experts) {
-    throw UsageError(fmt::format("{}: {} experts: expected at least {}", group.name, group.experts,
-                                 config.top_k));
-  }
-  AuxiliarySums sums(static_cast<int>(group.experts), config.top_k, 0, config.score_function);
+AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& group,
+                                 const RoutedGroup& routed) {
+  const ScoreFunction scores =
+      config.kind->scores_by_sigmoid ? ScoreFunction::sigmoid : config.score_function;
+  AuxiliarySums sums(static_cast<int>(group.experts), config.top_k, 0, scores);
   const auto size = static_cast<std::size_t>(group.tokens * group.experts);
+  std::vector<float> rounded;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.ranks); ++rank) {
-    sums.add(std::span<const float>(group.logits).subspan(rank * size, size), group.tokens,
-             static_cast<int>(rank));
+    std::span<const float> logits = std::span(group.logits).subspan(rank * size, size);
+    if (config.router_dtype == RouterDtype::bf16) {
+      rounded.assign(logits.begin(), logits.end());
+      round_to_bf16(rounded);
+      logits = rounded;
+    }
+    const auto begin = static_cast<std::size_t>(routed.rank_begin[rank]);
+    sums.add(logits, group.tokens, static_cast<int>(rank),
+             {routed.expert.data() + begin, routed.stride});
   }
   return sums.losses();
 }
 
 RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
-                         const RouterContext& context) {
+                         const RouterContext& context,
+                         const std::shared_ptr<const ExpertPlacement>& placement) {
+  RouterConfig router = config;
+  std::vector<float> placed;
+  std::span<const float> logits = group.logits;
+  if (placement) {
+    if (router.expert_bias) {
+      router.expert_bias = std::make_shared<const ExpertBias>(router.expert_bias->placed(placement));
+    }
+    placed = group.logits;
+    put_in_placement(placement->expert_at(0), placed);
+    logits = placed;
+  }
   std::vector<RankLogits> sources;
   const auto size = static_cast<std::size_t>(group.tokens * group.experts);
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.ranks); ++rank) {
-    sources.push_back(
-        {std::span<const float>(group.logits).subspan(rank * size, size), group.tokens});
+    sources.push_back({logits.subspan(rank * size, size), group.tokens});
   }
   try {
-    return route_group(config, static_cast<int>(group.experts), sources, context);
+    RoutedGroup routed =
+        route_group(router, static_cast<int>(group.experts), sources, context);
+    if (placement) to_experts(*placement, routed);
+    return routed;
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{}: {}", group.name, error.what()));
   }
-}
-
-RoutedGroup route_logits(const RouterConfig& config, const NpyArray& array,
-                         const std::string& out_path, const RouterContext& context) {
-  const GroupOfFile logits = group_of(array);
-  check_writable(out_path);
-  RoutedGroup group = route_logits(config, logits, context);
-  write_routes(out_path, group);
-  return group;
 }
 
 }  // namespace moesim::routing

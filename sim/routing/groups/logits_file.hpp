@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/base/npy.hpp"
 #include "sim/routing/groups/group_router.hpp"
+#include "sim/routing/rules/expert_placement.hpp"
 #include "sim/routing/tokens/losses.hpp"
 
 namespace moesim::routing {
@@ -22,22 +24,23 @@ struct GroupOfFile {
 // UsageError for another one, and for E < P.
 GroupOfFile group_of(const NpyArray& array);
 
-// Logits in, routes out. Throws UsageError for E % P != 0, k' > E, NaN or +inf logits (naming rank
-// and token).
+// Logits in, routes out. `placement`: of the experts on the ranks (its layer 0), null: in the order
+// of their numbers. Throws UsageError for E % P != 0, k' > E, NaN or +inf logits (naming rank and
+// token).
 RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
-                         const RouterContext& context = {});
+                         const RouterContext& context = {},
+                         const std::shared_ptr<const ExpertPlacement>& placement = nullptr);
 
-// The same, written to `out_path`: a structured .npy with fields rank, token, choice, expert, slot
+// A structured .npy with fields rank, token, choice, expert, slot
 // (<i4; slot -1 failed, -2 IR), weight (<f4) and kind (<U7: primary, fill, ir), one record per
 // route in (rank, token, choice) order: all k' choices of every token, and its IR row, if any, as
 // choice k'. Written completely or not at all; Error when it cannot be written.
-RoutedGroup route_logits(const RouterConfig& config, const NpyArray& logits,
-                         const std::string& out_path, const RouterContext& context = {});
-
-// The balance losses and the z-loss of such logits, over the tokens of all ranks. Throws as above.
-AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& group);
-
-// Writes the same list of routes to a .npy.
 void write_routes(const std::string& path, const RoutedGroup& group);
+
+// The balance losses and the z-loss of such logits, over the tokens of all ranks; f_e are the
+// choices that the router made before it dropped any, `routed`. Precondition: it chooses k experts
+// by the scores of each token.
+AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& group,
+                                 const RoutedGroup& routed);
 
 }  // namespace moesim::routing

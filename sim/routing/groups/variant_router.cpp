@@ -51,6 +51,9 @@ class VariantChooser final : public Chooser {
           sample_second({philox_words(stream), static_cast<std::uint64_t>(token)}, to);
         }
         add_best_mass(mass + token);
+        if (shape_.config.expert_bias && shape_.config.has_capacity()) {
+          std::copy_n(best_.data(), tile_tokens, out.table.best_output(token));
+        }
         if (local.wanted > 0) take_local(local, out.table.local_output(token));
       });
       out.table.set_local_places(local.wanted);

@@ -13,7 +13,6 @@ namespace moesim::routing {
 //   a given bias per expert, added for the choice only: weights and losses are of the score;
 //   a sampled second expert: the largest of logit + Gumbel noise without the first (DeepSpeed
 //   top2gating, fairscale top2gating).
-// With a bias, Priority::token_max goes by the score of the first choice.
 std::unique_ptr<KindRouter> make_variant_router(const KindShape& shape);
 // How it chooses.
 std::unique_ptr<Chooser> make_variant_chooser(const KindShape& shape);

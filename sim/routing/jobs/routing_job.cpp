@@ -1,12 +1,11 @@
 #include "sim/routing/jobs/routing_job.hpp"
 
-#include "sim/routing/rules/expert_bias.hpp"
-
 #include <span>
 #include <type_traits>
 #include <utility>
 
 #include "sim/base/digest.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
 #include "sim/routing/scores/score_model.hpp"
 
 namespace moesim::routing {
@@ -88,6 +87,14 @@ std::string logits_key_of(const RoutingJob& job) {
 }  // namespace
 
 std::string RoutingJob::logits_key() const { return logits_key_of(*this); }
+
+void RoutingJob::place(std::shared_ptr<const ExpertPlacement> placement) {
+  expert_placement = std::move(placement);
+  if (expert_placement && router.expert_bias) {
+    router.expert_bias =
+        std::make_shared<const ExpertBias>(router.expert_bias->placed(expert_placement));
+  }
+}
 
 std::string RoutingJob::key() const {
   Key key;

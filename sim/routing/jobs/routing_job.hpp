@@ -29,6 +29,9 @@ struct RoutingJob {
   Fidelity fidelity = Fidelity::tokens;  // not automatic
   bool count_copies = false;             // whether to fill LayerRouting::copies
 
+  // Places the experts, and the router's given biases with them.
+  void place(std::shared_ptr<const ExpertPlacement> placement);
+
   // The tokens of a GPU: S, or fewer where the scores are ragged.
   std::int64_t tokens_of(int gpu) const {
     return scores.tokens_of(gpu % expert_parallel, expert_parallel, tokens_per_gpu);

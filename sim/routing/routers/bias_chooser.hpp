@@ -216,12 +216,16 @@ class BiasChooser final : public Chooser {
       for (std::size_t at = tile_tokens; at < summed_ * tile_tokens; ++at) {
         sum[at % tile_tokens] += best_key(at);
       }
+      for (std::size_t place = 0; place < tile_tokens; ++place) {
+        if (best_key_[place] == hopeless) sum[place] = hopeless;
+      }
     }
     kept_.find();
     for (std::size_t group = 0; group < groups; ++group) mask(group);
   }
 
-  // An expert with logit -inf has score 0, as in the published code.
+  // An expert with logit -inf has score 0, as in the published code; a group of such alone comes
+  // last.
   float best_key(std::size_t at) const {
     return best_key_[at] == hopeless ? bias_[best_expert_[at]] : best_key_[at];
   }

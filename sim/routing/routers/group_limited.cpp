@@ -60,6 +60,7 @@ class GroupLimitedChooser final : public Chooser {
           list_experts();
           find_softmax(mass + token);
         }
+        if (shape_.config.has_capacity()) copy_tile(best_.data(), out.table.best_output(token));
         find_groups();
         choose_offered(to);
       });

@@ -53,12 +53,14 @@ class SinkhornChooser final : public Chooser {
         score_.assign(tile_.tile(), tile_.tile() + experts_ * tile_tokens);
         if (balances(shape_.config)) {
           scaled_ = cost_of(score_.data());
+          for (std::size_t at = 0; at < scaled_.size(); ++at) scaled_[at] *= scale_[at / tile_tokens];
           shape_.kernels.largest(scaled_.data(), 0, shape_.experts, top_k, to);
         } else {
           shape_.kernels.largest(score_.data(), 0, shape_.experts, top_k, to);
         }
         if (top_k == 1) keep_sigmoids(to.expert);
         tile_.to_probabilities(shape_.experts, {nullptr, score_.data(), tile_tokens});
+        if (shape_.config.has_capacity()) keep_best(out.table.best_output(token));
         for (std::size_t choice = 0; choice < static_cast<std::size_t>(top_k); ++choice) {
           for (std::size_t place = 0; place < tile_tokens; ++place) {
             const std::size_t at = choice * to.stride + place;
@@ -88,11 +90,26 @@ class SinkhornChooser final : public Chooser {
     }
   }
 
-  // exp(logit) times the scale of its expert: a token's own scale does not change its order.
+  // The largest score of each token of a tile.
+  void keep_best(float* best) const {
+    std::copy_n(score_.data(), tile_tokens, best);
+    for (std::size_t at = tile_tokens; at < score_.size(); ++at) {
+      best[at % tile_tokens] = std::max(best[at % tile_tokens], score_[at]);
+    }
+  }
+
+  // exp(logit) of a tile, [expert][16]. A token's own scale changes neither its order nor, but for
+  // `least`, the scales of experts: where exp would leave the range of float, its largest logit is
+  // moved down to `largest_logit`.
   std::vector<float> cost_of(const float* logit) const {
+    constexpr float largest_logit = 40;
+    float shift[tile_tokens] = {};
+    for (std::size_t at = 0; at < experts_ * tile_tokens; ++at) {
+      shift[at % tile_tokens] = std::max(shift[at % tile_tokens], logit[at] - largest_logit);
+    }
     std::vector<float> cost(experts_ * tile_tokens);
     for (std::size_t at = 0; at < cost.size(); ++at) {
-      cost[at] = std::exp(logit[at]) * scale_[at / tile_tokens];
+      cost[at] = std::exp(logit[at] - shift[at % tile_tokens]);
     }
     return cost;
   }
@@ -109,9 +126,10 @@ class SinkhornChooser final : public Chooser {
       logits.fill_tile(rank, token, tile_.tile());
       const auto valid =
           static_cast<std::size_t>(std::min<std::int64_t>(tile_tokens, tokens - token));
+      const std::vector<float> of_tile = cost_of(tile_.tile());
       for (std::size_t place = 0; place < valid; ++place) {
         for (std::size_t expert = 0; expert < experts_; ++expert) {
-          cost.push_back(std::exp(tile_.tile()[expert * tile_tokens + place]));
+          cost.push_back(of_tile[expert * tile_tokens + place]);
         }
       }
     }

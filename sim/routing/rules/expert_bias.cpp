@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
@@ -31,6 +32,18 @@ ExpertBias ExpertBias::load(const std::string& path) {
     const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
     bias.layers_.emplace_back(first, first + static_cast<std::ptrdiff_t>(experts));
   }
+  return bias;
+}
+
+std::vector<float> ExpertBias::of_layer(std::uint32_t layer) const {
+  std::vector<float> values = layers_.size() == 1 ? layers_.front() : layers_.at(layer);
+  if (placement_) put_in_placement(placement_->expert_at(static_cast<int>(layer)), values);
+  return values;
+}
+
+ExpertBias ExpertBias::placed(std::shared_ptr<const ExpertPlacement> placement) const {
+  ExpertBias bias = *this;
+  bias.placement_ = std::move(placement);
   return bias;
 }
 

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "sim/routing/rules/expert_placement.hpp"
 
 namespace moesim::routing {
 
@@ -18,14 +21,15 @@ class ExpertBias {
   const std::string& name() const { return name_; }
   int experts() const { return static_cast<int>(layers_.front().size()); }
   int layers() const { return static_cast<int>(layers_.size()); }
-  const std::vector<float>& of_layer(std::uint32_t layer) const {
-    return layers_.size() == 1 ? layers_.front() : layers_.at(layer);
-  }
+  std::vector<float> of_layer(std::uint32_t layer) const;
+  // The same in the order of the positions of a placement of as many experts.
+  ExpertBias placed(std::shared_ptr<const ExpertPlacement> placement) const;
   std::uint64_t digest() const;
 
  private:
   std::string name_;
-  std::vector<std::vector<float>> layers_;
+  std::vector<std::vector<float>> layers_;            // by the numbers of the experts
+  std::shared_ptr<const ExpertPlacement> placement_;  // null: their order
 };
 
 }  // namespace moesim::routing

@@ -17,6 +17,7 @@ void ChoiceTable::reset(int experts, int choices, int local_sets, int locals, st
   local_sets_ = local_sets;
   locals_ = locals;
   places_.clear();
+  best_probability_.clear();
   holds_best_ = true;
   stride_ = static_cast<std::size_t>(tokens) + tile_tokens;  // for a partial last tile
   rank_begin_.assign(1, 0);

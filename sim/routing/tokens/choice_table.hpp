@@ -77,6 +77,13 @@ class ChoiceTable {
   }
   void set_local_places(int wanted) { places_.push_back(wanted); }
 
+  // The output for the largest g of all experts of the next tokens, 16 of them, for callers whose
+  // first choice may be another expert. For every tile of every rank, or none.
+  float* best_output(std::int64_t token) {
+    best_probability_.resize(stride_);
+    return best_probability_.data() + static_cast<std::size_t>(rank_begin_.back() + token);
+  }
+
   // Swaps the choices, [choice, stride()], with the caller's vectors of an earlier call: the table
   // has no choices until reset().
   void swap_choices(std::vector<std::uint16_t>& expert, std::vector<float>& probability) {
@@ -104,8 +111,10 @@ class ChoiceTable {
   }
   // Whether the first choices are the best of all experts, so that their g is at least 1 / E.
   bool holds_best() const { return holds_best_; }
-  // The maximum of g over the experts that a token may go to: the key of token-max.
-  const float* max_probability() const { return probability(0); }
+  // The largest g of a token: the key of token-max.
+  const float* max_probability() const {
+    return best_probability_.empty() ? probability(0) : best_probability_.data();
+  }
   std::size_t stride() const { return stride_; }  // from one choice to the next
   const std::uint16_t* local_expert(int set, int place) const {
     return local_expert_.data() + local_row(set, place);
@@ -133,6 +142,7 @@ class ChoiceTable {
   std::vector<int> places_;                             // [rank, set]
   std::vector<std::uint16_t> expert_, local_expert_;    // [choice][stride], [set][place][stride]
   std::vector<float> probability_, local_probability_;  // the same
+  std::vector<float> best_probability_;                 // [token]; empty: that of the first choice
   TileRows tile_, scratch_;                             // [experts][16]
 };
 

@@ -27,7 +27,8 @@ AuxiliarySums::Sums AuxiliarySums::no_sums() const {
           std::vector<std::int64_t>(experts_, 0)};
 }
 
-void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int rank) {
+void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int rank,
+                        const ChosenExperts& chosen) {
   if (logits.size() != static_cast<std::size_t>(tokens) * experts_) {
     throw UsageError(
         fmt::format("{} logits for {} tokens and {} experts", logits.size(), tokens, experts_));
@@ -43,6 +44,13 @@ void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int 
     }
     const double log_sum = static_cast<double>(parts[0]) + std::log(static_cast<double>(parts[1]));
     squares_ += log_sum * log_sum;
+    if (chosen.expert == nullptr) {
+      find_best(row);
+    } else {
+      for (std::size_t choice = 0; choice < top_k_; ++choice) {
+        order_[choice] = chosen.expert[choice * chosen.stride + static_cast<std::size_t>(token)];
+      }
+    }
     add_token(row, sequence);
     if (sequence.tokens != sequence_tokens_) continue;
     close_sequence(sequence);
@@ -51,14 +59,17 @@ void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int 
   close_sequence(sequence);
 }
 
-// probabilities_ are its softmax.
-void AuxiliarySums::add_token(const float* logits, Sums& sums) {
+void AuxiliarySums::find_best(const float* logits) {
   std::iota(order_.begin(), order_.end(), 0U);
   std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(top_k_),
                     order_.end(), [logits](std::uint32_t one, std::uint32_t other) {
                       return logits[one] != logits[other] ? logits[one] > logits[other]
                                                           : one < other;
                     });
+}
+
+// order_ has its choices, probabilities_ are its softmax.
+void AuxiliarySums::add_token(const float* logits, Sums& sums) {
   double whole = 1;
   if (scores_ == ScoreFunction::sigmoid) {
     whole = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,6 +22,12 @@ struct AuxiliaryLosses {
   double z = 0;  // mean over tokens of logsumexp(a)^2
 };
 
+// What a router chose: choice c of token t is expert[c * stride + t].
+struct ChosenExperts {
+  const std::uint16_t* expert = nullptr;  // null: the best by logit
+  std::size_t stride = 0;
+};
+
 // The losses of the tokens of one rank after another. P_e is the mean probability, f_e the share of
 // first choices before any drop (GShard, Lepikhin et al. 2020; Switch; DeepSpeed's top-2), in
 // balance_all of all k choices over k (DeepSpeed's topkgating, Megatron; transformers' Mixtral and
@@ -34,7 +41,8 @@ class AuxiliarySums {
                 ScoreFunction scores = ScoreFunction::softmax);
   // Row-major logits [tokens, experts]. Throws UsageError naming `rank` and token for a NaN or +inf
   // logit.
-  void add(std::span<const float> logits, std::int64_t tokens, int rank);
+  void add(std::span<const float> logits, std::int64_t tokens, int rank,
+           const ChosenExperts& chosen = {});
   AuxiliaryLosses losses() const;
 
  private:
@@ -46,6 +54,7 @@ class AuxiliarySums {
   Sums no_sums() const;
   double balance(const Sums& sums, const std::vector<std::int64_t>& choices,
                  double per_token) const;
+  void find_best(const float* logits);
   void add_token(const float* logits, Sums& sums);
   void close_sequence(const Sums& sequence);
 
@@ -57,7 +66,7 @@ class AuxiliarySums {
   double of_sequences_ = 0;  // sum of their losses
   std::int64_t sequences_ = 0;
   std::vector<float> probabilities_, scratch_;  // of one token
-  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> order_;            // its choices first
 };
 
 AuxiliaryLosses auxiliary_losses(std::span<const float> logits, std::int64_t tokens, int experts,

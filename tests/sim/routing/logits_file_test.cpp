@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
 #include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/rules/expert_bias.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace moesim;
@@ -50,6 +52,11 @@ RouterConfig make(const std::string& name, const std::string& factor) {
   return config;
 }
 
+RoutedGroup route_file(const RouterConfig& config,
+                       const std::shared_ptr<const ExpertPlacement>& placement = nullptr) {
+  return route_logits(config, group_of(NpyArray::load(in_path)), {}, placement);
+}
+
 struct Cleanup {
   ~Cleanup() {
     std::remove(in_path.c_str());
@@ -65,7 +72,7 @@ TEST_CASE("logits go in, routes come out, in (rank, token, choice) order") {
   write_npy_float32(in_path, {2, 2, 4},
                     {3, 1, 2, 0, /**/ 4, 1, 3, 0,  //
                      0, 1, 2, 3, /**/ 3, 2, 1, 0});
-  route_logits(make("top2+fr+ir", "2"), NpyArray::load(in_path), out_path);
+  write_routes(out_path, route_file(make("top2+fr+ir", "2")));
   const std::vector<Record> records = read_records();
   const std::string header = read_file(out_path).substr(0, 256);
   CHECK(header.find("[('rank', '<i4'), ('token', '<i4'), ('choice', '<i4'), ('expert', '<i4'), "
@@ -94,12 +101,10 @@ TEST_CASE("logits go in, routes come out, in (rank, token, choice) order") {
   CHECK(records[7].rank == 1);
 }
 
-TEST_CASE("logits files that cannot be routed say why and leave no output") {
+TEST_CASE("logits files that cannot be routed say why") {
   const Cleanup cleanup;
   const auto refused = [](const RouterConfig& config, const std::string& part) {
-    CHECK_THROWS_WITH(route_logits(config, NpyArray::load(in_path), out_path),
-                      ContainsSubstring(part));
-    CHECK_THROWS_AS(read_file(out_path), UsageError);
+    CHECK_THROWS_WITH(route_file(config), ContainsSubstring(part));
   };
   refused(make("top1", "1"), in_path);  // absent
   write_npy_float32(in_path, {2, 2, 2, 2}, std::vector<float>(16, 0));
@@ -115,8 +120,100 @@ TEST_CASE("logits files that cannot be routed say why and leave no output") {
   write_npy_float32(in_path, {0, 3, 4}, {});
   refused(make("top1", "1"), "at least one rank");
   write_npy_float32(in_path, {1, 0, 4}, {});
-  CHECK(route_logits(make("top1", "1"), NpyArray::load(in_path), out_path).routes().empty());
+  CHECK(route_file(make("top1", "1")).routes().empty());
   write_npy_float32(in_path, {1, 1, 4}, {0, 1, 2, 3});
-  CHECK_THROWS_AS(
-      route_logits(make("top1", "1"), NpyArray::load(in_path), "no_such_folder/out.npy"), Error);
+  CHECK_THROWS_AS(write_routes("no_such_folder/out.npy", route_file(make("top1", "1"))), Error);
+}
+
+TEST_CASE("experts of given logits may lie elsewhere: intra-GPU rectification follows") {
+  const Cleanup cleanup;
+  // C = 1: the second token of rank 0 fails at expert 3, and is rectified on its own GPU, where its
+  // best of experts 0 and 1 is 1, of 0 and 2 expert 2.
+  write_npy_float32(in_path, {2, 2, 4}, {0, 0, 0, 9, /**/ 0, 1, 2, 8,  //
+                                         9, 0, 0, 0, /**/ 0, 9, 0, 0});
+  RouterConfig config = make("top1+ir", "1");
+  const RoutedGroup there = route_file(config);
+  REQUIRE(there.ir_expert.size() == 4);
+  CHECK(there.ir_expert[1] == 1);
+  const auto even_odd = std::make_shared<const ExpertPlacement>(
+      std::vector<std::vector<std::uint16_t>>{{0, 2, 1, 3}}, "test");
+  const RoutedGroup routed = route_file(config, even_odd);
+  CHECK(routed.ir_expert == std::vector<std::int32_t>{-1, 2, -1, -1});
+  CHECK(routed.expert[0] == 3);
+  CHECK(routed.kept_rows == there.kept_rows);  // by the numbers of the experts
+  // Biases lie with their experts.
+  write_npy_float32(out_path, {4}, {0, 0, 20, 0});
+  config = parse_router("dropless", 1);
+  config.expert_bias = std::make_shared<const ExpertBias>(ExpertBias::load(out_path));
+  const RoutedGroup biased = route_file(config, even_odd);
+  for (std::size_t token = 0; token < 4; ++token) CHECK(biased.expert[token] == 2);
+}
+
+TEST_CASE("balance losses count the choices that the router made") {
+  const Cleanup cleanup;
+  write_npy_float32(in_path, {1, 2, 2}, {0, 1, /**/ 0, 2});
+  const GroupOfFile group = group_of(NpyArray::load(in_path));
+  RouterConfig config = make("top1", "2");
+  config.score_function = ScoreFunction::sigmoid;
+  const auto losses = [&] {
+    return auxiliary_losses(config, group, route_logits(config, group));
+  };
+  const auto sigmoid = [](double logit) { return 1 / (1 + std::exp(-logit)); };
+  const double mean_second = (sigmoid(1) / (0.5 + sigmoid(1)) + sigmoid(2) / (0.5 + sigmoid(2))) / 2;
+  CHECK(losses().balance == Approx(2 * mean_second));  // both choose the second of two
+  // A bias that sends both to the first.
+  write_npy_float32(out_path, {2}, {5, 0});
+  config.expert_bias = std::make_shared<const ExpertBias>(ExpertBias::load(out_path));
+  CHECK(losses().balance == Approx(2 * (1 - mean_second)));
+  // bf16 has 8 bits: 1.0039 is 1.
+  config = make("top1", "2");
+  write_npy_float32(in_path, {1, 1, 2}, {0, 1.0039F});
+  const GroupOfFile fine = group_of(NpyArray::load(in_path));
+  config.router_dtype = RouterDtype::bf16;
+  const double z = std::log(1 + std::exp(1.0));
+  CHECK(auxiliary_losses(config, fine, route_logits(config, fine)).z == Approx(z * z));
+}
+
+TEST_CASE("token-max goes by a token's largest g, also where it chose another expert") {
+  const Cleanup cleanup;
+  // Both tokens choose expert 0 for its bias; the largest g are 0.73 and 0.62.
+  write_npy_float32(in_path, {1, 2, 2}, {0, 1, /**/ 0.5, 0});
+  write_npy_float32(out_path, {2}, {10, 0});
+  RouterConfig config = make("top1", "1");
+  config.expert_bias = std::make_shared<const ExpertBias>(ExpertBias::load(out_path));
+  const RoutedGroup biased = route_file(config);
+  CHECK(biased.slot[0] == 0);
+  CHECK(biased.slot[1] == -1);
+  // Both choose experts 2 and 3; the largest g are 0.59, of expert 0, and 0.47.
+  write_npy_float32(in_path, {1, 2, 4}, {3, -3, 2, 1.9F, /**/ 0, 0, 2.6F, 2.6F});
+  config = parse_router("group-limited:2:1", 2);
+  config.group_score = GroupScore::topk_logits;
+  config.drops = true;
+  config.capacity_factor = Decimal(1);
+  const RoutedGroup limited = route_file(config);
+  CHECK(limited.expert[0] == 2);
+  CHECK(limited.slot[0] == 0);
+  CHECK(limited.slot[1] == -1);
+}
+
+TEST_CASE("Sinkhorn scales logits of any size") {
+  const Cleanup cleanup;
+  for (const float large : {10.0F, 80.0F, 100.0F, 1e4F}) {
+    CAPTURE(large);
+    write_npy_float32(in_path, {1, 3, 2}, {large, 0, /**/ 0, large, /**/ large, 0});
+    const RoutedGroup routed = route_file(parse_router("sinkhorn", 1));
+    CHECK(routed.expert[0] == 0);
+    CHECK(routed.expert[1] == 1);
+    CHECK(routed.expert[2] == 0);
+  }
+}
+
+TEST_CASE("a group of experts with logits of -inf alone is kept last") {
+  const Cleanup cleanup;
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  write_npy_float32(in_path, {1, 1, 4}, {never, 0, never, never});
+  write_npy_float32(out_path, {4}, {0, 0, 5, 0});
+  RouterConfig config = parse_router("bias-balanced+groups:2:1", 1);
+  config.expert_bias = std::make_shared<const ExpertBias>(ExpertBias::load(out_path));
+  CHECK(route_file(config).expert[0] == 1);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "sim/base/file.hpp"
 #include "sim/base/npy.hpp"
 #include "sim/base/text.hpp"
 #include "sim/report/route_table.hpp"
@@ -40,9 +41,7 @@ void check_sizes(const CommandLine& line, const routing::GroupOfFile& group,
 scenario::Scenario scenario_of(scenario::OptionValues values, const routing::GroupOfFile& group,
                                scenario::DocumentCache& documents) {
   for (const auto& [option, text] : values) scenario::check_value(option, text, documents);
-  for (const char* of_the_file : {"expert-placement", "routing", "fidelity"}) {
-    values.erase(of_the_file);
-  }
+  for (const char* of_the_file : {"routing", "fidelity"}) values.erase(of_the_file);
   values["experts"] = std::to_string(group.experts);
   values["expert-parallel"] = values["gpus"] = std::to_string(group.ranks);
   // No tokens are none to route, but no tokens per GPU are no scenario.
@@ -52,8 +51,15 @@ scenario::Scenario scenario_of(scenario::OptionValues values, const routing::Gro
   throw UsageError("--router: dense routes nothing: choose top1, top2, ...");
 }
 
+void note_no_losses(const routing::RouterConfig& router) {
+  note(fmt::format("--losses: router {} does not give each token k experts by its scores: it has "
+                   "no balance loss",
+                   router.name()));
+}
+
+// Whether each token's choices are k experts, before drops.
 bool has_training_losses(const routing::RouterConfig& router) {
-  return router.scores_experts() && router.chooses_top_k() && router.takes_best();
+  return router.scores_experts() && router.chooses_top_k();
 }
 
 report::CellRow row_of(const scenario::Scenario& scenario, const routing::GroupOfFile& file,
@@ -70,7 +76,7 @@ report::CellRow row_of(const scenario::Scenario& scenario, const routing::GroupO
     }
   }
   if (has_training_losses(scenario.router)) {
-    add_losses(routing::auxiliary_losses(scenario.router, file), row);
+    add_losses(routing::auxiliary_losses(scenario.router, file, group), row);
   } else {
     row.resize(loss_columns(true).size());
   }
@@ -78,9 +84,10 @@ report::CellRow row_of(const scenario::Scenario& scenario, const routing::GroupO
 }
 
 void note_losses(const CommandLine& line, const scenario::Scenario& scenario,
-                 const routing::GroupOfFile& file) {
+                 const routing::GroupOfFile& file, const routing::RoutedGroup& group) {
   if (!line.has("losses")) return;
-  const routing::AuxiliaryLosses losses = routing::auxiliary_losses(scenario.router, file);
+  if (!has_training_losses(scenario.router)) return note_no_losses(scenario.router);
+  const routing::AuxiliaryLosses losses = routing::auxiliary_losses(scenario.router, file, group);
   note(fmt::format(
       "balance loss {:.6g} by first choices, {:.6g} by all {}, {:.6g} of each rank; z-loss {:.6g}",
       losses.balance, losses.balance_all, scenario.router.top_k, losses.balance_sequence,
@@ -151,9 +158,11 @@ ExitCode route_file(const CommandLine& line) {
   context.seed = scenarios.front().seed;
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();
+    check_writable(line.get("out"));
     const routing::RoutedGroup group =
-        routing::route_logits(scenario.router, array, line.get("out"), context);
-    note_losses(line, scenario, file);
+        routing::route_logits(scenario.router, file, context, scenario.order);
+    routing::write_routes(line.get("out"), group);
+    note_losses(line, scenario, file, group);
     note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
                      group.tokens, scenario.router.name(), group.loss.failed * 100,
                      line.get("out")));
@@ -164,7 +173,9 @@ ExitCode route_file(const CommandLine& line) {
   std::vector<report::CellRow> rows;
   for (const scenario::Scenario& scenario : scenarios) {
     context.seed = scenario.seed;
-    rows.push_back(row_of(scenario, file, routing::route_logits(scenario.router, file, context)));
+    rows.push_back(row_of(
+        scenario, file, routing::route_logits(scenario.router, file, context, scenario.order)));
+    if (line.has("losses") && !has_training_losses(scenario.router)) note_no_losses(scenario.router);
   }
   out.write(render_rows(loss_columns(true), rows, format));
   return ExitCode::ok;

@@ -23,6 +23,8 @@ struct TimelineEvent {
   int group = -1;
   int group_size = 0;
   double bytes = 0;  // what this rank sends to all, itself included, or reduces; 0: not known
+  std::string element = "BFloat16";  // of these bytes, as PyTorch names types
+  double element_bytes = 2;
 };
 
 using Timeline = std::vector<TimelineEvent>;

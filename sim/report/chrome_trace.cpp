@@ -70,16 +70,27 @@ std::string name_of(const engine::TimelineEvent& event) {
 constexpr const char* group_names[] = {"expert_parallel", "expert_data_parallel", "world",
                                        "domain"};
 
-// The arguments of Kineto's collectives (torch/csrc/distributed/c10d/ParamCommsUtils.hpp). Elements
-// are of bf16.
+// What a rank gets for each element that it sends; 0: not known, as of rows that differ.
+double received_share(const std::string& collective, int ranks) {
+  if (collective == "all_gather") return ranks;
+  if (collective == "reduce_scatter") return 1.0 / ranks;
+  return collective == "all_reduce" ? 1 : 0;
+}
+
+// The arguments of Kineto's collectives (torch/csrc/distributed/c10d/ParamCommsUtils.hpp).
 void add_collective(const engine::TimelineEvent& event, std::string& text) {
   const std::string collective = collective_of(event);
   if (collective.empty()) return;
   fmt::format_to(std::back_inserter(text), ", \"Collective name\": {}", quoted(collective));
   if (event.bytes > 0) {
-    fmt::format_to(std::back_inserter(text),
-                   ", \"In msg nelems\": {0:.0f}, \"dtype\": \"BFloat16\", \"bytes\": {1:.0f}",
-                   event.bytes / 2, event.bytes);
+    const double elements = event.bytes / event.element_bytes;
+    const double share = event.group_size > 0 ? received_share(collective, event.group_size) : 0;
+    fmt::format_to(std::back_inserter(text), ", \"In msg nelems\": {:.0f}", elements);
+    if (share > 0) {
+      fmt::format_to(std::back_inserter(text), ", \"Out msg nelems\": {:.0f}", share * elements);
+    }
+    fmt::format_to(std::back_inserter(text), ", \"dtype\": {}, \"bytes\": {:.0f}",
+                   quoted(event.element), event.bytes);
   }
   if (event.group_size == 0) return;
   const auto partition = static_cast<std::size_t>(event.partition);

@@ -28,6 +28,14 @@ double StepModel::row_bytes(int operation) const {
   return probabilities ? probability_bytes : row_bytes();
 }
 
+StepModel::Element StepModel::element(int operation) const {
+  const StepOperation& work = program_.operation(operation);
+  if (work.work == Work::exchange_probabilities) return {"Float", probability_bytes};
+  if (!work.announces) return {};
+  if (gathers(operation)) return {"Long", 8};  // counts
+  return {"Int", 4};
+}
+
 PricedWork& StepModel::even_exchange() {
   const std::int64_t routes = scenario_.tokens_per_gpu * scenario_.router.top_k;
   const std::int64_t even = std::max<std::int64_t>(1, routes / scenario_.experts);

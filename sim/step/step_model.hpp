@@ -59,6 +59,15 @@ class StepModel {
   double row_bytes() const;
   // Bytes of a row in that all-to-all: a token, or its probability alone.
   double row_bytes(int operation) const;
+  // What a communication operation sends elements of, as PyTorch names types, and their bytes.
+  struct Element {
+    const char* name = "BFloat16";
+    double bytes = 2;
+  };
+  Element element(int operation) const;
+  bool gathers(int operation) const {
+    return program_.operation(operation).collective == profile::Collective::all_gather;
+  }
   // The factor by which the curve errors of a replica change the time of the all-to-alls.
   double exchange_error(int replica);
   // The curves that price an operation of a GPU, and its time with the errors of a replica. Of

@@ -69,6 +69,18 @@ def test_a_bad_json_is_named(tmp_path):
     refused("simulate", "--config", tmp_path / "x.toml", parts=[".yaml, .yml or .json"])
 
 
+def test_a_json_is_read_as_typed_options_are(tmp_path):
+    file = tmp_path / "s.json"
+    expected = succeed("simulate", *typed({**SMALL, "tokens-per-gpu": 512}), "--format", "csv")
+    file.write_text(json.dumps({**SMALL, "tokens-per-gpu": 0}).replace(": 0}", ": 5.12e2}"))
+    assert succeed("simulate", "--config", file, "--format", "csv") == expected
+    file.write_text('{"gpus": 8,\n "gpus": 16}')
+    refused("simulate", "--config", file, parts=["line 1: gpus", "twice"])
+    # The first mention is a value.
+    file.write_text('{\n"model": "resume",\n\n"resume": 3}')
+    refused("simulate", "--config", file, parts=["line 4: resume"])
+
+
 def test_switches_and_other_commands(tmp_path):
     (tmp_path / "r.json").write_text(json.dumps(
         {"gpus": 8, "tokens-per-gpu": 256, "replicas": 1, "router": "top2", "losses": True}))
@@ -101,6 +113,22 @@ def test_a_row_of_a_sweep_is_that_scenario_again(tmp_path):
     refused("simulate", "--from", out, parts=["FILE:ROW"])
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     refused("simulate", "--from", f"{tmp_path / 'x.csv'}:1", parts=["no column"])
+
+
+def test_what_followed_from_a_replaced_option_is_left_out(tmp_path):
+    out = tmp_path / "sweep.csv"
+    succeed("sweep", *typed({**SMALL, "router": "top1", "capacity-factor": "1,2", "mode": "train"}), "--out", out)
+
+    def simulated(number, *words):
+        return json.loads(succeed("simulate", "--from", f"{out}:{number}", *words, "--format", "json"))
+
+    # The row's 8 sequences were those of 8 GPUs; its capacity factor 1 is what top-1 needs, 2 is typed.
+    assert simulated(1, "--gpus", 16)["global_batch"] == 16
+    assert simulated(1, "--gpus", 16, "--global-batch", 32)["global_batch"] == 32
+    assert simulated(1, "--router", "top2")["capacity_factor"] == 2
+    assert simulated(2, "--router", "top4", "--top-k", 4)["capacity_factor"] == 2
+    succeed("sweep", *typed({**SMALL, "global-batch": 32, "mode": "train"}), "--out", out)
+    assert simulated(1, "--gpus", 16)["global_batch"] == 32
 
 
 def test_decoding_is_said_not_to_be_modelled():

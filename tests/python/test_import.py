@@ -291,6 +291,17 @@ def padded_files(folder, listed, layers=2, steps=3):
     return files
 
 
+def test_the_capacity_factor_that_is_named_has_that_capacity(tmp_path):
+    # 16 x 5 / (2 x 33) = 1.2121...: rounded up it would give 6 rows.
+    result = moesim("import", *padded_files(tmp_path, True), "--layers", 2, "--top-k", 2, "--experts", 16,
+                    "--tokens", 33, "--out", tmp_path / "padded")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(succeed(*suggested(result), "--format", "json"))["capacity"] == CAPACITY
+    result = moesim("import", *padded_files(tmp_path, True), "--layers", 2, "--top-k", 1, "--experts", 16,
+                    "--tokens", 300, "--out", tmp_path / "padded")
+    assert json.loads(succeed(*suggested(result), "--format", "json"))["capacity"] == CAPACITY
+
+
 @pytest.mark.parametrize("listed", [True, False])
 def test_padded_exchanges_say_their_capacity_and_times(tmp_path, listed):
     files = padded_files(tmp_path, listed)

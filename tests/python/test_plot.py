@@ -280,6 +280,7 @@ BAD_FILES = [
     (HEADER + row("top1", 1, 1, "", "", status="refused"), "no row with status ok"),
     (HEADER + row("dense", "", 100, "", ""), "capacity factor"),
     (HEADER + row("top1", 1, 100, 0, 0).replace(",0,0", ",x,0"), "line 2, column failed: 'x'"),
+    (HEADER + row("top1", 1, 100, 0, 0) + "ok,top1", "line 3, column tokens_per_s_per_gpu: a number is missing"),
 ]
 
 

@@ -183,6 +183,16 @@ def test_what_does_not_fit_is_pale_in_every_kind(tmp_path):
         assert "2 of 4 do not fit" in texts
 
 
+@pytest.mark.parametrize(("chart", "column"), [("breakdown", "step_ms"), ("scaling", "tokens_per_s_per_gpu"),
+                                               ("pareto", "tokens_per_s_per_gpu")])
+def test_a_missing_figure_is_named_by_line(tmp_path, capsys, chart, column):
+    cells = row(gpus=16).split(",")
+    cells[HEADER.split(",").index(column)] = ""
+    path = sweep(tmp_path / "s.csv", [row(), ",".join(cells)])
+    assert plot.main([chart, path, "--out", str(tmp_path / "x.png")]) == plot.EXIT_USAGE
+    assert f"line 3, column {column}: a number is missing" in capsys.readouterr().err
+
+
 def test_bars_add_up_to_the_step(tmp_path):
     path = sweep(tmp_path / "s.csv", [row("top1", step=100), row("top2", step=30000)])
     figure = kinds_chart.breakdown(rows.read([path]), None, SIZE, "")

@@ -1,6 +1,7 @@
 """Routes of `moesim route --logits` against the rules of the router written out in double
 precision: an implementation that shares nothing with the one in sim/routing."""
 
+import csv
 import io
 import itertools
 import json
@@ -134,6 +135,15 @@ def test_balance_losses_and_z_loss(tmp_path):
     line = next(line for line in result.stderr.splitlines() if line.startswith("balance loss"))
     printed = [float(word.strip(";")) for word in re.findall(r"[0-9.e+-]+", line) if "." in word]
     assert printed == pytest.approx(expected, rel=2e-5)
+
+
+def test_losses_in_a_row_are_those_of_all_replicas():
+    words = ("route", "--gpus", 2, "--experts", 8, "--tokens-per-gpu", 512, "--router", "top2", "--losses", "--format",
+             "csv")
+    one, four = (list(csv.DictReader(io.StringIO(succeed(*words, "--replicas", replicas))))[0]
+                 for replicas in (1, 4))
+    assert one["z_loss"] != four["z_loss"]
+    assert float(one["z_loss"]) == pytest.approx(float(four["z_loss"]), rel=0.02)
 
 
 def test_losses_of_generated_routing():

@@ -86,6 +86,24 @@ def test_bytes_of_unequal_exchanges_are_the_rows_kept(tmp_path):
     assert sum(sent) == layers * 4 * 512 * 2 * 4096 * 2
 
 
+def test_collectives_say_elements_in_and_out(tmp_path):
+    step, traces = ranks(tmp_path, "--router", "dropless", "--router-dialect", "megatron", "--zero", 1)
+    events = [event["args"] for event in kernels(traces[0])]
+    counts = [args for args in events if args["part"] == "exposed_exchange"
+              and args.get("Collective name") == "all_gather"]
+    # 8 counts, int64, of each of 4 ranks.
+    assert {(args["dtype"], args["In msg nelems"], args["Out msg nelems"]) for args in counts} == {("Long", 8, 32)}
+    rows, probabilities = ([args["In msg nelems"] for args in events if args.get("Collective name") == "all_to_all"
+                            and args["dtype"] == dtype] for dtype in ("BFloat16", "Float"))
+    assert probabilities and rows[0] == 4096 * probabilities[0]
+    parameters = [args for args in events if args["part"] == "gradient"]
+    reduced = max(args["In msg nelems"] for args in parameters if args["Collective name"] == "reduce_scatter")
+    gathered = max(args["Out msg nelems"] for args in parameters if args["Collective name"] == "all_gather")
+    assert reduced == gathered
+    assert all(args["In msg nelems"] * 4 == args["Out msg nelems"] for args in parameters
+               if args["Collective name"] == "all_gather")
+
+
 def test_chosen_gpus_and_packed_files(tmp_path):
     succeed(*JOB, "--timeline", tmp_path / "all.json")
     succeed(*JOB, "--timeline", tmp_path / "some.json.gz", "--timeline-gpus", "0,3")

@@ -42,17 +42,35 @@ std::string place(const std::string& file, const Setting& setting) {
 
 constexpr const char* not_flat = "give one value, or a list of them: options are flat";
 
-// The line of a key's first mention: JSON's parser keeps none.
+// The line of a key, 0 if it is written with escapes: JSON's parser keeps none.
 std::size_t line_of_key(const std::string& text, const std::string& key) {
-  const std::size_t at = text.find(json_text(nlohmann::json(key)));
-  if (at == std::string::npos) return 0;
-  return 1 + static_cast<std::size_t>(
-                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+  const std::string quoted = json_text(nlohmann::json(key));
+  for (std::size_t at = text.find(quoted); at != std::string::npos;
+       at = text.find(quoted, at + 1)) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
+    if (next == std::string::npos || text[next] != ':') continue;  // a value
+    return 1 + static_cast<std::size_t>(
+                   std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+  }
+  return 0;
+}
+
+// The parser takes the last of equal keys.
+void refuse_repeated_keys(const std::string& file, const std::string& text) {
+  std::set<std::string> seen;
+  const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (depth != 1 || event != nlohmann::json::parse_event_t::key) return true;
+    const auto key = value.get<std::string>();
+    if (!seen.insert(key).second) refuse(file, {key, "", line_of_key(text, key)}, "is there twice");
+    return true;
+  };
+  [[maybe_unused]] const nlohmann::json parsed = nlohmann::json::parse(text, check);
 }
 
 std::string scalar_text(const std::string& file, const Setting& setting,
                         const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());  // 1e4: "10000"
   if (value.is_boolean() || value.is_number()) return json_text(value);
   refuse(file, setting, not_flat);
 }
@@ -62,6 +80,7 @@ std::vector<Setting> settings_of_json(const std::string& file, const std::string
   if (!document.is_object()) {
     throw UsageError(fmt::format("{}: an object of options is needed: {{\"gpus\": 64}}", file));
   }
+  refuse_repeated_keys(file, text);
   std::vector<Setting> settings;
   for (const auto& [key, value] : document.items()) {
     Setting setting{key, "", line_of_key(text, key)};
@@ -168,10 +187,36 @@ void take_file(const std::string& file, const Command& command, CommandLine& lin
   }
 }
 
-// What a row says as well because of another option: a typed one of those goes before both.
+using Cells = std::map<std::string, std::string>;  // of a row, by option
+
+std::string cell_of(const Cells& row, const char* option) {
+  const auto found = row.find(option);
+  return found == row.end() ? "" : found->second;
+}
+
+// One micro-step of all GPUs, which is the default.
+bool is_one_micro_step(const Cells& row) {
+  const auto gpus = parse_number<std::int64_t>(cell_of(row, "gpus"));
+  const auto sequences = parse_number<std::int64_t>(cell_of(row, "micro-batch"));
+  const auto batch = parse_number<std::int64_t>(cell_of(row, "global-batch"));
+  const bool is_pipelined = row.count("pipeline-parallel") != 0;  // a row of train
+  return gpus && sequences && batch && !is_pipelined && *batch == *gpus * *sequences;
+}
+
+// As a balanced load needs, which is the default of simulate and sweep.
+bool is_balanced_capacity(const Cells& row) {
+  const bool library = cell_of(row, "capacity-convention") == "library";
+  const auto factor = parse_number<double>(cell_of(row, "capacity-factor"));
+  const auto balanced = parse_number<double>(library ? "1" : cell_of(row, "top-k"));
+  return factor && balanced && *factor == *balanced && row.count("pipeline-parallel") == 0;
+}
+
+// What a row says as well because of another option: a typed one of those goes before both. Of
+// some, only where the row has the default of its own options: `is_default`.
 struct Implied {
   const char* option;
   std::vector<const char*> typed;
+  bool (*is_default)(const Cells& row) = nullptr;
 };
 const std::vector<Implied>& implied_options() {
   static const std::vector<Implied> all{
@@ -183,13 +228,19 @@ const std::vector<Implied>& implied_options() {
       {"tokens-per-gpu", {"micro-batch", "sequence-length", "model"}},
       {"micro-batch", {"tokens-per-gpu"}},
       {"cluster", {"profile"}},
+      {"global-batch",
+       {"gpus", "micro-batch", "sequence-length", "tokens-per-gpu", "model"},
+       is_one_micro_step},
+      {"capacity-factor", {"router", "top-k", "model", "capacity-convention"}, is_balanced_capacity},
   };
   return all;
 }
 
-bool is_replaced(const std::string& option, const std::map<std::string, std::string>& typed) {
+bool is_replaced(const std::string& option, const std::map<std::string, std::string>& typed,
+                 const Cells& row) {
   for (const Implied& implied : implied_options()) {
     if (option != implied.option) continue;
+    if (implied.is_default != nullptr && !implied.is_default(row)) return false;
     return std::any_of(implied.typed.begin(), implied.typed.end(),
                        [&](const char* other) { return typed.count(other) != 0; });
   }
@@ -238,6 +289,10 @@ void take_row(const std::string& text, const Command& command, CommandLine& line
   }
   const std::vector<Flag> flags = flags_of(command);
   const std::map<std::string, std::string> typed = line.values;
+  Cells row;
+  for (std::size_t column = 0; column < table.columns.size(); ++column) {
+    row.emplace(as_flag(table.columns[column]), table.rows[*number - 1][column]);
+  }
   std::size_t taken = 0;
   for (std::size_t column = 0; column < table.columns.size(); ++column) {
     const std::string name = as_flag(table.columns[column]);
@@ -245,7 +300,7 @@ void take_row(const std::string& text, const Command& command, CommandLine& line
     const Flag* const flag = flag_named(flags, name);
     if (flag == nullptr || flag->value.empty()) continue;  // a figure
     ++taken;
-    if (!cell.empty() && !is_replaced(name, typed) && line.values.emplace(name, cell).second) {
+    if (!cell.empty() && !is_replaced(name, typed, row) && line.values.emplace(name, cell).second) {
       line.of_row.insert(name);
     }
   }

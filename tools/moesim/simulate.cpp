@@ -17,17 +17,17 @@ namespace moesim::tool {
 namespace {
 
 std::string rendered(const scenario::Scenario& scenario, const study::Outcome& outcome,
-                     report::Format format, bool losses) {
+                     report::Format format, const nlohmann::ordered_json& losses) {
   if (format == report::Format::table) {
     return report::simulate_summary(scenario, outcome) +
-           (losses ? auxiliary_lines(auxiliary_detail(scenario)) : "");
+           (losses.is_null() ? "" : auxiliary_lines(losses));
   }
   const std::vector<std::string> columns = study::names_of(study::result_columns());
   const study::Row row = study::result_row(scenario, outcome);
   if (format == report::Format::csv) return report::to_csv(columns, {row});
   nlohmann::ordered_json object = report::to_json(columns, row);
   object["detail"] = report::outcome_detail(outcome);
-  if (losses) object["detail"]["auxiliary_losses"] = auxiliary_detail(scenario);
+  if (!losses.is_null()) object["detail"]["auxiliary_losses"] = losses;
   return json_text(object, 2) + "\n";
 }
 
@@ -65,7 +65,9 @@ ExitCode run(const CommandLine& line) {
                      outcome.memory_gib, scenario.profile->device().hbm_bytes.gib(),
                      scenario.profile_name, memory_hint_text(scenario, outcome)));
   }
-  out.write(rendered(scenario, outcome, format, line.has("losses")));
+  nlohmann::ordered_json losses;
+  if (line.has("losses")) losses = auxiliary_detail(scenario, jobs);
+  out.write(rendered(scenario, outcome, format, losses));
   return ExitCode::ok;
 }
 

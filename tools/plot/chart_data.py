@@ -56,7 +56,9 @@ def read_rows(path, needed):
             raise BadInput(f"{path}: line 1: column {missing[0]} is missing: a chart takes the CSV of "
                            "moesim sweep or train --out FILE.csv with several values of an option, with "
                            f"the columns {', '.join(needed)}")
-        return [(reader.line_num, row) for row in reader]
+        # A line cut short has no text in its last columns.
+        return [(reader.line_num, {name: text or "" for name, text in row.items() if name is not None})
+                for row in reader]
 
 
 def number(path, line, row, column):

@@ -35,7 +35,7 @@ def breakdown(table, group, size, title):
         raise BadInput(f"{len(table.rows)} bars, and more than {MOST_BARS} cannot be read: choose rows with "
                        "--where")
     labels = _labels(table, group)
-    totals = [rows.figure_of(row, "step_ms") for row in table.rows]
+    totals = [rows.present(row, "step_ms") for row in table.rows]
     unit, scale = ("s", 1e-3) if max(totals) >= 1e4 else ("ms", 1.0)
     shown = [name for name in parts
              if any((rows.figure_of(row, name) or 0) > 0.001 * total for row, total in zip(table.rows, totals))]
@@ -98,9 +98,9 @@ def scaling(table, group, size, title):
         top = 0
         for line, how in zip(lines, styles):
             axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
-            first = rows.figure_of(line.rows[0], "tokens_per_s_per_gpu")
-            xs = [rows.figure_of(row, "gpus") for row in line.rows]
-            ys = [100 * rows.figure_of(row, "tokens_per_s_per_gpu") / first for row in line.rows]
+            first = rows.present(line.rows[0], "tokens_per_s_per_gpu")
+            xs = [rows.present(row, "gpus") for row in line.rows]
+            ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
             look.plot_line(share, xs, ys, [fits(row) for row in line.rows], how)
             # Above the line, which it would be hidden by where scaling is perfect.
             total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
@@ -167,7 +167,7 @@ def pareto(table, group, size, title):
 
     def place(row):
         return (100 * (rows.figure_of(row, "residual_loss") or 0),
-                rows.figure_of(row, "tokens_per_s_per_gpu"), row)
+                rows.present(row, "tokens_per_s_per_gpu"), row)
     with matplotlib.rc_context(page.settings(size)):
         figure, axes = page.grid(size, 1, 1)
         one = axes[0][0]

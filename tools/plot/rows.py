@@ -133,6 +133,14 @@ def figure_of(row, name):
                        "number") from None
 
 
+def present(row, name):
+    """The cell as a number. BadInput where it is blank."""
+    value = figure_of(row, name)
+    if value is None:
+        raise BadInput(f"{row['_path']}: line {row['_line']}, column {name}: a number is missing")
+    return value
+
+
 def is_number(text):
     try:
         float(text)
@@ -193,9 +201,7 @@ def read(paths, where="", fits_only=False):
             if row["status"] != "ok":
                 refused += 1
                 continue
-            # A line cut short has no text in its last columns.
-            rows.append({**{name: text or "" for name, text in row.items() if name is not None},
-                         "_path": path, "_line": line,
+            rows.append({**row, "_path": path, "_line": line,
                          **({FILE: names[path]} if len(paths) > 1 else {})})
     if not rows:
         raise BadInput(f"{paths[0]}: no row with status ok, so there is nothing to draw")

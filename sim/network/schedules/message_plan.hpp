@@ -14,7 +14,10 @@ namespace moesim::network {
 
 // The bytes of one of `slices` pieces that differ by at most one byte.
 constexpr std::int64_t slice_of(std::int64_t bytes, int slice, int slices) {
-  return bytes * (slice + 1) / slices - bytes * slice / slices;
+  // bytes n / slices, rounded down, without the product: q n + r n / slices.
+  const std::int64_t whole = bytes / slices;
+  const std::int64_t rest = bytes % slices;
+  return whole + rest * (slice + 1) / slices - rest * slice / slices;
 }
 
 // Messages and what each waits for: a schedule written down. Steps are numbered as they are added;

@@ -192,12 +192,14 @@ void add_bytes(const step::StepModel& model, const routing::ReplicaRouting* rout
     if (groups < 0) continue;
     const engine::Partition& partition = program.partitions[static_cast<std::size_t>(groups)];
     const bool of_rows = traffic != nullptr && traffic->is_uneven(index);
+    const step::StepModel::Element element = model.element(index);
     for (std::size_t group = 0; group < partition.groups.size(); ++group) {
       const std::vector<int>& members = partition.groups[group];
       ByteMatrix sent(of_rows ? static_cast<int>(members.size()) : 1);
       if (of_rows) traffic->fill(index, static_cast<int>(group), sent);
       for (std::size_t member = 0; member < members.size(); ++member) {
         double bytes = model.collective_bytes(index);
+        if (model.gathers(index)) bytes /= static_cast<double>(members.size());
         if (of_rows) {
           const auto* const row = sent.row(static_cast<int>(member));
           bytes = 0;
@@ -205,7 +207,11 @@ void add_bytes(const step::StepModel& model, const routing::ReplicaRouting* rout
             bytes += static_cast<double>(row[target]);
           }
         }
-        timeline[static_cast<std::size_t>(members[member]) * operations + op].bytes = bytes;
+        engine::TimelineEvent& event =
+            timeline[static_cast<std::size_t>(members[member]) * operations + op];
+        event.bytes = bytes;
+        event.element = element.name;
+        event.element_bytes = element.bytes;
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "sim/base/csv.hpp"
@@ -94,14 +95,17 @@ void note_padded(const routing::ProfiledExchanges& found, int experts, std::int6
   const double unit =
       static_cast<double>(experts) / static_cast<double>(top_k) / static_cast<double>(tokens);
   const double factor = static_cast<double>(capacity) * unit;
+  // As a capacity factor is typed, not above it: rounded up it would give a row more.
+  constexpr double digits = 1e9;
+  const double typed = std::floor(factor * digits * (1 - 1e-15)) / digits;
   note(fmt::format(
       "{}capacity {} rows of each expert and rank: a capacity factor above {:.6g}, up "
       "to {:.6g} (library convention: a balanced load needs 1)",
       is_one_size ? "" : "largest ", capacity, static_cast<double>(capacity - 1) * unit, factor));
   note(
       fmt::format("try: moesim route --router topk --top-k {} --experts {} --gpus {} "
-                  "--tokens-per-gpu {} --capacity-factor {:.10g} --capacity-convention library",
-                  top_k, experts, found.ranks, tokens, factor));
+                  "--tokens-per-gpu {} --capacity-factor {:.9f} --capacity-convention library",
+                  top_k, experts, found.ranks, tokens, typed));
 }
 
 }  // namespace moesim::tool

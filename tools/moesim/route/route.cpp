@@ -49,7 +49,7 @@ report::CellRow row_of(const scenario::Scenario& scenario, int jobs, bool with_l
   outcome.capacity = routing::slots_per_expert(job, *replicas[0]);
   outcome.loss = mean_over(replicas);
   report::CellRow row = study::route_row(scenario, outcome);
-  if (with_losses) add_losses(mean_of(routing::auxiliary_losses(job, 0)), row);
+  if (with_losses) add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
   return row;
 }
 
@@ -106,7 +106,7 @@ ExitCode run(const CommandLine& line) {
   note_costly_routing(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();
-  job.count_copies = true;
+  job.count_copies = true;  // where this fidelity can
   job.count_copies =
       job.fidelity == routing::Fidelity::tokens || routing::counts_refusal(job).empty();
   const Replicas replicas = route_all(job, scenario.replicas, jobs);
@@ -116,13 +116,13 @@ ExitCode run(const CommandLine& line) {
   outcome.loss = mean_over(replicas);
   if (format == report::Format::csv) {
     report::CellRow row = study::route_row(scenario, outcome);
-    if (line.has("losses")) add_losses(mean_of(routing::auxiliary_losses(job, 0)), row);
+    if (line.has("losses")) add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
     out.write(render_rows(loss_columns(line.has("losses")), {row}, format));
     return ExitCode::ok;
   }
   const auto row_bytes = static_cast<double>(scenario.model->hidden) * 2;  // bf16
   nlohmann::ordered_json detail = report::routing_detail(job, replicas, row_bytes);
-  if (line.has("losses")) detail["auxiliary_losses"] = auxiliary_detail(scenario);
+  if (line.has("losses")) detail["auxiliary_losses"] = auxiliary_detail(scenario, jobs);
   if (format == report::Format::table) {
     out.write(report::route_summary(scenario, outcome, replicas[0]->layers.size(), detail) +
               (line.has("losses") ? auxiliary_lines(detail["auxiliary_losses"]) : ""));

@@ -67,7 +67,10 @@ report::CellRow row_of(const scenario::Scenario& scenario, const routing::GroupO
   study::Outcome outcome;
   outcome.loss = group.loss;
   outcome.capacity =
-      group.capacity.empty() ? 0 : *std::max_element(group.capacity.begin(), group.capacity.end());
+      scenario.router.pads_to_busiest() ? group.exchanged_capacity
+      : group.capacity.empty()
+          ? 0
+          : *std::max_element(group.capacity.begin(), group.capacity.end());
   report::CellRow row = study::route_row(scenario, outcome);
   const std::vector<study::Column>& columns = study::route_columns();
   for (std::size_t column = 0; column < columns.size(); ++column) {
@@ -114,18 +117,6 @@ void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row) {
   for (const double loss : {losses.balance, losses.balance_all, losses.z}) {
     row.push_back(figure_cell(loss));
   }
-}
-
-routing::AuxiliaryLosses mean_of(const std::vector<routing::AuxiliaryLosses>& layers) {
-  routing::AuxiliaryLosses mean;
-  const auto share = 1.0 / static_cast<double>(layers.size());
-  for (const routing::AuxiliaryLosses& layer : layers) {
-    mean.balance += share * layer.balance;
-    mean.balance_all += share * layer.balance_all;
-    mean.balance_sequence += share * layer.balance_sequence;
-    mean.z += share * layer.z;
-  }
-  return mean;
 }
 
 std::string render_rows(const std::vector<study::Column>& columns,

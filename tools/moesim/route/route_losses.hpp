@@ -14,7 +14,6 @@ namespace moesim::tool {
 std::vector<study::Column> loss_columns(bool with_training_losses);
 // Appends the cells of these losses.
 void add_losses(const routing::AuxiliaryLosses& losses, report::CellRow& row);
-routing::AuxiliaryLosses mean_of(const std::vector<routing::AuxiliaryLosses>& layers);
 std::string render_rows(const std::vector<study::Column>& columns,
                         const std::vector<report::CellRow>& rows, report::Format format);
 

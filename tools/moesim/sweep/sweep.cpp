@@ -274,7 +274,10 @@ ExitCode run(const CommandLine& line) {
   if (settings.resume && !interrupted && replaces && !is_continued) {
     settings.known = rows_of_finished(out.path(), points, format, total);
     if (settings.known.size() == total) {
-      note(fmt::format("{}: already complete, {} scenarios", out.path(), total));
+      note(fmt::format(
+          "{}: already complete, {} scenarios (found by their options; without --resume all are "
+          "computed anew, by the documents and program of today)",
+          out.path(), total));
       return ExitCode::ok;
     }
   } else if (settings.resume && !interrupted && !process) {

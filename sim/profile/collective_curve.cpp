@@ -171,6 +171,12 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool sam
       .apply(branch.curve.time_us(bytes), bytes, widening(further + branch.doublings), estimate);
   near_measured(branch, bytes, estimate);
   spread(branch, bytes, same_version, estimate);
+  if (branch.origin == Origin::measured) {
+    const double share = another_day * widening(further);
+    estimate.time_us_p05 =
+        std::min(estimate.time_us_p05, estimate.time_us * std::max(1 - share, 0.1));
+    estimate.time_us_p95 = std::max(estimate.time_us_p95, estimate.time_us * (1 + share));
+  }
   estimate.origin = branch.origin;
   estimate.support = Support::interpolated;
   if (away == 0 && branch.origin != Origin::derived) estimate.support = Support::measured_point;

@@ -14,6 +14,10 @@
 
 namespace moesim::profile {
 
+// What runs of one setting on one machine differ by on other days, to either side: public repeats
+// and siblings differ by 2 to 8 %.
+inline constexpr double another_day = 0.06;
+
 // The time of one kind of exchange inside a node, under one NCCL version, by GPU count and size.
 class CollectiveCurve {
  public:

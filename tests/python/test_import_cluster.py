@@ -173,6 +173,13 @@ def test_perftest_units(tmp_path):
     assert document["nic"]["efficiency"]["value"] == pytest.approx(388.8 / 800, abs=1e-4)
 
 
+def test_the_rate_of_small_messages_is_no_efficiency(tmp_path):
+    small = tmp_path / "small.log"
+    lines = (LOGS / "ib_write_bw.log").read_text().splitlines()
+    small.write_text("\n".join(line for line in lines if not line.startswith((" 65536", " 1048576", " 8388608"))))
+    refused(tmp_path, small, parts=["small.log", "RDMA_Write BW", "1024 bytes", "-s 1048576"])
+
+
 def test_latency_of_the_nics_alone_is_a_lower_bound(tmp_path):
     document, notes = imported(tmp_path, LOGS / "ib_send_lat.log")
     assert document["nic"]["latency_us"] == json.loads(BASE.read_text())["nic"]["latency_us"]

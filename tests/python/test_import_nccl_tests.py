@@ -130,6 +130,21 @@ def test_a_log_of_another_gpu_is_refused_unless_meant(tmp_path):
     assert answer["time_us"] == pytest.approx(linear(2**20), abs=0.006)
 
 
+def test_a_run_says_no_more_than_another_day_would(tmp_path):
+    (tmp_path / "eight.txt").write_text(output(8, linear))
+    assert moesim(*words(tmp_path, tmp_path / "eight.txt")).returncode == 0
+    profile = tmp_path / "mine.json"
+    for size, least in ((2**20, 0.06), (3 * 2**20, 0.06), (2**29, 0.12)):  # the last two octaves beyond
+        answer = predicted(profile, 8, size)
+        assert answer["time_us_p05"] <= (1 - least) * answer["time_us"] * 1.0001
+        assert answer["time_us_p95"] >= (1 + least) * answer["time_us"] * 0.9999
+
+
+def test_more_than_the_links_carry_is_refused(tmp_path):
+    (tmp_path / "fast.txt").write_text(output(8, lambda size: 20 + size / 900e3))
+    refused(*words(tmp_path, tmp_path / "fast.txt"), parts=["fast.txt", "times the line rate of NVLink", "h200-sxm"])
+
+
 def test_a_line_of_megabytes_is_passed_over(tmp_path):
     (tmp_path / "long.log").write_text("#  Rank  0 " + "a " * 1000000 + "\n")
     refused(*words(tmp_path, tmp_path / "long.log"), parts=["long.log", "no output of nccl-tests"])

@@ -32,6 +32,25 @@ void check_alike(const NcclTestsImport& request) {
   }
 }
 
+// What leaves a GPU in NCCL's all-reduce may be less than its bus bandwidth: switches add up.
+void check_line_rate(const NcclTestsImport& request, const ordered_json& device,
+                     const std::string& base) {
+  constexpr double most_above = 1.05;
+  if (!device.contains("nvlink_bytes_per_second") || request.op == "all-reduce") return;
+  const double line = device.at("nvlink_bytes_per_second").at("value").get<double>();
+  if (line <= 0) return;
+  for (const NcclTestsRun& run : request.runs) {
+    for (const auto& [bytes, time_us] : run.times) {
+      const double rate = bytes * (run.gpus - 1) / run.gpus / time_us * 1e6;
+      if (rate <= most_above * line) continue;
+      throw UsageError(fmt::format(
+          "{}: bus bandwidth {:.4g} GB/s at {:.0f} bytes, {:.2f} times the line rate of NVLink in "
+          "--base {}: is it of another GPU, or of a run whose results were not checked?",
+          run.file, rate / 1e9, bytes, rate / line, base));
+    }
+  }
+}
+
 std::vector<Point> points_of(const NcclTestsImport& request) {
   std::vector<Point> points;
   for (const NcclTestsRun& run : request.runs) {
@@ -94,6 +113,7 @@ ordered_json profile_with_nccl_tests(const NcclTestsImport& request) {
                     "give --other-gpu to put these exchanges beside the kernels of another one",
                     first.file, first.device, request.base, device));
   }
+  if (same_device) check_line_rate(request, profile.at("devices").at(0), request.base);
   ordered_json prior;
   for (ordered_json& curve : profile.at("curves")) {
     if (curve.at("op") != request.op) continue;

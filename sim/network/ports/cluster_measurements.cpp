@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "sim/profile/collective_curve.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::network {
@@ -15,8 +16,6 @@ namespace {
 using cluster::MeasuredExchange;
 using cluster::MeasuredOperation;
 using profile::Collective;
-
-constexpr double another_day = 0.06;
 
 MeasuredOperation operation_of(Collective kind) {
   switch (kind) {
@@ -98,8 +97,8 @@ profile::Estimate estimate_of(const MeasuredExchange& measured, double bytes) {
   profile::Estimate estimate;
   estimate.time_us = time.time_us;
   estimate.time_us_p05 =
-      std::min(time.p05_us, time.time_us * std::max(1 - another_day * widen, 0.1));
-  estimate.time_us_p95 = std::max(time.p95_us, time.time_us * (1 + another_day * widen));
+      std::min(time.p05_us, time.time_us * std::max(1 - profile::another_day * widen, 0.1));
+  estimate.time_us_p95 = std::max(time.p95_us, time.time_us * (1 + profile::another_day * widen));
   estimate.origin = profile::Origin::measured;
   const bool point = std::any_of(measured.bytes.begin(), measured.bytes.end(),
                                  [bytes](double size) { return size == bytes; });

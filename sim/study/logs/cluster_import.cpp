@@ -34,6 +34,7 @@ using profile::NcclTestsRow;
 using profile::NcclTestsRun;
 
 constexpr int fewest_for_quantiles = 3;
+constexpr double least_of_large_messages = 1 << 16;  // bytes: ib_write_bw's default
 constexpr std::int64_t least_largest = 1 << 20;  // bytes that a curve must reach to be told on
 
 std::string name_of_file(const std::string& file) {
@@ -223,6 +224,12 @@ class Importer {
     const std::string from =
         fmt::format("{} test{}", run.test, run.nic.empty() ? "" : " on " + run.nic);
     if (run.gbit_per_s > 0) {
+      if (run.largest_bytes < least_of_large_messages) {
+        throw UsageError(fmt::format(
+            "{}: {}: its largest message is of {:.0f} bytes, and the efficiency of a NIC is what "
+            "large ones reach: run it with -s 1048576, or -a for all sizes",
+            file, from, run.largest_bytes));
+      }
       const double line = base_.nic.bytes_per_second * 8 / 1e9;
       check_line_rate(file, run.gbit_per_s / line,
                       fmt::format("{}: {:.1f} Gbit/s", from, run.gbit_per_s),

@@ -84,7 +84,7 @@ class PerftestOutput {
     static const std::regex nic(R"(\bDevice\s*:\s*(\S+))");
     std::smatch match;
     if (std::regex_search(line, match, title)) {
-      runs_.push_back({match[1], "", 0, 0});
+      runs_.push_back({match[1]});
       header_.clear();
     } else if (!runs_.empty() && std::regex_search(line, match, nic)) {
       runs_.back().nic = match[1];
@@ -102,6 +102,7 @@ class PerftestOutput {
     if (words.empty() || words[0].find_first_not_of("0123456789") != std::string::npos) return;
     PerftestRun& run = runs_.back();
     if (const auto average = column_of(header_, "average[")) {
+      run.largest_bytes = std::max(run.largest_bytes, number_at(words, 0, file_, line_));
       run.gbit_per_s =
           std::max(run.gbit_per_s, number_at(words, *average, file_, line_) * to_gbit_);
       return;

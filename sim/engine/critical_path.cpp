@@ -52,26 +52,26 @@ int waited_for(const Program& program, const Execution& execution, int op, int r
 
 }  // namespace
 
-std::vector<PathStep> critical_path(const Program& program, const Execution& execution, int rank) {
+std::vector<PathStep> path_of_rank(const Program& program, const Execution& execution, int rank) {
   std::vector<PathStep> path;
   if (program.operations.empty()) return path;
   for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
     const std::size_t at = execution.at(op, rank);
-    path.push_back({op, execution.finish[at] - execution.start[at]});
+    path.push_back({op, rank, execution.finish[at] - execution.start[at]});
     if (execution.start[at] == Picoseconds(0)) return path;
   }
 }
 
-std::vector<ChainStep> slowest_chain(const Program& program, const Execution& execution) {
-  std::vector<ChainStep> chain;
-  if (program.operations.empty()) return chain;
+std::vector<PathStep> critical_path(const Program& program, const Execution& execution) {
+  std::vector<PathStep> path;
+  if (program.operations.empty()) return path;
   int rank = execution.slowest_rank();
   for (int op = last_of(program, execution, rank);; op = cause_of(program, execution, op, rank)) {
     const Picoseconds finish = execution.finish[execution.at(op, rank)];
     rank = waited_for(program, execution, op, rank);
     const Picoseconds start = execution.start[execution.at(op, rank)];
-    chain.push_back({op, rank, finish - start});
-    if (start == Picoseconds(0)) return chain;
+    path.push_back({op, rank, finish - start});
+    if (start == Picoseconds(0)) return path;
   }
 }
 

@@ -23,7 +23,7 @@ constexpr std::array<const char*, study::part_count> part_names{"attention",
                                                                 "dispatch and combine",
                                                                 "expert FFN",
                                                                 "rectify",
-                                                                "exposed exchange (with waiting)",
+                                                                "exposed exchange",
                                                                 "gradient",
                                                                 "optimizer",
                                                                 "other"};

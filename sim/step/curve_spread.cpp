@@ -33,7 +33,7 @@ CurveSpread curve_spread(StepModel& model, const engine::Execution& execution,
                          const routing::ReplicaRouting* routing, int replica) {
   std::vector<Part> parts;  // [curve]
   double step_ms = 0;       // on median curves
-  for (const engine::ChainStep& stretch : engine::slowest_chain(model.program(), execution)) {
+  for (const engine::PathStep& stretch : engine::critical_path(model.program(), execution)) {
     if (stretch.duration == Picoseconds(0)) continue;
     const double ms = stretch.duration.ms();
     const auto [curves, time_us] =

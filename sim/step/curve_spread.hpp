@@ -12,7 +12,7 @@ struct CurveSpread {
 };
 
 // From an execution with the curve errors of `replica`: these are divided out of what the step
-// waited for (engine::slowest_chain), and each curve's part of that varies as with_error() says,
+// waited for (engine::critical_path), and each curve's part of that varies as with_error() says,
 // independently of the others. What the step waits for is taken to be the same with other errors.
 CurveSpread curve_spread(StepModel& model, const engine::Execution& execution,
                          const routing::ReplicaRouting* routing, int replica);

@@ -50,13 +50,15 @@ def scaled(file, part, factor):
 def test_the_own_timeline_has_no_difference_in_any_part(tmp_path, more):
     step, files = own_timeline(tmp_path, *JOB, *more)
     result = explained(files, *JOB, *more)
+    # A trace is of one GPU, which waits for others; parts of simulate are those of the others then.
+    is_equal = "+ir" not in more[1] and "dropless" not in more
     assert result["multiplier"] == pytest.approx(1, abs=1e-6)
     assert result["measured_ms"] == pytest.approx(step["step_ms"], rel=1e-6)
     assert result["suspicions"] == [] and result["unknown_share"] == 0 and result["any_part_share"] == 0
     for name, row in by_part(result).items():
         assert row["measured_ms"] == pytest.approx(row["simulated_ms"], abs=1e-3), name
-        # Without overlap, exposed time is what simulate prints.
-        if name != "idle" and "gradient" not in more:
+        # Without overlap and with equal GPUs, exposed time is what simulate prints.
+        if name != "idle" and "gradient" not in more and is_equal:
             assert row["simulated_ms"] == pytest.approx(step[f"{name}_ms"], rel=1e-3, abs=2e-3), name
 
 

@@ -26,6 +26,7 @@ struct Replica {
   Picoseconds step;
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;
+  double exchange_and_waiting_ms = 0;
   step::CurveSpread spread;
 };
 
@@ -50,11 +51,17 @@ Replica measure(const engine::Program& program, const engine::Execution& executi
   const int rank = execution.slowest_rank();
   replica.step = execution.end_of(rank);
   std::array<Picoseconds, part_count> parts{};
-  for (const engine::PathStep& stretch : engine::critical_path(program, execution, rank)) {
+  for (const engine::PathStep& stretch : engine::critical_path(program, execution)) {
     const int part = program.operations[static_cast<std::size_t>(stretch.operation)].category;
     parts[static_cast<std::size_t>(part)] += stretch.duration;
   }
   for (std::size_t part = 0; part < part_count; ++part) replica.parts_ms[part] = parts[part].ms();
+  for (const engine::PathStep& stretch : engine::path_of_rank(program, execution, rank)) {
+    const int part = program.operations[static_cast<std::size_t>(stretch.operation)].category;
+    if (part == static_cast<int>(Part::exposed_exchange)) {
+      replica.exchange_and_waiting_ms += stretch.duration.ms();
+    }
+  }
   for (std::size_t op = 0; op < program.operations.size(); ++op) {
     if (program.operations[op].category != static_cast<int>(Part::exposed_exchange)) continue;
     replica.exchange_ms += busy(program, execution, op, rank).ms();
@@ -258,6 +265,7 @@ Outcome evaluate(const scenario::Scenario& scenario, const EvaluateSettings& set
   outcome.step_ms = replicas[middle].step.ms();
   outcome.parts_ms = replicas[middle].parts_ms;
   outcome.exchange_ms = replicas[middle].exchange_ms;
+  outcome.exchange_and_waiting_ms = replicas[middle].exchange_and_waiting_ms;
   for (const Replica& replica : replicas) {
     outcome.draws.push_back({replica.step.ms(), work_shares(scenario, replica.parts_ms)});
   }

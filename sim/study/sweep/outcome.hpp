@@ -43,6 +43,7 @@ struct Outcome {
   routing::TokenLoss loss;                  // mean over replicas
   std::array<double, part_count> parts_ms{};
   double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
+  double exchange_and_waiting_ms = 0;  // not hidden there, the wait for other ranks included
   double memory_gib = 0;   // per GPU
   bool fits_memory = true;
   model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded

@@ -100,7 +100,7 @@ struct Measured {
 };
 
 uncertainty::StepClasses classes_of(const Outcome& outcome) {
-  const double exchange = outcome.parts_ms[static_cast<std::size_t>(Part::exposed_exchange)];
+  const double exchange = outcome.exchange_and_waiting_ms;
   return {outcome.step_ms - exchange, exchange, 0};
 }
 
@@ -132,7 +132,7 @@ void report(const std::string& system, const std::vector<Measured>& steps, Valid
     validation.rows.push_back(
         {study_name, steps[row].subject, "fit", "ms", rows[row].measured_ms, predicted, error,
          without,
-         fmt::format("not fitted {:.0f} ms, exposed exchange {:.0f} of them",
+         fmt::format("not fitted {:.0f} ms, exchange and waiting {:.0f} of them",
                      rows[row].predicted.total(), rows[row].predicted.exchange)});
     sum += std::abs(error);
     left_out_sum += std::abs(without);
@@ -148,7 +148,7 @@ void report(const std::string& system, const std::vector<Measured>& steps, Valid
   validation.verdicts.push_back(
       {study_name,
        fmt::format(
-           "{}: computation takes {:.2f} times, exchanges {:.2f} times as long as "
+           "{}: computation takes {:.2f} times, exchanges and waiting {:.2f} times as long as "
            "simulated, fitted to {} steps: {:.1f} % off on average, {:.1f} % with each step "
            "left out ({:.0f} % at worst); from the fastest to the slowest step the time "
            "grows {:.2f} times, not fitted {:.2f}, fitted {:.2f} times",

@@ -4,8 +4,8 @@
 
 namespace moesim::model {
 
-// Bytes of the buffers that data-parallel ranks exchange, apart for the dense weights, over data and
-// context ranks, and those of experts, over expert-data ranks.
+// Bytes of the buffers that data-parallel ranks exchange, apart for the dense weights, over data
+// and context ranks, and those of experts, over expert-data ranks.
 struct BufferBytes {
   double dense = 0;
   double expert = 0;

@@ -17,16 +17,10 @@ namespace {
 
 using Lines = std::vector<std::vector<std::string>>;
 
-constexpr std::array<const char*, study::part_count> part_names{"attention",
-                                                                "dense FFN",
-                                                                "router",
-                                                                "dispatch and combine",
-                                                                "expert FFN",
-                                                                "rectify",
-                                                                "exposed exchange",
-                                                                "gradient",
-                                                                "optimizer",
-                                                                "other"};
+constexpr std::array<const char*, study::part_count> part_names{
+    "attention",  "dense FFN", "router",           "dispatch and combine",
+    "expert FFN", "rectify",   "exposed exchange", "gradient",
+    "optimizer",  "other"};
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
 

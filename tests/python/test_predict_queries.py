@@ -63,7 +63,8 @@ def test_cluster_nccl_and_schedule_of_a_row_are_obeyed(tmp_path):
 @pytest.mark.parametrize(("header", "parts"), [
     ("op,profil,m,n,k", ["column profil", "did you mean 'profile'?"]),
     ("op,m,n,k,wanted_us", ["column wanted_us", "no such parameter", "note or id"]),
-    ("op,m,n,k,kv-heads,kv_heads", ["a second column of kv-heads"])])
+    ("op,m,n,k,kv-heads,kv_heads", ["a second column of kv-heads"]),
+    ("op,m,n,k,op", ["a second column of op"])])
 def test_unknown_columns_are_refused(header, parts, tmp_path):
     row = ",".join("gemm" if name == "op" else "64" for name in header.split(","))
     refused(tmp_path, f"{header}\n{row}\n", "queries.csv: line 1", *parts)

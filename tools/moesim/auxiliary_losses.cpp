@@ -51,8 +51,8 @@ nlohmann::ordered_json auxiliary_detail(const scenario::Scenario& scenario, int 
         {"balance_sequence", report::json_figure(losses.balance_sequence)},
         {"z", report::json_figure(losses.z)}};
   };
-  const std::vector<routing::AuxiliaryLosses> layers = losses_of_layers(
-      scenario.routing_job(), scenario.replicas, jobs, scenario.sequence_length);
+  const std::vector<routing::AuxiliaryLosses> layers =
+      losses_of_layers(scenario.routing_job(), scenario.replicas, jobs, scenario.sequence_length);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const routing::AuxiliaryLosses& layer : layers) list.push_back(of(layer));
   nlohmann::ordered_json result = of(mean_of(layers));

@@ -231,7 +231,9 @@ const std::vector<Implied>& implied_options() {
       {"global-batch",
        {"gpus", "micro-batch", "sequence-length", "tokens-per-gpu", "model"},
        is_one_micro_step},
-      {"capacity-factor", {"router", "top-k", "model", "capacity-convention"}, is_balanced_capacity},
+      {"capacity-factor",
+       {"router", "top-k", "model", "capacity-convention"},
+       is_balanced_capacity},
   };
   return all;
 }

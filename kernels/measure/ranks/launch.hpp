@@ -31,8 +31,8 @@ std::optional<std::string> process_environment(const std::string& name);
 
 // Flags first, then what mpirun (OMPI_*), mpiexec of MPICH and Intel MPI (PMI_RANK,
 // MPI_LOCALRANKID), torchrun (RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID) and srun (SLURM_* inside a
-// step) leave in the environment, else one process. MOESIM_ADDRESS overrides the address. Throws UsageError naming the flag or variable
-// that is missing, no number or out of range.
+// step) leave in the environment, else one process. MOESIM_ADDRESS overrides the address. Throws
+// UsageError naming the flag or variable that is missing, no number or out of range.
 Launch detect_launch(const LaunchFlags& flags, const Environment& environment);
 
 // The device of this process among the `visible` ones: that of its local rank, or the only one that

@@ -10,7 +10,8 @@ namespace {
 
 // What the band widens by, to either side, from a factor of two between line rates on.
 constexpr double scaled_error = 1.5;
-// Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links' signalling.
+// Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
+// signalling.
 constexpr double same_links = 1.15;
 
 }  // namespace

@@ -9,12 +9,12 @@
 namespace moesim::network {
 
 // The profile's curves of exchanges inside a domain, on the links of a cluster. Where the document
-// says another line rate than the profile's GPU has (NVLink at 225 GB/s for an H100's 450; not for a
-// difference of up to 15 %, which other ways to count the same links make), a size
-// takes what the curve says of as many bytes as its links carry in that time (here twice the size):
-// latency stays, what is bound by bandwidth scales. Between the public machines of 8 GPUs with line
-// rates of 300, 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB on and by up to 77 % below
-// (the curves as they are: 38 to 233 %), and the band is as much wider.
+// says another line rate than the profile's GPU has (NVLink at 225 GB/s for an H100's 450; not for
+// a difference of up to 15 %, which other ways to count the same links make), a size takes what the
+// curve says of as many bytes as its links carry in that time (here twice the size): latency stays,
+// what is bound by bandwidth scales. Between the public machines of 8 GPUs with line rates of 300,
+// 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB on and by up to 77 % below (the curves as
+// they are: 38 to 233 %), and the band is as much wider.
 class DomainCurves {
  public:
   DomainCurves(const profile::Profile& profile, const cluster::Cluster& cluster);

@@ -127,7 +127,8 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
   std::span<const float> logits = group.logits;
   if (placement) {
     if (router.expert_bias) {
-      router.expert_bias = std::make_shared<const ExpertBias>(router.expert_bias->placed(placement));
+      router.expert_bias =
+          std::make_shared<const ExpertBias>(router.expert_bias->placed(placement));
     }
     placed = group.logits;
     put_in_placement(placement->expert_at(0), placed);
@@ -139,8 +140,7 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
     sources.push_back({logits.subspan(rank * size, size), group.tokens});
   }
   try {
-    RoutedGroup routed =
-        route_group(router, static_cast<int>(group.experts), sources, context);
+    RoutedGroup routed = route_group(router, static_cast<int>(group.experts), sources, context);
     if (placement) to_experts(*placement, routed);
     return routed;
   } catch (const UsageError& error) {

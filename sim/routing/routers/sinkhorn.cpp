@@ -53,7 +53,8 @@ class SinkhornChooser final : public Chooser {
         score_.assign(tile_.tile(), tile_.tile() + experts_ * tile_tokens);
         if (balances(shape_.config)) {
           scaled_ = cost_of(score_.data());
-          for (std::size_t at = 0; at < scaled_.size(); ++at) scaled_[at] *= scale_[at / tile_tokens];
+          for (std::size_t at = 0; at < scaled_.size(); ++at)
+            scaled_[at] *= scale_[at / tile_tokens];
           shape_.kernels.largest(scaled_.data(), 0, shape_.experts, top_k, to);
         } else {
           shape_.kernels.largest(score_.data(), 0, shape_.experts, top_k, to);

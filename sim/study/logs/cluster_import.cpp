@@ -35,7 +35,7 @@ using profile::NcclTestsRun;
 
 constexpr int fewest_for_quantiles = 3;
 constexpr double least_of_large_messages = 1 << 16;  // bytes: ib_write_bw's default
-constexpr std::int64_t least_largest = 1 << 20;  // bytes that a curve must reach to be told on
+constexpr std::int64_t least_largest = 1 << 20;      // bytes that a curve must reach to be told on
 
 std::string name_of_file(const std::string& file) {
   return std::filesystem::path(file).filename().string();

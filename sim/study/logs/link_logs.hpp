@@ -12,8 +12,8 @@ LogKind kind_of_log(const std::string& file);
 
 // One run of linux-rdma/perftest (ib_write_bw, ib_send_lat, ...), between two NICs.
 struct PerftestRun {
-  std::string test;          // "RDMA_Write BW"
-  std::string nic = "";      // "mlx5_0"; "": not stated
+  std::string test;       // "RDMA_Write BW"
+  std::string nic = "";   // "mlx5_0"; "": not stated
   double gbit_per_s = 0;  // of a bandwidth test: the largest average of all sizes, one direction
   double latency_us = 0;  // of a latency test: t_typical (else t_avg) of the smallest size, one way
   double largest_bytes = 0;  // of a message of a bandwidth test

@@ -86,10 +86,10 @@ struct TrainingFound {
 // them, and those that are slower and lose at least 1 % less than each such before; the others
 // are its twins. Best first by the bounds of
 // training::step_bound_us(): no job is left out that could be among the best, or on the front, by
-// DrawnRoutings::loss(). Whether a job loses too much is decided by its own draws, where these may. Steps
-// without padded blocks, and with intra-GPU rectification, are bounded by what their experts get at
-// least, and simulated with their own draws, which layouts with the same groups of experts share.
-// Throws UsageError where no layout is possible, Error where none can be priced or drawn.
+// DrawnRoutings::loss(). Whether a job loses too much is decided by its own draws, where these may.
+// Steps without padded blocks, and with intra-GPU rectification, are bounded by what their experts
+// get at least, and simulated with their own draws, which layouts with the same groups of experts
+// share. Throws UsageError where no layout is possible, Error where none can be priced or drawn.
 TrainingFound search_training(const TrainingSearch& search);
 
 // Every job of the space that can be priced, simulated, in the order of candidates_of().

@@ -1,6 +1,7 @@
 #include "sim/study/sweep/grid.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "sim/base/decimal.hpp"
 #include "sim/base/error.hpp"
@@ -22,10 +23,11 @@ std::vector<std::string> expand(const std::string& flag, const std::string& text
       values.push_back(item);
       continue;
     }
-    std::string range;  // with 1e3 as 1000
+    std::vector<std::string> ends;  // with 1e3 as 1000
     for (const std::string_view end : split(item, ':')) {
-      range += (range.empty() ? "" : ":") + without_exponent(end).value_or(std::string(end));
+      ends.push_back(without_exponent(end).value_or(std::string(end)));
     }
+    const std::string range = fmt::format("{}", fmt::join(ends, ":"));
     for (const Decimal& value : parse_decimal_list(range, flag)) values.push_back(value.text());
   }
   return values;

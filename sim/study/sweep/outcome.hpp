@@ -42,9 +42,9 @@ struct Outcome {
   std::int64_t capacity = 0;                // routing::slots_per_expert(), 0 for a dense router
   routing::TokenLoss loss;                  // mean over replicas
   std::array<double, part_count> parts_ms{};
-  double exchange_ms = 0;  // busy with exchanges on that rank, hidden or not
+  double exchange_ms = 0;              // busy with exchanges on that rank, hidden or not
   double exchange_and_waiting_ms = 0;  // not hidden there, the wait for other ranks included
-  double memory_gib = 0;   // per GPU
+  double memory_gib = 0;               // per GPU
   bool fits_memory = true;
   model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded
   double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise

@@ -52,8 +52,7 @@ TEST_CASE("links of another rate take the curve's time for as much more bytes") 
   CHECK(estimate.time_us_p95 == Approx(twice.time_us_p95 * 1.5));
   CHECK(estimate.origin == profile::Origin::derived);
   CHECK(estimate.support == profile::Support::interpolated);
-  CHECK(curves.basis() ==
-        "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes");
+  CHECK(curves.basis() == "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes");
   CHECK(time_us(hgx_at(1800), 64 * mib) == time_us(hgx_at(450), 16 * mib));
   // Latency is not of the links.
   CHECK(time_us(half, 1) == Approx(time_us(hgx_at(450), 1)).epsilon(0.01));

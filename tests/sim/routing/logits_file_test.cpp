@@ -129,8 +129,9 @@ TEST_CASE("experts of given logits may lie elsewhere: intra-GPU rectification fo
   const Cleanup cleanup;
   // C = 1: the second token of rank 0 fails at expert 3, and is rectified on its own GPU, where its
   // best of experts 0 and 1 is 1, of 0 and 2 expert 2.
-  write_npy_float32(in_path, {2, 2, 4}, {0, 0, 0, 9, /**/ 0, 1, 2, 8,  //
-                                         9, 0, 0, 0, /**/ 0, 9, 0, 0});
+  write_npy_float32(in_path, {2, 2, 4},
+                    {0, 0, 0, 9, /**/ 0, 1, 2, 8,  //
+                     9, 0, 0, 0, /**/ 0, 9, 0, 0});
   RouterConfig config = make("top1+ir", "1");
   const RoutedGroup there = route_file(config);
   REQUIRE(there.ir_expert.size() == 4);
@@ -155,11 +156,10 @@ TEST_CASE("balance losses count the choices that the router made") {
   const GroupOfFile group = group_of(NpyArray::load(in_path));
   RouterConfig config = make("top1", "2");
   config.score_function = ScoreFunction::sigmoid;
-  const auto losses = [&] {
-    return auxiliary_losses(config, group, route_logits(config, group));
-  };
+  const auto losses = [&] { return auxiliary_losses(config, group, route_logits(config, group)); };
   const auto sigmoid = [](double logit) { return 1 / (1 + std::exp(-logit)); };
-  const double mean_second = (sigmoid(1) / (0.5 + sigmoid(1)) + sigmoid(2) / (0.5 + sigmoid(2))) / 2;
+  const double mean_second =
+      (sigmoid(1) / (0.5 + sigmoid(1)) + sigmoid(2) / (0.5 + sigmoid(2))) / 2;
   CHECK(losses().balance == Approx(2 * mean_second));  // both choose the second of two
   // A bias that sends both to the first.
   write_npy_float32(out_path, {2}, {5, 0});

@@ -31,6 +31,7 @@ TEST_CASE("a colon in a text is no range") {
 TEST_CASE("malformed lists are refused by flag") {
   CHECK_THROWS_WITH(expanded("gpus", "8,,16"),
                     ContainsSubstring("--gpus: '8,,16' has an empty item"));
+  CHECK_THROWS_WITH(expanded("gpus", ":8:16:8"), ContainsSubstring("--gpus"));
   CHECK_THROWS_AS(expanded("capacity-factor", "2:1:0.5"), UsageError);
   CHECK_THROWS_AS(expanded("capacity-factor", "1:2:0"), UsageError);
   CHECK_THROWS_AS(expanded("capacity-factor", "1:2"), UsageError);

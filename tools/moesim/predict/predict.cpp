@@ -255,7 +255,8 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
        {"NAME|FILE",
         "of exchanges and dispatchers: nodes, NICs and fabric [beyond a node: the profile's usual "
         "cluster]; with "
-        "--profile, its measurements calibrate what NCCL sends inside a domain, at the document's line rate"}},
+        "--profile, its measurements calibrate what NCCL sends inside a domain, at the document's "
+        "line rate"}},
       {"matrix",
        {"FILE",
         "of all-to-all: bytes from rank (row) to rank, .csv without header or .npy [N, N]"}},

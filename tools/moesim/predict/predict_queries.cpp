@@ -41,6 +41,12 @@ Queries::Queries(const std::string& path, const std::string& default_op)
           "pass through; known are {}",
           what, suggestion(name, known), fmt::join(known, ", ")));
     }
+    if (name == "op" || name == "profile") {
+      const auto first = std::find(table_.columns.begin(), table_.columns.end(), title);
+      if (first != table_.columns.begin() + static_cast<std::ptrdiff_t>(column)) {
+        throw UsageError(fmt::format("{}: a second column of {}", what, name));
+      }
+    }
     if (parameters.count(name) == 0) continue;
     if (!columns_.emplace(name, column).second) {
       throw UsageError(fmt::format("{}: a second column of {}", what, name));

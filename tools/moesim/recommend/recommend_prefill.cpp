@@ -119,7 +119,7 @@ std::string order_text(const std::vector<FoundPass>& best) {
     if (is_within_noise(best.front(), best[place])) noise.push_back(place + 1);
   }
   const std::string why =
-      "p05 to p95 of the replicas: routing and the curves' errors, not those of software";
+      "by p05 to p95 beside steps of the same software: routing and the curves' errors";
   if (noise.empty()) return fmt::format("order: no band reaches that of 1 ({})\n", why);
   return fmt::format("order: {} within the noise of 1 ({})\n", fmt::join(noise, ", "), why);
 }

@@ -116,7 +116,8 @@ ExitCode run(const CommandLine& line) {
   outcome.loss = mean_over(replicas);
   if (format == report::Format::csv) {
     report::CellRow row = study::route_row(scenario, outcome);
-    if (line.has("losses")) add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
+    if (line.has("losses"))
+      add_losses(mean_of(losses_of_layers(job, scenario.replicas, jobs)), row);
     out.write(render_rows(loss_columns(line.has("losses")), {row}, format));
     return ExitCode::ok;
   }

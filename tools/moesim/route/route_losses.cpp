@@ -52,9 +52,10 @@ scenario::Scenario scenario_of(scenario::OptionValues values, const routing::Gro
 }
 
 void note_no_losses(const routing::RouterConfig& router) {
-  note(fmt::format("--losses: router {} does not give each token k experts by its scores: it has "
-                   "no balance loss",
-                   router.name()));
+  note(
+      fmt::format("--losses: router {} does not give each token k experts by its scores: it has "
+                  "no balance loss",
+                  router.name()));
 }
 
 // Whether each token's choices are k experts, before drops.
@@ -66,11 +67,10 @@ report::CellRow row_of(const scenario::Scenario& scenario, const routing::GroupO
                        const routing::RoutedGroup& group) {
   study::Outcome outcome;
   outcome.loss = group.loss;
-  outcome.capacity =
-      scenario.router.pads_to_busiest() ? group.exchanged_capacity
-      : group.capacity.empty()
-          ? 0
-          : *std::max_element(group.capacity.begin(), group.capacity.end());
+  outcome.capacity = scenario.router.pads_to_busiest() ? group.exchanged_capacity
+                     : group.capacity.empty()
+                         ? 0
+                         : *std::max_element(group.capacity.begin(), group.capacity.end());
   report::CellRow row = study::route_row(scenario, outcome);
   const std::vector<study::Column>& columns = study::route_columns();
   for (std::size_t column = 0; column < columns.size(); ++column) {
@@ -164,9 +164,10 @@ ExitCode route_file(const CommandLine& line) {
   std::vector<report::CellRow> rows;
   for (const scenario::Scenario& scenario : scenarios) {
     context.seed = scenario.seed;
-    rows.push_back(row_of(
-        scenario, file, routing::route_logits(scenario.router, file, context, scenario.order)));
-    if (line.has("losses") && !has_training_losses(scenario.router)) note_no_losses(scenario.router);
+    rows.push_back(row_of(scenario, file,
+                          routing::route_logits(scenario.router, file, context, scenario.order)));
+    if (line.has("losses") && !has_training_losses(scenario.router))
+      note_no_losses(scenario.router);
   }
   out.write(render_rows(loss_columns(true), rows, format));
   return ExitCode::ok;

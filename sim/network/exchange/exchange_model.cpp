@@ -128,7 +128,7 @@ ExchangeModel::ExchangeModel(std::shared_ptr<const profile::Profile> profile,
                              ExchangeSettings settings)
     : profile_(std::move(profile)),
       cluster_(std::move(cluster)),
-      settings_(settings),
+      settings_(std::move(settings)),
       ports_(profile_, cluster_) {}
 
 ExchangeModel::Inside ExchangeModel::measured_inside(const Topology& topology,

@@ -18,11 +18,6 @@ Picoseconds Picoseconds::from_us(double microseconds) {
   return Picoseconds(std::llround(microseconds * 1e6));
 }
 
-Picoseconds transfer_time(Bytes amount, Bandwidth rate) {
-  assert(rate.bytes_per_second > 0);
-  return Picoseconds::from_seconds(static_cast<double>(amount.count) / rate.bytes_per_second);
-}
-
 Bytes parse_bytes(std::string_view text, const std::string& what) {
   static constexpr std::array<std::pair<std::string_view, double>, 11> suffixes{{
       {"", 1},

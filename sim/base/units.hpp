@@ -16,7 +16,6 @@ struct Picoseconds {
   constexpr explicit Picoseconds(std::int64_t value) : count(value) {}
   // Rounds to the nearest picosecond; negative and non-finite durations are a programmer error.
   static Picoseconds from_us(double microseconds);
-  static Picoseconds from_seconds(double seconds) { return from_us(seconds * 1e6); }
   constexpr double us() const { return static_cast<double>(count) * 1e-6; }
   constexpr double ms() const { return static_cast<double>(count) * 1e-9; }
   constexpr double seconds() const { return static_cast<double>(count) * 1e-12; }
@@ -52,9 +51,6 @@ struct Bandwidth {
   constexpr double gb_per_s() const { return bytes_per_second * 1e-9; }
   constexpr auto operator<=>(const Bandwidth&) const = default;
 };
-
-// Time to move `amount` at `rate`; a rate of zero is a programmer error.
-Picoseconds transfer_time(Bytes amount, Bandwidth rate);
 
 // "64MiB", "1GB", "1e6", "4096B": a positive whole number of bytes. Throws UsageError naming
 // `what` (a flag or key) and the accepted suffixes.

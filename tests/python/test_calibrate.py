@@ -72,6 +72,18 @@ def test_a_csv_of_train_with_measured_times_is_one_of_calibrate(tmp_path):
     assert float(error[1]) < 5  # published steps pull a little
 
 
+def test_a_fixed_cost_that_is_asked_for_is_found(tmp_path):
+    rows = []
+    for layout in LAYOUTS:
+        compute, exchange, host = predicted(layout)
+        rows.append({**layout, "measured_ms": f"{1.5 * (compute + exchange + host) + 100:.3f}"})
+    out = tmp_path / "mine.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", rows), *COMMON, "--fit", "level,fixed-ms", "--out", out)
+    fitted = json.loads(out.read_text())["fitted"]
+    assert fitted["level"] == pytest.approx(1.5, rel=0.02)
+    assert fitted["fixed_ms"] == pytest.approx(100, rel=0.2)
+
+
 def test_more_rows_narrow_the_band(tmp_path, steps):
     def width(count):
         out = tmp_path / f"{count}.json"

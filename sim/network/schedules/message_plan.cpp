@@ -54,7 +54,6 @@ ByteMatrix MessagePlan::bytes(int ranks) const {
 MessagePlan::Times MessagePlan::run(const Topology& topology, const Progress& progress) const {
   Times times;
   times.rank_finish.resize(at(topology.ranks()));
-  times.step_end.resize(messages_.size());
   std::vector<int> missing(messages_.size());
   for (const auto& wait : waits_) ++missing[at(wait.second)];
   const Followers followers(messages_.size(), waits_);
@@ -68,7 +67,6 @@ MessagePlan::Times MessagePlan::run(const Topology& topology, const Progress& pr
   constexpr std::size_t telling = 4096;
   const auto end_step = [&](int step, Picoseconds time) {
     if (++ended % telling == 0 && progress) progress(ended, messages_.size());
-    times.step_end[at(step)] = time;
     for (std::size_t at_wait = followers.first[at(step)]; at_wait < followers.first[at(step) + 1];
          ++at_wait) {
       const auto later = at(followers.later[at_wait]);

@@ -36,7 +36,6 @@ class MessagePlan {
   struct Times {
     Picoseconds makespan;
     std::vector<Picoseconds> rank_finish;  // 0 for a rank that no message touches
-    std::vector<Picoseconds> step_end;     // [step]
   };
   // Told now and then how many of all steps have ended.
   using Progress = std::function<void(std::size_t ended, std::size_t steps)>;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -83,6 +84,21 @@ uncertainty::SoftwarePrior prior_for(const std::vector<CalibrationRow>& rows,
   }
   prior.mean[at(Unknown::level)] = mean;
   return uncertainty::prior_with(prior, steps);
+}
+
+// A fixed cost that is asked for by name may be a fifth of the shortest step, and not 20 ms alone.
+void widen_fixed_cost(const std::vector<Unknown>& free, const std::vector<MeasuredStep>& steps,
+                      uncertainty::SoftwarePrior& prior) {
+  constexpr double share = 0.2;
+  if (std::find(free.begin(), free.end(), Unknown::fixed_ms) == free.end()) return;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const MeasuredStep& step : steps) {
+    if (step.predicted.kind == uncertainty::RowKind::step) {
+      shortest = std::min(shortest, step.measured_ms);
+    }
+  }
+  double& deviation = prior.deviation[at(Unknown::fixed_ms)];
+  if (std::isfinite(shortest)) deviation = std::max(deviation, share * shortest);
 }
 
 std::string name_of_document(const CommandLine& line) {
@@ -218,8 +234,9 @@ ExitCode calibrate_train(const CommandLine& line) {
   TrainRows predictor;
   const std::vector<CalibrationRow> rows = load_calibration_rows(line.positionals, line, predictor);
   const std::vector<MeasuredStep> steps = steps_of(rows);
-  const uncertainty::SoftwarePrior prior = prior_for(rows, steps, line.get("software"));
+  uncertainty::SoftwarePrior prior = prior_for(rows, steps, line.get("software"));
   const std::vector<Unknown> free = requested_unknowns(line, steps, prior);
+  if (line.has("fit")) widen_fixed_cost(free, steps, prior);
   const StepFit fit = uncertainty::fit_steps(steps, free, prior);
   const std::vector<double> left_out = uncertainty::left_out_errors(steps, free, prior);
   std::vector<double> calibrated_ms;

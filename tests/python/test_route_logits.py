@@ -143,7 +143,8 @@ def test_losses_in_a_row_are_those_of_all_replicas():
     one, four = (list(csv.DictReader(io.StringIO(succeed(*words, "--replicas", replicas))))[0]
                  for replicas in (1, 4))
     assert one["z_loss"] != four["z_loss"]
-    assert float(one["z_loss"]) == pytest.approx(float(four["z_loss"]), rel=0.02)
+    for name in ("balance_loss", "balance_loss_all_choices", "z_loss"):
+        assert float(one[name]) == pytest.approx(float(four[name]), rel=0.02)
 
 
 def test_losses_of_generated_routing():

@@ -8,17 +8,23 @@
 namespace moesim::network {
 namespace {
 
-// What the band widens by, to either side, from a factor of two between line rates on.
+// What the band widens by, to either side, for each factor of two between line rates.
 constexpr double scaled_error = 1.5;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
 // signalling.
 constexpr double same_links = 1.15;
 
+// Of the links among the GPUs of a node.
+Bandwidth line_rate(const profile::Device& device) {
+  const bool has_nvlink = device.nvlink_bandwidth.bytes_per_second > 0;
+  return has_nvlink ? device.nvlink_bandwidth : device.host_bandwidth;
+}
+
 }  // namespace
 
 DomainCurves::DomainCurves(const profile::Profile& profile, const cluster::Cluster& cluster)
     : profile_(profile), cluster_(cluster) {
-  const double measured = profile.device().nvlink_bandwidth.bytes_per_second;
+  const double measured = line_rate(profile.device()).bytes_per_second;
   const double asked = cluster.domain.port.bytes_per_second;
   if (measured <= 0 || asked <= 0 || cluster.gpus_per_domain < 2) return;
   const double slower = measured / asked;
@@ -28,7 +34,7 @@ DomainCurves::DomainCurves(const profile::Profile& profile, const cluster::Clust
 profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, double bytes) const {
   profile::Estimate estimate = profile_.collective(kind, gpus, slower_ * bytes);
   if (slower_ == 1) return estimate;
-  const double wider = std::pow(scaled_error, std::min(1.0, std::abs(std::log2(slower_))));
+  const double wider = std::pow(scaled_error, std::abs(std::log2(slower_)));
   estimate.time_us_p05 /= wider;
   estimate.time_us_p95 *= wider;
   estimate.origin = std::max(estimate.origin, profile::Origin::derived);
@@ -43,7 +49,7 @@ std::string DomainCurves::basis() const {
   constexpr double giga = 1e9;
   return fmt::format("{} at {:.4g} GB/s, measured at {:.4g}: its time for {:.3g} times the bytes",
                      cluster_.domain.kind, cluster_.domain.port.bytes_per_second / giga,
-                     profile_.device().nvlink_bandwidth.bytes_per_second / giga, slower_);
+                     line_rate(profile_.device()).bytes_per_second / giga, slower_);
 }
 
 }  // namespace moesim::network

@@ -14,7 +14,8 @@ namespace moesim::network {
 // curve says of as many bytes as its links carry in that time (here twice the size): latency stays,
 // what is bound by bandwidth scales. Between the public machines of 8 GPUs with line rates of 300,
 // 450 and 900 GB/s that is off by 6 to 36 % from 16 MiB on and by up to 77 % below (the curves as
-// they are: 38 to 233 %), and the band is as much wider.
+// they are: 38 to 233 %), and the band is wider by
+// a factor of 1.5 to either side for each factor of two.
 class DomainCurves {
  public:
   DomainCurves(const profile::Profile& profile, const cluster::Cluster& cluster);
@@ -27,7 +28,7 @@ class DomainCurves {
  private:
   const profile::Profile& profile_;
   const cluster::Cluster& cluster_;
-  double slower_ = 1;  // line rate of the profile's GPU over that of the cluster
+  double slower_ = 1;  // line rate of the profile's GPU, NVLink or PCIe, over the cluster's
 };
 
 }  // namespace moesim::network

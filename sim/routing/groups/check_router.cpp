@@ -72,4 +72,23 @@ void check_router(const RouterConfig& config, int experts, int ranks, std::int64
   if (config.kind->check != nullptr) config.kind->check(config, experts, tokens);
 }
 
+void refuse_placement(const std::string& why) {
+  throw UsageError(fmt::format("--expert-placement: {}: leave it out, or contiguous", why));
+}
+
+void check_placement(const RouterConfig& config, const ExpertPlacement& placement, int experts) {
+  if (placement.experts() != static_cast<std::size_t>(experts)) {
+    refuse_placement(
+        fmt::format("it places {} experts, the job has {}", placement.experts(), experts));
+  }
+  if (!config.scores_experts()) {
+    refuse_placement(fmt::format("router {} scores no experts, so that one place is like another",
+                                 config.name()));
+  }
+  if (config.groups > 1) {
+    refuse_placement(fmt::format(
+        "the groups of router {} are of neighbouring experts, which it would part", config.name()));
+  }
+}
+
 }  // namespace moesim::routing

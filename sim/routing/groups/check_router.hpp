@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "sim/routing/rules/expert_placement.hpp"
 #include "sim/routing/rules/router_config.hpp"
 
 namespace moesim::routing {
@@ -11,5 +13,10 @@ namespace moesim::routing {
 // divide E or have fewer than k experts, options that the kind does not support; and whatever the
 // kind refuses (RouterDescriptor::check).
 void check_router(const RouterConfig& config, int experts, int ranks, std::int64_t tokens);
+
+// Throws UsageError if the router's experts cannot be placed so: another number of them, none that
+// are scored, or groups of neighbouring experts.
+void check_placement(const RouterConfig& config, const ExpertPlacement& placement, int experts);
+[[noreturn]] void refuse_placement(const std::string& why);
 
 }  // namespace moesim::routing

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/groups/check_router.hpp"
 #include "sim/routing/rules/expert_bias.hpp"
 
 namespace moesim::routing {
@@ -126,6 +127,7 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
   std::vector<float> placed;
   std::span<const float> logits = group.logits;
   if (placement) {
+    check_placement(config, *placement, static_cast<int>(group.experts));
     if (router.expert_bias) {
       router.expert_bias =
           std::make_shared<const ExpertBias>(router.expert_bias->placed(placement));

@@ -100,13 +100,17 @@ class SinkhornChooser final : public Chooser {
   }
 
   // exp(logit) of a tile, [expert][16]. A token's own scale changes neither its order nor, but for
-  // `least`, the scales of experts: where exp would leave the range of float, its largest logit is
-  // moved down to `largest_logit`.
+  // `least`, the scales of experts: its largest logit is moved to within `largest_logit` of 0,
+  // where exp stays in the range of float.
   std::vector<float> cost_of(const float* logit) const {
     constexpr float largest_logit = 40;
-    float shift[tile_tokens] = {};
-    for (std::size_t at = 0; at < experts_ * tile_tokens; ++at) {
-      shift[at % tile_tokens] = std::max(shift[at % tile_tokens], logit[at] - largest_logit);
+    float shift[tile_tokens];
+    std::copy_n(logit, tile_tokens, shift);
+    for (std::size_t at = tile_tokens; at < experts_ * tile_tokens; ++at) {
+      shift[at % tile_tokens] = std::max(shift[at % tile_tokens], logit[at]);
+    }
+    for (float& largest : shift) {
+      largest -= std::clamp(largest, -largest_logit, largest_logit);
     }
     std::vector<float> cost(experts_ * tile_tokens);
     for (std::size_t at = 0; at < cost.size(); ++at) {

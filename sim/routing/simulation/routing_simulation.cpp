@@ -70,24 +70,9 @@ void check_ragged(const RoutingJob& job) {
 
 void check_order(const RoutingJob& job) {
   if (job.expert_placement == nullptr) return;
-  const auto refuse = [&](const std::string& why) {
-    throw UsageError(fmt::format("--expert-placement: {}: leave it out, or contiguous", why));
-  };
-  const RouterConfig& router = job.router;
-  if (job.expert_placement->experts() != static_cast<std::size_t>(job.experts)) {
-    refuse(fmt::format("it places {} experts, the job has {}", job.expert_placement->experts(),
-                       job.experts));
-  }
-  if (!router.scores_experts()) {
-    refuse(fmt::format("router {} scores no experts, so that one place is like another",
-                       router.name()));
-  }
-  if (router.groups > 1) {
-    refuse(fmt::format("the groups of router {} are of neighbouring experts, which it would part",
-                       router.name()));
-  }
+  check_placement(job.router, *job.expert_placement, job.experts);
   if (job.scores.trace != nullptr && job.scores.trace->per() == Trace::Per::rank) {
-    refuse(fmt::format("{} counts rows per GPU, not per expert", job.scores.name()));
+    refuse_placement(fmt::format("{} counts rows per GPU, not per expert", job.scores.name()));
   }
 }
 

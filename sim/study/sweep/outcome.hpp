@@ -42,8 +42,10 @@ struct Outcome {
   std::int64_t capacity = 0;                // routing::slots_per_expert(), 0 for a dense router
   routing::TokenLoss loss;                  // mean over replicas
   std::array<double, part_count> parts_ms{};
-  double exchange_ms = 0;              // busy with exchanges on that rank, hidden or not
-  double exchange_and_waiting_ms = 0;  // not hidden there, the wait for other ranks included
+  // Of the rank that ends last: busy with exchanges, hidden or not; and what of them is not hidden,
+  // the wait for other ranks included. Parts are of the critical path, which may lie on others.
+  double exchange_ms = 0;
+  double exchange_and_waiting_ms = 0;
   double memory_gib = 0;               // per GPU
   bool fits_memory = true;
   model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded

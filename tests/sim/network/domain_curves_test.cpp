@@ -54,8 +54,20 @@ TEST_CASE("links of another rate take the curve's time for as much more bytes") 
   CHECK(estimate.support == profile::Support::interpolated);
   CHECK(curves.basis() == "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes");
   CHECK(time_us(hgx_at(1800), 64 * mib) == time_us(hgx_at(450), 16 * mib));
+  CHECK(DomainCurves(measured, hgx_at(112.5))
+            .collective(Collective::all_to_all, 8, mib)
+            .time_us_p95 ==
+        Approx(measured.collective(Collective::all_to_all, 8, 4 * mib).time_us_p95 * 1.5 * 1.5));
   // Latency is not of the links.
   CHECK(time_us(half, 1) == Approx(time_us(hgx_at(450), 1)).epsilon(0.01));
+}
+
+TEST_CASE("behind PCIe the line rate is that of PCIe") {
+  const profile::Profile l40s = profile::Profile::load("l40s");
+  const cluster::Cluster own = cluster::Cluster::load("pcie-l40s");
+  CHECK(DomainCurves(l40s, own).basis().empty());
+  const cluster::Cluster nvlink = cluster::Cluster::load("dgx-a100");
+  CHECK(DomainCurves(l40s, nvlink).basis().starts_with("NVLink at 300 GB/s, measured at 32"));
 }
 
 TEST_CASE("slower links inside a domain make every exchange through it slower") {

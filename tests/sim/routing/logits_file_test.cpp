@@ -142,6 +142,10 @@ TEST_CASE("experts of given logits may lie elsewhere: intra-GPU rectification fo
   CHECK(routed.ir_expert == std::vector<std::int32_t>{-1, 2, -1, -1});
   CHECK(routed.expert[0] == 3);
   CHECK(routed.kept_rows == there.kept_rows);  // by the numbers of the experts
+  CHECK_THROWS_WITH(route_file(parse_router("group-limited:2:1", 1), even_odd),
+                    ContainsSubstring("neighbouring experts"));
+  CHECK_THROWS_WITH(route_file(parse_router("hash", 1), even_odd),
+                    ContainsSubstring("scores no experts"));
   // Biases lie with their experts.
   write_npy_float32(out_path, {4}, {0, 0, 20, 0});
   config = parse_router("dropless", 1);
@@ -205,6 +209,12 @@ TEST_CASE("Sinkhorn scales logits of any size") {
     CHECK(routed.expert[0] == 0);
     CHECK(routed.expert[1] == 1);
     CHECK(routed.expert[2] == 0);
+    // Far below zero too.
+    write_npy_float32(in_path, {1, 3, 2},
+                      {-large, -2 * large, /**/ -2 * large, -large,  //
+                       -large, -2 * large});
+    const RoutedGroup low = route_file(parse_router("sinkhorn", 1));
+    CHECK(low.expert[1] == 1);
   }
 }
 

@@ -46,7 +46,7 @@ struct Outcome {
   // the wait for other ranks included. Parts are of the critical path, which may lie on others.
   double exchange_ms = 0;
   double exchange_and_waiting_ms = 0;
-  double memory_gib = 0;               // per GPU
+  double memory_gib = 0;  // per GPU
   bool fits_memory = true;
   model::ExchangeRows rows;  // of RowPeak: of the busiest GPU, where the exchange is not padded
   double busiest_rows = 0;   // of the busiest GPU of each layer, mean over layers; likewise

@@ -116,6 +116,21 @@ ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")
   experts_range_ = read_range(valid, "experts");
   origin_ = read_origin(node, "origin");
   balanced_origin_ = node.has("balanced_origin") ? read_origin(node, "balanced_origin") : origin_;
+  if (node.has("new_sizes")) read_new_sizes(node.at("new_sizes"));
+}
+
+void ExpertFfnCurve::read_new_sizes(const Node& node) {
+  const std::vector<double> hidden = node.numbers("hidden");
+  const std::vector<double> ffn = node.numbers("ffn");
+  if (hidden.size() != ffn.size()) node.fail("expected one FFN size per hidden size", "ffn");
+  for (std::size_t at = 0; at < hidden.size(); ++at) {
+    measured_sizes_.emplace(std::llround(hidden[at]), std::llround(ffn[at]));
+  }
+  of_new_sizes_.emplace(node.at("residual"));
+}
+
+const Residual& ExpertFfnCurve::residual_of(std::int64_t hidden, std::int64_t ffn) const {
+  return of_new_sizes_ && !measured_sizes_.contains({hidden, ffn}) ? *of_new_sizes_ : residual_;
 }
 
 ExpertFfnCurve::TreeInput ExpertFfnCurve::read_tree_input(const Node& node) const {
@@ -280,7 +295,7 @@ Estimate ExpertFfnCurve::at_load(const Load& load, std::int64_t hidden, std::int
     inputs.push_back(tree_input(input, load, wide, inner, log_us));
   }
   const double us = std::exp(log_us + trees_.at(inputs));
-  residual_.apply(us, us, widening(octaves), estimate);
+  residual_of(hidden, ffn).apply(us, us, widening(octaves), estimate);
   estimate.support = octaves > 0 ? Support::extrapolated : Support::interpolated;
   return estimate;
 }

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/document.hpp"
@@ -34,6 +37,8 @@ class ExpertFfnCurve {
   Estimate estimate(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
                     std::int64_t ffn) const;
 
+  // Of the sizes that were measured. Other pairs of hidden and FFN size have errors of their own,
+  // if the document says which ("new_sizes"): engines tune their tiles size by size.
   const Residual& residual() const { return residual_; }
 
  private:
@@ -57,6 +62,8 @@ class ExpertFfnCurve {
     Variable x;
     Variable y;
   };
+  void read_new_sizes(const Node& node);
+  const Residual& residual_of(std::int64_t hidden, std::int64_t ffn) const;
   // What the trees may ask of a load.
   enum class Asked {
     log2_rows_per_expert,
@@ -118,6 +125,8 @@ class ExpertFfnCurve {
   Origin origin_ = Origin::published;
   Origin balanced_origin_ = Origin::published;
   Residual residual_;
+  std::optional<Residual> of_new_sizes_;
+  std::set<std::pair<std::int64_t, std::int64_t>> measured_sizes_;  // (hidden, ffn)
 };
 
 }  // namespace moesim::profile

@@ -34,6 +34,7 @@ struct GemmCurve::Query {
   double m;
   double n;
   double k;
+  double memory_us = 0;
   double memory_powered = 0;  // memory time to the power that overlaps it with compute
 };
 
@@ -99,7 +100,12 @@ void GemmCurve::read_corrections(const Node& node) {
     LogGrid grid(item);
     const Variable x = read_variable(item, grid.x());
     const Variable y = read_variable(item, grid.y());
-    terms_.push_back({item.positive("rows"), item.positive("columns"), x, y, std::move(grid)});
+    const std::string weight = item.text_or("weight", "");
+    if (!weight.empty() && weight != "compute_share") {
+      item.fail("unknown weight '" + weight + "'; known: compute_share", "weight");
+    }
+    terms_.push_back(
+        {item.positive("rows"), item.positive("columns"), x, y, std::move(grid), !weight.empty()});
   }
   if (!node.has("trees")) return;
   const Node trees = node.at("trees");
@@ -244,7 +250,8 @@ double GemmCurve::grid_at(const Query& query) const {
   return sum;
 }
 
-double GemmCurve::correction(const Query& query) const {
+double GemmCurve::correction(const Query& query, double physics_log_us) const {
+  const double compute_share = std::clamp(1 - query.memory_us / std::exp(physics_log_us), 0.0, 1.0);
   double sum = grid_at(query);
   for (const Term& term : terms_) {
     const double waves = std::ceil(query.m / term.rows) * std::ceil(query.n / term.columns) / sms_;
@@ -253,14 +260,16 @@ double GemmCurve::correction(const Query& query) const {
         std::log2(std::ceil(waves) * sms_ * term.rows * term.columns / (query.m * query.n));
     known[log2_waves] = std::log2(waves);
     known[log2_k] = std::log2(query.k);
-    sum += term.grid.at(known.at(term.x), known.at(term.y));
+    sum += term.grid.at(known.at(term.x), known.at(term.y)) * (term.of_compute ? compute_share : 1);
   }
   return sum;
 }
 
 double GemmCurve::smooth(Query& query) const {
-  query.memory_powered = std::pow(memory_us(query), overlap_power_);
-  return throttled(chosen_log_us(query), query) + correction(query);
+  query.memory_us = memory_us(query);
+  query.memory_powered = std::pow(query.memory_us, overlap_power_);
+  const double physics_log_us = throttled(chosen_log_us(query), query);
+  return physics_log_us + correction(query, physics_log_us);
 }
 
 double GemmCurve::tree_input(const Query& query, double log_us, const TreeInput& input) const {

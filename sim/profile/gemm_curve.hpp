@@ -26,7 +26,8 @@ namespace moesim::profile {
 // - the clock falls under sustained load;
 // - where the measured call quantises A first, a time per element of A.
 // Then small corrections in log time: a grid over (m, n, k), grids over the waves of some tile
-// shapes, and trees over all of these, for what kernels and their choice have beside. Operands are
+// shapes (each times the share of the time that memory does not explain: beside memory, waves are
+// hidden), and trees over all of these, for what kernels and their choice have beside. Operands are
 // aligned (leading dimensions multiples of 8).
 class GemmCurve {
  public:
@@ -73,6 +74,7 @@ class GemmCurve {
     Variable x;
     Variable y;
     LogGrid grid;
+    bool of_compute;  // counts as far as the product waits for its tiles
   };
   // What the trees may ask of a product.
   enum class Asked {
@@ -106,7 +108,8 @@ class GemmCurve {
   static Variable read_variable(const Node& node, const std::string& name);
   static Range read_range(const Node& node, const std::string& key);
   void read_corrections(const Node& node);
-  double smooth(Query& query) const;  // log microseconds without trees; sets memory_powered
+  double smooth(
+      Query& query) const;  // log microseconds without trees; sets the query's memory times
   static TreeInput read_tree_input(const Node& node);
   double tree_input(const Query& query, double log_us, const TreeInput& input) const;
   double tree_correction(const Query& query, double log_us) const;
@@ -114,7 +117,7 @@ class GemmCurve {
   double candidate_us(const Query& query, const Kernel& kernel, double split, bool believed) const;
   double chosen_log_us(const Query& query) const;
   double throttled(double log_us, const Query& query) const;
-  double correction(const Query& query) const;
+  double correction(const Query& query, double physics_log_us) const;
   double grid_at(const Query& query) const;
 
   double sms_ = 0;

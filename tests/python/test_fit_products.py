@@ -51,12 +51,13 @@ def test_slopes_in_single_precision_follow_those_in_double():
 def test_a_written_curve_is_read_again():
     parameters = gemm.start("b200 nvfp4", 148)[0]
     parameters = np.round(parameters + np.random.default_rng(6).normal(0, 0.3, len(parameters)), 6)
-    width = gemm.design(shapes(1), gemm.empty_corrections("b200 nvfp4"), 148).shape[1]
+    width = gemm.design(shapes(1), gemm.empty_corrections("b200 nvfp4"), 148,
+                        np.ones(1)).shape[1]
     curve = gemm.describe((parameters, np.zeros(width), None), "b200 nvfp4", 148)
     assert gemm.written(curve) == pytest.approx(parameters, abs=1e-9)
     rows = shapes(20)
     physics = np.exp(gemm.log_physics(rows, *gemm.read(parameters), 148, 256,
-                                      gemm.ELEMENT_BYTES["nvfp4"]))
+                                      gemm.ELEMENT_BYTES["nvfp4"])[0])
     assert gemm.evaluate(curve, rows) == pytest.approx(physics, rel=1e-9)
     # With a tree: m up to 1,024 takes e^0.1 times as long, more of it e^-0.2 times.
     trees = ([0, -1, -1], [10, 0.1, -0.2])
@@ -80,11 +81,11 @@ def test_fit_finds_the_machine_that_made_the_times():
     rows = shapes(1500)
     truth, _ = gemm.start("a100", 108)
     truth = truth + np.random.default_rng(2).normal(0, 0.15, len(truth))
-    rows["time_us"] = np.exp(gemm.log_physics(rows, *gemm.read(truth), 108, 32))
+    rows["time_us"] = np.exp(gemm.log_physics(rows, *gemm.read(truth), 108, 32)[0])
     found = gemm.fit_physics(rows, "a100", 108)
     unseen = shapes(300, seed=9)
-    expected = gemm.log_physics(unseen, *gemm.read(truth), 108, 32)
-    errors = np.abs(gemm.log_physics(unseen, *gemm.read(found), 108, 32) - expected)
+    expected = gemm.log_physics(unseen, *gemm.read(truth), 108, 32)[0]
+    errors = np.abs(gemm.log_physics(unseen, *gemm.read(found), 108, 32)[0] - expected)
     assert np.median(errors) < 0.01
     assert np.quantile(errors, 0.9) < 0.06
 

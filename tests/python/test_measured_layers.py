@@ -139,12 +139,12 @@ def test_documents_that_cannot_be_are_refused(tmp_path, change, more, words):
     assert result.stdout == ""
 
 
-def test_the_published_layer_misses_its_bar_forward_alone():
+def test_the_published_layer_misses_both_of_its_bars():
     result = moesim("validate", "layer", "--format", "json")
     assert result.returncode == 5, result.stderr
     verdicts = json.loads(result.stdout)["verdicts"]
     assert [(each["text"].split(":")[0], each["met"]) for each in verdicts] == [
-        ("forward", False), ("forward", None), ("backward", True), ("backward", None), ("bands", None)]
+        ("forward", False), ("forward", None), ("backward", False), ("backward", None), ("bands", None)]
 
 
 def test_the_flags_go_with_layer_alone():

@@ -79,10 +79,22 @@ def of_type(document, op, dtype):
             if each["op"] == op and each["params"].get("dtype", "bf16") == dtype]
 
 
+def no_faster_than_machine(time_us, document, dtype, flops, weights=0):
+    """No shorter than the datasheet allows: `flops` at the peak, `weights` (elements that are read)
+    beyond the L2 at the memory's peak bandwidth."""
+    figure = {name: entry["value"] for name, entry in document["devices"][0].items()
+              if isinstance(entry, dict)}
+    bytes_each, faster = (0.5, 6) if "fp4" in dtype else (1, 2) if dtype.startswith("fp8") else (2, 1)
+    read = max(weights * bytes_each - figure["l2_bytes"], 0)
+    return max(time_us, 1e6 * flops / (faster * figure["peak_bf16_flops"]),
+               1e6 * read / figure["hbm_bytes_per_second"])
+
+
 def attention_us(document, batch, sequence, heads, kv_heads, head_dim, dtype="bf16"):
-    return tiled_us(next(each for each in of_type(document, "attention", dtype)
-                         if each["params"]["head_dim"] == head_dim),
-                    batch, sequence, heads, kv_heads)
+    time_us = tiled_us(next(each for each in of_type(document, "attention", dtype)
+                            if each["params"]["head_dim"] == head_dim),
+                       batch, sequence, heads, kv_heads)
+    return no_faster_than_machine(time_us, document, dtype, 2.0 * batch * heads * sequence**2 * head_dim)
 
 
 def latent_attention_us(document, batch, sequence, heads, dtype="bf16"):
@@ -100,7 +112,8 @@ def tiled_us(curve, batch, sequence, heads, kv_heads):
 
 def gemm_us(document, m, n, k, dtype="bf16"):
     curve = of_type(document, "gemm", dtype)[0]
-    return float(gemm.evaluate(curve, pd.DataFrame({"m": [m], "n": [n], "k": [k]}))[0])
+    time_us = float(gemm.evaluate(curve, pd.DataFrame({"m": [m], "n": [n], "k": [k]}))[0])
+    return no_faster_than_machine(time_us, document, dtype, 2.0 * m * n * k, float(n) * k)
 
 
 def quantize_us(document, m, k, dtype="fp8"):
@@ -112,7 +125,10 @@ def expert_ffn_us(document, rows, hidden, ffn, experts, dtype="bf16"):
     curve = of_type(document, "expert-ffn", dtype)[0]
     loads = np.full(experts, rows // experts)
     loads[:rows % experts] += 1
-    return float(expert_ffn.evaluate(curve, expert_ffn.query(curve, loads, hidden, ffn))[0])
+    time_us = float(expert_ffn.evaluate(curve, expert_ffn.query(curve, loads, hidden, ffn))[0])
+    matrices = 3.0 * hidden * ffn
+    return no_faster_than_machine(time_us, document, dtype, 2 * rows * matrices,
+                                  min(rows, experts) * matrices)
 
 
 def predict_us(document, op, params):

@@ -40,6 +40,8 @@ FOLDS = 5
 METHOD = f"seeded {FOLDS}-fold, all rows of a shape held out together"
 LOAD = ["num_tokens", "topk", "num_experts", "moe_ep_size", "distribution"]
 SHAPE = [*LOAD, "hidden_size", "inter_size", "moe_tp_size"]
+SIZE = ["hidden", "ffn"]
+METHOD_OF_NEW_SIZES = f"seeded {FOLDS}-fold, all rows of a hidden and FFN size held out together"
 DRAWS, FIT_POINTS = 8, 3000
 # What the curve is about: Triton loads whole vectors (other sizes run up to twice as long); the
 # experts are gated (Nemotron-H's, hidden 2,688 and 22 choices, are not); with more groups of
@@ -65,10 +67,7 @@ TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11
          ("log2_rows_per_expert", ROWS_KNOTS, "log2_experts", [0, 1, 2, 3, 4, 5, 6, 7, 9]),
          ("log2_hidden", [11, 11.6, 12, 12.6, 13], "log2_ffn", [4, 6, 8, 10, 12, 14]))
 SMOOTHNESS, SHRINKAGE, FLOOR = 3.0, 1.0, 0.01
-# Last, boosted trees on what is left: (trees, leaves, share that each takes up), where a sweep has the
-# rows and says more of new sizes with them than without (A100's says less). They may ask for waves and
-# padding of these tiles.
-TREES, FEWEST_FOR_TREES, SMOOTH_ALONE = (20, 15, 0.4), 3000, ("a100",)
+# Last, boosted trees on what is left, which may ask for waves and padding of these tiles.
 TREE_KERNELS = (1, 3, 4)
 
 
@@ -269,11 +268,14 @@ def fit_corrections(rows, errors, rounds=7):
     return np.round(values, 5)
 
 
-def tree_inputs():
-    """What the trees may ask of a load, as the document names it."""
-    sizes = ("rows_per_expert", "rows", "ffn", "hidden", "experts", "active", "work", "weights", "us")
+def tree_inputs(rows):
+    """What the trees may ask of a load, as the document names it. Where all loads follow a power law,
+    nothing that says how rows are spread: balanced ones would be far outside of what the trees saw."""
+    sizes = ["rows_per_expert", "rows", "ffn", "hidden", "experts", "work", "us"]
+    if not (rows.distribution == "balanced").any():
+        return [{"x": f"log2_{each}"} for each in sizes]
     tiles = ("up_waves", "up_part_wave", "down_waves", "down_part_wave", "block_padding")
-    return ([{"x": f"log2_{each}"} for each in sizes]
+    return ([{"x": f"log2_{each}"} for each in (*sizes, "active", "weights")]
             + [{"x": f"log2_{each}", "kernel": kernel} for kernel in TREE_KERNELS
                for each in tiles])
 
@@ -317,14 +319,14 @@ def log_smooth(parameters, values, rows, sweep, sms):
             + design(rows, empty_corrections()) @ values)
 
 
-def fit(rows, sweep, sms):
-    """(physics parameters, correction values, trees or None)."""
+def fit(rows, sweep, sms, size=None):
+    """(physics parameters, correction values, (what its trees ask, trees)); their size is that of all
+    rows of a sweep."""
     smooth = fit_smooth(rows, sweep, sms)
-    if parts(sweep)[0] in SMOOTH_ALONE or len(rows) < FEWEST_FOR_TREES:
-        return *smooth, None
-    log_us = log_smooth(*smooth, rows, sweep, sms)
-    columns = tree_columns(rows, log_us, tree_inputs(), tiles_of(sweep), sms)
-    return *smooth, trees.fit(columns, np.log(rows.time_us.to_numpy()) - log_us, None, *TREES)
+    log_us, inputs = log_smooth(*smooth, rows, sweep, sms), tree_inputs(rows)
+    columns = tree_columns(rows, log_us, inputs, tiles_of(sweep), sms)
+    left = np.log(rows.time_us.to_numpy()) - log_us
+    return *smooth, (inputs, trees.fit(columns, left, size or trees.size(len(rows))))
 
 
 def predict(model, rows, sweep, sms):
@@ -332,16 +334,18 @@ def predict(model, rows, sweep, sms):
     log_us = log_smooth(*smooth, rows, sweep, sms)
     if found is None:
         return np.exp(log_us)
-    columns = tree_columns(rows, log_us, tree_inputs(), tiles_of(sweep), sms)
-    return np.exp(log_us + trees.evaluate(found, columns))
+    inputs, grown = found
+    columns = tree_columns(rows, log_us, inputs, tiles_of(sweep), sms)
+    return np.exp(log_us + trees.evaluate(grown, columns))
 
 
-def held_out(rows, sweep, sms):
-    fold = common.folds_by_group(rows.groupby(SHAPE).ngroup().to_numpy(), FOLDS)
+def held_out(rows, sweep, sms, groups=SHAPE):
+    """Predictions of rows that the fit has not seen, nor others that agree in `groups`."""
+    fold = common.folds_by_group(rows.groupby(groups).ngroup().to_numpy(), FOLDS)
     predicted = np.empty(len(rows))
     for each in range(FOLDS):
-        predicted[fold == each] = predict(fit(rows[fold != each], sweep, sms),
-                                          rows[fold == each], sweep, sms)
+        model = fit(rows[fold != each], sweep, sms, trees.size(len(rows)))
+        predicted[fold == each] = predict(model, rows[fold == each], sweep, sms)
     return predicted
 
 
@@ -390,8 +394,7 @@ def describe(model, sweep, sms):
                     **{name: [gemm.figure(each) for each in column]
                        for name, column in kernel.items()}},
         "corrections": corrections,
-        **({} if model[2] is None else
-           {"trees": {"inputs": tree_inputs(), "split": model[2][0], "figure": model[2][1]}})}
+        **({} if model[2] is None else {"trees": trees.described(*model[2])})}
 
 
 def valid(rows):
@@ -417,6 +420,15 @@ def checks(rows, predicted, sweep):
     return found
 
 
+def of_new_sizes(rows, sweep, sms):
+    """The errors at sizes that were not measured, and which were. Engines tune their tiles size by
+    size, so that they are larger there."""
+    predicted = held_out(rows, sweep, sms, SIZE)
+    sizes = rows[SIZE].drop_duplicates().sort_values(SIZE).astype(int)
+    return {**{name: sizes[name].tolist() for name in SIZE},
+            "residual": common.residual(rows.time_us, predicted, method=METHOD_OF_NEW_SIZES)}
+
+
 def measured_curve(data, sweep, sms):
     rows = load(data, sweep)
     predicted = held_out(rows, sweep, sms)
@@ -424,6 +436,7 @@ def measured_curve(data, sweep, sms):
         **measured_fit(rows, sweep, sms),
         "residual": {**common.residual(rows.time_us, predicted, method=METHOD),
                      "checks": checks(rows, predicted, sweep)},
+        "new_sizes": of_new_sizes(rows, sweep, sms),
         "origin": "published", "source": source_of(sweep),
         "note": "ffn a multiple of 16. Rows are those of local experts; the sweeps' loads enter as "
                 "expected blocks of rows under their own sampling rule."}

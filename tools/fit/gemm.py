@@ -98,13 +98,10 @@ MORE_TERMS = (((128, 256), IDLE, WAVES), ((256, 256), IDLE, WAVES), ((256, 128),
               ((256, 256), WAVES, K))
 SMOOTHNESS, SHRINKAGE, TERM_SHRINKAGE = 10.0, 0.01, 3.0
 MORE_SMOOTHNESS = 3.0
-# Last, boosted trees on what is left: (trees, leaves of one, the share that each takes up), a leaf
-# for at least ten points. Few and large trees are as good as more and smaller ones, with fewer
-# figures. Products in bf16 on Blackwell need more of them for the goal; the sweeps of blockwise FP8
-# are short, some too short. Those of the first kind have none: of new values of n they say no more
-# there, and Hopper's long products are as rough as they are off.
-TREES, MORE_TREES, FEWER_TREES = (20, 31, 0.4), (50, 63, 0.25), (20, 15, 0.4)
-FEWEST_FOR_TREES = 3000
+# What a term counts for: as far as a product waits for its tiles. Beside memory their waves are
+# hidden, and a term that was fitted to long products would be wrong by up to 40 % there.
+COMPUTE_SHARE = "compute_share"
+# Last, boosted trees on what is left, which may ask for waves of these tiles.
 TREE_TILES = ((128, 64), (128, 128), (128, 256), (256, 256))
 
 
@@ -471,20 +468,22 @@ def empty_corrections(sweep):
     for tile, x, y in terms_of(sweep):
         few = x == WAVES
         knots = {IDLE: IDLE_KNOTS, WAVES: FEW_WAVE_KNOTS if few else WAVE_KNOTS, K: K_KNOTS}
-        terms.append({"rows": tile[0], "columns": tile[1], "x": x, "y": y, "x_knots": knots[x],
-                      "y_knots": knots[y]})
+        terms.append({"rows": tile[0], "columns": tile[1], "weight": COMPUTE_SHARE, "x": x, "y": y,
+                      "x_knots": knots[x], "y_knots": knots[y]})
     return {**{f"{name}_knots": list(axis) for name, axis in zip("mnk", grids(sweep))},
             "terms": terms}
 
 
-def design(rows, corrections, sms):
-    """[points, knots] weights of the grid, then of each term."""
+def design(rows, corrections, sms, compute_share):
+    """[points, knots] weights of the grid, then of each term. `compute_share` [points]: of the time,
+    what its memory does not explain."""
     logs = [np.log2(rows[name].to_numpy(float)) for name in "mnk"]
     blocks = [product(logs, [corrections[f"{name}_knots"] for name in "mnk"])]
     for term in corrections["terms"]:
         known = wave_variables(rows, (term["rows"], term["columns"]), sms)
-        blocks.append(product((known[term["x"]], known[term["y"]]),
-                              (term["x_knots"], term["y_knots"])))
+        block = product((known[term["x"]], known[term["y"]]), (term["x_knots"], term["y_knots"]))
+        weighed = term.get("weight") == COMPUTE_SHARE
+        blocks.append(block.multiply(compute_share[:, None]).tocsr() if weighed else block)
     return sparse.hstack(blocks).tocsr()
 
 
@@ -521,14 +520,11 @@ def tree_columns(rows, log_us, inputs, sms):
     return np.stack(found, 1)
 
 
-def fit_trees(rows, log_us, sweep, sms):
-    """Trees on what is left of the times, or None where the sweep is too short for them."""
-    if of_first_kind(sweep) or len(rows) < FEWEST_FOR_TREES:
-        return None
-    short = parts(sweep)[1] == "fp8_block"
-    many = MORE_TREES if sweep in BLACKWELL else FEWER_TREES if short else TREES
+def fit_trees(rows, log_us, sms, size):
+    """Trees on what is left of the times."""
     columns = tree_columns(rows, log_us, tree_inputs(), sms)
-    return trees.fit(columns, np.log(rows.time_us.to_numpy()) - log_us, importance(rows), *many)
+    left = np.log(rows.time_us.to_numpy()) - log_us
+    return trees.fit(columns, left, size, importance(rows))
 
 
 def penalty(sweep):
@@ -547,9 +543,9 @@ def penalty(sweep):
     return block_diag(form, TERM_SHRINKAGE * np.eye(others))
 
 
-def fit_corrections(rows, errors, sweep, sms):
-    """Knot values from log errors: penalised least absolute deviations, by reweighting."""
-    weights_of = design(rows, empty_corrections(sweep), sms)
+def fit_corrections(weights_of, rows, errors, sweep):
+    """Knot values from log errors: penalised least absolute deviations, by reweighting.
+    `weights_of` is the rows' `design`."""
     form, weight = penalty(sweep), importance(rows)
     values = np.zeros(weights_of.shape[1])
     for _ in range(7 if of_first_kind(sweep) else 5):
@@ -560,8 +556,20 @@ def fit_corrections(rows, errors, sweep, sms):
 
 
 def log_physics(rows, kernel, shared, sms, step, element=2.0, chunk=CHUNK):
-    return np.concatenate([Physics(rows.iloc[at:at + chunk], sms, step, element)
-                           .predict(kernel, shared) for at in range(0, len(rows), chunk)])
+    """(log microseconds of the tile model, the share of them that memory does not explain)."""
+    log_us, compute_share = [], []
+    for at in range(0, len(rows), chunk):
+        model = Physics(rows.iloc[at:at + chunk], sms, step, element)
+        log_us.append(model.predict(kernel, shared))
+        compute_share.append(np.clip(1 - model.memory_us(shared) / np.exp(log_us[-1]), 0, 1))
+    return np.concatenate(log_us), np.concatenate(compute_share)
+
+
+def of_model(parameters, rows, sweep, sms):
+    """(log microseconds of the tile model, [points, knots] weights of the corrections)."""
+    log_us, compute_share = log_physics(rows, *read(parameters), sms, rough(sweep)["step"],
+                                        element_bytes(sweep))
+    return log_us, design(rows, empty_corrections(sweep), sms, compute_share)
 
 
 def values_of(curve):
@@ -575,10 +583,9 @@ def fit_beside(rows, base, sweep, sms):
     """A sweep that says nothing of short products: the tile model of `base` (the curve of another
     data type of as many bytes), and how its corrections differ, smoothly and as little as needed."""
     parameters, known = np.round(written(base), 6), values_of(base)
-    physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
-    errors = (np.log(rows.time_us.to_numpy()) - physics
-              - design(rows, empty_corrections(sweep), sms) @ known)
-    return parameters, np.round(known + fit_corrections(rows, errors, sweep, sms), 5)
+    log_us, weights_of = of_model(parameters, rows, sweep, sms)
+    errors = np.log(rows.time_us.to_numpy()) - log_us - weights_of @ known
+    return parameters, np.round(known + fit_corrections(weights_of, rows, errors, sweep), 5)
 
 
 def fit_smooth(rows, sweep, sms):
@@ -588,27 +595,26 @@ def fit_smooth(rows, sweep, sms):
         profile = next(name for name, of in TABLES.items() if of == table)
         return fit_beside(rows, shipped_curve(profile, BESIDE[dtype]), sweep, sms)
     parameters = fit_physics(rows, sweep, sms)
-    physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
-    errors = np.log(rows.time_us.to_numpy()) - physics
-    return parameters, fit_corrections(rows, errors, sweep, sms)
+    log_us, weights_of = of_model(parameters, rows, sweep, sms)
+    errors = np.log(rows.time_us.to_numpy()) - log_us
+    return parameters, fit_corrections(weights_of, rows, errors, sweep)
 
 
 def log_smooth(parameters, values, rows, sweep, sms):
-    physics = log_physics(rows, *read(parameters), sms, rough(sweep)["step"], element_bytes(sweep))
-    return physics + design(rows, empty_corrections(sweep), sms) @ values
+    log_us, weights_of = of_model(parameters, rows, sweep, sms)
+    return log_us + weights_of @ values
 
 
-def fit(rows, sweep, sms):
-    """(physics parameters, correction values, trees)."""
+def fit(rows, sweep, sms, size=None):
+    """(physics parameters, correction values, trees); their size is that of all rows of a sweep."""
     smooth = fit_smooth(rows, sweep, sms)
-    return *smooth, fit_trees(rows, log_smooth(*smooth, rows, sweep, sms), sweep, sms)
+    return *smooth, fit_trees(rows, log_smooth(*smooth, rows, sweep, sms), sms,
+                              size or trees.size(len(rows)))
 
 
 def predict(model, rows, sweep, sms):
     *smooth, found = model
     log_us = log_smooth(*smooth, rows, sweep, sms)
-    if found is None:
-        return np.exp(log_us)
     return np.exp(log_us + trees.evaluate(found, tree_columns(rows, log_us, tree_inputs(), sms)))
 
 
@@ -616,9 +622,12 @@ def evaluate(curve, rows):
     """Microseconds of a curve object as the document carries it (and as C++ evaluates it)."""
     kernel = {name: np.array(curve["kernels"][name]) for name in KERNEL}
     physics, corrections, values = curve["physics"], curve["corrections"], values_of(curve)
-    smooth = lambda rows: (log_physics(rows, kernel, physics, physics["sms"], physics["step"],
-                                       physics.get("element_bytes", 2.0))
-                           + design(rows, corrections, physics["sms"]) @ values)
+
+    def smooth(rows):
+        log_us, compute_share = log_physics(rows, kernel, physics, physics["sms"], physics["step"],
+                                            physics.get("element_bytes", 2.0))
+        return log_us + design(rows, corrections, physics["sms"], compute_share) @ values
+
     known = corrections.get("trees")
     if known is None:
         return np.exp(smooth(rows))
@@ -632,7 +641,7 @@ def held_out(rows, sweep, sms):
     fold = common.folds_by_group(rows[["m", "n", "k"]].to_numpy(), FOLDS)
     predicted = np.empty(len(rows))
     for each in range(FOLDS):
-        model = fit(rows[fold != each], sweep, sms)
+        model = fit(rows[fold != each], sweep, sms, trees.size(len(rows)))
         predicted[fold == each] = predict(model, rows[fold == each], sweep, sms)
     return predicted
 
@@ -652,8 +661,7 @@ def describe(model, sweep, sms):
         term["values"] = values[at:at + width]
         at += width
     if model[2] is not None:
-        split, figure_of = model[2]
-        corrections["trees"] = {"inputs": tree_inputs(), "split": split, "figure": figure_of}
+        corrections["trees"] = trees.described(tree_inputs(), model[2])
     return {
         "model": "tile-kernels",
         "physics": {"sms": sms, "step": rough(sweep)["step"],

@@ -2,7 +2,19 @@
 (sim/profile/correction_trees.hpp says how a document carries them). Fitting needs LightGBM."""
 import numpy as np
 
-LEAST_ROWS, SEED = 20, 1
+# Of one tree: the fewest points of a leaf, the fewest and most leaves; then the most trees. All
+# leaves together are at most a tenth of the points. Few and large trees are as good as more and
+# smaller ones, with fewer figures.
+LEAST_ROWS, LEAVES, TREES, POINTS_PER_LEAF = 20, (15, 127), 25, 10
+RATE, RATE_OF_FEW = 0.3, 0.4  # what a tree takes up of what is left, if there are TREES or fewer
+SEED = 1
+
+
+def size(points):
+    """(trees, leaves of one, share that each takes up) for so many points."""
+    leaves = int(np.clip(points // (TREES * POINTS_PER_LEAF), *LEAVES))
+    trees = min(points // (POINTS_PER_LEAF * leaves), TREES)
+    return trees, leaves, RATE if trees == TREES else RATE_OF_FEW
 
 
 def flatten(node, split, figure):
@@ -17,11 +29,12 @@ def flatten(node, split, figure):
     flatten(node["right_child"], split, figure)
 
 
-def fit(inputs, errors, weight, count, leaves, rate):
-    """`count` trees of at most `leaves` for the weighted absolute error, each of which takes up the
-    share `rate` of what is left: ([nodes] inputs, [nodes] figures)."""
+def fit(inputs, errors, size, weight=None):
+    """Trees of that `size` for the weighted absolute error of [points, inputs]:
+    ([nodes] inputs, [nodes] figures)."""
     import lightgbm  # PyPI; only fits need it
 
+    count, leaves, rate = size
     data = lightgbm.Dataset(inputs, errors, weight=weight, params={"verbose": -1})
     settings = {"objective": "l1", "num_leaves": leaves, "learning_rate": rate,
                 "min_data_in_leaf": LEAST_ROWS, "seed": SEED, "deterministic": True,
@@ -30,6 +43,12 @@ def fit(inputs, errors, weight, count, leaves, rate):
     for tree in lightgbm.train(settings, data, count).dump_model()["tree_info"]:
         flatten(tree["tree_structure"], split, figure)
     return split, figure
+
+
+def described(inputs, trees):
+    """Trees as a document carries them; `trees` is what fit returns."""
+    split, figure = trees
+    return {"inputs": inputs, "split": split, "figure": figure}
 
 
 def evaluate(trees, inputs):

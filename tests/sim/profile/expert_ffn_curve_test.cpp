@@ -143,6 +143,26 @@ TEST_CASE("no rows cost the launches; what no law covers is refused") {
   CHECK_THROWS_AS(curve.estimate(std::span<const std::int64_t>{}, 128, 64), UsageError);
 }
 
+TEST_CASE("sizes that were not measured have errors of their own") {
+  nlohmann::json curve = small_curve();
+  nlohmann::json wide = curve["residual"];
+  wide["regions"][0]["q95"] = 0.6;
+  curve["new_sizes"] = {{"hidden", {128, 256}}, {"ffn", {64, 32}}, {"residual", wide}};
+  const ExpertFfnCurve read_curve = read(curve);
+  const auto highest = [&](std::int64_t hidden, std::int64_t ffn) {
+    const auto estimate = read_curve.estimate(128, hidden, ffn, 2);
+    return estimate.time_us_p95 / estimate.time_us;
+  };
+  CHECK(highest(128, 64) == Approx(1.2));
+  CHECK(highest(256, 32) == Approx(1.2));
+  CHECK(highest(128, 32) == Approx(1.6));
+  CHECK(highest(256, 64) == Approx(1.6));
+  CHECK(read_curve.estimate(128, 128, 32, 2).time_us ==
+        read(small_curve()).estimate(128, 128, 32, 2).time_us);
+  curve["new_sizes"]["ffn"] = {64};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("new_sizes") && ContainsSubstring("ffn"));
+}
+
 TEST_CASE("a malformed expert curve is refused by file and key") {
   nlohmann::json curve = small_curve();
   curve["kernels"]["columns"] = {128, 64};

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -201,6 +203,32 @@ TEST_CASE("corrections are linear between their knots and constant beyond") {
         Approx((7 + 2 * (3 + 5)) * std::exp(2 * std::log2(4.0 / 3))));
 }
 
+TEST_CASE("a term of the tiles counts as far as memory does not explain the time") {
+  nlohmann::json curve = small_curve();
+  curve["physics"]["dram_bytes_per_us"] = 10000;
+  nlohmann::json term = {{"rows", 128},
+                         {"columns", 128},
+                         {"x", "log2_waves"},
+                         {"y", "log2_k"},
+                         {"x_knots", {-20, 20}},
+                         {"y_knots", {0, 20}},
+                         {"values", {0.5, 0.5, 0.5, 0.5}}};
+  const double memory = 2 * (128 * 64 + 64 * 128 + 128 * 128) / 10000.0;
+  const double us = 7 + std::hypot(8, memory);
+  curve["corrections"]["terms"] = {term};
+  CHECK(time_us(curve, 128, 128, 64) == Approx(us * std::exp(0.5)));
+  term["weight"] = "compute_share";
+  curve["corrections"]["terms"] = {term};
+  CHECK(time_us(curve, 128, 128, 64) == Approx(us * std::exp(0.5 * (1 - memory / us))));
+  // Of a product that waits for memory alone nothing is left of it.
+  curve["physics"]["launch_us"] = 1e-9;
+  curve["physics"]["dram_bytes_per_us"] = 1;
+  CHECK(time_us(curve, 128, 128, 64) == Approx(1e4 * memory).epsilon(1e-4));
+  term["weight"] = "moon";
+  curve["corrections"]["terms"] = {term};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("unknown weight 'moon'"));
+}
+
 TEST_CASE("beyond the measured sizes a product is flagged, its bar widened, and at last refused") {
   const GemmCurve curve = read(small_curve());
   const auto inside = curve.estimate(8192, 4096, 4096);
@@ -277,6 +305,36 @@ TEST_CASE("shipped products of every data type stay below what the tensor cores 
   }
 }
 
+// Few rows and weights that no cache holds (600 MB and more): what is read takes its time. Drawn
+// from all sizes, not from the sweeps' own, on whose grid a curve may be right by its corrections.
+TEST_CASE("no shipped product reads its weights faster than the memory can") {
+  const std::map<std::string, double> element{
+      {"bf16", 2}, {"fp8", 1}, {"fp8_block", 1}, {"nvfp4", 0.5625}};
+  std::mt19937 random(7);
+  const auto drawn = [&](double low, double high) {
+    std::uniform_real_distribution<double> log2(std::log2(low), std::log2(high));
+    return 8 * static_cast<std::int64_t>(std::exp2(log2(random)) / 8);
+  };
+  for (const std::string name :
+       {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}) {
+    const auto machine = profile::Profile::load(
+        fmt::format("{}/profiles/hardware/{}.json", MOESIM_SOURCE_DIR, name));
+    for (const std::string& type : machine.data_types("gemm")) {
+      for (int draw = 0; draw < 200; ++draw) {
+        const std::int64_t m = drawn(8, 128);
+        const double least = 6e8 / element.at(type);  // elements
+        const std::int64_t k = drawn(std::max(4096.0, least / 65536), 51200);
+        const std::int64_t n =
+            drawn(std::clamp(least / static_cast<double>(k), 8192.0, 65536.0), 65536);
+        INFO(name << " " << type << " " << m << " x " << n << " x " << k);
+        const double weights = element.at(type) * static_cast<double>(n) * static_cast<double>(k);
+        CHECK(weights / (1e-6 * machine.gemm(m, n, k, type).time_us) <
+              machine.device().hbm_bandwidth.bytes_per_second);
+      }
+    }
+  }
+}
+
 TEST_CASE("shipped products are physical where no point was measured") {
   for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}) {
     const auto machine = profile::Profile::load(
@@ -306,6 +364,34 @@ TEST_CASE("shipped products are physical where no point was measured") {
       // The law beyond the largest m measured: efficiency stays, up to waves and clock.
       const double ratio = machine.gemm(131072, n, k).time_us / machine.gemm(65536, n, k).time_us;
       CHECK(ratio == Approx(2).epsilon(0.03));
+    }
+  }
+}
+
+TEST_CASE("nothing is faster than its machine, where no point was measured either") {
+  const std::string path = std::string(MOESIM_SOURCE_DIR) + "/profiles/hardware/";
+  const auto b300 = profile::Profile::load(path + "b300-sxm.json");
+  // Causal attention of one head of 256 over 65,536 tokens: 2 x 65,536^2 x 256 FLOPs.
+  const auto attention = b300.attention(1, 65536, 1, 1, 256, false);
+  const double least_us = 2.0 * 65536 * 65536 * 256 / b300.device().peak_bf16_flops * 1e6;
+  CHECK(attention.time_us >= least_us);
+  CHECK(attention.time_us_p05 >= least_us);
+  // 256 experts with few rows: their weights at 8 TB/s, but for what the L2 keeps.
+  const auto gb300 = profile::Profile::load(path + "gb300.json");
+  const double read = 256.0 * 3 * 7168 * 8192 - static_cast<double>(gb300.device().l2_bytes.count);
+  CHECK(gb300.expert_ffn(1024, 7168, 8192, 256, "fp8_block").time_us >= read / 8e12 * 1e6);
+  std::mt19937 random(3);
+  std::uniform_int_distribution<std::int64_t> size(8, 4096);
+  for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "gb200"}) {
+    const auto machine = profile::Profile::load(path + name + ".json");
+    for (int draw = 0; draw < 300; ++draw) {
+      const std::int64_t m = 8 * size(random);
+      const std::int64_t n = 8 * size(random);
+      const std::int64_t k = 8 * size(random);
+      INFO(name << " " << m << " x " << n << " x " << k);
+      const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
+      CHECK(machine.gemm(m, n, k).time_us_p05 >=
+            flops / machine.device().peak_bf16_flops * 1e6 * (1 - 1e-12));
     }
   }
 }

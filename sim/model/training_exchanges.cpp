@@ -84,35 +84,6 @@ void add_head_exchanges(List& list, const ExchangeQuery& query) {
   list.add("attention output", ExchangeKind::all_to_all, bf16 * tokens * out);
 }
 
-TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward) {
-  const int ranks = query.shards.context;
-  List list(ExchangeGroup::context, ranks);
-  const double all =
-      bf16 * query.tokens() * ranks * key_value_width(*query.model) / query.shards.tensor;
-  switch (query.context) {
-    case ContextMethod::ring: {
-      if (query.ulysses_ranks == 1) {
-        add_key_value_passes(list, ExchangeKind::ring, all, backward);
-        break;
-      }
-      List inside(ExchangeGroup::context, query.ulysses_ranks);
-      add_head_exchanges(inside, query);
-      List across(ExchangeGroup::context, ranks / query.ulysses_ranks);
-      add_key_value_passes(across, ExchangeKind::ring, all / query.ulysses_ranks, backward);
-      TrainingExchanges both = inside.take();
-      append(both, across.take());
-      return both;
-    }
-    case ContextMethod::all_gather:
-      add_key_value_passes(list, ExchangeKind::all_gather, all, backward);
-      break;
-    case ContextMethod::all_to_all:
-      add_head_exchanges(list, query);
-      break;
-  }
-  return list.take();
-}
-
 void check(const ExchangeQuery& query) {
   const ShardSizes& shards = query.shards;
   const bool positive = shards.tensor > 0 && shards.context > 0 && shards.expert > 0 &&
@@ -143,6 +114,36 @@ TrainingExchanges attention_exchanges(const ExchangeQuery& query, bool backward)
   return list;
 }
 
+TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward) {
+  check(query);
+  const int ranks = query.shards.context;
+  List list(ExchangeGroup::context, ranks);
+  const double all =
+      bf16 * query.tokens() * ranks * key_value_width(*query.model) / query.shards.tensor;
+  switch (query.context) {
+    case ContextMethod::ring: {
+      if (query.ulysses_ranks == 1) {
+        add_key_value_passes(list, ExchangeKind::ring, all, backward);
+        break;
+      }
+      List inside(ExchangeGroup::context, query.ulysses_ranks);
+      add_head_exchanges(inside, query);
+      List across(ExchangeGroup::context, ranks / query.ulysses_ranks);
+      add_key_value_passes(across, ExchangeKind::ring, all / query.ulysses_ranks, backward);
+      TrainingExchanges both = inside.take();
+      append(both, across.take());
+      return both;
+    }
+    case ContextMethod::all_gather:
+      add_key_value_passes(list, ExchangeKind::all_gather, all, backward);
+      break;
+    case ContextMethod::all_to_all:
+      add_head_exchanges(list, query);
+      break;
+  }
+  return list.take();
+}
+
 TrainingExchanges ffn_exchanges(const ExchangeQuery& query, bool backward) {
   check(query);
   const double bytes = hidden_bytes(query);
@@ -164,8 +165,9 @@ TrainingExchanges expert_exchanges(const ExchangeQuery& query, bool backward) {
   if (!backward) out.add("dispatch probabilities", ExchangeKind::all_to_all, fp32 * rows);
   List slices(ExchangeGroup::expert_tensor, shards.expert_tensor);
   if (!query.reaches_slices) {
-    slices.add("expert rows", ExchangeKind::all_gather, wide * shards.expert_tensor);
-    slices.add("expert rows", ExchangeKind::reduce_scatter, wide * shards.expert_tensor);
+    const double of_slices = query.expert_load * wide * shards.expert_tensor;
+    slices.add("expert rows", ExchangeKind::all_gather, of_slices);
+    slices.add("expert rows", ExchangeKind::reduce_scatter, of_slices);
   }
   List back(ExchangeGroup::expert, shards.expert);
   back.add(backward ? "dispatch backward" : "combine", ExchangeKind::all_to_all, wide);

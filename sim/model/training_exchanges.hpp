@@ -48,6 +48,8 @@ struct ExchangeQuery {
       1;  // of a ring: its members are groups of so many ranks, which exchange heads
   Precision dispatch = Precision::bf16;
   bool reaches_slices = false;  // the dispatch takes rows to all slices of an expert
+  // Rows that slices of experts gather and reduce, over those of a balanced load.
+  double expert_load = 1;
 
   double tokens() const {  // T, of a tensor-parallel group
     return static_cast<double>(sequences * length) / shards.context;
@@ -58,9 +60,12 @@ struct ExchangeQuery {
 // The exchanges of one layer, in order; groups of one rank have none. Backward, attention gathers
 // its input again (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2), and the gradient of
 // the combine travels as the dispatch does. Latent attention gathers its bottlenecks, not its input
-// (Megatron-LM computes down-projections on T' tokens). Rows of experts are those of a balanced
-// load. Throws UsageError where MoE layers are tensor-parallel without sequence parallelism.
+// (Megatron-LM computes down-projections on T' tokens). Rows between expert ranks are those of a
+// balanced load. Throws UsageError where MoE layers are tensor-parallel without sequence
+// parallelism.
 TrainingExchanges attention_exchanges(const ExchangeQuery& query, bool backward);
+// The part of them that context ranks have: of keys and values, or heads.
+TrainingExchanges context_exchanges(const ExchangeQuery& query, bool backward);
 TrainingExchanges ffn_exchanges(const ExchangeQuery& query, bool backward);  // or shared experts
 TrainingExchanges expert_exchanges(const ExchangeQuery& query, bool backward);
 TrainingExchanges layer_exchanges(const ExchangeQuery& query, int layer, bool backward);

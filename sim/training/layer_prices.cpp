@@ -326,25 +326,29 @@ void LayerPrices::add_offload(Passes& passes, bool is_moe, const MoeLoad& load) 
   passes.input_gradient[at(Part::offload)] = std::max(0.0, copy_us - backward_us);
 }
 
-double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges) const {
+double LayerPrices::exchanged_us(const model::TrainingExchanges& exchanges,
+                                 const Beside& beside) const {
   Passes passes;
-  add_exchanges(passes, false, exchanges, {});
+  add_exchanges(passes, false, exchanges, beside);
   return sum(passes.forward);
 }
 
 Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
   using Module = model::RecomputeModule;
   const model::Model& model = *job_.model;
-  const model::ExchangeQuery query = exchanges_.query();
+  model::ExchangeQuery query = exchanges_.query();
+  query.expert_load = load.computed;
   const int layer = first_layer(model, is_moe);
   const Passes attention = core_attention();
+  const double attention_us = sum(attention.forward);
   const Passes norms = elementwise();
   const Passes products = projections();
   Passes passes = attention;
   passes.add(norms);
   passes.add(products);
   Passes divided = products;  // over tensor ranks
-  Modules modules = {{Module::core_attn, sum(attention.forward)},
+  const double context_us = exchanged_us(model::context_exchanges(query, false), {attention_us, 0});
+  Modules modules = {{Module::core_attn, attention_us + context_us},
                      {Module::layernorm, sum(norms.forward)}};
   if (model.latent) {
     model::Recompute up;
@@ -359,26 +363,29 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
     Passes moe = experts(load);
     modules[Module::moe_act] =
         sum(activation(Part::experts, expert_rows(load), model.moe->expert_ffn / slices).forward);
+    double shared_exchanges_us = 0;
     if (model.moe->shared_ffn > 0) {
+      shared_exchanges_us = exchanged_us(model::ffn_exchanges(query, false), {});
       const Passes shared =
           ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor, 1);
-      modules[Module::shared_experts] =
-          sum(shared.forward) + exchanged_us(model::ffn_exchanges(query, false));
+      modules[Module::shared_experts] = sum(shared.forward) + shared_exchanges_us;
       moe.add(shared);
       divided.add(shared);
     }
     moe.add(routing(load));
     add_dispatch(moe, load);
-    modules[Module::moe] = sum(moe.forward) + exchanged_us(model::expert_exchanges(query, false));
+    modules[Module::moe] = sum(moe.forward) + shared_exchanges_us +
+                           exchanged_us(model::expert_exchanges(query, false), {});
     passes.add(moe);
   } else {
     const Passes dense = ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1);
-    modules[Module::mlp] = sum(dense.forward) + exchanged_us(model::ffn_exchanges(query, false));
+    modules[Module::mlp] =
+        sum(dense.forward) + exchanged_us(model::ffn_exchanges(query, false), {});
     passes.add(dense);
     divided.add(dense);
   }
   for (const bool backward : {false, true}) {
-    const Beside beside = {sum(backward ? attention.input_gradient : attention.forward),
+    const Beside beside = {backward ? sum(attention.input_gradient) : attention_us,
                            backward ? sum(divided.input_gradient) + sum(divided.weight_gradient)
                                     : sum(divided.forward)};
     add_exchanges(passes, backward, model::layer_exchanges(query, layer, backward), beside);

@@ -128,7 +128,7 @@ class LayerPrices {
   void add_exchanges(Passes& passes, bool backward, const model::TrainingExchanges& exchanges,
                      const Beside& beside) const;
   void add_shared_weights(Passes& passes, const model::StageContent& content) const;
-  double exchanged_us(const model::TrainingExchanges& exchanges) const;
+  double exchanged_us(const model::TrainingExchanges& exchanges, const Beside& beside) const;
   void add_dispatch(Passes& passes, const MoeLoad& load) const;
   void add_offload(Passes& passes, bool is_moe, const MoeLoad& load) const;
   // What recomputing a module takes, in microseconds; modules that a layer lacks are absent.

@@ -190,8 +190,8 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
 Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
   Passes passes = prices.moe_layer(load);
   for (PartTimes* times : {&passes.forward, &passes.input_gradient, &passes.weight_gradient}) {
-    for (const Part part :
-         {Part::experts, Part::router, Part::recompute, Part::dispatch, Part::combine}) {
+    for (const Part part : {Part::experts, Part::router, Part::recompute, Part::dispatch,
+                            Part::combine, Part::tensor}) {
       (*times)[at(part)] *= least_share_of_rows;
     }
   }

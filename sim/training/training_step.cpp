@@ -40,6 +40,7 @@ class Step {
   double launches_us() const;
 
  private:
+  double micro_batches_of_stage() const;
   PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
   struct Wanted {
     Part part;
@@ -65,6 +66,13 @@ class Step {
   std::vector<model::StageContent> contents_;
 };
 
+// Of DualPipe half of them begin at either end of the pipeline, so that a rank, which holds a stage
+// of both directions, takes each stage through one half.
+double Step::micro_batches_of_stage() const {
+  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
+  return share * shape_.micro_batches;
+}
+
 // What the rank computes, all micro-batches; the rest of the makespan it waits.
 PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   PartTimes parts{};
@@ -75,10 +83,9 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
     }
   };
   const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
-  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
   for (const int stage : shape_.stages_of(rank)) {
     if (all_alike) {
-      add(pipelines_.passes(slowest, {0, stage}), share * shape_.micro_batches);
+      add(pipelines_.passes(slowest, {0, stage}), micro_batches_of_stage());
       continue;
     }
     for (int micro = 0; micro < shape_.micro_batches; ++micro) {
@@ -190,7 +197,7 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   const model::StateRules& states = job_.states;
   const bool reduces_all = states.zero == 0;
   // Shared gradients are reduced in every micro-batch.
-  const int times = states.zero >= 2 ? shape_.micro_batches : 1;
+  const double times = states.zero >= 2 ? micro_batches_of_stage() : 1;
   const Wanted gradients = {Part::gradients,
                             reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
                             model::reduced_bytes(held, states)};
@@ -301,7 +308,10 @@ TrainingJob balanced(const TrainingJob& job, const TrainingStep& step) {
   return forced;
 }
 
-// E[step] = static step + P(overflow) (dropless step + capture).
+// Steps that overflow more seldom than that do not count in the memory.
+constexpr double rarest_overflow = 1e-6;
+
+// E[step] = static step + P(overflow) (dropless step + capture); memory that is enough for both.
 void add_reruns(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
                 TrainingStep& step) {
   TrainingJob dropless = job;
@@ -316,7 +326,15 @@ void add_reruns(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
   figures.load_for_one_percent = figures.load * law.rows_for(0.01) / figures.rows;
   figures.static_step_us = step.step_us;
   if (job.graphs == Graphs::layers) figures.capture_us = again.launches_us();
-  figures.rerun_us = again.run().step_us + figures.capture_us;
+  const TrainingStep rerun = again.run();
+  figures.rerun_us = rerun.step_us + figures.capture_us;
+  if (figures.overflow_chance > rarest_overflow) {
+    for (std::size_t rank = 0; rank < step.memory.size(); ++rank) {
+      if (rerun.memory[rank].total() > step.memory[rank].total()) {
+        step.memory[rank] = rerun.memory[rank];
+      }
+    }
+  }
   step.parts[at(Part::reruns)] = figures.overflow_chance * figures.rerun_us;
   step.step_us += step.parts[at(Part::reruns)];
   const double slower = figures.static_step_us / step.step_us;

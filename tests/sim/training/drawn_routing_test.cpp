@@ -330,6 +330,8 @@ TEST_CASE("a capacity per rank saves host reads and pays for reruns") {
   CHECK(narrow.rank_capacity->rows == 33024);  // 32,800 rounded up to 129 x 256
   CHECK(narrow.rank_capacity->overflow_chance == 1);
   CHECK(narrow.step_us == Approx(narrow.rank_capacity->static_step_us + dropless.step_us));
+  // Every step runs again without a budget: its memory has to be there too.
+  CHECK(narrow.peak_memory() == dropless.peak_memory());
   CHECK(narrow.peak_memory() < wide.peak_memory());
   routing = drawn("topk", "1", "gaussian:0.1");
   routing.rank_capacity = 1.5;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/model/training_exchanges.hpp"
 #include "sim/training/exchange_prices.hpp"
 #include "tests/support/catch.hpp"
 
@@ -26,9 +27,8 @@ TrainingJob job(int gpus, int pipeline, int expert, std::int64_t global_batch) {
   return made;
 }
 
-double part(const TrainingStep& step, Part part) {
-  return step.parts[static_cast<std::size_t>(part)];
-}
+std::size_t at(Part part) { return static_cast<std::size_t>(part); }
+double part(const TrainingStep& step, Part part) { return step.parts[at(part)]; }
 
 }  // namespace
 
@@ -274,6 +274,13 @@ TEST_CASE("gradients that are shared are reduced in every micro-batch") {
   const double once = part(training_step(twice), Part::gradients);
   twice.states.zero = 2;
   CHECK(part(training_step(twice), Part::gradients) == Approx(8 * once));
+  // DualPipe: each of a rank's two stages sees one half of its 32 micro-batches.
+  twice = job(64, 4, 8, 512);
+  twice.layout.schedule = parallel::ScheduleKind::dualpipe;
+  twice.overlaps_gradients = false;
+  const double both = part(training_step(twice), Part::gradients);
+  twice.states.zero = 2;
+  CHECK(part(training_step(twice), Part::gradients) == Approx(16 * both));
 }
 
 TEST_CASE("shared weights are gathered twice and reduced in every micro-batch") {
@@ -371,6 +378,49 @@ TEST_CASE("recomputing a module takes its own forward time, whatever the split")
   activations.layout.layout.expert = 4;
   // Twice the rows of half the width.
   CHECK(part(training_step(activations), Part::recompute) == Approx(whole).epsilon(0.05));
+}
+
+TEST_CASE("slices of experts gather and reduce as many rows as their rank computes") {
+  TrainingJob sliced = job(16, 1, 4, 64);
+  const double none = LayerPrices(sliced).moe_layer({1, 1}).forward[at(Part::tensor)];
+  sliced.layout.layout.expert_tensor = 2;
+  const LayerPrices prices(sliced);
+  const auto slices_us = [&](double load) {
+    return prices.moe_layer({load, 1}).forward[at(Part::tensor)] - none;
+  };
+  CHECK(none == 0);
+  CHECK(slices_us(1) > 0);
+  // Long messages: time goes with bytes.
+  CHECK(slices_us(3) == Approx(3 * slices_us(1)).epsilon(0.1));
+}
+
+TEST_CASE("what is recomputed exchanges again") {
+  // The shared experts are in the MoE layer, with what their tensor ranks exchange.
+  TrainingJob shared = job(64, 1, 8, 64);
+  shared.model = std::make_shared<const model::Model>(model::Model::load("deepseek-v3-4layers"));
+  shared.layout.layout.tensor = 8;
+  const auto again = [](TrainingJob asked, const char* modules) {
+    asked.recompute = model::parse_recompute(modules, "test");
+    return part(training_step(asked), Part::recompute);
+  };
+  TrainingJob without = shared;
+  model::Model less = *shared.model;
+  less.moe->shared_ffn = 0;
+  without.model = std::make_shared<const model::Model>(less);
+  const double of_shared = again(shared, "shared_experts");
+  CHECK(of_shared > 0);
+  CHECK(again(shared, "moe") == Approx(again(without, "moe") + of_shared));
+  CHECK(again(shared, "moe,shared_experts") == Approx(again(shared, "moe")));
+  // Core attention of context ranks gathers keys and values: 48 layers, 8 micro-batches.
+  TrainingJob pieces = job(16, 1, 8, 16);
+  pieces.layout.layout.context = 8;
+  pieces.layout.context_method = model::ContextMethod::all_gather;
+  const ExchangePrices exchanges(pieces);
+  const double gather_us =
+      exchanges.times(model::context_exchanges(exchanges.query(), false)).context_us;
+  CHECK(gather_us > 0);
+  CHECK(again(pieces, "core_attn") ==
+        Approx(48 * 8 * (KernelPrices(pieces).core_attention_us(false) + gather_us)));
 }
 
 TEST_CASE("a dispatcher crosses as many domains as its group is placed on") {

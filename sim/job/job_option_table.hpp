@@ -41,6 +41,9 @@ class Entry {
   Entry checked(void (*check)(const training::TrainingJob&)) const {
     return set(&JobOption::check, check);
   }
+  Entry idle(std::string (*why)(const training::TrainingJob&)) const {
+    return set(&JobOption::idle, why);
+  }
 
  private:
   template <class Member, class Value>

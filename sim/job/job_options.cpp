@@ -66,6 +66,17 @@ void check(const TrainingJob& job, const std::vector<const JobOption*>& options)
   }
 }
 
+// Options that are typed, not at their default, and change nothing.
+void note_idle_options(const Resolution& at, std::vector<std::string>& notes) {
+  for (const JobOption& option : job_options()) {
+    const auto typed = at.typed.find(option.name);
+    if (option.idle == nullptr || typed == at.typed.end()) continue;
+    const std::string why = typed->second == option.default_text ? "" : option.idle(at.job);
+    if (!why.empty())
+      notes.push_back(fmt::format("note: {} has no effect: {}", option.flag(), why));
+  }
+}
+
 }  // namespace
 
 std::string JobOption::column() const {
@@ -101,6 +112,7 @@ ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several) {
   check(job, options_with([](const JobOption& option) { return option.is_document; }));
   job.routing = drawn_routing(typed, job, of_several, resolved.notes);
   check(job, options_with([](const JobOption&) { return true; }));
+  if (!of_several) note_idle_options(at, resolved.notes);
   return resolved;
 }
 

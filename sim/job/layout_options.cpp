@@ -103,6 +103,9 @@ void declare_shares(JobOptionTable& table) {
               in_layout(&LayoutRequest::context_method))
       .by_default("ring")
       .in_layout()
+      .idle([](const TrainingJob& job) -> std::string {
+        return job.layout.layout.context > 1 ? "" : "--context-parallel 1 exchanges none";
+      })
       .help("how they exchange keys and values:");
 }
 
@@ -197,6 +200,9 @@ void declare_schedule(JobOptionTable& table) {
       .megatron("microbatch-group-size-per-virtual-pipeline-stage")
       .shown_as([](const TrainingJob& job) {
         return Cell(std::int64_t{job.layout.shape().group_size()});
+      })
+      .idle([](const TrainingJob& job) -> std::string {
+        return job.layout.layout.virtual_pipeline > 1 ? "" : "no rank has several chunks";
       })
       .help("interleaved: micro-batches that pass a chunk in a row");
   table.choice("ep-overlap", switch_names, in_layout(&LayoutRequest::expert_overlap), "off|on")

@@ -76,6 +76,9 @@ void declare_kernels(JobOptionTable& table) {
       .by_default("off")
       .rare()
       .megatron("tp-comm-overlap", "on")
+      .idle([](const TrainingJob& job) -> std::string {
+        return job.layout.layout.tensor > 1 ? "" : "--tensor-parallel 1 exchanges none";
+      })
       .help("when tensor-parallel ranks exchange activations:");
   table.choice("cuda-graphs", training::graphs_names, field(&TrainingJob::graphs), "WHICH")
       .by_default("none")

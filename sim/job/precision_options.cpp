@@ -59,6 +59,58 @@ void check_attention_precision(const TrainingJob& job) {
       "beside FP8 products: give --precision, such as fp8-current");
 }
 
+void check_head_precision(const TrainingJob& job) {
+  if (!job.low_precision_head || job.states.precision != model::Precision::bf16) return;
+  throw UsageError(
+      "--head-precision low with --precision bf16: the head takes the format of the other "
+      "products: give --precision, such as fp8-current");
+}
+
+bool has_module(const model::Model& model, model::RecomputeModule module) {
+  using Module = model::RecomputeModule;
+  switch (module) {
+    case Module::mla_up_proj:
+      return model.latent.has_value();
+    case Module::mlp:
+      return model.dense_layers() > 0;
+    case Module::moe:
+    case Module::moe_act:
+      return model.moe.has_value();
+    case Module::shared_experts:
+      return model.moe && model.moe->shared_ffn > 0;
+    case Module::layernorm:
+    case Module::core_attn:
+      break;
+  }
+  return true;
+}
+
+// Of a list of modules, those that the model does not have.
+std::string idle_recompute(const TrainingJob& job) {
+  model::Recompute absent;
+  for (const auto& known : model::recompute_names) {
+    if (job.recompute.has(known.value) && !has_module(*job.model, known.value)) {
+      absent.add(known.value);
+    }
+  }
+  if (absent.modules == 0) return "";
+  const std::string names = model::name_of(absent);
+  return fmt::format("of {}: no layer of {} has {}", names, job.model->name,
+                     names.find(',') == std::string::npos ? "it" : "them");
+}
+
+std::string idle_offload(const TrainingJob& job) {
+  if (job.offload.modules == 0) return "";
+  const model::ActivationRules rules = job.activation_rules(1);
+  double bytes = 0;
+  for (const auto kind : {model::LayerKind::dense, model::LayerKind::moe}) {
+    const bool there =
+        kind == model::LayerKind::moe ? job.model->moe.has_value() : job.model->dense_layers() > 0;
+    if (there) bytes += model::offloaded_bytes(*job.model, kind, job.shards(), rules);
+  }
+  return bytes > 0 ? "" : "nothing that these modules keep is left for it (--recompute)";
+}
+
 void check_dispatch_precision(const TrainingJob& job) {
   if (!job.low_precision_dispatch || job.states.precision != model::Precision::bf16) return;
   throw UsageError(
@@ -84,6 +136,7 @@ void declare_precision(JobOptionTable& table) {
       .in_layout()
       .searched()
       .shown_as([](const TrainingJob& job) { return Cell(model::name_of(job.recompute)); })
+      .idle(idle_recompute)
       .help("full, full:uniform:N, full:block:N, or a list of modules:");
   table.forms(model::recompute_names);
   table
@@ -95,6 +148,7 @@ void declare_precision(JobOptionTable& table) {
       .in_layout()
       .rare()
       .checked(check_offload)
+      .idle(idle_offload)
       .help("modules whose inputs wait in the host's memory for the backward pass:");
   table.forms(model::offload_names);
   table.choice("optimizer-moments", moment_names, in_states(&StateRules::moment_bytes))
@@ -117,6 +171,7 @@ void declare_other_precisions(JobOptionTable& table) {
   table.choice("head-precision", head_names, field(&TrainingJob::low_precision_head))
       .by_default("bf16")
       .megatron("fp8-output-proj", "low")
+      .checked(check_head_precision)
       .help("precision of the output head:");
   table.choice("dispatch-precision", dispatch_names, field(&TrainingJob::low_precision_dispatch))
       .by_default("bf16")

@@ -34,6 +34,27 @@ def test_table_csv_and_json_agree():
     assert max(result["memory_gib_of_rank"]) == pytest.approx(result["memory_gib"])
 
 
+@pytest.mark.parametrize("words,reason", [
+    (("--context-method", "all-gather"), "--context-parallel 1"),
+    (("--tensor-overlap", "on"), "--tensor-parallel 1"),
+    (("--micro-batch-group", 4), "several chunks"),
+    (("--recompute", "mlp,layernorm,shared_experts"), "of mlp,shared_experts: no layer of qwen3-30b-a3b has them"),
+    (("--offload", "moe_act", "--recompute", "moe"), "nothing that these modules keep"),
+])
+def test_an_option_that_changes_nothing_is_said(words, reason):
+    ran = moesim(*QWEN, "--gpus", 64, "--pipeline-parallel", 2, *words)
+    assert ran.returncode == 0
+    assert f"note: {words[0]} has no effect: " in ran.stderr and reason in ran.stderr
+
+
+def test_a_default_that_is_typed_is_no_news():
+    assert "no effect" not in moesim(*QWEN, "--gpus", 64, "--context-method", "ring", "--recompute", "layernorm").stderr
+
+
+def test_a_head_in_low_precision_needs_a_low_precision():
+    expect_error(moesim(*QWEN, "--gpus", 64, "--head-precision", "low"), 2, "--head-precision low with --precision bf16")
+
+
 def test_memory_that_does_not_fit_is_said():
     words = ("train", "--model", "deepseek-v3", "--gpus", 256, "--pipeline-parallel", 2,
              "--pipeline-layout", "Et*30|t*31mL", "--expert-parallel", 8)

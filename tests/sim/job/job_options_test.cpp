@@ -56,7 +56,8 @@ std::string other_value(const JobOption& option) {
 
 // What an option needs beside it.
 OptionValues beside(const JobOption& option) {
-  if (option.name == "attention-precision" || option.name == "dispatch-precision") {
+  if (option.name == "attention-precision" || option.name == "dispatch-precision" ||
+      option.name == "head-precision") {
     return with(usual, "precision", "fp8-block");
   }
   if (option.name == "cuda-graphs") return with(usual, "dispatcher", "deepep");

@@ -156,3 +156,44 @@ def test_losses_of_generated_routing():
     assert "z-loss" in succeed(*words, "--router", "top2")
     result = moesim(*words, "--router", "random")
     assert result.returncode == 2 and "does not choose the best experts" in result.stderr
+
+
+def test_dropout_that_lowers_k_has_the_losses_of_the_choices_left(tmp_path):
+    """One expert on each GPU: skipped, a token has one choice instead of two."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(4, 8, 4)).astype(np.float32))
+    words = ("route", "--logits", tmp_path / "x.npy", "--router", "gating-dropout:0.999", "--top-k", 2)
+    (row,) = json.loads(succeed(*words, "--format", "json"))
+    # Each expert has the tokens of its own GPU, a quarter: 4 x 1/4 x (the sum of mean g) = 1.
+    assert row["balance_loss"] == pytest.approx(1)
+    assert row["balance_loss_all_choices"] == pytest.approx(1)
+
+
+def test_rectification_inside_a_node_takes_the_nodes_of_the_cluster(tmp_path):
+    logits = np.zeros((16, 4, 16), np.float32)
+    logits[:, :, 0] = 5
+    np.save(tmp_path / "x.npy", logits)
+    succeed("route", "--logits", tmp_path / "x.npy", "--router", "top1+ir@node", "--cluster", "dgx-a100",
+            "--capacity-factor", 1, "--out", tmp_path / "out.npy")
+    routes = np.load(tmp_path / "out.npy")
+    rectified = routes[routes["kind"] == "ir"]
+    assert len(rectified) > 0
+    assert (rectified["expert"] // 8 == rectified["rank"] // 8).all()
+
+
+@pytest.mark.parametrize("words", [("--router-dtype", "bf16"), ("--score-function", "sigmoid"), ()])
+def test_rectification_goes_by_logit_where_scores_vanish(tmp_path, words):
+    np.save(tmp_path / "x.npy", np.tile(np.array([0, -1, -np.inf, -100], np.float32), (2, 2, 1)))
+    succeed("route", "--logits", tmp_path / "x.npy", "--router", "top1+ir", "--capacity-factor", 0.1,
+            "--out", tmp_path / "out.npy", *words)
+    routes = np.load(tmp_path / "out.npy")
+    here = routes[(routes["kind"] == "ir") & (routes["rank"] == 1)]
+    assert len(here) > 0 and (here["expert"] == 3).all()
+
+
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+def test_a_token_without_a_finite_logit_has_them_all_equal(tmp_path, scores):
+    np.save(tmp_path / "x.npy", np.full((4, 3), -np.inf, np.float32))
+    (row,) = json.loads(succeed("route", "--logits", tmp_path / "x.npy", "--router", "top1", "--score-function", scores,
+                                "--format", "json"))
+    assert row["z_loss"] == pytest.approx(np.log(3) ** 2)
+    assert row["balance_loss"] == pytest.approx(1)  # all take expert 0, each probability is 1/3

@@ -103,7 +103,7 @@ AuxiliaryLosses auxiliary_losses(const RouterConfig& config, const GroupOfFile& 
                                  const RoutedGroup& routed) {
   const ScoreFunction scores =
       config.kind->scores_by_sigmoid ? ScoreFunction::sigmoid : config.score_function;
-  AuxiliarySums sums(static_cast<int>(group.experts), config.top_k, 0, scores);
+  AuxiliarySums sums(static_cast<int>(group.experts), routed.top_k, 0, scores);
   const auto size = static_cast<std::size_t>(group.tokens * group.experts);
   std::vector<float> rounded;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.ranks); ++rank) {

@@ -42,7 +42,9 @@ void AuxiliarySums::add(std::span<const float> logits, std::int64_t tokens, int 
       throw UsageError(
           fmt::format("the logits of rank {}, token {} hold NaN or +inf", rank, token));
     }
-    const double log_sum = static_cast<double>(parts[0]) + std::log(static_cast<double>(parts[1]));
+    // Logits that are all -inf count as all 0.
+    const double highest = std::isinf(parts[0]) ? 0 : static_cast<double>(parts[0]);
+    const double log_sum = highest + std::log(static_cast<double>(parts[1]));
     squares_ += log_sum * log_sum;
     if (chosen.expert == nullptr) {
       find_best(row);
@@ -77,11 +79,15 @@ void AuxiliarySums::add_token(const float* logits, Sums& sums) {
       probabilities_[expert] = sigmoid(logits[expert]);
       whole += static_cast<double>(probabilities_[expert]);
     }
+    if (whole == 0) {  // all alike
+      std::fill(probabilities_.begin(), probabilities_.end(), 1.0F);
+      whole = static_cast<double>(experts_);
+    }
   }
   ++sums.tokens;
   ++sums.first[order_[0]];
   for (std::size_t choice = 0; choice < top_k_; ++choice) ++sums.all[order_[choice]];
-  for (std::size_t expert = 0; expert < experts_ && whole > 0; ++expert) {
+  for (std::size_t expert = 0; expert < experts_; ++expert) {
     sums.mass[expert] += static_cast<double>(probabilities_[expert]) / whole;
   }
 }

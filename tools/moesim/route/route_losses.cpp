@@ -97,6 +97,13 @@ void note_losses(const CommandLine& line, const scenario::Scenario& scenario,
       losses.z));
 }
 
+routing::RoutedGroup route(const scenario::Scenario& scenario, const routing::GroupOfFile& file) {
+  routing::RouterContext context;
+  context.seed = scenario.seed;
+  context.place.gpus_per_domain = scenario.cluster->gpus_per_domain;
+  return routing::route_logits(scenario.router, file, context, scenario.order);
+}
+
 bool wants_routes(const CommandLine& line) {
   const std::string out = line.get("out");
   return !out.empty() && !line.has("format") && !out.ends_with(".csv") && !out.ends_with(".json");
@@ -145,13 +152,10 @@ ExitCode route_file(const CommandLine& line) {
   std::vector<const scenario::Scenario*> all;
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
   note_idle_options(line.asked_scenario(), all, scenario::Asker::logits);
-  routing::RouterContext context;
-  context.seed = scenarios.front().seed;
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();
     check_writable(line.get("out"));
-    const routing::RoutedGroup group =
-        routing::route_logits(scenario.router, file, context, scenario.order);
+    const routing::RoutedGroup group = route(scenario, file);
     routing::write_routes(line.get("out"), group);
     note_losses(line, scenario, file, group);
     note(fmt::format("routes of {} tokens by {}, {:.2f} % of the primary ones failed: {}",
@@ -163,9 +167,7 @@ ExitCode route_file(const CommandLine& line) {
   const Output out(line.get("out"));
   std::vector<report::CellRow> rows;
   for (const scenario::Scenario& scenario : scenarios) {
-    context.seed = scenario.seed;
-    rows.push_back(row_of(scenario, file,
-                          routing::route_logits(scenario.router, file, context, scenario.order)));
+    rows.push_back(row_of(scenario, file, route(scenario, file)));
     if (line.has("losses") && !has_training_losses(scenario.router))
       note_no_losses(scenario.router);
   }

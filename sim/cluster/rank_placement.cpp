@@ -40,9 +40,9 @@ std::vector<int> parse_list(const std::string& text, const std::string& what) {
     const std::optional<int> gpu = parse_number<int>(part);
     if (!gpu || *gpu < 0) {
       throw UsageError(fmt::format(
-          "{}: '{}' is no placement{}: contiguous, round-robin, or the GPU of each rank: "
+          "{}: '{}' is no placement{}: even, contiguous, round-robin, or the GPU of each rank: "
           "0,8,1,9",
-          what, text, suggestion(text, {"contiguous", "round-robin"})));
+          what, text, suggestion(text, {"even", "contiguous", "round-robin"})));
     }
     gpus.push_back(*gpu);
   }
@@ -50,6 +50,21 @@ std::vector<int> parse_list(const std::string& text, const std::string& what) {
 }
 
 }  // namespace
+
+int even_ranks_per_domain(const Cluster& cluster, int ranks) {
+  const int domains = (ranks + cluster.gpus_per_domain - 1) / cluster.gpus_per_domain;
+  return (ranks + domains - 1) / domains;
+}
+
+std::vector<int> even_placement(const Cluster& cluster, int ranks) {
+  const int each = even_ranks_per_domain(cluster, ranks);
+  std::vector<int> gpus;
+  for (int rank = 0; rank < ranks; ++rank) {
+    gpus.push_back(rank / each * cluster.gpus_per_domain + rank % each);
+  }
+  const int most = cluster.max_gpus();
+  return most > 0 && gpus.back() >= most ? contiguous_placement(ranks) : gpus;
+}
 
 std::vector<int> contiguous_placement(int ranks) {
   std::vector<int> gpus(static_cast<std::size_t>(ranks));
@@ -69,7 +84,9 @@ std::vector<int> round_robin_placement(const Cluster& cluster, int ranks) {
 std::vector<int> parse_placement(const std::string& text, const Cluster& cluster, int ranks,
                                  const std::string& what) {
   std::vector<int> gpus;
-  if (text == "contiguous") {
+  if (text == "even") {
+    gpus = even_placement(cluster, ranks);
+  } else if (text == "contiguous") {
     gpus = contiguous_placement(ranks);
   } else if (text == "round-robin") {
     gpus = round_robin_placement(cluster, ranks);

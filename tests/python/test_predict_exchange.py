@@ -369,3 +369,12 @@ def test_the_bandwidth_is_that_of_nccl_tests(op, factor):
     assert "busbw GB/s" in head and f" {busbw:.2f}  " in row
     gemm = succeed("predict", "--op", "gemm", "--m", 64, "--n", 64, "--k", 64)
     assert "busbw" not in gemm
+
+
+def test_ranks_that_do_not_fill_racks_are_spread_evenly():
+    """512 on racks of 72: 64 on each of 8, not 8 alone on the last."""
+    def all_reduce(gpus, *words):
+        return json.loads(succeed("predict", "--profile", "gb200", "--op", "all-reduce", "--cluster", "gb200-nvl72", "--bytes",
+                                  "1GiB", "--gpus", gpus, *words, "--format", "json"))["time_us"]
+    assert all_reduce(512) == pytest.approx(all_reduce(504), rel=0.02)
+    assert all_reduce(512, "--placement", "contiguous") > 1.5 * all_reduce(512)

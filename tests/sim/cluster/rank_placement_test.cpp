@@ -10,11 +10,29 @@ using moesim::UsageError;
 using moesim::cluster::check_placement;
 using moesim::cluster::Cluster;
 using moesim::cluster::contiguous_placement;
+using moesim::cluster::even_placement;
+using moesim::cluster::even_ranks_per_domain;
 using moesim::cluster::parse_placement;
 using moesim::cluster::round_robin_placement;
 
 TEST_CASE("contiguous ranks fill nodes one after another") {
   CHECK(contiguous_placement(3) == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("even ranks take as few domains as hold them, as many on each") {
+  const Cluster rack = Cluster::load("gb200-nvl72");
+  CHECK(even_placement(rack, 72) == contiguous_placement(72));
+  CHECK(even_placement(rack, 144) == contiguous_placement(144));
+  const std::vector<int> halves = even_placement(rack, 128);
+  CHECK(halves.at(63) == 63);
+  CHECK(halves.at(64) == 72);
+  CHECK(halves.at(127) == 72 + 63);
+  // 13 on two nodes of 8: 7 and 6.
+  const Cluster nodes = Cluster::load("dgx-a100");
+  CHECK(even_ranks_per_domain(nodes, 13) == 7);
+  CHECK(even_placement(nodes, 13).back() == 8 + 5);
+  for (int ranks = 1; ranks <= 200; ++ranks) check_placement(rack, even_placement(rack, ranks));
+  CHECK(parse_placement("even", nodes, 9, "x") == even_placement(nodes, 9));
 }
 
 TEST_CASE("round-robin ranks alternate between just enough nodes") {

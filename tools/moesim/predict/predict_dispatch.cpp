@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/cluster.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/network/exchange/measured_dispatch.hpp"
 #include "sim/profile/predict.hpp"
@@ -144,8 +145,10 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
         fmt::format("{}: k {}: there are {} experts", op, traffic.top_k, traffic.experts));
   }
   const int gpus = static_cast<int>(whole(op, params, "gpus"));
+  const int domain = cluster.gpus_per_domain;
+  const int each = gpus > domain ? cluster::even_ranks_per_domain(cluster, gpus) : domain;
   const network::DispatchPlace place =
-      network::dispatch_place(profile.device().name, cluster, gpus, transport);
+      network::dispatch_place(profile.device().name, cluster, {gpus, each}, transport);
   dispatcher = network::with_measurements(dispatcher, place, cluster);
   traffic.domain_limit = node_limit(op, params, dispatcher, traffic, place);
   const auto tokens = static_cast<double>(whole(op, params, "tokens"));

@@ -109,6 +109,15 @@ def common(rows, columns):
     return result
 
 
+# What a balanced load has, by convention.
+CONVENTIONS = {"paper": "capacity factor (k: balanced load)", "library": "capacity factor (1: balanced load)"}
+
+
+def factor_axis(shared):
+    """The name of the axis of capacity factors, with what they are multiples of if all rows agree."""
+    return CONVENTIONS.get(shared.get("capacity_convention", ""), "capacity factor")
+
+
 def lines_of(path, rows, columns):
     """(the columns that tell lines apart, {their values with the router: rows}): no line has two
     scenarios at one capacity factor."""
@@ -239,8 +248,10 @@ def read_sweep(path, fits_only=False, where=""):
     columns = option_columns.load()
     differing, lines = lines_of(path, good, columns)
     if len(lines) > MOST_LINES:
-        raise BadInput(f"{path}: {len(lines)} lines, and more "
-                       f"than {MOST_LINES} cannot be distinguished: chart fewer rows at a time")
+        one = next(iter(lines))
+        such = f"{differing[0]}={one[1][0]}" if differing else f"router={one[0]}"
+        raise BadInput(f"{path}: {len(lines)} lines, and more than {MOST_LINES} cannot be distinguished: choose "
+                       f"some with --where, such as --where '{such}'")
     series = []
     for (router, values), members in lines.items():
         label = ", ".join([router, *(f"{option_columns.words(name)} {value}"

@@ -4,7 +4,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 import look
-from chart_data import BadInput, memory_notes, read_sweep
+from chart_data import BadInput, factor_axis, memory_notes, read_sweep
 from sweep_chart import setting, subtitle, with_factor, wrapped
 
 PANELS = (("failed", "routes that failed,\nbefore rectification"),
@@ -42,7 +42,7 @@ def draw(path, title, fits_only=False, where=""):
                                [100 * getattr(point, name) for point in points],
                                [point.fits for point in points], how, linewidth=1.6)
             axes.set_title(meaning, loc="left", fontsize=10)
-            axes.set_xlabel("capacity factor")
+            axes.set_xlabel(factor_axis(shared))
             axes.set_ylim(bottom=0)
         grid[0].set_ylabel("%")
         # What all lines share is said above them.

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 import option_columns
-from chart_data import BadInput, band_columns, fits, read_rows
+from chart_data import BadInput, band_columns, factor_axis, fits, read_rows
 
 FILE = "file"  # a column of its own where several files are read
 COMPARISONS = {
@@ -307,6 +307,8 @@ def scale_of(table, name):
 def axis_name(table, name):
     if name in NAMES:
         return NAMES[name]
+    if name == "capacity_factor":
+        return factor_axis(table.shared())
     unit = table.columns.units.get(name, "")
     words = option_columns.words(name)
     for suffix, known in ((" ms", "ms"), (" gib", "GiB")):

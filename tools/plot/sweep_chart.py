@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
-from chart_data import (BadInput, has_bands, memory_notes, read_measured, read_sweep,
+from chart_data import (BadInput, factor_axis, has_bands, memory_notes, read_measured, read_sweep,
                         training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
@@ -73,7 +73,7 @@ def _draw_speed(axes, series, styles):
     look.thousands(axes.yaxis)
 
 
-def _draw_loss(axes, series, styles):
+def _draw_loss(axes, series, styles, factor_name):
     for entry, how in zip(series, styles):
         points = [point for point in with_factor(entry.points) if point.token_loss is not None]
         if points:
@@ -100,7 +100,7 @@ def _draw_loss(axes, series, styles):
     axes.set_ylim(bottom=0)
     _make_room(axes, min(factors), max(factors) + room)
     axes.set_ylabel("token loss, %")
-    axes.set_xlabel("capacity factor")
+    axes.set_xlabel(factor_name)
 
 
 def _make_room(axes, first, right):
@@ -265,7 +265,7 @@ def draw(path, measured_path, title, fits_only=False, where=""):
         figure.subplots_adjust(left=0.1, right=0.755, top=1 - top / height,
                                bottom=0.53 / height, hspace=0.08)
         _draw_speed(speed, series, styles)
-        _draw_loss(loss, series, styles)
+        _draw_loss(loss, series, styles, factor_axis(shared))
         shown = _draw_measured(speed, series, styles, measured)
         _legends(speed, loss, series, styles, shown, only_routers)
         figure.text(0.015, 1 - 0.11 / height, title or _title(shared), fontsize=13, fontweight="bold", va="top")

@@ -417,6 +417,14 @@ def test_a_closed_pipe_is_no_crash():
     assert process.wait(timeout=60) == 1 and "Broken pipe" in stderr
 
 
+def test_a_help_text_may_be_read_in_part():
+    process = subprocess.Popen([BINARY, "train", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0 and stderr == ""
+
+
 def test_route_prints_what_applies():
     result = json.loads(succeed("route", *SMALL, "--router", "top1+fr+ir", "--tokens-per-gpu",
                                 "1000", "--format", "json"))

@@ -88,7 +88,7 @@ def test_output_that_cannot_count_is_refused(tmp_path):
     (tmp_path / "other.txt").write_text(output(4, linear, device="NVIDIA A100"))
     refused(*words(tmp_path, tmp_path / "run.txt", tmp_path / "other.txt"), parts=["NVIDIA A100"])
     start = ("import", tmp_path / "run.txt", "--out", tmp_path / "mine.json")
-    refused(*start, parts=["--op is missing"])
+    refused(*start, parts=["--op is missing", "does not say which program ran"])
     refused(*start, "--op", "all2all", "--nccl", "1", "--base", "h200-sxm",
             parts=["--op", "all-to-all"])
     refused(*words(tmp_path, tmp_path / "run.txt"), "--top-k", 2, parts=["--top-k: means nothing"])
@@ -148,3 +148,14 @@ def test_more_than_the_links_carry_is_refused(tmp_path):
 def test_a_line_of_megabytes_is_passed_over(tmp_path):
     (tmp_path / "long.log").write_text("#  Rank  0 " + "a " * 1000000 + "\n")
     refused(*words(tmp_path, tmp_path / "long.log"), parts=["long.log", "no output of nccl-tests"])
+
+
+def test_output_that_names_its_program_needs_no_op(tmp_path):
+    start = ("import", tmp_path / "run.txt", "--base", "h200-sxm", "--nccl", "2.27.3", "--out", tmp_path / "mine.json")
+    (tmp_path / "run.txt").write_text("# Collective test starting: alltoall_perf\n" + output(2, linear))
+    ran = moesim(*start)
+    assert ran.returncode == 0, ran.stderr
+    assert "all-to-all on 2 GPUs" in ran.stderr
+    assert predicted(tmp_path / "mine.json", 2, 1024)["time_us"] == pytest.approx(linear(1024), abs=0.006)
+    (tmp_path / "other.txt").write_text("# Collective test starting: all_gather_perf\n" + output(4, linear, bus=0.75))
+    refused(*start[:2], tmp_path / "other.txt", *start[2:], parts=["other.txt: all-gather", "one operation at a time"])

@@ -42,9 +42,9 @@ ExitCode run_program(const std::vector<std::string>& arguments) {
     out.write(commit.empty() ? "moesim " MOESIM_VERSION "\n"
                              : fmt::format("moesim {} (commit {})\n", MOESIM_VERSION, commit));
   } else if (first == "--help" || first == "-h" || (first == "help" && rest.empty())) {
-    out.write(overview());
+    show(overview());
   } else if (first == "help") {
-    out.write(help_text(find_command(rest[0])));
+    show(help_text(find_command(rest[0])));
   } else if (first.starts_with("-")) {
     throw UsageError(
         fmt::format("unknown option {}: a command comes first; 'moesim --help' lists "
@@ -53,7 +53,7 @@ ExitCode run_program(const std::vector<std::string>& arguments) {
   } else {
     const Command command = find_command(first);
     if (!asks_for_help(rest)) return command.run(parse_arguments(command, rest));
-    out.write(help_text(command));
+    show(help_text(command));
   }
   return ExitCode::ok;
 }

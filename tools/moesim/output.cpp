@@ -170,6 +170,14 @@ Output::Output(std::string path) : path_(std::move(path)) {
   if (!path_.empty()) check_writable(path_);
 }
 
+void show(const std::string& text) {
+  try {
+    Output("").write(text);
+  } catch (const Error&) {
+    if (errno != EPIPE) throw;
+  }
+}
+
 void Output::write(const std::string& content) const {
   if (!path_.empty()) {
     write_file_atomically(path_, content);

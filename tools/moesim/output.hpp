@@ -48,6 +48,9 @@ class Output {
   std::string path_;
 };
 
+// A help text on stdout; a reader that has seen enough (| head) is no error.
+void show(const std::string& text);
+
 // --format if typed, else what the name of the --out file says, else `fallback`.
 report::Format chosen_format(const CommandLine& line, report::Format fallback);
 

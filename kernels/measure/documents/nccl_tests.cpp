@@ -84,8 +84,10 @@ NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op) {
         "cluster with --cluster",
         file, logged.hosts));
   }
-  profile::check_operation(logged, op);
-  NcclTestsRun run{file, logged.device, "", logged.nccl, logged.gpus, {}, logged.doubts};
+  if (!op.empty()) profile::check_operation(logged, op);
+  NcclTestsRun run{
+      file, logged.device, "", logged.nccl, op.empty() ? logged.operation : op, logged.gpus,
+      {},   logged.doubts};
   for (const profile::NcclTestsRow& row : logged.rows) {
     if (!run.dtype.empty() && run.dtype != row.dtype) {
       throw UsageError(fmt::format("{}: line {}: type {} after {}: give one type at a time", file,

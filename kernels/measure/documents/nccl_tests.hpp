@@ -13,13 +13,14 @@ struct NcclTestsRun {
   std::string device;  // "NVIDIA H200"
   std::string dtype;   // "half", "float", ...
   std::string nccl;    // "2.27.3"; "": the output does not say
+  std::string op;      // as NcclTestsImport::op; "": it neither
   int gpus = 0;
   std::vector<std::pair<double, double>> times;  // size column in bytes, out-of-place time in us
   std::vector<std::string> doubts;               // as profile::NcclTestsRun::doubts
 };
 
 // Throws UsageError naming file and line: as profile::read_nccl_tests_log(), several runs or hosts,
-// several data types, another operation than `op` (as NcclTestsImport::op).
+// several data types, another operation than `op` (as NcclTestsImport::op; "": any).
 NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op);
 
 struct NcclTestsImport {

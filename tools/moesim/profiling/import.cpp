@@ -206,28 +206,53 @@ std::string nccl_version(const CommandLine& line,
   return version;
 }
 
+const std::vector<std::string> profiled_operations{"all-to-all", "all-reduce", "all-gather",
+                                                   "reduce-scatter"};
+
+// The operation that the output of all runs names.
+std::string operation_of(const CommandLine& line,
+                         const std::vector<kernels::measure::NcclTestsRun>& runs) {
+  const std::string& op = runs.front().op;
+  for (const kernels::measure::NcclTestsRun& run : runs) {
+    if (run.op.empty()) {
+      return needed(line, "op",
+                    fmt::format("{}: {} does not say which program ran",
+                                fmt::join(profiled_operations, ", "), run.file));
+    }
+    if (run.op == op) continue;
+    throw UsageError(fmt::format("{}: {}, but {} is of {}: give one operation at a time", run.file,
+                                 run.op, runs.front().file, op));
+  }
+  if (std::find(profiled_operations.begin(), profiled_operations.end(), op) !=
+      profiled_operations.end()) {
+    return op;
+  }
+  throw UsageError(fmt::format("{}: {}: a profile holds {} alone", runs.front().file, op,
+                               fmt::join(profiled_operations, ", ")));
+}
+
 // nccl-tests output into a profile.
 ExitCode import_exchanges(const CommandLine& line) {
   refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base", "other-gpu"});
   namespace measure = kernels::measure;
   measure::NcclTestsImport request;
   const std::string out = needed(line, "out", "the file of the new profile");
-  request.op = needed(line, "op",
-                      "all-to-all, all-reduce, all-gather or reduce-scatter: the "
-                      "output need not say which program ran");
-  request.base = needed(line, "base", "the profile that has everything else");
-  const std::vector<std::string> known{"all-to-all", "all-reduce", "all-gather", "reduce-scatter"};
-  if (std::find(known.begin(), known.end(), request.op) == known.end()) {
+  request.op = line.get("op");
+  if (line.has("op") && std::find(profiled_operations.begin(), profiled_operations.end(),
+                                  request.op) == profiled_operations.end()) {
     throw UsageError(fmt::format("--op: unknown value '{}'{}; choose from {}", request.op,
-                                 suggestion(request.op, known), fmt::join(known, ", ")));
+                                 suggestion(request.op, profiled_operations),
+                                 fmt::join(profiled_operations, ", ")));
   }
+  for (const std::string& file : line.positionals) {
+    request.runs.push_back(measure::read_nccl_tests(file, request.op));
+  }
+  if (request.op.empty()) request.op = operation_of(line, request.runs);
+  request.base = needed(line, "base", "the profile that has everything else");
   request.name = name_of_document(line, out);
   request.tool_version = MOESIM_VERSION;
   request.other_gpu = line.has("other-gpu");
   check_writable(out);
-  for (const std::string& file : line.positionals) {
-    request.runs.push_back(measure::read_nccl_tests(file, request.op));
-  }
   request.nccl = nccl_version(line, request.runs);
   write_file_atomically(out, json_text(measure::profile_with_nccl_tests(request), 1) + "\n");
   for (const measure::NcclTestsRun& run : request.runs) {
@@ -429,9 +454,9 @@ Command import_command() {
         ".json: split sizes count values, N of them a row; of exchanges without split sizes "
         "(padded) "
         "the hidden size"},
-       {"op", "NAME", "none: .txt needs it",
-        "of nccl-tests: all-to-all, all-reduce, all-gather, reduce-scatter; with --cluster also "
-        "send-receive, and only for logs that do not say"},
+       {"op", "NAME", "as the output says",
+        "of nccl-tests that do not say which program ran: all-to-all, all-reduce, all-gather, "
+        "reduce-scatter; with --cluster also send-receive"},
        {"nccl", "VERSION", "", "of NCCL that was tested, of logs that do not say"},
        {"base", "NAME|FILE", "none: .txt needs it", "the profile that has everything else"},
        {"other-gpu", "", "off", "of nccl-tests: the base may be of another GPU than the output"},

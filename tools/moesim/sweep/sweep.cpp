@@ -106,7 +106,8 @@ void warn_beforehand(const std::vector<study::SweepPoint>& points) {
   outcome.rows = {rows, rows, rows, 0};
   outcome.memory_gib = step::memory_footprint(*nearest, 0, outcome.rows).total().gib();
   note(fmt::format(
-      "warning: {} of {} scenarios cannot fit: at least {:.1f} GiB per GPU, {:.0f} GiB on {}; {}",
+      "warning: {} of {} scenarios cannot fit: at least {:.1f} GiB per GPU, {:.0f} GiB on {}; the "
+      "smallest of them: {}",
       too_large, known, least.gib(), nearest->profile->device().hbm_bytes.gib(),
       nearest->profile_name, memory_hint_text(*nearest, outcome)));
 }

@@ -20,11 +20,21 @@ class CudaError : public std::runtime_error {
 
 inline void check_cuda(cudaError_t code, const char* expression) {
   if (code == cudaSuccess) return;
+  // The exception carries it: the check behind the next launch must not find it once more.
+  cudaGetLastError();
   int device = -1;
   cudaGetDevice(&device);
   throw CudaError(std::string(expression) + " failed on device " + std::to_string(device) + ": " +
                       cudaGetErrorName(code) + ", " + cudaGetErrorString(code),
                   code);
+}
+
+// Of a call whose failure is an answer: whether it worked. The runtime forgets the error, which the
+// check behind the next launch would find.
+inline bool worked(cudaError_t code) {
+  if (code == cudaSuccess) return true;
+  cudaGetLastError();
+  return false;
 }
 
 }  // namespace moesim::kernels

@@ -32,7 +32,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 
 int attribute(cudaDeviceAttr which, int index) {
   int value = 0;
-  return cudaDeviceGetAttribute(&value, which, index) == cudaSuccess ? value : 0;
+  return worked(cudaDeviceGetAttribute(&value, which, index)) ? value : 0;
 }
 
 // Dense bf16 tensor-core FLOPs per SM and cycle, from the vendor's architecture whitepapers; 0:
@@ -71,8 +71,8 @@ DeviceFacts read_facts(int index) {
 Versions read_versions() {
   Versions versions;
   int number = 0;
-  if (cudaDriverGetVersion(&number) == cudaSuccess) versions.driver = version_text(number);
-  if (cudaRuntimeGetVersion(&number) == cudaSuccess) versions.cuda_runtime = version_text(number);
+  if (worked(cudaDriverGetVersion(&number))) versions.driver = version_text(number);
+  if (worked(cudaRuntimeGetVersion(&number))) versions.cuda_runtime = version_text(number);
   return versions;
 }
 
@@ -86,8 +86,7 @@ std::string host() {
 
 std::string uuid_of(int index) {
   cudaDeviceProp properties{};
-  return cudaGetDeviceProperties(&properties, index) == cudaSuccess ? uuid_text(properties.uuid)
-                                                                    : "";
+  return worked(cudaGetDeviceProperties(&properties, index)) ? uuid_text(properties.uuid) : "";
 }
 
 Context::Context(int device, Group& members) : index(device), group(members) {
@@ -159,7 +158,6 @@ std::size_t rotation(const Context& context, double bytes_of_one) {
 void rethrow(const CudaError& error) {
   if (error.code() == cudaErrorMemoryAllocation) {
     std::size_t free_bytes = 0, total = 0;
-    cudaGetLastError();  // an allocation that failed is no failure of the device
     cudaMemGetInfo(&free_bytes, &total);
     throw OutOfDeviceMemory(fmt::format("out of device memory: {} MiB of {} are free ({})",
                                         free_bytes >> 20U, total >> 20U, error.what()));

@@ -110,8 +110,8 @@ class Overlap : public Workload {
     if (beside_ == nullptr) return run;
     // The timed side is over; the other must not be.
     const cudaError_t state = cudaEventQuery(ended_);
+    covered_ = !worked(state);
     if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
-    covered_ = state == cudaErrorNotReady;
     MOESIM_CUDA(cudaStreamSynchronize(second_));
     return run;
   }

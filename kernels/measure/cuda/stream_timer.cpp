@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "sim/base/error.hpp"
 #include "sim/base/statistics.hpp"
 
 namespace moesim::kernels::measure::cuda {
@@ -122,7 +121,7 @@ double StreamTimer::hot(std::size_t calls, const std::function<void(std::size_t)
     try {
       for (std::size_t call = 0; call < calls; ++call) work(call);
     } catch (...) {
-      cudaStreamEndCapture(stream_, &captured);
+      worked(cudaStreamEndCapture(stream_, &captured));  // not, where the work broke the capture
       if (captured != nullptr) cudaGraphDestroy(captured);
       throw;
     }
@@ -130,6 +129,9 @@ double StreamTimer::hot(std::size_t calls, const std::function<void(std::size_t)
     const cudaError_t built = cudaGraphInstantiate(&graph_, captured, 0);
     cudaGraphDestroy(captured);
     check_cuda(built, "cudaGraphInstantiate");
+    // Else the first launch does it, while the stream is held.
+    MOESIM_CUDA(cudaGraphUpload(graph_, stream_));
+    MOESIM_CUDA(cudaStreamSynchronize(stream_));
     graph_calls_ = calls;
   }
   constexpr int tries = 3;
@@ -137,7 +139,7 @@ double StreamTimer::hot(std::size_t calls, const std::function<void(std::size_t)
     const double time_us = launch_graph();
     if (held()) return time_us;
   }
-  throw Error("the host takes longer than 2 s to launch a graph: is the machine busy?");
+  throw NotMeasurable("the host takes longer than 2 s to launch a graph: is the machine busy?");
 }
 
 double StreamTimer::launch_graph() {

@@ -35,8 +35,8 @@ class StreamTimer {
   // host takes to queue it counts where the device is faster. Ranks meet before the work.
   Run cold_unheld(const std::function<void()>& work, const std::function<void()>& before_work = {});
   // One launch of a CUDA graph of `calls` calls of `work` (told which one it is), in microseconds.
-  // The graph of the last `calls` is kept until forget(). Throws Error if the host needs more than
-  // 2 s to launch it, three times.
+  // The graph of the last `calls` is kept until forget(). Throws NotMeasurable if the host needs
+  // more than 2 s to launch it, three times.
   double hot(std::size_t calls, const std::function<void(std::size_t)>& work);
   void forget();
 

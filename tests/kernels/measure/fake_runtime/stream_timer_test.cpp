@@ -1,0 +1,59 @@
+// The timer's calls of the CUDA runtime, on a stand-in for it.
+#include "kernels/measure/cuda/stream_timer.hpp"
+
+#include <stdexcept>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/fake_cuda/runtime.hpp"
+
+namespace measure = moesim::kernels::measure;
+using measure::cuda::StreamTimer;
+
+namespace {
+
+const auto nothing = [](std::size_t) {};
+
+}  // namespace
+
+TEST_CASE("a graph is on the device before the stream is first held for it, and stays there") {
+  fake_runtime() = {};
+  StreamTimer timer(1 << 20, 1);
+  CHECK(timer.hot(2, nothing) == 1000);
+  const std::vector<std::string> launch = {"hold", "event", "graph", "event", "synchronise"};
+  std::vector<std::string> first = {"capture", "upload", "synchronise"};
+  first.insert(first.end(), launch.begin(), launch.end());
+  CHECK(fake_runtime().calls == first);
+  fake_runtime().calls.clear();
+  timer.hot(2, nothing);
+  CHECK(fake_runtime().calls == launch);
+}
+
+TEST_CASE("a host that is too slow three times leaves the point unmeasured, not the session") {
+  fake_runtime() = {};
+  StreamTimer timer(1 << 20, 1);
+  fake_runtime().impatient = true;
+  CHECK_FALSE(timer.cold([] {}).held);
+  CHECK_THROWS_AS(timer.hot(1, nothing), measure::NotMeasurable);
+  fake_runtime().impatient = false;
+  CHECK(timer.cold([] {}).held);
+  CHECK(timer.hot(1, nothing) > 0);
+}
+
+TEST_CASE("work that breaks its capture leaves no error for the next launch's check to find") {
+  fake_runtime() = {};
+  StreamTimer timer(1 << 20, 1);
+  fake_runtime().end_capture = cudaErrorStreamCaptureInvalidated;
+  CHECK_THROWS_WITH(timer.hot(1, [](std::size_t) { throw std::runtime_error("not in a graph"); }),
+                    "not in a graph");
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("a call that fails is reported once, or taken as an answer") {
+  fake_runtime() = {};
+  fake_runtime().malloc = cudaErrorMemoryAllocation;
+  CHECK_THROWS_AS(moesim::kernels::DeviceBuffer<int>(1), moesim::kernels::CudaError);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  int value = 0;
+  CHECK_FALSE(moesim::kernels::worked(cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, 0)));
+  CHECK(cudaGetLastError() == cudaSuccess);
+}

@@ -15,14 +15,21 @@ cublasOperation_t operation(bool transposed) { return transposed ? CUBLAS_OP_T :
 
 constexpr const char* no_grouped_gemm = "this cuBLAS has no grouped products: plan them one by one";
 
+// A product that cuBLAS has no kernel for, or no memory, is no failure of the device.
+cudaError_t code_of(cublasStatus_t status) {
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) return cudaErrorMemoryAllocation;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return cudaErrorNotSupported;
+  return cudaErrorUnknown;
+}
+
 }  // namespace
 
 void check_cublas(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CudaError(
-      fmt::format("{} failed: {}, {}", what, cublas_library().status_name(status),
-                  cublas_library().status_string(status)),
-      status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorUnknown);
+  cudaGetLastError();  // one that cuBLAS met and did not clear
+  throw CudaError(fmt::format("{} failed: {}, {}", what, cublas_library().status_name(status),
+                              cublas_library().status_string(status)),
+                  code_of(status));
 }
 
 CublasHandle::CublasHandle() {

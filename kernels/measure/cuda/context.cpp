@@ -162,6 +162,7 @@ void rethrow(const CudaError& error) {
     throw OutOfDeviceMemory(fmt::format("out of device memory: {} MiB of {} are free ({})",
                                         free_bytes >> 20U, total >> 20U, error.what()));
   }
+  if (error.code() == cudaErrorNotSupported) throw NotMeasurable(error.what());
   if (error.code() == cudaErrorNoKernelImageForDevice) {
     throw Error(fmt::format("{}: this build has no kernels for this GPU: build it with "
                             "-DMOESIM_CUDA_ARCHITECTURES=native",

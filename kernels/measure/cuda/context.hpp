@@ -58,7 +58,9 @@ std::string uuid_of(int index);
 // memory allows; at least one.
 std::size_t rotation(const Context& context, double bytes_of_one);
 
-// Calls `work`; a CudaError becomes OutOfDeviceMemory or an Error that says the device failed.
+// Calls `work`; a CudaError becomes OutOfDeviceMemory, NotMeasurable (what this device or library
+// does not support; of an exchange, all ranks meet it at the same call) or an Error that says the
+// device failed.
 template <typename Work>
 auto translated(const Work& work) -> decltype(work());
 [[noreturn]] void rethrow(const CudaError& error);

@@ -9,6 +9,7 @@
 #include "kernels/base/cublas_library.hpp"
 #include "kernels/experts/device_ffn.hpp"
 #include "kernels/layer/device_layer.hpp"
+#include "kernels/measure/cuda/context.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "tests/kernels/measure/cuda/in_process.hpp"
@@ -54,7 +55,35 @@ std::string two_passes() {
   return "done";
 }
 
+// What a session makes of a product for which the stand-in has `status`.
+std::string refused(cublasStatus_t status) {
+  return in_process("MOESIM_CUBLAS_LIBRARY", MOESIM_FAKE_CUBLAS, [status] {
+    ::setenv("FAKE_CUBLAS", std::to_string(status).c_str(), 1);
+    const kernels::CublasHandle cublas;
+    try {
+      kernels::measure::cuda::translated([&] {
+        kernels::run_gemm(cublas.get(), {16, 64, 128}, at<void*>(16), at<void*>(32), at<void*>(48));
+      });
+    } catch (const kernels::measure::NotMeasurable& error) {
+      return std::string("not measurable: ") + error.what();
+    } catch (const kernels::measure::OutOfDeviceMemory&) {
+      return std::string("no memory");
+    } catch (const kernels::measure::DeviceFailed&) {
+      return std::string("the device failed");
+    }
+    return std::string("done");
+  });
+}
+
 }  // namespace
+
+TEST_CASE("a product that cuBLAS does not support costs its point, not the device") {
+  CHECK_THAT(refused(CUBLAS_STATUS_NOT_SUPPORTED),
+             ContainsSubstring("not measurable: cublasGemmEx"));
+  CHECK(refused(CUBLAS_STATUS_ALLOC_FAILED) == "no memory");
+  CHECK(refused(CUBLAS_STATUS_EXECUTION_FAILED) == "the device failed");
+  CHECK(refused(CUBLAS_STATUS_SUCCESS) == "done");
+}
 
 TEST_CASE("a cuBLAS that is missing or something else is told apart") {
   const std::string file = "/no/such/libcublas.so";

@@ -76,7 +76,12 @@ BenchmarkRow judge(const Benchmark& benchmark, const Point& point, double copy_b
 }
 
 bool BenchmarkReport::all_right() const {
-  return std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.trouble.empty(); });
+  return std::all_of(rows.begin(), rows.end(),
+                     [](const auto& row) { return row.trouble.empty() || row.late; });
+}
+
+bool BenchmarkReport::any_late() const {
+  return std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.late; });
 }
 
 bool BenchmarkReport::all_met() const {

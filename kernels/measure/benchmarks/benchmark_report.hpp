@@ -16,11 +16,12 @@ namespace moesim::kernels::measure {
 enum class Verdict { none, met, unmet };
 
 // One line of the table. A result that was wrong, or that could not be had, has a trouble and no
-// figures.
+// figures; so has one that there was no time for.
 struct BenchmarkRow {
   std::string id;
   std::optional<Point> point;
   std::string trouble;
+  bool late = false;  // for lack of time
   double time_us = 0;
   double p05_us = 0;  // of the same samples as time_us, as are those that follow
   double p95_us = 0;
@@ -46,8 +47,9 @@ struct BenchmarkReport {
   std::string peers;  // of which version; "" if there are none
   std::vector<BenchmarkRow> rows;
 
-  bool all_right() const;  // no row has a trouble
-  bool all_met() const;    // no row is unmet
+  bool all_right() const;  // no row has a trouble, but for those that are late
+  bool any_late() const;
+  bool all_met() const;  // no row is unmet
   std::string table() const;
   std::string csv() const;
   nlohmann::ordered_json json() const;

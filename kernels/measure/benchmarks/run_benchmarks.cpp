@@ -8,11 +8,11 @@ namespace moesim::kernels::measure {
 
 BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& benchmarks,
                                const PeerRun& peers, std::uint64_t seed,
-                               const TrialOptions& options,
-                               const std::function<void(const std::string&)>& on_benchmark) {
+                               const BenchmarkOptions& options) {
   BenchmarkReport report;
   report.device = device.facts();
   report.versions = device.versions();
+  report.date = options.date;
   if (!peers.peers.empty()) {
     if (peers.device != report.device.name) {
       throw UsageError(
@@ -23,11 +23,23 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
   double copy_bytes_per_second = 0;
   std::vector<Peer> known = peers.peers;
   SoloGroup alone;
+  const auto add = [&](BenchmarkRow row) {
+    report.rows.push_back(std::move(row));
+    if (options.on_row) options.on_row(report);
+  };
+  const double start = device.now_s();
   for (const Benchmark& benchmark : benchmarks) {
-    if (on_benchmark) on_benchmark(benchmark.id);
     BenchmarkRow row;
+    if (options.timeout_s > 0 && device.now_s() - start > options.timeout_s) {
+      row.id = benchmark.id, row.late = true;
+      row.trouble = fmt::format("the time limit of {:g} s was over", options.timeout_s);
+      add(std::move(row));
+      continue;
+    }
+    if (options.on_benchmark) options.on_benchmark(benchmark.id);
     try {
-      const Point point = measure_point(device, alone, benchmark.spec, "benchmark", seed, options);
+      const Point point =
+          measure_point(device, alone, benchmark.spec, "benchmark", seed, options.trial);
       row = judge(benchmark, point, copy_bytes_per_second, report.device.memory_bytes_per_second,
                   known);
     } catch (const OutOfDeviceMemory& error) {
@@ -42,7 +54,7 @@ BenchmarkReport run_benchmarks(Device& device, const std::vector<Benchmark>& ben
     if (!benchmark.peer_of.empty() && row.trouble.empty()) {
       known.push_back({benchmark.peer_of, benchmark.id, row.time_us});
     }
-    report.rows.push_back(std::move(row));
+    add(std::move(row));
   }
   return report;
 }

@@ -143,6 +143,48 @@ TEST_CASE("a wrong result is a row without figures, and so is one that does not 
                           "fit\"") != std::string::npos);
 }
 
+TEST_CASE("rows are told one by one, and what there is no time for is late, not wrong") {
+  FakeDevice fast = device(0.9, 6);
+  std::vector<std::string> told;
+  std::size_t begun = 0;
+  measure::BenchmarkOptions options;
+  options.date = "2026-11-26T14:00:00Z";
+  options.on_benchmark = [&begun](const std::string&) { ++begun; };
+  options.on_row = [&](const BenchmarkReport& so_far) {
+    told.push_back(so_far.rows.back().id);
+    CHECK(so_far.rows.size() == told.size());
+    CHECK(so_far.json().at("date") == options.date);
+  };
+  // Each takes at least its warm-up of 0.1 s.
+  options.timeout_s = 0.25;
+  const auto& all = measure::kernel_benchmarks();
+  const auto report = measure::run_benchmarks(fast, all, {}, 1, options);
+  CHECK(begun >= 1);
+  CHECK(begun <= 3);
+  REQUIRE(told.size() == all.size());
+  for (std::size_t place = 0; place < all.size(); ++place) {
+    CHECK(told[place] == all[place].id);
+    CHECK(report.rows[place].late == (place >= begun));
+    CHECK(report.rows[place].trouble ==
+          (place >= begun ? "the time limit of 0.25 s was over" : ""));
+  }
+  CHECK(report.any_late());
+  CHECK(report.all_right());
+  CHECK(report.all_met());
+  CHECK(report.table().find("not measured: the time limit") != std::string::npos);
+}
+
+TEST_CASE("a device that is lost leaves the rows before it") {
+  FakeDevice lost = device(0.9, 6);
+  lost.dies_at = 3;
+  measure::BenchmarkOptions options;
+  std::size_t rows = 0;
+  options.on_row = [&rows](const BenchmarkReport& so_far) { rows = so_far.rows.size(); };
+  CHECK_THROWS_AS(measure::run_benchmarks(lost, measure::kernel_benchmarks(), {}, 1, options),
+                  measure::DeviceFailed);
+  CHECK(rows == 2);
+}
+
 TEST_CASE("without a copy to hold it to, permute is unmet") {
   FakeDevice broken = device(0.9, 6);
   const auto& all = measure::kernel_benchmarks();

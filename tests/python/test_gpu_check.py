@@ -220,6 +220,16 @@ esac""")
     assert machine.lines()[-1] == "test_gpu broken\\, by commas"
 
 
+@pytest.mark.parametrize("seconds, least, most", [(600, 60, 60), (20, 5, 19)])
+def test_gpu_tests_that_run_one_by_one_get_a_minute_each_of_what_is_left(machine, seconds, least, most):
+    machine.program("test_gpu", '[ "$1" = --list-test-names-only ] && echo sound || exit 1')
+    machine.program("timeout", 'while [ "${1#--}" != "$1" ]; do shift; done; shift; exec "$@"')
+    machine("--parts", "tests", "--seconds", seconds)
+    (given,) = [line.split()[2] for line in machine.lines()
+                if line.startswith("timeout") and line.endswith("test_gpu sound")]
+    assert least <= int(given) <= most
+
+
 def test_gpu_tests_that_all_skip_have_not_passed(machine):
     machine.program("test_gpu", 'echo "SKIPPED: no usable GPU: cudaErrorSystemNotReady"')
     result = machine("--parts", "tests")
@@ -311,15 +321,17 @@ while [ $# -gt 1 ]; do [ "$1" = --out ] && echo '{}' >"$2"; shift; done""")
     assert states(machine.folder) == {"benchmarks": "passed"}
     calls = [line for line in machine.lines() if "--out" in line]
     assert calls[0].startswith("python3 ") and "gpu_peers.py --out" in calls[0]
-    assert calls[1] == (f"bench_gpu_kernels --out {machine.folder} "
-                        f"--peers {machine.folder}/peers.json")
+    # All of 570 s, less what it takes to end.
+    assert calls[1].rsplit(" ", 1)[0] == (
+        f"bench_gpu_kernels --out {machine.folder} --peers {machine.folder}/peers.json --timeout")
+    assert 500 < int(calls[1].rsplit(" ", 1)[1]) <= 565
 
 
 def test_benchmarks_run_without_pytorch_too(machine):
     machine.program("bench_gpu_kernels", "exit 0")
     machine.program("python3", "exit 1")
     assert machine("--parts", "benchmarks", python="python3").returncode == 0
-    assert machine.lines()[-1] == f"bench_gpu_kernels --out {machine.folder}"
+    assert machine.lines()[-1].startswith(f"bench_gpu_kernels --out {machine.folder} --timeout ")
     assert "no peers" in (machine.folder / "benchmarks.log").read_text()
 
 
@@ -331,6 +343,28 @@ def test_benchmarks_that_find_no_gpu_or_fall_short(machine, code, state, said):
     result = machine("--parts", "benchmarks", python="python3")
     assert states(machine.folder) == {"benchmarks": state}
     assert said in result.stderr
+
+
+def test_benchmarks_that_ran_out_of_time_count_if_rows_were_written(machine):
+    machine.program("python3", "exit 1")
+    machine.program("bench_gpu_kernels", "exit 124")
+    assert machine("--parts", "benchmarks", python="python3").returncode == 1
+    machine.program("bench_gpu_kernels", 'echo "{}" >"$2/gpu_kernels.json"; exit 124')
+    assert machine("--parts", "benchmarks", python="python3").returncode == 0
+    assert "after some of the benchmarks" in (machine.folder / "benchmarks.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code, state, said", [
+    (0, "skipped", "no time for racecheck"), (1, "failed", "exit code 1")])
+def test_a_sanitizer_that_gets_no_time_is_skipped_unless_another_found_something(
+        machine, code, state, said):
+    # No more than five of seven seconds are left after the first.
+    machine.program("compute-sanitizer", f"sleep 2; exit {code}")
+    result = machine("--parts", "sanitizer", "--seconds", "7")
+    assert states(machine.folder) == {"sanitizer": state}
+    assert said in result.stderr
+    assert [line.split()[2] for line in machine.lines() if "--tool" in line] == ["memcheck"]
 
 
 def test_peers_without_pytorch_say_so():

@@ -71,6 +71,9 @@ class Trial {
     return point;
   }
 
+  // The same on all ranks.
+  bool shares_gpu() const { return spec_.collective && workload_->synthetic(); }
+
   void phase(const std::string& name) const {
     if (on_phase_) on_phase_(name);
   }
@@ -105,7 +108,9 @@ class Trial {
 
   bool warm_up() {
     phase("warm-up");
-    WarmUp rule(options_.warm_up);
+    WarmUpRule limits = options_.warm_up;
+    if (shares_gpu()) limits.most_s = std::min(limits.most_s, options_.shared_gpu_most_s);
+    WarmUp rule(limits);
     const double start = device_.now_s();
     bool enough = false;
     while (!enough) {
@@ -119,7 +124,9 @@ class Trial {
 
   void cold(Point& point) {
     phase("cold");
-    Sampling sampling(spec_.collective ? options_.collectives : options_.kernels);
+    StoppingRule limits = spec_.collective ? options_.collectives : options_.kernels;
+    if (shares_gpu()) limits.most_s = std::min(limits.most_s, options_.shared_gpu_most_s);
+    Sampling sampling(limits);
     std::vector<double> clocks, least, apart;
     Stop stop = Stop::no;
     std::size_t calls = 1;

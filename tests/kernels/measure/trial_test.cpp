@@ -202,6 +202,23 @@ TEST_CASE("runs whose stream freed itself do not count, and too many of them are
   CHECK_THROWS_WITH(measure_alone(device), ContainsSubstring("is the machine busy?"));
 }
 
+TEST_CASE("exchanges of ranks that share a GPU are not measured for long") {
+  measure::PointSpec spec = some_point();
+  spec.collective = true;
+  const auto seconds = [&spec](bool shared) {
+    FakeDevice device([](const auto&) { return 20'000.0; });
+    device.noise = 0.3;  // never precise
+    device.shared = shared;
+    measure::SoloGroup group;
+    const auto point = measure::measure_point(device, group, spec, "collectives", 1);
+    CHECK(point.valid());
+    CHECK(point.synthetic == shared);
+    return device.now_s();
+  };
+  CHECK(seconds(true) < 2.1);  // a second each of warm-up and samples
+  CHECK(seconds(false) > 5);
+}
+
 TEST_CASE("if one rank cannot prepare a collective, all ranks hear of it") {
   measure::ThreadGroups groups(2);
   measure::PointSpec spec = some_point();

@@ -40,6 +40,7 @@ struct ThreadGroups::Shared {
   std::size_t waiting = 0;
   std::uint64_t round = 0;
   std::string gone;  // why the group broke up; "": it holds
+  int first_gone = -1;
 };
 
 class ThreadGroups::Member : public Group {
@@ -82,6 +83,14 @@ class ThreadGroups::Member : public Group {
     return shared_.gone;
   }
 
+  void abandon(const std::string& reason) override {
+    const std::lock_guard lock(shared_.mutex);
+    if (!shared_.gone.empty()) return;
+    shared_.gone = fmt::format("rank {} is gone: {}", rank_, reason);
+    shared_.first_gone = rank_;
+    shared_.arrived.notify_all();
+  }
+
  private:
   void check() const {
     if (!shared_.gone.empty()) throw Error(shared_.gone);
@@ -102,28 +111,28 @@ Group& ThreadGroups::member(int rank) { return *members_.at(static_cast<std::siz
 
 void run_in_threads(int size, const std::function<void(Group&)>& work) {
   ThreadGroups groups(size);
-  std::mutex mutex;
-  std::exception_ptr first;  // guarded by mutex
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   // As many threads as ranks: each has its own while others wait.
   parallel_for(static_cast<std::size_t>(size), size, [&](std::size_t index) {
     const int rank = static_cast<int>(index);
     try {
       work(groups.member(rank));
     } catch (const std::exception& error) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
+      failures[index] = std::current_exception();
       groups.abandon(rank, error.what());
     }
   });
-  if (first) std::rethrow_exception(first);
+  // It threw what it left for.
+  if (const int first = groups.first_gone(); first >= 0) {
+    std::rethrow_exception(failures[static_cast<std::size_t>(first)]);
+  }
 }
 
-void ThreadGroups::abandon(int rank, const std::string& reason) {
+void ThreadGroups::abandon(int rank, const std::string& reason) { member(rank).abandon(reason); }
+
+int ThreadGroups::first_gone() const {
   const std::lock_guard lock(shared_->mutex);
-  if (shared_->gone.empty()) shared_->gone = fmt::format("rank {} is gone: {}", rank, reason);
-  shared_->arrived.notify_all();
+  return shared_->first_gone;
 }
 
 }  // namespace moesim::kernels::measure

@@ -22,6 +22,9 @@ class Group {
   // Why the group has broken up, or "": a rank that died while this one is in an exchange shows
   // here and nowhere else. May be called from another thread.
   virtual std::string lost() const { return ""; }
+  // Tells the others why this rank leaves; their calls then throw, and lost() says so. It comes
+  // before whatever waits for them, such as the end of a communicator. Only the first call counts.
+  virtual void abandon(const std::string&) {}
 
   // What rank 0 says: a rule that each rank applied for itself would let one of them stop while
   // the others wait in a collective.
@@ -50,6 +53,7 @@ class ThreadGroups {
   ThreadGroups& operator=(const ThreadGroups&) = delete;
   Group& member(int rank);
   void abandon(int rank, const std::string& reason);
+  int first_gone() const;  // -1: none has left
 
  private:
   struct Shared;
@@ -59,8 +63,8 @@ class ThreadGroups {
 };
 
 // Calls `work` for each of `size` ranks at the same time, each a member of one group of threads. A
-// rank that throws leaves the group, and the others' calls throw. When all have ended, the first
-// failure is thrown again: that rank knows why, the others only that it is gone.
+// rank that throws leaves the group, and the others' calls throw. When all have ended, the failure
+// of the one that left first is thrown again: it knows why, the others only that it is gone.
 void run_in_threads(int size, const std::function<void(Group&)>& work);
 
 }  // namespace moesim::kernels::measure

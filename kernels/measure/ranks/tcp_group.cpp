@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <utility>
 
 #include "kernels/measure/ranks/socket.hpp"
 #include "sim/base/error.hpp"
@@ -157,6 +158,7 @@ void TcpGroup::break_up(const std::string& reason) {
 }
 
 void TcpGroup::abandon(const std::string& reason) {
+  if (std::exchange(left_, true)) return;
   for (const int socket : sockets_) {
     if (socket >= 0) send_text(socket, {TextKind::farewell, reason});
   }

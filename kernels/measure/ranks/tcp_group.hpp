@@ -27,8 +27,7 @@ class TcpGroup : public Group {
   std::vector<std::string> all_gather(const std::string& own) override;
   std::vector<int> awaited() const override;
   std::string lost() const override;
-  // Tells the others why this rank leaves; their calls then throw with the reason.
-  void abandon(const std::string& reason);
+  void abandon(const std::string& reason) override;
 
  private:
   void gather_peers(const std::string& address, const std::string& version, double patience_s);
@@ -40,6 +39,7 @@ class TcpGroup : public Group {
 
   int rank_;
   int size_;
+  bool left_ = false;
   std::vector<int> sockets_;  // of rank 0: by rank, -1 its own; else the one to rank 0
   mutable std::mutex mutex_;
   std::vector<int> awaited_;

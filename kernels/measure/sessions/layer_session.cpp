@@ -49,6 +49,17 @@ class Member {
       : options_(options), group_(group), device_(machine.open(index, group)) {}
 
   LayerSessionReport run() {
+    try {
+      return measure_all();
+    } catch (const std::exception& error) {
+      // Before the device ends, which waits for the others.
+      group_.abandon(error.what());
+      throw;
+    }
+  }
+
+ private:
+  LayerSessionReport measure_all() {
     LayerSessionReport report;
     report.document = head_of(options_, *device_);
     const double start = device_->now_s();
@@ -64,7 +75,6 @@ class Member {
     return report;
   }
 
- private:
   void note(const std::string& text) const {
     if (group_.rank() == 0 && options_.on_note) options_.on_note(text);
   }

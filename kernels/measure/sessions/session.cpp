@@ -41,9 +41,21 @@ class Member {
     Watchdog dog(watchdog_options());
     dog.phase("opening the device");
     const std::unique_ptr<Device> device = machine_.open(index_, group_);
+    try {
+      return measure(*device, dog);
+    } catch (const std::exception& error) {
+      // Before the device ends: the end of its communicator waits for ranks that wait for this one.
+      group_.abandon(error.what());
+      dog.phase("leaving the other ranks", true);
+      throw;
+    }
+  }
+
+ private:
+  SessionReport measure(Device& device, Watchdog& dog) {
     Selection selection = options_.selection;
     selection.gpus = group_.size();
-    const DeviceFacts facts = device->facts();
+    const DeviceFacts facts = device.facts();
     selection.nodes = std::max(1, group_.size() / std::max(1, facts.gpus_in_node));
     const Plan plan = make_plan(selection, options_.seed, rates_of(facts));
     RunOptions how;
@@ -54,7 +66,7 @@ class Member {
     how.on_phase = [&dog](const std::string& phase) { dog.phase(phase, phase == waiting_phase); };
     how.on_note = options_.on_note;
     if (group_.rank() != 0) {
-      run_plan(*device, group_, plan, nullptr, how);
+      run_plan(device, group_, plan, nullptr, how);
       together_ = false;
       return {};
     }
@@ -64,18 +76,19 @@ class Member {
     RawDocument raw(report.raw_path, {options_.tool_version, facts.name, group_.size()},
                     options_.resume);
     try {
-      report.run = run_plan(*device, group_, plan, &raw, how);
+      report.run = run_plan(device, group_, plan, &raw, how);
     } catch (const Error& error) {
-      salvage(*device, plan, raw, error.what());
+      group_.abandon(error.what());
+      dog.phase("writing what was measured", true);
+      salvage(device, plan, raw, error.what());
       throw;
     }
     together_ = false;
     dog.phase("fitting curves", true);
-    finish(*device, plan, raw, report);
+    finish(device, plan, raw, report);
     return report;
   }
 
- private:
   WatchdogOptions watchdog_options() const {
     WatchdogOptions options;
     options.who = group_.size() == 1

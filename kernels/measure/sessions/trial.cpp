@@ -37,11 +37,19 @@ class Trial {
 
   Point run(const std::string& suite) {
     if (!spec_.collective) return measure(suite);
+    // The other ranks are in the middle of an exchange: there is no going on together. They hear of
+    // it before the workload ends, which frees memory and so waits for them.
     try {
       return measure(suite);
+    } catch (const NotMeasurable&) {
+      throw;  // thrown by all ranks
     } catch (const OutOfDeviceMemory& error) {
-      // The other ranks are in the middle of an exchange: there is no going on together.
-      throw DeviceFailed(std::string("in the middle of an exchange: ") + error.what());
+      const std::string reason = std::string("in the middle of an exchange: ") + error.what();
+      group_.abandon(reason);
+      throw DeviceFailed(reason);
+    } catch (const std::exception& error) {
+      group_.abandon(error.what());
+      throw;
     }
   }
 

@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
@@ -40,6 +43,32 @@ TEST_CASE("a GPU that fails ends all, with its own reason, and points are kept")
   REQUIRE_FALSE(profile.missing().empty());
   CHECK(profile.missing().back().suite == "points");
   CHECK_THAT(profile.missing().back().reason, ContainsSubstring("rank 1 is gone"));
+}
+
+TEST_CASE("a rank that fails leaves the group before its device ends, which waits for the others") {
+  const Folder folder;
+  std::atomic<bool> other_ended{false}, waited_in_vain{false};
+  FakeMachine machine(2);
+  machine.prepare = [&](int index, FakeDevice& device) {
+    if (index == 0) {
+      device.at_end = [&] { other_ended = true; };
+      return;
+    }
+    device.dies_at = 2;
+    // As the end of a communicator may: nothing goes on until the other rank's has ended too.
+    device.at_end = [&] {
+      for (int tries = 0; tries < 200 && !other_ended; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      waited_in_vain = !other_ended;
+    };
+  };
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"collectives"};
+  // The failure of the rank that failed, though the other one ended first.
+  CHECK_THROWS_AS(measure::profile_node(machine, options), measure::DeviceFailed);
+  CHECK(other_ended);
+  CHECK_FALSE(waited_in_vain);
 }
 
 TEST_CASE("a device that dies in one suite leaves a profile of those before it") {
@@ -183,6 +212,30 @@ TEST_CASE("a rank that dies while another is stuck in an exchange ends that one 
   CHECK(exit_code(first) == 1);
   CHECK_THAT(moesim::read_file(folder.file("log0")), ContainsSubstring("rank 1 is gone"));
   CHECK(moesim::Document::load(folder.file("node.raw.json")).root().items("points").size() == 1);
+}
+
+TEST_CASE("a rank that fails and cannot end its communicator ends the others, and then itself") {
+  const Folder folder;
+  auto options = quick(folder.file("node.json"));
+  options.selection.suites = {"collectives"};
+  options.selection.only = {"all-gather"};
+  options.silence_s = 0.4;
+  options.lost_s = 0.5;
+  // As in NCCL: rank 0 is inside the exchange, and the end of rank 1's communicator waits for it.
+  const auto stuck = [](FakeDevice& device) { device.hangs_at = 2; };
+  const auto fails = [](FakeDevice& device) {
+    device.out_of_memory_at = 2;
+    device.at_end = [] { std::this_thread::sleep_for(std::chrono::seconds(30)); };
+  };
+  const pid_t first = rank_of(options, 0, 2, loopback(), stuck, folder.file("log0"));
+  const pid_t second = rank_of(options, 1, 2, loopback(), fails, folder.file("log1"));
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(exit_code(first) == 1);
+  CHECK(exit_code(second) == 1);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
+  CHECK_THAT(moesim::read_file(folder.file("log0")), ContainsSubstring("rank 1 is gone"));
+  CHECK_THAT(moesim::read_file(folder.file("log1")),
+             ContainsSubstring("rank 0 is gone") && ContainsSubstring("leaving the other ranks"));
 }
 
 TEST_CASE("a disk that fills up: the error names the file, earlier points are whole") {

@@ -29,6 +29,12 @@ class FakeDevice : public Device {
     device_facts.gpus_in_node = 8;
   }
 
+  ~FakeDevice() override {
+    if (at_end) at_end();
+  }
+  FakeDevice(const FakeDevice&) = delete;  // it would end twice
+  FakeDevice& operator=(const FakeDevice&) = delete;
+
   DeviceFacts facts() const override { return device_facts; }
   Versions versions() const override { return {"13.0", "13.0", "13.1", nccl_version, ""}; }
   DeviceState state() const override {
@@ -53,6 +59,7 @@ class FakeDevice : public Device {
   bool shared = false;               // ranks share it
   std::size_t prepared = 0;
   std::function<bool(std::size_t)> held = [](std::size_t) { return true; };  // by run
+  std::function<void()> at_end;  // when it is destroyed, as communicators are
   std::string nccl_version = "2.28.3";
   DeviceFacts device_facts;
 

@@ -219,6 +219,54 @@ TEST_CASE("exchanges of ranks that share a GPU are not measured for long") {
   CHECK(seconds(false) > 5);
 }
 
+TEST_CASE("a rank that fails in an exchange says so before its memory is freed") {
+  // Freeing waits for the exchange, in which the other rank waits for this one.
+  measure::ThreadGroups groups(2);
+  measure::PointSpec spec = some_point();
+  spec.collective = true;
+  std::string heard_at_end;
+  class Failing : public measure::Workload {
+   public:
+    Failing(measure::Group& group, std::string& heard) : group_(group), heard_(heard) {}
+    ~Failing() override { heard_ = group_.lost(); }
+    std::string verify() override { return ""; }
+    measure::Run cold() override { throw measure::OutOfDeviceMemory("12 MiB are free"); }
+    double hot(std::size_t) override { return 0; }
+    std::string timer() const override { return "fake"; }
+
+   private:
+    measure::Group& group_;
+    std::string& heard_;
+  };
+  class FailingDevice : public FakeDevice {
+   public:
+    FailingDevice(measure::Group& group, std::string& heard)
+        : FakeDevice([](const auto&) { return 1.0; }), group_(group), heard_(heard) {}
+    std::unique_ptr<measure::Workload> prepare(const measure::PointSpec&, std::uint64_t) override {
+      return std::make_unique<Failing>(group_, heard_);
+    }
+
+   private:
+    measure::Group& group_;
+    std::string& heard_;
+  };
+  std::string heard_by_other;
+  std::thread other([&] {
+    FakeDevice device([](const auto&) { return 1.0; });
+    try {
+      measure::measure_point(device, groups.member(0), spec, "collectives", 1);
+    } catch (const moesim::Error& error) {
+      heard_by_other = error.what();
+    }
+  });
+  FailingDevice device(groups.member(0), heard_at_end);
+  CHECK_THROWS_AS(measure::measure_point(device, groups.member(1), spec, "collectives", 1),
+                  measure::DeviceFailed);
+  other.join();
+  CHECK(heard_at_end == "rank 1 is gone: in the middle of an exchange: 12 MiB are free");
+  CHECK(heard_by_other == heard_at_end);
+}
+
 TEST_CASE("if one rank cannot prepare a collective, all ranks hear of it") {
   measure::ThreadGroups groups(2);
   measure::PointSpec spec = some_point();

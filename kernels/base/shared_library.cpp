@@ -64,12 +64,10 @@ SharedLibrary open_newest_library(const std::vector<std::string>& files,
       newest.trouble += ::dlerror();
       continue;
     }
+    // None is closed once it was called: the CUPTI of CUDA 13.0 and 13.1 leaves pointers into
+    // itself behind (https://github.com/icl-utk-edu/papi/pull/594).
     const long found = version(library);
-    if (newest.handle != nullptr && found <= most) {
-      ::dlclose(library.handle);
-      continue;
-    }
-    if (newest.handle != nullptr) ::dlclose(newest.handle);
+    if (newest.handle != nullptr && found <= most) continue;
     newest.handle = library.handle;
     most = found;
   }

@@ -101,8 +101,8 @@ Context::Context(int device, Group& members) : index(device), group(members) {
     set_stream(cublas_->get(), timer->stream(), workspace.data(), workspace.size());
     versions.cublas = cublas_->version();
   }
-  tracer = CuptiTracer::get(trace_trouble);
-  if (tracer != nullptr) versions.cupti = tracer->version();
+  trace_trouble = CuptiTracer::missing();
+  versions.cupti = CuptiTracer::version();
   if (group.size() == 1) return;
   const std::vector<std::string> uuids = group.all_gather(facts.uuid);
   shared_gpu = std::set<std::string>(uuids.begin(), uuids.end()).size() < uuids.size();
@@ -120,6 +120,10 @@ cublasHandle_t Context::cublas() const {
 const CudnnHandle& Context::cudnn() {
   if (!cudnn_) cudnn_ = std::make_unique<CudnnHandle>(timer->stream());
   return *cudnn_;
+}
+
+CuptiTracer* Context::tracer() {
+  return trace_trouble.empty() ? CuptiTracer::get(trace_trouble) : nullptr;
 }
 
 Context::Tiers& Context::tiers() {

@@ -40,9 +40,11 @@ struct Context {
     std::unique_ptr<NcclCommunicator> inside, across;
   };
   Tiers& tiers();
-  CuptiTracer* tracer = nullptr;  // of the process; null where none works
-  std::string trace_trouble;      // why not
-  bool shared_gpu = false;        // two ranks of the group are on one GPU
+  // Of the process, attached when it is first wanted: sessions without traces then launch as
+  // cheaply as programs do. Null where none works.
+  CuptiTracer* tracer();
+  std::string trace_trouble;  // why not, as far as is known
+  bool shared_gpu = false;    // two ranks of the group are on one GPU
 
  private:
   std::optional<CublasHandle> cublas_;

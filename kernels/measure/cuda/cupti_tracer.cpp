@@ -208,14 +208,17 @@ std::string first_use() {
 
 }  // namespace
 
+std::string CuptiTracer::missing() { return cupti().trouble; }
+std::string CuptiTracer::version() {
+  return cupti().trouble.empty() ? std::to_string(cupti().version) : "";
+}
+
 CuptiTracer* CuptiTracer::get(std::string& trouble) {
   static CuptiTracer tracer;
   static const std::string reason = first_use();
   trouble = reason;
   return reason.empty() ? &tracer : nullptr;
 }
-
-std::string CuptiTracer::version() const { return std::to_string(cupti().version); }
 
 void CuptiTracer::start() {
   {
@@ -246,11 +249,14 @@ Trace CuptiTracer::stop() {
 
 #else
 
+std::string CuptiTracer::missing() {
+  return "this build has no CUPTI: its headers come with the CUDA toolkit";
+}
+std::string CuptiTracer::version() { return ""; }
 CuptiTracer* CuptiTracer::get(std::string& trouble) {
-  trouble = "this build has no CUPTI: its headers come with the CUDA toolkit";
+  trouble = missing();
   return nullptr;
 }
-std::string CuptiTracer::version() const { return ""; }
 void CuptiTracer::start() {}
 void CuptiTracer::begin_range(std::uint64_t) {}
 void CuptiTracer::end_range() {}

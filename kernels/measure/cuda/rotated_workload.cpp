@@ -33,10 +33,11 @@ double RotatedWorkload::hot(std::size_t calls) {
 }
 
 std::optional<Activity> RotatedWorkload::trace() {
-  if (context_.tracer == nullptr) return std::nullopt;
+  CuptiTracer* const attached = context_.tracer();
+  if (attached == nullptr) return std::nullopt;
   constexpr std::uint64_t calls = 5;
-  return translated([this]() -> std::optional<Activity> {
-    CuptiTracer& tracer = *context_.tracer;
+  return translated([this, attached]() -> std::optional<Activity> {
+    CuptiTracer& tracer = *attached;
     tracer.start();
     for (std::uint64_t call = 1; call <= calls; ++call) {
       tracer.begin_range(call);

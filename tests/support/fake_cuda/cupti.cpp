@@ -1,6 +1,6 @@
 // A libcupti that refuses as FAKE_CUPTI says: "privileges", "subscriber", "version" (of another
 // major number); else it agrees to everything and records nothing. FAKE_CUPTI_LOG names a file that
-// gets a line per kind of activity switched on or off.
+// gets a line per kind of activity switched on or off, and for each subscriber.
 #include <cupti.h>
 
 #include <cstdio>
@@ -37,6 +37,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*) {
+  log("subscriber", 0);
   return mode() == "subscriber" ? CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED : CUPTI_SUCCESS;
 }
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) { return CUPTI_SUCCESS; }

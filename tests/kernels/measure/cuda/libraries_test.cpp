@@ -1,6 +1,7 @@
 // NCCL and CUPTI as they answer on broken machines, and NCCL's calls on ranks that are threads:
 // stand-ins for both libraries, in processes of their own since a library is loaded once.
 #include <cupti.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -107,10 +108,27 @@ TEST_CASE("CUPTI that refuses is told apart, and nothing it switched on stays on
 
 TEST_CASE("a CUPTI of the same major version is taken, and its own version told") {
   CHECK(in_process("MOESIM_CUPTI_LIBRARY", MOESIM_FAKE_NEWER_CUPTI, [] {
-          std::string trouble;
-          const cuda::CuptiTracer* tracer = cuda::CuptiTracer::get(trouble);
-          return tracer != nullptr ? tracer->version() : trouble;
-        }) == std::to_string(CUPTI_API_VERSION + 2));
+          return cuda::CuptiTracer::version() + " " + tracing_trouble();
+        }) == std::to_string(CUPTI_API_VERSION + 2) + " works");
+}
+
+TEST_CASE("asking whether there is a CUPTI attaches nothing to this process") {
+  const std::string log =
+      (std::filesystem::temp_directory_path() / ("moesim-attach-" + std::to_string(::getpid())))
+          .string();
+  ::setenv("FAKE_CUPTI_LOG", log.c_str(), 1);
+  const auto asked = [](const std::string& mode) {
+    return in_process("MOESIM_CUPTI_LIBRARY", MOESIM_FAKE_CUPTI, [&mode] {
+      ::setenv("FAKE_CUPTI", mode.c_str(), 1);
+      return cuda::CuptiTracer::version() + "; " + cuda::CuptiTracer::missing();
+    });
+  };
+  CHECK(asked("") == std::to_string(CUPTI_API_VERSION) + "; ");
+  // That another tool is attached shows only when tracing begins.
+  CHECK(asked("subscriber") == std::to_string(CUPTI_API_VERSION) + "; ");
+  CHECK_THAT(asked("version"), ContainsSubstring("; CUPTI has interface version"));
+  ::unsetenv("FAKE_CUPTI_LOG");
+  CHECK_FALSE(std::filesystem::exists(log));
 }
 
 TEST_CASE("kernels that are launched through the driver are tied to their range too") {
@@ -143,6 +161,13 @@ TEST_CASE("of several libraries the newest is opened, wherever it stands") {
     REQUIRE(opened.handle != nullptr);
     CHECK(opened.trouble.empty());
     CHECK(version(opened) == CUPTI_API_VERSION + 2);
+    // What was called is not closed: pointers into it may be left.
+    for (const std::string& file : files) {
+      if (file.starts_with("/no/such")) continue;
+      void* still = ::dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      CHECK(still != nullptr);
+      ::dlclose(still);
+    }
   }
   const auto none = moesim::kernels::open_newest_library({"/no/such.so", "/nor/this.so"}, version);
   CHECK(none.handle == nullptr);

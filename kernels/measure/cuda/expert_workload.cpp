@@ -5,6 +5,7 @@
 #include "kernels/experts/device_ffn.hpp"
 #include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/measure/points/product_element.hpp"
 #include "kernels/measure/suites/experts.hpp"
 #include "sim/base/random.hpp"
 
@@ -124,16 +125,12 @@ class Experts : public RotatedWorkload {
       const auto right = gemm.right_transposed
                              ? column(call.right, block.right + place * gemm.k, gemm.k, 1)
                              : column(call.right, block.right + place, gemm.k, gemm.n);
-      double sum = 0, size = 0;
-      for (std::size_t at = 0; at < left.size(); ++at) {
-        sum += left[at] * right[at];
-        size += std::abs(left[at] * right[at]);
-      }
+      ProductElement wanted;
+      for (std::size_t at = 0; at < left.size(); ++at) wanted.add(left[at], right[at]);
       const double got = value(call.result, block.result + row * gemm.n + place);
-      // fp32 sums err by some units of their last place of the sum of magnitudes.
-      if (!close(got, sum, size * 0x1p-18)) {
+      if (!wanted.matches(got)) {
         return fmt::format("{}, expert {}: element [{}, {}] is {}, expected {}", call.name,
-                           block.expert, row, place, got, sum);
+                           block.expert, row, place, got, wanted.value());
       }
     }
     return "";

@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "kernels/measure/cuda/rotated_workload.hpp"
 #include "kernels/measure/cuda/workloads.hpp"
+#include "kernels/measure/points/product_element.hpp"
 #include "sim/base/random.hpp"
 
 namespace moesim::kernels::measure::cuda {
@@ -60,16 +59,11 @@ class GemmWorkload : public RotatedWorkload, public Queueable {
       const auto column = static_cast<std::size_t>(stream.uniform() * static_cast<double>(n_));
       const auto x = download(x_.data() + row * k_, k_);
       const auto w = download(w_.data() + column * k_, k_);
-      double sum = 0, size = 0;
-      for (std::size_t at = 0; at < k_; ++at) {
-        const double product = bf16_value(x[at]) * bf16_value(w[at]);
-        sum += product;
-        size += std::abs(product);
-      }
+      ProductElement wanted;
+      for (std::size_t at = 0; at < k_; ++at) wanted.add(bf16_value(x[at]), bf16_value(w[at]));
       const double got = bf16_value(download(y_.data() + row * n_ + column, 1)[0]);
-      // fp32 sums err by some units of their last place of the sum of magnitudes.
-      if (!close(got, sum, size * 0x1p-18)) {
-        return fmt::format("element [{}, {}] is {}, expected {}", row, column, got, sum);
+      if (!wanted.matches(got)) {
+        return fmt::format("element [{}, {}] is {}, expected {}", row, column, got, wanted.value());
       }
     }
     return "";

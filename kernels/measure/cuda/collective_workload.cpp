@@ -17,7 +17,8 @@ std::uint32_t salt_of(int rank, int chunk) {
 }
 
 // One exchange of the group. Data movements are verified word by word, against patterns that name
-// rank, chunk and offset; reductions of bf16 by sums of small whole numbers, which are exact.
+// rank, chunk and offset; reductions of bf16 by sums of small whole numbers, which are exact (of
+// large ones slices: checked_slices()).
 class Exchange : public Workload, public Queueable {
  public:
   Exchange(Context& context, const PointSpec& spec)
@@ -74,6 +75,7 @@ class Exchange : public Workload, public Queueable {
   void queue(cudaStream_t on) override { launch(on); }
 
  private:
+  static constexpr std::size_t period = 4;  // of verify_sums()'s elements
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   bool reduces() const { return op_ == "all-reduce" || op_ == "reduce-scatter"; }
   cudaStream_t stream() const { return context_.timer->stream(); }
@@ -132,32 +134,48 @@ class Exchange : public Workload, public Queueable {
 
   // Element e of rank r is (r + e) % 4: the sums over ranks are whole numbers that bf16 holds.
   std::string verify_sums() {
-    constexpr std::size_t period = 4;
     const std::size_t elements = bytes_ / 2;
-    std::vector<std::uint16_t> mine(elements);
-    for (std::size_t element = 0; element < elements; ++element) {
-      constexpr std::uint16_t bits[period] = {0x0000, 0x3f80, 0x4000, 0x4040};  // 0, 1, 2, 3
-      mine[element] = bits[(element + at(rank_)) % period];
-    }
-    MOESIM_CUDA(
-        cudaMemcpyAsync(from_.data(), mine.data(), bytes_, cudaMemcpyHostToDevice, stream()));
+    fill_summands(elements);
     run_poisoned();
     MOESIM_CUDA(cudaStreamSynchronize(stream()));
     const std::size_t own = op_ == "all-reduce" ? elements : elements / at(ranks_);
     const std::size_t first = op_ == "all-reduce" ? 0 : own * at(rank_);
-    const auto got = download(reinterpret_cast<const std::uint16_t*>(to_.data()), own);
-    for (std::size_t element = 0; element < own; ++element) {
-      double wanted = 0;
+    double wanted[period] = {};
+    for (std::size_t element = 0; element < period; ++element) {
       for (int rank = 0; rank < ranks_; ++rank) {
-        wanted += static_cast<double>((first + element + at(rank)) % period);
+        wanted[element] += static_cast<double>((element + at(rank)) % period);
       }
-      // Beyond 256 a sum of bf16 is rounded, more than once on the way.
-      if (!close(bf16_value(got[element]), wanted, 0)) {
-        return fmt::format("element {} is {}, expected {}", first + element,
-                           bf16_value(got[element]), wanted);
+    }
+    for (const Slice& slice : checked_slices(own)) {
+      const auto got =
+          download(reinterpret_cast<const std::uint16_t*>(to_.data()) + slice.first, slice.count);
+      for (std::size_t place = 0; place < got.size(); ++place) {
+        const std::size_t element = first + slice.first + place;
+        // Beyond 256 a sum of bf16 is rounded, more than once on the way.
+        if (close(bf16_value(got[place]), wanted[element % period], 0)) continue;
+        return fmt::format("element {} is {}, expected {}", element, bf16_value(got[place]),
+                           wanted[element % period]);
       }
     }
     return "";
+  }
+
+  // A block from the host, then copies of it on the device.
+  void fill_summands(std::size_t elements) {
+    constexpr std::size_t block = std::size_t{1} << 20;  // elements, a multiple of the period
+    std::vector<std::uint16_t> mine(std::min(elements, block));
+    for (std::size_t element = 0; element < mine.size(); ++element) {
+      constexpr std::uint16_t bits[period] = {0x0000, 0x3f80, 0x4000, 0x4040};  // 0, 1, 2, 3
+      mine[element] = bits[(element + at(rank_)) % period];
+    }
+    auto* to = reinterpret_cast<std::uint16_t*>(from_.data());
+    MOESIM_CUDA(
+        cudaMemcpyAsync(to, mine.data(), 2 * mine.size(), cudaMemcpyHostToDevice, stream()));
+    for (std::size_t done = block; done < elements; done += block) {
+      MOESIM_CUDA(cudaMemcpyAsync(to + done, to, 2 * std::min(block, elements - done),
+                                  cudaMemcpyDeviceToDevice, stream()));
+    }
+    MOESIM_CUDA(cudaStreamSynchronize(stream()));  // `mine` ends here
   }
 
   Context& context_;

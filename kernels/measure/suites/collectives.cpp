@@ -38,6 +38,17 @@ std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes) {
   return row;
 }
 
+std::vector<Slice> checked_slices(std::size_t elements) {
+  constexpr std::size_t slices = 64, count = std::size_t{1} << 19;
+  if (elements <= slices * count) return {{0, elements}};
+  std::vector<Slice> chosen;
+  for (std::size_t slice = 0; slice < slices; ++slice) {
+    chosen.push_back({(elements - count) / (slices - 1) * slice, count});
+  }
+  chosen.back().first = elements - count;
+  return chosen;
+}
+
 namespace {
 
 std::vector<PointSpec> collective_points(Ranks ranks) {

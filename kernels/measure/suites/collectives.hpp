@@ -23,4 +23,13 @@ std::vector<std::int64_t> uneven_row(int gpus, int from, std::int64_t bytes);
 // Of 2 GPUs and more.
 Suite collectives_suite();
 
+// Elements [first, first + count).
+struct Slice {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+// What of a reduction's result of `elements` bf16 is fetched and compared: all of up to 64 MiB; of
+// more, 64 slices of 1 MiB, evenly spaced, the first and the last elements among them.
+std::vector<Slice> checked_slices(std::size_t elements);
+
 }  // namespace moesim::kernels::measure

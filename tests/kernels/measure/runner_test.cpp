@@ -310,3 +310,28 @@ TEST_CASE("an uneven exchange sends all bytes, in steps of 16, falling with the 
   }
   CHECK(measure::uneven_row(3, 0, 48) == std::vector<std::int64_t>{16, 16, 16});
 }
+
+TEST_CASE("of a large reduction slices are checked, apart and from end to end") {
+  constexpr std::size_t mega = 1 << 20;
+  for (const std::size_t all : {std::size_t{8}, 32 * mega}) {
+    const auto slices = measure::checked_slices(all);
+    REQUIRE(slices.size() == 1);
+    CHECK(slices[0].first == 0);
+    CHECK(slices[0].count == all);
+  }
+  for (const std::size_t elements : {32 * mega + 8, 100 * mega + 24, 512 * mega}) {
+    CAPTURE(elements);
+    const auto slices = measure::checked_slices(elements);
+    std::size_t end = 0, sum = 0;
+    for (const measure::Slice& slice : slices) {
+      CHECK(slice.first >= end);
+      CHECK(slice.first - end <=
+            elements / 63);  // nothing as long as a rank's part of 32 is missed
+      end = slice.first + slice.count;
+      sum += slice.count;
+    }
+    CHECK(slices.front().first == 0);
+    CHECK(end == elements);
+    CHECK(sum == 32 * mega);
+  }
+}

@@ -315,6 +315,7 @@ MOESIM_DEVICE void cut_stage(const AssignArguments& in, const AssignMemory& memo
         keep = key > threshold.key || (key == threshold.key && token <= last);
       }
       const std::uint32_t kept = ballot(keep);
+      sync_warp();  // all lanes have read what lane 0 replaces: a ballot orders no memory
       if (lane_index() == 0) memory.masks[choice * words + word] = kept;
     }
   }

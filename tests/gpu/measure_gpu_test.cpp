@@ -1,4 +1,5 @@
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -28,13 +29,20 @@ measure::Point measure_one(measure::Device& device, const std::string& suite,
   return measure::measure_point(device, group, plan.points.front().spec, suite, 1);
 }
 
-void check_sound(const measure::Point& point) {
+// What a cold kernel has written is still in the L2 when it ends, and nobody waits for it to reach
+// memory; of hot calls each pays for the one before. So where the output fits the L2 and memory is
+// what takes the time, as much written as read makes hot up to twice as slow, and noise. Permute
+// writes twice as much, but the L2 takes its time for that in cold calls too.
+constexpr double hot_of_unpaid_writes = 2.2;
+
+// `most`: of the hot time over the cold one. A copy of what just ran may still lie in the L2, so
+// hot is no slower but for noise where little is written.
+void check_sound(const measure::Point& point, double most = 1.2) {
   CHECK(point.verify == "passed");
   REQUIRE(point.cold);
   REQUIRE(point.hot);
   CHECK(point.cold->summary.median > 0);
-  // A copy of what just ran may still lie in the L2, so hot is no slower but for noise.
-  CHECK(point.hot->summary.median < 1.2 * point.cold->summary.median);
+  CHECK(point.hot->summary.median < most * point.cold->summary.median);
   CHECK(point.clock_mhz > 200);
   CHECK(point.clock_mhz < 4000);
 }
@@ -48,10 +56,13 @@ TEST_CASE("the GPU measures one point of every suite, and its results are right"
   const auto device = machine->open(0, alone);
   check_sound(measure_one(*device, "gemm", {"m=1024", "n=4096", "k=4096"}));
   for (const char* kernel : {"streaming", "activation", "normalization"}) {
-    check_sound(measure_one(*device, "memory", {std::string("kernel=") + kernel, "rows=4096"}));
+    check_sound(measure_one(*device, "memory", {std::string("kernel=") + kernel, "rows=4096"}),
+                hot_of_unpaid_writes);
   }
-  check_sound(measure_one(*device, "permute", {"permute", "tokens=1024", "router=top2"}));
-  check_sound(measure_one(*device, "permute", {"combine", "tokens=1024", "router=top2"}));
+  for (const char* op : {"permute", "combine"}) {
+    check_sound(measure_one(*device, "permute", {op, "tokens=1024", "router=top2"}),
+                hot_of_unpaid_writes);
+  }
   check_sound(measure_one(*device, "routing", {"route", "tokens=1024", "router=top2+fr+ir"}));
   check_sound(measure_one(*device, "routing", {"gate", "tokens=1024", "experts=8"}));
   for (const char* pass : {"pass=forward", "pass=backward"}) {
@@ -164,10 +175,14 @@ TEST_CASE("on the GPU more work takes longer, and twice the calls twice as long"
   const auto device = machine->open(0, alone);
   const auto small = measure_one(*device, "memory", {"kernel=streaming", "rows=16384"});
   const auto large = measure_one(*device, "memory", {"kernel=streaming", "rows=65536"});
-  // Both far beyond the L2: four times the bytes take between 3 and 4.2 times as long.
+  // What is written last stays in the L2 and is not waited for, as many bytes of both; so four
+  // times the bytes take up to (4 S - L2) / (S - L2) times as long, and less where launching
+  // counts.
+  const double moved = 2.0 * 2 * 16384 * 4096;  // S: bf16, read and written
+  const double unpaid = std::min(static_cast<double>(device->facts().l2_bytes), moved / 2);
   const double ratio = large.cold->summary.median / small.cold->summary.median;
   CHECK(ratio > 3);
-  CHECK(ratio < 4.2);
+  CHECK(ratio < 1.05 * (4 * moved - unpaid) / (moved - unpaid));
 }
 
 TEST_CASE("a point that does not fit the GPU's memory is said to, and the next one runs") {
@@ -178,5 +193,6 @@ TEST_CASE("a point that does not fit the GPU's memory is said to, and the next o
   measure::PointSpec huge = measure::find_suite("memory").points(1).front();
   huge.params["rows"] = std::int64_t{1} << 30;  // 8 TiB
   CHECK_THROWS_AS(device->prepare(huge, 1), measure::OutOfDeviceMemory);
-  check_sound(measure_one(*device, "memory", {"kernel=streaming", "rows=4096"}));
+  check_sound(measure_one(*device, "memory", {"kernel=streaming", "rows=4096"}),
+              hot_of_unpaid_writes);
 }

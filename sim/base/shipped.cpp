@@ -76,6 +76,13 @@ bool is_other_file(const std::string& path) {
   return !(file >> first) || first != '{';
 }
 
+// What to give for a machine that has the kernels of a shipped one, on other links.
+std::string like_shipped(const std::string& kind, const std::string& name) {
+  const bool is_h800 = name.starts_with("h800") || name.starts_with("H800");
+  if (kind != "hardware" || !is_h800) return "";
+  return ": an H800 has the kernels of an H100: give --profile h100-sxm --cluster hgx-h800";
+}
+
 }  // namespace
 
 std::string find_document(const std::string& kind, const std::string& name_or_path) {
@@ -105,9 +112,11 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   const std::string what = kind == "hardware"  ? "profile"
                            : kind == "studies" ? "study"
                                                : kind.substr(0, kind.size() - 1);
+  const std::string like = like_shipped(kind, name_or_path);
   throw UsageError(fmt::format(
       "unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what, name_or_path,
-      suggestion(name_or_path, names), fmt::join(names, ", "), folder.string()));
+      like.empty() ? suggestion(name_or_path, names) : like, fmt::join(names, ", "),
+      folder.string()));
 }
 
 std::string find_trace(const std::string& name_or_path) {

@@ -159,6 +159,19 @@ void CollectiveCurve::spread(const Branch& branch, double bytes, bool same_versi
   estimate.time_us_p95 /= std::min(over, 1.0);
 }
 
+// Of a law for more GPUs: with as many bytes each they send as much as fewer do, in more messages,
+// so that the low end is that of the most GPUs that were measured.
+void CollectiveCurve::raise_low_end(const Branch& branch, double bytes, bool same_version,
+                                    Estimate& estimate) const {
+  const Branch* most = nullptr;
+  for (const Branch& each : branches_) {
+    if (!each.own && (most == nullptr || each.gpus > most->gpus)) most = &each;
+  }
+  if (most == nullptr || most->gpus >= branch.gpus) return;
+  const double fewer = at_branch(*most, bytes, same_version).time_us_p05;
+  estimate.time_us_p05 = std::max(estimate.time_us_p05, std::min(fewer, estimate.time_us));
+}
+
 Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool same_version) const {
   const double away = octaves_to_measured(bytes);
   const bool outside = bytes < measured_bytes_.front() || beyond_measured(bytes);
@@ -177,6 +190,7 @@ Estimate CollectiveCurve::at_branch(const Branch& branch, double bytes, bool sam
         std::min(estimate.time_us_p05, estimate.time_us * std::max(1 - share, 0.1));
     estimate.time_us_p95 = std::max(estimate.time_us_p95, estimate.time_us * (1 + share));
   }
+  if (branch.own) raise_low_end(branch, bytes, same_version, estimate);
   estimate.origin = branch.origin;
   estimate.support = Support::interpolated;
   if (away == 0 && branch.origin != Origin::derived) estimate.support = Support::measured_point;

@@ -64,6 +64,8 @@ class CollectiveCurve {
   Branch read_branch(const Node& node) const;
   [[noreturn]] void refuse(int gpus) const;
   void add_law(const NodeLinks& links, int up_to, const Residual& residual);
+  void raise_low_end(const Branch& branch, double bytes, bool same_version,
+                     Estimate& estimate) const;
   Estimate at_branch(const Branch& branch, double bytes, bool same_version) const;
   void near_measured(const Branch& branch, double bytes, Estimate& estimate) const;
   void spread(const Branch& branch, double bytes, bool same_version, Estimate& estimate) const;

@@ -34,6 +34,8 @@ TEST_CASE("an unknown name lists what ships") {
                         ContainsSubstring("dgx-a100"));
   CHECK_THROWS_WITH(find_document("hardware", "abacus"),
                     ContainsSubstring("unknown profile 'abacus'"));
+  CHECK_THROWS_WITH(find_document("hardware", "h800"),
+                    ContainsSubstring("--profile h100-sxm --cluster hgx-h800"));
   CHECK_THROWS_AS(find_document("models", ""), UsageError);
 }
 

@@ -119,6 +119,26 @@ void scale(const uncertainty::StepSoftware& software, const std::string& file,
 
 }  // namespace
 
+namespace {
+
+// What a time has in it that its name does not say.
+std::string what_it_holds(const std::string& op, const QueryParams& params,
+                          const profile::Profile& profile) {
+  const auto text = [&](const char* name) {
+    const auto found = params.find(name);
+    return found == params.end() ? std::string() : found->second;
+  };
+  if (op == "gemm" && !text("dtype").empty()) {
+    const bool casts =
+        profile.gemm_cast_us(std::stoll(text("m")), std::stoll(text("k")), text("dtype")) > 0;
+    return casts ? "; a call that first casts A from bf16" : "";
+  }
+  const bool fused = op == "expert-ffn" && text("kernel") != "separate";
+  return fused ? "; a serving engine's fused kernel (kernel separate: a training library's)" : "";
+}
+
+}  // namespace
+
 QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
   const auto named = params.find("profile");
   const std::string profile = named == params.end() ? "" : named->second;
@@ -140,7 +160,8 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
     answer.crosses = source.exchanges.crosses_domains(answer.params);
   } else {
     answer.estimate = profile::predict(*source.profile, op, answer.params);
-    answer.provenance = profile::describe(answer.estimate);
+    answer.provenance =
+        profile::describe(answer.estimate) + what_it_holds(op, answer.params, *source.profile);
     // Exchanges inside a node are symmetric: every rank sends and receives its last byte at once.
     if (is_collective(profile::find_operation(op))) {
       const auto ranks = static_cast<std::size_t>(std::stoll(answer.params.at("gpus")));

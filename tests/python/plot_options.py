@@ -6,7 +6,7 @@ import json
 import pytest
 
 OPTIONS = ("model", "profile", "router", "weights", "mode", "routing", "gpus", "top_k",
-           "capacity_factor", "fidelity", "network", "slow_gpu", "dedup")
+           "capacity_factor", "capacity_convention", "fidelity", "network", "slow_gpu", "dedup")
 SET_BY_ROUTERS = ("weights", "top_k")
 RESULTS = ("status", "reason", "step_ms", "step_ms_p05", "step_ms_p95", "tokens_per_s_per_gpu",
            "failed", "residual_loss", "padded")

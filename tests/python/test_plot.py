@@ -393,5 +393,25 @@ def test_lines_without_capacity_are_flat_and_told_apart(tmp_path):
 
 def test_more_lines_than_can_be_told_apart_are_refused(tmp_path):
     path = sweep_file(tmp_path, [row(f"top{k}", 1, 100, 0, 0) for k in range(1, 32)])
-    with pytest.raises(chart_data.BadInput, match="31 lines.*30"):
+    with pytest.raises(chart_data.BadInput, match="31 lines.*30.*--where 'router=top1'"):
         chart_data.read_sweep(path)
+
+
+def trained(folder, convention):
+    """Two rows as moesim train writes them: one band for all."""
+    path = folder / f"{convention}.csv"
+    header = HEADER.strip() + ",capacity_convention,band_level,tokens_per_s_per_gpu_low,tokens_per_s_per_gpu_high\n"
+    rows = [f"ok,top2,train,32,h100,m,{factor},{step},,,{1e6 / step},0.1,0.1,{convention},0.8,{0.5e6 / step},{1.5e6 / step}\n"
+            for factor, step in ((1, 100), (2, 200))]
+    path.write_text(header + "".join(rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("convention,balanced", [("paper", "k"), ("library", "1")])
+def test_the_axis_says_what_a_capacity_factor_is_a_multiple_of(tmp_path, convention, balanced):
+    path = trained(tmp_path, convention)
+    figure = sweep_chart.draw(path, None, None)
+    assert figure.axes[1].get_xlabel() == f"capacity factor ({balanced}: balanced load)"
+    assert loss_chart.draw(path, None).axes[0].get_xlabel() == figure.axes[1].get_xlabel()
+    # The band of train is of all rows together: said, not drawn.
+    assert "the error of all speeds together, 0.5 to 1.5 times with 80 % chance" in figure.texts[1].get_text().replace("\n", " ")

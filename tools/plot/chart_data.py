@@ -225,6 +225,18 @@ def memory_notes(path, series, fits_only):
     return [f"pale, hollow: {unfit} of {len(points)} do not fit in GPU memory"] if unfit else []
 
 
+def common_band_notes(path):
+    """What a subtitle says of the band of moesim train: one factor for all points, so that it is not drawn."""
+    low, high = "tokens_per_s_per_gpu_low", "tokens_per_s_per_gpu_high"
+    rows = [row for _, row in read_rows(path, ()) if row["status"] == "ok" and row.get(low) and row.get(high)]
+    if not rows:
+        return []
+    speed = float(rows[0]["tokens_per_s_per_gpu"])
+    level = f"{100 * float(rows[0]['band_level']):.0f} %"
+    return [f"not drawn: the error of all speeds together, {float(rows[0][low]) / speed:.2g} to "
+            f"{float(rows[0][high]) / speed:.2g} times with {level} chance"]
+
+
 def read_sweep(path, fits_only=False, where=""):
     """(series in file order, options that all rows share, number of refused rows). `fits_only`
     leaves out scenarios that do not fit in the memory of a GPU, `where` those that do not meet it."""

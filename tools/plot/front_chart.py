@@ -17,16 +17,33 @@ MARKER = 12       # pixels, of a diamond
 LABEL = (60, 28)  # of what a label needs beside and below its point
 
 
-def layout_text(row, with_router):
-    """What tells one point from another, short."""
-    names = (("tensor_parallel", "TP"), ("context_parallel", "CP"), ("pipeline_parallel", "PP"),
-             ("virtual_pipeline", "VP"), ("expert_parallel", "EP"), ("expert_tensor_parallel", "ETP"))
-    sizes = [f"{name} {row[key]}" for key, name in names if row[key] != "1"]
-    capacity = f"CF {row['capacity_factor']}" if row["capacity_factor"] else "dropless"
-    if with_router and row["router"]:
-        without = "" if row["router"] == "dropless" else ", no capacity"
-        capacity = row["router"] + (f", {capacity}" if row["capacity_factor"] else without)
-    return f"{capacity}: {' '.join(sizes) or 'data parallel alone'}"
+def letter(place):
+    """As the table of `moesim recommend` names the points of the front: a, b, ..., z, aa."""
+    name, left = "", place + 1
+    while left > 0:
+        left, digit = divmod(left - 1, 26)
+        name = chr(ord("a") + digit) + name
+    return name
+
+
+def router_text(row, with_router):
+    """The router and its capacity factor, short; layouts are in the table."""
+    factor = f"CF {row['capacity_factor']}" if row["capacity_factor"] else "dropless"
+    if not with_router or not row["router"]:
+        return factor
+    if row["capacity_factor"]:
+        return f"{row['router']}, {factor}"
+    return row["router"] if row["router"] == "dropless" else f"{row['router']}, no capacity"
+
+
+def front_labels(groups, names, with_router):
+    """Of each group of points too close for a label each: the letters, and what most of them are."""
+    texts = []
+    for group in groups:
+        whats = [router_text(row, with_router) for row in group]
+        letters = ", ".join(sorted((names[id(row)] for row in group), key=lambda name: (len(name), name)))
+        texts.append(f"{letters}: {max(whats, key=whats.count)}")
+    return texts
 
 
 def _close(rows, pixels, width, height):
@@ -61,7 +78,7 @@ def draw(rows, noise, title):
                      label=f"within {100 * noise:.0f} % of the best: noise, at even odds")
     if len(front) > 1:
         axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
-                  color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less")
+                  color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less (letters as in its table)")
     axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
               markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
     axes.margins(y=0.16)
@@ -86,10 +103,10 @@ def draw(rows, noise, title):
             label.remove()
             axes.annotate(text, (loss(same[-1]), speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
     routers = {row["router"] for row in rows}
-    # Of points so close that their labels would lie on each other, the one that loses least has one.
-    labelled = [same[0] for same in _close(front, pixels, *LABEL)]
-    label_points(axes, [(loss(row), speed(row)) for row in labelled],
-                 [layout_text(row, len(routers) > 1) for row in labelled], 7.5)
+    names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
+    groups = _close(front, pixels, *LABEL)
+    label_points(axes, [(loss(group[-1]), speed(group[-1])) for group in groups],
+                 front_labels(groups, names, len(routers) > 1), 8.5)
     return figure
 
 

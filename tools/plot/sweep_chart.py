@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 import look
-from chart_data import (BadInput, factor_axis, has_bands, memory_notes, read_measured, read_sweep,
+from chart_data import (BadInput, common_band_notes, factor_axis, has_bands, memory_notes, read_measured, read_sweep,
                         training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
@@ -256,7 +256,8 @@ def draw(path, measured_path, title, fits_only=False, where=""):
     styles = look.router_styles([entry.router for entry in series]) if only_routers else \
         [look.style_by_index(index) for index in range(len(series))]
     styles = look.flat_styles(styles, [not with_factor(entry.points) for entry in series])
-    below = textwrap.wrap(subtitle(shared, refused, memory_notes(path, series, fits_only)), SUBTITLE_LETTERS)
+    notes = memory_notes(path, series, fits_only) + common_band_notes(path)
+    below = textwrap.wrap(subtitle(shared, refused, notes), SUBTITLE_LETTERS)
     with matplotlib.rc_context(look.RC):
         top = 0.72 + 0.17 * (len(below) - 1)
         height = 6.88 + top + 0.45 * max(0, len(series) - 14)  # the legend takes a line or two for each

@@ -24,8 +24,8 @@ import plot  # noqa: E402
 COLUMNS = (*OPTIONS, "status", "step_ms", "step_ms_p05", "step_ms_p95", "tokens_per_s_per_gpu",
            "failed", "residual_loss")
 ROW = {"model": "m", "profile": "p", "router": "top2", "weights": "kept", "mode": "train",
-       "routing": "zipf:1", "gpus": "8", "top_k": "2", "capacity_factor": "1", "capacity_convention": "paper", "fidelity": "tokens",
-       "network": "fast", "slow_gpu": "none", "dedup": "none", "status": "ok", "step_ms": "10",
+       "routing": "zipf:1", "gpus": "8", "top_k": "2", "capacity_factor": "1", "capacity_convention": "paper",
+       "fidelity": "tokens", "network": "fast", "slow_gpu": "none", "dedup": "none", "status": "ok", "step_ms": "10",
        "step_ms_p05": "9", "step_ms_p95": "11", "tokens_per_s_per_gpu": "100", "failed": "0.1",
        "residual_loss": "0.1"}
 

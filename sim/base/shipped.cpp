@@ -113,10 +113,10 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
                            : kind == "studies" ? "study"
                                                : kind.substr(0, kind.size() - 1);
   const std::string like = like_shipped(kind, name_or_path);
-  throw UsageError(fmt::format(
-      "unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what, name_or_path,
-      like.empty() ? suggestion(name_or_path, names) : like, fmt::join(names, ", "),
-      folder.string()));
+  throw UsageError(
+      fmt::format("unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what,
+                  name_or_path, like.empty() ? suggestion(name_or_path, names) : like,
+                  fmt::join(names, ", "), folder.string()));
 }
 
 std::string find_trace(const std::string& name_or_path) {

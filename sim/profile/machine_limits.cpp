@@ -20,8 +20,8 @@ Format format_of(const std::string& dtype) {
 
 Estimate no_faster_than_machine(Estimate estimate, const LeastWork& work, const Device& device) {
   const double peak = device.peak_bf16_flops * format_of(work.products).faster;
-  const double read = work.weights * format_of(work.stored).bytes -
-                      static_cast<double>(device.l2_bytes.count);
+  const double read =
+      work.weights * format_of(work.stored).bytes - static_cast<double>(device.l2_bytes.count);
   const double memory = device.hbm_bandwidth.bytes_per_second;
   const double least_us = 1e6 * std::max(peak > 0 ? work.flops / peak : 0.0,
                                          memory > 0 ? std::max(read, 0.0) / memory : 0.0);

@@ -16,8 +16,8 @@ struct LeastWork {
 };
 
 // `estimate`, its ends too, no shorter than the device's datasheet allows: the FLOPs at the peak of
-// their data type (FP8 twice, 4 bits up to six times that of bf16), the weights beyond the L2 at the
-// peak bandwidth of its memory.
+// their data type (FP8 twice, 4 bits up to six times that of bf16), the weights beyond the L2 at
+// the peak bandwidth of its memory.
 Estimate no_faster_than_machine(Estimate estimate, const LeastWork& work, const Device& device);
 
 }  // namespace moesim::profile

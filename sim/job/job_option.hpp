@@ -70,7 +70,8 @@ struct JobOption {
   // Whether it goes together with the other options, once all are resolved, of a document before
   // routing; may be null. Throws UsageError that names the flags to change.
   void (*check)(const training::TrainingJob&) = nullptr;
-  // Why what is typed has no effect in this job, "" where it has one; may be null.
+  // What of it has no effect in this job, and why: "--tensor-overlap has no effect: ...", "" where
+  // all of it has one; may be null.
   std::string (*idle)(const training::TrainingJob&) = nullptr;
 
   std::string flag() const { return "--" + name; }

@@ -71,9 +71,8 @@ void note_idle_options(const Resolution& at, std::vector<std::string>& notes) {
   for (const JobOption& option : job_options()) {
     const auto typed = at.typed.find(option.name);
     if (option.idle == nullptr || typed == at.typed.end()) continue;
-    const std::string why = typed->second == option.default_text ? "" : option.idle(at.job);
-    if (!why.empty())
-      notes.push_back(fmt::format("note: {} has no effect: {}", option.flag(), why));
+    const std::string idle = typed->second == option.default_text ? "" : option.idle(at.job);
+    if (!idle.empty()) notes.push_back("note: " + idle);
   }
 }
 

@@ -104,7 +104,9 @@ void declare_shares(JobOptionTable& table) {
       .by_default("ring")
       .in_layout()
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.layout.context > 1 ? "" : "--context-parallel 1 exchanges none";
+        return job.layout.layout.context > 1
+                   ? ""
+                   : "--context-method has no effect: --context-parallel 1 exchanges no keys";
       })
       .help("how they exchange keys and values:");
 }
@@ -202,7 +204,9 @@ void declare_schedule(JobOptionTable& table) {
         return Cell(std::int64_t{job.layout.shape().group_size()});
       })
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.layout.virtual_pipeline > 1 ? "" : "no rank has several chunks";
+        return job.layout.shape().kind == parallel::ScheduleKind::interleaved
+                   ? ""
+                   : "--micro-batch-group has no effect: only the interleaved schedule has groups";
       })
       .help("interleaved: micro-batches that pass a chunk in a row");
   table.choice("ep-overlap", switch_names, in_layout(&LayoutRequest::expert_overlap), "off|on")

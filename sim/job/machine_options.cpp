@@ -77,7 +77,9 @@ void declare_kernels(JobOptionTable& table) {
       .rare()
       .megatron("tp-comm-overlap", "on")
       .idle([](const TrainingJob& job) -> std::string {
-        return job.layout.layout.tensor > 1 ? "" : "--tensor-parallel 1 exchanges none";
+        return job.layout.layout.tensor > 1
+                   ? ""
+                   : "--tensor-overlap has no effect: --tensor-parallel 1 exchanges no activations";
       })
       .help("when tensor-parallel ranks exchange activations:");
   table.choice("cuda-graphs", training::graphs_names, field(&TrainingJob::graphs), "WHICH")

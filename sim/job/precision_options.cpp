@@ -95,8 +95,9 @@ std::string idle_recompute(const TrainingJob& job) {
   }
   if (absent.modules == 0) return "";
   const std::string names = model::name_of(absent);
-  return fmt::format("of {}: no layer of {} has {}", names, job.model->name,
-                     names.find(',') == std::string::npos ? "it" : "them");
+  const bool one = names.find(',') == std::string::npos;
+  return fmt::format("{} in --recompute {} no effect: no layer of {} has {}", names,
+                     one ? "has" : "have", job.model->name, one ? "it" : "them");
 }
 
 std::string idle_offload(const TrainingJob& job) {
@@ -108,7 +109,7 @@ std::string idle_offload(const TrainingJob& job) {
         kind == model::LayerKind::moe ? job.model->moe.has_value() : job.model->dense_layers() > 0;
     if (there) bytes += model::offloaded_bytes(*job.model, kind, job.shards(), rules);
   }
-  return bytes > 0 ? "" : "nothing that these modules keep is left for it (--recompute)";
+  return bytes > 0 ? "" : "--offload has no effect: of these modules nothing is kept (--recompute)";
 }
 
 void check_dispatch_precision(const TrainingJob& job) {

@@ -365,10 +365,11 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
         sum(activation(Part::experts, expert_rows(load), model.moe->expert_ffn / slices).forward);
     double shared_exchanges_us = 0;
     if (model.moe->shared_ffn > 0) {
-      shared_exchanges_us = exchanged_us(model::ffn_exchanges(query, false), {});
       const Passes shared =
           ffn(Part::dense_ffn, job_.tokens(), model.moe->shared_ffn / query.shards.tensor, 1);
-      modules[Module::shared_experts] = sum(shared.forward) + shared_exchanges_us;
+      const double products_us = sum(shared.forward);
+      shared_exchanges_us = exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
+      modules[Module::shared_experts] = products_us + shared_exchanges_us;
       moe.add(shared);
       divided.add(shared);
     }
@@ -379,8 +380,9 @@ Passes LayerPrices::whole_layer(bool is_moe, const MoeLoad& load) const {
     passes.add(moe);
   } else {
     const Passes dense = ffn(Part::dense_ffn, job_.tokens(), model.ffn / query.shards.tensor, 1);
+    const double products_us = sum(dense.forward);
     modules[Module::mlp] =
-        sum(dense.forward) + exchanged_us(model::ffn_exchanges(query, false), {});
+        products_us + exchanged_us(model::ffn_exchanges(query, false), {0, products_us});
     passes.add(dense);
     divided.add(dense);
   }

@@ -189,11 +189,14 @@ Bytes rank_bound(const TrainingJob& job, const Contents& contents, int rank, dou
 
 Passes least_moe_layer(const LayerPrices& prices, const MoeLoad& load) {
   Passes passes = prices.moe_layer(load);
+  const int slices = prices.exchanges().query().shards.expert_tensor;
   for (PartTimes* times : {&passes.forward, &passes.input_gradient, &passes.weight_gradient}) {
-    for (const Part part : {Part::experts, Part::router, Part::recompute, Part::dispatch,
-                            Part::combine, Part::tensor}) {
+    for (const Part part :
+         {Part::experts, Part::router, Part::recompute, Part::dispatch, Part::combine}) {
       (*times)[at(part)] *= least_share_of_rows;
     }
+    // Slices of experts exchange rows among them.
+    if (slices > 1) (*times)[at(Part::tensor)] *= least_share_of_rows;
   }
   return passes;
 }

@@ -220,9 +220,8 @@ class TimelineWriter {
   void add_end(int rank) {
     const std::vector<parallel::OperationSpan>& spans = run_.run.ranks[at(rank)].spans;
     const Picoseconds last = spans.empty() ? Picoseconds(0) : spans.back().end;
-    const double times = job_.states.zero >= 2 ? step_.micro_batches : 1;
-    add_buckets(
-        rank, last + Picoseconds::from_us(step_.ends[at(rank)].parts[at(Part::gradients)] / times));
+    const RankEnd& own = step_.ends[at(rank)];
+    add_buckets(rank, last + Picoseconds::from_us(own.parts[at(Part::gradients)] / own.reductions));
     // All ranks wait for the gradient norm; the rank whose end is longest sets the times.
     const auto longest = std::max_element(
         step_.ends.begin(), step_.ends.end(),

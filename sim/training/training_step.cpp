@@ -197,13 +197,13 @@ RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
   const model::StateRules& states = job_.states;
   const bool reduces_all = states.zero == 0;
   // Shared gradients are reduced in every micro-batch.
-  const double times = states.zero >= 2 ? micro_batches_of_stage() : 1;
+  end.reductions = states.zero >= 2 ? micro_batches_of_stage() : 1;
   const Wanted gradients = {Part::gradients,
                             reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
                             model::reduced_bytes(held, states)};
   if (states.zero < 3) {
     parts[at(Part::gradients)] +=
-        times * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
+        end.reductions * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
   }
   // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
   double hidden_us = hidden_share * backward_us;

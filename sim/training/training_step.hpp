@@ -23,6 +23,7 @@ struct BucketExchange {
 struct RankEnd {
   PartTimes parts{};  // what is exposed after the last backward pass
   std::vector<BucketExchange> exchanges;
+  double reductions = 1;  // of the gradients, of which the parts hold all
 };
 
 // One optimizer step.

@@ -19,15 +19,17 @@ Format format_of(const std::string& dtype) {
 }  // namespace
 
 Estimate no_faster_than_machine(Estimate estimate, const LeastWork& work, const Device& device) {
-  const double peak = device.peak_bf16_flops * format_of(work.products).faster;
-  const double read =
-      work.weights * format_of(work.stored).bytes - static_cast<double>(device.l2_bytes.count);
+  const Format format = format_of(work.dtype);
+  const double peak = device.peak_bf16_flops * format.faster;
   const double memory = device.hbm_bandwidth.bytes_per_second;
+  const double read = work.weights * format.bytes - static_cast<double>(device.l2_bytes.count);
   const double least_us = 1e6 * std::max(peak > 0 ? work.flops / peak : 0.0,
                                          memory > 0 ? std::max(read, 0.0) / memory : 0.0);
-  for (double* each : {&estimate.time_us, &estimate.time_us_p05, &estimate.time_us_p95}) {
-    *each = std::max(*each, least_us);
+  if (estimate.time_us < least_us) {
+    estimate.time_us_p95 *= least_us / estimate.time_us;
+    estimate.time_us = least_us;
   }
+  estimate.time_us_p05 = std::max(estimate.time_us_p05, least_us);
   return estimate;
 }
 

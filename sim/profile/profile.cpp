@@ -265,7 +265,7 @@ Estimate Profile::gemm(std::int64_t m, std::int64_t n, std::int64_t k,
   const double weights = static_cast<double>(n) * static_cast<double>(k);
   return no_faster_than_machine(
       content_->typed(content_->gemm, "gemm", "gemm", dtype).estimate(m, n, k),
-      {2 * static_cast<double>(m) * weights, weights, dtype, dtype}, device());
+      {dtype, 2 * static_cast<double>(m) * weights, weights}, device());
 }
 
 double Profile::gemm_cast_us(std::int64_t m, std::int64_t k, const std::string& dtype) const {
@@ -290,7 +290,7 @@ Estimate Profile::attention(std::int64_t batch, std::int64_t sequence, std::int6
   const double flops = (backward ? 5 : 2) * rows * static_cast<double>(sequence * head_dim);
   return no_faster_than_machine(
       found->second.estimate({batch, sequence, heads, kv_heads, head_dim}, backward),
-      {flops, 0, dtype, dtype}, device());
+      {dtype, flops}, device());
 }
 
 Estimate Profile::latent_attention(std::int64_t batch, std::int64_t sequence, std::int64_t heads,
@@ -310,12 +310,11 @@ Estimate Profile::memory(double bytes, MemoryKernel kernel) const {
 
 namespace {
 
-// Three products of every row; the matrices of each expert that has rows.
-LeastWork least_ffn_work(std::int64_t rows, std::int64_t active, std::int64_t hidden,
-                         std::int64_t ffn, const std::string& dtype) {
-  const double matrices = 3 * static_cast<double>(hidden) * static_cast<double>(ffn);
-  return {2 * static_cast<double>(rows) * matrices, static_cast<double>(active) * matrices, dtype,
-          dtype};
+// Three products of every row. What is read of the weights is no limit: calls of some sweeps take
+// less than that of all their experts would.
+LeastWork least_ffn_work(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
+                         const std::string& dtype) {
+  return {dtype, 6 * static_cast<double>(rows) * static_cast<double>(hidden * ffn)};
 }
 
 // Rows 3b and 7 of sim/step/README.md: the tokens once, the routed rows once, bf16.
@@ -364,23 +363,20 @@ Estimate Profile::combine(std::int64_t tokens, std::int64_t hidden, std::int64_t
 
 Estimate Profile::expert_ffn(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
                              std::int64_t experts, const std::string& dtype) const {
-  const std::int64_t active = std::min(rows, experts);
   return no_faster_than_machine(
       content_->typed(content_->expert_ffn, "expert-ffn", "expert_ffn", dtype)
           .estimate(rows, hidden, ffn, experts),
-      least_ffn_work(rows, active, hidden, ffn, dtype), device());
+      least_ffn_work(rows, hidden, ffn, dtype), device());
 }
 
 Estimate Profile::expert_ffn(std::span<const std::int64_t> rows_per_expert, std::int64_t hidden,
                              std::int64_t ffn, const std::string& dtype) const {
   const std::int64_t rows =
       std::accumulate(rows_per_expert.begin(), rows_per_expert.end(), std::int64_t{0});
-  const std::int64_t active = std::count_if(rows_per_expert.begin(), rows_per_expert.end(),
-                                            [](auto each) { return each > 0; });
   return no_faster_than_machine(
       content_->typed(content_->expert_ffn, "expert-ffn", "expert_ffn", dtype)
           .estimate(rows_per_expert, hidden, ffn),
-      least_ffn_work(rows, active, hidden, ffn, dtype), device());
+      least_ffn_work(rows, hidden, ffn, dtype), device());
 }
 
 Estimate Profile::collective(Collective kind, int gpus, double bytes) const {

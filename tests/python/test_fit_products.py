@@ -13,7 +13,7 @@ pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from tools.fit import devices, expert_ffn, gemm  # noqa: E402
+from tools.fit import devices, expert_ffn, gemm, trees  # noqa: E402
 
 
 def shapes(count, seed=3):
@@ -68,6 +68,22 @@ def test_a_written_curve_is_read_again():
     # Where no more than 1,000 rows were measured, all take what these take.
     curve["valid"]["m"] = [1, 1000]
     assert gemm.evaluate(curve, rows) == pytest.approx(physics * np.exp(0.1), rel=1e-9)
+
+
+def test_trees_grow_with_the_sweep():
+    assert trees.size(32106) == (25, 127, 0.3)
+    assert trees.size(1290) == (8, 15, 0.4)
+    assert trees.size(100)[:2] == (1, 15)
+    for points in (150, 1000, 3225, 8281, 26000, 100000):
+        count, leaves, _ = trees.size(points)
+        assert trees.POINTS_PER_LEAF * count * leaves <= points
+
+
+def test_loads_that_all_follow_a_power_law_ask_for_sizes_alone():
+    rows = pd.DataFrame({"distribution": ["power_law_1.2"] * 2})
+    assert not any("kernel" in each or each["x"] == "log2_active" for each in expert_ffn.tree_inputs(rows))
+    rows.loc[1, "distribution"] = "balanced"
+    assert any(each["x"] == "log2_block_padding" for each in expert_ffn.tree_inputs(rows))
 
 
 def test_host_bound_rows_are_left_out_by_their_shape():

@@ -126,9 +126,7 @@ def expert_ffn_us(document, rows, hidden, ffn, experts, dtype="bf16"):
     loads = np.full(experts, rows // experts)
     loads[:rows % experts] += 1
     time_us = float(expert_ffn.evaluate(curve, expert_ffn.query(curve, loads, hidden, ffn))[0])
-    matrices = 3.0 * hidden * ffn
-    return no_faster_than_machine(time_us, document, dtype, 2 * rows * matrices,
-                                  min(rows, experts) * matrices)
+    return no_faster_than_machine(time_us, document, dtype, 6.0 * rows * hidden * ffn)
 
 
 def predict_us(document, op, params):

@@ -332,8 +332,6 @@ def fit(rows, sweep, sms, size=None):
 def predict(model, rows, sweep, sms):
     *smooth, found = model
     log_us = log_smooth(*smooth, rows, sweep, sms)
-    if found is None:
-        return np.exp(log_us)
     inputs, grown = found
     columns = tree_columns(rows, log_us, inputs, tiles_of(sweep), sms)
     return np.exp(log_us + trees.evaluate(grown, columns))

@@ -97,6 +97,11 @@ def roughness(found):
     return "" if not noise else f"{100 * noise['median_abs']:.1f} / {100 * noise['p90_abs']:.1f}"
 
 
+def new_sizes(found):
+    known = None if found is None else found[1].get("new_sizes")
+    return "" if known is None else cell((known["residual"], None), None)
+
+
 def kernels_table(documents):
     """Markdown: held-out errors by operation, data type and GPU; of products also how rough the
     sweep itself is."""
@@ -111,6 +116,9 @@ def kernels_table(documents):
             wanted = "" if goal is None else f"{goal[0]} / {goal[1]}"
             lines.append(f"| {op}, {dtype} | {wanted} | "
                          + " | ".join(cell(each, goal) for each in found) + " |")
+            if op == "expert-ffn":
+                lines.append(f"| the same, sizes that were not measured, {dtype} | | "
+                             + " | ".join(new_sizes(each) for each in found) + " |")
             if op == "gemm":
                 lines.append(f"| roughness of that sweep above 100 us, {dtype} | | "
                              + " | ".join(roughness(each) for each in found) + " |")

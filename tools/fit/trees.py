@@ -2,18 +2,20 @@
 (sim/profile/correction_trees.hpp says how a document carries them). Fitting needs LightGBM."""
 import numpy as np
 
-# Of one tree: the fewest points of a leaf, the fewest and most leaves; then the most trees. All
-# leaves together are at most a tenth of the points. Few and large trees are as good as more and
-# smaller ones, with fewer figures.
-LEAST_ROWS, LEAVES, TREES, POINTS_PER_LEAF = 20, (15, 127), 25, 10
-RATE, RATE_OF_FEW = 0.3, 0.4  # what a tree takes up of what is left, if there are TREES or fewer
+LEAST_ROWS = 20  # points of a leaf
+# Few and large trees are as good as more and smaller ones, with fewer figures.
+LEAVES = (15, 127)  # of a tree, at least and at most
+TREES = 25          # at most
+POINTS_PER_LEAF = 10  # of all trees together, at least
+RATE = 0.3         # what a tree takes up of what is left, of TREES
+RATE_OF_FEW = 0.4  # of fewer, which have to take more each
 SEED = 1
 
 
 def size(points):
     """(trees, leaves of one, share that each takes up) for so many points."""
     leaves = int(np.clip(points // (TREES * POINTS_PER_LEAF), *LEAVES))
-    trees = min(points // (POINTS_PER_LEAF * leaves), TREES)
+    trees = int(np.clip(points // (POINTS_PER_LEAF * leaves), 1, TREES))
     return trees, leaves, RATE if trees == TREES else RATE_OF_FEW
 
 

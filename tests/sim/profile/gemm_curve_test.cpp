@@ -376,10 +376,7 @@ TEST_CASE("nothing is faster than its machine, where no point was measured eithe
   const double least_us = 2.0 * 65536 * 65536 * 256 / b300.device().peak_bf16_flops * 1e6;
   CHECK(attention.time_us >= least_us);
   CHECK(attention.time_us_p05 >= least_us);
-  // 256 experts with few rows: their weights at 8 TB/s, but for what the L2 keeps.
-  const auto gb300 = profile::Profile::load(path + "gb300.json");
-  const double read = 256.0 * 3 * 7168 * 8192 - static_cast<double>(gb300.device().l2_bytes.count);
-  CHECK(gb300.expert_ffn(1024, 7168, 8192, 256, "fp8_block").time_us >= read / 8e12 * 1e6);
+  CHECK(attention.time_us_p95 > 1.1 * least_us);
   std::mt19937 random(3);
   std::uniform_int_distribution<std::int64_t> size(8, 4096);
   for (const std::string name : {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "gb200"}) {
@@ -390,8 +387,11 @@ TEST_CASE("nothing is faster than its machine, where no point was measured eithe
       const std::int64_t k = 8 * size(random);
       INFO(name << " " << m << " x " << n << " x " << k);
       const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
-      CHECK(machine.gemm(m, n, k).time_us_p05 >=
-            flops / machine.device().peak_bf16_flops * 1e6 * (1 - 1e-12));
+      const double least = flops / machine.device().peak_bf16_flops * 1e6 * (1 - 1e-12);
+      CHECK(machine.gemm(m, n, k).time_us_p05 >= least);
+      const auto ffn = machine.expert_ffn(m, 4096, 2048, 8);
+      CHECK(ffn.time_us_p05 >= 6.0 * static_cast<double>(m) * 4096 * 2048 /
+                                   machine.device().peak_bf16_flops * 1e6 * (1 - 1e-12));
     }
   }
 }

@@ -57,7 +57,11 @@ int even_ranks_per_domain(const Cluster& cluster, int ranks) {
 }
 
 std::vector<int> even_placement(const Cluster& cluster, int ranks) {
-  const int each = even_ranks_per_domain(cluster, ranks);
+  const int even = even_ranks_per_domain(cluster, ranks);
+  const int node = cluster.gpus_per_node;
+  const int whole_nodes = std::min((even + node - 1) / node * node, cluster.gpus_per_domain);
+  const int others = (ranks + even - 1) / even - 1;
+  const int each = others * whole_nodes < ranks ? whole_nodes : even;
   std::vector<int> gpus;
   for (int rank = 0; rank < ranks; ++rank) {
     gpus.push_back(rank / each * cluster.gpus_per_domain + rank % each);

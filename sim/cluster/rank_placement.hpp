@@ -13,8 +13,8 @@ namespace moesim::cluster {
 // On each domain but the last, of as few as hold them: as many ranks as make the domains equal, 64
 // of 128 ranks on racks of 72.
 int even_ranks_per_domain(const Cluster& cluster, int ranks);
-// Ranks one after another, so many on each domain. Where the last domain has no place for that, as
-// contiguous_placement().
+// Ranks one after another, so many on each domain, rounded up to whole nodes where the last domain
+// keeps some. Where the last domain has no place for its ranks, as contiguous_placement().
 std::vector<int> even_placement(const Cluster& cluster, int ranks);
 // Rank r on GPU r: nodes are filled one after another, the last one perhaps in part.
 std::vector<int> contiguous_placement(int ranks);

@@ -114,7 +114,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason():
     assert "dispatcher is missing" in refusal(gpus=8)
     assert "unknown" in refusal(dispatcher="deep-ep", gpus=8) and "deepep" in refusal(dispatcher="deep-ep", gpus=8)
     assert "inside one NVLink domain" in refusal(dispatcher="trtllm", gpus=16)
-    assert "13 GPUs are not as many on each of 2 domains" in refusal(dispatcher="deepep", gpus=13)
+    assert "12 GPUs are not as many on each of its domains: choose a multiple of 8" in refusal(dispatcher="deepep", gpus=12)
     assert "250 experts on 8 GPUs" in refusal(dispatcher="deepep", gpus=8, experts=250)
     assert "k 9: there are 8 experts" in refusal(dispatcher="deepep", gpus=8, k=9, experts=8)
     assert "expected bf16 or fp8" in refusal(dispatcher="deepep", gpus=8, row_format="fp4")

@@ -32,9 +32,9 @@ DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& 
   const int in_domain = group.per_domain;
   if (gpus < 2) refuse("one GPU exchanges nothing: choose at least two");
   if (gpus > in_domain && gpus % in_domain != 0) {
-    refuse(
-        fmt::format("{} GPUs are not as many on each of {} domains, {} on one: choose a multiple",
-                    gpus, (gpus + in_domain - 1) / in_domain, in_domain));
+    const bool full = in_domain % cluster.gpus_per_domain == 0;
+    refuse(fmt::format("{} GPUs are not as many on each of its domains: choose a multiple of {}",
+                       gpus, full ? in_domain : (gpus + in_domain - 1) / in_domain));
   }
   if (const int most = cluster.max_gpus(); most > 0 && gpus > most) {
     refuse(fmt::format("{} GPUs, but it has {}", gpus, most));

@@ -27,10 +27,17 @@ TEST_CASE("even ranks take as few domains as hold them, as many on each") {
   CHECK(halves.at(63) == 63);
   CHECK(halves.at(64) == 72);
   CHECK(halves.at(127) == 72 + 63);
-  // 13 on two nodes of 8: 7 and 6.
+  // 84 are 42 on each of two racks: 11 nodes of 4 and 10.
+  CHECK(even_ranks_per_domain(rack, 84) == 42);
+  CHECK(even_placement(rack, 84).at(43) == 43);
+  CHECK(even_placement(rack, 84).at(44) == 72);
+  // A cluster of 20 nodes ends in its second rack.
+  Cluster small = rack;
+  small.nodes = 20;
+  CHECK(even_placement(small, 80) == contiguous_placement(80));
   const Cluster nodes = Cluster::load("dgx-a100");
   CHECK(even_ranks_per_domain(nodes, 13) == 7);
-  CHECK(even_placement(nodes, 13).back() == 8 + 5);
+  CHECK(even_placement(nodes, 13).back() == 8 + 4);
   for (int ranks = 1; ranks <= 200; ++ranks) check_placement(rack, even_placement(rack, ranks));
   CHECK(parse_placement("even", nodes, 9, "x") == even_placement(nodes, 9));
 }

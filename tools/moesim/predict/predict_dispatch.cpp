@@ -146,7 +146,9 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   }
   const int gpus = static_cast<int>(whole(op, params, "gpus"));
   const int domain = cluster.gpus_per_domain;
-  const int each = gpus > domain ? cluster::even_ranks_per_domain(cluster, gpus) : domain;
+  const bool on_racks = domain > cluster.gpus_per_node;
+  const int each =
+      on_racks && gpus > domain ? cluster::even_ranks_per_domain(cluster, gpus) : domain;
   const network::DispatchPlace place =
       network::dispatch_place(profile.device().name, cluster, {gpus, each}, transport);
   dispatcher = network::with_measurements(dispatcher, place, cluster);

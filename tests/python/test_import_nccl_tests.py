@@ -157,5 +157,9 @@ def test_output_that_names_its_program_needs_no_op(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "all-to-all on 2 GPUs" in ran.stderr
     assert predicted(tmp_path / "mine.json", 2, 1024)["time_us"] == pytest.approx(linear(1024), abs=0.006)
+    # busbw is 1.5 of algbw: an all-reduce's.
+    (tmp_path / "run.txt").write_text("# Collective test starting: alltoall_perf\n" + output(4, linear, bus=1.5))
+    refused(*start, parts=["run.txt", "another operation"])
+    (tmp_path / "run.txt").write_text("# Collective test starting: alltoall_perf\n" + output(2, linear))
     (tmp_path / "other.txt").write_text("# Collective test starting: all_gather_perf\n" + output(4, linear, bus=0.75))
     refused(*start[:2], tmp_path / "other.txt", *start[2:], parts=["other.txt: all-gather", "one operation at a time"])

@@ -170,12 +170,27 @@ Output::Output(std::string path) : path_(std::move(path)) {
   if (!path_.empty()) check_writable(path_);
 }
 
+namespace {
+
+// The error number if not all of it could be written, else 0.
+int print(const std::string& text) {
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  const std::string escaped = terminal ? printable(text) : "";
+  const std::string& shown = terminal ? escaped : text;
+  const bool whole = std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size();
+  return whole && std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+void check_printed(int error) {
+  if (error == 0) return;
+  throw Error(
+      fmt::format("stdout: cannot write the result: {}; try --out FILE", std::strerror(error)));
+}
+
+}  // namespace
+
 void show(const std::string& text) {
-  try {
-    Output("").write(text);
-  } catch (const Error&) {
-    if (errno != EPIPE) throw;
-  }
+  if (const int error = print(text); error != EPIPE) check_printed(error);
 }
 
 void Output::write(const std::string& content) const {
@@ -183,14 +198,7 @@ void Output::write(const std::string& content) const {
     write_file_atomically(path_, content);
     return;
   }
-  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  const std::string escaped = terminal ? printable(content) : "";
-  const std::string& shown = terminal ? escaped : content;
-  const std::size_t written = std::fwrite(shown.data(), 1, shown.size(), stdout);
-  if (written != shown.size() || std::fflush(stdout) != 0) {
-    throw Error(
-        fmt::format("stdout: cannot write the result: {}; try --out FILE", std::strerror(errno)));
-  }
+  check_printed(print(content));
 }
 
 report::Format chosen_format(const CommandLine& line, report::Format fallback) {

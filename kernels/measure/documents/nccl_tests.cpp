@@ -84,10 +84,9 @@ NcclTestsRun read_nccl_tests(const std::string& file, const std::string& op) {
         "cluster with --cluster",
         file, logged.hosts));
   }
-  if (!op.empty()) profile::check_operation(logged, op);
-  NcclTestsRun run{
-      file, logged.device, "", logged.nccl, op.empty() ? logged.operation : op, logged.gpus,
-      {},   logged.doubts};
+  const std::string& asked = op.empty() ? logged.operation : op;
+  if (!asked.empty()) profile::check_operation(logged, asked);
+  NcclTestsRun run{file, logged.device, "", logged.nccl, asked, logged.gpus, {}, logged.doubts};
   for (const profile::NcclTestsRow& row : logged.rows) {
     if (!run.dtype.empty() && run.dtype != row.dtype) {
       throw UsageError(fmt::format("{}: line {}: type {} after {}: give one type at a time", file,

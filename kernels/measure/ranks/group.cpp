@@ -122,9 +122,13 @@ void run_in_threads(int size, const std::function<void(Group&)>& work) {
       groups.abandon(rank, error.what());
     }
   });
-  // It threw what it left for.
-  if (const int first = groups.first_gone(); first >= 0) {
+  // What the first one to leave threw, which others may only have heard of.
+  const int first = groups.first_gone();
+  if (first >= 0 && failures[static_cast<std::size_t>(first)] != nullptr) {
     std::rethrow_exception(failures[static_cast<std::size_t>(first)]);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) std::rethrow_exception(failure);
   }
 }
 

@@ -15,9 +15,9 @@
 namespace moesim::tool {
 namespace {
 
-// What a file of logits says, or what drawing them would take: no cells for these.
-constexpr const char* not_of_logits[] = {"profile", "model",    "cluster",
-                                         "routing", "fidelity", "replicas"};
+// What a file of logits says, or what drawing them would take: no cells for these. The cluster
+// has one, whose nodes `+ir@node` and scomoe go by.
+constexpr const char* not_of_logits[] = {"profile", "model", "routing", "fidelity", "replicas"};
 
 // The sizes are those of the file: typed ones have to agree with it.
 void check_sizes(const CommandLine& line, const routing::GroupOfFile& group,
@@ -93,8 +93,7 @@ void note_losses(const CommandLine& line, const scenario::Scenario& scenario,
   const routing::AuxiliaryLosses losses = routing::auxiliary_losses(scenario.router, file, group);
   note(fmt::format(
       "balance loss {:.6g} by first choices, {:.6g} by all {}, {:.6g} of each rank; z-loss {:.6g}",
-      losses.balance, losses.balance_all, scenario.router.top_k, losses.balance_sequence,
-      losses.z));
+      losses.balance, losses.balance_all, group.top_k, losses.balance_sequence, losses.z));
 }
 
 routing::RoutedGroup route(const scenario::Scenario& scenario, const routing::GroupOfFile& file) {

@@ -273,3 +273,23 @@ def test_a_column_of_the_other_command_is_said_to_be_one(tmp_path, steps):
     rows = [{**row, "mode": "train"} for row in steps]
     result = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON, "--out", tmp_path / "m.json")
     expect_error(result, 2, "column mode", "simulate has it", "--command simulate")
+
+
+@pytest.mark.parametrize("software", [(), ("--software", "megatron-bridge")])
+@pytest.mark.parametrize("factor", [0.5, 1.3, 1.8, 3, 5])
+def test_a_level_far_from_what_is_known_is_found(tmp_path, factor, software):
+    """Three steps that all take so many times their prediction: not scatter."""
+    rows = [{**layout, "measured_ms": f"{factor * sum(predicted(layout)):.3f}"} for layout in LAYOUTS[1::3]]
+    out = tmp_path / "mine.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", rows), *COMMON, "--out", out, *software)
+    assert json.loads(out.read_text())["fitted"]["level"] == pytest.approx(factor, rel=0.08)
+
+
+def test_an_odd_row_is_named(tmp_path):
+    rows = [{**layout, "measured_ms": f"{1.2 * sum(predicted(layout)):.3f}"} for layout in LAYOUTS]
+    path = written(tmp_path / "steps.csv", rows)
+    assert "warning" not in moesim("calibrate", path, *COMMON).stderr
+    rows[2]["measured_ms"] = str(float(rows[2]["measured_ms"]) / 10)
+    warning = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON).stderr
+    assert "steps.csv: line 4: measured is 0.1 times what the other rows predict" in warning
+    assert warning.count("warning") == 1

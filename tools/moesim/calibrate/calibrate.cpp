@@ -212,6 +212,23 @@ void note_written(const std::string& out, const StepSoftware& software) {
                        : ""));
 }
 
+// A row that is far from what all others say of it is mostly a wrong unit or option.
+void warn_of_odd_rows(const std::vector<CalibrationRow>& rows,
+                      const std::vector<double>& left_out) {
+  constexpr double odd = 2;  // times off, or by as much too short
+  constexpr double of_usual = 3;
+  std::vector<double> errors;
+  for (const double each : left_out) errors.push_back(std::abs(each));
+  const double usual = median(errors);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (errors[row] < std::max(std::log(odd), of_usual * usual)) continue;
+    note(
+        fmt::format("warning: {}: measured is {:.2g} times what the other rows predict: check its "
+                    "unit and options, or leave it out; it moves what is fitted",
+                    rows[row].where(), std::exp(left_out[row])));
+  }
+}
+
 ExitCode not_kept() {
   note("calibrate: nothing is kept without --out FILE");
   return ExitCode::ok;
@@ -250,6 +267,7 @@ ExitCode calibrate_train(const CommandLine& line) {
                                errors_text(rows, fit, left_out), nic_text(rows, software)));
   note_precisions(rows);
   note_kinds(rows);
+  warn_of_odd_rows(rows, left_out);
   const std::string out = line.get("out");
   if (out.empty()) return not_kept();
   write_file_atomically(out, software.text());
@@ -289,6 +307,7 @@ ExitCode calibrate_simulate(const CommandLine& line) {
                                fit_table(fit.fit, fit.free, prior),
                                decided_text(rows.size(), fit.fit.effective, fit.free.size()),
                                errors_text(rows, fit.fit, fit.left_out)));
+  warn_of_odd_rows(rows, fit.left_out);
   const std::string out = line.get("out");
   if (out.empty()) return not_kept();
   write_file_atomically(

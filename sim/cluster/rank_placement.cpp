@@ -51,23 +51,36 @@ std::vector<int> parse_list(const std::string& text, const std::string& what) {
 
 }  // namespace
 
-int even_ranks_per_domain(const Cluster& cluster, int ranks) {
-  const int domains = (ranks + cluster.gpus_per_domain - 1) / cluster.gpus_per_domain;
+int usual_ranks_per_domain(const Cluster& cluster, int ranks) {
+  const int domain = cluster.gpus_per_domain;
+  const int node = cluster.gpus_per_node;
+  if (domain <= node || ranks <= domain || ranks % domain == 0) return domain;
+  for (const int step : {node, 1}) {
+    for (int each = domain - domain % step; 2 * each >= domain; each -= step) {
+      if (ranks % each == 0) return each;
+    }
+  }
+  const int domains = (ranks + domain - 1) / domain;
   return (ranks + domains - 1) / domains;
 }
 
 std::vector<int> even_placement(const Cluster& cluster, int ranks) {
-  const int even = even_ranks_per_domain(cluster, ranks);
-  const int node = cluster.gpus_per_node;
-  const int whole_nodes = std::min((even + node - 1) / node * node, cluster.gpus_per_domain);
-  const int others = (ranks + even - 1) / even - 1;
-  const int each = others * whole_nodes < ranks ? whole_nodes : even;
+  const int each = usual_ranks_per_domain(cluster, ranks);
   std::vector<int> gpus;
   for (int rank = 0; rank < ranks; ++rank) {
     gpus.push_back(rank / each * cluster.gpus_per_domain + rank % each);
   }
   const int most = cluster.max_gpus();
   return most > 0 && gpus.back() >= most ? contiguous_placement(ranks) : gpus;
+}
+
+std::shared_ptr<const Cluster> on_parts_of_domains(std::shared_ptr<const Cluster> cluster,
+                                                   int ranks) {
+  const int each = usual_ranks_per_domain(*cluster, ranks);
+  if (each == cluster->gpus_per_domain || each % cluster->gpus_per_node != 0) return cluster;
+  auto parts = std::make_shared<Cluster>(*cluster);
+  parts->gpus_per_domain = each;
+  return parts;
 }
 
 std::vector<int> contiguous_placement(int ranks) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/scenario/option_table.hpp"
 #include "sim/scenario/router_options.hpp"
 
@@ -129,6 +130,7 @@ Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use) 
     }
     if (option->then != nullptr) option->then(at);
   }
+  scenario.cluster = cluster::on_parts_of_domains(scenario.cluster, scenario.gpus);
   return scenario;
 }
 

@@ -1,7 +1,10 @@
 #include "sim/cluster/rank_placement.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "sim/base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -11,35 +14,48 @@ using moesim::cluster::check_placement;
 using moesim::cluster::Cluster;
 using moesim::cluster::contiguous_placement;
 using moesim::cluster::even_placement;
-using moesim::cluster::even_ranks_per_domain;
+using moesim::cluster::on_parts_of_domains;
 using moesim::cluster::parse_placement;
 using moesim::cluster::round_robin_placement;
+using moesim::cluster::usual_ranks_per_domain;
 
 TEST_CASE("contiguous ranks fill nodes one after another") {
   CHECK(contiguous_placement(3) == std::vector<int>{0, 1, 2});
 }
 
-TEST_CASE("even ranks take as few domains as hold them, as many on each") {
-  const Cluster rack = Cluster::load("gb200-nvl72");
-  CHECK(even_placement(rack, 72) == contiguous_placement(72));
+TEST_CASE("even ranks take equal parts of racks, of whole nodes if it can be") {
+  const auto shipped = std::make_shared<const Cluster>(Cluster::load("gb200-nvl72"));
+  const Cluster& rack = *shipped;
+  for (const auto& [ranks, each] : std::vector<std::pair<int, int>>{{8, 72},
+                                                                    {72, 72},
+                                                                    {144, 72},
+                                                                    {128, 64},
+                                                                    {512, 64},
+                                                                    {1024, 64},
+                                                                    {100, 50},
+                                                                    {84, 42},
+                                                                    {251, 63}}) {
+    CAPTURE(ranks);
+    CHECK(usual_ranks_per_domain(rack, ranks) == each);
+  }
   CHECK(even_placement(rack, 144) == contiguous_placement(144));
   const std::vector<int> halves = even_placement(rack, 128);
   CHECK(halves.at(63) == 63);
   CHECK(halves.at(64) == 72);
   CHECK(halves.at(127) == 72 + 63);
-  // 84 are 42 on each of two racks: 11 nodes of 4 and 10.
-  CHECK(even_ranks_per_domain(rack, 84) == 42);
-  CHECK(even_placement(rack, 84).at(43) == 43);
-  CHECK(even_placement(rack, 84).at(44) == 72);
+  for (int ranks = 1; ranks <= 200; ++ranks) check_placement(rack, even_placement(rack, ranks));
   // A cluster of 20 nodes ends in its second rack.
   Cluster small = rack;
   small.nodes = 20;
   CHECK(even_placement(small, 80) == contiguous_placement(80));
+  // Nodes of 8 are filled one after another.
   const Cluster nodes = Cluster::load("dgx-a100");
-  CHECK(even_ranks_per_domain(nodes, 13) == 7);
-  CHECK(even_placement(nodes, 13).back() == 8 + 4);
-  for (int ranks = 1; ranks <= 200; ++ranks) check_placement(rack, even_placement(rack, ranks));
-  CHECK(parse_placement("even", nodes, 9, "x") == even_placement(nodes, 9));
+  CHECK(even_placement(nodes, 13) == contiguous_placement(13));
+  CHECK(parse_placement("even", rack, 128, "x") == halves);
+  // Where rank r is to be GPU r.
+  CHECK(on_parts_of_domains(shipped, 144) == shipped);
+  CHECK(on_parts_of_domains(shipped, 100) == shipped);
+  CHECK(on_parts_of_domains(shipped, 512)->gpus_per_domain == 64);
 }
 
 TEST_CASE("round-robin ranks alternate between just enough nodes") {

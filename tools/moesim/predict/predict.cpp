@@ -272,9 +272,9 @@ const std::map<std::string, ParameterHelp>& parameter_help() {
         "of schedule deepep: rows that cross to a node over rows bound for it, 0 to 1 [1]"}},
       {"placement",
        {"LIST",
-        "of exchanges on a cluster: contiguous (domains filled one after another; default), even "
-        "(as many ranks on each domain; default on racks), round-robin over nodes, or the GPU of "
-        "each rank: 0,8,1,9"}},
+        "of exchanges on a cluster: even (as many ranks on each rack, domains of one node filled; "
+        "default), contiguous (racks filled too; default with --matrix), round-robin over nodes, "
+        "or the GPU of each rank: 0,8,1,9"}},
       {"network",
        {"NAME",
         "of exchanges on a cluster: auto (default: exact, by the port bound where that is "

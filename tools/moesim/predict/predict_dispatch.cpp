@@ -145,10 +145,7 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
         fmt::format("{}: k {}: there are {} experts", op, traffic.top_k, traffic.experts));
   }
   const int gpus = static_cast<int>(whole(op, params, "gpus"));
-  const int domain = cluster.gpus_per_domain;
-  const bool on_racks = domain > cluster.gpus_per_node;
-  const int each =
-      on_racks && gpus > domain ? cluster::even_ranks_per_domain(cluster, gpus) : domain;
+  const int each = cluster::usual_ranks_per_domain(cluster, gpus);
   const network::DispatchPlace place =
       network::dispatch_place(profile.device().name, cluster, {gpus, each}, transport);
   dispatcher = network::with_measurements(dispatcher, place, cluster);

@@ -95,10 +95,8 @@ std::function<void(std::size_t, std::size_t)> progress_on(ProgressLine& line) {
 
 // Says which file's ranks found no place.
 std::vector<int> placed(const cluster::Cluster& cluster, const Params& params, int ranks) {
-  // Racks are seldom filled: 512 ranks on domains of 72 are 64 on each.
-  const bool on_racks = cluster.gpus_per_domain > cluster.gpus_per_node;
-  const bool spread = on_racks && params.count("matrix") == 0;
-  const std::string text = text_or(params, "placement", spread ? "even" : "contiguous");
+  const bool given = params.count("matrix") != 0;
+  const std::string text = text_or(params, "placement", given ? "contiguous" : "even");
   try {
     std::vector<int> members = cluster::parse_placement(text, cluster, ranks, "placement");
     const int last = *std::max_element(members.begin(), members.end());

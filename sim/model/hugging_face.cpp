@@ -75,6 +75,9 @@ void read_sliding_window(const Node& node, Model& model) {
     for (const std::string& type : node.texts("layer_types")) {
       full.push_back(type == "full_attention");
     }
+    if (full.size() != static_cast<std::size_t>(model.layers)) {
+      node.fail(fmt::format("{} entries for {} layers", full.size(), model.layers), "layer_types");
+    }
     window.full_every = period_of(full, node, "layer_types");
   }
   model.window = window;
@@ -100,6 +103,8 @@ void read_olmoe(const Node& node, Model& model) {
 void read_gpt_oss(const Node& node, Model& model) {
   read_sizes(node, model);
   read_sliding_window(node, model);
+  // transformers' default: windows in every other layer.
+  if (model.window && !node.has("layer_types")) model.window->full_every = 2;
   model.moe = read_experts(node, "num_local_experts", "intermediate_size");
   model.moe->biased = true;
 }
@@ -132,7 +137,12 @@ void read_qwen3_moe(const Node& node, Model& model) {
 // The best k of all experts or of some groups, with a bias that balances loads or without.
 std::string deepseek_router(const Node& node, bool biased) {
   const std::int64_t groups = node.integer_or("n_group", 1);
-  const std::string kept = fmt::format("{}:{}", groups, node.integer_or("topk_group", 1));
+  const std::int64_t kept_groups = node.integer_or("topk_group", 1);
+  if (kept_groups < 1 || kept_groups > groups) {
+    node.fail(fmt::format("{} of {} groups (n_group) cannot be kept", kept_groups, groups),
+              "topk_group");
+  }
+  const std::string kept = fmt::format("{}:{}", groups, kept_groups);
   if (biased) return groups > 1 ? "bias-balanced+groups:" + kept : "bias-balanced";
   return groups > 1 ? "group-limited:" + kept : "dropless";
 }
@@ -158,7 +168,10 @@ void read_deepseek(const Node& node, Model& model) {
   model.head_dim = node.positive_integer("qk_nope_head_dim");
   model.latent = latent;
   model.moe = read_deepseek_experts(node);
-  const std::string method = node.text_or("topk_method", "greedy");
+  // transformers' own DeepseekV3Config does not say it: its router has no other.
+  const std::string type = node.text_or("model_type", "");
+  const bool always_biased = type == "deepseek_v3" || type == "kimi_k2";
+  const std::string method = node.text_or("topk_method", always_biased ? "noaux_tc" : "greedy");
   if (method == "greedy") {
     model.moe->router = "dropless";
   } else if (method == "noaux_tc" || method == "group_limited_greedy") {

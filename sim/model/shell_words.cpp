@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <map>
@@ -22,13 +23,20 @@ bool is_name(char letter) {
 
 using Variables = std::map<std::string, std::string>;
 
-// A sum of products of whole numbers and variables, without brackets; nothing for another.
+// A sum of products of whole numbers, variables and such sums in brackets; nothing for another.
 class Arithmetic {
  public:
   Arithmetic(std::string text, const Variables& variables)
       : text_(std::move(text)), variables_(variables) {}
 
   std::optional<std::int64_t> value() {
+    const std::optional<std::int64_t> all = sum();
+    return at_ == text_.size() ? all : std::nullopt;
+  }
+
+ private:
+  // Up to the end or a closing bracket.
+  std::optional<std::int64_t> sum() {
     std::int64_t sum = 0;
     char sign = '+';
     while (true) {
@@ -36,13 +44,12 @@ class Arithmetic {
       if (!term) return std::nullopt;
       sum += sign == '+' ? *term : -*term;
       skip();
-      if (at_ == text_.size()) return sum;
+      if (at_ == text_.size() || text_[at_] == ')') return sum;
       sign = text_[at_++];
       if (sign != '+' && sign != '-') return std::nullopt;
     }
   }
 
- private:
   void skip() {
     while (at_ < text_.size() && (std::isspace(static_cast<unsigned char>(text_[at_])) != 0)) ++at_;
   }
@@ -62,6 +69,16 @@ class Arithmetic {
 
   std::optional<std::int64_t> operand() {
     skip();
+    if (at_ < text_.size() && text_[at_] == '(') {
+      constexpr int deepest = 50;
+      if (++depth_ > deepest) return std::nullopt;
+      ++at_;
+      const std::optional<std::int64_t> inner = sum();
+      if (!inner || at_ == text_.size()) return std::nullopt;
+      ++at_;
+      --depth_;
+      return inner;
+    }
     std::string word;
     while (at_ < text_.size() &&
            (is_name(text_[at_]) || text_[at_] == '$' || text_[at_] == '{' || text_[at_] == '}')) {
@@ -77,11 +94,13 @@ class Arithmetic {
   std::string text_;
   const Variables& variables_;
   std::size_t at_ = 0;
+  int depth_ = 0;
 };
 
 class Reader {
  public:
-  Reader(const std::string& script, const std::string& name) : script_(script), name_(name) {}
+  Reader(const std::string& script, const std::string& name, Variables variables = {})
+      : script_(script), name_(name), variables_(std::move(variables)) {}
 
   std::vector<ShellWord> read() {
     while (at_ < script_.size()) {
@@ -94,6 +113,7 @@ class Reader {
         if (letter != '\n' || depth_ == 0) end_command();
         if (letter == '\n') ++line_;
         ++at_;
+        if (letter == '\n' && !document_end_.empty()) take_document();
       } else if (std::isspace(static_cast<unsigned char>(letter)) != 0) {
         ++at_;
       } else if (letter == '(' || letter == ')') {
@@ -102,6 +122,8 @@ class Reader {
         ++at_;
       } else if (letter == '#') {
         skip_comment();
+      } else if (letter == '<' && script_.compare(at_, 2, "<<") == 0) {
+        begin_document();
       } else {
         take_word();
       }
@@ -122,6 +144,74 @@ class Reader {
       return;
     }
     while (at_ < script_.size() && script_[at_] != '\n') ++at_;
+  }
+
+  // "<<EOF", "<<-'EOF'": a text begins on the next line. "<<<" is a word.
+  void begin_document() {
+    at_ += 2;
+    if (at_ < script_.size() && script_[at_] == '<') {
+      ++at_;
+      return;
+    }
+    if (at_ < script_.size() && script_[at_] == '-') ++at_;
+    while (at_ < script_.size() && (script_[at_] == ' ' || script_[at_] == '\t')) ++at_;
+    while (at_ < script_.size() && (is_name(script_[at_]) || script_[at_] == '"' ||
+                                    script_[at_] == '\'' || script_[at_] == '\\')) {
+      if (is_name(script_[at_])) document_end_ += script_[at_];
+      ++at_;
+    }
+  }
+
+  // Its words, up to the line that ends it: often it is the script of a job. Its quotes are
+  // letters.
+  void take_document() {
+    const std::string end = std::move(document_end_);
+    document_end_.clear();
+    std::string body;
+    const int first = line_;
+    while (at_ < script_.size()) {
+      const std::size_t stop = std::min(script_.find('\n', at_), script_.size());
+      std::string text = script_.substr(at_, stop - at_);
+      at_ = std::min(stop + 1, script_.size());
+      ++line_;
+      const auto begin = text.find_first_not_of('\t');
+      if (begin != std::string::npos && text.substr(begin) == end) break;
+      std::erase_if(text, [](char letter) { return letter == '"' || letter == '\''; });
+      body += text + "\n";
+    }
+    Reader inner(body, name_, variables_);
+    for (ShellWord& word : inner.read()) {
+      word.line += first - 1;
+      words_.push_back(std::move(word));
+    }
+  }
+
+  // Of a text in a script, which is no command: quotes taken off, variables put in.
+  std::string expanded() {
+    std::string text;
+    while (at_ < script_.size()) {
+      const char letter = script_[at_];
+      if (letter == '"' || letter == '\'') {
+        text += quoted_text(letter);
+      } else if (letter == '$') {
+        text += dollar();
+      } else {
+        text += letter;
+        ++at_;
+      }
+    }
+    return text;
+  }
+
+  // Where the bracket that is open at `from` closes; npos: nowhere near.
+  std::size_t closing(std::size_t from, char open, char close) const {
+    constexpr std::size_t longest = 4096;
+    int depth = 1;
+    for (std::size_t at = from; at < std::min(script_.size(), from + longest); ++at) {
+      if (script_[at] == open) ++depth;
+      if (script_[at] == close && --depth == 0) return at;
+    }
+    return std::string::npos;
   }
 
   // A word, or an assignment.
@@ -210,10 +300,10 @@ class Reader {
   std::string dollar() {
     const std::size_t begin = at_++;
     if (script_.compare(at_, 2, "((") == 0) {
-      const auto end = script_.find("))", at_);
+      const auto end = closing(at_ + 2, '(', ')');
       if (end == std::string::npos) return "$";
       const std::string expression = script_.substr(at_ + 2, end - at_ - 2);
-      at_ = end + 2;
+      at_ = std::min(end + 2, script_.size());
       const auto value = Arithmetic(expression, variables_).value();
       return value ? fmt::format("{}", *value) : script_.substr(begin, at_ - begin);
     }
@@ -232,8 +322,9 @@ class Reader {
     while (at_ < script_.size() && is_name(script_[at_])) name += script_[at_++];
     std::string fallback;
     bool has_fallback = false;
+    bool sets_variable = false;
     if (braced) {
-      const auto end = script_.find('}', at_);
+      const auto end = closing(at_, '{', '}');
       if (end == std::string::npos) return "$";
       const std::string rest = script_.substr(at_, end - at_);
       // An array's words stand where it is set.
@@ -243,8 +334,13 @@ class Reader {
       }
       for (const char* mark : {":-", "-", ":=", "="}) {
         if (rest.rfind(mark, 0) != 0) continue;
-        fallback = rest.substr(std::string(mark).size());
+        const std::string text = rest.substr(std::string(mark).size());
+        constexpr int deepest = 20;
+        Reader inner(text, name_, variables_);
+        inner.nesting_ = nesting_ + 1;
+        fallback = nesting_ < deepest ? inner.expanded() : text;
         has_fallback = true;
+        sets_variable = std::string(mark).back() == '=';
         break;
       }
       at_ = end + 1;
@@ -254,6 +350,7 @@ class Reader {
       // Lists of arguments were read where they are set.
       return known->second.find("--") == std::string::npos ? known->second : "";
     }
+    if (sets_variable) variables_[name] = fallback;
     return has_fallback ? fallback : script_.substr(begin, at_ - begin);
   }
 
@@ -261,7 +358,9 @@ class Reader {
   const std::string& name_;
   std::size_t at_ = 0;
   int line_ = 1;
-  int depth_ = 0;
+  int depth_ = 0;             // of the brackets of an array
+  int nesting_ = 0;           // of texts in texts
+  std::string document_end_;  // the word that ends the text which begins on the next line
   Variables variables_;
   std::vector<ShellWord> words_;
 };

@@ -152,3 +152,29 @@ def test_errors_name_file_line_and_argument(tmp_path, text, why):
 
 def test_a_file_that_is_not_there():
     expect_error(moesim("train", "--megatron", "none.sh"), 2, "none.sh")
+
+
+def test_fallbacks_are_expanded_and_nested_arithmetic_counts(tmp_path):
+    """As Megatron-LM's own examples write them: ${NAME:-"2"}."""
+    script = SCRIPT.replace("NNODES=${NNODES:-8}      # nodes", "D=8\n: ${NNODES:=${D}}") \
+                   .replace("TP=1; PP=2; EP=8", "TP=${TP:-'1'}; PP=${PP:-\"2\"}; EP=${EP:-$((2 * (1 + 3)))}") \
+                   .replace("GBS=$((NNODES * GPUS_PER_NODE * 4))", "GBS=$(((NNODES * GPUS_PER_NODE) * (8 / (1 + 1))))")
+    assert script != SCRIPT
+    figures_of = figures("train", "--megatron", write(tmp_path, script))
+    assert figures_of == figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
+def test_a_here_document_is_read_whatever_its_apostrophes(tmp_path):
+    first, command = SCRIPT.split("torchrun ")
+    script = f"{first}sbatch <<'EOF'\n# the user's own\ntorchrun {command}EOF\n"
+    assert figures("train", "--megatron", write(tmp_path, script)) == \
+        figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
+def test_multi_token_prediction_is_on_the_last_stage(tmp_path):
+    script = SCRIPT.replace("--lr 1e-4", "--mtp-num-layers 1 --lr 1e-4")
+    path = write(tmp_path, script)
+    by_hand = json.loads(succeed("train", "--megatron", path, "--pipeline-layout", "Et*24|t*24mL", "--format", "json"))
+    assert json.loads(succeed("train", "--megatron", path, "--format", "json")) == by_hand
+    without = json.loads(succeed("train", "--megatron", write(tmp_path, SCRIPT, "less.sh"), "--format", "json"))
+    assert by_hand["step_ms"] > 1.01 * without["step_ms"]

@@ -17,13 +17,18 @@ const std::string folder = std::string(MOESIM_SOURCE_DIR) + "/tests/data/hugging
 
 Model load(const std::string& name) { return Model::load(folder + name + ".json"); }
 
-// The message for a file with one piece of text exchanged for another.
-std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
+// A file with one piece of text exchanged for another.
+Model changed(const std::string& name, const std::string& from, const std::string& to) {
   std::string text = moesim::read_file(folder + name + ".json");
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
+  return Model::read(Document::parse(text.replace(at, from.size(), to), "config.json"));
+}
+
+// The message for it.
+std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
   try {
-    Model::read(Document::parse(text.replace(at, from.size(), to), "config.json"));
+    changed(name, from, to);
   } catch (const moesim::UsageError& error) {
     return error.what();
   }
@@ -122,6 +127,19 @@ TEST_CASE("a family brings its own router") {
     CAPTURE(name);
     CHECK(load(name).moe->router == router);
   }
+}
+
+TEST_CASE("what a config leaves out is what transformers takes") {
+  CHECK(changed("deepseek-v3", "\"topk_method\": \"noaux_tc\",", "").moe->router ==
+        "bias-balanced+groups:8:4");
+  CHECK(changed("deepseek-v2-lite", "\"topk_method\": \"greedy\",", "").moe->router == "dropless");
+  const Model oss = changed("gpt-oss-120b", "\"layer_types\"", "\"other\"");
+  CHECK(oss.has_window(34));
+  CHECK_FALSE(oss.has_window(35));
+  CHECK_THAT(refusal("deepseek-v3", "\"topk_group\": 4", "\"topk_group\": 9"),
+             ContainsSubstring("/topk_group: 9 of 8 groups"));
+  CHECK_THAT(refusal("gpt-oss-120b", "\"num_hidden_layers\": 36", "\"num_hidden_layers\": 34"),
+             ContainsSubstring("/layer_types: 36 entries for 34 layers"));
 }
 
 TEST_CASE("layers with experts, and with windows, are where the family has them") {

@@ -11,6 +11,7 @@
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron_model.hpp"
+#include "sim/parallel/pipeline_layout.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -175,6 +176,21 @@ void take_layout(const MegatronArguments& given, Options& options) {
                  "does not divide the layers of a pipeline rank (--num-layers)");
     }
     options["virtual-pipeline"] = fmt::format("{}", *layers / ranks / *each);
+  }
+  // Megatron puts multi-token prediction on the last stage.
+  const auto depths = given.size("mtp-num-layers");
+  const auto layers = given.size("num-layers");
+  if (depths && layers && !options.contains("pipeline-layout")) {
+    const auto ranks = given.size("pipeline-model-parallel-size").value_or(1);
+    const auto each = options.find("virtual-pipeline");
+    const auto chunks =
+        ranks * (each == options.end() ? 1 : parse_number<std::int64_t>(each->second).value_or(1));
+    if (chunks > 0 && chunks <= *layers && *layers % chunks == 0) {
+      options["pipeline-layout"] =
+          parallel::even_pipeline_layout(static_cast<int>(*layers), static_cast<int>(chunks),
+                                         static_cast<int>(*depths))
+              .text();
+    }
   }
   given.has("delay-wgrad-compute");  // what --ep-overlap takes for granted
   if (const auto method = given.text("cp-comm-type")) {

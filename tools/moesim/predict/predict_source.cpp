@@ -128,9 +128,12 @@ std::string what_it_holds(const std::string& op, const QueryParams& params,
     const auto found = params.find(name);
     return found == params.end() ? std::string() : found->second;
   };
-  if (op == "gemm" && !text("dtype").empty()) {
+  if (op == "gemm") {
+    std::string dtype = text("dtype") == "float8" ? "fp8" : text("dtype");
+    std::replace(dtype.begin(), dtype.end(), '-', '_');
     const bool casts =
-        profile.gemm_cast_us(std::stoll(text("m")), std::stoll(text("k")), text("dtype")) > 0;
+        contains(profile.data_types("gemm"), dtype) &&
+        profile.gemm_cast_us(std::stoll(text("m")), std::stoll(text("k")), dtype) > 0;
     return casts ? "; a call that first casts A from bf16" : "";
   }
   const bool fused = op == "expert-ffn" && text("kernel") != "separate";

@@ -45,9 +45,9 @@ struct StepFit {
 
 // The unknowns with which measured rows are most likely under the prior (least squares of logs, a
 // penalty for leaving the prior, of the level that of a distribution with heavy tails; Gauss-Newton
-// from the prior's mean and from that of the rows), and the scatter of rows of each kind around them
-// (an inverse chi square prior). Unknowns that are not `free` stay at the prior's mean, with its
-// variance. The fixed cost is never below 0. Throws Error for no rows.
+// from the prior's mean and from that of the rows), and the scatter of rows of each kind around
+// them (an inverse chi square prior). Unknowns that are not `free` stay at the prior's mean, with
+// its variance. The fixed cost is never below 0. Throws Error for no rows.
 StepFit fit_steps(const std::vector<MeasuredStep>& rows, const std::vector<Unknown>& free,
                   const SoftwarePrior& prior);
 

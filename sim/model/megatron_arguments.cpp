@@ -62,6 +62,28 @@ std::string yaml_line(const std::string& line) {
   return line;
 }
 
+// Keys of a TransformerConfig (Megatron-Core, Megatron-Bridge, NeMo), which files have without
+// dashes, by the argument that sets them; `off`: the argument says that the key is false.
+struct ConfigKey {
+  const char* key;
+  const char* argument;
+  bool off = false;
+};
+constexpr ConfigKey config_keys[] = {
+    {"num-moe-experts", "num-experts"},
+    {"gated-linear-unit", "swiglu"},
+    {"fp8", "fp8-format"},
+    {"fp4", "fp4-format"},
+    {"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
+    {"num-query-groups", "group-query-attention"},
+    {"add-bias-linear", "disable-bias-linear", true},
+    {"share-embeddings-and-output-weights", "untie-embeddings-and-output-weights", true},
+};
+
+bool says_no(const std::string& value) {
+  return value == "false" || value == "False" || value == "null" || value == "~" || value == "None";
+}
+
 }  // namespace
 
 bool MegatronArguments::is_path(const std::string& path) {
@@ -125,12 +147,20 @@ void MegatronArguments::read_yaml(const std::string& text) {
     const std::string value = trimmed(line.substr(colon + 1));
     const bool has_small = std::any_of(
         name.begin(), name.end(), [](unsigned char letter) { return std::islower(letter) != 0; });
-    if (!has_small || value == "false" || value == "False" || value == "null" || value == "~") {
-      continue;
+    if (!has_small) continue;
+    const bool is_key = line.rfind("--", 0) != 0;
+    const auto* const known =
+        std::find_if(std::begin(config_keys), std::end(config_keys),
+                     [&](const ConfigKey& each) { return is_key && name == each.key; });
+    if (known != std::end(config_keys) && says_no(value) == known->off) {
+      arguments_[known->argument] = {known->off ? std::vector<std::string>{} : yaml_values(value),
+                                     number};
     }
+    if (says_no(value)) continue;
     current = &arguments_[name];
     *current = {{}, number};
     if (!value.empty() && value != "true" && value != "True") current->values = yaml_values(value);
+    if (known != std::end(config_keys)) asked_.insert(name);
   }
 }
 

@@ -178,3 +178,17 @@ def test_multi_token_prediction_is_on_the_last_stage(tmp_path):
     assert json.loads(succeed("train", "--megatron", path, "--format", "json")) == by_hand
     without = json.loads(succeed("train", "--megatron", write(tmp_path, SCRIPT, "less.sh"), "--format", "json"))
     assert by_hand["step_ms"] > 1.01 * without["step_ms"]
+
+
+def test_keys_of_a_transformer_config_are_its_arguments(tmp_path):
+    """As Megatron-LM's --yaml-cfg, Megatron-Bridge and NeMo name them."""
+    arguments = YAML.replace("  --", "  ")
+    keys = (arguments.replace("num-experts:", "num_moe_experts:").replace("swiglu: true", "gated_linear_unit: true")
+            .replace("  group-query-attention: true\n", ""))
+    keys += "  fp8: hybrid\n  fp8_recipe: tensorwise\n  add_bias_linear: False\n  share_embeddings_and_output_weights: False\n"
+    assert "num_moe_experts" in keys and "gated_linear_unit" in keys and "group-query-attention" not in keys
+    by_arguments = YAML + "  --fp8-format: hybrid\n  --fp8-recipe: tensorwise\n  --disable-bias-linear: true\n" \
+                          "  --untie-embeddings-and-output-weights: true\n"
+    assert figures("train", "--megatron", write(tmp_path, keys, "run.yaml"), "--gpus", 64) == \
+        figures("train", "--megatron", write(tmp_path, by_arguments, "run.yaml"), "--gpus", 64)
+    assert figures("train", "--megatron", write(tmp_path, keys, "run.yaml"), "--gpus", 64)["precision"] == "fp8-current"

@@ -269,8 +269,18 @@ void take_offload(const MegatronArguments& given, Options& options) {
 
 void take_states(const MegatronArguments& given, Options& options) {
   options["zero"] = given.has("use-distributed-optimizer") ? "1" : "0";
-  given.has("overlap-grad-reduce");
-  given.has("overlap-param-gather");
+  std::vector<std::string> assumed;
+  for (const char* argument : {"overlap-grad-reduce", "overlap-param-gather"}) {
+    if (!given.has(argument)) assumed.push_back(fmt::format("--{}", argument));
+  }
+  const bool low = given.has("fp8-format") || given.has("fp4-format");
+  if (!low && !given.has("bf16") && !given.has("mixed-precision")) assumed.emplace_back("--bf16");
+  if (!assumed.empty()) {
+    note(
+        fmt::format("note: {}: priced as with {}, which it does not have: Megatron-LM's step is "
+                    "longer without",
+                    given.name(), fmt::join(assumed, ", ")));
+  }
   if (!given.has("use-megatron-fsdp") && !given.has("use-custom-fsdp")) return;
   static const Options known = {
       {"no_shard", "0"}, {"optim", "1"}, {"optim_grads", "2"}, {"optim_grads_params", "3"}};

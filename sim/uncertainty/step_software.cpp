@@ -170,6 +170,17 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   return scaled;
 }
 
+StepSoftware StepSoftware::on(const std::string& cluster) const {
+  constexpr double exchange_deviation = 0.25;
+  constexpr double crossing_deviation = 0.2;
+  StepSoftware there = *this;
+  if (clusters.empty() || holds(clusters, cluster)) return there;
+  there.covariance[at(Unknown::exchange)][at(Unknown::exchange)] +=
+      exchange_deviation * exchange_deviation;
+  there.covariance[at(Unknown::nic)][at(Unknown::nic)] += crossing_deviation * crossing_deviation;
+  return there;
+}
+
 Band StepSoftware::band(const StepClasses& classes, const Subject& subject,
                         const std::string& precision, double new_model,
                         double new_precision) const {
@@ -204,6 +215,7 @@ StepSoftware StepSoftware::load(const std::string& path) {
   software.software = root.text_or("software", "");
   software.models = root.texts("models");
   software.precisions = root.texts("precisions");
+  if (root.has("clusters")) software.clusters = root.texts("clusters");
   software.profile = root.text_or("profile", "");
   const Node fitted = root.at("fitted");
   for (const auto& unknown : unknown_names) {
@@ -253,6 +265,7 @@ std::string StepSoftware::text() const {
   if (!software.empty()) root["software"] = software;
   root["models"] = models;
   root["precisions"] = precisions;
+  if (!clusters.empty()) root["clusters"] = clusters;
   root["rows"] = rows();
   for (const auto& unknown : unknown_names) {
     const double value = unknowns[at(unknown.value)];

@@ -293,3 +293,17 @@ def test_an_odd_row_is_named(tmp_path):
     warning = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON).stderr
     assert "steps.csv: line 4: measured is 0.1 times what the other rows predict" in warning
     assert warning.count("warning") == 1
+
+
+def test_another_cluster_than_that_of_the_rows_is_less_certain(tmp_path, steps):
+    out = tmp_path / "mine.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", steps), *COMMON, "--out", out)
+    assert json.loads(out.read_text())["clusters"] == ["hgx-b200"]
+    words = ("train", "--model", "deepseek-v3-4layers", "--profile", out, "--gpus", 64, "--expert-parallel", 32)
+
+    def width(cluster):
+        row = json.loads(succeed(*words, "--cluster", cluster, "--format", "json"))
+        return row["step_ms_high"] / row["step_ms_low"]
+    assert width("generic-8x100g") > 1.1 * width("hgx-b200")
+    assert "none of them on generic-8x100g" in succeed(*words, "--cluster", "generic-8x100g")
+    assert "none of them on" not in succeed(*words)

@@ -73,7 +73,10 @@ std::string own_rows(const uncertainty::StepSoftware& software) {
 }
 
 TrainBand own_band(const std::string& path, const training::TrainingJob& job, TrainingStep& step) {
-  const auto software = uncertainty::StepSoftware::load(path);
+  const auto calibrated = uncertainty::StepSoftware::load(path);
+  const std::string& cluster = job.cluster->name;
+  const uncertainty::StepSoftware software = calibrated.on(cluster);
+  const bool elsewhere = software.covariance != calibrated.covariance;
   if (software.machine != job.profile->device().name) {
     throw UsageError(
         fmt::format("--software {}: calibrated on {}, this step is one of {}: calibrate with steps "
@@ -92,6 +95,10 @@ TrainBand own_band(const std::string& path, const training::TrainingJob& job, Tr
       "{} of {} model{} ({}); each left out: {:.0f} % off in the median, {:.0f} % at worst\n",
       own_rows(software), software.models.size(), software.models.size() == 1 ? "" : "s",
       software.source, 100 * software.median_error, 100 * software.worst_error);
+  if (elsewhere) {
+    found.fitted +=
+        fmt::format("  none of them on {}: its exchanges are known to 25 % at best\n", cluster);
+  }
   step = software.applied(step, crossing);
   found.terms = uncertainty::own_terms(found.band, found.subject, software);
   return found;

@@ -124,13 +124,16 @@ StepSoftware named_software(const CommandLine& line, const std::vector<Calibrati
   software.profile = rows.front().prediction.profile;
   std::set<std::string> models;
   std::set<std::string> precisions;
+  std::set<std::string> clusters;
   for (const CalibrationRow& row : rows) {
     if (!row.prediction.job) continue;
+    clusters.insert(row.prediction.job->cluster->name);
     models.insert(row.prediction.job->model->name);
     precisions.insert(model::name_of(row.prediction.job->states.precision));
   }
   software.models = {models.begin(), models.end()};
   software.precisions = {precisions.begin(), precisions.end()};
+  software.clusters = {clusters.begin(), clusters.end()};
   // Of steps, where there are any.
   const bool has_steps = std::any_of(rows.begin(), rows.end(), is_step);
   std::vector<double> errors;

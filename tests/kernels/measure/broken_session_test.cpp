@@ -191,13 +191,23 @@ TEST_CASE("a rank that hangs: at the timeout the others say which and where, poi
   CHECK(raw.root().items("points").size() == 2);
 }
 
-TEST_CASE("a rank that dies while another is stuck in an exchange ends that one too") {
-  const Folder folder;
+namespace {
+
+// All-gathers alone, with ranks that are soon given up.
+auto one_exchange(const Folder& folder) {
   auto options = quick(folder.file("node.json"));
   options.selection.suites = {"collectives"};
   options.selection.only = {"all-gather"};
   options.silence_s = 0.4;
   options.lost_s = 0.5;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that dies while another is stuck in an exchange ends that one too") {
+  const Folder folder;
+  const auto options = one_exchange(folder);
   // As in NCCL: rank 0 is inside the exchange when rank 1 dies without a word.
   const auto stuck = [](FakeDevice& device) { device.hangs_at = 2; };
   const auto dies = [](FakeDevice& device) {
@@ -216,11 +226,7 @@ TEST_CASE("a rank that dies while another is stuck in an exchange ends that one 
 
 TEST_CASE("a rank that fails and cannot end its communicator ends the others, and then itself") {
   const Folder folder;
-  auto options = quick(folder.file("node.json"));
-  options.selection.suites = {"collectives"};
-  options.selection.only = {"all-gather"};
-  options.silence_s = 0.4;
-  options.lost_s = 0.5;
+  const auto options = one_exchange(folder);
   // As in NCCL: rank 0 is inside the exchange, and the end of rank 1's communicator waits for it.
   const auto stuck = [](FakeDevice& device) { device.hangs_at = 2; };
   const auto fails = [](FakeDevice& device) {

@@ -30,10 +30,6 @@ std::string where(const Node& node, const std::string& key) {
 
 }  // namespace
 
-Origin read_origin(const Node& node, const std::string& key) {
-  return value_in(origin_names, node.text(key), where(node, key));
-}
-
 Collective read_collective(const Node& node, const std::string& key) {
   return value_in(collective_names, node.text(key), where(node, key));
 }

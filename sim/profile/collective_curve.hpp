@@ -86,8 +86,6 @@ class CollectiveCurve {
   std::vector<Branch> branches_;  // ascending GPU counts
 };
 
-// Reads an "origin" key.
-Origin read_origin(const Node& node, const std::string& key);
 Collective read_collective(const Node& node, const std::string& key);
 
 }  // namespace moesim::profile

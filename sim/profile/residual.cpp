@@ -1,5 +1,7 @@
 #include "sim/profile/residual.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -73,5 +75,10 @@ void Residual::join(double where, Estimate& estimate) const {
 }
 
 double widening(double octaves) { return 1 + 0.5 * std::max(octaves, 0.0); }
+
+Origin read_origin(const Node& node, const std::string& key) {
+  return value_in(origin_names, node.text(key),
+                  fmt::format("{}: {}/{}", node.file(), node.path(), key));
+}
 
 }  // namespace moesim::profile

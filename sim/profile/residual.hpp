@@ -57,4 +57,7 @@ class Residual {
 // again per octave. Assumed: no measurement says how fast a law loses hold.
 double widening(double octaves);
 
+// Reads an "origin" key.
+Origin read_origin(const Node& node, const std::string& key);
+
 }  // namespace moesim::profile

@@ -1,7 +1,7 @@
 """Causal prefill attention, keys and values cached in bf16 or fp8, from published sweeps
 (attention_*.csv.gz).
 
-A model of FlashAttention's tiles (sim/profile/attention_curve.hpp says the physics) fitted in log
+A model of FlashAttention's tiles (sim/profile/kernels/attention_curve.hpp says the physics) fitted in log
 time, then a few small smooth corrections on coarse grids."""
 import numpy as np
 import pandas as pd

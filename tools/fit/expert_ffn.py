@@ -2,7 +2,7 @@
 (moe_compute_*.csv.gz).
 
 Two grouped products over blocks of rows of one expert each, an activation between them, a sum
-after (sim/profile/expert_ffn_curve.hpp says the physics), fitted in log time, then small
+after (sim/profile/kernels/expert_ffn_curve.hpp says the physics), fitted in log time, then small
 corrections. Loads: the sweeps' own rule (balanced round-robin, or a power law sampled per call),
 reproduced here as expected numbers of blocks."""
 import functools

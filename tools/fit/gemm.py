@@ -1,7 +1,7 @@
 """Matrix products by data type, from published sweeps (gemm_*.csv.gz).
 
 A model of a library of tile kernels, of how the library chooses among them, of the memory system
-and of the clock under load (sim/profile/gemm_curve.hpp says the physics), fitted in log time, then
+and of the clock under load (sim/profile/kernels/gemm_curve.hpp says the physics), fitted in log time, then
 small corrections on coarse grids."""
 import json
 from pathlib import Path

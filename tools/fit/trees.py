@@ -1,5 +1,5 @@
 """Boosted regression trees of what a physical model leaves over, in log time
-(sim/profile/correction_trees.hpp says how a document carries them). Fitting needs LightGBM."""
+(sim/profile/kernels/correction_trees.hpp says how a document carries them). Fitting needs LightGBM."""
 import numpy as np
 
 LEAST_ROWS = 20  # points of a leaf

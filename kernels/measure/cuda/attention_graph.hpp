@@ -8,7 +8,7 @@
 #include <string>
 
 #include "kernels/measure/cuda/cudnn_library.hpp"
-#include "sim/profile/attention_curve.hpp"
+#include "sim/profile/kernels/attention_curve.hpp"
 
 namespace moesim::kernels::measure::cuda {
 

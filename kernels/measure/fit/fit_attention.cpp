@@ -8,7 +8,7 @@
 #include "kernels/measure/fit/smooth_grid.hpp"
 #include "kernels/measure/suites/attention.hpp"
 #include "sim/base/document.hpp"
-#include "sim/profile/attention_curve.hpp"
+#include "sim/profile/kernels/attention_curve.hpp"
 
 namespace moesim::kernels::measure {
 namespace {
@@ -39,7 +39,7 @@ std::vector<Measured> read_points(const std::vector<Point>& points, const ordere
     if (point.op != "attention" || point.synthetic || !time_us) continue;
     const profile::AttentionShape shape = attention_shape(point.params);
     if (shape.head_dim != curve.head_dim()) continue;
-    // As the curve counts it (sim/profile/attention_curve.cpp).
+    // As the curve counts it (sim/profile/kernels/attention_curve.cpp).
     const double footprint = 2.0 * static_cast<double>(shape.head_dim) *
                              static_cast<double>(shape.batch * shape.sequence) *
                              static_cast<double>(2 * shape.heads + 4 * shape.kv_heads);

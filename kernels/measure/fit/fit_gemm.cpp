@@ -8,7 +8,7 @@
 #include "kernels/measure/fit/smooth_grid.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/statistics.hpp"
-#include "sim/profile/gemm_curve.hpp"
+#include "sim/profile/kernels/gemm_curve.hpp"
 
 namespace moesim::kernels::measure {
 namespace {

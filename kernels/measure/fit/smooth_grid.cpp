@@ -3,7 +3,7 @@
 #include <cassert>
 #include <cmath>
 
-#include "sim/profile/log_grid.hpp"
+#include "sim/profile/kernels/log_grid.hpp"
 
 namespace moesim::kernels::measure {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/measure/suites/suite.hpp"
-#include "sim/profile/attention_curve.hpp"
+#include "sim/profile/kernels/attention_curve.hpp"
 
 namespace moesim::kernels::measure {
 

@@ -143,7 +143,7 @@ TEST_CASE("a wrong result is a row without figures, and so is one that does not 
                           "fit\"") != std::string::npos);
 }
 
-TEST_CASE("rows are told one by one, and what there is no time for is late, not wrong") {
+TEST_CASE("rows are told one by one; those without time left are late, not wrong") {
   FakeDevice fast = device(0.9, 6);
   std::vector<std::string> told;
   std::size_t begun = 0;

@@ -11,9 +11,9 @@
 #include "kernels/measure/suites/suites.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/random.hpp"
-#include "sim/profile/attention_curve.hpp"
-#include "sim/profile/gemm_curve.hpp"
-#include "sim/profile/memory_curve.hpp"
+#include "sim/profile/kernels/attention_curve.hpp"
+#include "sim/profile/kernels/gemm_curve.hpp"
+#include "sim/profile/kernels/memory_curve.hpp"
 #include "tests/support/catch.hpp"
 
 namespace measure = moesim::kernels::measure;

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
-#include "sim/profile/attention_curve.hpp"
+#include "sim/profile/kernels/attention_curve.hpp"
 #include "sim/profile/profile.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/profile/expert_ffn_curve.hpp"
+#include "sim/profile/kernels/expert_ffn_curve.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/profile/gemm_curve.hpp"
+#include "sim/profile/kernels/gemm_curve.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
-#include "sim/profile/memory_curve.hpp"
+#include "sim/profile/kernels/memory_curve.hpp"
 #include "sim/profile/profile.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/profile/quantize_curve.hpp"
+#include "sim/profile/kernels/quantize_curve.hpp"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "sim/profile/quantize_curve.hpp"
+#include "sim/profile/kernels/quantize_curve.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/profile/collective_curve.hpp"
 
 namespace moesim::profile {
 

@@ -1,4 +1,4 @@
-#include "sim/profile/expert_ffn_curve.hpp"
+#include "sim/profile/kernels/expert_ffn_curve.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/profile/collective_curve.hpp"
 
 namespace moesim::profile {
 

@@ -7,7 +7,7 @@
 
 #include "sim/base/document.hpp"
 #include "sim/profile/estimate.hpp"
-#include "sim/profile/log_grid.hpp"
+#include "sim/profile/kernels/log_grid.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {

@@ -1,4 +1,4 @@
-#include "sim/profile/correction_trees.hpp"
+#include "sim/profile/kernels/correction_trees.hpp"
 
 #include <string>
 

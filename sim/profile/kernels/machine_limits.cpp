@@ -1,4 +1,4 @@
-#include "sim/profile/machine_limits.hpp"
+#include "sim/profile/kernels/machine_limits.hpp"
 
 #include <algorithm>
 

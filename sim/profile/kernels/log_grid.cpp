@@ -1,4 +1,4 @@
-#include "sim/profile/log_grid.hpp"
+#include "sim/profile/kernels/log_grid.hpp"
 
 #include <algorithm>
 #include <cstddef>

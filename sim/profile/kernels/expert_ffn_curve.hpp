@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "sim/base/document.hpp"
-#include "sim/profile/correction_trees.hpp"
 #include "sim/profile/estimate.hpp"
-#include "sim/profile/log_grid.hpp"
+#include "sim/profile/kernels/correction_trees.hpp"
+#include "sim/profile/kernels/log_grid.hpp"
 #include "sim/profile/residual.hpp"
 
 namespace moesim::profile {

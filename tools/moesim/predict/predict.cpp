@@ -45,12 +45,15 @@ Json to_json(const QueryAnswer& answer) {
   for (const auto& [name, text] : answer.params) {
     if (!params.contains(name)) params[name] = parameter_value(name, text);
   }
-  Json object = {{"op", answer.op},
-                 {"params", params},
-                 {"time_us", answer.estimate.time_us},
+  Json object = {{"op", answer.op}, {"params", params}};
+  if (!answer.refusal.empty()) {
+    object.update({{"status", "refused"}, {"reason", answer.refusal}});
+    return object;
+  }
+  object.update({{"time_us", answer.estimate.time_us},
                  {"time_us_p05", answer.estimate.time_us_p05},
                  {"time_us_p95", answer.estimate.time_us_p95},
-                 {"provenance", answer.provenance}};
+                 {"provenance", answer.provenance}});
   if (!answer.rank_finish_us.empty()) object["rank_finish_us"] = answer.rank_finish_us;
   return object;
 }
@@ -62,7 +65,7 @@ std::optional<double> bus_bandwidth(const QueryAnswer& answer) {
   const auto bytes = answer.params.find("bytes");
   const auto gpus = answer.params.find("gpus");
   if (operations.count(answer.op) == 0 || bytes == answer.params.end() ||
-      gpus == answer.params.end() || answer.upper_us > answer.lower_us) {
+      gpus == answer.params.end() || answer.upper_us > answer.lower_us || !answer.refusal.empty()) {
     return std::nullopt;
   }
   const double size = static_cast<double>(parse_bytes(bytes->second, "bytes").count);
@@ -91,8 +94,12 @@ std::vector<std::vector<std::string>> table_of(const std::vector<QueryAnswer>& a
     if (answer.upper_us > answer.lower_us) {
       time = fmt::format("{:.2f} to {:.2f}", answer.lower_us, answer.upper_us);
     }
-    lines.push_back({answer.op, params, time, fmt::format("{:.2f}", answer.estimate.time_us_p05),
-                     fmt::format("{:.2f}", answer.estimate.time_us_p95), answer.provenance});
+    if (answer.refusal.empty()) {
+      lines.push_back({answer.op, params, time, fmt::format("{:.2f}", answer.estimate.time_us_p05),
+                       fmt::format("{:.2f}", answer.estimate.time_us_p95), answer.provenance});
+    } else {
+      lines.push_back({answer.op, params, "", "", "", "refused: " + answer.refusal});
+    }
     if (!has_exchanges) continue;
     const std::optional<double> bus = bus_bandwidth(answer);
     lines.back().insert(lines.back().end() - 1, bus ? fmt::format("{:.2f}", *bus) : "");
@@ -166,7 +173,15 @@ ExitCode run_queries(const CommandLine& line, QuerySource& source) {
   const Output out(line.get("out"));
   const std::vector<QueryAnswer> answers = queries.answers(source);
   out.write(format == report::Format::csv ? queries.csv(answers) : rendered(answers, format));
-  return ExitCode::ok;
+  const auto is_refused = [](const QueryAnswer& answer) { return !answer.refusal.empty(); };
+  const auto first = std::find_if(answers.begin(), answers.end(), is_refused);
+  if (first == answers.end()) return ExitCode::ok;
+  const std::ptrdiff_t refused = std::count_if(first, answers.end(), is_refused);
+  note(fmt::format(
+      "warning: {} of {} queries were refused (columns status and reason); the first: {}: {}",
+      refused, answers.size(), queries.where(static_cast<std::size_t>(first - answers.begin())),
+      first->refusal));
+  return refused == std::ssize(answers) ? ExitCode::failure : ExitCode::ok;
 }
 
 ExitCode run(const CommandLine& line) {
@@ -307,7 +322,8 @@ std::vector<Flag> flags() {
   }
   flags.push_back(
       {"in", "FILE", "",
-       "CSV of queries: columns op, profile and the parameters; note and id pass through"});
+       "CSV of queries: columns op, profile and the parameters; note and id pass through; a row "
+       "that cannot be answered says why (columns status and reason, if there is one)"});
   flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
   flags.push_back(out_flag());
   flags.push_back(config_flag());

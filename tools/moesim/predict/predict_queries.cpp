@@ -13,6 +13,7 @@ namespace moesim::tool {
 namespace {
 
 const std::vector<std::string> passed_through{"note", "id"};
+const std::vector<std::string> refusal_columns{"status", "reason"};
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -64,13 +65,21 @@ std::vector<QueryAnswer> Queries::answers(QuerySource& source) const {
 }
 
 std::string Queries::csv(const std::vector<QueryAnswer>& answers) const {
+  const bool has_refused =
+      std::any_of(answers.begin(), answers.end(),
+                  [](const QueryAnswer& answer) { return !answer.refusal.empty(); });
   std::vector<std::string> columns = table_.columns;
   columns.insert(columns.end(), answer_columns().begin(), answer_columns().end());
+  if (has_refused) columns.insert(columns.end(), refusal_columns.begin(), refusal_columns.end());
   std::string text = csv_line(columns);
   for (std::size_t row = 0; row < answers.size(); ++row) {
     std::vector<std::string> cells = table_.rows[row];
     const std::vector<std::string> added = answer_cells(answers[row]);
     cells.insert(cells.end(), added.begin(), added.end());
+    if (has_refused) {
+      const std::string& reason = answers[row].refusal;
+      cells.insert(cells.end(), {reason.empty() ? "ok" : "refused", reason});
+    }
     text += csv_line(cells);
   }
   return text;
@@ -95,7 +104,14 @@ QueryAnswer Queries::answer(QuerySource& source, std::size_t row) const {
   try {
     return source.ask(op, params);
   } catch (const Error& error) {
-    throw Error(fmt::format("{}: {}", where(row), error.what()), error.code());
+    if (error.code() != ExitCode::failure) {
+      throw Error(fmt::format("{}: {}", where(row), error.what()), error.code());
+    }
+    QueryAnswer refused;
+    refused.op = op;
+    refused.params = params;
+    refused.refusal = error.what();
+    return refused;
   }
 }
 

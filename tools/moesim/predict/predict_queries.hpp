@@ -19,14 +19,17 @@ class Queries {
   // column of another name, one twice, or one that answers add.
   Queries(const std::string& path, const std::string& default_op);
 
-  // In the order of the rows. Throws UsageError and Error naming file, line and column.
+  // In the order of the rows. A row that the model cannot answer is refused, with the reason; all
+  // others are answered. Throws UsageError naming file, line and column of a row that is wrong.
   std::vector<QueryAnswer> answers(QuerySource& source) const;
 
-  // The rows with the answers' columns behind.
+  // The rows with the answers' columns behind; columns status and reason if one was refused.
   std::string csv(const std::vector<QueryAnswer>& answers) const;
 
- private:
+  // File and line of a row.
   std::string where(std::size_t row) const;
+
+ private:
   QueryAnswer answer(QuerySource& source, std::size_t row) const;
   QueryParams params_of(const profile::PredictedOperation& op, std::size_t row) const;
 

@@ -34,6 +34,7 @@ const std::vector<std::string>& answer_columns() {
 }
 
 std::vector<std::string> answer_cells(const QueryAnswer& answer) {
+  if (!answer.refusal.empty()) return std::vector<std::string>(answer_columns().size());
   std::string finish;
   for (const double time : answer.rank_finish_us) {
     finish += fmt::format("{}{}", finish.empty() ? "" : ";", time);
@@ -147,7 +148,9 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
   const std::string profile = named == params.end() ? "" : named->second;
   Answering& source = answering(profile);
   params.erase("profile");
-  QueryAnswer answer{op, std::move(params), {}, {}, {}, 0, 0, false};
+  QueryAnswer answer;
+  answer.op = op;
+  answer.params = std::move(params);
   if (source.exchanges.handles(op, answer.params)) {
     network::ExchangePrediction time = source.exchanges.answer(op, answer.params);
     answer.estimate = time.estimate;

@@ -27,6 +27,7 @@ struct QueryAnswer {
   double lower_us = 0;   // of an exchange by the port bound: the time is certain to lie between;
   double upper_us = 0;   // else 0
   bool crosses = false;  // of an exchange: its ranks lie in several domains
+  std::string refusal;   // why there is no answer; empty: there is one
 };
 
 // The columns that answers add to their queries, and the cells of one: shortest texts that read

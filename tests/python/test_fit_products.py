@@ -13,7 +13,7 @@ pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from tools.fit import devices, expert_ffn, gemm, trees  # noqa: E402
+from tools.fit import devices, expert_ffn, expert_ffn_siblings, gemm, trees  # noqa: E402
 
 
 def shapes(count, seed=3):
@@ -80,10 +80,18 @@ def test_trees_grow_with_the_sweep():
 
 
 def test_loads_that_all_follow_a_power_law_ask_for_sizes_alone():
-    rows = pd.DataFrame({"distribution": ["power_law_1.2"] * 2})
+    rows = pd.DataFrame({"distribution": ["power_law_1.2"] * 2, "tuned": False})
     assert not any("kernel" in each or each["x"] == "log2_active" for each in expert_ffn.tree_inputs(rows))
     rows.loc[1, "distribution"] = "balanced"
     assert any(each["x"] == "log2_block_padding" for each in expert_ffn.tree_inputs(rows))
+    assert not any(each["x"] == "tuned" for each in expert_ffn.tree_inputs(rows))
+    rows.loc[1, "tuned"] = True
+    assert any(each["x"] == "tuned" for each in expert_ffn.tree_inputs(rows))
+
+
+def test_tuned_sizes_are_pairs_of_experts_and_ffn():
+    rows = pd.DataFrame({"experts": [8, 8, 16], "ffn": [1792, 1344, 1344]})
+    assert expert_ffn.is_tuned(rows, expert_ffn.TUNED["a100"]) == [True, False, True]
 
 
 def test_host_bound_rows_are_left_out_by_their_shape():
@@ -153,22 +161,25 @@ def test_scaling_a_curve_scales_its_time():
     query = expert_ffn.query(curve, np.full(8, 4096), 4096, 14336)
     before = expert_ffn.evaluate(curve, query)
     # Everything half as fast on as many SMs: twice the time.
-    assert expert_ffn.evaluate(expert_ffn.scaled(curve, 2, 2, 100), query) == pytest.approx(
+    assert expert_ffn.evaluate(expert_ffn_siblings.scaled(curve, 2, 2, 100), query) == pytest.approx(
         2 * before, rel=1e-9)
     # The ratio of whole products counts the SMs: at equal ratio, half the SMs change nothing.
-    assert expert_ffn.evaluate(expert_ffn.scaled(curve, 1, 1, 50), query) == pytest.approx(
+    assert expert_ffn.evaluate(expert_ffn_siblings.scaled(curve, 1, 1, 50), query) == pytest.approx(
         before, rel=0.01)
 
 
-def test_derived_expert_curve_follows_its_law_again():
-    data = folder_of("moe_compute_h100.csv.gz", "moe_compute_a100.csv.gz", "gemm_h100.csv.gz",
-                     "gemm_h200.csv.gz")
-    shipped = json.loads((ROOT / "profiles" / "hardware" / "h200-sxm.json").read_text())
-    there = next(curve for curve in shipped["curves"] if curve["op"] == "expert-ffn")
-    again = expert_ffn.curves(data, "h200-sxm", devices.all_devices())[0]
-    assert again["origin"] == there["origin"] == "derived"
-    for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
-        query = expert_ffn.query(there, loads, 4096, 1536)
-        # Solvers of different libraries end a little apart.
-        assert expert_ffn.evaluate(again, query) == pytest.approx(
-            expert_ffn.evaluate(there, query), rel=0.01)
+def test_derived_expert_curves_follow_their_law_again():
+    data = folder_of("gemm_h100.csv.gz", "gemm_h200.csv.gz")
+    known = devices.all_devices()
+    for dtype in ("bf16", "fp8"):
+        there = expert_ffn_siblings.shipped_curve("h200-sxm", dtype)
+        again = expert_ffn_siblings.of_sibling(data, "h100-sxm", "h200-sxm", dtype, known)
+        assert there["origin"] == "derived"
+        for loads in ([2048] * 8, [9000, 100, 0, 0], [16] * 128):
+            query = expert_ffn.query(there, loads, 4096, 1536)
+            assert expert_ffn.evaluate(again, query) == pytest.approx(
+                expert_ffn.evaluate(there, query), rel=1e-6)
+            # Faster memory and about the same SMs than H100.
+            ratio = expert_ffn.evaluate(there, query) / expert_ffn.evaluate(
+                expert_ffn_siblings.shipped_curve("h100-sxm", dtype), query)
+            assert 0.7 < ratio < 1.05

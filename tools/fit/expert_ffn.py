@@ -16,7 +16,6 @@ from tools.fit import common, gemm, trees
 TABLES = {"a100-sxm-80gb": "a100", "h100-sxm": "h100", "b200-sxm": "b200", "b300-sxm": "b300",
           "gb200": "gb200", "gb300": "gb300"}
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
-MODEL_OF = {"h200-sxm": "h100-sxm"}  # derived: profile, the one it is derived from
 SOURCE = "vLLM fused MoE sweep (Triton) of ai-dynamo/aiconfigurator (Apache-2.0)"
 # Of one sweep ("h100": bf16; "h100 fp8") the kernel that most of its rows ran: others are other
 # kernels. (data type in the table, part of the kernel's name, how the source calls it)
@@ -67,6 +66,12 @@ TERMS = (("log2_rows_per_expert", ROWS_KNOTS, "log2_ffn", [4, 6, 7, 8, 9, 10, 11
          ("log2_rows_per_expert", ROWS_KNOTS, "log2_experts", [0, 1, 2, 3, 4, 5, 6, 7, 9]),
          ("log2_hidden", [11, 11.6, 12, 12.6, 13], "log2_ffn", [4, 6, 8, 10, 12, 14]))
 SMOOTHNESS, SHRINKAGE, FLOOR = 3.0, 1.0, 0.01
+# (local experts, FFN size) for which the engine ships tuned tiles of that GPU in bf16; others get its
+# default, which takes up to 1.5 times as long. From vLLM 0.11.0 (Apache-2.0), fused_moe/configs,
+# NVIDIA_A100-SXM4-80GB. H100's sweep, of a later release with better defaults, shows no difference.
+TUNED = {"a100": [(1, 1792), (1, 3584), (1, 7168), (1, 14336), (8, 1792), (8, 2048), (8, 3584),
+                  (8, 4096), (8, 7168), (16, 1344), (16, 1792), (16, 2688), (16, 3584), (16, 7168),
+                  (16, 14336), (64, 640), (64, 1280), (128, 192)]}
 # Last, boosted trees on what is left, which may ask for waves and padding of these tiles.
 TREE_KERNELS = (1, 3, 4)
 
@@ -95,7 +100,13 @@ def load(data, sweep):
     inside = ((rows.inter_size // rows.moe_tp_size % ALIGNMENT == 0)
               & (rows.moe_ep_size <= MOST_GROUPS) & (rows.hidden_size != 2688) & (rows.topk != 22))
     rows = with_blocks(rows[inside].reset_index(drop=True), np.unique(tiles_of(sweep)[:, 0]))
+    rows["tuned"] = is_tuned(rows, TUNED.get(sweep, []))
     return rows[rows.rows > 0].reset_index(drop=True)
+
+
+def is_tuned(rows, sizes):
+    """[rows] whether tiles are tuned for the row's experts and FFN size."""
+    return [size in sizes for size in zip(rows.experts, rows.ffn)]
 
 
 def balanced_counts(tokens, choices, experts):
@@ -271,11 +282,14 @@ def fit_corrections(rows, errors, rounds=7):
 def tree_inputs(rows):
     """What the trees may ask of a load, as the document names it. Where all loads follow a power law,
     nothing that says how rows are spread: balanced ones would be far outside of what the trees saw."""
-    sizes = ["rows_per_expert", "rows", "ffn", "hidden", "experts", "work", "us"]
+    sizes = [{"x": f"log2_{each}"}
+             for each in ("rows_per_expert", "rows", "ffn", "hidden", "experts", "work", "us")]
+    if rows.tuned.any():
+        sizes.append({"x": "tuned"})
     if not (rows.distribution == "balanced").any():
-        return [{"x": f"log2_{each}"} for each in sizes]
+        return sizes
     tiles = ("up_waves", "up_part_wave", "down_waves", "down_part_wave", "block_padding")
-    return ([{"x": f"log2_{each}"} for each in (*sizes, "active", "weights")]
+    return ([*sizes, {"x": "log2_active"}, {"x": "log2_weights"}]
             + [{"x": f"log2_{each}", "kernel": kernel} for kernel in TREE_KERNELS
                for each in tiles])
 
@@ -290,8 +304,8 @@ def tree_columns(rows, log_us, inputs, tiles, sms):
     found = []
     for each in inputs:
         name = each["x"].removeprefix("log2_")
-        if name == "us":
-            found.append(log_us / np.log(2))
+        if name in ("us", "tuned"):
+            found.append(log_us / np.log(2) if name == "us" else rows.tuned.to_numpy(float))
             continue
         if name in size:
             value = size[name]
@@ -307,7 +321,9 @@ def tree_columns(rows, log_us, inputs, tiles, sms):
 
 
 def fit_smooth(rows, sweep, sms):
-    """(physics parameters, correction values)."""
+    """(physics parameters, correction values), of the engine's default tiles: what tuned ones gain is
+    left to the trees."""
+    rows = rows[~rows.tuned]
     parameters = fit_physics(rows, sweep, sms)
     errors = np.log(rows.time_us.to_numpy()) - log_physics(rows, *figures(parameters, sweep), sms,
                                                            tiles_of(sweep))
@@ -361,6 +377,8 @@ def evaluate(curve, rows):
     known = curve.get("trees")
     if known is None:
         return np.exp(log_us)
+    tuned = curve.get("tuned_sizes", {"experts": [], "ffn": []})
+    rows = rows.assign(tuned=is_tuned(rows, list(zip(tuned["experts"], tuned["ffn"]))))
     columns = tree_columns(rows, log_us, known["inputs"], tiles_in(curve), sms)
     return np.exp(log_us + trees.evaluate((known["split"], known["figure"]), columns))
 
@@ -457,69 +475,33 @@ def balanced_from_power_law(data, table="h100", sms=132):
                         rows[~known].time_us, predicted)
 
 
-def gemm_ratios(data, source, target):
-    """(compute-bound, memory-bound) median time of cuBLAS products on `target` over `source`."""
-    both = gemm.load(data, source).merge(gemm.load(data, target), on=["m", "n", "k"])
-    ratio, least = both.time_us_y / both.time_us_x, both[["time_us_x", "time_us_y"]].min(axis=1)
-    compute = (both.m >= 1024) & (both.n >= 1024) & (both.k >= 1024) & (least > 300)
-    memory = (both.m <= 16) & (least > 100)
-    return float(ratio[compute].median()), float(ratio[memory].median())
-
-
-def scaled(curve, compute, memory, sms):
-    """A curve for another machine: its tiles take `compute` times as long (its SMs counted), its
-    memory `memory` times; the corrections stay."""
-    result = {**curve, "kernels": dict(curve["kernels"]), "physics": dict(curve["physics"])}
-    per_tile = compute * sms / curve["physics"]["sms"]
-    for name in ("step_us", "tile_us"):
-        result["kernels"][name] = [gemm.figure(per_tile * each) for each in curve["kernels"][name]]
-    for name in ("dram_bytes_per_us", "row_bytes_per_us"):
-        result["physics"][name] = gemm.figure(curve["physics"][name] / memory)
-    result["physics"]["sms"] = sms
-    return result
-
-
-def derived_curve(data, profile, devices):
-    """The law is tried where the truth is known: A100 from H100. Its errors there are the bars."""
-    origin, target = MODEL_OF[profile], gemm.TABLES[profile]
-    source, sms = TABLES[origin], devices[profile]["sms"]["value"]
-    rows = load(data, source)
-    # Trees are of the machine whose kernels they saw.
-    known = measured_fit(rows, source, devices[origin]["sms"]["value"], smooth_alone=True)
-    compute, memory = gemm_ratios(data, source, target)
-    trial = load(data, "a100")
-    predicted = evaluate(scaled(known, *gemm_ratios(data, source, "a100"),
-                                devices["a100-sxm-80gb"]["sms"]["value"]), trial)
-    result = scaled(known, compute, memory, sms)
-    result["residual"] = {
-        **common.residual(trial.time_us, predicted,
-                          method="the same law tried from H100 to A100, all rows of its table"),
-        "checks": [common.check("A100 from H100 by the same law", trial.time_us, predicted)]}
-    result.update(origin="derived", source=f"{SOURCE}: {source.upper()}; {gemm.SOURCE}: "
-                                           f"{source.upper()} and {target.upper()}")
-    result["note"] = (
-        f"Derived from {origin}: tiles take {compute:.4g} times as long, the median ratio of "
-        f"compute-bound cuBLAS products of the two machines; memory takes {memory:.4g} times as "
-        "long, the ratio of memory-bound ones. ffn a multiple of 16. The error is that of the same "
-        "law from H100 to A100, a longer way.")
-    return result
-
-
 def source_of(sweep):
     table, kernel = parts(sweep)[0], SWEEPS[sweep][2]
     engine = SOURCE if of_first_kind(sweep) else SOURCE.replace("Triton", kernel)
     return f"{engine}: {table.upper()}"
 
 
-def measured_fit(rows, sweep, sms, smooth_alone=False):
-    model = (*fit_smooth(rows, sweep, sms), None) if smooth_alone else fit(rows, sweep, sms)
+def measured_fit(rows, sweep, sms):
     return {"op": "expert-ffn", "params": {"dtype": parts(sweep)[1], "activation": "swiglu"},
-            **describe(model, sweep, sms), "valid": valid(rows)}
+            **describe(fit(rows, sweep, sms), sweep, sms), **tuned_sizes(sweep), "valid": valid(rows)}
+
+
+def tuned_sizes(sweep):
+    """The key of the curve object, if tuned sizes of the sweep's engine are known."""
+    sizes = TUNED.get(sweep)
+    if sizes is None:
+        return {}
+    return {"tuned_sizes": {"experts": [each[0] for each in sizes],
+                            "ffn": [each[1] for each in sizes]}}
+
+
+def sweeps_of(profile, dtypes=None):
+    """The sweeps of a machine, of these data types (None: all)."""
+    return [sweep for sweep in SWEEPS if parts(sweep)[0] == TABLES.get(profile)
+            and (dtypes is None or parts(sweep)[1] in dtypes)]
 
 
 def curves(data, profile, devices, dtypes=None):
     """The curves of these data types; all that the tables hold if None."""
-    if profile in MODEL_OF:
-        return [derived_curve(data, profile, devices)] if dtypes is None or "bf16" in dtypes else []
-    return [measured_curve(data, sweep, devices[profile]["sms"]["value"]) for sweep in SWEEPS
-            if parts(sweep)[0] == TABLES[profile] and (dtypes is None or parts(sweep)[1] in dtypes)]
+    return [measured_curve(data, sweep, devices[profile]["sms"]["value"])
+            for sweep in sweeps_of(profile, dtypes)]

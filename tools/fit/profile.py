@@ -2,7 +2,7 @@
 import importlib.util
 import json
 
-from tools.fit import collectives, devices, memory, noise
+from tools.fit import collectives, devices, expert_ffn_siblings, memory, noise
 
 FORMAT, VERSION = "moesim-profile", 1
 TOOL_VERSION = "0.1.0"
@@ -27,7 +27,7 @@ MISSING = {
     "h200-sxm": [
         ("collectives with 8 GPUs", "the public runs have 2 and 4 GPUs",
          "derived from H100's runs, scaled by half the ratio of the two machines at 2 and 4 GPUs"),
-        ("expert_ffn", "no public table", "derived from H100's curve"),
+        ("expert_ffn", "no public table in use", "derived from H100's curves"),
         ("memory-bound kernels", "no public table", "derived from H100 by memory bandwidth"),
     ],
 }
@@ -49,6 +49,8 @@ def suite_curves(suite, data, profile, every_device, dtypes=None):
         return memory.curves(data, profile, every_device)
     if suite == "collectives":
         return collectives.curves(data, profile)
+    if suite == "expert_ffn" and profile in expert_ffn_siblings.MODEL_OF:
+        return expert_ffn_siblings.curves(data, profile, every_device, dtypes)
     if importlib.util.find_spec(f"tools.fit.{suite}") is None:
         return []
     module = importlib.import_module(f"tools.fit.{suite}")

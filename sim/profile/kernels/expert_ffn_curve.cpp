@@ -115,16 +115,28 @@ ExpertFfnCurve::ExpertFfnCurve(const Node& node) : residual_(node.at("residual")
   experts_range_ = read_range(valid, "experts");
   origin_ = read_origin(node, "origin");
   balanced_origin_ = node.has("balanced_origin") ? read_origin(node, "balanced_origin") : origin_;
+  if (node.has("tuned_sizes")) {
+    tuned_sizes_ = read_pairs(node.at("tuned_sizes"), "experts", "ffn");
+  }
   if (node.has("new_sizes")) read_new_sizes(node.at("new_sizes"));
 }
 
-void ExpertFfnCurve::read_new_sizes(const Node& node) {
-  const std::vector<double> hidden = node.numbers("hidden");
-  const std::vector<double> ffn = node.numbers("ffn");
-  if (hidden.size() != ffn.size()) node.fail("expected one FFN size per hidden size", "ffn");
-  for (std::size_t at = 0; at < hidden.size(); ++at) {
-    measured_sizes_.emplace(std::llround(hidden[at]), std::llround(ffn[at]));
+std::set<std::pair<std::int64_t, std::int64_t>> ExpertFfnCurve::read_pairs(
+    const Node& node, const std::string& first, const std::string& second) {
+  const std::vector<double> one = node.numbers(first);
+  const std::vector<double> other = node.numbers(second);
+  if (one.size() != other.size()) {
+    node.fail(fmt::format("expected one figure per figure of '{}'", first), second);
   }
+  std::set<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (std::size_t at = 0; at < one.size(); ++at) {
+    pairs.emplace(std::llround(one[at]), std::llround(other[at]));
+  }
+  return pairs;
+}
+
+void ExpertFfnCurve::read_new_sizes(const Node& node) {
+  measured_sizes_ = read_pairs(node, "hidden", "ffn");
   of_new_sizes_.emplace(node.at("residual"));
 }
 
@@ -133,7 +145,7 @@ const Residual& ExpertFfnCurve::residual_of(std::int64_t hidden, std::int64_t ff
 }
 
 ExpertFfnCurve::TreeInput ExpertFfnCurve::read_tree_input(const Node& node) const {
-  constexpr std::array<const char*, 14> names = {"log2_rows_per_expert",
+  constexpr std::array<const char*, 15> names = {"log2_rows_per_expert",
                                                  "log2_rows",
                                                  "log2_ffn",
                                                  "log2_hidden",
@@ -142,6 +154,7 @@ ExpertFfnCurve::TreeInput ExpertFfnCurve::read_tree_input(const Node& node) cons
                                                  "log2_work",
                                                  "log2_weights",
                                                  "log2_us",
+                                                 "tuned",
                                                  "log2_up_waves",
                                                  "log2_up_part_wave",
                                                  "log2_down_waves",
@@ -187,6 +200,8 @@ double ExpertFfnCurve::tree_input(const TreeInput& input, const Load& load, doub
       return std::log2(load.active * ffn * hidden);
     case Asked::log2_us:
       return log_us / std::log(2.0);
+    case Asked::tuned:
+      return tuned_sizes_.contains({std::llround(load.experts), std::llround(ffn)}) ? 1 : 0;
     case Asked::log2_up_waves:
       return std::log2(up);
     case Asked::log2_up_part_wave:

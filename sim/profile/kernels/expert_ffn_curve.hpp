@@ -62,6 +62,9 @@ class ExpertFfnCurve {
     Variable x;
     Variable y;
   };
+  static std::set<std::pair<std::int64_t, std::int64_t>> read_pairs(const Node& node,
+                                                                    const std::string& first,
+                                                                    const std::string& second);
   void read_new_sizes(const Node& node);
   const Residual& residual_of(std::int64_t hidden, std::int64_t ffn) const;
   // What the trees may ask of a load.
@@ -75,6 +78,7 @@ class ExpertFfnCurve {
     log2_work,     // rows x ffn x hidden
     log2_weights,  // active x ffn x hidden
     log2_us,       // without trees
+    tuned,         // 1 at the sizes that the engine has tuned tiles for, 0 at others
     // Of the first product (up) and the second one, in tiles of one kernel:
     log2_up_waves,
     log2_up_part_wave,  // whole waves over waves
@@ -127,6 +131,7 @@ class ExpertFfnCurve {
   Residual residual_;
   std::optional<Residual> of_new_sizes_;
   std::set<std::pair<std::int64_t, std::int64_t>> measured_sizes_;  // (hidden, ffn)
+  std::set<std::pair<std::int64_t, std::int64_t>> tuned_sizes_;     // (experts, ffn)
 };
 
 }  // namespace moesim::profile

@@ -93,6 +93,24 @@ TEST_CASE("trees correct what their inputs say of a load, after all else") {
   CHECK_THROWS_WITH(read(curve), ContainsSubstring("unknown input 'log2_moon'"));
 }
 
+TEST_CASE("trees may ask whether the engine has tuned tiles for the experts and the FFN size") {
+  nlohmann::json curve = small_curve();
+  curve["trees"] = {
+      {"inputs", {{{"x", "tuned"}}}}, {"split", {0, -1, -1}}, {"figure", {0.5, 0.25, -0.5}}};
+  const auto corrected = [&](std::int64_t experts, std::int64_t ffn) {
+    return std::log(read(curve).estimate(64, 128, ffn, experts).time_us /
+                    read(small_curve()).estimate(64, 128, ffn, experts).time_us);
+  };
+  CHECK(corrected(2, 64) == Approx(0.25));  // none is known to be tuned
+  curve["tuned_sizes"] = {{"experts", {2, 4}}, {"ffn", {64, 32}}};
+  CHECK(corrected(2, 64) == Approx(-0.5));
+  CHECK(corrected(4, 32) == Approx(-0.5));
+  CHECK(corrected(2, 32) == Approx(0.25));
+  CHECK(corrected(4, 64) == Approx(0.25));
+  curve["tuned_sizes"]["ffn"] = {64};
+  CHECK_THROWS_WITH(read(curve), ContainsSubstring("tuned_sizes") && ContainsSubstring("ffn"));
+}
+
 TEST_CASE("weights of experts without rows are not read") {
   nlohmann::json curve = small_curve();
   curve["physics"]["dram_bytes_per_us"] = 1000;

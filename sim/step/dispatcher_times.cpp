@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/network/exchange/measured_dispatch.hpp"
+#include "sim/routing/jobs/gpu_rows.hpp"
 
 namespace moesim::step {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using profile::DispatchLoad;
 using profile::MoeStage;
 using profile::SentOnce;
+using routing::GpuRows;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -23,11 +25,6 @@ double largest(const std::vector<std::int64_t>& values) {
 
 double larger(const std::vector<std::int64_t>& out, const std::vector<std::int64_t>& in) {
   return std::max(largest(out), largest(in));
-}
-
-// Row `gpu` of a matrix of `columns` that all groups have, or one that stands for all.
-const std::int32_t* row_of(const std::vector<std::int32_t>& matrix, int gpu, int columns) {
-  return matrix.data() + at(gpu) * at(columns) % matrix.size();
 }
 
 }  // namespace
@@ -57,10 +54,11 @@ routing::TokenCopies DispatcherTimes::copies_of(const routing::LayerRouting& lay
   const int members = place_.group.gpus;
   const int nodes = place_.group.domains();
   const profile::MoeTraffic traffic = {scenario_.experts, scenario_.router.choices(), 0, 0};
+  const GpuRows kept_rows(layer.kept_rows, scenario_.experts);
   routing::TokenCopies copies;
   for (int source = 0; source < members; ++source) {
     const int gpu = group * members + source;
-    const std::int32_t* kept = row_of(layer.kept_rows, gpu, scenario_.experts);
+    const std::int32_t* kept = kept_rows.of(gpu);
     const auto tokens = static_cast<double>(std::max<std::int64_t>(1, scenario_.tokens_of(gpu)));
     const auto add = [&](int places, std::vector<std::int32_t>& to) {
       const int experts = scenario_.experts / places;
@@ -90,11 +88,12 @@ void DispatcherTimes::copies_per_place(const routing::TokenCopies& copies, int g
   const bool gates = place_.group.crosses();  // then rows go through the GPU in the source's place
   const int node = gates ? place_.group.per_domain : members;
   const int nodes = members / node;
+  const GpuRows to_gpus(copies.to_gpu, members);
+  const GpuRows to_nodes(copies.to_node, nodes);
   Rows rows(members);
   for (int source = 0; source < members; ++source) {
-    const int gpu = group * members + source;
-    const std::int32_t* to_gpu = row_of(copies.to_gpu, gpu, members);
-    const std::int32_t* to_node = row_of(copies.to_node, gpu, nodes);
+    const std::int32_t* to_gpu = to_gpus.of(group * members + source);
+    const std::int32_t* to_node = to_nodes.of(group * members + source);
     for (int to = 0; to < nodes; ++to) {
       const int gate = gates ? to * node + source % node : source;
       for (int member = to * node; member < (to + 1) * node; ++member) {
@@ -130,10 +129,11 @@ void DispatcherTimes::copies_per_expert(const routing::LayerRouting& layer, int 
   const int members = place_.group.gpus;
   const int experts = scenario_.experts;
   const int local = experts / members;
+  const GpuRows kept_rows(layer.kept_rows, experts);
   Rows rows(members);
   std::vector<std::int64_t> of_expert(at(experts));
   for (int source = 0; source < members; ++source) {
-    const std::int32_t* kept = row_of(layer.kept_rows, group * members + source, experts);
+    const std::int32_t* kept = kept_rows.of(group * members + source);
     for (int expert = 0; expert < experts; ++expert) {
       const int owner = expert / local;
       of_expert[at(expert)] += kept[expert];

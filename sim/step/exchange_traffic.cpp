@@ -33,41 +33,29 @@ bool UnpaddedTraffic::is_uneven(int operation) const {
   return model_.direction(operation) != Direction::none;
 }
 
-const std::int32_t* UnpaddedTraffic::rows_of(int layer, int gpu) const {
-  const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
-  // One group may represent all groups.
-  const std::size_t cell = static_cast<std::size_t>(gpu) * static_cast<std::size_t>(experts_);
-  return routed.kept_rows.data() + cell % routed.kept_rows.size();
-}
-
 // To each GPU the rows of a source's tokens that its experts keep: directly from the source, or,
 // inside another node, from the GPU with the source's local rank, which receives each token once
 // over the NIC.
 void UnpaddedTraffic::fill_copies(int layer, int group, std::uint32_t row_bytes,
                                   ByteMatrix& bytes) const {
-  const routing::TokenCopies& copies = routing_.layers[static_cast<std::size_t>(layer)].copies;
   const int in_domain = model_.scenario().cluster->gpus_per_domain;
   const bool forwarded =
       model_.scenario().dedup == scenario::Deduplication::node && members_ > in_domain;
   const int node = forwarded ? in_domain : members_;
   const int nodes = members_ / node;
-  const auto cell = [](std::size_t size, int gpu, int columns) {
-    return static_cast<std::size_t>(gpu) * static_cast<std::size_t>(columns) % size;
-  };
+  const routing::GpuRows to_gpus(routed(layer).copies.to_gpu, members_);
+  const routing::GpuRows to_nodes(routed(layer).copies.to_node, nodes);
   for (int source = 0; source < members_; ++source) std::fill_n(bytes.row(source), members_, 0);
   for (int source = 0; source < members_; ++source) {
-    const int gpu = group * members_ + source;
-    const std::int32_t* to_gpu = copies.to_gpu.data() + cell(copies.to_gpu.size(), gpu, members_);
-    for (int to_node = 0; to_node < nodes; ++to_node) {
-      const int gate = to_node * node + source % node;
-      for (int member = to_node * node; member < (to_node + 1) * node; ++member) {
+    const std::int32_t* to_gpu = to_gpus.of(group * members_ + source);
+    const std::int32_t* to_node = to_nodes.of(group * members_ + source);
+    for (int number = 0; number < nodes; ++number) {
+      const int gate = number * node + source % node;
+      for (int member = number * node; member < (number + 1) * node; ++member) {
         if (gate != source && gate == member) continue;  // there already
         bytes.at(gate, member) += std::int64_t{to_gpu[member]} * row_bytes;
       }
-      if (gate == source) continue;
-      const std::size_t across = cell(copies.to_node.size(), gpu, nodes);
-      bytes.at(source, gate) +=
-          std::int64_t{copies.to_node[across + static_cast<std::size_t>(to_node)]} * row_bytes;
+      if (gate != source) bytes.at(source, gate) += std::int64_t{to_node[number]} * row_bytes;
     }
   }
 }
@@ -81,9 +69,10 @@ void UnpaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
     if (to_tokens) bytes = cluster::transposed(bytes);
     return;
   }
+  const routing::GpuRows kept = kept_rows(layer);
   const int local = experts_ / members_;
   for (int source = 0; source < members_; ++source) {
-    const std::int32_t* rows = rows_of(layer, group * members_ + source);
+    const std::int32_t* rows = kept.of(group * members_ + source);
     std::int64_t* sent = to_tokens ? sent_.data() : bytes.row(source);
     if (local == 1) {
       // 32 x 32 to 64 bits: every vector unit has this product.
@@ -106,14 +95,14 @@ void UnpaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
 
 // The rows of a group, as bytes to compare.
 std::string UnpaddedTraffic::copies_of(int layer, int first_gpu) const {
-  const routing::LayerRouting& routed = routing_.layers[static_cast<std::size_t>(layer)];
-  const std::size_t gpus = routed.kept_rows.size() / static_cast<std::size_t>(experts_);
+  const routing::TokenCopies& copies = routed(layer).copies;
+  const std::size_t gpus = kept_rows(layer).gpus();
   std::string bytes;
-  for (const std::vector<std::int32_t>* all : {&routed.copies.to_gpu, &routed.copies.to_node}) {
+  for (const std::vector<std::int32_t>* all : {&copies.to_gpu, &copies.to_node}) {
     const std::size_t columns = all->size() / gpus;
-    const std::size_t begin = static_cast<std::size_t>(first_gpu) * columns;
     const std::size_t size = static_cast<std::size_t>(members_) * columns * sizeof(std::int32_t);
-    bytes.append(reinterpret_cast<const char*>(all->data() + begin), size);
+    const routing::GpuRows rows(*all, static_cast<int>(columns));
+    bytes.append(reinterpret_cast<const char*>(rows.of(first_gpu)), size);
   }
   return bytes;
 }
@@ -121,14 +110,15 @@ std::string UnpaddedTraffic::copies_of(int layer, int first_gpu) const {
 int UnpaddedTraffic::pattern(int operation, int group) const {
   const int layer = model_.moe_layer(operation);
   std::vector<int>& pattern = patterns_[static_cast<std::size_t>(layer)];
-  const auto cells = static_cast<std::size_t>(experts_) * static_cast<std::size_t>(members_);
-  if (routing_.layers[static_cast<std::size_t>(layer)].kept_rows.size() == cells) return 0;
+  const routing::GpuRows kept = kept_rows(layer);
+  const auto members = static_cast<std::size_t>(members_);
+  if (kept.gpus() == members) return 0;
   if (pattern.empty()) {
-    const std::size_t bytes = sizeof(std::int32_t) * cells;
+    const std::size_t bytes = sizeof(std::int32_t) * members * static_cast<std::size_t>(experts_);
     std::unordered_map<std::string_view, int> known;
     std::map<std::pair<int, std::string>, int> known_with_copies;
     for (int first = 0; first < model_.scenario().gpus; first += members_) {
-      const std::string_view rows(reinterpret_cast<const char*>(rows_of(layer, first)), bytes);
+      const std::string_view rows(reinterpret_cast<const char*>(kept.of(first)), bytes);
       const int same_rows = known.try_emplace(rows, static_cast<int>(known.size())).first->second;
       if (model_.scenario().dedup == scenario::Deduplication::none) {
         pattern.push_back(same_rows);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/engine/program.hpp"
+#include "sim/routing/jobs/gpu_rows.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/step/exchange_links.hpp"
 #include "sim/step/step_model.hpp"
@@ -46,7 +47,10 @@ class UnpaddedTraffic final : public engine::Traffic {
   int pattern(int operation, int group) const override;
 
  private:
-  const std::int32_t* rows_of(int layer, int gpu) const;
+  const routing::LayerRouting& routed(int layer) const {
+    return routing_.layers[static_cast<std::size_t>(layer)];
+  }
+  routing::GpuRows kept_rows(int layer) const { return {routed(layer).kept_rows, experts_}; }
   void fill_copies(int layer, int group, std::uint32_t row_bytes, ByteMatrix& bytes) const;
   std::string copies_of(int layer, int first_gpu) const;
 

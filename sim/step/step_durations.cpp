@@ -36,7 +36,7 @@ void check_copies(const scenario::Scenario& scenario, const routing::ReplicaRout
   const auto members = static_cast<std::size_t>(scenario.expert_parallel);
   const auto nodes = static_cast<std::size_t>(routing::group_nodes(scenario.routing_job()));
   for (const routing::LayerRouting& layer : routing.layers) {
-    const std::size_t gpus = layer.kept_rows.size() / static_cast<std::size_t>(scenario.experts);
+    const std::size_t gpus = routing::GpuRows(layer.kept_rows, scenario.experts).gpus();
     const routing::TokenCopies& copies = layer.copies;
     if (copies.to_gpu.size() == gpus * members && copies.to_node.size() == gpus * nodes) continue;
     throw Error("an exchange without duplicates needs the copies of tokens that routing counts");
@@ -194,7 +194,7 @@ engine::Durations StepDurations::padded(const routing::ReplicaRouting* routing, 
 StepDurations::RowCounts StepDurations::count_rows(const routing::LayerRouting& layer) const {
   const auto experts = static_cast<std::size_t>(scenario_.experts);
   const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
-  const std::size_t gpus = layer.kept_rows.size() / experts;
+  const std::size_t gpus = kept_rows(layer).gpus();
   RowCounts counts;
   counts.sent.reserve(gpus);
   counts.received.resize(gpus / members * experts);
@@ -215,9 +215,8 @@ StepDurations::RowCounts StepDurations::count_rows(const routing::LayerRouting& 
 // of the GPU.
 std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
                                                 const RowCounts& counts, int replica) {
-  const auto gpus = static_cast<std::size_t>(scenario_.gpus);
   std::vector<Picoseconds> times;
-  times.reserve(gpus);
+  times.reserve(static_cast<std::size_t>(scenario_.gpus));
   if (routing::traits_of(operation.phase).rows == PhaseRows::received) {
     RowPrices& prices = prices_.by_rows(operation, 0, replica);
     const auto local = static_cast<std::size_t>(scenario_.experts / scenario_.expert_parallel);
@@ -238,10 +237,7 @@ std::vector<Picoseconds> StepDurations::by_rows(const StepOperation& operation,
       times.push_back(prices[tokens]->of(counts.sent[gpu]));
     }
   }
-  // Where one group represents all groups.
-  const std::size_t given = times.size();
-  while (times.size() < gpus) times.push_back(times[times.size() - given]);
-  return times;
+  return routing::for_all_gpus(std::move(times), scenario_.gpus);
 }
 
 StepDurations::Dispatched StepDurations::dispatched(int op) const {
@@ -251,28 +247,22 @@ StepDurations::Dispatched StepDurations::dispatched(int op) const {
   return {profile::MoeStage::combine, "dispatcher: combine"};
 }
 
-std::size_t StepDurations::groups_of(const routing::LayerRouting& layer) const {
-  return layer.kept_rows.size() / static_cast<std::size_t>(scenario_.experts) /
-         static_cast<std::size_t>(scenario_.expert_parallel);
-}
-
 // Of every GPU the time of its group.
 std::vector<Picoseconds> StepDurations::by_dispatcher(int op, const routing::LayerRouting& layer,
                                                       int replica) {
-  const auto gpus = static_cast<std::size_t>(scenario_.gpus);
   const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
-  if (!layer.exchanged) return std::vector<Picoseconds>(gpus);
+  if (!layer.exchanged) {
+    return std::vector<Picoseconds>(static_cast<std::size_t>(scenario_.gpus));
+  }
   const Dispatched dispatch = dispatched(op);
-  const std::size_t groups = groups_of(layer);
+  const std::size_t groups = kept_rows(layer).gpus() / members;
   std::vector<Picoseconds> times;
-  times.reserve(gpus);
   for (std::size_t group = 0; group < groups; ++group) {
     const profile::Estimate estimate =
         dispatcher_->time(layer, static_cast<int>(group), dispatch.stage);
     times.insert(times.end(), members, prices_.exchange_time(estimate, dispatch.label, replica));
   }
-  while (times.size() < gpus) times.push_back(times[times.size() - groups * members]);
-  return times;
+  return routing::for_all_gpus(std::move(times), scenario_.gpus);
 }
 
 engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing, int replica) {
@@ -321,25 +311,23 @@ engine::Durations StepDurations::unpadded(const routing::ReplicaRouting& routing
   return durations;
 }
 
-// The rows that a GPU sends, or the most that one of its experts receives. One group of GPUs may
-// represent all.
+// The rows that a GPU sends, or the most that one of its experts receives.
 std::int64_t StepDurations::rows_of(const StepOperation& operation,
                                     const routing::LayerRouting& layer, int gpu) const {
-  const auto experts = static_cast<std::size_t>(scenario_.experts);
-  const auto members = static_cast<std::size_t>(scenario_.expert_parallel);
-  const std::size_t counted = layer.kept_rows.size() / experts;
-  const std::size_t own = static_cast<std::size_t>(gpu) % counted;
-  const std::int32_t* rows = layer.kept_rows.data();
+  const routing::GpuRows kept = kept_rows(layer);
+  const int experts = scenario_.experts;
   if (routing::traits_of(operation.phase).rows != PhaseRows::received) {
-    return std::accumulate(rows + own * experts, rows + (own + 1) * experts, std::int64_t{0});
+    return std::accumulate(kept.of(gpu), kept.of(gpu) + experts, std::int64_t{0});
   }
-  const std::size_t local = experts / members;
-  const std::size_t first = own % members * local;
+  const int members = scenario_.expert_parallel;
+  const int local = experts / members;
+  const int first = gpu % members * local;
+  const std::int32_t* of_group = kept.of(gpu / members * members);
   std::int64_t most = 0;
-  for (std::size_t expert = first; expert < first + local; ++expert) {
+  for (int expert = first; expert < first + local; ++expert) {
     std::int64_t received = 0;
-    for (std::size_t source = 0; source < members; ++source) {
-      received += rows[(own / members * members + source) * experts + expert];
+    for (int source = 0; source < members; ++source) {
+      received += of_group[source * experts + expert];
     }
     most = std::max(most, received);
   }
@@ -353,7 +341,7 @@ PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRoutin
   if (is_rectify(operation)) {
     const routing::LayerRouting& layer = layer_of(operation, *routing);
     const bool with_experts = scenario_.router.ir_compute == routing::IrCompute::grouped;
-    const std::int64_t rows = layer.ir_rows[static_cast<std::size_t>(gpu) % layer.ir_rows.size()];
+    const std::int64_t rows = *routing::GpuRows(layer.ir_rows, 1).of(gpu);
     return &prices_.sized(operation, {true, with_experts ? block_rows(layer, tokens) : 0, rows},
                           tokens);
   }
@@ -365,10 +353,9 @@ PricedWork* StepDurations::work_of(int op, int gpu, const routing::ReplicaRoutin
   const routing::LayerRouting& layer = layer_of(operation, *routing);
   if (exchanges_rows(operation)) {
     if (!dispatcher_ || !layer.exchanged) return nullptr;
-    const auto group = static_cast<std::size_t>(gpu / scenario_.expert_parallel);
     const Dispatched at = dispatched(op);
     dispatched_ = prices_.exchange_work(
-        dispatcher_->time(layer, static_cast<int>(group % groups_of(layer)), at.stage), at.label);
+        dispatcher_->time(layer, gpu / scenario_.expert_parallel, at.stage), at.label);
     return &dispatched_;
   }
   const std::int64_t rows = rows_of(operation, layer, gpu);

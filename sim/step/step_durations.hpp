@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/engine/program.hpp"
+#include "sim/routing/jobs/gpu_rows.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/step/dispatcher_times.hpp"
 #include "sim/step/prices.hpp"
@@ -63,6 +64,9 @@ class StepDurations {
                                              const routing::LayerRouting& layer, int replica);
   std::vector<Picoseconds> by_rows(const StepOperation& operation, const RowCounts& counts,
                                    int replica);
+  routing::GpuRows kept_rows(const routing::LayerRouting& layer) const {
+    return {layer.kept_rows, scenario_.experts};
+  }
   RowCounts count_rows(const routing::LayerRouting& layer) const;
   std::int64_t rows_of(const StepOperation& operation, const routing::LayerRouting& layer,
                        int gpu) const;
@@ -71,7 +75,6 @@ class StepDurations {
     const char* label;
   };
   Dispatched dispatched(int operation) const;
-  std::size_t groups_of(const routing::LayerRouting& layer) const;
   std::vector<Picoseconds> by_dispatcher(int operation, const routing::LayerRouting& layer,
                                          int replica);
 

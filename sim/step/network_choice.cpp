@@ -17,27 +17,6 @@
 namespace moesim::step {
 namespace {
 
-// Links of switches that are never slower than the ports below them together.
-std::vector<bool> ample_links(const network::Topology& topology) {
-  std::vector<bool> ample(topology.links.size());
-  const auto look = [&](const network::Tier& tier, const std::vector<int>& ports,
-                        const std::vector<int>& uplinks) {
-    const std::vector<bool> nonbinding =
-        network::nonbinding_uplinks(topology, tier, ports, uplinks);
-    for (std::size_t number = 0; number < uplinks.size(); ++number) {
-      if (uplinks[number] >= 0)
-        ample[static_cast<std::size_t>(uplinks[number])] = nonbinding[number];
-    }
-  };
-  for (const network::Plane* plane : {&topology.inner, &topology.outer}) {
-    for (const network::Tier& tier : plane->tiers) {
-      look(tier, plane->port_up, tier.up);
-      look(tier, plane->port_down, tier.down);
-    }
-  }
-  return ample;
-}
-
 // Whether all groups are divided among domains in the same way.
 bool lie_alike(const engine::Partition& groups, const cluster::Cluster& cluster) {
   std::set<std::vector<int>> patterns;
@@ -77,7 +56,7 @@ std::string doubt(const scenario::Scenario& scenario, const engine::Partition& g
 
 std::string shared_links(const network::Topology& topology, const engine::Partition& groups) {
   constexpr int nobody = -1;
-  const std::vector<bool> ample = ample_links(topology);
+  const std::vector<bool> nonbinding = network::nonbinding_uplinks(topology);
   std::vector<int> user(topology.links.size(), nobody);
   for (std::size_t number = 0; number < groups.groups.size(); ++number) {
     const auto group = static_cast<int>(number);
@@ -86,7 +65,7 @@ std::string shared_links(const network::Topology& topology, const engine::Partit
         if (source == destination) continue;
         for (const int index : topology.route(source, destination)) {
           const auto link = static_cast<std::size_t>(index);
-          if (ample[link] || user[link] == group) continue;
+          if (nonbinding[link] || user[link] == group) continue;
           if (user[link] != nobody) {
             return fmt::format("expert groups share links: {}", topology.links[link].name);
           }

@@ -28,12 +28,6 @@ int entry(const std::vector<int>& table, std::size_t row) {
   return row < table.size() ? table[row] : -1;
 }
 
-bool is_full(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
-             const std::vector<int>& uplinks) {
-  const std::vector<bool> nonbinding = nonbinding_uplinks(topology, tier, ports, uplinks);
-  return std::find(nonbinding.begin(), nonbinding.end(), false) == nonbinding.end();
-}
-
 const ClockKernels& kernels() {
   static const ClockKernels& chosen = clock_kernels();
   return chosen;
@@ -68,11 +62,10 @@ PortClock::PlanePorts PortClock::ports_of(const Topology& topology, const Plane&
   };
   read(plane.port_up, ports.up);
   read(plane.port_down, ports.down);
+  const std::vector<bool> nonbinding = nonbinding_uplinks(topology);
   for (const Tier& tier : plane.tiers) {
-    if (!is_full(topology, tier, plane.port_up, tier.up) ||
-        !is_full(topology, tier, plane.port_down, tier.down)) {
-      refuse(name, "meet in switches with less bandwidth above than below");
-    }
+    if (all_nonbinding(nonbinding, tier)) continue;
+    refuse(name, "meet in switches with less bandwidth above than below");
   }
   read_passages(topology, plane, ports);
   return ports;

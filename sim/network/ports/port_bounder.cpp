@@ -74,7 +74,7 @@ PortBounder::PortBounder(const Topology& topology)
       refiner_(topology) {
   check(topology);
   loads_.resize(topology.links.size() + 1);
-  nonbinding_.resize(topology.links.size());
+  nonbinding_ = nonbinding_uplinks(topology);
   rank_lower_.resize(at(topology.ranks()) + padding);
   rank_upper_.resize(at(topology.ranks()) + padding);
   plan_plane(topology.inner, inner_);
@@ -97,26 +97,11 @@ void PortBounder::plan_plane(const Plane& plane, PlanePorts& ports) {
   };
   plan(plane.port_up, ports.up);
   plan(plane.port_down, ports.down);
-  plan_nonbinding(plane);
   for (const Tier& tier : plane.tiers) {
     for (const std::vector<int>* side : {&tier.up, &tier.down}) {
       std::copy_if(side->begin(), side->end(), std::back_inserter(ports.above),
                    [&](int link) { return is_link(link) && !nonbinding_[at(link)]; });
     }
-  }
-}
-
-void PortBounder::plan_nonbinding(const Plane& plane) {
-  const auto plan = [&](const Tier& tier, const std::vector<int>& ports,
-                        const std::vector<int>& uplinks) {
-    const std::vector<bool> nonbinding = nonbinding_uplinks(topology_, tier, ports, uplinks);
-    for (std::size_t number = 0; number < uplinks.size(); ++number) {
-      if (is_link(uplinks[number])) nonbinding_[at(uplinks[number])] = nonbinding[number];
-    }
-  };
-  for (const Tier& tier : plane.tiers) {
-    plan(tier, plane.port_up, tier.up);
-    plan(tier, plane.port_down, tier.down);
   }
 }
 

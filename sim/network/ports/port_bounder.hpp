@@ -102,7 +102,6 @@ class PortBounder {
   // Topologies have entries that are no links where nothing passes: their load is loads_'s last.
   bool is_link(int link) const { return link >= 0 && link < no_link_; }
   void plan_plane(const Plane& plane, PlanePorts& ports);
-  void plan_nonbinding(const Plane& plane);
   void plan_runs();
   void plan_way(int source, int destination, std::vector<int>& above);
   const double* latencies_from(int source) const {

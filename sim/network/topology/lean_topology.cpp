@@ -1,35 +1,11 @@
 #include "sim/network/topology/lean_topology.hpp"
 
-#include <algorithm>
+#include <cstddef>
 #include <map>
-#include <set>
 #include <vector>
 
 namespace moesim::network {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-// Sums of many equal rates are off by their rounding.
-constexpr double rounding = 1e-9;
-
-// Whether all that the ports below a switch can send fits through its way up, for every switch.
-bool carries_all(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
-                 const std::vector<int>& ways) {
-  std::vector<std::set<int>> below(ways.size());
-  for (std::size_t rank = 0; rank < ports.size(); ++rank) {
-    if (ports[rank] >= 0 && tier.switch_of[rank] >= 0) {
-      below[at(tier.switch_of[rank])].insert(ports[rank]);
-    }
-  }
-  const auto rate = [&](int link) { return topology.links[at(link)].bandwidth.bytes_per_second; };
-  for (std::size_t number = 0; number < ways.size(); ++number) {
-    double together = 0;
-    for (const int port : below[number]) together += rate(port);
-    if (together > rate(ways[number]) * (1 + rounding)) return false;
-  }
-  return true;
-}
 
 // Whether ranks of one switch of `lower` have one switch of `upper`, so that routes without `lower`
 // still meet below `upper`.
@@ -44,12 +20,11 @@ bool lies_within(const Tier& lower, const Tier& upper) {
 }
 
 // Returns whether a tier went.
-bool drop_idle_tiers(const Topology& whole, Plane& plane) {
+bool drop_idle_tiers(const std::vector<bool>& nonbinding, Plane& plane) {
   const std::size_t before = plane.tiers.size();
   for (std::size_t level = before; level-- > 0;) {
     const Tier& tier = plane.tiers[level];
-    if (!carries_all(whole, tier, plane.port_up, tier.up)) continue;
-    if (!carries_all(whole, tier, plane.port_down, tier.down)) continue;
+    if (!all_nonbinding(nonbinding, tier)) continue;
     if (level + 1 < plane.tiers.size() && !lies_within(tier, plane.tiers[level + 1])) continue;
     plane.tiers.erase(plane.tiers.begin() + static_cast<std::ptrdiff_t>(level));
   }
@@ -64,8 +39,9 @@ const Topology& checked(const Topology& topology) {
 }  // namespace
 
 LeanTopology::LeanTopology(const Topology& whole) : whole_(checked(whole)), lean_(whole) {
-  smaller_ = drop_idle_tiers(whole, lean_.inner);
-  smaller_ = drop_idle_tiers(whole, lean_.outer) || smaller_;
+  const std::vector<bool> nonbinding = nonbinding_uplinks(whole);
+  smaller_ = drop_idle_tiers(nonbinding, lean_.inner);
+  smaller_ = drop_idle_tiers(nonbinding, lean_.outer) || smaller_;
 }
 
 Picoseconds LeanTopology::delay(int source, int destination) const {

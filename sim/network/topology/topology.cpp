@@ -94,6 +94,28 @@ void check_link(const Link& link) {
   }
 }
 
+// Of the uplinks of a tier in one direction; `ports` are the plane's in the same direction.
+void find_nonbinding(const Topology& topology, const Tier& tier, const std::vector<int>& ports,
+                     const std::vector<int>& uplinks, std::vector<bool>& nonbinding) {
+  constexpr double rounding = 1e-10;  // of a sum over many thousand ports
+  const auto rate_of = [&](int link) {
+    return topology.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second;
+  };
+  std::vector<double> below(uplinks.size());
+  std::set<std::pair<int, int>> counted;  // switch and port
+  for (std::size_t rank = 0; rank < std::min(ports.size(), tier.switch_of.size()); ++rank) {
+    const int number = tier.switch_of[rank];
+    if (ports[rank] < 0 || number < 0 || !counted.insert({number, ports[rank]}).second) continue;
+    if (static_cast<std::size_t>(number) >= below.size()) continue;
+    below[static_cast<std::size_t>(number)] += rate_of(ports[rank]);
+  }
+  for (std::size_t number = 0; number < uplinks.size(); ++number) {
+    const int link = uplinks[number];
+    if (link < 0 || static_cast<std::size_t>(link) >= nonbinding.size()) continue;
+    nonbinding[static_cast<std::size_t>(link)] = below[number] <= rate_of(link) * (1 + rounding);
+  }
+}
+
 }  // namespace
 
 Route Topology::route(int source, int destination) const {
@@ -124,27 +146,23 @@ void check(const Topology& topology) {
   for (const Link& link : topology.links) check_link(link);
 }
 
-std::vector<bool> nonbinding_uplinks(const Topology& topology, const Tier& tier,
-                                     const std::vector<int>& ports,
-                                     const std::vector<int>& uplinks) {
-  const auto rate_of = [&](int link) {
-    return topology.links[static_cast<std::size_t>(link)].bandwidth.bytes_per_second;
-  };
-  std::vector<double> below(uplinks.size());
-  std::set<std::pair<int, int>> counted;  // switch and port
-  for (std::size_t rank = 0; rank < std::min(ports.size(), tier.switch_of.size()); ++rank) {
-    const int number = tier.switch_of[rank];
-    if (ports[rank] < 0 || number < 0 || !counted.insert({number, ports[rank]}).second) continue;
-    if (static_cast<std::size_t>(number) >= below.size()) continue;
-    below[static_cast<std::size_t>(number)] += rate_of(ports[rank]);
-  }
-  std::vector<bool> nonbinding;
-  for (std::size_t number = 0; number < uplinks.size(); ++number) {
-    constexpr double rounding = 1e-12;  // of the sum
-    nonbinding.push_back(uplinks[number] < 0 ||
-                         below[number] <= rate_of(uplinks[number]) * (1 + rounding));
+std::vector<bool> nonbinding_uplinks(const Topology& topology) {
+  std::vector<bool> nonbinding(topology.links.size());
+  for (const Plane* plane : {&topology.inner, &topology.outer}) {
+    for (const Tier& tier : plane->tiers) {
+      find_nonbinding(topology, tier, plane->port_up, tier.up, nonbinding);
+      find_nonbinding(topology, tier, plane->port_down, tier.down, nonbinding);
+    }
   }
   return nonbinding;
+}
+
+bool all_nonbinding(const std::vector<bool>& nonbinding, const Tier& tier) {
+  const auto holds = [&](int link) {
+    return link < 0 || nonbinding[static_cast<std::size_t>(link)];
+  };
+  return std::all_of(tier.up.begin(), tier.up.end(), holds) &&
+         std::all_of(tier.down.begin(), tier.down.end(), holds);
 }
 
 Topology crossbar(int ranks, Bandwidth port, Picoseconds latency) {

@@ -69,12 +69,12 @@ struct Topology {
 // where there is one domain.
 void check(const Topology& topology);
 
-// [switch] of a tier: whether its uplink (Tier::up or Tier::down, `ports` the plane's in the same
-// direction) has at least the bandwidth of all ports below it together, so that it never limits a
-// flow; true where there is no uplink. A port that several ranks share counts once.
-std::vector<bool> nonbinding_uplinks(const Topology& topology, const Tier& tier,
-                                     const std::vector<int>& ports,
-                                     const std::vector<int>& uplinks);
+// [link]: whether it is an uplink of a switch, in either direction, with at least the bandwidth of
+// all ports below it together, so that it never limits a flow. A port that several ranks share
+// counts once.
+std::vector<bool> nonbinding_uplinks(const Topology& topology);
+// Whether that holds for all uplinks that a tier has.
+bool all_nonbinding(const std::vector<bool>& nonbinding, const Tier& tier);
 
 // Ideal shapes, for tests, benchmarks and documents of no product: every rank a full-duplex port
 // on one crossbar; `latency` is that of each direction of a port.

@@ -91,8 +91,13 @@ TEST_CASE("an uplink is not binding when the ports below it cannot fill it") {
   // Two ports of 1 GB/s below each switch, each uplink 1 GB/s.
   Topology topology = with_tiers();
   const Tier& tier = topology.outer.tiers[0];
-  const auto nonbinding = [&] {
-    return moesim::network::nonbinding_uplinks(topology, tier, topology.outer.port_up, tier.up);
+  const auto nonbinding = [&] {  // of the switches that have an uplink
+    const std::vector<bool> of_links = moesim::network::nonbinding_uplinks(topology);
+    std::vector<bool> found;
+    for (const int link : tier.up) {
+      if (link >= 0) found.push_back(of_links[static_cast<std::size_t>(link)]);
+    }
+    return found;
   };
   CHECK(nonbinding() == std::vector<bool>{false, false});
   topology.links[8].bandwidth = Bandwidth(2e9);
@@ -101,6 +106,10 @@ TEST_CASE("an uplink is not binding when the ports below it cannot fill it") {
   CHECK(nonbinding() == std::vector<bool>{false, false});
   topology.outer.port_up[1] = topology.outer.port_up[0];  // shared: no more than one port's
   CHECK(nonbinding() == std::vector<bool>{true, false});
+  CHECK_FALSE(all_nonbinding(nonbinding_uplinks(topology), tier));
   topology.outer.tiers[0].up[1] = -1;  // no uplink, nothing to fill
-  CHECK(nonbinding() == std::vector<bool>{true, true});
+  CHECK(nonbinding() == std::vector<bool>{true});
+  topology.outer.port_down[1] = topology.outer.port_down[0];
+  topology.outer.tiers[0].down[1] = -1;
+  CHECK(all_nonbinding(nonbinding_uplinks(topology), tier));
 }

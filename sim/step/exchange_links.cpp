@@ -13,36 +13,13 @@
 namespace moesim::step {
 namespace {
 
-void scale(network::Topology& topology, const std::vector<int>& links, double factor) {
-  for (const int link : links) {
-    Bandwidth& bandwidth = topology.links[static_cast<std::size_t>(link)].bandwidth;
-    bandwidth = Bandwidth(bandwidth.bytes_per_second * factor);
-  }
-}
-
 // All transfers on these links take `factor` times as long.
 void slow_down(network::Topology& topology, const std::vector<int>& links, double factor) {
-  scale(topology, links, 1 / factor);
+  network::scale(topology, links, 1 / factor);
   for (const int number : links) {
     Picoseconds& latency = topology.links[static_cast<std::size_t>(number)].latency;
     latency = Picoseconds(std::llround(static_cast<double>(latency.count) * factor));
   }
-}
-
-std::vector<int> links_of(const network::Plane& plane) {
-  std::vector<int> links;
-  const auto add = [&](const std::vector<int>& more) {
-    links.insert(links.end(), more.begin(), more.end());
-  };
-  add(plane.port_up);
-  add(plane.port_down);
-  for (const network::Tier& tier : plane.tiers) {
-    add(tier.up);
-    add(tier.down);
-  }
-  std::sort(links.begin(), links.end());
-  links.erase(std::unique(links.begin(), links.end()), links.end());
-  return links;
 }
 
 // The time, in us, that the busiest link needs when the first `gpus` GPUs of a domain send one byte
@@ -62,43 +39,31 @@ ExchangeLinks::ExchangeLinks(const StepModel& model, double block) : model_(mode
   const scenario::Scenario& scenario = model.scenario();
   inside_ = std::min(scenario.expert_parallel, scenario.cluster->gpus_per_domain);
   topology_ = network::topology_of(*scenario.cluster, cluster::contiguous_placement(scenario.gpus));
-  slow_down(topology_, links_of(topology_.outer), model_.exchange_multiplier());
+  slow_down(topology_, network::links_of(topology_.outer), model_.exchange_multiplier());
   calibrate_inside();
   calibrate_between();
   for (const scenario::GpuFactor& slow : scenario.conditions.slow_links) {
     const auto gpu = static_cast<std::size_t>(slow.gpu);
     for (const network::Plane* plane : {&topology_.inner, &topology_.outer}) {
       if (plane->port_up.empty()) continue;
-      scale(topology_, {plane->port_up[gpu], plane->port_down[gpu]}, 1 / slow.factor);
+      network::scale(topology_, {plane->port_up[gpu], plane->port_down[gpu]}, 1 / slow.factor);
     }
   }
 }
 
-ExchangeLinks::Curve ExchangeLinks::curve(double buffer) const {
+network::MeasuredTime ExchangeLinks::curve(double buffer) const {
   const network::DomainCurves curves(*model_.scenario().profile, *model_.scenario().cluster);
   const auto curve_us = [&](double bytes) {
     return curves.collective(profile::Collective::all_to_all, inside_, bytes).time_us *
            model_.exchange_multiplier();
   };
-  const double time_us = curve_us(buffer);
-  return {time_us, std::min(curve_us(1), 0.99 * time_us)};
+  return {curve_us(buffer), curve_us(1)};
 }
 
 void ExchangeLinks::calibrate_inside() {
   if (inside_ < 2 || block_ == 0) return;
-  const Curve at_reference = curve(block_ * inside_);
   const double link_us = busiest_us_per_byte(*model_.scenario().cluster, inside_) * block_;
-  const network::Plane& plane = topology_.inner;
-  const std::vector<int> all = links_of(plane);
-  scale(topology_, all, link_us / (at_reference.time_us - at_reference.latency_us));
-  const auto set = [&](const std::vector<int>& links, Picoseconds latency) {
-    for (const int link : links) topology_.links[static_cast<std::size_t>(link)].latency = latency;
-  };
-  const Picoseconds latency = Picoseconds::from_us(at_reference.latency_us);
-  const Picoseconds up(latency.count / 2);
-  set(all, Picoseconds(0));
-  set(plane.port_up, up);
-  set(plane.port_down, latency - up);
+  network::calibrate_inside(topology_, link_us, curve(block_ * inside_));
 }
 
 // NICs reach the share of their efficiency that the law between nodes says, and all that a uniform
@@ -112,16 +77,10 @@ void ExchangeLinks::calibrate_between() {
   const network::PortModel ports(scenario.profile, scenario.cluster);
   const network::PortModel::Crossed crossed =
       ports.across(profile::Collective::all_to_all, members, block_ * scenario.expert_parallel);
-  const network::Plane& plane = topology_.outer;
-  const std::vector<int> nics = links_of({plane.port_up, plane.port_down, {}});
-  scale(topology_, nics, crossed.nic_share);
+  network::scale_nics(topology_, crossed.nic_share);
   const double beside_us = crossed.estimate.time_us - crossed.stream_us;
-  const Picoseconds latency = Picoseconds::from_us(beside_us * model_.exchange_multiplier());
-  const Picoseconds up(latency.count / 2);
-  for (const int link : plane.port_up) topology_.links[static_cast<std::size_t>(link)].latency = up;
-  for (const int link : plane.port_down) {
-    topology_.links[static_cast<std::size_t>(link)].latency = latency - up;
-  }
+  network::set_port_latency(topology_, topology_.outer,
+                            Picoseconds::from_us(beside_us * model_.exchange_multiplier()));
 }
 
 void ExchangeLinks::adjust(int first, ByteMatrix& bytes) {
@@ -162,18 +121,18 @@ void ExchangeLinks::adjust(int first, ByteMatrix& bytes) {
 double ExchangeLinks::stretch(std::int64_t busiest) {
   const auto [found, added] = stretch_.try_emplace(busiest);
   if (!added) return found->second;
-  const Curve reference = curve(block_ * inside_);
+  const network::MeasuredTime reference = curve(block_ * inside_);
   const double buffer = static_cast<double>(busiest) * inside_ / (inside_ - 1);
   const double time_us = curve(buffer).time_us;
-  const double sending_us = std::max(time_us - reference.latency_us, 0.01 * time_us);
-  const double per_byte = (reference.time_us - reference.latency_us) / (block_ * inside_);
+  const double sending_us = std::max(time_us - reference.latency_us(), 0.01 * time_us);
+  const double per_byte = (reference.time_us - reference.latency_us()) / (block_ * inside_);
   return found->second = sending_us / (per_byte * buffer);
 }
 
 network::Topology ExchangeLinks::topology(double slower) const {
   network::Topology topology = topology_;
-  slow_down(topology, links_of(topology.inner), slower);
-  slow_down(topology, links_of(topology.outer), slower);
+  slow_down(topology, network::links_of(topology.inner), slower);
+  slow_down(topology, network::links_of(topology.outer), slower);
   return topology;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "sim/engine/program.hpp"
+#include "sim/network/topology/calibrate_links.hpp"
 #include "sim/network/topology/topology.hpp"
 #include "sim/step/step_model.hpp"
 
@@ -34,11 +35,7 @@ class ExchangeLinks {
   void adjust(int first, ByteMatrix& bytes);
 
  private:
-  struct Curve {
-    double time_us = 0;     // of a buffer
-    double latency_us = 0;  // of it
-  };
-  Curve curve(double buffer) const;
+  network::MeasuredTime curve(double buffer) const;
   void calibrate_inside();
   void calibrate_between();
   double stretch(std::int64_t busiest);

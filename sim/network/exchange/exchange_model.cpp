@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/port_bounder.hpp"
+#include "sim/network/topology/calibrate_links.hpp"
 #include "sim/network/topology/domains.hpp"
 
 namespace moesim::network {
@@ -178,28 +178,10 @@ ExchangeModel::Links ExchangeModel::links(std::span<const int> members, const By
   links.gpus = inside.gpus;
   if (inside.gpus < 2 || inside.link_us == 0) return links;
   links.inside = inside.time;
-  // The latency of the smallest exchange, in the same proportion at every quantile, and the rest of
-  // the time on the busiest link.
+  // The latency of the smallest exchange, in the same proportion at every quantile.
   const double time_us = quantile(inside.time, rate);
-  const double latency_us =
-      std::min(inside.smallest_us * time_us / inside.time.time_us, 0.99 * time_us);
-  const double faster = inside.link_us / (time_us - latency_us);
-  const Picoseconds latency = Picoseconds::from_us(latency_us);
-  const auto calibrate = [&](const std::vector<int>& of, Picoseconds each) {
-    for (const int index : of) {
-      Link& link = links.topology.links[at(index)];
-      link.bandwidth.bytes_per_second *= faster;
-      link.latency = each;
-    }
-  };
-  const Plane& plane = links.topology.inner;
-  const Picoseconds up(latency.count / 2);
-  calibrate(plane.port_up, up);
-  calibrate(plane.port_down, latency - up);
-  for (const Tier& tier : plane.tiers) {
-    calibrate(tier.up, Picoseconds(0));
-    calibrate(tier.down, Picoseconds(0));
-  }
+  const double smallest_us = inside.smallest_us * time_us / inside.time.time_us;
+  calibrate_inside(links.topology, inside.link_us, {time_us, smallest_us});
   return links;
 }
 
@@ -238,11 +220,7 @@ ExchangeAnswer ExchangeModel::across(const Links& on, std::span<const int> membe
                                      const ExchangeSchedule& schedule) const {
   const Crossing law = crossing(on.topology, members, bytes, schedule);
   Topology topology = on.topology;
-  std::set<int> nics(topology.outer.port_up.begin(), topology.outer.port_up.end());
-  nics.insert(topology.outer.port_down.begin(), topology.outer.port_down.end());
-  for (const int nic : nics) {
-    topology.links[at(nic)].bandwidth.bytes_per_second *= law.crossed.nic_share;
-  }
+  scale_nics(topology, law.crossed.nic_share);
   ExchangeSettings settings = settings_;
   if (on.inside) settings.nccl.low_latency_bytes = 0;
   const ExchangeTimes times = simulate_exchange(topology, bytes, start, schedule, settings);

@@ -46,11 +46,15 @@ PricedWork& StepModel::even_exchange() {
   return prices_.sized(exchange, {true, even, 0}, 0);
 }
 
-double StepModel::exchange_error(int replica) {
-  PricedWork& work = even_exchange();
-  if (replica == no_errors) return 1;
-  const Picoseconds time = prices_.time(work, replica);
-  return time.us() / prices_.time(work, no_errors).us();
+double StepModel::error_of(PricedWork& work, int replica) const {
+  const Picoseconds without = prices_.time(work, no_errors);
+  return without == Picoseconds(0) ? 1 : prices_.time(work, replica).us() / without.us();
+}
+
+double StepModel::exchange_error(int operation, const routing::ReplicaRouting& routing,
+                                 int replica) {
+  PricedWork* work = durations_.work_of(operation, 0, &routing);
+  return work == nullptr ? 1 : error_of(*work, replica);
 }
 
 StepModel::CurveParts StepModel::curve_parts(int operation, int gpu,

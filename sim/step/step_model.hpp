@@ -68,8 +68,10 @@ class StepModel {
   bool gathers(int operation) const {
     return program_.operation(operation).collective == profile::Collective::all_gather;
   }
-  // The factor by which the curve errors of a replica change the time of the all-to-alls.
-  double exchange_error(int replica);
+  // The factor by which the curve errors of a replica change the time of an all-to-all: of an even
+  // one without padding, and of an operation in equal blocks.
+  double exchange_error(int replica) { return error_of(even_exchange(), replica); }
+  double exchange_error(int operation, const routing::ReplicaRouting& routing, int replica);
   // The curves that price an operation of a GPU, and its time with the errors of a replica. Of
   // unpadded all-to-alls those of an even one, of a GPU's experts those of its busiest: in
   // proportion to the true time. Null: none. Valid until the next call.
@@ -90,6 +92,7 @@ class StepModel {
  private:
   std::string assumptions() const;
   PricedWork& even_exchange();
+  double error_of(PricedWork& work, int replica) const;
 
   scenario::Scenario scenario_;
   StepProgram program_;

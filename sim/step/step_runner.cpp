@@ -79,16 +79,6 @@ int StepRunner::first_exchange(const routing::ReplicaRouting& routing) const {
   return -1;
 }
 
-// The factor by which this replica's curve errors change the time of an exchange.
-double StepRunner::error_of_equal(const routing::ReplicaRouting& routing,
-                                  const engine::Durations& durations, int exchange, int errors) {
-  if (errors == StepModel::no_errors) return 1;
-  const auto op = static_cast<std::size_t>(exchange);
-  const Picoseconds without = model_.durations(&routing, StepModel::no_errors).uniform[op];
-  if (without == Picoseconds(0)) return 1;
-  return durations.uniform[op].us() / without.us();
-}
-
 engine::Execution StepRunner::run_equal_flows(const routing::ReplicaRouting& routing,
                                               const engine::Durations& durations, int errors) {
   const scenario::Scenario& scenario = model_.scenario();
@@ -99,7 +89,7 @@ engine::Execution StepRunner::run_equal_flows(const routing::ReplicaRouting& rou
     const auto layer = static_cast<std::size_t>(model_.moe_layer(exchange));
     block = static_cast<double>(scenario.experts * routing.layers[layer].exchanged_capacity) /
             scenario.expert_parallel * model_.row_bytes();
-    slower = error_of_equal(routing, durations, exchange, errors);
+    slower = model_.exchange_error(exchange, routing, errors);
   }
   const network::Topology topology = links_at(block).topology(slower);
   network::FlowFabric fabric(topology);

@@ -35,8 +35,6 @@ class StepRunner {
                                const engine::Durations& durations, int errors);
   engine::Execution run_equal_flows(const routing::ReplicaRouting& routing,
                                     const engine::Durations& durations, int errors);
-  double error_of_equal(const routing::ReplicaRouting& routing, const engine::Durations& durations,
-                        int exchange, int errors);
   ExchangeLinks& links_at(double block);
   int first_exchange(const routing::ReplicaRouting& routing) const;
 

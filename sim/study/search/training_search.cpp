@@ -13,6 +13,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/parallel.hpp"
+#include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/routing_misfit.hpp"
@@ -40,45 +41,6 @@ struct Candidate {
   Bound bound;
   double loss = 0;        // expected
   double least_loss = 0;  // that its own draws may have
-};
-
-// A job without draws in the place of one with drawn routing.
-struct BalancedJob {
-  TrainingJob job;
-  // It takes the same time and memory; else its loads are what the drawn ones are at least, where
-  // that is known without a draw.
-  bool is_exact = true;
-  double padded = 0;  // rows over balance of blocks that are padded to a capacity; 0: not padded
-
-  explicit BalancedJob(const TrainingJob& asked) : job(asked) {
-    if (!asked.routing) return;
-    const routing::RouterConfig& router = asked.routing->router;
-    if (router.pads_exchange() && router.capacity_scope == routing::CapacityScope::source) {
-      const std::int64_t tokens = std::llround(asked.tokens_per_rank());
-      const int experts = asked.model->moe->experts;
-      padded = static_cast<double>(router.capacity(tokens, experts) * experts) /
-               (asked.experts_per_token() * asked.tokens_per_rank());
-    }
-    is_exact =
-        padded > 0 && !asked.dispatcher && router.rectification == routing::Rectification::none;
-    if (is_exact) {
-      job = training::with_forced_balance(asked);
-      job.capacity_factor = padded;
-    } else {
-      job.expert_load = padded > 0 ? padded : router.drops ? least_rows : 1;
-    }
-  }
-
-  // Rows of the busiest rank, at least. `loss`: of the routing.
-  training::MoeLoad least_load(const routing::TokenLoss& loss) const {
-    const double kept = job.routing->router.drops ? sure_share * (1 - loss.failed) : 1;
-    return {padded > 0 ? padded : kept, padded > 0 && !job.dispatcher ? padded : kept};
-  }
-
- private:
-  static constexpr double least_rows = 0.01;
-  // Of the share of kept routes that another draw has: the mean over many thousand routes.
-  static constexpr double sure_share = 0.98;
 };
 
 // The bounds of all jobs of a family. Layers are priced only where one of them may fit.

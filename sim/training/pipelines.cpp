@@ -41,6 +41,11 @@ Pipelines::Pipelines(const TrainingJob& job, std::shared_ptr<const DrawnLoads> l
   }
 }
 
+double Pipelines::micro_batches_of_stage() const {
+  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
+  return share * shape_.micro_batches;
+}
+
 std::vector<Stage> Pipelines::make_stages() const {
   const model::Model& model = *job_.model;
   std::vector<Stage> stages;

@@ -44,6 +44,9 @@ class Pipelines {
   const std::vector<Stage>& stages() const { return stages_; }
   const LayerPrices& prices() const { return prices_; }
   const DrawnLoads* loads() const { return loads_.get(); }  // null: balanced
+  // That a rank takes through each of its stages. Of DualPipe half of them begin at either end of
+  // the pipeline: a rank, which holds a stage of both directions, takes half through each.
+  double micro_batches_of_stage() const;
 
   // Whether the exchanges of a forward_backward operation run beside its computation.
   bool hides_exchanges() const;

@@ -1,27 +1,14 @@
 #include "sim/training/training_step.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <utility>
 
-#include "sim/model/data_parallel.hpp"
 #include "sim/training/job_rules.hpp"
 #include "sim/training/pipelines.hpp"
-#include "sim/training/rank_memory.hpp"
+#include "sim/training/step_memory.hpp"
 
 namespace moesim::training {
 namespace {
-
-using parallel::GroupKind;
-using profile::Collective;
-using profile::MemoryKernel;
-
-constexpr double bucket_parameters = 40e6;  // megatron/core, distributed_data_parallel.py
-constexpr double bucket_parameters_per_rank = 1e6;
-double largest_bucket(double ranks) {
-  return std::max(bucket_parameters, bucket_parameters_per_rank * ranks);
-}
 
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -32,46 +19,20 @@ class Step {
       : job_(job),
         pipelines_(job, std::move(loads)),
         prices_(pipelines_.prices()),
-        shape_(pipelines_.shape()),
-        contents_(chunk_contents(job)) {}
+        shape_(pipelines_.shape()) {}
 
   TrainingStep run();
   // What the host takes to launch every layer of a rank once, of the rank that takes longest.
   double launches_us() const;
 
  private:
-  double micro_batches_of_stage() const;
   PartTimes rank_parts(int rank, const PipelineRun& slowest) const;
-  struct Wanted {
-    Part part;
-    Collective kind;
-    model::StageParameters parameters;
-    model::BufferBytes bytes;
-  };
-  BucketExchange buckets_of(Part part, Collective kind, GroupKind group, double parameters,
-                            double bytes) const;
-  double exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const;
-  double copies_us(const model::StageParameters& held) const;
-  double across_instances_us(const model::StageParameters& held, double hidden_us) const;
-  RankEnd end_of_step(int rank, const PipelineRun& slowest) const;
-  bool holds_drawn_rows() const;
-  double layer_load() const;
-  double drawn_load_of(int rank) const;
-  std::vector<model::StageMemory> memory() const;
 
   const TrainingJob& job_;
   Pipelines pipelines_;
   const LayerPrices& prices_;
   const parallel::ScheduleShape& shape_;
-  std::vector<model::StageContent> contents_;
 };
-
-// Of DualPipe half of them begin at either end of the pipeline, so that a rank, which holds a stage
-// of both directions, takes each stage through one half.
-double Step::micro_batches_of_stage() const {
-  const double share = shape_.kind == parallel::ScheduleKind::dualpipe ? 0.5 : 1;
-  return share * shape_.micro_batches;
-}
 
 // What the rank computes, all micro-batches; the rest of the makespan it waits.
 PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
@@ -85,7 +46,7 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   const bool all_alike = slowest.passes.size() == static_cast<std::size_t>(shape_.stages());
   for (const int stage : shape_.stages_of(rank)) {
     if (all_alike) {
-      add(pipelines_.passes(slowest, {0, stage}), micro_batches_of_stage());
+      add(pipelines_.passes(slowest, {0, stage}), pipelines_.micro_batches_of_stage());
       continue;
     }
     for (int micro = 0; micro < shape_.micro_batches; ++micro) {
@@ -111,16 +72,6 @@ PartTimes Step::rank_parts(int rank, const PipelineRun& slowest) const {
   return parts;
 }
 
-// Of `bytes` in buckets, which hold so many of the `parameters`.
-BucketExchange Step::buckets_of(Part part, Collective kind, GroupKind group, double parameters,
-                                double bytes) const {
-  const double ranks = job_.layout.layout.group_size(group);
-  if (ranks < 2 || parameters <= 0) return {part, kind, group, 0, 0};
-  const double buckets = std::ceil(parameters / largest_bucket(ranks));
-  return {part, kind, group, static_cast<int>(buckets),
-          prices_.exchanges().inside_instance_us(kind, group, bytes / buckets)};
-}
-
 double Step::launches_us() const {
   double most = 0;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
@@ -134,129 +85,6 @@ double Step::launches_us() const {
     most = std::max(most, launches);
   }
   return most;
-}
-
-// Beyond what `window_us` of compute hides; never the last bucket.
-double Step::exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const {
-  double last = 0;
-  double all = 0;
-  for (const BucketExchange& each : {buckets_of(wanted.part, wanted.kind, GroupKind::data_context,
-                                                wanted.parameters.dense, wanted.bytes.dense),
-                                     buckets_of(wanted.part, wanted.kind, GroupKind::expert_data,
-                                                wanted.parameters.expert, wanted.bytes.expert)}) {
-    if (each.buckets == 0) continue;
-    last = std::max(last, each.each_us);
-    all += each.buckets * each.each_us;
-    end.exchanges.push_back(each);
-  }
-  return overlaps ? std::max(last, all - hidden_share * window_us) : all;
-}
-
-// Gradients of copies of experts go to the expert, its weights come back: assumed to be exposed.
-double Step::copies_us(const model::StageParameters& held) const {
-  if (job_.redundant_experts == 0) return 0;
-  const model::StateRules& states = job_.states;
-  const double bytes =
-      model::reduced_bytes(held, states).expert + model::gathered_bytes(held, states).expert;
-  const double copied = static_cast<double>(job_.redundant_experts) / job_.held_experts();
-  return prices_.exchanges().exchange_us(Collective::all_to_all, GroupKind::expert, bytes * copied);
-}
-
-// The all-reduce of each share among the optimizer instances, under what the last backward pass
-// still hides (`hidden_us`); the last bucket never.
-double Step::across_instances_us(const model::StageParameters& held, double hidden_us) const {
-  const int instances = job_.states.optimizer_instances;
-  if (instances < 2) return 0;
-  double all = 0;
-  double last = 0;
-  for (const auto& [group, parameters] : {std::pair{GroupKind::data_context, held.dense},
-                                          std::pair{GroupKind::expert_data, held.expert}}) {
-    const int ranks = job_.layout.layout.group_size(group);
-    if (ranks < 2) continue;
-    const double bytes = job_.states.gradient_bytes * parameters * instances / ranks;
-    const double time_us =
-        prices_.exchanges().across_instances_us(Collective::all_reduce, group, bytes);
-    all += time_us;
-    last = std::max(last, time_us / std::ceil(parameters / largest_bucket(ranks)));
-  }
-  return job_.overlaps_gradients ? std::max(last, all - hidden_us) : all;
-}
-
-RankEnd Step::end_of_step(int rank, const PipelineRun& slowest) const {
-  RankEnd end;
-  PartTimes& parts = end.parts;
-  const model::StageParameters held = rank_parameters(job_, contents_, rank);
-  double forward_us = 0;
-  double backward_us = 0;
-  for (const int stage : shape_.stages_of(rank)) {
-    // Of the first micro-batch and of the last.
-    forward_us += sum(pipelines_.passes(slowest, {0, stage}).forward);
-    const Passes& last_passes = pipelines_.passes(slowest, {shape_.micro_batches - 1, stage});
-    backward_us += sum(last_passes.input_gradient) + sum(last_passes.weight_gradient);
-  }
-  const model::StateRules& states = job_.states;
-  const bool reduces_all = states.zero == 0;
-  // Shared gradients are reduced in every micro-batch.
-  end.reductions = states.zero >= 2 ? micro_batches_of_stage() : 1;
-  const Wanted gradients = {Part::gradients,
-                            reduces_all ? Collective::all_reduce : Collective::reduce_scatter, held,
-                            model::reduced_bytes(held, states)};
-  if (states.zero < 3) {
-    parts[at(Part::gradients)] +=
-        end.reductions * exposed_us(gradients, backward_us, job_.overlaps_gradients, end);
-  }
-  // With ZeRO 3 the exchanges under a pass lie inside an instance, on other links.
-  double hidden_us = hidden_share * backward_us;
-  for (const BucketExchange& each : end.exchanges) hidden_us -= each.buckets * each.each_us;
-  parts[at(Part::gradients)] +=
-      across_instances_us(held, std::max(0.0, hidden_us)) + copies_us(held);
-  if (states.zero == 1 || states.zero == 2) {
-    const Wanted gathered = {Part::parameters, Collective::all_gather, held,
-                             model::gathered_bytes(held, states)};
-    parts[at(Part::parameters)] += exposed_us(gathered, forward_us, job_.overlaps_parameters, end);
-  }
-  const model::ShardSizes shards = job_.shards();
-  const double bytes = model::optimizer_bytes(held, shards, states);
-  parts[at(Part::optimizer)] += prices_.memory_us(bytes, MemoryKernel::streaming);
-  parts[at(Part::host)] += job_.host.step_us;
-  return end;
-}
-
-// A buffer of fixed size is kept whole.
-bool Step::holds_drawn_rows() const {
-  return pipelines_.loads() != nullptr && job_.routing->rank_capacity <= 0;
-}
-
-// Rows of the fullest rank of a layer over balance: with drawn routing, in 99 % of layers and
-// micro-batches.
-double Step::layer_load() const {
-  if (job_.routing && job_.routing->rank_capacity > 0) return rank_capacity_load(job_);
-  if (pipelines_.loads() != nullptr) return pipelines_.loads()->figures().p99_load;
-  return job_.capacity_factor > 0 ? job_.capacity_factor : prices_.imbalance();
-}
-
-std::vector<model::StageMemory> Step::memory() const {
-  std::vector<parallel::PipelineChunk> chunks;
-  for (const Stage& stage : pipelines_.stages()) chunks.push_back(stage.chunk);
-  const double layer = layer_load();
-  HeldLoads loads{{}, layer};
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    loads.of_ranks.push_back(holds_drawn_rows() ? drawn_load_of(rank) : layer);
-  }
-  return rank_memory(job_, pipelines_.schedule(), chunks, loads);
-}
-
-// Of all MoE layers that a pipeline rank holds.
-double Step::drawn_load_of(int rank) const {
-  std::vector<int> layers;
-  for (const int stage : shape_.stages_of(rank)) {
-    const Stage& there = pipelines_.stages()[at(stage)];
-    for (const std::vector<int>& some : {there.layers, there.predictions}) {
-      std::copy_if(some.begin(), some.end(), std::back_inserter(layers),
-                   [](int layer) { return layer != dense_layer; });
-    }
-  }
-  return pipelines_.loads()->held_load(layers);
 }
 
 TrainingStep Step::run() {
@@ -277,14 +105,15 @@ TrainingStep Step::run() {
   step.busiest_rank = static_cast<int>(busiest - ranks.begin());
   step.parts = rank_parts(step.busiest_rank, slowest);
   // All ranks wait for the slowest at the gradient norm and at the end.
+  const StepEnds ends(job_, pipelines_, slowest);
   PartTimes end{};
   for (int rank = 0; rank < shape_.ranks; ++rank) {
-    step.ends.push_back(end_of_step(rank, slowest));
+    step.ends.push_back(ends.of(rank));
     if (sum(step.ends.back().parts) > sum(end)) end = step.ends.back().parts;
   }
   for (std::size_t part = 0; part < end.size(); ++part) step.parts[part] += end[part];
   step.step_us = sum(step.parts);
-  step.memory = memory();
+  step.memory = step_memory(job_, pipelines_);
   const parallel::ParallelLayout& sizes = job_.layout.layout;
   step.tokens = static_cast<double>(job_.layout.micro_batch * job_.layout.sequence_length) *
                 shape_.micro_batches * sizes.data();

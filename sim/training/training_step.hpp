@@ -9,22 +9,9 @@
 #include "sim/training/drawn_loads.hpp"
 #include "sim/training/layer_prices.hpp"
 #include "sim/training/rank_capacity.hpp"
+#include "sim/training/step_end.hpp"
 
 namespace moesim::training {
-
-// Buckets that a rank of a pipeline exchanges at the end of a step, one after another.
-struct BucketExchange {
-  Part part = Part::gradients;
-  profile::Collective kind = profile::Collective::reduce_scatter;
-  parallel::GroupKind group = parallel::GroupKind::data_context;
-  int buckets = 0;
-  double each_us = 0;
-};
-struct RankEnd {
-  PartTimes parts{};  // what is exposed after the last backward pass
-  std::vector<BucketExchange> exchanges;
-  double reductions = 1;  // of the gradients, of which the parts hold all
-};
 
 // One optimizer step.
 struct TrainingStep {

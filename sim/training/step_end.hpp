@@ -1,0 +1,53 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/model/data_parallel.hpp"
+#include "sim/training/pipelines.hpp"
+
+namespace moesim::training {
+
+// Buckets that a rank of a pipeline exchanges at the end of a step, one after another.
+struct BucketExchange {
+  Part part = Part::gradients;
+  profile::Collective kind = profile::Collective::reduce_scatter;
+  parallel::GroupKind group = parallel::GroupKind::data_context;
+  int buckets = 0;
+  double each_us = 0;
+};
+struct RankEnd {
+  PartTimes parts{};  // what is exposed after the last backward pass
+  std::vector<BucketExchange> exchanges;
+  double reductions = 1;  // of the gradients, of which the parts hold all
+};
+
+// The ends of a step, behind the last backward pass: the exchanges of gradients and weights as far
+// as passes do not hide them, the optimizer, the host.
+class StepEnds {
+ public:
+  // Refers to all. `slowest`: of the pipelines.
+  StepEnds(const TrainingJob& job, const Pipelines& pipelines, const PipelineRun& slowest);
+
+  RankEnd of(int rank) const;
+
+ private:
+  struct Wanted {
+    Part part;
+    profile::Collective kind;
+    model::StageParameters parameters;
+    model::BufferBytes bytes;
+  };
+  BucketExchange buckets_of(Part part, profile::Collective kind, parallel::GroupKind group,
+                            double parameters, double bytes) const;
+  double exposed_us(const Wanted& wanted, double window_us, bool overlaps, RankEnd& end) const;
+  double copies_us(const model::StageParameters& held) const;
+  double across_instances_us(const model::StageParameters& held, double hidden_us) const;
+
+  const TrainingJob& job_;
+  const Pipelines& pipelines_;
+  const PipelineRun& slowest_;
+  const ExchangePrices& exchanges_;
+  std::vector<model::StageContent> contents_;
+};
+
+}  // namespace moesim::training

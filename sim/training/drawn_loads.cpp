@@ -29,6 +29,14 @@ constexpr double most_counts = 4e8;   // of a layer: 3 GB
 
 double rounded(double load) { return std::round(load * steps_of_balance) / steps_of_balance; }
 
+double largest(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+void add_to(std::vector<double>& sums, const std::vector<double>& values) {
+  for (std::size_t at = 0; at < sums.size(); ++at) sums[at] += values[at];
+}
+
 // Of a job whose blocks are one source each: as many slots as all sources together have.
 void give_slots_of_all(routing::RoutingJob& job, int sources) {
   routing::RouterConfig& router = job.router;
@@ -346,15 +354,62 @@ double DrawnLoads::padded_rows(const LayerRouting& routing, std::size_t first_so
   return static_cast<double>(slots * job_.experts);
 }
 
+DrawnLoads::SentRows DrawnLoads::sent_rows(const LayerRouting& routing, std::size_t first,
+                                           std::size_t sources) const {
+  const auto experts = static_cast<std::size_t>(job_.experts);
+  SentRows sent{std::vector<double>(experts, 0)};
+  for (std::size_t source = first; source < first + sources; ++source) {
+    const std::int32_t* kept = routing.kept_rows.data() + source * experts;
+    std::int64_t of_source = 0;
+    for (std::size_t expert = 0; expert < experts; ++expert) {
+      sent.to_expert[expert] += kept[expert];
+      of_source += kept[expert];
+    }
+    sent.most = std::max(sent.most, static_cast<double>(of_source));
+  }
+  return sent;
+}
+
 // Of all sources of a block.
 std::vector<double> DrawnLoads::expert_rows(const LayerRouting& routing, std::size_t block) const {
-  const auto experts = static_cast<std::size_t>(job_.experts);
   const parallel::ParallelLayout& layout = asked_.layout.layout;
   const auto sources = static_cast<std::size_t>(sums_ ? 1 : layout.expert * layout.expert_tensor);
-  std::vector<double> rows(experts, 0);
-  for (std::size_t source = block * sources; source < (block + 1) * sources; ++source) {
-    for (std::size_t expert = 0; expert < experts; ++expert) {
-      rows[expert] += routing.kept_rows[source * experts + expert];
+  return sent_rows(routing, block * sources, sources).to_expert;
+}
+
+std::vector<double> DrawnLoads::received_rows(const std::vector<double>& to_expert,
+                                              const ExpertCopies* copies) const {
+  if (copies != nullptr) return copies->rows_of_ranks(to_expert);
+  const auto ranks = static_cast<std::size_t>(asked_.layout.layout.expert);
+  const std::size_t per_rank = to_expert.size() / ranks;
+  std::vector<double> received(ranks, 0);
+  for (std::size_t at = 0; at < to_expert.size(); ++at) received[at / per_rank] += to_expert[at];
+  return received;
+}
+
+DrawnLoads::BlockRows DrawnLoads::rows_of(const LayerRouting& routing, std::size_t block,
+                                          const ExpertCopies* copies) const {
+  const parallel::ParallelLayout& layout = asked_.layout.layout;
+  const auto ranks = static_cast<std::size_t>(layout.expert);
+  const auto groups = static_cast<std::size_t>(sums_ ? 1 : layout.expert_tensor);
+  const std::size_t sources = sums_ ? 1 : ranks;             // of a group
+  const double together = sums_ ? layout.expert_tensor : 1;  // groups that are drawn as one
+  BlockRows rows(ranks, static_cast<std::size_t>(job_.experts));
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t first = (block * groups + group) * sources;
+    const SentRows sent = sent_rows(routing, first, sources);
+    add_to(rows.of_expert, sent.to_expert);
+    const std::vector<double> received = received_rows(sent.to_expert, copies);
+    add_to(rows.received, received);
+    rows.exchanged = std::max(rows.exchanged, largest(received) / together);
+    if (!sums_) {
+      rows.exchanged = std::max(rows.exchanged, sent.most);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        rows.rectified[rank] += routing.ir_rows[first + rank];
+      }
+    }
+    if (job_.router.pads_exchange() && routing.exchanged) {
+      rows.padded = std::max(rows.padded, padded_rows(routing, first));
     }
   }
   return rows;
@@ -362,68 +417,27 @@ std::vector<double> DrawnLoads::expert_rows(const LayerRouting& routing, std::si
 
 DrawnLoads::BlockLoad DrawnLoads::load_of(const LayerRouting& routing, std::size_t block,
                                           const ExpertCopies* copies) const {
-  const parallel::ParallelLayout& layout = asked_.layout.layout;
-  const auto experts = static_cast<std::size_t>(job_.experts);
-  const auto ranks = static_cast<std::size_t>(layout.expert);
-  const std::size_t per_rank = experts / ranks;
-  const auto groups = static_cast<std::size_t>(sums_ ? 1 : layout.expert_tensor);
-  const std::size_t sources = sums_ ? 1 : ranks;  // of a group
+  const BlockRows rows = rows_of(routing, block, copies);
   const double balance = asked_.experts_per_token() * asked_.tokens_per_rank();
-  std::vector<double> computed(ranks, 0), rectified(ranks, 0), by_expert(experts, 0);
-  double exchanged = 0;
-  double padded = 0;
-  for (std::size_t group = 0; group < groups; ++group) {
-    const std::size_t first = (block * groups + group) * sources;
-    std::vector<std::int64_t> rows(experts, 0);
-    std::int64_t most_sent = 0;
-    for (std::size_t source = first; source < first + sources; ++source) {
-      const std::int32_t* kept = routing.kept_rows.data() + source * experts;
-      std::int64_t sent = 0;
-      for (std::size_t expert = 0; expert < experts; ++expert) {
-        rows[expert] += kept[expert];
-        sent += kept[expert];
-      }
-      most_sent = std::max(most_sent, sent);
-      if (!sums_) rectified[source - first] += routing.ir_rows[source];
-    }
-    const double share = sums_ ? layout.expert_tensor : 1;  // groups that are drawn as one
-    if (!sums_) exchanged = std::max(exchanged, static_cast<double>(most_sent));
-    std::vector<double> received(ranks, 0);
-    if (copies != nullptr) {
-      received = copies->rows_of_ranks(std::vector<double>(rows.begin(), rows.end()));
-    } else {
-      for (std::size_t at = 0; at < experts; ++at) {
-        received[at / per_rank] += static_cast<double>(rows[at]);
-      }
-    }
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      computed[rank] += received[rank];
-      exchanged = std::max(exchanged, received[rank] / share);
-    }
-    for (std::size_t at = 0; at < experts; ++at) by_expert[at] += static_cast<double>(rows[at]);
-    if (job_.router.pads_exchange() && routing.exchanged) {
-      padded = std::max(padded, padded_rows(routing, first));
-    }
-  }
+  const double exchanged = rounded(rows.exchanged / balance);
+  // Slices of an expert get the rows of all their groups.
+  const auto share = [&](double of_slices) {
+    return of_slices / balance / asked_.layout.layout.expert_tensor;
+  };
   BlockLoad found;
-  found.expert = *std::max_element(by_expert.begin(), by_expert.end()) *
-                 static_cast<double>(experts) /
-                 std::max(1.0, std::accumulate(by_expert.begin(), by_expert.end(), 0.0));
-  if (padded > 0) {
-    const double most = *std::max_element(rectified.begin(), rectified.end());
-    found.load = {padded / balance + rounded(most / balance / layout.expert_tensor),
-                  asked_.dispatcher ? rounded(exchanged / balance) : padded / balance};
-    found.computed.assign(ranks, found.load.computed);
+  found.expert = largest(rows.of_expert) * static_cast<double>(rows.of_expert.size()) /
+                 std::max(1.0, std::accumulate(rows.of_expert.begin(), rows.of_expert.end(), 0.0));
+  if (rows.padded > 0) {
+    const double padded = rows.padded / balance;
+    found.load = {padded + rounded(share(largest(rows.rectified))),
+                  asked_.dispatcher ? exchanged : padded};
+    found.computed.assign(rows.received.size(), found.load.computed);
     return found;
   }
-  double busiest = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double rows = computed[rank] + rectified[rank];
-    busiest = std::max(busiest, rows);
-    found.computed.push_back(rows / balance / layout.expert_tensor);
+  for (std::size_t rank = 0; rank < rows.received.size(); ++rank) {
+    found.computed.push_back(share(rows.received[rank] + rows.rectified[rank]));
   }
-  found.load = {rounded(busiest / balance / layout.expert_tensor),
-                routing.exchanged ? rounded(exchanged / balance) : 0};
+  found.load = {rounded(largest(found.computed)), routing.exchanged ? exchanged : 0};
   return found;
 }
 

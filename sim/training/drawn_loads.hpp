@@ -94,6 +94,20 @@ class DrawnLoads {
     double expert = 1;             // rows of the busiest expert over balance
     std::vector<double> computed;  // [rank], over balance
   };
+  // What some sources send: [expert], and the most that one of them sends.
+  struct SentRows {
+    std::vector<double> to_expert;
+    double most = 0;
+  };
+  // Of one block.
+  struct BlockRows {
+    BlockRows(std::size_t ranks, std::size_t experts)
+        : received(ranks), rectified(ranks), of_expert(experts) {}
+    std::vector<double> received, rectified;  // [rank of a group], of all groups
+    std::vector<double> of_expert;            // [expert]
+    double exchanged = 0;                     // the most that a rank sends or receives
+    double padded = 0;                        // in the blocks of a rank; 0: not padded
+  };
   // Over micro-batches and groups, of rows over balance.
   struct RankRows {
     double sum = 0, squares = 0;
@@ -105,7 +119,13 @@ class DrawnLoads {
   // Routes `micro_batches` of a layer, and takes their loads from micro-batch `first` on.
   void draw(routing::LayerRouter& router, int layer, int replica, int first, int micro_batches);
   void take(const routing::LayerRouting& routing, int layer, int first, int micro_batches);
-  // With copies of experts, where these are placed.
+  SentRows sent_rows(const routing::LayerRouting& routing, std::size_t first,
+                     std::size_t sources) const;
+  // [rank of a group]. With copies of experts, where these are placed; null: they are not.
+  std::vector<double> received_rows(const std::vector<double>& to_expert,
+                                    const ExpertCopies* copies) const;
+  BlockRows rows_of(const routing::LayerRouting& routing, std::size_t block,
+                    const ExpertCopies* copies) const;
   BlockLoad load_of(const routing::LayerRouting& routing, std::size_t block,
                     const ExpertCopies* copies) const;
   std::vector<double> expert_rows(const routing::LayerRouting& routing, std::size_t block) const;

@@ -23,8 +23,8 @@ std::string flagged(const std::string& text) { return fmt::format("{} '{}'", fla
 // [place]: rank by rank, a rank's experts by number.
 Order order_of(const cluster::ExpertPlacement& placement) {
   std::vector<Order> held(static_cast<std::size_t>(placement.ranks));
-  for (std::size_t expert = 0; expert < placement.ranks_of.size(); ++expert) {
-    held[static_cast<std::size_t>(placement.ranks_of[expert].front())].push_back(
+  for (std::size_t expert = 0; expert < placement.rank_of.size(); ++expert) {
+    held[static_cast<std::size_t>(placement.rank_of[expert])].push_back(
         static_cast<std::uint16_t>(expert));
   }
   Order order;
@@ -75,7 +75,7 @@ cluster::ExpertPlacement read_layer(const std::string& text, std::int64_t layer,
   for (int expert = 0; expert < experts; ++expert) {
     const auto found = rank_of.find(expert);
     if (found == rank_of.end()) refuse(fmt::format("expert {} of {} is missing", expert, experts));
-    placement.ranks_of.push_back({found->second});
+    placement.rank_of.push_back(found->second);
   }
   const std::vector<int> slots = placement.slots();
   for (int rank = 0; rank < ranks; ++rank) {

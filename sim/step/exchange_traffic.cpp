@@ -7,9 +7,21 @@
 #include <unordered_map>
 #include <utility>
 
-#include "sim/cluster/expert_placement.hpp"
-
 namespace moesim::step {
+namespace {
+
+ByteMatrix transposed(const ByteMatrix& bytes) {
+  ByteMatrix result(bytes.ranks());
+  for (int source = 0; source < bytes.ranks(); ++source) {
+    const std::int64_t* const row = bytes.row(source);
+    for (int destination = 0; destination < bytes.ranks(); ++destination) {
+      result.at(destination, source) = row[destination];
+    }
+  }
+  return result;
+}
+
+}  // namespace
 
 void PaddedTraffic::fill(int operation, int /*group*/, ByteMatrix& bytes) const {
   const auto layer = static_cast<std::size_t>(model_.moe_layer(operation));
@@ -66,7 +78,7 @@ void UnpaddedTraffic::fill(int operation, int group, ByteMatrix& bytes) const {
   const auto row_bytes = static_cast<std::uint32_t>(std::llround(model_.row_bytes(operation)));
   if (model_.scenario().dedup != scenario::Deduplication::none) {
     fill_copies(layer, group, row_bytes, bytes);
-    if (to_tokens) bytes = cluster::transposed(bytes);
+    if (to_tokens) bytes = transposed(bytes);
     return;
   }
   const routing::GpuRows kept = kept_rows(layer);

@@ -36,10 +36,8 @@ struct ExchangeSettings {
   Method method = Method::automatic;
   double tolerance = 0.01;  // of `automatic`: upper / lower - 1
   NcclSettings nccl;
-  // pairwise: a rank also waits for what it receives in the round, as MPI_Sendrecv does.
-  bool pairwise_waits_for_receives = false;
-  int slices =
-      4;  // pxn, deepep: pieces of a message that is forwarded, each as soon as it is there
+  // pxn, deepep: pieces of a message that is forwarded, each as soon as it is there
+  int slices = 4;
   // deepep: rows that cross to a domain over rows bound for it, in (0, 1]: 1 without
   // deduplication, distinct_share() under independent routing.
   double distinct_share = 1;

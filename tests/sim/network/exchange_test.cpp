@@ -96,11 +96,6 @@ TEST_CASE("a fixed order of messages takes longer than all at once") {
   };
   CHECK(ratio(8) == Approx(1.305).margin(0.0006).epsilon(0));
   CHECK(ratio(64) == Approx(1.969).margin(0.0006).epsilon(0));
-  // One that waits for its receives too never has more than one message at a port for long.
-  ExchangeSettings waiting;
-  waiting.pairwise_waits_for_receives = true;
-  CHECK(us(ideal_switch(64), zipf_matrix(64), schedules::pairwise, waiting) <
-        us(ideal_switch(64), zipf_matrix(64), schedules::pairwise));
 }
 
 TEST_CASE("pairwise order at 256 ranks", "[.slow]") {

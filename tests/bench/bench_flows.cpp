@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sim/network/flows/flow_times.hpp"
+#include "tests/support/run_exchange.hpp"
 #include "tests/support/topologies.hpp"
 
 namespace {

@@ -4,6 +4,7 @@
 #include "sim/network/flows/flow_times.hpp"
 #include "sim/network/ports/port_bounder.hpp"
 #include "tests/sim/network/exchange_shapes.hpp"
+#include "tests/support/run_exchange.hpp"
 
 namespace {
 

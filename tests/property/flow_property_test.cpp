@@ -12,6 +12,7 @@
 #include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/naive_max_min.hpp"
+#include "tests/support/run_exchange.hpp"
 #include "tests/support/topologies.hpp"
 
 using namespace moesim;

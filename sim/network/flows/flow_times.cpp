@@ -185,41 +185,4 @@ FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
   return std::move(collector.times);
 }
 
-FlowTimes run_exchange(const Topology& topology, const ByteMatrix& bytes,
-                       std::span<const Picoseconds> start, const FlowOptions& options) {
-  const int ranks = topology.ranks();
-  if (bytes.ranks() != ranks) {
-    throw UsageError(
-        fmt::format("byte matrix: {} ranks, but the topology has {}", bytes.ranks(), ranks));
-  }
-  if (!start.empty() && start.size() != static_cast<std::size_t>(ranks)) {
-    throw UsageError(fmt::format("start times: {} for {} ranks", start.size(), ranks));
-  }
-  const std::size_t pairs = static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
-  Collector collector(topology, pairs);
-  collector.reserve(pairs);
-  const auto begin = [&](int rank) {
-    return start.empty() ? Picoseconds() : start[static_cast<std::size_t>(rank)];
-  };
-  std::size_t pair = 0;
-  for (int source = 0; source < ranks; ++source) {
-    for (int destination = 0; destination < ranks; ++destination) {
-      const Flow flow{source, destination, bytes.at(source, destination), begin(source)};
-      if (flow.bytes < 0) check(topology, flow);
-      collector.add(flow, pair++);
-    }
-  }
-  FlowTimes& times = collector.times;
-  run_table(collector.table, options, times);
-  pair = 0;
-  for (int source = 0; source < ranks; ++source) {
-    for (int destination = 0; destination < ranks; ++destination, ++pair) {
-      collector.arrive({source, destination, bytes.at(source, destination), {}},
-                       times.finish[pair]);
-    }
-  }
-  collector.settle_idle();
-  return std::move(times);
-}
-
 }  // namespace moesim::network

@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "sim/base/byte_matrix.hpp"
 #include "sim/network/flows/flow.hpp"
 #include "sim/network/topology/topology.hpp"
 
@@ -37,7 +36,7 @@ struct FlowCounts {
 
 // When flows end, under max-min shares.
 struct FlowTimes {
-  std::vector<Picoseconds> finish;  // [flow], or [source * ranks + destination] of an exchange
+  std::vector<Picoseconds> finish;  // [flow]
   // When the last byte arrives; 0 if there is none. Flows that send nothing, for having no bytes
   // or being from a rank to itself, end at their start and do not count.
   Picoseconds makespan;
@@ -50,11 +49,5 @@ struct FlowTimes {
 // Throws as check(topology) and check(topology, flow) do.
 FlowTimes run_flows(const Topology& topology, std::span<const Flow> flows,
                     const FlowOptions& options = {});
-
-// Every message of a byte matrix at once, each from the start of its source: one per rank, or empty
-// for all at 0. The diagonal is not sent. Throws UsageError for a matrix or starts of another size
-// than the topology too.
-FlowTimes run_exchange(const Topology& topology, const ByteMatrix& bytes,
-                       std::span<const Picoseconds> start = {}, const FlowOptions& options = {});
 
 }  // namespace moesim::network

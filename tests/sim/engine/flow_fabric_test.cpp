@@ -7,6 +7,7 @@
 #include "sim/network/exchange/port_clock.hpp"
 #include "sim/network/flows/flow_times.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_exchange.hpp"
 
 namespace moesim::engine {
 namespace {

@@ -11,6 +11,7 @@
 #include "tests/sim/network/exchange_shapes.hpp"
 #include "tests/sim/network/naive_flows.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_exchange.hpp"
 
 namespace moesim::network {
 namespace {

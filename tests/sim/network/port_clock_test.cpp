@@ -8,6 +8,7 @@
 #include "sim/network/flows/flow_times.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_exchange.hpp"
 
 namespace moesim::network {
 namespace {

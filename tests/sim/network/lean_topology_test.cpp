@@ -71,9 +71,9 @@ TEST_CASE("a simulation message by message tells how far it is") {
     last = ended;
     steps = of;
   };
-  simulate_exchange(ideal_switch(80), uniform_matrix(80), {}, schedules::pairwise, settings);
-  // 80 joins at the start, then 80 joins and 80 messages in each of 79 rounds.
-  CHECK(steps == 80 + 79 * 160);
+  simulate_exchange(ideal_switch(120), uniform_matrix(120), {}, schedules::pairwise, settings);
+  // 120 joins at the start, then 120 messages in each of 119 rounds.
+  CHECK(steps == 120 + 119 * 120);
   CHECK(told == steps / 4096);
 }
 

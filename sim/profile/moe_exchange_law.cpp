@@ -147,6 +147,9 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
   if (group.crosses()) {
     if (!(rates.nic_bytes_per_us > 0)) throw Error("no NICs connect the domains");
     nic = nic_of(dispatcher, rates);
+    nic.efficiency.value = std::min(nic.efficiency.value, rates.nic_share);
+    nic.efficiency.low = std::min(nic.efficiency.low, rates.nic_share);
+    nic.efficiency.high = std::min(nic.efficiency.high, rates.nic_share_high);
   }
   const Ranged& link = cost.link_efficiency;
   const auto time = [&](double link_share, double nic_share, double message_us) {

@@ -62,6 +62,10 @@ struct DispatchRates {
   double nic_bytes_per_us = 0;
   Transport transport = Transport::gpu;
   bool transport_known = true;  // else the band also covers the other one
+  // The share of a NIC's line rate that a single stream reaches, likely and at most: a dispatcher
+  // reaches no more.
+  double nic_share = 1;
+  double nic_share_high = 1;
 };
 
 // Microseconds of one stage among the GPUs of `group`, notify phases apart:

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "sim/base/error.hpp"
+#include "sim/network/ports/switch_limits.hpp"
 
 namespace moesim::network {
 namespace {
@@ -50,7 +51,9 @@ DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& 
   place.rates.link_bytes_per_us =
       cluster.gpus_per_domain > 1 ? cluster.domain.port.bytes_per_second / us_per_second : 1;
   if (cluster.nics_per_node > 0) {
-    place.rates.nic_bytes_per_us = cluster.nic_per_gpu.bytes_per_second / us_per_second;
+    place.rates.nic_bytes_per_us = dispatch_nic_rate(cluster, group) / us_per_second;
+    place.rates.nic_share = cluster.nic_efficiency;
+    place.rates.nic_share_high = cluster.nic_efficiency_high;
   } else if (gpus > in_domain) {
     refuse("no NIC connects its domains");
   }

@@ -16,9 +16,10 @@ struct DispatchPlace {
 };
 
 // GPUs of a cluster, as many in each of its NVLink domains as `group` says: line rates of domains
-// and NICs, the efficiencies being the dispatcher's own. `transport`: "gpu", "proxy", or "" for
-// what the cluster says. Throws UsageError for one GPU, domains of unequal numbers of GPUs, GPUs
-// without NVLink, domains that nothing connects.
+// and NICs, or of switches with less bandwidth above the NICs (dispatch_nic_rate). Efficiencies are
+// the dispatcher's own, but of NICs no more than the document's. `transport`: "gpu", "proxy", or ""
+// for what the cluster says. Throws UsageError for one GPU, domains of unequal numbers of GPUs,
+// GPUs without NVLink, domains that nothing connects.
 DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster,
                              const profile::DispatchGroup& group,
                              const std::string& transport = "");

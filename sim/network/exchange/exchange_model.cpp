@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/port_bounder.hpp"
+#include "sim/network/ports/switch_limits.hpp"
 #include "sim/network/topology/calibrate_links.hpp"
 #include "sim/network/topology/domains.hpp"
 
@@ -341,41 +341,12 @@ ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteM
   return answer;
 }
 
-// The time that the busiest switch above the NICs needs for each byte of the buffer, us: of the
-// blocks that its members send, those bound neither for its own members nor for their domains pass
-// it. Equal blocks of buffer / P.
-double ExchangeModel::us_per_byte_above(std::span<const int> members) const {
-  const Topology topology = topology_of(*cluster_, members);
-  const Domains domains(topology);
-  const auto ranks = static_cast<double>(topology.ranks());
-  double worst = 0;
-  for (const Tier& tier : topology.outer.tiers) {
-    std::vector<double> below(tier.up.size()), passing(tier.up.size());
-    for (const int number : tier.switch_of) ++below[at(number)];
-    std::map<std::pair<int, int>, double> shared;  // ranks of one switch and one domain
-    for (int rank = 0; rank < topology.ranks(); ++rank) {
-      ++shared[{tier.switch_of[at(rank)], domains.domain_of[at(rank)]}];
-    }
-    for (const auto& [place, count] : shared) {
-      const auto domain = static_cast<double>(domains.ranks[at(place.second)].size());
-      passing[at(place.first)] += count * (ranks - below[at(place.first)] - (domain - count));
-    }
-    for (std::size_t number = 0; number < tier.up.size(); ++number) {
-      for (const int link : {tier.up[number], tier.down[number]}) {
-        const double rate = topology.links[at(link)].bandwidth.bytes_per_second;
-        worst = std::max(worst, passing[number] / ranks / rate * 1e6);
-      }
-    }
-  }
-  return worst;
-}
-
 Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes) const {
   Estimate estimate = ports_.price(kind, members, bytes);
-  if (kind != Collective::all_to_all || cluster_->levels.empty()) return estimate;
   if (span_of(members, *cluster_).domains == 1) return estimate;
   if (find_measured(*cluster_, kind, members) != nullptr) return estimate;  // switches and all
-  const double above_us = us_per_byte_above(members) * bytes;
+  const double above_us = us_per_byte_above(kind, members, *cluster_) * bytes;
+  if (above_us == 0) return estimate;
   const auto no_faster = [&](double time_us, double efficiency) {
     return std::max(time_us,
                     cluster_->nic_latency_us + above_us * cluster_->nic_efficiency / efficiency);

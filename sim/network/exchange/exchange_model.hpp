@@ -43,8 +43,8 @@ class ExchangeModel {
   ExchangeModel(std::shared_ptr<const profile::Profile> profile,
                 std::shared_ptr<const cluster::Cluster> cluster, ExchangeSettings settings = {});
 
-  // A collective of equal blocks among `members` (GPUs of the cluster), as PortModel::price; an
-  // all-to-all also no faster than the tiers of switches between them let it.
+  // A collective of equal blocks among `members` (GPUs of the cluster), as PortModel::price,
+  // and no faster than the switches between them let it (switch_limits.hpp).
   profile::Estimate price(profile::Collective kind, std::span<const int> members,
                           double bytes) const;
 
@@ -70,7 +70,6 @@ class ExchangeModel {
                     const ExchangeSchedule& schedule) const;
   ExchangeAnswer across(const Links& on, std::span<const int> members, const ByteMatrix& bytes,
                         std::span<const Picoseconds> start, const ExchangeSchedule& schedule) const;
-  double us_per_byte_above(std::span<const int> members) const;
   std::string provenance(const Links& links, bool crosses, const ExchangeSchedule& schedule,
                          Method used) const;
 

@@ -1,0 +1,131 @@
+#include "sim/network/ports/switch_limits.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "sim/network/topology/cluster_topology.hpp"
+#include "sim/network/topology/domains.hpp"
+
+namespace moesim::network {
+namespace {
+
+using cluster::Cluster;
+using cluster::Level;
+using profile::Collective;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The way up of a node at each level of the fabric, bytes per second.
+std::vector<double> uplink_of_node(const Cluster& cluster) {
+  std::vector<double> rates;
+  for (const Level& level : cluster.levels) {
+    const int side_by_side = cluster.rails && rates.empty() ? cluster.ports_per_node() : 1;
+    rates.push_back(level.uplink.bytes_per_second * side_by_side / level.below);
+  }
+  return rates;
+}
+
+bool has_less_above(const Cluster& cluster) {
+  constexpr double rounding = 1e-9;
+  const double of_nics = cluster.nic_per_gpu.bytes_per_second * cluster.gpus_per_node;
+  const std::vector<double> rates = uplink_of_node(cluster);
+  return std::any_of(rates.begin(), rates.end(),
+                     [&](double rate) { return rate < of_nics * (1 - rounding); });
+}
+
+// The bytes that come down to each switch of a tier, for each byte of the buffer. As many go up.
+std::vector<double> blocks_passing(const Topology& topology, const Tier& tier,
+                                   const std::vector<int>& nodes_below, const Domains& domains) {
+  std::map<int, int> below;                   // ranks by nodes below one switch, or several rails'
+  std::map<std::pair<int, int>, int> shared;  // of them those of one domain
+  const auto ranks = static_cast<std::size_t>(topology.ranks());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    ++below[nodes_below[rank]];
+    ++shared[{nodes_below[rank], domains.domain_of[rank]}];
+  }
+  std::vector<double> passing(tier.down.size());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int domain = domains.domain_of[rank];
+    const std::size_t elsewhere = ranks - at(below[nodes_below[rank]]) -
+                                  domains.ranks[at(domain)].size() +
+                                  at(shared[{nodes_below[rank], domain}]);
+    passing[at(tier.switch_of[rank])] +=
+        static_cast<double>(elsewhere) / static_cast<double>(ranks);
+  }
+  return passing;
+}
+
+// The bytes that leave each switch of a tier, or reach it if that is more.
+std::vector<double> rings_passing(Collective kind, const Topology& topology, const Tier& tier,
+                                  const Domains& domains) {
+  std::size_t rings = domains.ranks.front().size();
+  for (const auto& domain : domains.ranks) rings = std::min(rings, domain.size());
+  const auto ranks = static_cast<double>(topology.ranks());
+  const double turns = kind == Collective::all_reduce ? 2 : 1;
+  const double each = turns * (ranks - 1) / ranks / static_cast<double>(rings);
+  std::vector<double> up(tier.up.size()), down(tier.up.size());
+  for (std::size_t domain = 0; domain < domains.ranks.size(); ++domain) {
+    const auto& from = domains.ranks[domain];
+    const auto& to = domains.ranks[(domain + 1) % domains.ranks.size()];
+    for (std::size_t ring = 0; ring < rings; ++ring) {
+      const int source = tier.switch_of[at(from[ring])];
+      const int destination = tier.switch_of[at(to[ring])];
+      if (source == destination) continue;
+      up[at(source)] += each;
+      down[at(destination)] += each;
+    }
+  }
+  for (std::size_t number = 0; number < up.size(); ++number) {
+    up[number] = std::max(up[number], down[number]);
+  }
+  return up;
+}
+
+}  // namespace
+
+double us_per_byte_above(Collective kind, std::span<const int> members, const Cluster& cluster) {
+  if (!has_less_above(cluster)) return 0;
+  const Topology topology = topology_of(cluster, members);
+  const Domains domains(topology);
+  const bool forwards = cluster.gpus_per_domain > 1 && cluster.domain.kind == "NVLink";
+  double worst = 0;
+  for (std::size_t number = 0; number < topology.outer.tiers.size(); ++number) {
+    const Tier& tier = topology.outer.tiers[number];
+    std::vector<double> passing;
+    if (kind == Collective::all_to_all) {
+      std::vector<int> nodes_below = tier.switch_of;
+      if (forwards) {
+        for (std::size_t rank = 0; rank < members.size(); ++rank) {
+          nodes_below[rank] = cluster.node_of(members[rank]) / cluster.levels[number].below;
+        }
+      }
+      passing = blocks_passing(topology, tier, nodes_below, domains);
+    } else {
+      passing = rings_passing(kind, topology, tier, domains);
+    }
+    for (std::size_t each = 0; each < passing.size(); ++each) {
+      const double rate = topology.links[at(tier.up[each])].bandwidth.bytes_per_second;
+      worst = std::max(worst, passing[each] / rate * 1e6);
+    }
+  }
+  return worst;
+}
+
+double dispatch_nic_rate(const Cluster& cluster, const profile::DispatchGroup& group) {
+  double rate = cluster.nic_per_gpu.bytes_per_second;
+  const std::vector<double> uplinks = uplink_of_node(cluster);
+  for (std::size_t level = 0; level < uplinks.size(); ++level) {
+    const int gpus_below = cluster.levels[level].below * cluster.gpus_per_node;
+    const int below = std::max(1, gpus_below / cluster.gpus_per_domain);  // domains
+    if (group.domains() <= below) continue;
+    const double leaving =
+        static_cast<double>(group.domains() - below) / static_cast<double>(group.domains() - 1);
+    rate = std::min(rate, uplinks[level] / cluster.gpus_per_node / leaving);
+  }
+  return rate;
+}
+
+}  // namespace moesim::network

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <span>
+
+#include "sim/cluster/cluster.hpp"
+#include "sim/profile/collective.hpp"
+#include "sim/profile/moe_exchange_law.hpp"
+
+namespace moesim::network {
+
+// What the switches above the NICs allow, where a switch has less bandwidth up than its NICs below.
+
+// How long the busiest way up or down needs, at the NICs' efficiency, for each byte of the buffer
+// (nccl-tests' size) of a collective among these GPUs, us; 0 where no switch has less up than
+// below.
+//   all-to-all   blocks of buffer / P; on rails, where GPUs of a node reach each other over NVLink,
+//                a block crosses between nodes on the rail of its destination (NCCL's PXN)
+//   the others   rings: domain by domain, one for each member of the smallest domain, each of
+//                which passes (P - 1) / P of its share of the buffer (all-reduce: twice) from a
+//                domain to the next; trees, balanced over the nodes, pass no less
+double us_per_byte_above(profile::Collective kind, std::span<const int> members,
+                         const cluster::Cluster& cluster);
+
+// The bytes per second that a GPU of a dispatcher's group sends to other domains if the switches
+// have no more: its share of the NICs, or where the group's domains lie below several switches, its
+// share of the ways up over the share of its bytes that take them. Domains of a group are taken to
+// be neighbours, and all GPUs below a switch to send as much. Dispatchers send between GPUs of the
+// same place in their nodes, so that bytes stay on their rail.
+double dispatch_nic_rate(const cluster::Cluster& cluster, const profile::DispatchGroup& group);
+
+}  // namespace moesim::network

@@ -3,10 +3,13 @@
 #include <cmath>
 
 #include "sim/base/statistics.hpp"
+#include "sim/routing/routers/router_name.hpp"
+#include "sim/routing/scores/score_source.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/scenario/document_cache.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/scenario/scenario.hpp"
+#include "sim/training/drawn_loads.hpp"
 
 namespace moesim::job {
 namespace {
@@ -41,6 +44,30 @@ std::string default_in_training(const std::string& option, const std::string& us
   if (option == "capacity-factor") return "dropless";
   if (option == "capacity-convention") return "library";
   return usual;
+}
+
+std::string help_in_training(const scenario::Option& option) {
+  if (option.name != "capacity-factor") return option.help;
+  return "of S tokens of a rank an expert takes at most C = ceil(k CF S / E)";
+}
+
+// Without those that a training step refuses.
+std::vector<scenario::NamedValue> values_in_training(const scenario::Option& option) {
+  if (option.name == "router") {
+    return scenario::named_values(routing::router_forms([](const routing::RouterDescriptor& kind) {
+      routing::RouterConfig router;
+      router.kind = &kind;
+      return training::draw_refusal(router).empty();
+    }));
+  }
+  if (option.name == "routing") {
+    return scenario::named_values(routing::score_source_forms([](routing::ScoreSource::Kind kind) {
+      routing::ScoreSource source;
+      source.kind = kind;
+      return kind != routing::ScoreSource::Kind::unknown && !source.is_ragged();
+    }));
+  }
+  return option.values;
 }
 
 OptionValues routing_values(const OptionValues& typed) {
@@ -188,8 +215,8 @@ void declare_routing(JobOptionTable& table) {
     option.name = declared.name;
     option.placeholder = declared.placeholder;
     option.default_text = default_in_training(declared.name, declared.default_text);
-    option.help = declared.help;
-    option.values = declared.values;
+    option.help = help_in_training(declared);
+    option.values = values_in_training(declared);
     if (name == "fidelity") {
       option.values.back().meaning = "counts where offered, else from a sample of tokens";
     }

@@ -176,7 +176,8 @@ void declare_capacity(OptionTable& table) {
       .idle(without_capacity);
   table
       .choice("capacity-convention",
-              {{"paper", "CF = k"}, {"library", "CF = 1, and C = ceil(k CF S / E)"}},
+              {{"paper", "CF = k, and C = ceil(CF S / E)"},
+               {"library", "CF = 1, and C = ceil(k CF S / E)"}},
               routing::parse_capacity_convention, name_of, &RouterConfig::capacity_convention)
       .by_default("paper", leave_to_dialect)
       .help("what a balanced load needs:")

@@ -1,13 +1,15 @@
 """Help texts: as wide as the terminal, and never too wide to read."""
 
 import fcntl
+import json
 import os
+import re
 import struct
 import subprocess
 import termios
 
 import pytest
-from command_line import BINARY, needs_binary, open_terminal, read_terminal, succeed
+from command_line import BINARY, moesim, needs_binary, open_terminal, read_terminal, succeed
 from test_cli_contract import COMMANDS
 
 pytestmark = needs_binary
@@ -44,3 +46,26 @@ def test_help_is_as_wide_as_columns_says():
     for columns, most in (("80", 80), ("90", 90), ("500", 100), ("x", 100)):
         lines = succeed("simulate", "--help", env={"COLUMNS": columns}).splitlines()
         assert most - 5 <= max(map(len, lines)) <= most, columns
+
+
+# What stands for the parameters in the forms of values.
+PARAMETERS = {"LOCAL": "0.4", "NODE": "0.3", "P": "0.1", "GROUPS": "4", "KEPT": "2", "SIGMA": "0.1", "A": "1",
+              "X": "4", "SHARE": "0.25", "R": "4"}
+
+
+@pytest.mark.parametrize("option", ["router", "routing"])
+def test_help_of_train_lists_the_values_that_train_takes(option):
+    text = succeed("train", "--help")
+    listed = text.split(f"\n  --{option} ")[1].split("\n  --")[0].split()
+    values = next(each["values"] for each in json.loads(succeed("options", "--format", "json"))["options"]
+                  if each["name"] == option)
+    forms = [value["name"] for value in values]
+    taken = []
+    for form in forms:
+        name = re.sub(r"[\[,].*", "", form)  # without what may be left out
+        if "FILE" in name or name.startswith("+"):
+            continue
+        name = re.sub("[A-Z]+", lambda word: PARAMETERS[word[0]], name)
+        taken.append(moesim("train", "--gpus", 8, "--sequence-length", 256, f"--{option}", name).returncode == 0)
+        assert (form.split()[0] in listed) == taken[-1], form
+    assert not all(taken) and sum(taken) > 5

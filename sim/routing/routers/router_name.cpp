@@ -71,11 +71,15 @@ void read_suffix(const RouterReading& in, std::string_view suffix, RouterConfig&
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> router_forms() {
+std::vector<std::pair<std::string, std::string>> router_forms(
+    bool (*taken)(const RouterDescriptor& kind)) {
   std::vector<std::pair<std::string, std::string>> forms;
-  for (const RouterDescriptor* kind : router_table) forms.emplace_back(kind->form, kind->help);
   for (const RouterDescriptor* kind : router_table) {
-    if (kind->suffix.head != nullptr) forms.emplace_back(kind->suffix.form, kind->suffix.help);
+    if (taken == nullptr || taken(*kind)) forms.emplace_back(kind->form, kind->help);
+  }
+  for (const RouterDescriptor* kind : router_table) {
+    if (kind->suffix.head == nullptr || (taken != nullptr && !taken(*kind))) continue;
+    forms.emplace_back(kind->suffix.form, kind->suffix.help);
   }
   forms.emplace_back("+fr", fmt::format("behind {}: choice k + 1 fills free slots (Fill-in "
                                         "Rectification)",

@@ -16,9 +16,10 @@ namespace moesim::routing {
 // with a suggestion for an unknown name, suffix or parameter.
 RouterConfig parse_router(std::string_view name, int top_k, int usual_k = 0);
 
-// The forms of names, each with a short description, for help texts; the same in one line, for
-// messages.
-std::vector<std::pair<std::string, std::string>> router_forms();
+// The forms of names, each with a short description, for help texts: of the kinds that are `taken`
+// (null: all). The same in one line, of all kinds, for messages.
+std::vector<std::pair<std::string, std::string>> router_forms(
+    bool (*taken)(const RouterDescriptor& kind) = nullptr);
 std::string router_names();
 
 }  // namespace moesim::routing

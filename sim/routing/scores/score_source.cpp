@@ -58,7 +58,7 @@ constexpr Spelling spellings[] = {
     {Kind::scores, "scores", "FILE", "a model that 'moesim route --fit-scores' made of a trace"},
     {Kind::trace, "trace", "FILE", "recorded routing: a trace.json or its folder"},
     {Kind::trace_repeat, "trace-repeat", "FILE",
-     "the same, repeated where it has fewer tokens than --tokens-per-gpu"},
+     "the same, repeated where it has fewer tokens than a GPU takes"},
 };
 
 const Spelling& spelling_of(Kind kind) {
@@ -156,9 +156,10 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> score_source_forms() {
+std::vector<std::pair<std::string, std::string>> score_source_forms(bool (*taken)(Kind kind)) {
   std::vector<std::pair<std::string, std::string>> forms;
   for (const Spelling& spelling : spellings) {
+    if (taken != nullptr && !taken(spelling.kind)) continue;
     std::string meaning(spelling.meaning);
     if (spelling.kind == Kind::burst) {
       meaning += fmt::format(" [{}:{}]", usual_heat, usual_burst_share);

@@ -90,8 +90,10 @@ struct ScoreSource {
   bool is_ragged(int ranks, std::int64_t tokens) const;
 };
 
-// The values of --routing, each with its meaning and [default], for help texts.
-std::vector<std::pair<std::string, std::string>> score_source_forms();
+// The values of --routing, each with its meaning and [default], for help texts: of the kinds that
+// are `taken` (null: all).
+std::vector<std::pair<std::string, std::string>> score_source_forms(
+    bool (*taken)(ScoreSource::Kind kind) = nullptr);
 
 // Throws UsageError naming `what`, `text` and the kinds, or the error in its file and where it is.
 ScoreSource parse_score_source(std::string_view text, const std::string& what);

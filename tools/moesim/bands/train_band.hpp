@@ -28,7 +28,9 @@ const uncertainty::StepErrors& shipped_errors();
 // published; "" is one that is not known.
 uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software);
 
-// The flags of `train` that bands need.
+// --software with the names of published software alone, and the flags of `train` that bands need,
+// where it may be one's own too.
+Flag published_software_flag();
 std::vector<Flag> band_flags();
 
 // For --software, or for software that is not named. A document of one's own software changes

@@ -351,7 +351,7 @@ std::vector<Flag> flags() {
   for (const auto& unknown : uncertainty::unknown_names) {
     flags.back().choices.push_back({unknown.name, unknown.meaning});
   }
-  for (const Flag& flag : train_flags()) flags.push_back(flag);
+  for (const Flag& flag : hardware_flags()) flags.push_back(flag);
   const auto is_there = [&](const std::string& name) {
     return std::any_of(flags.begin(), flags.end(),
                        [&](const Flag& flag) { return flag.name == name; });
@@ -379,8 +379,8 @@ Command calibrate_command() {
       "FILE: a CSV with a row for each measured time: measured_ms (or measured_us) and options "
       "of\n"
       "train as columns; an option of this command holds for rows that have none of their own.\n"
-      "With --command simulate they are options of simulate; a CSV of sweep with measured_ms\n"
-      "added will do.\n"
+      "With --command simulate they are options of simulate, with its values and defaults; a CSV\n"
+      "of sweep with measured_ms added will do.\n"
       "Column op: step (or empty), moe-layer (gate to combined rows) or layer with pass forward "
       "or\n"
       "backward, all-to-all and the other exchanges of predict with gpus, bytes or their\n"

@@ -53,7 +53,7 @@ std::vector<Flag> own_flags() {
   return {
       {"mode", "train|prefill", "train",
        "what is searched: training steps, or forward passes (routers, capacity factors, expert "
-       "parallelism and micro-batch, as simulate has them)"},
+       "parallelism and micro-batch, as simulate has them; its help lists more routers)"},
       {"replicas", "R", "16", "of --mode prefill: draws of routing and of the curves' errors"},
       {"best", "N", "5", "how many layouts to print"},
       {"distinct", "WHAT", "layout",
@@ -246,7 +246,7 @@ SearchLimits requested_limits(const CommandLine& line) {
 
 std::vector<Flag> recommend_flags() {
   std::vector<Flag> flags;
-  for (Flag flag : train_flags()) {
+  for (Flag flag : hardware_flags()) {
     // The search divides layers, and padding is the router's.
     if (job::job_option_named(flag.name).in_search == job::InSearch::refused) continue;
     if (flag.name == "global-batch") flag.default_text = "16 per GPU";
@@ -263,9 +263,7 @@ std::vector<Flag> recommend_flags() {
     }
     flags.push_back(flag);
   }
-  for (const Flag& flag : band_flags()) {
-    if (flag.name != "baseline") flags.push_back(flag);
-  }
+  flags.push_back(published_software_flag());
   for (const Flag& flag : own_flags()) flags.push_back(flag);
   return flags;
 }

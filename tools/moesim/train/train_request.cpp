@@ -22,6 +22,14 @@ std::vector<Flag> train_flags() {
   return flags;
 }
 
+std::vector<Flag> hardware_flags() {
+  std::vector<Flag> flags = train_flags();
+  for (Flag& flag : flags) {
+    if (flag.name == "profile") flag.help = "the GPU: a shipped profile or a document";
+  }
+  return flags;
+}
+
 std::vector<Flag> layout_flags() {
   std::vector<Flag> flags;
   for (const job::JobOption& option : job::job_options()) {

@@ -8,8 +8,10 @@
 
 namespace moesim::tool {
 
-// The flags of a training job as `train` takes them, and those of them that `layout` takes too.
+// The flags of a training job as `train` takes them; as commands do that refuse a document of
+// moesim calibrate as --profile; and those that `layout` takes too.
 std::vector<Flag> train_flags();
+std::vector<Flag> hardware_flags();
 std::vector<Flag> layout_flags();
 
 // The job that they ask for, as job::resolve_job(); what is to be noted of options goes to stderr.

@@ -109,12 +109,12 @@ void check_deduplication(const Scenario& scenario, Use use) {
   }
   if (scenario.dedup == Deduplication::node && scenario.dispatcher == nullptr &&
       !scenario.has_aligned_groups()) {
-    refuse(
-        fmt::format("expert-parallel groups of {} GPUs have parts of nodes of {}, so that a GPU "
-                    "need not have its counterpart in each: choose --expert-parallel as a "
-                    "multiple or a divisor of {}, or --dedup gpu",
-                    scenario.expert_parallel, scenario.cluster->gpus_per_domain,
-                    scenario.cluster->gpus_per_domain));
+    refuse(fmt::format(
+        "expert-parallel groups of {} GPUs have parts of NVLink domains of {}, so that a GPU "
+        "need not have its counterpart in each: choose --expert-parallel as a "
+        "multiple or a divisor of {}, or --dedup gpu",
+        scenario.expert_parallel, scenario.cluster->gpus_per_domain,
+        scenario.cluster->gpus_per_domain));
   }
 }
 
@@ -125,7 +125,7 @@ void check_dispatcher(const Scenario& scenario, Use use) {
   const std::string flag = "--dispatcher " + scenario.dispatcher_name;
   if (!scenario.has_aligned_groups()) {
     throw UsageError(
-        fmt::format("{}: expert-parallel groups of {} GPUs have parts of nodes of {}: "
+        fmt::format("{}: expert-parallel groups of {} GPUs have parts of NVLink domains of {}: "
                     "choose --expert-parallel as a multiple or a divisor of {}",
                     flag, scenario.expert_parallel, scenario.cluster->gpus_per_domain,
                     scenario.cluster->gpus_per_domain));

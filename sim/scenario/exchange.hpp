@@ -24,7 +24,7 @@ enum class Deduplication { none, gpu, node };
 inline constexpr EnumNames<Deduplication, 3> deduplication_names{
     {{Deduplication::none, "none", "expert"},
      {Deduplication::gpu, "gpu", "GPU"},
-     {Deduplication::node, "node", "node, and on over NVLink, as DeepEP does"}}};
+     {Deduplication::node, "node", "NVLink domain, and on over NVLink, as DeepEP does"}}};
 
 // How tokens get to their experts.
 struct Exchange {
@@ -64,9 +64,9 @@ void declare_exchange(Table& table) {
       .checked(check_deduplication);
   table.text("dispatcher", "NAME|FILE", check_dispatcher_text, use_dispatcher, dispatcher_text)
       .forms(named_values({{nccl_dispatcher, "NCCL's, of a row per expert or as --dedup says"},
-                           {"deepep", "DeepEP's kernels for training, a row per node"},
+                           {"deepep", "DeepEP's kernels for training, a row per NVLink domain"},
                            {"low-latency", "DeepEP's kernels for decoding, a row per expert"},
-                           {"hybridep", "HybridEP, a row per node or rack"},
+                           {"hybridep", "HybridEP, a row per NVLink domain"},
                            {"trtllm", "TensorRT-LLM's one-sided, a row per GPU of one domain"}}))
       .by_default(nccl_dispatcher)
       .help("what carries the rows that routing keeps:")

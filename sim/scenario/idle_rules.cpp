@@ -71,7 +71,7 @@ Reason without_fill_in(const Question& ask) {
 Reason without_rectification(const Question& ask) {
   return ask.scenario.router.rectification != routing::Rectification::none
              ? useful
-             : "no router of this run rectifies inside a GPU or node (+ir)";
+             : "no router of this run rectifies inside a GPU or NVLink domain (+ir)";
 }
 
 Reason without_scores(const Question& ask) {

@@ -234,7 +234,7 @@ def test_a_typed_option_without_effect_is_said_and_stdout_stays_clean():
     grid = ("sweep", "--mode", "prefill", "--format", "csv", "--ir-compute", "separate,overlap")
     said, out = notes(*grid, "--router", "dropless,top1")
     assert said == ["note: --ir-compute has no effect: no router of this run rectifies inside a GPU "
-                    "or node (+ir)"]
+                    "or NVLink domain (+ir)"]
     assert len(rows_of(out)) == 2
     said, out = notes(*grid, "--router", "dropless,top1+ir")
     assert said == [] and len(rows_of(out)) == 3

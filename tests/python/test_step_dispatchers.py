@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason():
     assert "over PCIe" in refusal("--router", "dropless", *INSIDE, "--cluster", "pcie-l40s", "--dispatcher", "deepep")
     crooked = refusal("--router", "dropless", "--profile", "h100-sxm", "--gpus", "12", "--expert-parallel", "12",
                       "--experts", "12", "--tokens-per-gpu", "2048", "--dispatcher", "low-latency")
-    assert "--dispatcher low-latency: expert-parallel groups of 12 GPUs have parts of nodes of 8" in crooked
+    assert "--dispatcher low-latency: expert-parallel groups of 12 GPUs have parts of NVLink domains of 8" in crooked
     assert "unknown" in refusal("--router", "dropless", *WORDS, "--dispatcher", "deep-ep")
 
 

@@ -86,7 +86,7 @@ std::vector<std::pair<std::string, std::string>> router_forms(
                                         rectifying_kinds()));
   forms.emplace_back("+ir, +ir@node",
                      "the same: a token that lost a route goes to the best expert on its own GPU, "
-                     "or in its node (Intra-GPU Rectification); top2+fr+ir has both");
+                     "or in its NVLink domain (Intra-GPU Rectification); top2+fr+ir has both");
   return forms;
 }
 

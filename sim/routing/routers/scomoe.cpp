@@ -230,7 +230,7 @@ void read(const RouterReading& in, RouterConfig& config) {
   config.top_k = in.k_beside();
   config.parameters = {in.number(in.parts[1]), in.number(in.parts[2])};
   if (local_share(config) + node_share(config) > Decimal(1)) {
-    in.refuse("the shares that stay on the GPU and in the node exceed 1 together");
+    in.refuse("the shares that stay on the GPU and in the NVLink domain exceed 1 together");
   }
 }
 
@@ -258,7 +258,7 @@ GateWorkList price(const RouterConfig& config, const GateShape& shape) {
 constinit const RouterDescriptor scomoe_router{
     .head = "scomoe",
     .form = "scomoe:LOCAL:NODE",
-    .help = "shares of the tokens that choose on their GPU, and in their node",
+    .help = "shares of the tokens that choose on their GPU, and in their NVLink domain",
     .blocks = ExchangeBlocks::pooled,
     .no_counts = "the tokens of its pools choose among different experts",
     .no_group_scope = "each of its pools has a capacity per source GPU",

@@ -218,8 +218,7 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
     if (folder.empty()) {
       throw UsageError(
           "validate steps: --data FOLDER is missing: the logs are not shipped, give the folder "
-          "that "
-          "holds smartmoe_gpt_step_times.csv");
+          "that holds smartmoe_gpt_step_times.csv");
     }
     if (std::filesystem::exists(folder + "/moe_training_steps.csv")) {  // with the paper's speeds
       const study::StudyRouting routing = study::speeds_routing(documents);
@@ -230,17 +229,17 @@ std::vector<study::Validation> validate(const CommandLine& line, const std::stri
   if (wanted == "exchanges" || (all && !folder.empty())) {
     if (folder.empty()) {
       throw UsageError(
-          "validate exchanges: --data FOLDER is missing: the tables are not shipped, give the "
-          "folder that holds nccl_intranode.csv or nccl_intranode.csv.gz");
+          "validate exchanges: --data FOLDER is missing: give the folder that holds "
+          "nccl_intranode.csv or nccl_intranode.csv.gz; tests/data of moesim's source is one");
     }
     validations.push_back(study::validate_exchanges(folder));
   }
   if (wanted == "routing" || (all && !folder.empty())) {
     if (folder.empty()) {
       throw UsageError(
-          "validate routing: --data FOLDER is missing: the tables are not shipped, give the folder "
-          "that holds routing_bench_drop_rate.csv, expert_counts.csv or "
-          "smartmoe_routing_trace.npz");
+          "validate routing: --data FOLDER is missing: give the folder that holds "
+          "routing_bench_drop_rate.csv, expert_counts.csv or smartmoe_routing_trace.npz; "
+          "tests/data of moesim's source has the first two");
     }
     prefetch_routing(study::random_draw_jobs(folder), 1, chosen_jobs(line), cache);
     validations.push_back(study::validate_routing(folder, cache));
@@ -286,10 +285,14 @@ Command validate_command() {
           "[speeds|layer|steps|exchanges|routing|training] [options]",
           "moesim validate speeds --format csv --out speeds.csv",
           {{"data", "FOLDER", "none",
-            "where the public tables are: smartmoe_gpt_step_times.csv for steps, "
-            "nccl_intranode.csv[.gz] for exchanges, routing_bench_drop_rate.csv, expert_counts.csv "
-            "and smartmoe_routing_trace.npz for routing, moe_training_steps.csv and "
-            "deepseek_train_kernels.csv for training"},
+            "where the public tables are: smartmoe_gpt_step_times.csv for steps, with more from "
+            "smartmoe_routing_trace.npz and moe_training_steps.csv; nccl_intranode.csv[.gz] for "
+            "exchanges, with more from internode_alltoall.csv, simai_ata_ratio.csv, "
+            "simai_nic_ratio.csv, deepep_normal.csv, deepep_lowlatency.csv, "
+            "trtllm_moe_alltoall_gb200.csv and vidur_network_allreduce_sendrecv.csv; "
+            "routing_bench_drop_rate.csv, expert_counts.csv and smartmoe_routing_trace.npz for "
+            "routing; moe_training_steps.csv for training, with more from "
+            "deepseek_train_kernels.csv; some are in tests/data of moesim's source"},
            {"measured", "FILE", "none",
             "for layer: what bench_layer_gpu measured, instead of the published layer"},
            {"profile", "NAME|FILE", "none", "for --measured: the profile of the same machine"},

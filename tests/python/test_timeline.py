@@ -113,6 +113,8 @@ def test_chosen_gpus_and_packed_files(tmp_path):
     assert some["traceEvents"] == [event for event in whole["traceEvents"] if event["pid"] in (0, 3)]
     succeed(*JOB, "--timeline", tmp_path / "r{rank}.json", "--timeline-gpus", "2")
     assert (tmp_path / "r2.json").exists() and not (tmp_path / "r0.json").exists()
+    succeed(*JOB, "--timeline", tmp_path / "new" / "{rank}" / "trace.json")
+    assert [path.name for path in sorted((tmp_path / "new").iterdir())] == ["0", "1", "2", "3"]
     for words, part in [(("--timeline-gpus", "0"), "--timeline FILE"),
                         (("--timeline", tmp_path / "t.json", "--timeline-gpus", "4"), "--timeline-gpus")]:
         result = moesim(*JOB, *words)

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "sim/base/file.hpp"
 #include "sim/base/gzip.hpp"
@@ -20,13 +22,20 @@ void write_file(const std::string& path, const std::string& text) {
   write_file_atomically(path, path.ends_with(".gz") ? packed(text) : text);
 }
 
+// Many files want a folder of their own: it is made. Where it cannot be, writing says so.
+void make_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+}
+
 }  // namespace
 
 Flag timeline_flag(const std::string& what) {
   return {"timeline", "FILE", "none",
           "Chrome trace of " + what +
-              "; a name with {rank} makes a file for each GPU, as torch.profiler does, and .gz "
-              "packs it"};
+              "; a name with {rank} makes a file for each GPU, as torch.profiler does, in a "
+              "folder that need not be there; .gz packs it"};
 }
 
 Flag timeline_gpus_flag() {
@@ -44,7 +53,9 @@ TimelineFiles::TimelineFiles(const CommandLine& line, int gpus)
     }
   }
   if (path_.empty()) return;
-  check_writable(path_of(chosen_.empty() ? 0 : chosen_.front()));
+  const std::string first = path_of(chosen_.empty() ? 0 : chosen_.front());
+  if (first != path_) make_folder_of(first);
+  check_writable(first);
 }
 
 std::string TimelineFiles::path_of(int rank) const {
@@ -77,6 +88,7 @@ void TimelineFiles::write(const engine::Timeline& timeline, const std::string& t
     return;
   }
   for (const int rank : ranks) {
+    make_folder_of(path_of(rank));
     write_file(path_of(rank), report::rank_trace(kept, title, rank, gpus_));
   }
   note(

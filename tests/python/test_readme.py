@@ -1,4 +1,4 @@
-"""What the pages of the tree show: README's examples print what is shown, and links lead to files and headings."""
+"""What the pages of the tree show: examples print what is shown, and links lead to files and headings."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ def examples(text):
     """[(command, the lines shown below it)] of the blocks that begin with "    $ "."""
     found = []
     for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
-        lines = [line[4:] for line in block.splitlines()]
+        lines = [line[4:] for line in block.replace("\\\n", "").splitlines()]
         if lines[0].startswith("$ "):
             found.append((lines[0][2:], lines[1:]))
     return found
@@ -37,6 +37,9 @@ def is_shown(shown, printed):
 
 
 README_EXAMPLES = examples((ROOT / "README.md").read_text())
+GALLERY = ROOT / "notebooks" / "gallery.md"  # its commands need each other's files: test_gallery.py
+PAGE_EXAMPLES = [(page, *example) for page in PAGES if page != GALLERY
+                 for example in examples(page.read_text(encoding="utf-8"))]
 
 
 def test_readme_is_short():
@@ -49,6 +52,11 @@ def test_readme_has_three_examples_with_output():
                for command, shown in README_EXAMPLES)
 
 
+def test_a_command_of_several_lines_is_one():
+    assert examples("Text\n\n    $ moesim a \\\n        --b\n    c\n") == [("moesim a         --b", ["c"])]
+    assert {page.parent.name for page, _, _ in PAGE_EXAMPLES} >= {ROOT.name, "training"}
+
+
 def test_the_comparison_of_examples_can_fail():
     printed = ["a", "b", "c"]
     assert is_shown(["a", "b", "c"], printed) and is_shown(["a", "...", "c"], printed)
@@ -59,11 +67,11 @@ def test_the_comparison_of_examples_can_fail():
 
 @needs_binary
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "shown"), README_EXAMPLES,
-                         ids=[command.split()[1] for command, _ in README_EXAMPLES])
-def test_readme_shows_what_its_examples_print(command, shown):
+@pytest.mark.parametrize(("page", "command", "shown"), PAGE_EXAMPLES,
+                         ids=[f"{page.relative_to(ROOT)} {command.split()[1]}" for page, command, _ in PAGE_EXAMPLES])
+def test_a_page_shows_what_its_examples_print(page, command, shown):
     printed = succeed(*shlex.split(command)[1:]).splitlines()
-    assert is_shown(shown, printed), "\n".join(printed)
+    assert is_shown(shown, printed), f"{page}:\n" + "\n".join(printed)
 
 
 def anchors(page):

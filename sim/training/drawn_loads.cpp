@@ -343,13 +343,15 @@ void DrawnLoads::take(const LayerRouting& routing, int layer, int first, int mic
 // Of one rank: all blocks have C rows, or as many as the fullest of the group.
 double DrawnLoads::padded_rows(const LayerRouting& routing, std::size_t first_source) const {
   std::int64_t slots = routing.capacity;
-  if (job_.router.capacity_scope == routing::CapacityScope::group) {
+  const bool to_busiest = job_.router.pads_to_busiest();
+  if (to_busiest || job_.router.capacity_scope == routing::CapacityScope::group) {
     const auto experts = static_cast<std::size_t>(job_.experts);
     const auto begin =
         routing.kept_rows.begin() + static_cast<std::ptrdiff_t>(first_source * experts);
     slots = *std::max_element(
         begin, begin + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(job_.expert_parallel) *
                                                    experts));
+    if (to_busiest) slots = job_.router.aligned(slots);
   }
   return static_cast<double>(slots * job_.experts);
 }

@@ -14,7 +14,9 @@ int TrainingJob::experts_per_token() const {
 
 bool TrainingJob::reads_row_counts() const {
   if (!routing) return capacity_factor <= 0 && !has_row_buffer;
-  return routing->rank_capacity <= 0 && !routing->router.counts_known();
+  // The longest block of all ranks is the shape of the tensors.
+  const bool known = routing->router.counts_known() && !routing->router.pads_to_busiest();
+  return routing->rank_capacity <= 0 && !known;
 }
 
 TrainingJob with_forced_balance(const TrainingJob& job) {
@@ -108,13 +110,14 @@ ForcedLoad forced_load(const TrainingJob& job) {
   return {busiest(job.tokens_per_rank() * sizes.expert_tensor), busiest(job.tokens_per_rank())};
 }
 
-double random_imbalance(int experts, int choices, int ranks, double tokens) {
+double random_imbalance(int experts, int choices, int ranks, double tokens, int drawn) {
   if (ranks <= 1) return 1;
   const double share = 1.0 / ranks;
   // Of one token: how many of its choices fall on one rank's experts (hypergeometric).
   const double variance = choices * share * (1 - share) * (experts - choices) / (experts - 1.0);
   const double deviation = std::sqrt(variance * ranks * tokens) / (choices * tokens);
-  const double largest = (ranks - 0.375) / (ranks + 0.25);
+  const double numbers = static_cast<double>(ranks) * drawn;
+  const double largest = (numbers - 0.375) / (numbers + 0.25);
   return 1 + deviation * std::sqrt(2) * boost::math::erf_inv(2 * largest - 1);
 }
 

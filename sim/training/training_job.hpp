@@ -132,8 +132,8 @@ bool gathers_low_precision(model::Precision precision);
 // Rows of the busiest of `ranks` over the mean, expected, when each of `ranks` x `tokens` tokens
 // chooses k of E experts uniformly: the normal approximation of the sum, and the expected maximum
 // of as many independent normal numbers (Blom 1958). 256 experts, k 8, 32 ranks, 4,096 tokens:
-// 1.011 (drawn: 1.012).
-double random_imbalance(int experts, int choices, int ranks, double tokens);
+// 1.011 (drawn: 1.012). `drawn` times: the largest of all.
+double random_imbalance(int experts, int choices, int ranks, double tokens, int drawn = 1);
 
 // Of a job without drawn routing, over balance: rows that the experts of the busiest rank compute,
 // and that it sends or receives. A slice of an expert computes the rows of all ETP groups of

@@ -126,10 +126,16 @@ TrainingStep Step::run() {
   return step;
 }
 
-// Random logits; with padded blocks of the same capacity.
+// Random logits; with padded blocks of the same capacity, or as long as the longest of random ones.
 TrainingJob balanced(const TrainingJob& job, const TrainingStep& step) {
   TrainingJob forced = with_forced_balance(job);
-  if (job.routing->router.pads_exchange()) {
+  if (job.routing->router.pads_to_busiest()) {
+    // Each expert is one of `ranks`, each source draws.
+    const int experts = job.model->moe->experts;
+    forced.expert_load =
+        random_imbalance(experts, job.experts_per_token(), experts, job.tokens_per_rank() / experts,
+                         job.layout.layout.expert);
+  } else if (job.routing->router.pads_exchange()) {
     const double balance = job.experts_per_token() * job.tokens_per_rank();
     forced.capacity_factor =
         static_cast<double>(step.routing->capacity * job.model->moe->experts) / balance;

@@ -104,6 +104,30 @@ TEST_CASE("balanced blocks cost what forced balance costs, to the bit") {
   }
 }
 
+TEST_CASE("blocks as long as the longest are computed, exchanged and read by the host") {
+  const TrainingJob job = job_of("qwen3-30b-a3b", 64, 2, 8, 8);
+  const auto step = [&](const char* routing, routing::Padding padding) {
+    DrawnRouting drawn_routing = drawn("dropless", nullptr, routing, all);
+    drawn_routing.router.padding = padding;
+    return with(job, drawn_routing);
+  };
+  for (const char* routing : {"gaussian:0", "gaussian:0.2"}) {
+    CAPTURE(routing);
+    const TrainingStep kept = step(routing, routing::Padding::none);
+    const TrainingStep padded = step(routing, routing::Padding::busiest);
+    // All ranks compute as many rows as one whose experts all are the fullest of one source would.
+    CHECK(padded.routing->mean_load > kept.routing->mean_expert_load);
+    CHECK(padded.routing->loss.padded == Approx(1 - 1 / padded.routing->mean_load).epsilon(0.01));
+    CHECK(padded.routing->loss.failed == 0);
+    const auto experts = static_cast<std::size_t>(Part::experts);
+    CHECK(padded.parts[experts] > 1.02 * kept.parts[experts]);
+    CHECK(padded.step_us > kept.step_us);
+  }
+  // The longest of 8 x 128 blocks of 256 rows.
+  const TrainingStep random = step("gaussian:0", routing::Padding::busiest);
+  CHECK(random.step_us == Approx(random.balanced_step_us).epsilon(0.01));
+}
+
 TEST_CASE("random logits cost what forced balance costs, within the spread of draws") {
   const TrainingStep step =
       with(job_of("qwen3-30b-a3b", 64, 2, 8, 8), drawn("dropless", nullptr, "gaussian:0", all));

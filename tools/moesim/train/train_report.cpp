@@ -227,7 +227,8 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, NamedCells& r
   row.add("top_k", whole(router.top_k));
   row.add("capacity_convention", with_capacity(routing::name_of(router.capacity_convention)));
   row.add("capacity_scope", with_capacity(routing::name_of(router.capacity_scope)));
-  row.add("padding", with_capacity(routing::name_of(router.padding)));
+  row.add("padding", router.pads_to_busiest() ? Cell(std::string(routing::name_of(router.padding)))
+                                              : with_capacity(routing::name_of(router.padding)));
   row.add("priority", with_capacity(routing::name_of(router.priority)));
   row.add("router_dialect", std::string(routing::name_of(router.dialect)));
   row.add("min_capacity", router.has_capacity() ? whole(router.min_capacity) : Cell());

@@ -220,19 +220,55 @@ PipelineLayout even_pipeline_layout(int layers, int chunks, int mtp) {
 }
 
 PipelineLayout nearly_even_pipeline_layout(int layers, int chunks, int mtp) {
+  std::vector<int> held(static_cast<std::size_t>(chunks), layers / chunks);
+  for (int chunk = 0; chunk < layers % chunks; ++chunk) ++held[static_cast<std::size_t>(chunk)];
+  return uneven_pipeline_layout(held, mtp);
+}
+
+PipelineLayout uneven_pipeline_layout(const std::vector<int>& layers, int mtp) {
   PipelineLayout layout;
-  layout.chunks.resize(static_cast<std::size_t>(chunks));
   int first = 0;
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    PipelineChunk& filled = layout.chunks[static_cast<std::size_t>(chunk)];
+  for (const int held : layers) {
+    PipelineChunk& filled = layout.chunks.emplace_back();
     filled.first_layer = first;
-    filled.layers = layers / chunks + (chunk < layers % chunks ? 1 : 0);
-    first += filled.layers;
+    filled.layers = held;
+    first += held;
   }
   layout.chunks.front().embedding = true;
   layout.chunks.back().mtp = mtp;
   layout.chunks.back().loss = true;
   return layout;
+}
+
+std::vector<int> layers_of_chunks(const UnevenStages& stages) {
+  const int counted = (stages.counts_embedding ? 1 : 0) + (stages.counts_loss ? 1 : 0);
+  const int rest = stages.layers + counted - stages.first.value_or(0) - stages.last.value_or(0);
+  const int ranks = stages.ranks - (stages.first ? 1 : 0) - (stages.last ? 1 : 0);
+  const std::string left =
+      fmt::format("{} of {} layers{} are left for {} pipeline ranks", rest, stages.layers,
+                  counted > 0 ? ", embedding or loss" : "", ranks);
+  if (rest < 0 || ranks < 0 || (ranks == 0 && rest != 0)) throw UsageError(left);
+  if (ranks > 0 && rest % ranks != 0) throw UsageError(left + ", which they do not divide over");
+  std::vector<int> of_rank(static_cast<std::size_t>(stages.ranks), ranks > 0 ? rest / ranks : 0);
+  if (stages.first) of_rank.front() = *stages.first;
+  if (stages.last) of_rank.back() = *stages.last;
+  std::vector<int> of_chunk;
+  for (int round = 0; round < stages.virtual_stages; ++round) {
+    for (const int held : of_rank) {
+      if (held % stages.virtual_stages != 0) {
+        throw UsageError(
+            fmt::format("{} layers of a pipeline rank do not divide over its {} chunks", held,
+                        stages.virtual_stages));
+      }
+      of_chunk.push_back(held / stages.virtual_stages);
+    }
+  }
+  if (stages.counts_embedding) --of_chunk.front();
+  if (stages.counts_loss) --of_chunk.back();
+  if (of_chunk.front() < 0 || of_chunk.back() < 0) {
+    throw UsageError("the first or last chunk has no layer that embedding or loss can stand for");
+  }
+  return of_chunk;
 }
 
 void check_pipeline_layout(const PipelineLayout& layout, int layers, int ranks) {

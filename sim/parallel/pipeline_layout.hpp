@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,24 @@ PipelineLayout parse_pipeline_layout(std::string_view text);
 PipelineLayout even_pipeline_layout(int layers, int chunks, int mtp = 0);
 // The same with one layer more in the first chunks where they do not divide.
 PipelineLayout nearly_even_pipeline_layout(int layers, int chunks, int mtp = 0);
+// One chunk for each number of layers. Precondition: there is one.
+PipelineLayout uneven_pipeline_layout(const std::vector<int>& layers, int mtp = 0);
+
+// How Megatron-Core divides layers whose first or last stage has more or fewer than the others.
+struct UnevenStages {
+  int layers = 0;
+  int ranks = 1;
+  int virtual_stages = 1;
+  std::optional<int> first;       // layers of the first rank; the rest divide over the other ranks
+  std::optional<int> last;        // of the last one
+  bool counts_embedding = false;  // as a layer of the first chunk, which has one fewer
+  bool counts_loss = false;       // of the last chunk
+};
+
+// The layers of each chunk, those of a rank divided equally over its chunks (Megatron-Core,
+// transformer_block.py, get_num_layers_to_build). Throws UsageError saying what does not divide.
+// Preconditions: sizes are positive; `first` and `last` only without the two counts.
+std::vector<int> layers_of_chunks(const UnevenStages& stages);
 
 // Throws UsageError: decoder layers other than the model's, chunks that `ranks` do not divide, or,
 // with chunk j on rank j mod ranks, multi-token prediction elsewhere than in the last chunk of a

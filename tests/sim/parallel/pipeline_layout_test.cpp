@@ -6,10 +6,13 @@
 using moesim::UsageError;
 using moesim::parallel::check_pipeline_layout;
 using moesim::parallel::even_pipeline_layout;
+using moesim::parallel::layers_of_chunks;
 using moesim::parallel::nearly_even_pipeline_layout;
 using moesim::parallel::parse_pipeline_layout;
 using moesim::parallel::PipelineChunk;
 using moesim::parallel::PipelineLayout;
+using moesim::parallel::uneven_pipeline_layout;
+using moesim::parallel::UnevenStages;
 
 namespace {
 
@@ -124,4 +127,40 @@ TEST_CASE("layers are divided evenly, or nearly") {
   CHECK(nearly.text() == "Et*4|(t*4|)*12ttt|ttt|tttL");
   CHECK(parse_pipeline_layout(nearly.text()).layers() == 61);
   CHECK(even_pipeline_layout(5, 1).text() == "Et*5L");
+}
+
+TEST_CASE("uneven stages are those of Megatron-Core") {
+  const auto text = [](const UnevenStages& stages) {
+    return uneven_pipeline_layout(layers_of_chunks(stages), 1).text();
+  };
+  UnevenStages stages;
+  stages.layers = 92;
+  stages.ranks = 8;
+  stages.first = stages.last = 10;  // 92 = 10 + 6 x 12 + 10
+  CHECK(text(stages) == "Et*10|(t*12|)*6t*10mL");
+  stages.virtual_stages = 2;  // halves of each rank's layers
+  CHECK(text(stages) == "Et*5|(t*6|)*6t*5|t*5|(t*6|)*6t*5mL");
+  stages.virtual_stages = 4;
+  CHECK_THROWS_AS(text(stages), UsageError);  // 10 / 4
+  stages.virtual_stages = 1;
+  stages.last.reset();  // 82 / 7
+  CHECK_THROWS_AS(text(stages), UsageError);
+  stages.first.reset();
+  stages.layers = 94;
+  stages.counts_embedding = stages.counts_loss = true;  // 96 / 8
+  CHECK(text(stages) == "Et*11|(t*12|)*6t*11mL");
+  stages.virtual_stages = 12;
+  CHECK(uneven_pipeline_layout(layers_of_chunks(stages)).layers() == 94);
+  CHECK(layers_of_chunks(stages).front() == 0);
+}
+
+TEST_CASE("two uneven stages leave no layer over") {
+  UnevenStages stages;
+  stages.layers = 20;
+  stages.ranks = 2;
+  stages.first = 8;
+  stages.last = 12;
+  CHECK(layers_of_chunks(stages) == std::vector<int>{8, 12});
+  stages.last = 11;
+  CHECK_THROWS_AS(layers_of_chunks(stages), UsageError);
 }

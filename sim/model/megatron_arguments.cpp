@@ -76,9 +76,22 @@ constexpr ConfigKey config_keys[] = {
     {"fp4", "fp4-format"},
     {"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
     {"num-query-groups", "group-query-attention"},
+    {"num-layers-in-first-pipeline-stage", "decoder-first-pipeline-num-layers"},
+    {"num-layers-in-last-pipeline-stage", "decoder-last-pipeline-num-layers"},
+    {"grad-reduce-in-fp32", "grad-reduce-in-bf16", true},
     {"add-bias-linear", "disable-bias-linear", true},
     {"share-embeddings-and-output-weights", "untie-embeddings-and-output-weights", true},
 };
+
+std::string ending_of(const std::string& path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(dot + 1);
+}
+
+bool is_yaml(const std::string& path) {
+  const std::string ending = ending_of(path);
+  return ending == "yaml" || ending == "yml";
+}
 
 bool says_no(const std::string& value) {
   return value == "false" || value == "False" || value == "null" || value == "~" || value == "None";
@@ -87,10 +100,9 @@ bool says_no(const std::string& value) {
 }  // namespace
 
 bool MegatronArguments::is_path(const std::string& path) {
-  const auto dot = path.rfind('.');
-  if (dot == std::string::npos) return false;
-  const std::string ending = path.substr(dot + 1);
-  return ending == "sh" || ending == "yaml" || ending == "yml";
+  const std::string ending = ending_of(path);
+  return is_yaml(path) || ending == "sh" || ending == "bash" || ending == "slurm" ||
+         ending == "sbatch";
 }
 
 MegatronArguments MegatronArguments::load(const std::string& path) {
@@ -100,11 +112,10 @@ MegatronArguments MegatronArguments::load(const std::string& path) {
 MegatronArguments MegatronArguments::parse(const std::string& text, const std::string& name) {
   MegatronArguments made;
   made.name_ = name;
-  const bool is_yaml = name.size() > 3 && name.rfind(".sh") != name.size() - 3 && is_path(name);
-  is_yaml ? made.read_yaml(text) : made.read_script(text);
+  is_yaml(name) ? made.read_yaml(text) : made.read_script(text);
   if (made.arguments_.empty()) {
     throw UsageError(fmt::format("{}: no argument of Megatron-LM in it, such as {}", name,
-                                 is_yaml
+                                 is_yaml(name)
                                      ? "num_layers: 32"
                                      : "--num-layers 32; arguments in a file that it sources are "
                                        "not read: give that file"));
@@ -193,6 +204,13 @@ std::optional<std::string> MegatronArguments::text(const std::string& argument) 
   const std::vector<std::string> values = texts(argument);
   if (values.empty()) fail(argument, "has no value");
   return values.front();
+}
+
+std::optional<std::string> MegatronArguments::known_text(const std::string& argument) const {
+  const Argument* found = find(argument);
+  if (found == nullptr || found->values.empty()) return std::nullopt;
+  const std::string& value = found->values.front();
+  return value.find('$') == std::string::npos ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::int64_t> MegatronArguments::whole(const std::string& argument,

@@ -22,7 +22,7 @@ class MegatronArguments {
   // Throws UsageError naming the file, and the line of what cannot be read.
   static MegatronArguments load(const std::string& path);
   static MegatronArguments parse(const std::string& text, const std::string& name);
-  static bool is_path(const std::string& path);  // .sh, .yaml, .yml
+  static bool is_path(const std::string& path);  // .sh, .bash, .slurm, .sbatch, .yaml, .yml
 
   const std::string& name() const { return name_; }
   bool has(const std::string& argument) const;
@@ -30,6 +30,8 @@ class MegatronArguments {
   // UsageError naming file, line and argument where it has no value, or none that is a whole number
   // from 1 on (0 on: count).
   std::optional<std::string> text(const std::string& argument) const;
+  // The same; nothing too where it has no value, or one with a variable that is not set.
+  std::optional<std::string> known_text(const std::string& argument) const;
   std::vector<std::string> texts(const std::string& argument) const;
   std::optional<std::int64_t> size(const std::string& argument) const;
   std::optional<std::int64_t> count(const std::string& argument) const;

@@ -121,7 +121,7 @@ void add_attention(const MegatronArguments& arguments, json& model) {
                      {"kv_rank", arguments.size("kv-lora-rank").value_or(32)},
                      {"rope_dim", arguments.size("qk-pos-emb-head-dim").value_or(64)},
                      {"value_dim", arguments.size("v-head-dim").value_or(128)}};
-  arguments.has("qk-layernorm");  // always, on the low-rank ones
+  // The low-rank ones are normed, with --qk-layernorm or without.
 }
 
 void add_window(const MegatronArguments& arguments, json& model) {
@@ -141,16 +141,53 @@ void add_window(const MegatronArguments& arguments, json& model) {
                      {"full_every", arguments.count("window-attn-skip-freq").value_or(0)}};
 }
 
+constexpr const char* of_model[] = {"disable-bias-linear",
+                                    "ffn-hidden-size",
+                                    "group-query-attention",
+                                    "hidden-size",
+                                    "kv-channels",
+                                    "kv-lora-rank",
+                                    "make-vocab-size-divisible-by",
+                                    "moe-ffn-hidden-size",
+                                    "moe-layer-freq",
+                                    "moe-router-enable-expert-bias",
+                                    "moe-router-group-topk",
+                                    "moe-router-num-groups",
+                                    "moe-router-topk",
+                                    "moe-shared-expert-intermediate-size",
+                                    "mtp-num-layers",
+                                    "multi-latent-attention",
+                                    "num-attention-heads",
+                                    "num-experts",
+                                    "num-layers",
+                                    "num-query-groups",
+                                    "q-lora-rank",
+                                    "qk-head-dim",
+                                    "qk-layernorm",
+                                    "qk-pos-emb-head-dim",
+                                    "quick-geglu",
+                                    "swiglu",
+                                    "untie-embeddings-and-output-weights",
+                                    "v-head-dim",
+                                    "vocab-size",
+                                    "window-attn-skip-freq",
+                                    "window-size"};
+
 }  // namespace
 
+void mark_model_arguments(const MegatronArguments& arguments) {
+  for (const char* argument : of_model) arguments.has(argument);
+}
+
 Model megatron_model(const MegatronArguments& arguments) {
+  mark_model_arguments(arguments);  // some have no effect beside others
   json model = {{"format", "moesim model 1"},
                 {"name", std::filesystem::path(arguments.name()).stem().string()},
                 {"source", fmt::format("Megatron-LM arguments in {}", arguments.name())}};
   model["layers"] = needed(arguments, "num-layers");
   const std::int64_t hidden = needed(arguments, "hidden-size");
   model["hidden"] = hidden;
-  model["gated"] = arguments.has("swiglu");
+  model["gated"] = arguments.has("swiglu") || arguments.has("quick-geglu");
   // Megatron rounds an inner size of its own to 64 (arguments.py).
   const std::int64_t usual = arguments.has("swiglu") ? hidden * 8 / 3 / 64 * 64 : 4 * hidden;
   model["ffn"] = arguments.size("ffn-hidden-size").value_or(usual);

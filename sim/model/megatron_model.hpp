@@ -10,4 +10,7 @@ namespace moesim::model {
 // tokenizer decides it.
 Model megatron_model(const MegatronArguments& arguments);
 
+// Asks for each argument that only describes the model, where it comes from elsewhere.
+void mark_model_arguments(const MegatronArguments& arguments);
+
 }  // namespace moesim::model

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -134,13 +136,56 @@ class Reader {
 
  private:
   void end_command() {
+    if (words_.size() > begin_) {
+      const std::string& program = words_[begin_].text;
+      if (is_batch_ || program == "srun" || program == "sbatch") spell_out_short_options();
+      if (is_batch_) set_batch_variables();
+    }
+    is_batch_ = false;
     if (!words_.empty() && !words_.back().text.empty()) words_.push_back({"", line_});
+    begin_ = words_.size();
+  }
+
+  // Slurm's "-N 16" as "--nodes 16", "-N16" as "--nodes=16", "-n" as "--ntasks".
+  void spell_out_short_options() {
+    for (std::size_t at = begin_; at < words_.size(); ++at) {
+      std::string& word = words_[at].text;
+      if (word.rfind("-N", 0) != 0 && word.rfind("-n", 0) != 0) continue;
+      const std::string value = word.substr(2);
+      word = word[1] == 'N' ? "--nodes" : "--ntasks";
+      if (!value.empty()) word.append("=").append(value);
+    }
+  }
+
+  // The value of one of the job's own options, "": it is not there.
+  std::string batch_value(const std::string& option) const {
+    for (std::size_t at = begin_; at < words_.size(); ++at) {
+      const std::string& word = words_[at].text;
+      if (word.rfind(option + "=", 0) == 0) return word.substr(option.size() + 1);
+      if (word == option && at + 1 < words_.size()) return words_[at + 1].text;
+    }
+    return "";
+  }
+
+  // What Slurm sets in a job from its #SBATCH lines.
+  void set_batch_variables() {
+    const auto set = [&](const std::string& value, std::initializer_list<const char*> names) {
+      if (value.empty()) return;
+      for (const char* name : names) variables_[name] = value;
+    };
+    const auto number = [](const std::string& text) { return text.substr(text.rfind(':') + 1); };
+    set(batch_value("--nodes"), {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
+    set(batch_value("--ntasks"), {"SLURM_NTASKS", "SLURM_NPROCS"});
+    set(batch_value("--ntasks-per-node"), {"SLURM_NTASKS_PER_NODE"});
+    set(number(batch_value("--gres")), {"SLURM_GPUS_ON_NODE"});
+    set(number(batch_value("--gpus-per-node")), {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
   }
 
   void skip_comment() {
     const std::string batch = batch_line;
     if (script_.compare(at_, batch.size(), batch) == 0) {
       at_ += batch.size();
+      is_batch_ = true;
       return;
     }
     while (at_ < script_.size() && script_[at_] != '\n') ++at_;
@@ -358,6 +403,8 @@ class Reader {
   const std::string& name_;
   std::size_t at_ = 0;
   int line_ = 1;
+  std::size_t begin_ = 0;     // the first word of the command
+  bool is_batch_ = false;     // the command is a line of #SBATCH
   int depth_ = 0;             // of the brackets of an array
   int nesting_ = 0;           // of texts in texts
   std::string document_end_;  // the word that ends the text which begins on the next line

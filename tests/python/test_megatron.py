@@ -129,9 +129,9 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
       --pipeline-model-parallel-layout "Et*8|(t*8|)*6t*5L" --moe-token-dispatcher-type alltoall \\
       --fp8-format e4m3 --fp8-recipe blockwise --use-distributed-optimizer --mtp-num-layers 1
     """
-    read = figures("train", "--megatron", write(tmp_path, text))
+    read = figures("train", "--megatron", write(tmp_path, text), "--global-batch", 1024)
     typed = figures("train", "--model", "deepseek-v3", "--gpus", 256, "--pipeline-parallel", 8,
-                    "--expert-parallel", 32, "--pipeline-layout", "Et*8|(t*8|)*6t*5L", "--precision", "fp8-block")
+                    "--expert-parallel", 32, "--global-batch", 1024, "--pipeline-layout", "Et*8|(t*8|)*6t*5L", "--precision", "fp8-block")
     assert read["step_ms"] == typed["step_ms"]
     assert read["precision"] == "fp8-block"
 
@@ -141,6 +141,7 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
     (SCRIPT.replace("--vocab-size 151936", ""), "--vocab-size is missing"),
     (SCRIPT.replace("--hidden-size 2048", "--hidden-size two"), "run.sh:12: --hidden-size: 'two'"),
     (SCRIPT.replace("MBS=2\n", ""), "--micro-batch-size: '$MBS': the script does not set it"),
+    (SCRIPT.replace("--bf16", "--cp-comm-type a2a+p2p"), "known are a2a, all_gather, p2p"),
     (SCRIPT.replace("TP=1", "TP=2"), "--sequence-parallel is missing"),
     (SCRIPT.replace("--bf16", "--fp16"), "fp16"),
     (SCRIPT.replace("--recompute-granularity selective", "--recompute-granularity some"), "known are full, selective"),
@@ -148,6 +149,13 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
 ])
 def test_errors_name_file_line_and_argument(tmp_path, text, why):
     expect_error(moesim("train", "--megatron", write(tmp_path, text)), 2, why)
+
+
+def test_a_script_may_have_an_ending_of_slurm(tmp_path):
+    read = figures("train", "--megatron", write(tmp_path, SCRIPT))
+    assert figures("train", "--megatron", write(tmp_path, SCRIPT, "run.sbatch")) == read
+    other = write(tmp_path, SCRIPT, "run.txt")
+    expect_error(moesim("train", "--megatron", other), 2, "a script ends in .sh, .bash, .slurm or .sbatch")
 
 
 def test_a_file_that_is_not_there():
@@ -192,3 +200,151 @@ def test_keys_of_a_transformer_config_are_its_arguments(tmp_path):
     assert figures("train", "--megatron", write(tmp_path, keys, "run.yaml"), "--gpus", 64) == \
         figures("train", "--megatron", write(tmp_path, by_arguments, "run.yaml"), "--gpus", 64)
     assert figures("train", "--megatron", write(tmp_path, keys, "run.yaml"), "--gpus", 64)["precision"] == "fp8-current"
+
+
+def layout_of(path, *words):
+    return figures("layout", "--megatron", path, *words)["pipeline_layout"]
+
+
+FIRST_AND_LAST = "--decoder-first-pipeline-num-layers 10 --decoder-last-pipeline-num-layers 10"
+COUNTED = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+
+
+@pytest.mark.parametrize("layers, ranks, arguments, layout", [
+    (92, 8, FIRST_AND_LAST, "Et*10|(t*12|)*6t*10L"),
+    (92, 8, FIRST_AND_LAST + " --num-virtual-stages-per-pipeline-rank 2", "Et*5|(t*6|)*6t*5|t*5|(t*6|)*6t*5L"),
+    (92, 8, FIRST_AND_LAST + " --mtp-num-layers 1", "Et*10|(t*12|)*6t*10mL"),
+    (58, 4, "--decoder-first-pipeline-num-layers 13", "Et*13|t*15|t*15|t*15L"),
+    (61, 4, "--decoder-last-pipeline-num-layers 13", "Et*16|t*16|t*16|t*13L"),
+    (20, 2, FIRST_AND_LAST, "Et*10|t*10L"),
+    (62, 4, COUNTED, "Et*15|t*16|t*16|t*15L"),
+    (46, 4, COUNTED + " --num-layers-per-virtual-pipeline-stage 4", "Ettt|(t*4|)*10tttL"),
+    (63, 4, "--account-for-loss-in-pipeline-split", "Et*16|t*16|t*16|t*15L"),
+    (61, 8, "--pipeline-model-parallel-layout 'Et*4,|(t*9|)*6,t*3L'", "Et*4|(t*9|)*6tttL"),
+])
+def test_uneven_stages_are_divided_as_megatron_core_does(tmp_path, layers, ranks, arguments, layout):
+    script = (SCRIPT.replace("--num-layers 48", f"--num-layers {layers}").replace("PP=2", f"PP={ranks}")
+              .replace("--lr 1e-4", arguments))
+    path = write(tmp_path, script)
+    assert layout_of(path) == layout
+    assert "1 not understood: --warp-drive" in moesim("train", "--megatron", path).stderr
+
+
+def test_uneven_stages_of_a_yaml_are_those_of_a_script(tmp_path):
+    lines = ("  num_layers_in_first_pipeline_stage: 22\n  num_layers_in_last_pipeline_stage: 26\n"
+             "  account_for_loss_in_pipeline_split: false\n")
+    assert layout_of(write(tmp_path, YAML + lines, "run.yaml"), "--gpus", 64) == "Et*22|t*26L"
+    counted = YAML.replace("num-layers: 48", "num-layers: 47") + "  account_for_embedding_in_pipeline_split: true\n"
+    assert layout_of(write(tmp_path, counted, "run.yaml"), "--gpus", 64) == "Et*23|t*24L"
+
+
+@pytest.mark.parametrize("arguments, why", [
+    ("--decoder-first-pipeline-num-layers 49", "the model has 48 layers"),
+    ("--decoder-first-pipeline-num-layers 9 --decoder-last-pipeline-num-layers 9", "30 of 48 layers are left for 0"),
+    ("--decoder-first-pipeline-num-layers 9 --num-virtual-stages-per-pipeline-rank 2", "9 layers of a pipeline rank"),
+    ("--decoder-first-pipeline-num-layers 8 --num-layers-per-virtual-pipeline-stage 2",
+     "--num-virtual-stages-per-pipeline-rank in its place"),
+    ("--decoder-last-pipeline-num-layers 8 --account-for-loss-in-pipeline-split", "not beside --decoder-first"),
+    ("--account-for-loss-in-pipeline-split", "49 of 48 layers, embedding or loss are left for 2 pipeline ranks"),
+    ("--account-for-loss-in-pipeline-split --pipeline-model-parallel-layout 'Et*24|t*24L'",
+     "not beside --pipeline-model-parallel-layout"),
+])
+def test_stages_that_megatron_refuses_are_refused_with_the_argument(tmp_path, arguments, why):
+    script = SCRIPT.replace("--lr 1e-4", arguments)
+    expect_error(moesim("train", "--megatron", write(tmp_path, script)), 2, "run.sh:3", why)
+
+
+def test_typed_sizes_divide_the_layers_anew(tmp_path):
+    path = write(tmp_path, SCRIPT.replace("--lr 1e-4", "--decoder-first-pipeline-num-layers 18"))
+    assert layout_of(path) == "Et*18|t*30L"
+    assert layout_of(path, "--pipeline-parallel", 4) == "Et*18|t*10|t*10|t*10L"
+    assert layout_of(path, "--pipeline-parallel", 1) == "Et*48L"
+    assert layout_of(path, "--pipeline-layout", "Et*20|t*28L") == "Et*20|t*28L"
+    expect_error(moesim("train", "--megatron", path, "--pipeline-parallel", "2,4"), 2, "goes with one --model")
+    chunks = write(tmp_path, SCRIPT.replace("--lr 1e-4", "--num-virtual-stages-per-pipeline-rank 4"))
+    assert figures("layout", "--megatron", chunks)["virtual_pipeline"] == 4
+    assert layout_of(chunks, "--pipeline-layout", "Et*20|t*28L") == "Et*20|t*28L"
+
+
+def test_a_typed_model_leaves_out_that_of_the_script(tmp_path):
+    path = write(tmp_path, SCRIPT.replace("--vocab-size 151936", ""))
+    result = moesim("train", "--megatron", path, "--model", "qwen3-30b-a3b", "--format", "json")
+    whole = figures("train", "--megatron", write(tmp_path, SCRIPT, "whole.sh"))
+    assert json.loads(result.stdout)["step_ms"] == whole["step_ms"]
+    assert "14 of the model left out, which is that of --model" in result.stderr
+    assert "1 not understood: --warp-drive" in result.stderr
+
+
+def test_every_argument_of_a_model_is_one_that_a_typed_model_leaves_out(tmp_path):
+    arguments = ("--num-layers 4 --hidden-size 64 --swiglu --quick-geglu --ffn-hidden-size 64 --num-attention-heads 4 "
+                 "--group-query-attention --num-query-groups 2 --kv-channels 16 --qk-layernorm --window-size 8,0 "
+                 "--window-attn-skip-freq 2 --multi-latent-attention --q-lora-rank 8 --kv-lora-rank 8 --qk-head-dim 8 "
+                 "--qk-pos-emb-head-dim 8 --v-head-dim 8 --vocab-size 99 --make-vocab-size-divisible-by 4 "
+                 "--untie-embeddings-and-output-weights --mtp-num-layers 1 --num-experts 4 --moe-router-topk 2 "
+                 "--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-enable-expert-bias "
+                 "--moe-ffn-hidden-size 64 --moe-shared-expert-intermediate-size 64 --moe-layer-freq 1 "
+                 "--disable-bias-linear --seq-length 128")
+    path = write(tmp_path, f"torchrun --nproc_per_node 8 x.py {arguments}\n")
+    assert " 0 not understood" in moesim("train", "--megatron", path, "--model", "qwen3-30b-a3b").stderr
+
+
+def test_a_model_from_a_script_says_that_the_layout_is_not_taken(tmp_path):
+    path = write(tmp_path, SCRIPT)
+    note = moesim("train", "--model", path, "--gpus", 64).stderr
+    assert "the model alone is taken from it, not --tensor-model-parallel-size" in note
+    assert f"--megatron {path} takes these too" in note
+    typed = ("--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8, "--micro-batch", 1,
+             "--global-batch", 256, "--recompute", "none", "--dispatcher", "deepep", "--zero", 1)
+    assert "the model alone" not in moesim("train", "--model", path, "--gpus", 64, *typed).stderr
+    assert "the model alone" not in moesim("train", "--megatron", path, "--model", path).stderr
+    model = SCRIPT.split("MODEL_ARGS=(")[1].split("--moe-token-dispatcher-type")[0]
+    assert "the model alone" not in moesim("train", "--model", write(tmp_path, "x " + model.replace("\n", " ") + "\n"),
+                                           "--gpus", 64).stderr
+
+
+@pytest.mark.parametrize("first, nodes", [
+    ("#SBATCH --nodes=8\n", "$SLURM_NNODES"),
+    ("#SBATCH -N 8\n", "${SLURM_JOB_NUM_NODES}"),
+    ("#SBATCH -N8 --gres=gpu:8\nNNODES=${SLURM_NNODES:-1}\n", "$NNODES"),
+    ("#SBATCH --nodes 8\nNNODES=$(scontrol show hostnames | wc -l)\n", "$NNODES"),
+])
+def test_the_nodes_are_those_of_slurm(tmp_path, first, nodes):
+    script = SCRIPT.replace("#SBATCH --job-name=qwen\n", first).replace("NNODES=${NNODES:-8}      # nodes\n", "") \
+                   .replace("--nnodes $NNODES", f"--nnodes {nodes}").replace("GBS=$((NNODES * GPUS_PER_NODE * 4))", "GBS=256")
+    assert figures("train", "--megatron", write(tmp_path, script)) == figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
+@pytest.mark.parametrize("command, gpus", [
+    ("#SBATCH -N 16\n#SBATCH --gres=gpu:h100:8 --ntasks-per-node=1\nsrun", 128),
+    ("#SBATCH --nodes=4 --ntasks-per-node=8 --gpus-per-node=8\nsrun --ntasks-per-node=8", 32),
+    ("srun -N 2 -n 16", 16),
+    ("#SBATCH -n 24\nsrun", 24),
+])
+def test_slurm_alone_says_how_many_gpus(tmp_path, command, gpus):
+    model = SCRIPT.split("MODEL_ARGS=(")[1].split(")")[0]
+    script = f"ARGS=({model})\n{command} python pretrain_gpt.py ${{ARGS[@]}} --bf16\n"
+    first = figures("layout", "--megatron", write(tmp_path, script))
+    assert first["gpus"] == gpus
+    assert first["global_batch"] == gpus  # Megatron-LM's default: a micro-batch of each pipeline
+
+
+def test_typed_options_win_over_values_that_no_option_has(tmp_path):
+    script = (SCRIPT.replace("MBS=2\n", "").replace("GPUS_PER_NODE=8", "").replace("GBS=$((NNODES * * 4))", "")
+              .replace("--bf16", "--fp16 --cp-comm-type a2a+p2p"))
+    read = figures("train", "--megatron", write(tmp_path, script), "--gpus", 64, "--micro-batch", 2, "--global-batch", 256,
+                   "--precision", "bf16", "--context-method", "ring")
+    assert read["step_ms"] == figures("train", "--megatron", write(tmp_path, SCRIPT))["step_ms"]
+
+
+def test_older_and_newer_names_are_understood(tmp_path):
+    names = "--moe-layer-recompute --moe-token-drop-policy probs --fp8-recipe delayed --main-grads-dtype bf16 --rope-type rope"
+    script = SCRIPT.replace("--recompute-granularity selective --recompute-modules moe_act layernorm", names)
+    result = moesim("train", "--megatron", write(tmp_path, script), "--format", "json")
+    assert "1 not understood: --warp-drive" in result.stderr
+    read = json.loads(result.stdout)
+    assert (read["recompute"], read["gradients"], read["precision"]) == ("core_attn,moe", "bf16", "bf16")
+
+
+def test_a_gated_gelu_has_three_matrices(tmp_path):
+    geglu = figures("train", "--megatron", write(tmp_path, SCRIPT.replace("--swiglu", "--quick-geglu")))
+    assert geglu["step_ms"] == figures("train", "--megatron", write(tmp_path, SCRIPT))["step_ms"]

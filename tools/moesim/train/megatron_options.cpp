@@ -5,14 +5,16 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron_model.hpp"
-#include "sim/parallel/pipeline_layout.hpp"
 #include "tools/moesim/output.hpp"
+#include "tools/moesim/train/megatron_stages.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -25,6 +27,8 @@ constexpr const char* megatron_flag = "megatron";
 // Arguments that change nothing that a step's time or memory is predicted from; those that end in a
 // dash are beginnings.
 constexpr std::array no_effect = {"adam-",
+                                  "add-qkv-bias",
+                                  "allow-ambiguous-pad-",
                                   "apply-layernorm-",
                                   "apply-query-",
                                   "async-",
@@ -32,41 +36,68 @@ constexpr std::array no_effect = {"adam-",
                                   "attention-dropout",
                                   "attention-softmax-",
                                   "auto-detect-",
+                                  "average-in-collective",
+                                  "barrier-with-",
                                   "beta-",
                                   "bf16",
                                   "bias-",
                                   "calculate-",
+                                  "check-",
                                   "ckpt-",
                                   "clip-grad",
+                                  "config-logger-",
+                                  "create-attention-mask-",
                                   "cross-entropy-",
                                   "data-",
                                   "dataloader-",
                                   "decoupled-",
                                   "disable-bias-linear",
+                                  "disable-gloo-",
+                                  "disable-msc",
+                                  "disable-straggler-",
                                   "dist-ckpt-",
                                   "distributed-backend",
                                   "distributed-timeout-",
+                                  "enable-experimental",
+                                  "enable-ft-",
+                                  "enable-gloo-",
+                                  "enable-one-logger",
                                   "end-weight-",
+                                  "eod-mask-loss",
+                                  "error-injection-",
                                   "eval-",
                                   "exit-",
                                   "export-",
                                   "finetune",
+                                  "full-validation",
                                   "hidden-dropout",
+                                  "hysteresis",
                                   "init-method-",
+                                  "initial-loss-",
                                   "iteration",
+                                  "iterations-to-skip",
+                                  "legacy-tokenizer",
                                   "load",
+                                  "local-rank",
                                   "log-",
+                                  "logging-level",
+                                  "loss-scale",
+                                  "loss-scale-",
                                   "lr",
                                   "lr-",
                                   "make-vocab-",
                                   "manual-gc",
                                   "manual-gc-",
                                   "max-position-",
+                                  "memory-snapshot-",
                                   "merge-file",
+                                  "mid-level-",
+                                  "min-loss-",
                                   "min-lr",
                                   "mock-data",
                                   "moe-aux-",
                                   "moe-grouped-gemm",
+                                  "moe-input-jitter-",
                                   "moe-per-layer-",
                                   "moe-permute-fusion",
                                   "moe-router-",
@@ -75,31 +106,54 @@ constexpr std::array no_effect = {"adam-",
                                   "mscale-",
                                   "mtp-loss-",
                                   "no-async-",
+                                  "no-barrier-",
                                   "no-bias-",
                                   "no-check-",
                                   "no-create-",
+                                  "no-data-sharding",
                                   "no-load-",
                                   "no-masked-",
                                   "no-mmap-",
+                                  "no-one-logger",
+                                  "no-persist-",
                                   "no-position-",
                                   "no-rope-",
                                   "no-save-",
+                                  "non-persistent-",
                                   "norm-epsilon",
                                   "normalization",
+                                  "null-tokenizer-",
+                                  "num-dataset-builder-",
                                   "num-workers",
+                                  "nvtx-ranges",
+                                  "object-storage-",
+                                  "one-logger-",
                                   "optimizer",
                                   "original-max-",
                                   "override-opt-",
+                                  "per-split-",
+                                  "perform-initialization",
                                   "position-embedding-",
+                                  "pretrained-checkpoint",
                                   "profile",
                                   "profile-",
+                                  "record-memory-",
+                                  "replication",
+                                  "replication-",
+                                  "rerun-",
+                                  "reset-attention-",
+                                  "reset-position-",
+                                  "rope-",
                                   "rotary-",
                                   "save",
                                   "save-",
                                   "seed",
+                                  "sft",
                                   "sgd-",
                                   "split",
+                                  "squared-relu",
                                   "start-weight-",
+                                  "straggler-",
                                   "te-rng-",
                                   "tensorboard-",
                                   "test-data-",
@@ -110,14 +164,18 @@ constexpr std::array no_effect = {"adam-",
                                   "train-iters",
                                   "train-samples",
                                   "transformer-impl",
+                                  "trust-remote-",
                                   "use-checkpoint-",
                                   "use-cpu-initialization",
                                   "use-dist-ckpt",
                                   "use-flash-attn",
                                   "use-legacy-",
                                   "use-mcore-",
+                                  "use-pytorch-",
+                                  "use-rope-",
                                   "use-rotary-",
                                   "valid-data-",
+                                  "vocab-extra-",
                                   "vocab-file",
                                   "wandb-",
                                   "weight-decay",
@@ -125,11 +183,13 @@ constexpr std::array no_effect = {"adam-",
 
 // Of torchrun and of Slurm.
 constexpr std::array launcher = {
-    "account",      "container-", "cpus-per-", "dependency",    "error",       "exclusive",
-    "export",       "gres",       "job-name",  "label",         "master-addr", "master-port",
-    "max-restarts", "mem",        "mpi",       "no-container-", "node-rank",   "ntasks",
-    "output",       "partition",  "rdzv-",     "redirects",     "role",        "standalone",
-    "tee",          "time"};
+    "account",     "chdir",         "comment",     "constraint",  "container-",   "cpus-per-",
+    "dependency",  "error",         "exclusive",   "export",      "job-name",     "kill-on-",
+    "label",       "mail-",         "master-addr", "master-port", "max-restarts", "mem",
+    "mpi",         "no-container-", "no-kill",     "no-requeue",  "node-rank",    "open-mode",
+    "output",      "partition",     "qos",         "rdzv-",       "redirects",    "requeue",
+    "reservation", "role",          "signal",      "standalone",  "tee",          "time",
+    "unbuffered",  "wait"};
 
 template <class Table>
 bool is_one_of(const std::string& name, const Table& known) {
@@ -138,72 +198,74 @@ bool is_one_of(const std::string& name, const Table& known) {
   });
 }
 
-void take_gpus(const MegatronArguments& given, Options& options) {
-  const auto nodes = given.size("nnodes") ? given.size("nnodes") : given.size("nodes");
-  auto each = given.size("nproc-per-node");
-  if (!each) each = given.size("gpus-per-node");
-  if (!each) each = given.size("ntasks-per-node");
-  if (each) options["gpus"] = fmt::format("{}", nodes.value_or(1) * *each);
+// The number at the end of a value: of 8, gpu:8 and h100:8 it is 8.
+std::optional<std::int64_t> gpus_in(const MegatronArguments& given, const char* argument) {
+  const auto text = given.known_text(argument);
+  if (!text) return std::nullopt;
+  return parse_number<std::int64_t>(text->substr(text->rfind(':') + 1));
+}
+
+// Of torchrun before those of Slurm, which a shell may have filled in.
+void take_gpus(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const bool of_slurm = given.has("nodes") && !given.known_text("nnodes");
+  std::optional<std::int64_t> each;
+  for (const char* argument : {"nproc-per-node", "gpus-per-node", "gres", "ntasks-per-node"}) {
+    const auto found = gpus_in(given, argument);
+    if (!each) each = found;
+  }
+  const auto tasks = gpus_in(given, "ntasks");
+  if (input.typed("gpus")) return;
+  if (!each && given.has("nproc-per-node")) each = given.size("nproc-per-node");  // for its error
+  if (each) {
+    input.options["gpus"] =
+        fmt::format("{}", given.size(of_slurm ? "nodes" : "nnodes").value_or(1) * *each);
+  } else if (tasks) {
+    input.options["gpus"] = fmt::format("{}", *tasks);
+  }
 }
 
 // What options say of themselves.
-void take_declared(const MegatronArguments& given, Options& options) {
+void take_declared(MegatronInput& input) {
   for (const job::JobOption& option : job::job_options()) {
     for (const auto& [argument, value] : option.megatron) {
-      if (*value != '\0') {
-        if (given.has(argument)) options[option.name] = value;
-      } else if (const auto text = given.text(argument)) {
-        options[option.name] = *text;
-      }
+      if (!input.given.has(argument) || input.typed(option.name)) continue;
+      input.options[option.name] = *value != '\0' ? value : *input.given.text(argument);
     }
   }
 }
 
-void take_layout(const MegatronArguments& given, Options& options) {
+// An option by the text of an argument, `usual` where it is not there.
+void take_choice(MegatronInput& input, const char* option, const char* argument, const char* usual,
+                 const Options& known) {
+  input.given.has(argument);
+  if (input.typed(option)) return;
+  const std::string text = input.given.text(argument).value_or(usual);
+  const auto found = known.find(text);
+  if (found == known.end()) {
+    std::vector<std::string> names;
+    for (const auto& each : known) names.push_back(each.first);
+    input.given.fail(argument, fmt::format("'{}': known are {}", text, fmt::join(names, ", ")));
+  }
+  input.options[option] = found->second;
+}
+
+void take_layout(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const bool has_experts = input.model ? input.model->moe.has_value() : given.has("num-experts");
+  const auto tensor = input.whole("tensor-parallel", 1)
+                          .value_or(given.size("tensor-model-parallel-size").value_or(1));
   // Megatron's default of an expert's slices is the tensor ranks.
-  const auto tensor = given.size("tensor-model-parallel-size").value_or(1);
-  options["expert-tensor-parallel"] =
-      fmt::format("{}", given.size("expert-tensor-parallel-size").value_or(tensor));
-  if (!given.has("expert-model-parallel-size")) options["expert-parallel"] = "1";
-  if (!given.has("num-experts")) {
-    options["expert-tensor-parallel"] = "1";
-  }
-  if (const auto each = given.size("num-layers-per-virtual-pipeline-stage")) {
-    const auto layers = given.size("num-layers");
-    const auto ranks = given.size("pipeline-model-parallel-size").value_or(1);
-    if (!layers || *layers % (ranks * *each) != 0) {
-      given.fail("num-layers-per-virtual-pipeline-stage",
-                 "does not divide the layers of a pipeline rank (--num-layers)");
-    }
-    options["virtual-pipeline"] = fmt::format("{}", *layers / ranks / *each);
-  }
-  // Megatron puts multi-token prediction on the last stage.
-  const auto depths = given.size("mtp-num-layers");
-  const auto layers = given.size("num-layers");
-  if (depths && layers && !options.contains("pipeline-layout")) {
-    const auto ranks = given.size("pipeline-model-parallel-size").value_or(1);
-    const auto each = options.find("virtual-pipeline");
-    const auto chunks =
-        ranks * (each == options.end() ? 1 : parse_number<std::int64_t>(each->second).value_or(1));
-    if (chunks > 0 && chunks <= *layers && *layers % chunks == 0) {
-      options["pipeline-layout"] =
-          parallel::even_pipeline_layout(static_cast<int>(*layers), static_cast<int>(chunks),
-                                         static_cast<int>(*depths))
-              .text();
-    }
-  }
+  const auto slices = given.size("expert-tensor-parallel-size").value_or(tensor);
+  input.options["expert-tensor-parallel"] = fmt::format("{}", has_experts ? slices : 1);
+  if (!given.has("expert-model-parallel-size")) input.options["expert-parallel"] = "1";
+  take_stages(input);
   given.has("delay-wgrad-compute");  // what --ep-overlap takes for granted
-  if (const auto method = given.text("cp-comm-type")) {
-    static const Options known = {
-        {"p2p", "ring"}, {"all_gather", "all-gather"}, {"a2a", "all-to-all"}};
-    const auto found = known.find(*method);
-    if (found == known.end()) {
-      given.fail("cp-comm-type", fmt::format("'{}': known are p2p, all_gather, a2a", *method));
-    }
-    options["context-method"] = found->second;
+  if (given.has("cp-comm-type")) {
+    take_choice(input, "context-method", "cp-comm-type", "p2p",
+                {{"p2p", "ring"}, {"all_gather", "all-gather"}, {"a2a", "all-to-all"}});
   }
-  const bool needs = tensor > 1 && given.has("num-experts");
-  if (!given.has("sequence-parallel") && needs) {
+  if (!given.has("sequence-parallel") && tensor > 1 && has_experts) {
     throw UsageError(fmt::format(
         "{}: --sequence-parallel is missing: Megatron-Core trains MoE layers with tensor "
         "parallelism only with it",
@@ -211,113 +273,140 @@ void take_layout(const MegatronArguments& given, Options& options) {
   }
 }
 
-void take_precision(const MegatronArguments& given, Options& options) {
+// Megatron's default, arguments.py.
+void take_batch(MegatronInput& input) {
+  if (input.typed("global-batch") || input.options.contains("global-batch")) return;
+  const auto gpus = input.whole("gpus", 0);
+  const auto micro = input.whole("micro-batch", 1);
+  std::int64_t ranks = 1;
+  for (const char* option : {"tensor-parallel", "context-parallel", "pipeline-parallel"}) {
+    const auto each = input.whole(option, 1);
+    if (!each || *each < 1 || *each > (1 << 20)) return;
+    ranks *= *each;
+  }
+  if (!gpus || !micro || *gpus < ranks || *micro < 1 || *micro > (1 << 20)) return;
+  const std::string sequences = fmt::format("{}", *gpus / ranks * *micro);
+  input.options["global-batch"] = sequences;
+  note(
+      fmt::format("note: {}: without --global-batch-size a step of Megatron-LM is one micro-batch "
+                  "of each pipeline: --global-batch {}",
+                  input.given.name(), sequences));
+}
+
+void take_format(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  if (input.typed("precision")) return;
   if (given.has("fp16")) given.fail("fp16", "steps in fp16 are not modelled; bf16 takes as long");
   if (given.has("fp4-format")) {
-    options["precision"] = "nvfp4";
-    given.text("fp4-recipe");
+    input.options["precision"] = "nvfp4";
   } else if (given.has("fp8-format")) {
-    static const Options known = {{"delayed", "fp8-delayed"},
-                                  {"tensorwise", "fp8-current"},
-                                  {"blockwise", "fp8-block"},
-                                  {"mxfp8", "mxfp8"}};
-    const std::string recipe = given.text("fp8-recipe").value_or("delayed");
-    const auto found = known.find(recipe);
-    if (found == known.end()) {
-      given.fail("fp8-recipe",
-                 fmt::format("'{}': known are delayed, tensorwise, blockwise, mxfp8", recipe));
-    }
-    options["precision"] = found->second;
+    take_choice(input, "precision", "fp8-recipe", "delayed",
+                {{"delayed", "fp8-delayed"},
+                 {"tensorwise", "fp8-current"},
+                 {"blockwise", "fp8-block"},
+                 {"mxfp8", "mxfp8"}});
   }
+}
+
+void take_precision(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  take_format(input);
   if (given.text("exp-avg-dtype").value_or("fp32") == "bf16" &&
       given.text("exp-avg-sq-dtype").value_or("fp32") == "bf16") {
-    options["optimizer-moments"] = "bf16";
+    input.options["optimizer-moments"] = "bf16";
   }
-  options["gradients"] = given.has("grad-reduce-in-bf16") ? "bf16" : "fp32";
-  given.has("accumulate-allreduce-grads-in-fp32");
-  given.has("use-precision-aware-optimizer");
-  for (const char* implied : {"fp8-param-gather", "fp8-margin", "fp8-interval",
-                              "fp8-amax-history-len", "fp8-amax-compute-algo"}) {
+  const bool low =
+      given.has("grad-reduce-in-bf16") || given.text("main-grads-dtype").value_or("fp32") == "bf16";
+  input.options["gradients"] = low ? "bf16" : "fp32";
+  if (const auto type = given.text("main-params-dtype").value_or("fp32"); type != "fp32") {
+    note(fmt::format("note: {}: --main-params-dtype {} is counted as fp32", given.name(), type));
+  }
+  for (const char* implied :
+       {"accumulate-allreduce-grads-in-fp32", "use-precision-aware-optimizer", "fp16", "fp8-recipe",
+        "fp4-recipe", "fp8-param-gather", "fp4-param-gather", "fp8-margin", "fp8-interval",
+        "fp8-amax-history-len", "fp8-amax-compute-algo"}) {
     given.has(implied);
   }
 }
 
-void take_recompute(const MegatronArguments& given, Options& options) {
+void take_recompute(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const bool of_experts = given.has("moe-layer-recompute");  // the old name of the module moe
+  const bool selective = given.has("recompute-activations") || of_experts;
   const std::string granularity =
-      given.text("recompute-granularity")
-          .value_or(given.has("recompute-activations") ? "selective" : "none");
-  const std::vector<std::string> modules = given.texts("recompute-modules");
+      given.text("recompute-granularity").value_or(selective ? "selective" : "none");
+  std::vector<std::string> modules = given.texts("recompute-modules");
   const std::string method = given.text("recompute-method").value_or("");
   const std::int64_t layers = given.size("recompute-num-layers").value_or(1);
   if (granularity == "full") {
-    options["recompute"] = method.empty() ? "full" : fmt::format("full:{}:{}", method, layers);
+    input.options["recompute"] =
+        method.empty() ? "full" : fmt::format("full:{}:{}", method, layers);
   } else if (granularity == "selective") {
-    options["recompute"] =
-        modules.empty() ? "core_attn" : fmt::format("{}", fmt::join(modules, ","));
+    if (modules.empty()) modules.emplace_back("core_attn");
+    if (of_experts) modules.emplace_back("moe");
+    input.options["recompute"] = fmt::format("{}", fmt::join(modules, ","));
   } else if (granularity != "none") {
     given.fail("recompute-granularity",
                fmt::format("'{}': known are full, selective", granularity));
   }
 }
 
-void take_offload(const MegatronArguments& given, Options& options) {
-  const std::vector<std::string> modules = given.texts("offload-modules");
-  if (given.has("fine-grained-activation-offloading")) {
-    options["offload"] = fmt::format("{}", fmt::join(modules, ","));
+void take_offload(MegatronInput& input) {
+  const std::vector<std::string> modules = input.given.texts("offload-modules");
+  if (input.given.has("fine-grained-activation-offloading")) {
+    input.options["offload"] = fmt::format("{}", fmt::join(modules, ","));
   }
 }
 
-void take_states(const MegatronArguments& given, Options& options) {
-  options["zero"] = given.has("use-distributed-optimizer") ? "1" : "0";
+void note_assumed(const MegatronArguments& given) {
   std::vector<std::string> assumed;
   for (const char* argument : {"overlap-grad-reduce", "overlap-param-gather"}) {
     if (!given.has(argument)) assumed.push_back(fmt::format("--{}", argument));
   }
   const bool low = given.has("fp8-format") || given.has("fp4-format");
   if (!low && !given.has("bf16") && !given.has("mixed-precision")) assumed.emplace_back("--bf16");
-  if (!assumed.empty()) {
-    note(
-        fmt::format("note: {}: priced as with {}, which it does not have: Megatron-LM's step is "
-                    "longer without",
-                    given.name(), fmt::join(assumed, ", ")));
-  }
-  if (!given.has("use-megatron-fsdp") && !given.has("use-custom-fsdp")) return;
-  static const Options known = {
-      {"no_shard", "0"}, {"optim", "1"}, {"optim_grads", "2"}, {"optim_grads_params", "3"}};
-  const std::string strategy = given.text("data-parallel-sharding-strategy").value_or("no_shard");
-  const auto found = known.find(strategy);
-  if (found == known.end()) {
-    given.fail(
-        "data-parallel-sharding-strategy",
-        fmt::format("'{}': known are no_shard, optim, optim_grads, optim_grads_params", strategy));
-  }
-  options["zero"] = found->second;
+  if (assumed.empty()) return;
+  note(
+      fmt::format("note: {}: priced as with {}, which it does not have: Megatron-LM's step is "
+                  "longer without",
+                  given.name(), fmt::join(assumed, ", ")));
 }
 
-void take_experts(const MegatronArguments& given, Options& options) {
+void take_states(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  note_assumed(given);
+  input.options["zero"] = given.has("use-distributed-optimizer") ? "1" : "0";
+  given.has("data-parallel-sharding-strategy");
+  const bool is_sharded = given.has("use-megatron-fsdp") || given.has("use-custom-fsdp");
+  if (!is_sharded) return;
+  take_choice(
+      input, "zero", "data-parallel-sharding-strategy", "no_shard",
+      {{"no_shard", "0"}, {"optim", "1"}, {"optim_grads", "2"}, {"optim_grads_params", "3"}});
+}
+
+void take_experts(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
   const std::string type = given.text("moe-token-dispatcher-type").value_or("allgather");
   if (given.has("num-experts") && type == "allgather" &&
       given.size("expert-model-parallel-size").value_or(1) > 1) {
     note(fmt::format("note: {}: --moe-token-dispatcher-type allgather is priced as an all-to-all",
                      given.name()));
   }
-  if (type == "flex") {
-    options["dispatcher"] = given.text("moe-flex-dispatcher-backend").value_or("deepep");
-  }
-  given.has("moe-enable-deepep");
-  for (const char* shape :
-       {"moe-deepep-num-sms", "moe-hybridep-num-sms", "moe-shared-expert-overlap"}) {
+  const std::string backend = given.text("moe-flex-dispatcher-backend").value_or("deepep");
+  if (type == "flex") input.options["dispatcher"] = backend;
+  for (const char* shape : {"moe-enable-deepep", "moe-deepep-num-sms", "moe-hybridep-num-sms",
+                            "moe-shared-expert-overlap"}) {
     given.has(shape);
   }
-  if (given.has("moe-expert-capacity-factor")) {
-    options["padding"] = given.has("moe-pad-expert-input-to-capacity") ? "capacity" : "none";
-    if (given.text("moe-token-drop-policy").value_or("probs") == "position") {
-      options["priority"] = "position";
-    }
-  }
+  const bool pads = given.has("moe-pad-expert-input-to-capacity");
+  const bool by_position = given.text("moe-token-drop-policy").value_or("probs") == "position";
+  if (!given.has("moe-expert-capacity-factor")) return;
+  input.options["padding"] = pads ? "capacity" : "none";
+  if (by_position) input.options["priority"] = "position";
 }
 
-void take_graphs(const MegatronArguments& given, Options& options) {
+void take_graphs(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
   std::vector<std::string> scope = given.texts("cuda-graph-scope");
   const std::vector<std::string> modules = given.texts("cuda-graph-modules");
   scope.insert(scope.end(), modules.begin(), modules.end());
@@ -329,10 +418,34 @@ void take_graphs(const MegatronArguments& given, Options& options) {
     return std::find(scope.begin(), scope.end(), name) != scope.end();
   };
   const bool layers = scope.empty() || holds("full_iteration") || holds("full") || holds("moe");
-  options["cuda-graphs"] = layers ? "layers" : holds("attn") ? "parts" : "router";
+  input.options["cuda-graphs"] = layers ? "layers" : holds("attn") ? "parts" : "router";
 }
 
-void note_rest(const MegatronArguments& given, std::size_t taken) {
+std::shared_ptr<const model::Model> model_of(const CommandLine& line) {
+  const std::string name = line.get("model");
+  if (name.empty() || name.find(',') != std::string::npos) return nullptr;
+  return std::make_shared<const model::Model>(model::Model::load(name));
+}
+
+// The model's own errors, and how many of the arguments are left to --model.
+std::size_t take_model(MegatronInput& input) {
+  const std::size_t before = input.given.not_asked().size();
+  if (input.typed("model")) {
+    model::mark_model_arguments(input.given);
+    return before - input.given.not_asked().size();
+  }
+  if (!MegatronArguments::is_path(input.given.name())) {
+    throw UsageError(fmt::format(
+        "--megatron {}: the name of a script ends in .sh, .bash, .slurm or .sbatch, of a YAML in "
+        ".yaml or .yml: copy it, or give --model too",
+        input.given.name()));
+  }
+  model::megatron_model(input.given);
+  input.options["model"] = input.given.name();
+  return 0;
+}
+
+void note_rest(const MegatronArguments& given, std::size_t taken, std::size_t of_model) {
   std::vector<std::string> unknown;
   std::size_t idle = 0;
   for (const std::string& name : given.not_asked()) {
@@ -342,11 +455,68 @@ void note_rest(const MegatronArguments& given, std::size_t taken) {
       unknown.push_back("--" + name);
     }
   }
+  const std::string model =
+      of_model == 0 ? ""
+                    : fmt::format("{} of the model left out, which is that of --model, ", of_model);
   note(
-      fmt::format("megatron: {}: {} options from it, {} arguments without effect on a step, {} "
+      fmt::format("megatron: {}: {} options from it, {}{} arguments without effect on a step, {} "
                   "not understood{}{}",
-                  given.name(), taken, idle, unknown.size(), unknown.empty() ? "" : ": ",
+                  given.name(), taken, model, idle, unknown.size(), unknown.empty() ? "" : ": ",
                   fmt::join(unknown, " ")));
+}
+
+// Arguments of an option that does not declare them, as far as a layout has them.
+constexpr std::pair<const char*, const char*> of_layout[] = {
+    {"expert-tensor-parallel", "expert-tensor-parallel-size"},
+    {"virtual-pipeline", "num-layers-per-virtual-pipeline-stage"},
+    {"pipeline-layout", "decoder-first-pipeline-num-layers"},
+    {"pipeline-layout", "decoder-last-pipeline-num-layers"},
+    {"pipeline-layout", "account-for-embedding-in-pipeline-split"},
+    {"pipeline-layout", "account-for-loss-in-pipeline-split"},
+    {"precision", "fp8-format"},
+    {"precision", "fp4-format"},
+    {"recompute", "recompute-granularity"},
+    {"zero", "use-distributed-optimizer"},
+    {"zero", "use-megatron-fsdp"},
+    {"dispatcher", "moe-token-dispatcher-type"},
+    {"cuda-graphs", "cuda-graph-impl"},
+};
+
+std::vector<std::string> layout_arguments(const MegatronArguments& given, const CommandLine& line) {
+  std::vector<std::string> found;
+  const auto look = [&](const std::string& option, const char* argument) {
+    if (!line.has(option) && given.has(argument)) found.push_back(fmt::format("--{}", argument));
+  };
+  for (const job::JobOption& option : job::job_options()) {
+    if (option.name == "sequence-length") continue;  // the model's
+    for (const auto& argument : option.megatron) look(option.name, argument.name);
+  }
+  for (const auto& [option, argument] : of_layout) look(option, argument);
+  return found;
+}
+
+// Of a model from a file that says more than a model.
+void note_model_alone(const CommandLine& line) {
+  const std::string models = line.get("model");
+  for (const std::string_view part : split(models, ',')) {
+    const std::string name(part);
+    if (!MegatronArguments::is_path(name)) continue;
+    std::vector<std::string> left;
+    try {
+      left = layout_arguments(MegatronArguments::load(name), line);
+    } catch (const Error&) {  // of the model, said where it is resolved
+      continue;
+    }
+    if (left.empty()) continue;
+    constexpr std::size_t shown = 4;
+    const std::string more =
+        left.size() > shown ? fmt::format(" and {} more", left.size() - shown) : "";
+    left.resize(std::min(left.size(), shown));
+    note(
+        fmt::format("note: --model {}: the model alone is taken from it, not {}{}: --megatron {} "
+                    "takes these too",
+                    name, fmt::join(left, ", "), more, name));
+  }
 }
 
 }  // namespace
@@ -358,31 +528,33 @@ Flag megatron_input() {
 }
 
 CommandLine with_megatron(const Command& command, CommandLine line) {
-  if (!line.has(megatron_flag)) return line;
-  const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
-  Options options;
-  take_gpus(given, options);
-  take_declared(given, options);
-  take_layout(given, options);
-  take_precision(given, options);
-  take_recompute(given, options);
-  take_offload(given, options);
-  take_states(given, options);
-  take_experts(given, options);
-  take_graphs(given, options);
-  if (!line.has("model")) {
-    model::megatron_model(given);  // for its errors, and what it asks for
-    options["model"] = given.name();
+  if (!line.has(megatron_flag)) {
+    note_model_alone(line);
+    return line;
   }
+  const MegatronArguments given = MegatronArguments::load(line.get(megatron_flag));
+  MegatronInput input{given, line, model_of(line)};
+  take_gpus(input);
+  take_declared(input);
+  take_layout(input);
+  take_batch(input);
+  take_precision(input);
+  take_recompute(input);
+  take_offload(input);
+  take_states(input);
+  take_experts(input);
+  take_graphs(input);
+  const std::size_t of_model = take_model(input);
+  CommandLine full = line;
   std::size_t taken = 0;
-  for (const auto& option : options) {
+  for (const auto& option : input.options) {
     const auto known = std::find_if(command.flags.begin(), command.flags.end(),
                                     [&](const Flag& flag) { return flag.name == option.first; });
     if (known == command.flags.end()) continue;
-    if (line.values.insert(option).second) ++taken;
+    if (full.values.insert(option).second) ++taken;
   }
-  note_rest(given, taken);
-  return line;
+  note_rest(given, taken, of_model);
+  return full;
 }
 
 }  // namespace moesim::tool

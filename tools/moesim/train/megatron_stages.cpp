@@ -1,0 +1,165 @@
+#include "tools/moesim/train/megatron_stages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+#include "sim/parallel/pipeline_layout.hpp"
+#include "tools/moesim/output.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using model::MegatronArguments;
+
+constexpr const char* layout_option = "pipeline-layout";
+constexpr const char* virtual_option = "virtual-pipeline";
+constexpr const char* ranks_option = "pipeline-parallel";
+
+constexpr const char* first_layers = "decoder-first-pipeline-num-layers";
+constexpr const char* last_layers = "decoder-last-pipeline-num-layers";
+constexpr const char* counts_embedding = "account-for-embedding-in-pipeline-split";
+constexpr const char* counts_loss = "account-for-loss-in-pipeline-split";
+constexpr const char* chunk_layers = "num-layers-per-virtual-pipeline-stage";
+constexpr const char* depths_argument = "mtp-num-layers";
+
+// The first argument that makes stages uneven; "": none does.
+std::string uneven_argument(const MegatronArguments& given) {
+  std::string found;
+  for (const char* argument : {counts_loss, counts_embedding, last_layers, first_layers}) {
+    if (given.has(argument)) found = argument;
+  }
+  return found;
+}
+
+// With commas, which mean nothing in a layout, it would be a list of several.
+std::string without_commas(std::string layout) {
+  std::erase(layout, ',');
+  return layout;
+}
+
+std::optional<std::int64_t> layers_of(const MegatronInput& input) {
+  if (input.model) return input.model->layers;
+  return input.given.size("num-layers");
+}
+
+std::optional<int> layers_of_stage(const MegatronInput& input, const char* argument,
+                                   std::int64_t layers) {
+  const auto held = input.given.size(argument);
+  if (!held) return std::nullopt;
+  if (*held > layers) input.given.fail(argument, fmt::format("the model has {} layers", layers));
+  return static_cast<int>(*held);
+}
+
+void check_together(const MegatronArguments& given) {
+  const bool uneven = given.has(first_layers) || given.has(last_layers);
+  for (const char* count : {counts_embedding, counts_loss}) {
+    if (uneven && given.has(count)) {
+      given.fail(count,
+                 fmt::format("not beside --{} or --{} (Megatron-Core)", first_layers, last_layers));
+    }
+  }
+  if (uneven && given.has(chunk_layers)) {
+    given.fail(chunk_layers, fmt::format("beside --{} or --{} Megatron-LM takes "
+                                         "--num-virtual-stages-per-pipeline-rank in its place",
+                                         first_layers, last_layers));
+  }
+}
+
+// Of one run of several, which have no layout in common.
+void refuse_several(const MegatronArguments& given, const std::string& uneven) {
+  const std::string why =
+      fmt::format("goes with one --model, --{} and --{}: type one of each, or --{}", ranks_option,
+                  virtual_option, layout_option);
+  if (!uneven.empty()) given.fail(uneven, why);
+  if (given.has(chunk_layers)) given.fail(chunk_layers, why);
+  if (!given.has(depths_argument)) return;
+  note(fmt::format("note: {}: --{}: not priced: it {}", given.name(), depths_argument, why));
+}
+
+void take_virtual_stages(MegatronInput& input, const parallel::UnevenStages& stages) {
+  const auto each = input.given.size(chunk_layers);
+  if (input.typed(ranks_option) && stages.ranks == 1) input.options.erase(virtual_option);
+  if (!each || input.typed(virtual_option)) return;
+  if (input.typed(ranks_option) && stages.ranks == 1) return;
+  const std::int64_t layers = std::int64_t{stages.layers} + (stages.counts_embedding ? 1 : 0) +
+                              (stages.counts_loss ? 1 : 0);
+  if (*each > layers || layers % (stages.ranks * *each) != 0) {
+    input.given.fail(chunk_layers,
+                     fmt::format("does not divide the {} layers over {} pipeline ranks, as chunks",
+                                 layers, stages.ranks));
+  }
+  input.options[virtual_option] = fmt::format("{}", layers / stages.ranks / *each);
+}
+
+// Embedding and loss are at the ends, multi-token prediction on the last stage.
+void take_layout_text(MegatronInput& input, parallel::UnevenStages stages,
+                      const std::string& uneven) {
+  constexpr std::int64_t most = 100;
+  const auto depths =
+      static_cast<int>(std::min(input.given.count(depths_argument).value_or(0), most));
+  if (uneven.empty() && depths == 0) return;
+  if (stages.ranks == 1) {  // it has all layers
+    stages.first = stages.last = std::nullopt;
+    stages.counts_embedding = stages.counts_loss = false;
+  }
+  if (input.line.get("pipeline-schedule") == "dualpipe-v") stages.ranks *= 2;
+  try {
+    input.options[layout_option] =
+        parallel::uneven_pipeline_layout(parallel::layers_of_chunks(stages), depths).text();
+  } catch (const UsageError& error) {
+    // Layers that do not divide are refused later, with a layout that works.
+    if (!uneven.empty()) input.given.fail(uneven, error.what());
+  }
+}
+
+}  // namespace
+
+std::optional<std::int64_t> MegatronInput::whole(const std::string& option,
+                                                 std::int64_t usual) const {
+  if (typed(option)) return parse_number<std::int64_t>(line.get(option));
+  const auto found = options.find(option);
+  return found == options.end() ? usual : parse_number<std::int64_t>(found->second);
+}
+
+void take_stages(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const std::string uneven = uneven_argument(given);
+  given.has(chunk_layers);
+  given.has(depths_argument);
+  if (input.typed(layout_option)) {  // its chunks say how many virtual stages there are
+    input.options.erase(virtual_option);
+    return;
+  }
+  if (const auto layout = input.options.find(layout_option); layout != input.options.end()) {
+    if (!uneven.empty()) given.fail(uneven, "not beside --pipeline-model-parallel-layout");
+    layout->second = without_commas(layout->second);
+    return;
+  }
+  check_together(given);
+  constexpr std::int64_t most = 10'000;  // chunks, and layers
+  const auto ranks = input.whole(ranks_option, 1);
+  const auto chunks = input.whole(virtual_option, 1);
+  const auto layers = layers_of(input);
+  if ((!ranks && input.typed(ranks_option)) || (!chunks && input.typed(virtual_option)) ||
+      (!input.model && input.typed("model"))) {
+    return refuse_several(given, uneven);
+  }
+  // What these cannot be is said where they are read.
+  if (!ranks || !chunks || !layers || *layers > most) return;
+  if (*ranks < 1 || *chunks < 1 || *ranks > most / *chunks) return;
+  parallel::UnevenStages stages;
+  stages.layers = static_cast<int>(*layers);
+  stages.ranks = static_cast<int>(*ranks);
+  stages.first = layers_of_stage(input, first_layers, *layers);
+  stages.last = layers_of_stage(input, last_layers, *layers);
+  stages.counts_embedding = given.has(counts_embedding);
+  stages.counts_loss = given.has(counts_loss);
+  take_virtual_stages(input, stages);
+  stages.virtual_stages = static_cast<int>(input.whole(virtual_option, 1).value_or(1));
+  take_layout_text(input, stages, uneven);
+}
+
+}  // namespace moesim::tool

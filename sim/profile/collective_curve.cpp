@@ -203,8 +203,11 @@ void CollectiveCurve::refuse(int gpus) const {
         "not measured: run nccl-tests there and import its output (moesim import --help)",
         known));
   }
-  throw Error(known +
-              "; other counts cross nodes or were never measured: describe them as a cluster");
+  throw Error(
+      known +
+      "; more cross nodes (--cluster NAME says how they are joined) or lie in a domain that "
+      "was never measured (predict --schedule burst takes the links of its cluster document "
+      "alone)");
 }
 
 Estimate CollectiveCurve::estimate(int gpus, double bytes, bool same_version) const {

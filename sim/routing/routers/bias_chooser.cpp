@@ -8,8 +8,10 @@ namespace moesim::routing {
 
 namespace {
 
-// For groups: settle() knows nothing of them.
-constexpr int first_steps = 8;
+// settle() knows nothing of groups, nor that a token's choices compete, which matters most among
+// few experts: as many steps as so many logits allow make up for it.
+constexpr std::int64_t first_logits = 1 << 21;
+constexpr std::int64_t first_steps = 8;  // at least
 // Where shares are frequencies: 1 % of a share of 1/32.
 constexpr std::int64_t counted_tiles = 16384;
 // The slope: one expert in 8 gets a bias that is higher, then lower by this much.
@@ -33,7 +35,7 @@ LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stre
   if (given) {
     sample_tiles(logits, tokens / tile_tokens, false, sampling);
   } else if (settled) {
-    for (int left = first_steps; left > 0; --left) train(logits, sampling.tile);
+    for (std::int64_t left = steps_before_sample(); left > 0; --left) train(logits, sampling.tile);
     sample_steps(logits, sampling);
     // What shifted experts gain they take from all others, in part from each other.
     constexpr double own = 1 - 1.0 / parts;
@@ -51,6 +53,11 @@ LayerSample BiasChooser::sample(const GroupLogits& logits, const StreamKey& stre
   }
   found.loss.residual_loss = sampling.residual / sampling.examined;
   return found;
+}
+
+std::int64_t BiasChooser::steps_before_sample() const {
+  const std::int64_t logits = tiles_per_step() * tile_tokens * shape_.experts;
+  return std::clamp<std::int64_t>(first_logits / logits, first_steps, last_steps);
 }
 
 // Steps of training until the sample has all its tokens.

@@ -173,6 +173,7 @@ class BiasChooser final : public Chooser {
     double moved = 0;       // routes of a higher bias less those of a lower one
     double shifted = 0;     // experts of all tokens that the bias was shifted for
   };
+  std::int64_t steps_before_sample() const;
   void sample_steps(const GroupLogits& logits, Sampling& sampling);
   void sample_tiles(const GroupLogits& logits, std::int64_t tiles, bool slope, Sampling& sampling);
   void keep_choices(Sampling& sampling);

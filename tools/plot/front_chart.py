@@ -70,7 +70,7 @@ def draw(rows, noise, title):
     FigureCanvasAgg(figure)  # measures labels
     axes = figure.subplots()
     speed = lambda row: float(row["tokens_per_s_per_gpu"])
-    loss = lambda row: 100 * float(row["residual_loss"])
+    loss = lambda row: 100 * float(row.get("counted_loss") or row["residual_loss"])
     best = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
     front = sorted((row for row in rows if row["on_front"] == "true"), key=loss)
     if best and noise > 0:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/sweep/sweep.hpp"
 
 namespace moesim::study {
@@ -40,7 +41,7 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   std::vector<FoundPass> passes;
   for (std::size_t at = 0; at < points.size(); ++at) {
     if (!result.rows[at]) continue;
-    FoundPass pass{points[at].values, std::move(*result.rows[at])};
+    FoundPass pass{points[at].values, std::move(*result.rows[at]), 0};
     if (pass.text("status") != "ok") {
       ++found.refused;
       found.a_refusal = pass.text("reason");
@@ -52,6 +53,8 @@ PrefillFound search_prefill(const PrefillSearch& search) {
       found.least_gib = found.too_large++ == 0 ? gib : std::min(found.least_gib, gib);
       continue;
     }
+    const scenario::Scenario& scenario = *points[at].scenario;
+    pass.loss = counted_loss(pass.figure("residual_loss"), scenario.router, *scenario.model);
     if (pass.figure("tokens_per_s_per_gpu") >= search.min_speed) passes.push_back(std::move(pass));
   }
   if (found.simulated == 0) throw Error(found.a_refusal);
@@ -60,11 +63,10 @@ PrefillFound search_prefill(const PrefillSearch& search) {
   });
   double least = std::numeric_limits<double>::infinity();
   for (const FoundPass& pass : passes) {
-    const double loss = pass.figure("residual_loss");
-    if (loss <= search.max_loss && found.best.size() < search.best) found.best.push_back(pass);
-    if (loss >= least_gain * least || least - loss < least_points) continue;
+    if (pass.loss <= search.max_loss && found.best.size() < search.best) found.best.push_back(pass);
+    if (pass.loss >= least_gain * least || least - pass.loss < least_points) continue;
     found.front.push_back(pass);
-    least = loss;
+    least = pass.loss;
   }
   return found;
 }

@@ -14,14 +14,15 @@ struct PrefillSearch {
   std::vector<scenario::OptionValues> scenarios;  // with all that is not default
   std::size_t best = 5;
   double memory_share = usual_memory_share;  // of the GPU's, that a pass may take
-  double max_loss = 0;                       // residual_loss that is acceptable
+  double max_loss = 0;                       // counted_loss() that is acceptable
   double min_speed = 0;                      // tokens per second and GPU
   int jobs = 1;                              // threads; the result does not depend on them
 };
 
 struct FoundPass {
   scenario::OptionValues options;
-  Row row;  // of result_columns()
+  Row row;          // of result_columns()
+  double loss = 0;  // counted_loss()
 
   double figure(const std::string& column) const;
   std::string text(const std::string& column) const;

@@ -15,6 +15,7 @@
 #include "sim/base/parallel.hpp"
 #include "sim/study/search/balanced_job.hpp"
 #include "sim/study/search/best_first.hpp"
+#include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/routing_misfit.hpp"
 #include "sim/training/step_bound.hpp"
@@ -99,6 +100,11 @@ std::string routing_key(const TrainingJob& job) {
   if (!job.routing) return "";
   const routing::RouterConfig& router = job.routing->router;
   return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
+}
+
+double loss_of(const TrainingJob& job, const TrainingStep& step) {
+  if (!step.routing) return 0;
+  return counted_loss(step.routing->loss.residual_loss, job.routing->router, *job.model);
 }
 
 class Search {
@@ -300,7 +306,7 @@ class Search {
   bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
       FoundStep found{*candidate.job, drawn_step(candidate, true), candidate.routing, 0, {}};
-      if (found.step.routing) found.loss = found.step.routing->loss.residual_loss;
+      found.loss = loss_of(found.job, found.step);
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
       if (loses_less(candidate)) {
@@ -364,7 +370,7 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
       const bool draws = all[at].job.routing.has_value();
       all[at].step = training::training_step(
           all[at].job, draws ? drawn.loads({all[at].routing, &all[at].job}) : nullptr);
-      if (all[at].step.routing) all[at].loss = all[at].step.routing->loss.residual_loss;
+      all[at].loss = loss_of(all[at].job, all[at].step);
       priced[at] = 1;
     } catch (const Error&) {
       // Neither a candidate of search_training(): curves or routing are missing.

@@ -22,7 +22,7 @@ struct TrainingSearch {
   TrainingSpace space;
   std::size_t best = 5;
   double memory_share = usual_memory_share;  // of the GPU's, that a step may take
-  double max_loss = 0;                       // residual_loss that is acceptable
+  double max_loss = 0;                       // counted_loss() that is acceptable
   double min_speed = 0;                      // tokens per second and GPU
   // How much slower than one of the best its twins may be that are counted; 0: none are.
   double twin_margin = 0.01;
@@ -49,7 +49,7 @@ struct FoundStep {
   training::TrainingJob job;
   training::TrainingStep step;
   std::size_t routing = 0;  // of TrainingSpace::routings
-  double loss = 0;          // residual_loss, of the step's drawn routing
+  double loss = 0;          // counted_loss() of the step's drawn routing
   Twins twins;              // of one of the best
 };
 

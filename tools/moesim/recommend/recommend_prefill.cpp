@@ -94,7 +94,7 @@ std::vector<std::string> cells_of(const FoundPass& pass) {
           drops ? report::figure(pass.figure("capacity_factor")) : "none",
           fmt::format("{:.0f}", pass.figure("tokens_per_s_per_gpu")),
           fmt::format("{:.1f} ms", pass.figure("step_ms")),
-          fmt::format("{:.2f}", 100 * pass.figure("residual_loss")),
+          fmt::format("{:.2f}", 100 * pass.loss),
           fmt::format("{:.1f}", pass.figure("memory_gib"))};
 }
 const std::vector<std::string> cell_names = {"EP",           "batch", "router", "CF",
@@ -173,11 +173,12 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
 // The columns of a sweep, and rank, front and command.
 std::string rows_of(const PrefillFound& found, report::Format format) {
   std::vector<std::string> names = study::names_of(study::result_columns());
-  names.insert(names.end(), {"rank", "on_front", "command"});
+  names.insert(names.end(), {"counted_loss", "rank", "on_front", "command"});
   std::vector<report::CellRow> rows;
   const auto add = [&](const FoundPass& pass, Cell rank, bool on_front) {
     report::CellRow row = pass.row;
-    row.insert(row.end(), {std::move(rank), Cell(on_front), Cell(command_of(pass))});
+    row.insert(row.end(),
+               {figure_cell(pass.loss), std::move(rank), Cell(on_front), Cell(command_of(pass))});
     rows.push_back(std::move(row));
   };
   const auto in = [](const std::vector<FoundPass>& passes, const FoundPass& pass) {

@@ -329,7 +329,9 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   row.add("tokens_per_s_per_gpu", figure_cell(found.step.tokens_per_second_per_gpu));
   row.add("step_ms", figure_cell(found.step.step_us / 1e3));
   row.add("mfu", figure_cell(found.step.mfu));
-  row.add("residual_loss", figure_cell(found.loss));
+  row.add("residual_loss",
+          figure_cell(found.step.routing ? found.step.routing->loss.residual_loss : 0));
+  row.add("counted_loss", figure_cell(found.loss));
   row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
   row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
   row.add("command", request.command_of(found));

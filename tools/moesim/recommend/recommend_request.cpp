@@ -59,8 +59,9 @@ std::vector<Flag> own_flags() {
       {"distinct", "WHAT", "layout",
        "what makes two of the best different:", name_choices(distinct_names)},
       {"max-loss", "X%", "0",
-       "token loss (residual_loss) that is acceptable, such as 0.5%; above 0, capacity factors are "
-       "searched too, with and without rectification"},
+       "token loss (residual_loss; 0 for the model's own router without a capacity) that is "
+       "acceptable, such as 0.5%; above 0, capacity factors are searched too, with and without "
+       "rectification"},
       {"min-speed", "N", "0", "tokens/s/GPU that it must reach"},
       {"memory-share", "X", "0.9", "of a GPU's memory that a step may take; libraries need some"},
       {"mtp", "N", "0", "depths of multi-token prediction to train, behind the last layer"},

@@ -1,0 +1,15 @@
+#include "sim/study/search/counted_loss.hpp"
+
+#include "sim/routing/routers/router_name.hpp"
+
+namespace moesim::study {
+
+double counted_loss(double residual_loss, const routing::RouterConfig& router,
+                    const model::Model& model) {
+  if (!model.moe || router.has_capacity()) return residual_loss;
+  const routing::RouterConfig own = routing::parse_router(model.moe->router, 0, model.moe->top_k);
+  const bool is_own = router.name() == own.name() && router.top_k == own.top_k;
+  return is_own ? 0 : residual_loss;
+}
+
+}  // namespace moesim::study

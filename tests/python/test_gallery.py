@@ -82,6 +82,19 @@ def test_labels_of_the_front_lie_on_no_line_and_no_axis(best):
         sys.path.pop(0)
 
 
+def test_a_label_of_several_points_names_the_router_of_each():
+    sys.path.insert(0, str(ROOT / "tools" / "plot"))
+    try:
+        import front_chart
+        rows = [{"router": router, "capacity_factor": "1"} for router in ("top8", "top8+fr", "top8+fr+ir", "top8+ir")]
+        names = {id(row): "fghi"[at] for at, row in enumerate(rows)}
+        assert front_chart.front_labels([rows[:3]], names, True) == ["f: top8, CF 1\ng: top8+fr, CF 1\nh: top8+fr+ir, CF 1"]
+        assert front_chart.front_labels([[rows[1], rows[0], rows[0]]], names, False) == ["f, f, g: CF 1"]
+        assert front_chart.front_labels([rows], names, True) == ["f, g, h, i: CF 1"]
+    finally:
+        sys.path.pop(0)
+
+
 def test_the_gallery_has_three_users_with_a_chart_each():
     users = gallery().USERS
     assert len(users) == 3

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 MARKER = 12       # pixels, of a diamond
 LABEL = (60, 28)  # of what a label needs beside and below its point
+MOST_LINES = 3    # of a label
 
 
 def letter(place):
@@ -37,12 +38,19 @@ def router_text(row, with_router):
 
 
 def front_labels(groups, names, with_router):
-    """Of each group of points too close for a label each: the letters, and what most of them are."""
+    """Of each group of points too close for a label each: the letters of each router and capacity factor. Of more than
+    MOST_LINES such: what all have in common."""
     texts = []
     for group in groups:
-        whats = [router_text(row, with_router) for row in group]
-        letters = ", ".join(sorted((names[id(row)] for row in group), key=lambda name: (len(name), name)))
-        texts.append(f"{letters}: {max(whats, key=whats.count)}")
+        letters = {}
+        for row in sorted(group, key=lambda row: (len(names[id(row)]), names[id(row)])):
+            letters.setdefault(router_text(row, with_router), []).append(names[id(row)])
+        if len(letters) <= MOST_LINES:
+            texts.append("\n".join(f"{', '.join(those)}: {what}" for what, those in letters.items()))
+        else:
+            factors = {router_text(row, False) for row in group}
+            common = factors.pop() if len(factors) == 1 else "several"
+            texts.append(f"{', '.join(sum(letters.values(), []))}: {common}")
     return texts
 
 

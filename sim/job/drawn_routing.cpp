@@ -157,7 +157,7 @@ void check_expert_load(const TrainingJob& job) {
 }  // namespace
 
 std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const TrainingJob& job,
-                                          bool of_several, std::vector<std::string>& notes) {
+                                          RoutingNotes& notes) {
   if (!asks_for_routing(typed)) return std::nullopt;
   if (const auto draws = typed.find(draws_option);
       draws != typed.end() && draws->second == balanced) {
@@ -178,12 +178,13 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   if (!has_factor && scenario.router.kind->capacity == CapacityRule::by_factor) {
     scenario.router.drops = false;
   }
-  if (has_factor && !typed.contains("router") && !scenario.router.has_capacity()) {
+  if (has_factor && !typed.contains("router") && !scenario.router.has_capacity() &&
+      !scenario.router.pads_to_busiest()) {
     // The model's own router drops nothing.
     OptionValues values = scenario_values(typed, job);
     values["router"] = "topk";
     values.try_emplace("top-k", fmt::format("{}", scenario.router.top_k));
-    notes.push_back(
+    notes.replaced.push_back(
         fmt::format("note: --capacity-factor: the model's router, {}, has no capacity: topk in its "
                     "place",
                     scenario.router.name()));
@@ -193,8 +194,7 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   const OptionValues of_routing = routing_values(typed);
   for (const scenario::IdleOption& idle :
        scenario::idle_options(of_routing, {&only, 1}, scenario::Asker::step)) {
-    if (of_several) break;
-    notes.push_back(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
+    notes.idle.push_back(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
   }
   DrawnRouting drawn;
   drawn.router = scenario.router;

@@ -14,12 +14,16 @@ void declare_routing(JobOptionTable& table);
 // Loads of experts: one given instead of drawn routing, and copies of hot experts.
 void declare_loads(JobOptionTable& table);
 
+// What a user should know of the options of routing, a line each.
+struct RoutingNotes {
+  std::vector<std::string> replaced;  // another router in the place of the model's
+  std::vector<std::string> idle;      // options without effect
+};
+
 // What the options ask for; nothing where none of them is given. `job` has its profile, cluster,
-// model and layout. Throws UsageError naming the flag. Options without effect go to `notes`, unless
-// the job is one of several.
+// model and layout. Throws UsageError naming the flag.
 std::optional<training::DrawnRouting> drawn_routing(const scenario::OptionValues& typed,
                                                     const training::TrainingJob& job,
-                                                    bool of_several,
-                                                    std::vector<std::string>& notes);
+                                                    RoutingNotes& notes);
 
 }  // namespace moesim::job

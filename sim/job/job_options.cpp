@@ -109,9 +109,13 @@ ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several) {
   resolve_all(at, options_with([](const JobOption&) { return true; }));
   // The machine first: from it follows what routing is asked about.
   check(job, options_with([](const JobOption& option) { return option.is_document; }));
-  job.routing = drawn_routing(typed, job, of_several, resolved.notes);
+  job.routing = drawn_routing(typed, job, resolved.routing_notes);
   check(job, options_with([](const JobOption&) { return true; }));
-  if (!of_several) note_idle_options(at, resolved.notes);
+  if (of_several) {
+    resolved.routing_notes.idle.clear();
+  } else {
+    note_idle_options(at, resolved.notes);
+  }
   return resolved;
 }
 

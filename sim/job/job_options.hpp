@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_option.hpp"
 
 namespace moesim::job {
@@ -14,7 +15,8 @@ const JobOption& job_option_named(const std::string& name);
 
 struct ResolvedJob {
   training::TrainingJob job;
-  std::vector<std::string> notes;  // what a user should know of options, a line each
+  std::vector<std::string> notes;  // what a user should know of other options, a line each
+  RoutingNotes routing_notes;
 };
 // The job that the options ask for. Throws UsageError naming the flag; whether the layout can be is
 // for parallel::check_layout() to say. Of several jobs at once (`of_several`) nothing is noted of

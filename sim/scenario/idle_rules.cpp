@@ -14,7 +14,9 @@ Reason without_experts(const Question& ask) {
 }
 
 Reason without_capacity(const Question& ask) {
-  return ask.scenario.router.has_capacity() ? useful : "no router of this run has a capacity";
+  if (ask.scenario.router.has_capacity()) return useful;
+  return ask.scenario.router.pads_to_busiest() ? "--padding busiest drops nothing"
+                                               : "no router of this run has a capacity";
 }
 
 // Without a capacity a dialect still says what is sent beside the tokens, how routes are weighed
@@ -50,7 +52,7 @@ Reason without_variants(const Question& ask) {
 Reason without_blocks(const Question& ask) {
   if (ask.scenario.router.pads_to_busiest()) return useful;
   if (const char* reason = ask.scenario.router.kind->idle_padding; reason != nullptr) return reason;
-  if (!without_overflow(ask).empty()) return "no router of this run can do either";
+  if (!without_overflow(ask).empty()) return "no router of this run has slots that may stay empty";
   // Blocks of unequal GPUs are a question of the routing too.
   return ask.asker == Asker::step || ask.scenario.scores.is_ragged()
              ? useful

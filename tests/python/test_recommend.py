@@ -351,3 +351,37 @@ def test_the_front_and_what_drawn_routing_makes_of_the_best_are_told():
         command = next(line.split(maxsplit=1)[1] for line in commands.splitlines() if line.startswith(f"  {name}  "))
         step = reproduced(command)
         assert f"{step['tokens_per_s_per_gpu']:.0f}" == speed and abs(100 * step["residual_loss"] - float(loss)) < 0.3
+
+
+DEEPSEEK = ("recommend", "--model", "deepseek-v3", "--gpus", 256, "--tensor-parallel", 2, "--pipeline-parallel", 16,
+            "--expert-parallel", 16, "--virtual-pipeline", 1, "--recompute", "full", "--micro-batch", 1, "--zero", 1,
+            "--expert-tensor-parallel", 1)
+
+
+def test_the_models_own_router_without_capacity_loses_nothing():
+    """DeepSeek's does not take the 8 experts of most weight: nobody trained it to."""
+    rows = rows_of(*DEEPSEEK, "--max-loss", "0.5%", "--capacity-factor", "dropless,1")
+    (best,) = (row for row in rows if row["rank"])
+    assert best["router"].startswith("bias-balanced") and best["on_front"] == "true" and best["counted_loss"] == "0"
+    assert float(best["residual_loss"]) > 0.005
+    assert float(best["residual_loss"]) == reproduced(best["command"])["residual_loss"]
+    assert all(row["counted_loss"] == row["residual_loss"] for row in rows if row["capacity_factor"])
+    # Another model's: it was not trained with groups.
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--pipeline-parallel", 1,
+             "--tensor-parallel", 1, "--expert-parallel", 8, "--max-loss", "0.5%", "--router", "group-limited:8:4")
+    assert "nothing loses at most" in succeed(*words)
+
+
+def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--zero", 1)
+    paper = ("--capacity-convention", "paper", "--capacity-scope", "source", "--priority", "token-max")
+    result = moesim(*words, "--router", "top8", "--capacity-factor", 1, *paper)
+    assert result.returncode == 0 and "note" not in result.stderr
+    result = moesim(*words, "--router", "top8,dropless", "--capacity-factor", 1, *paper, "--max-loss", "100%")
+    assert result.returncode == 0 and "note" not in result.stderr
+    result = moesim(*words, "--router", "dropless", *paper)
+    assert result.stderr.count("no effect: no router of this run has a capacity") == 2
+    result = moesim(*DEEPSEEK, "--capacity-factor", "1,1.25")
+    assert result.stderr.count("topk in its place") == 1

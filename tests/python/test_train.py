@@ -41,6 +41,8 @@ def test_table_csv_and_json_agree():
     (("--recompute", "mlp,layernorm,shared_experts"),
      "mlp,shared_experts in --recompute have no effect: no layer of qwen3-30b-a3b has them"),
     (("--offload", "moe_act", "--recompute", "moe"), "--offload has no effect: of these modules nothing is kept"),
+    (("--capacity-factor", 1, "--padding", "busiest"), "--capacity-factor has no effect: --padding busiest drops nothing"),
+    (("--router", "dropless", "--padding", "none"), "--padding has no effect: no router of this run has slots that may stay empty"),
 ])
 def test_an_option_that_changes_nothing_is_said(words, note):
     ran = moesim(*QWEN, "--gpus", 64, "--pipeline-parallel", 2, *words)

@@ -30,14 +30,31 @@ constexpr const char* usual_factors[] = {"0.5", "0.75", "1", "1.25", "1.5"};
 constexpr const char* rectifications[] = {"+fr", "+ir", "+fr+ir"};
 constexpr std::size_t most_with_twins = 20;
 
-std::optional<training::DrawnRouting> requested_routing(const CommandLine& line,
-                                                        const TrainingJob& job, bool of_several) {
-  std::vector<std::string> notes;
-  std::optional<training::DrawnRouting> drawn =
-      job::drawn_routing(line.values, job, of_several, notes);
-  for (const std::string& text : notes) note(text);
-  return drawn;
-}
+// Notes on the routings of a search: each once, and an option is without effect only if it has
+// none on any of them.
+class SearchNotes {
+ public:
+  void add(const job::RoutingNotes& notes) {
+    for (const std::string& text : notes.replaced) {
+      if (std::find(replaced_.begin(), replaced_.end(), text) == replaced_.end()) {
+        replaced_.push_back(text);
+      }
+    }
+    if (routings_++ == 0) idle_ = notes.idle;
+    std::erase_if(idle_, [&](const std::string& text) {
+      return std::find(notes.idle.begin(), notes.idle.end(), text) == notes.idle.end();
+    });
+  }
+  void print() const {
+    for (const std::string& text : replaced_) note(text);
+    for (const std::string& text : idle_) note(text);
+  }
+
+ private:
+  int routings_ = 0;
+  std::vector<std::string> replaced_;
+  std::vector<std::string> idle_;
+};
 
 bool is_searched(const std::string& flag) {
   return job::job_option_named(flag).in_search == job::InSearch::searched;
@@ -176,7 +193,9 @@ std::vector<std::string> usual_routers(const CommandLine& line, const TrainingJo
   if (!may_lose || !base.model->moe || line.get("capacity-factor") == dropless) return routers;
   CommandLine one = line;
   one.values["capacity-factor"] = "1";
-  const std::optional<training::DrawnRouting> routing = requested_routing(one, base, true);
+  job::RoutingNotes ignored;
+  const std::optional<training::DrawnRouting> routing =
+      job::drawn_routing(one.values, base, ignored);
   if (!routing) return routers;
   const routing::RouterConfig& router = routing->router;
   const bool is_plain = router.rectification == routing::Rectification::none && !router.fill_in;
@@ -202,6 +221,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   const bool all_drawn = routers.size() > 1 || factors.size() > 1;
   std::vector<std::optional<training::DrawnRouting>>& routings = request.search.space.routings;
   routings.clear();
+  SearchNotes notes;
   for (const std::string& router : routers) {
     for (const std::string& factor : factors) {
       // Without a capacity there is nothing to rectify.
@@ -215,7 +235,9 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
         chosen.values["routing-draws"] = "per-layer";
       }
       for (const auto& [flag, value] : chosen.values) one.values[flag] = value;
-      std::optional<training::DrawnRouting> routing = requested_routing(one, base, all_drawn);
+      job::RoutingNotes of_one;
+      std::optional<training::DrawnRouting> routing = job::drawn_routing(one.values, base, of_one);
+      notes.add(of_one);
       // The same at every factor.
       const bool is_idle = factor != dropless && routing && !routing->router.has_capacity();
       if (is_idle) chosen.values.erase("capacity-factor");
@@ -224,6 +246,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       if (is_idle) break;
     }
   }
+  notes.print();
 }
 
 }  // namespace
@@ -280,7 +303,9 @@ RecommendRequest requested_search(const CommandLine& line) {
         "name of published software, and the document to each train",
         software));
   }
-  TrainingJob base = requested_job(first_values(line));
+  job::ResolvedJob resolved = resolved_job(first_values(line));
+  for (const std::string& text : resolved.notes) note(text);  // those of routing: take_routings()
+  TrainingJob base = std::move(resolved.job);
   if (!base.profile->calibration().empty()) {
     throw UsageError(fmt::format(
         "--profile {}: the order of layouts by what moesim calibrate fitted is not searched: give "
@@ -324,7 +349,8 @@ TrainingJob RecommendRequest::drawn(const TrainingJob& job) const {
   drawn.values["routing-draws"] = "per-layer";
   for (const char* searched : {"router", "capacity-factor"}) drawn.values.erase(searched);
   TrainingJob found = job;
-  found.routing = requested_routing(drawn, job, true);
+  job::RoutingNotes ignored;
+  found.routing = job::drawn_routing(drawn.values, job, ignored);
   return found;
 }
 

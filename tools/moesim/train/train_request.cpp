@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "sim/base/text.hpp"
-#include "sim/job/job_options.hpp"
 #include "tools/moesim/output.hpp"
 
 namespace moesim::tool {
@@ -40,13 +39,20 @@ std::vector<Flag> layout_flags() {
   return flags;
 }
 
-training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
+job::ResolvedJob resolved_job(const CommandLine& line, bool of_several) {
   scenario::OptionValues typed;
   for (const job::JobOption& option : job::job_options()) {
     if (line.has(option.name)) typed[option.name] = line.get(option.name);
   }
-  job::ResolvedJob resolved = job::resolve_job(typed, of_several);
-  for (const std::string& text : resolved.notes) note(text);
+  return job::resolve_job(typed, of_several);
+}
+
+training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
+  job::ResolvedJob resolved = resolved_job(line, of_several);
+  job::RoutingNotes& of_routing = resolved.routing_notes;
+  for (const auto* texts : {&of_routing.replaced, &of_routing.idle, &resolved.notes}) {
+    for (const std::string& text : *texts) note(text);
+  }
   return std::move(resolved.job);
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/training/training_job.hpp"
+#include "sim/job/job_options.hpp"
 #include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
@@ -14,7 +14,9 @@ std::vector<Flag> train_flags();
 std::vector<Flag> hardware_flags();
 std::vector<Flag> layout_flags();
 
-// The job that they ask for, as job::resolve_job(); what is to be noted of options goes to stderr.
+// The job that they ask for, as job::resolve_job().
+job::ResolvedJob resolved_job(const CommandLine& line, bool of_several = false);
+// The same; what is to be noted of options goes to stderr.
 training::TrainingJob requested_job(const CommandLine& line, bool of_several = false);
 
 // A whole number from 1 on. Throws UsageError naming the flag.

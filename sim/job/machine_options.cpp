@@ -61,6 +61,7 @@ void declare_placement(JobOptionTable& table) {
   table.begin(Section::machine);
   table.whole("ranks-per-domain", 1, most_ranks, field(&TrainingJob::ranks_per_domain))
       .by_default("all, of several domains a power of two", nullptr)
+      .searched()
       .shown_as([](const TrainingJob& job) { return Cell(std::int64_t{job.placed_ranks()}); })
       .help("ranks placed in each NVLink domain");
 }

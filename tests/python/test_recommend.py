@@ -385,3 +385,18 @@ def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
     assert result.stderr.count("no effect: no router of this run has a capacity") == 2
     result = moesim(*DEEPSEEK, "--capacity-factor", "1,1.25")
     assert result.stderr.count("topk in its place") == 1
+
+
+def test_placements_on_racks_are_searched():
+    """144 GPUs are two racks of 72, or 48 of each of three; the default takes 64 + 64 + 16."""
+    words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 144, "--profile", "gb200", "--global-batch", 4608,
+             "--dispatcher", "hybridep", "--precision", "mxfp8", "--tensor-parallel", 1)
+    by_placement = {each: float(rows_of(*words, "--ranks-per-domain", each, "--best", 1)[0]["tokens_per_s_per_gpu"])
+                    for each in (64, 72, 48)}
+    best = rows_of(*words, "--best", 1)[0]
+    assert float(best["tokens_per_s_per_gpu"]) == max(by_placement.values()) > 1.05 * by_placement[64]
+    assert f"--ranks-per-domain {best['ranks_per_domain']}" in best["command"]
+    assert reproduced(best["command"])["step_ms"] == float(best["step_ms"])
+    assert rows_of(*words, "--ranks-per-domain", "64,72", "--best", 1)[0]["ranks_per_domain"] == "72"
+    assert "per domain" in succeed(*words) and "per domain" not in succeed(*SMALL)
+    expect_error(moesim(*words, "--ranks-per-domain", "64,99"), 2, "--ranks-per-domain", "72")

@@ -242,6 +242,7 @@ class Search {
     twins.split |= !chunks && parallel::stages_of(*twin.model, twin.layout).text() !=
                                   parallel::stages_of(*best.job.model, best.job.layout).text();
     twins.recompute |= model::name_of(twin.recompute) != model::name_of(best.job.recompute);
+    twins.placement |= twin.ranks_per_domain != best.job.ranks_per_domain;
     twins.routing |= routing_key(twin) != routing_key(best.job);
     twins.zero |= twin.states.zero != best.job.states.zero;
   }

@@ -41,6 +41,7 @@ struct Twins {
   bool virtual_stages = false;
   bool split = false;  // of the layers over chunks, with as many of these
   bool recompute = false;
+  bool placement = false;  // ranks per domain
   bool zero = false;
   bool routing = false;  // the router, or its capacity factor
 };
@@ -82,14 +83,14 @@ struct TrainingFound {
 
 // Of equal times the job that loses less comes first, then the one named first in the space. The
 // best differ in what same_sizes() compares: of jobs that differ in virtual stages, the split of
-// layers over chunks, recomputation, ZeRO stage or routing alone, the fastest that fits is one of
-// them, and those that are slower and lose at least 1 % less than each such before; the others
-// are its twins. Best first by the bounds of
-// training::step_bound_us(): no job is left out that could be among the best, or on the front, by
-// DrawnRoutings::loss(). Whether a job loses too much is decided by its own draws, where these may.
-// Steps without padded blocks, and with intra-GPU rectification, are bounded by what their experts
-// get at least, and simulated with their own draws, which layouts with the same groups of experts
-// share. Throws UsageError where no layout is possible, Error where none can be priced or drawn.
+// layers over chunks, placement, recomputation, ZeRO stage or routing alone, the fastest that fits
+// is one of them, and those that are slower and lose at least 1 % less than each such before; the
+// others are its twins. Best first by the bounds of training::step_bound_us(): no job is left out
+// that could be among the best, or on the front, by DrawnRoutings::loss(). Whether a job loses too
+// much is decided by its own draws, where these may. Steps without padded blocks, and with
+// intra-GPU rectification, are bounded by what their experts get at least, and simulated with their
+// own draws, which layouts with the same groups of experts share. Throws UsageError where no layout
+// is possible, Error where none can be priced or drawn.
 TrainingFound search_training(const TrainingSearch& search);
 
 // Every job of the space that can be priced, simulated, in the order of candidates_of().

@@ -124,18 +124,24 @@ class Enumeration {
   }
 
   void add_families(const std::vector<LayoutRequest>& possible) {
-    for (const auto& dispatcher : space_.dispatchers) {
-      for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
-        for (const model::Recompute& recompute : space_.recompute) {
-          TrainingJob job = space_.base;
-          job.dispatcher = dispatcher;
-          job.routing = space_.routings[routing];
-          job.recompute = recompute;
-          // Graphs of layers need shapes that do not depend on routing.
-          const bool reads = job.model->moe && !dispatcher && job.reads_row_counts();
-          if (job.graphs == training::Graphs::layers && reads) continue;
-          add_family(job, routing, possible);
-        }
+    for (const int placed : space_.ranks_per_domain) {
+      for (const auto& dispatcher : space_.dispatchers) add_families(possible, placed, dispatcher);
+    }
+  }
+
+  void add_families(const std::vector<LayoutRequest>& possible, int ranks_per_domain,
+                    const std::shared_ptr<const profile::Dispatcher>& dispatcher) {
+    for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
+      for (const model::Recompute& recompute : space_.recompute) {
+        TrainingJob job = space_.base;
+        job.ranks_per_domain = ranks_per_domain;
+        job.dispatcher = dispatcher;
+        job.routing = space_.routings[routing];
+        job.recompute = recompute;
+        // Graphs of layers need shapes that do not depend on routing.
+        const bool reads = job.model->moe && !dispatcher && job.reads_row_counts();
+        if (job.graphs == training::Graphs::layers && reads) continue;
+        add_family(job, routing, possible);
       }
     }
   }
@@ -182,6 +188,30 @@ std::vector<model::Recompute> usual_recompute(const model::Model& model) {
   return found;
 }
 
+std::vector<int> usual_placements(const TrainingJob& base) {
+  const cluster::Cluster& cluster = *base.cluster;
+  const int gpus = base.layout.layout.gpus;
+  const int full = cluster.gpus_per_domain;
+  std::vector<int> found = {0};
+  if (full <= cluster.gpus_per_node || gpus <= full) return found;
+  const auto domains = [&](int each) { return (gpus + each - 1) / each; };
+  TrainingJob job = base;
+  job.ranks_per_domain = 0;
+  const int usual = job.placed_ranks();
+  const auto add = [&](int each) {
+    const int most = cluster.max_gpus();
+    const bool fits = most == 0 || domains(each) * full <= most;
+    const bool is_new = each != usual && std::find(found.begin(), found.end(), each) == found.end();
+    if (fits && is_new) found.push_back(each);
+  };
+  add(full);
+  for (int count = domains(full); count <= domains(usual); ++count) {
+    const int share = gpus / count;
+    if (gpus % count == 0 && share % cluster.gpus_per_node == 0) add(share);
+  }
+  return found;
+}
+
 TrainingSpace usual_training_space(const TrainingJob& base) {
   const model::Model& model = *base.model;
   const int gpus = base.layout.layout.gpus;
@@ -197,6 +227,8 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   space.fewer_in_last = {0, 1, 2, 3};
   space.expert = model.moe ? divisors(model.moe->experts, gpus) : std::vector<int>{1};
   space.expert_tensor = model.moe ? inside : std::vector<int>{1};
+  space.ranks_per_domain =
+      base.ranks_per_domain > 0 ? std::vector<int>{base.ranks_per_domain} : usual_placements(base);
   space.micro_batch = {1, 2, 4, 8};
   space.expert_overlap = {base.layout.expert_overlap};
   space.recompute = usual_recompute(model);

@@ -25,6 +25,7 @@ struct TrainingSpace {
   std::vector<int> fewer_in_last;
   std::vector<int> expert;
   std::vector<int> expert_tensor;
+  std::vector<int> ranks_per_domain;  // TrainingJob::ranks_per_domain
   std::vector<std::int64_t> micro_batch;
   std::vector<bool> expert_overlap;
   std::vector<model::Recompute> recompute;
@@ -36,10 +37,16 @@ struct TrainingSpace {
 // Nothing, modules that are cheap to compute again, more of them, whole layers.
 std::vector<model::Recompute> usual_recompute(const model::Model& model);
 
+// TrainingJob::ranks_per_domain of placements that people use: 0, the default; where GPUs span
+// several domains of more than one node also full domains, and equal shares on no more domains than
+// the default takes (144 GPUs on racks of 72: 0, 72, 48).
+std::vector<int> usual_placements(const training::TrainingJob& base);
+
 // Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
 // NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
 // ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap
-// modules, whole layers. ZeRO 1 and 2. Dispatcher, routing and overlap of experts as in `base`.
+// modules, whole layers. ZeRO 1 and 2. Dispatcher, routing and overlap of experts as in `base`, and
+// the placement if that says one: else usual_placements().
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
 // Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3.

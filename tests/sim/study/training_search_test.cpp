@@ -92,6 +92,48 @@ TEST_CASE("the best five are those of an exhaustive search") {
   CHECK(found.front.size() == 1);
 }
 
+TEST_CASE("placements are those that people use") {
+  TrainingJob job = search().space.base;
+  CHECK(usual_placements(job) == std::vector<int>{0});  // nodes of 8 are full
+  job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("gb200-nvl72"));
+  const auto of_gpus = [&](int gpus) {
+    job.layout.layout.gpus = gpus;
+    return usual_placements(job);
+  };
+  CHECK(of_gpus(72) == std::vector<int>{0});
+  CHECK(of_gpus(128) == std::vector<int>{0, 72});      // 64 + 64 is the default
+  CHECK(of_gpus(144) == std::vector<int>{0, 72, 48});  // the default: 64 + 64 + 16
+  CHECK(of_gpus(216) == std::vector<int>{0, 72});      // 4 x 54 are no whole nodes
+  CHECK(of_gpus(160) == std::vector<int>{0, 72});
+  job.ranks_per_domain = 36;
+  CHECK(usual_training_space(job).ranks_per_domain == std::vector<int>{36});
+}
+
+TEST_CASE("the best of several placements are those of an exhaustive search") {
+  TrainingSearch asked = search();
+  TrainingJob base = asked.space.base;
+  base.profile = std::make_shared<const profile::Profile>(profile::Profile::load("gb200"));
+  base.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load("gb200-nvl72"));
+  base.layout.layout.gpus = 144;
+  base.layout.global_batch = 576;
+  asked.space = usual_training_space(base);
+  asked.space.tensor = {1};
+  asked.space.pipeline = {1, 2, 3};
+  asked.space.virtual_pipeline = {1, 4};
+  asked.space.fewer_in_last = {0};
+  asked.space.expert_tensor = {1};
+  asked.space.micro_batch = {1, 2};
+  asked.space.recompute.resize(2);
+  const TrainingFound found = search_training(asked);
+  const std::vector<FoundStep> by_speed = ranked(asked);
+  check_same(found.best, best_of(by_speed, 5, 0));
+  CHECK(found.counts.violations == 0);
+  CHECK(found.best.front().job.ranks_per_domain == by_speed.front().job.ranks_per_domain);
+  std::set<int> placed;
+  for (const FoundStep& step : found.best) placed.insert(step.job.placed_ranks());
+  CHECK(placed != std::set<int>{64});
+}
+
 TEST_CASE("with several capacity factors, so are the best of little loss and the front") {
   TrainingSearch asked = search();
   // Four layers: a draw takes a fraction of a second.

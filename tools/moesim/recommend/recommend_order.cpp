@@ -79,6 +79,7 @@ study::TrainingSpace on_gpus(const study::TrainingSpace& space, int times) {
   widen(&study::TrainingSpace::fewer_in_last);
   widen(&study::TrainingSpace::expert);
   widen(&study::TrainingSpace::expert_tensor);
+  widen(&study::TrainingSpace::ranks_per_domain);
   widen(&study::TrainingSpace::micro_batch);
   return more;
 }

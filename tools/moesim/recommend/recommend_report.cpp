@@ -155,12 +155,14 @@ std::set<std::string> routers_of(const study::TrainingSpace& space) {
 struct Extras {
   bool router = false;
   bool capacity = false;
+  bool placement = false;
   bool dispatcher = false;
   bool overlap = false;
 
   explicit Extras(const TrainingSearch& search)
       : router(routers_of(search.space).size() > 1),
         capacity(search.space.routings.size() > 1),
+        placement(search.space.ranks_per_domain.size() > 1),
         dispatcher(search.space.dispatchers.size() > 1),
         overlap(search.space.expert_overlap.size() > 1) {}
 
@@ -168,6 +170,7 @@ struct Extras {
     std::vector<std::string> names;
     if (router) names.emplace_back("router");
     if (capacity) names.emplace_back("CF");
+    if (placement) names.emplace_back("per domain");
     if (dispatcher) names.emplace_back("dispatcher");
     if (overlap) names.emplace_back("EP overlap");
     return names;
@@ -176,6 +179,7 @@ struct Extras {
     std::vector<std::string> cells;
     if (router) cells.push_back(router_text(job.routing));
     if (capacity) cells.push_back(capacity_text(job));
+    if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
     if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
     if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
     return cells;
@@ -246,6 +250,7 @@ std::string twin_lines(const TrainingSearch& search, const std::vector<FoundStep
     if (twins.routing) differences.push_back("router or CF");
     if (twins.virtual_stages) differences.push_back("VP");
     if (twins.split) differences.push_back("layers per chunk");
+    if (twins.placement) differences.push_back("ranks per domain");
     if (twins.recompute) differences.push_back("recompute");
     if (twins.zero) differences.push_back("ZeRO");
     text +=

@@ -156,6 +156,10 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
   take_sizes(line, "virtual-pipeline", space.virtual_pipeline);
   take_sizes(line, "expert-parallel", space.expert);
   take_sizes(line, "expert-tensor-parallel", space.expert_tensor);
+  take_list(line, "ranks-per-domain", space.ranks_per_domain, [&](const std::string& text) {
+    return static_cast<int>(
+        parse_whole("--ranks-per-domain", text, 1, space.base.cluster->gpus_per_domain));
+  });
   take_list(line, "micro-batch", space.micro_batch,
             [](const std::string& text) { return parse_whole("--micro-batch", text, 1, 1 << 20); });
   if (line.has("recompute")) {
@@ -383,6 +387,7 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   add("expert-parallel", fmt::format("{}", sizes.expert));
   add_size("expert-tensor-parallel", sizes.expert_tensor);
   add_size("micro-batch", request.micro_batch);
+  if (job.ranks_per_domain > 0) add("ranks-per-domain", fmt::format("{}", job.ranks_per_domain));
   if (request.expert_overlap) add("ep-overlap", "on");
   if (job.dispatcher) {
     for (const std::string& name : list_of(line, "dispatcher")) {

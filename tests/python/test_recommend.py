@@ -399,3 +399,10 @@ def test_placements_on_racks_are_searched():
     assert rows_of(*words, "--ranks-per-domain", "64,72", "--best", 1)[0]["ranks_per_domain"] == "72"
     assert "per domain" in succeed(*words) and "per domain" not in succeed(*SMALL)
     expect_error(moesim(*words, "--ranks-per-domain", "64,99"), 2, "--ranks-per-domain", "72")
+
+
+def test_a_batch_that_nothing_divides_is_refused_with_the_nearest():
+    """One node of 64 lost."""
+    words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 504, "--virtual-pipeline", 1, "--recompute", "full")
+    expect_error(moesim(*words, "--global-batch", 4096), 2, "is no multiple of", "--global-batch 4032; ", "--gpus 512")
+    assert moesim(*words, "--global-batch", 4032, "--best", 1).returncode == 0

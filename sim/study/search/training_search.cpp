@@ -1,6 +1,7 @@
 #include "sim/study/search/training_search.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -90,9 +91,19 @@ double room_of(const TrainingSearch& search) {
 TrainingCandidates possible_jobs(const TrainingSpace& space) {
   TrainingCandidates possible = candidates_of(space);
   if (possible.count > 0) return possible;
-  throw UsageError(fmt::format("none of the {} layouts asked for is possible{}{}",
-                               possible.combinations, possible.a_refusal.empty() ? "" : ": ",
-                               possible.a_refusal));
+  if (possible.combinations == 0) {
+    throw UsageError(
+        fmt::format("none of the layouts asked for is possible: their sizes do not divide {} GPUs",
+                    space.base.layout.layout.gpus));
+  }
+  std::string text =
+      fmt::format("none of the {} layouts asked for is possible{}{}", possible.combinations,
+                  possible.a_refusal.empty() ? "" : ": ", possible.a_refusal);
+  const std::vector<std::string> nearest = nearest_possible(space);
+  if (!nearest.empty()) {
+    text += fmt::format("; nearest that are: {}", fmt::join(nearest, "; "));
+  }
+  throw UsageError(text);
 }
 
 // What tells apart the routings of jobs that are searched together.

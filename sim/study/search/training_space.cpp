@@ -1,5 +1,7 @@
 #include "sim/study/search/training_space.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -26,6 +28,11 @@ std::vector<int> divisors(int whole, int most) {
     if (whole % value == 0) found.push_back(value);
   }
   return found;
+}
+
+template <class Value>
+Value least(const std::vector<Value>& values) {
+  return *std::min_element(values.begin(), values.end());
 }
 
 // The layers of a model over chunks, the last of which has `fewer` than the others; nothing where
@@ -238,6 +245,59 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   return space;
 }
 
+TrainingSpace on_gpus(const TrainingSpace& space, int gpus) {
+  TrainingSpace other = space;
+  other.base.layout.layout.gpus = gpus;
+  const TrainingSpace usual = usual_training_space(space.base);
+  const TrainingSpace widened = usual_training_space(other.base);
+  const auto widen = [&](auto list) {
+    if (space.*list == usual.*list) other.*list = widened.*list;
+  };
+  widen(&TrainingSpace::tensor);
+  widen(&TrainingSpace::context);
+  widen(&TrainingSpace::pipeline);
+  widen(&TrainingSpace::virtual_pipeline);
+  widen(&TrainingSpace::fewer_in_last);
+  widen(&TrainingSpace::expert);
+  widen(&TrainingSpace::expert_tensor);
+  widen(&TrainingSpace::ranks_per_domain);
+  widen(&TrainingSpace::micro_batch);
+  return other;
+}
+
 TrainingCandidates candidates_of(const TrainingSpace& space) { return Enumeration(space).run(); }
+
+std::vector<std::string> nearest_possible(const TrainingSpace& space) {
+  TrainingSpace small = space;  // without what the rules of batches and sizes do not depend on
+  small.recompute.resize(1);
+  small.zero.resize(1);
+  small.ranks_per_domain.resize(1);
+  const parallel::LayoutRequest& base = space.base.layout;
+  const std::int64_t gpus = base.layout.gpus;
+  std::vector<std::string> found;
+  // Sequences that all replicas take at once, of most replicas: then fewer can take them too.
+  const std::int64_t ranks =
+      std::int64_t{least(space.tensor)} * least(space.context) * least(space.pipeline);
+  const std::int64_t step = std::max<std::int64_t>(gpus / ranks, 1) * least(space.micro_batch);
+  const std::int64_t below = base.global_batch / step * step;
+  for (const std::int64_t batch : {below, below + step}) {
+    small.base.layout.global_batch = batch;
+    if (batch > 0 && candidates_of(small).count > 0) {
+      found.push_back(fmt::format("--global-batch {}", batch));
+    }
+  }
+  small.base.layout.global_batch = base.global_batch;
+  const std::int64_t node = space.base.cluster->gpus_per_node;
+  const std::int64_t most = space.base.cluster->max_gpus();
+  for (std::int64_t away = 1; away * node * 4 <= gpus; ++away) {
+    for (const std::int64_t other : {gpus / node + away, gpus / node - away}) {
+      if (other < 1 || (most > 0 && other * node > most)) continue;
+      if (candidates_of(on_gpus(small, static_cast<int>(other * node))).count == 0) continue;
+      found.push_back(fmt::format("--gpus {}", other * node));
+      return found;
+    }
+  }
+  return found;
+}
 
 }  // namespace moesim::study

@@ -49,6 +49,9 @@ std::vector<int> usual_placements(const training::TrainingJob& base);
 // the placement if that says one: else usual_placements().
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
+// A space on another number of GPUs: where a list is the usual one, it becomes that of these GPUs.
+TrainingSpace on_gpus(const TrainingSpace& space, int gpus);
+
 // Jobs with the same prices of layers: they differ in the pipeline's chunks, and in ZeRO below 3.
 struct TrainingFamily {
   std::size_t routing = 0;  // of TrainingSpace::routings
@@ -63,5 +66,10 @@ struct TrainingCandidates {
   std::string a_refusal;         // one of the rules, or of training::option_fault()
 };
 TrainingCandidates candidates_of(const TrainingSpace& space);
+
+// Of a space without candidates: "--global-batch 4032", "--gpus 512", the nearest batches below and
+// above that as many replicas as there can be divide, and the nearest number of whole nodes (within
+// a quarter) with which there are some.
+std::vector<std::string> nearest_possible(const TrainingSpace& space);
 
 }  // namespace moesim::study

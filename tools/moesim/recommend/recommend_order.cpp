@@ -62,28 +62,6 @@ std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
   return jobs;
 }
 
-// A space on other GPUs: where a list is the usual one, it becomes that of these GPUs.
-study::TrainingSpace on_gpus(const study::TrainingSpace& space, int times) {
-  study::TrainingSpace more = space;
-  more.base.layout.layout.gpus *= times;
-  more.base.layout.global_batch *= times;
-  const study::TrainingSpace usual = study::usual_training_space(space.base);
-  const study::TrainingSpace wider = study::usual_training_space(more.base);
-  const auto widen = [&](auto list) {
-    if (space.*list == usual.*list) more.*list = wider.*list;
-  };
-  widen(&study::TrainingSpace::tensor);
-  widen(&study::TrainingSpace::context);
-  widen(&study::TrainingSpace::pipeline);
-  widen(&study::TrainingSpace::virtual_pipeline);
-  widen(&study::TrainingSpace::fewer_in_last);
-  widen(&study::TrainingSpace::expert);
-  widen(&study::TrainingSpace::expert_tensor);
-  widen(&study::TrainingSpace::ranks_per_domain);
-  widen(&study::TrainingSpace::micro_batch);
-  return more;
-}
-
 }  // namespace
 
 std::string order_text(const CommandLine& line, const std::vector<FoundStep>& best) {
@@ -139,8 +117,9 @@ std::vector<std::string> what_would_fit(const TrainingSearch& search, const Trai
     found.emplace_back("--optimizer-moments bf16");
   }
   for (int times = 2; times <= 1024; times *= 2) {
-    const study::TrainingSpace space = on_gpus(search.space, times);
-    const int gpus = space.base.layout.layout.gpus;
+    const int gpus = times * search.space.base.layout.layout.gpus;
+    study::TrainingSpace space = study::on_gpus(search.space, gpus);
+    space.base.layout.global_batch *= times;
     if (const int most = smallest.cluster->max_gpus(); most > 0 && gpus > most) break;
     std::vector<TrainingJob> jobs = by_memory(space);
     if (jobs.size() > most_tried) jobs.resize(most_tried);

@@ -170,6 +170,15 @@ training::TrainingStep StepSoftware::applied(const training::TrainingStep& step,
   return scaled;
 }
 
+double StepSoftware::least_us(double step_us, const CrossingParts& crossing) const {
+  const Factors factors(unknowns);
+  double least = std::min({1.0, factors.experts, factors.exchange, factors.host});
+  if (std::find(crossing.begin(), crossing.end(), true) != crossing.end()) {
+    least = std::min(least, factors.crossing);
+  }
+  return factors.level * least * step_us + 1e3 * unknowns[at(Unknown::fixed_ms)];
+}
+
 StepSoftware StepSoftware::on(const std::string& cluster) const {
   constexpr double exchange_deviation = 0.25;
   constexpr double crossing_deviation = 0.2;

@@ -109,6 +109,9 @@ struct StepSoftware {
   // The predicted step as this software runs it: step time, parts, speeds.
   training::TrainingStep applied(const training::TrainingStep& step,
                                  const CrossingParts& crossing = {}) const;
+  // What applied() makes of a step that takes at least `step_us`, at least: all of it in the parts
+  // whose factor is smallest.
+  double least_us(double step_us, const CrossingParts& crossing = {}) const;
   // An exchange by itself: the factor on its predicted time, and the half width of the logs of a
   // measured one around that at `level`. For software of which exchanges were measured.
   struct AloneFactor {

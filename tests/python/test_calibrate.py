@@ -243,7 +243,7 @@ def test_a_calibration_is_no_profile_of_hardware(tmp_path, exchanges):
     out = tmp_path / "mine.json"
     file = written(tmp_path / "exchanges.csv", exchanges)
     succeed("calibrate", file, "--profile", "b200-sxm", "--out", out)
-    for command in (("simulate",), ("recommend",), ("calibrate", file)):
+    for command in (("simulate",), ("calibrate", file)):
         expect_error(moesim(*command, "--profile", out), 2, "mine.json", "calibrate")
     expect_error(moesim("train", "--profile", out, "--software", "megatron-bridge"), 2, "--software megatron-bridge")
 

@@ -401,6 +401,48 @@ def test_placements_on_racks_are_searched():
     expect_error(moesim(*words, "--ranks-per-domain", "64,99"), 2, "--ranks-per-domain", "72")
 
 
+def calibrated(tmp_path, *more):
+    """A document of moesim calibrate: steps at several times their prediction."""
+    steps = [["gpus", "expert_parallel", "pipeline_parallel", "global_batch", "measured_ms"]]
+    for gpus, expert, pipeline in ((8, 8, 1), (16, 8, 1), (16, 8, 2), (32, 8, 1)):
+        words = ("train", "--model", "qwen3-30b-a3b", "--gpus", gpus, "--expert-parallel", expert, "--pipeline-parallel",
+                 pipeline, "--global-batch", 64, "--recompute", "full")
+        step = json.loads(succeed(*words, "--format", "json"))
+        steps.append([gpus, expert, pipeline, 64, step["step_ms"] + 2 * (step["dispatch_ms"] + step["combine_ms"])])
+    path = tmp_path / "steps.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(steps)
+    own = tmp_path / "mine.json"
+    succeed("calibrate", path, "--model", "qwen3-30b-a3b", "--recompute", "full", *more, "--out", own)
+    return own
+
+
+def test_the_order_is_that_of_ones_own_software(tmp_path):
+    own = calibrated(tmp_path)
+    published = rows_of(*SMALL, "--best", 1)[0]
+    every = tmp_path / "all.csv"
+    rows = rows_of(*SMALL, "--software", own, "--all", every)
+    with open(every, newline="", encoding="utf-8") as file:
+        fitting = [float(row["step_ms"]) for row in csv.DictReader(file) if row["fits_memory"] == "true"]
+    assert float(rows[0]["step_ms"]) == min(fitting) > 1.05 * float(published["step_ms"])
+    for row in rows[:2]:
+        step = reproduced(row["command"])
+        assert step["step_ms"] == float(row["step_ms"]) and step["software"] == str(own)
+        assert step["tokens_per_s_per_gpu"] == float(row["tokens_per_s_per_gpu"])
+    table = succeed(*SMALL, "--software", own)
+    band = next(line for line in table.splitlines() if line.startswith("1 ")).split()
+    low, speed, high = float(band[band.index("to") - 1]), float(band[band.index("to") - 2]), float(band[band.index("to") + 1])
+    assert low < speed < high
+    assert "order: " in table
+    expect_error(moesim(*SMALL, "--software", own, "--profile", "gb200"), 2, "calibrated on")
+    by_profile = rows_of(*SMALL, "--profile", own, "--best", 1)[0]
+    assert by_profile["step_ms"] == rows[0]["step_ms"] and f"--profile {own}" in by_profile["command"]
+    expect_error(moesim(*SMALL, "--profile", own, "--software", "megatron-bridge"), 2, "--software megatron-bridge")
+    # The search that train names is by the same software.
+    hint = moesim("train", "--model", "qwen3-30b-a3b", "--gpus", 8, "--software", own).stderr
+    assert "moesim recommend" in hint and f"--software {own}" in hint
+
+
 def test_a_batch_that_nothing_divides_is_refused_with_the_nearest():
     """One node of 64 lost."""
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 504, "--virtual-pipeline", 1, "--recompute", "full")

@@ -18,6 +18,7 @@
 #include "sim/study/search/best_first.hpp"
 #include "sim/study/search/counted_loss.hpp"
 #include "sim/study/search/drawn_routings.hpp"
+#include "sim/training/layer_time.hpp"
 #include "sim/training/routing_misfit.hpp"
 #include "sim/training/step_bound.hpp"
 
@@ -64,7 +65,7 @@ FamilyBounds memory_of(const TrainingFamily& family, double room) {
 }
 
 void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, double room,
-               FamilyBounds& found) {
+               const uncertainty::StepSoftware* software, FamilyBounds& found) {
   if (!found.fits) return;
   try {
     const BalancedJob first(family.jobs.front());
@@ -72,11 +73,14 @@ void add_times(const TrainingFamily& family, const routing::TokenLoss& loss, dou
     training::Passes least;
     if (!first.is_exact) least = least_moe_layer(prices, first.least_load(loss));
     found.priced = true;
+    uncertainty::CrossingParts crossing{};
+    if (software != nullptr) crossing = training::crossing_parts(family.jobs.front());
     for (std::size_t at = 0; at < family.jobs.size(); ++at) {
       if (static_cast<double>(found.bounds[at].memory.count) > room) continue;
       const BalancedJob balanced(family.jobs[at]);
-      found.bounds[at].step_us =
+      const double bound =
           training::step_bound_us(balanced.job, prices, first.is_exact ? nullptr : &least);
+      found.bounds[at].step_us = software != nullptr ? software->least_us(bound, crossing) : bound;
     }
   } catch (const Error& error) {
     found.refusal = error.what();
@@ -111,6 +115,13 @@ std::string routing_key(const TrainingJob& job) {
   if (!job.routing) return "";
   const routing::RouterConfig& router = job.routing->router;
   return router.name() + (router.drops ? " " + router.capacity_factor.text() : "");
+}
+
+// As the software of the search runs it.
+TrainingStep counted_step(const TrainingSearch& search, const TrainingJob& job,
+                          const TrainingStep& predicted) {
+  if (!search.software) return predicted;
+  return search.software->applied(predicted, training::crossing_parts(job));
 }
 
 double loss_of(const TrainingJob& job, const TrainingStep& step) {
@@ -162,7 +173,8 @@ class Search {
     drawn_.draw_losses(wanted, search_.jobs);
     parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
       if (!bounds[at].misfit.empty()) return;
-      add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_, bounds[at]);
+      add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_,
+                search_.software.get(), bounds[at]);
     });
     SearchCounts& counts = found_.counts;
     counts.combinations = possible_.combinations;
@@ -214,7 +226,9 @@ class Search {
   // Padded blocks take the same time whatever they hold: only what is found is drawn.
   TrainingStep timed_step(const Candidate& candidate) {
     const BalancedJob balanced(*candidate.job);
-    return balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false);
+    return counted_step(
+        search_, *candidate.job,
+        balanced.is_exact ? training::training_step(balanced.job) : drawn_step(candidate, false));
   }
 
   // Those of the best with their bounds, which are in the order of candidates_.
@@ -317,8 +331,8 @@ class Search {
 
   bool accept(const Candidate& candidate, double simulated_us) {
     if (is_wanted(candidate)) {
-      FoundStep found{*candidate.job, drawn_step(candidate, true), candidate.routing, 0, {}};
-      found.loss = loss_of(found.job, found.step);
+      FoundStep found{*candidate.job, {}, candidate.routing, 0, {}, {}};
+      set_step(search_, drawn_step(candidate, true), found);
       const double difference = found.step.step_us / simulated_us - 1;
       if (std::abs(difference) > same_time) ++found_.counts.violations;
       if (loses_less(candidate)) {
@@ -365,13 +379,19 @@ bool same_layout(const TrainingJob& one, const TrainingJob& other, bool chunks_t
   return routing_key(one) == routing_key(other) && same_sizes(one, other, chunks_tell_apart);
 }
 
+void set_step(const TrainingSearch& search, const TrainingStep& predicted, FoundStep& found) {
+  found.step = counted_step(search, found.job, predicted);
+  found.loss = loss_of(found.job, found.step);
+  if (search.software) found.predicted = predicted;
+}
+
 TrainingFound search_training(const TrainingSearch& search) { return Search(search).run(); }
 
 std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   const TrainingCandidates possible = possible_jobs(search.space);
   std::vector<FoundStep> all;
   for (const TrainingFamily& family : possible.families) {
-    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0, {}});
+    for (const TrainingJob& job : family.jobs) all.push_back({job, {}, family.routing, 0, {}, {}});
   }
   DrawnRoutings drawn;
   std::vector<char> priced(all.size(), 0);
@@ -380,9 +400,10 @@ std::vector<FoundStep> simulate_all(const TrainingSearch& search) {
   parallel_for(all.size(), search.jobs, [&](std::size_t at) {
     try {
       const bool draws = all[at].job.routing.has_value();
-      all[at].step = training::training_step(
-          all[at].job, draws ? drawn.loads({all[at].routing, &all[at].job}) : nullptr);
-      all[at].loss = loss_of(all[at].job, all[at].step);
+      set_step(search,
+               training::training_step(
+                   all[at].job, draws ? drawn.loads({all[at].routing, &all[at].job}) : nullptr),
+               all[at]);
       priced[at] = 1;
     } catch (const Error&) {
       // Neither a candidate of search_training(): curves or routing are missing.

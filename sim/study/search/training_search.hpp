@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "sim/study/search/memory_share.hpp"
 #include "sim/study/search/training_space.hpp"
 #include "sim/training/training_step.hpp"
+#include "sim/uncertainty/step_software.hpp"
 
 namespace moesim::study {
 
@@ -20,6 +22,8 @@ struct SearchProgress {
 // Which training step is fastest among those of a space that fit in memory and lose few tokens.
 struct TrainingSearch {
   TrainingSpace space;
+  // Whose steps are compared; null: steps as they are predicted.
+  std::shared_ptr<const uncertainty::StepSoftware> software;
   std::size_t best = 5;
   double memory_share = usual_memory_share;  // of the GPU's, that a step may take
   double max_loss = 0;                       // counted_loss() that is acceptable
@@ -48,10 +52,12 @@ struct Twins {
 
 struct FoundStep {
   training::TrainingJob job;
-  training::TrainingStep step;
-  std::size_t routing = 0;  // of TrainingSpace::routings
-  double loss = 0;          // counted_loss() of the step's drawn routing
-  Twins twins;              // of one of the best
+  training::TrainingStep step;  // as TrainingSearch::software runs it
+  std::size_t routing = 0;      // of TrainingSpace::routings
+  double loss = 0;              // counted_loss() of the step's drawn routing
+  Twins twins;                  // of one of the best
+  // Of a search with a software: the step without it.
+  std::optional<training::TrainingStep> predicted;
 };
 
 struct SearchCounts {
@@ -85,13 +91,18 @@ struct TrainingFound {
 // best differ in what same_sizes() compares: of jobs that differ in virtual stages, the split of
 // layers over chunks, placement, recomputation, ZeRO stage or routing alone, the fastest that fits
 // is one of them, and those that are slower and lose at least 1 % less than each such before; the
-// others are its twins. Best first by the bounds of training::step_bound_us(): no job is left out
-// that could be among the best, or on the front, by DrawnRoutings::loss(). Whether a job loses too
-// much is decided by its own draws, where these may. Steps without padded blocks, and with
-// intra-GPU rectification, are bounded by what their experts get at least, and simulated with their
-// own draws, which layouts with the same groups of experts share. Throws UsageError where no layout
-// is possible, Error where none can be priced or drawn.
+// others are its twins. Best first by the bounds of training::step_bound_us(), with a software
+// times its smallest factor on any part: no job is left out that could be among the best, or on the
+// front, by DrawnRoutings::loss(). Whether a job loses too much is decided by its own draws, where
+// these may. Steps without padded blocks, and with intra-GPU rectification, are bounded by what
+// their experts get at least, and simulated with their own draws, which layouts with the same
+// groups of experts share. Throws UsageError where no layout is possible, Error where none can be
+// priced or drawn.
 TrainingFound search_training(const TrainingSearch& search);
+
+// Fills in the step of a job, as the search counts it.
+void set_step(const TrainingSearch& search, const training::TrainingStep& predicted,
+              FoundStep& found);
 
 // Every job of the space that can be priced, simulated, in the order of candidates_of().
 std::vector<FoundStep> simulate_all(const TrainingSearch& search);

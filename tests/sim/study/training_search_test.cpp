@@ -1,6 +1,7 @@
 #include "sim/study/search/training_search.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "sim/base/error.hpp"
@@ -90,6 +91,36 @@ TEST_CASE("the best five are those of an exhaustive search") {
   CHECK(found.counts.too_large > 50);
   CHECK(found.counts.simulated < found.counts.candidates / 5);
   CHECK(found.front.size() == 1);
+}
+
+TEST_CASE("the best of one's own software are those of an exhaustive search") {
+  TrainingSearch asked = search();
+  asked.space.expert_tensor = {1};
+  asked.space.recompute.resize(2);
+  const TrainingFound plain = search_training(asked);
+  using uncertainty::Unknown;
+  const auto check_software = [&](double exchange, double host, double experts, double nic) {
+    uncertainty::StepSoftware software;
+    const auto set = [&](Unknown unknown, double factor) {
+      software.unknowns[static_cast<std::size_t>(unknown)] = std::log(factor);
+    };
+    set(Unknown::level, 1.2);
+    set(Unknown::exchange, exchange);
+    set(Unknown::host, host);
+    set(Unknown::experts, experts);
+    set(Unknown::nic, nic);
+    software.unknowns[static_cast<std::size_t>(Unknown::fixed_ms)] = 30;
+    asked.software = std::make_shared<const uncertainty::StepSoftware>(software);
+    const TrainingFound found = search_training(asked);
+    check_same(found.best, best_of(ranked(asked), 5, 0));
+    CHECK(found.counts.violations == 0);
+    REQUIRE(found.best.front().predicted.has_value());
+    CHECK(found.best.front().step.step_us > found.best.front().predicted->step_us);
+    return same_sizes(found.best.front().job, plain.best.front().job);
+  };
+  CHECK(check_software(1, 1, 1, 1));
+  CHECK_FALSE(check_software(4, 1.5, 1, 3));  // the order changes
+  check_software(0.6, 0.8, 1.3, 0.9);
 }
 
 TEST_CASE("placements are those that people use") {

@@ -72,17 +72,11 @@ std::string own_rows(const uncertainty::StepSoftware& software) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-TrainBand own_band(const std::string& path, const training::TrainingJob& job, TrainingStep& step) {
-  const auto calibrated = uncertainty::StepSoftware::load(path);
+TrainBand own_band(const std::string& path, const uncertainty::StepSoftware& calibrated,
+                   const training::TrainingJob& job, TrainingStep& step) {
   const std::string& cluster = job.cluster->name;
   const uncertainty::StepSoftware software = calibrated.on(cluster);
   const bool elsewhere = software.covariance != calibrated.covariance;
-  if (software.machine != job.profile->device().name) {
-    throw UsageError(
-        fmt::format("--software {}: calibrated on {}, this step is one of {}: calibrate with steps "
-                    "of that machine",
-                    path, software.machine, job.profile->device().name));
-  }
   const uncertainty::StepErrors& errors = shipped_errors();
   const uncertainty::Components& parts = errors.residuals().components;
   TrainBand found;
@@ -139,8 +133,8 @@ std::vector<Flag> band_flags() {
            "one is faster, and whether that is more than noise"}};
 }
 
-TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
-                         TrainingStep& step) {
+std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
+                                                      const training::TrainingJob& job) {
   const std::string& profiled = job.profile->calibration();
   const std::string software = line.get("software", profiled);
   if (!profiled.empty() && software != profiled) {
@@ -149,9 +143,21 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
         "{}",
         software, profiled, job.profile->name()));
   }
+  if (!is_path(software)) return std::nullopt;
+  auto own = uncertainty::StepSoftware::load(software);
+  if (own.machine == job.profile->device().name) return own;
+  throw UsageError(
+      fmt::format("--software {}: calibrated on {}, this step is one of {}: calibrate with steps "
+                  "of that machine",
+                  software, own.machine, job.profile->device().name));
+}
+
+TrainBand requested_band(const CommandLine& line, const training::TrainingJob& job,
+                         TrainingStep& step) {
+  const std::string software = line.get("software", job.profile->calibration());
   TrainBand found;
-  if (is_path(software)) {
-    found = own_band(software, job, step);
+  if (const auto own = own_software(line, job)) {
+    found = own_band(software, *own, job, step);
   } else {
     const uncertainty::StepErrors& errors = shipped_errors();
     found.subject = subject_of(job, software);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/cell.hpp"
+#include "sim/uncertainty/step_software.hpp"
 #include "sim/uncertainty/terms.hpp"
 #include "tools/moesim/bands/train_baseline.hpp"
 #include "tools/moesim/command.hpp"
@@ -32,6 +33,11 @@ uncertainty::Subject subject_of(const training::TrainingJob& job, const std::str
 // where it may be one's own too.
 Flag published_software_flag();
 std::vector<Flag> band_flags();
+
+// The document of one's own software that --software or the profile names; nothing: neither does.
+// Throws UsageError for two of them, and for one of another machine.
+std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
+                                                      const training::TrainingJob& job);
 
 // For --software, or for software that is not named. A document of one's own software changes
 // `step` to what that software makes of it. Throws UsageError for a software of which no step was

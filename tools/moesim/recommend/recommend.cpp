@@ -45,7 +45,8 @@ ExitCode run(const CommandLine& line) {
   if (found.best.empty() && found.front.empty()) throw Error(nothing_fits(request.search, found));
   out.write(rendered_search(request, found, format));
   if (!chart.empty()) {
-    draw_front(rendered_search(request, found, report::Format::csv), order_noise(line), chart);
+    draw_front(rendered_search(request, found, report::Format::csv), order_noise(request.software),
+               chart);
   }
   return ExitCode::ok;
 }

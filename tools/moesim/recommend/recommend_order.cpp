@@ -25,8 +25,8 @@ double distance(const FoundStep& one, const FoundStep& other) {
                                     uncertainty::part_times(other.step));
 }
 
-uncertainty::Band ratios_at(const CommandLine& line, double distance) {
-  return shipped_errors().ratio_band(line.get("software"), true, distance);
+uncertainty::Band ratios_at(const std::string& software, double distance) {
+  return shipped_errors().ratio_band(software, true, distance);
 }
 
 // The highest level at which `other` is slower than `one`; 0: at none.
@@ -64,16 +64,16 @@ std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
 
 }  // namespace
 
-std::string order_text(const CommandLine& line, const std::vector<FoundStep>& best) {
+std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   std::map<double, std::vector<std::size_t>> by_level;
   std::size_t farthest = 1;
   for (std::size_t place = 1; place < best.size(); ++place) {
     const double apart = distance(best.front(), best[place]);
-    by_level[surety(ratios_at(line, apart), best.front(), best[place])].push_back(place + 1);
+    by_level[surety(ratios_at(software, apart), best.front(), best[place])].push_back(place + 1);
     if (apart > distance(best.front(), best[farthest])) farthest = place;
   }
-  const uncertainty::Band ratios = ratios_at(line, distance(best.front(), best[farthest]));
+  const uncertainty::Band ratios = ratios_at(software, distance(best.front(), best[farthest]));
   std::vector<std::string> parts;
   for (const auto& [level, numbers] : by_level) {
     const char* const are = numbers.size() == 1 ? "is" : "are";
@@ -95,8 +95,8 @@ std::string order_text(const CommandLine& line, const std::vector<FoundStep>& be
       100 * widest.level, percent(widest), ratios.held_out);
 }
 
-double order_noise(const CommandLine& line) {
-  const uncertainty::Band ratios = ratios_at(line, uncertainty::usual_distance);
+double order_noise(const std::string& software) {
+  const uncertainty::Band ratios = ratios_at(software, uncertainty::usual_distance);
   return std::exp(ratios.levels.back().log_ratios.high) - 1;
 }
 

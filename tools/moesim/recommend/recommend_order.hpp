@@ -4,16 +4,16 @@
 #include <vector>
 
 #include "sim/study/search/training_search.hpp"
-#include "tools/moesim/command.hpp"
 
 namespace moesim::tool {
 
 // How sure it is that the first of these steps, fastest first, is faster than the others, and each
-// than the next: by the ratios of measured steps of one model that were predicted.
-std::string order_text(const CommandLine& line, const std::vector<study::FoundStep>& best);
+// than the next: by the ratios of measured steps of one model that were predicted. `software`: of
+// published steps; "": any.
+std::string order_text(const std::string& software, const std::vector<study::FoundStep>& best);
 
 // How far below the best a speed may be predicted while half of such ratios are within the noise.
-double order_noise(const CommandLine& line);
+double order_noise(const std::string& software);
 
 // Changes outside of the search under which the job would fit: options of less memory, and the
 // fewest GPUs. Up to three.

@@ -204,7 +204,7 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   const std::size_t band_column = lines.front().size() - 6;
   for (std::size_t place = 0; place < best.size(); ++place) {
     const FoundStep& found = best[place];
-    training::TrainingStep step = found.step;
+    training::TrainingStep step = found.predicted.value_or(found.step);
     const uncertainty::BandLevel widest =
         requested_band(request.line, found.job, step).band.widest();
     const uncertainty::Interval band = widest.log_ratios;
@@ -228,8 +228,10 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
 // What drawn routing makes of the best under forced balance, which no router of a model has.
 std::string drawn_text(const RecommendRequest& request, const FoundStep& best) {
   if (!best.job.model->moe || best.job.routing) return "";
-  const TrainingJob drawn = request.drawn(best.job);
-  const training::TrainingStep step = training::training_step(drawn);
+  FoundStep found{request.drawn(best.job), {}, 0, 0, {}, {}};
+  study::set_step(request.search, training::training_step(found.job), found);
+  const TrainingJob& drawn = found.job;
+  const training::TrainingStep& step = found.step;
   const double memory = step.peak_memory().gib();
   return fmt::format(
       "with routing drawn ({}) 1 has {:.0f} tokens/s/GPU and takes {:.1f} GiB{}\n",
@@ -398,7 +400,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
         "--max-loss\n\n",
         100 * search.max_loss, 100 * found.front.back().loss);
   } else {
-    text += best_table(request, found.best) + order_text(request.line, found.best) +
+    text += best_table(request, found.best) + order_text(request.software, found.best) +
             drawn_text(request, found.best.front()) + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);

@@ -300,22 +300,9 @@ RecommendRequest requested_search(const CommandLine& line) {
   if (line.has("replicas")) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
-  const std::string software = line.get("software");
-  if (software.find('/') != std::string::npos || software.ends_with(".json")) {
-    throw UsageError(fmt::format(
-        "--software {}: the order of layouts by software of one's own is not searched: give the "
-        "name of published software, and the document to each train",
-        software));
-  }
   job::ResolvedJob resolved = resolved_job(first_values(line));
   for (const std::string& text : resolved.notes) note(text);  // those of routing: take_routings()
   TrainingJob base = std::move(resolved.job);
-  if (!base.profile->calibration().empty()) {
-    throw UsageError(fmt::format(
-        "--profile {}: the order of layouts by what moesim calibrate fitted is not searched: give "
-        "its profile {}, and the document to each train",
-        base.profile->calibration(), base.profile->name()));
-  }
   const TrainingJob usual = base;  // with a layout that routing is checked with
   base.layout.layout = {};
   base.layout.layout.gpus = static_cast<int>(requested_whole(line, "gpus", 32));
@@ -327,6 +314,10 @@ RecommendRequest requested_search(const CommandLine& line) {
   RecommendRequest request;
   request.line = line;
   TrainingSearch& search = request.search;
+  if (auto own = own_software(line, base)) {
+    search.software = std::make_shared<const uncertainty::StepSoftware>(std::move(*own));
+  }
+  request.software = search.software ? search.software->software : line.get("software");
   search.space = study::usual_training_space(base);
   take_lists(line, search.space);
   search.space.mtp_depths =

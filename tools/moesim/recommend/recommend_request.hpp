@@ -23,6 +23,7 @@ SearchLimits requested_limits(const CommandLine& line);
 struct RecommendRequest {
   CommandLine line;
   study::TrainingSearch search;
+  std::string software;  // of published steps: --software, or what one's own was compared with
   std::vector<CommandLine> routings;  // the flags of each of search.space.routings
 
   // The `moesim train` that prints the figures of a step found by the search: the typed flags, and

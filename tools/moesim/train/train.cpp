@@ -37,11 +37,7 @@ std::string search_command(const CommandLine& line, const TrainingJob& job) {
                                               "jobs", "config",       "from",    "baseline"};
   std::string text = fmt::format("moesim recommend --gpus {} --global-batch {}",
                                  job.layout.layout.gpus, job.layout.sequences());
-  // It searches by published software alone, not by what moesim calibrate fitted.
-  const bool is_calibrated = !job.profile->calibration().empty();
-  if (line.has("profile")) {
-    text += " --profile " + shell_word(is_calibrated ? job.profile->name() : line.get("profile"));
-  }
+  if (line.has("profile")) text += " --profile " + shell_word(line.get("profile"));
   std::set<std::string> its_choice;
   for (const job::JobOption& option : job::job_options()) {
     const bool is_named = option.name == "dispatcher" || option.section == job::Section::routing;
@@ -50,10 +46,7 @@ std::string search_command(const CommandLine& line, const TrainingJob& job) {
   for (const Flag& flag : recommend_command().flags) {
     const std::string& name = flag.name;
     if (!line.has(name) || left_out.contains(name) || its_choice.contains(name)) continue;
-    const std::string value = line.get(flag.name);
-    const bool is_document = value.find('/') != std::string::npos || value.ends_with(".json");
-    if (flag.name == "software" && is_document) continue;
-    text += fmt::format(" --{} {}", flag.name, shell_word(value));
+    text += fmt::format(" --{} {}", flag.name, shell_word(line.get(flag.name)));
   }
   return text;
 }

@@ -221,7 +221,6 @@ void declare_routing(JobOptionTable& table) {
       option.values.back().meaning = "counts where offered, else from a sample of tokens";
     }
     if (name == "router" || name == "capacity-factor") option.in_search = InSearch::searched;
-    if (name == "padding") option.in_search = InSearch::refused;  // the router's
     if (name == "capacity-factor") option.megatron = {{"moe-expert-capacity-factor"}};
     table.routing(std::move(option));
   }

@@ -443,6 +443,23 @@ def test_the_order_is_that_of_ones_own_software(tmp_path):
     assert "moesim recommend" in hint and f"--software {own}" in hint
 
 
+def test_padding_is_taken():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
+             "--expert-tensor-parallel", 1, "--zero", 1, "--router", "top8", "--max-loss", "100%")
+    steps = {}
+    for padding in ("capacity", "none", "busiest"):
+        (best,) = (row for row in rows_of(*words, "--capacity-factor", 1, "--padding", padding) if row["rank"])
+        assert f"--padding {padding}" in best["command"]
+        assert reproduced(best["command"])["step_ms"] == float(best["step_ms"])
+        steps[padding] = float(best["step_ms"])
+        assert (float(best["residual_loss"]) == 0) == (padding == "busiest")
+    assert steps["busiest"] < steps["none"]  # whose rows the host has to read
+    # Blocks as long as the longest are the same at every factor.
+    once = succeed(*words, "--padding", "busiest", "--format", "csv")
+    assert succeed(*words, "--padding", "busiest", "--capacity-factor", "dropless,1,1.25", "--format", "csv") == once
+
+
 def test_a_batch_that_nothing_divides_is_refused_with_the_nearest():
     """One node of 64 lost."""
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 504, "--virtual-pipeline", 1, "--recompute", "full")

@@ -215,6 +215,12 @@ TEST_CASE("rectified and dropless routers are bounded below their drawn steps") 
     drawn.router.capacity_factor = Decimal::parse("1", "test");
     asked.space.routings.push_back(drawn);
   }
+  for (const routing::Padding padding : {routing::Padding::busiest, routing::Padding::none}) {
+    training::DrawnRouting drawn = *asked.space.routings.front();
+    drawn.router.padding = padding;
+    drawn.router.drops = padding == routing::Padding::none;
+    asked.space.routings.push_back(drawn);
+  }
   std::vector<FoundStep> by_speed = ranked(asked);
   for (FoundStep& step : by_speed) step.loss = loss_of(step.job);
   for (const double max_loss : {0.0, 0.03, 1.0}) {

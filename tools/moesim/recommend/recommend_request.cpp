@@ -227,6 +227,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   routings.clear();
   SearchNotes notes;
   for (const std::string& router : routers) {
+    bool is_there = false;
     for (const std::string& factor : factors) {
       // Without a capacity there is nothing to rectify.
       if (factor == dropless && !line.has("router") && !router.empty()) continue;
@@ -242,8 +243,10 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       job::RoutingNotes of_one;
       std::optional<training::DrawnRouting> routing = job::drawn_routing(one.values, base, of_one);
       notes.add(of_one);
-      // The same at every factor.
+      // The same at every factor, and without one.
       const bool is_idle = factor != dropless && routing && !routing->router.has_capacity();
+      if (is_idle && is_there) break;
+      is_there = true;
       if (is_idle) chosen.values.erase("capacity-factor");
       routings.push_back(std::move(routing));
       request.routings.push_back(chosen);
@@ -274,8 +277,8 @@ SearchLimits requested_limits(const CommandLine& line) {
 
 std::vector<Flag> recommend_flags() {
   std::vector<Flag> flags;
-  for (Flag flag : hardware_flags()) {
-    // The search divides layers, and padding is the router's.
+  for (Flag flag : train_flags()) {
+    // The search divides layers; a capacity per rank has no bounds.
     if (job::job_option_named(flag.name).in_search == job::InSearch::refused) continue;
     if (flag.name == "global-batch") flag.default_text = "16 per GPU";
     if (is_searched(flag.name)) {

@@ -343,7 +343,16 @@ def test_the_front_and_what_drawn_routing_makes_of_the_best_are_told():
     best = rows_of(*SMALL, "--best", 2)[0]
     drawn = reproduced(best["command"] + " --routing-draws per-layer")
     assert (f"1 has {drawn['tokens_per_s_per_gpu']:.0f} tokens/s/GPU and takes {drawn['memory_gib']:.1f} GiB" in text)
+    lines = text.splitlines()
+    header = next(line for line in lines if line.startswith("#")).replace("90 % band", "low to high").replace("80 % band", "low to high")
+    for place, row in enumerate(rows_of(*SMALL, "--best", 2), 1):
+        cells = dict(zip(header.split(), next(line for line in lines if line.startswith(f"{place} ")).split()))
+        step, drawn = (reproduced(row["command"] + more) for more in ("", " --routing-draws per-layer"))
+        assert cells["drawn"] == f"{drawn['tokens_per_s_per_gpu']:.0f}"
+        likely = step["tokens_per_s_per_gpu"] * step["step_ms"] / step["step_ms_likely"]
+        assert cells["likely"] == f"{likely:.0f}"
     text = succeed(*SMALL, "--router", "topk", "--capacity-factor", "0.75,1", "--max-loss", "50%", "--best", 1)
+    assert " drawn " not in next(line for line in text.splitlines() if line.startswith("#"))
     table, commands = text.split("speed for loss")[1].split("to reproduce:")
     front = [line.split() for line in table.splitlines() if line[:2] in ("a ", "b ")]
     assert [line[0] for line in front] == ["a", "b"]
@@ -441,6 +450,13 @@ def test_the_order_is_that_of_ones_own_software(tmp_path):
     # The search that train names is by the same software.
     hint = moesim("train", "--model", "qwen3-30b-a3b", "--gpus", 8, "--software", own).stderr
     assert "moesim recommend" in hint and f"--software {own}" in hint
+
+
+def test_an_order_that_drawn_routing_changes_is_said():
+    text = succeed("recommend", "--model", "qwen3-235b-a22b", "--gpus", 144, "--profile", "gb200", "--global-batch", 4608,
+                   "--dispatcher", "hybridep", "--precision", "mxfp8", "--software", "megatron-bridge")
+    line = next(line for line in text.splitlines() if line.startswith("with routing drawn"))
+    assert line.endswith("more than 155.9 GiB take 1, 2; the fastest that fits is 3")
 
 
 def test_padding_is_taken():

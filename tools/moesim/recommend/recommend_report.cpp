@@ -8,7 +8,9 @@
 #include <set>
 #include <utility>
 
+#include "sim/base/parallel.hpp"
 #include "sim/base/text.hpp"
+#include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
@@ -23,6 +25,7 @@ using study::FoundStep;
 using study::TrainingFound;
 using study::TrainingSearch;
 using training::TrainingJob;
+constexpr std::size_t most_drawn = 20;
 using Lines = std::vector<std::vector<std::string>>;
 
 double room_gib(const TrainingSearch& search) {
@@ -195,51 +198,101 @@ std::vector<bool> right_aligned(const std::vector<std::string>& names) {
   return right;
 }
 
-std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best) {
+// The best under forced balance with the routing of a model's router, which is never balanced; as
+// many as best, nothing where one cannot be drawn. Empty: there is nothing to draw.
+using DrawnBest = std::vector<std::optional<FoundStep>>;
+
+DrawnBest drawn_best(const RecommendRequest& request, const std::vector<FoundStep>& best) {
+  const TrainingSearch& search = request.search;
+  if (!search.space.base.model->moe || best.front().job.routing) return {};
+  // The others of a long list are not worth the time.
+  DrawnBest drawn(std::min(best.size(), most_drawn));
+  study::DrawnRoutings draws;
+  parallel_for(drawn.size(), search.jobs, [&](std::size_t at) {
+    try {
+      FoundStep found{request.drawn(best[at].job), {}, 0, 0, {}, {}};
+      const auto loads = draws.loads({0, &found.job});
+      study::set_step(search, training::training_step(found.job, loads), found);
+      drawn[at] = std::move(found);
+    } catch (const Error&) {
+      // Its groups cannot be drawn: the cell stays empty.
+    }
+  });
+  return drawn;
+}
+
+std::string speed_text(double speed) { return fmt::format("{:.0f}", speed); }
+
+// Of one of the best: predicted, likely by the software's level, with routing drawn, the band.
+std::vector<std::string> speed_cells(const RecommendRequest& request, const FoundStep& found,
+                                     const DrawnBest& drawn, std::size_t place) {
+  training::TrainingStep step = found.predicted.value_or(found.step);
+  const uncertainty::Band band = requested_band(request.line, found.job, step).band;
+  const uncertainty::Interval widest = band.widest().log_ratios;
+  const double speed = step.tokens_per_second_per_gpu;
+  std::vector<std::string> cells = {speed_text(speed),
+                                    speed_text(speed / std::exp(band.expected.mean))};
+  if (!drawn.empty()) {
+    const bool known = place < drawn.size() && drawn[place];
+    cells.push_back(known ? speed_text(drawn[place]->step.tokens_per_second_per_gpu) : "");
+  }
+  cells.push_back(
+      fmt::format("{:.0f} to {:.0f}", speed / std::exp(widest.high), speed / std::exp(widest.low)));
+  return cells;
+}
+
+std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best,
+                       const DrawnBest& drawn) {
   const Extras extras(request.search);
+  training::TrainingStep first = best.front().predicted.value_or(best.front().step);
+  const double level = requested_band(request.line, best.front().job, first).band.widest().level;
   Lines lines = {{"#"}};
   append(lines.front(), layout_names);
   append(lines.front(), extras.names());
-  append(lines.front(), {"tokens/s/GPU", "band", "step", "MFU %", "loss %", "GiB", "gives up"});
-  const std::size_t band_column = lines.front().size() - 6;
+  append(lines.front(), {"tokens/s/GPU", "likely"});
+  if (!drawn.empty()) lines.front().emplace_back("drawn");
+  append(lines.front(),
+         {fmt::format("{:.0f} % band", 100 * level), "step", "MFU %", "loss %", "GiB", "gives up"});
   for (std::size_t place = 0; place < best.size(); ++place) {
     const FoundStep& found = best[place];
-    training::TrainingStep step = found.predicted.value_or(found.step);
-    const uncertainty::BandLevel widest =
-        requested_band(request.line, found.job, step).band.widest();
-    const uncertainty::Interval band = widest.log_ratios;
-    lines.front()[band_column] = fmt::format("{:.0f} % band", 100 * widest.level);
     std::vector<std::string> cells = {fmt::format("{}", place + 1)};
     append(cells, layout_cells(found.job));
     append(cells, extras.cells(found.job));
-    const double speed = step.tokens_per_second_per_gpu;
-    append(
-        cells,
-        {fmt::format("{:.0f}", speed),
-         fmt::format("{:.0f} to {:.0f}", speed / std::exp(band.high), speed / std::exp(band.low)),
-         duration(step.step_us), fmt::format("{:.1f}", 100 * step.mfu),
-         fmt::format("{:.2f}", 100 * found.loss), fmt::format("{:.1f}", step.peak_memory().gib()),
-         place == 0 ? "" : given_up(found, best.front())});
+    append(cells, speed_cells(request, found, drawn, place));
+    append(cells, {duration(found.step.step_us), fmt::format("{:.1f}", 100 * found.step.mfu),
+                   fmt::format("{:.2f}", 100 * found.loss),
+                   fmt::format("{:.1f}", found.step.peak_memory().gib()),
+                   place == 0 ? "" : given_up(found, best.front())});
     lines.push_back(cells);
   }
   return report::align(lines, right_aligned(lines.front()));
 }
 
-// What drawn routing makes of the best under forced balance, which no router of a model has.
-std::string drawn_text(const RecommendRequest& request, const FoundStep& best) {
-  if (!best.job.model->moe || best.job.routing) return "";
-  FoundStep found{request.drawn(best.job), {}, 0, 0, {}, {}};
-  study::set_step(request.search, training::training_step(found.job), found);
-  const TrainingJob& drawn = found.job;
-  const training::TrainingStep& step = found.step;
-  const double memory = step.peak_memory().gib();
-  return fmt::format(
-      "with routing drawn ({}) 1 has {:.0f} tokens/s/GPU and takes {:.1f} GiB{}\n",
-      drawn.routing->scores.name(), step.tokens_per_second_per_gpu, memory,
-      memory > room_gib(request.search)
-          ? fmt::format(", more than {:.1f}: --routing-draws per-layer searches with it",
-                        room_gib(request.search))
-          : "");
+// What drawn routing makes of the best under forced balance.
+std::string drawn_text(const RecommendRequest& request, const DrawnBest& drawn) {
+  if (drawn.empty() || !drawn.front()) return "";
+  const double room = room_gib(request.search);
+  const FoundStep& first = *drawn.front();
+  const auto speed = [](const FoundStep& found) { return found.step.tokens_per_second_per_gpu; };
+  std::optional<std::size_t> fastest;  // that fits
+  std::vector<std::string> too_large;
+  for (std::size_t place = 0; place < drawn.size(); ++place) {
+    if (!drawn[place]) continue;
+    if (drawn[place]->step.peak_memory().gib() > room) {
+      too_large.push_back(fmt::format("{}", place + 1));
+    } else if (!fastest || speed(*drawn[place]) > speed(*drawn[*fastest])) {
+      fastest = place;
+    }
+  }
+  std::string text =
+      fmt::format("with routing drawn ({}) 1 has {:.0f} tokens/s/GPU and takes {:.1f} GiB",
+                  first.job.routing->scores.name(), speed(first), first.step.peak_memory().gib());
+  if (!too_large.empty()) {
+    text += fmt::format("; more than {:.1f} GiB take {}", room, fmt::join(too_large, ", "));
+  }
+  if (fastest.value_or(0) > 0) text += fmt::format("; the fastest that fits is {}", *fastest + 1);
+  if (fastest.value_or(1) > 0) text += "\n  (--routing-draws per-layer searches with it)";
+  return text + "\n";
 }
 
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
@@ -400,8 +453,9 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
         "--max-loss\n\n",
         100 * search.max_loss, 100 * found.front.back().loss);
   } else {
-    text += best_table(request, found.best) + order_text(request.software, found.best) +
-            drawn_text(request, found.best.front()) + twin_lines(search, found.best) + "\n";
+    const DrawnBest drawn = drawn_best(request, found.best);
+    text += best_table(request, found.best, drawn) + order_text(request.software, found.best) +
+            drawn_text(request, drawn) + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

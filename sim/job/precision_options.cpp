@@ -126,6 +126,7 @@ void declare_precision(JobOptionTable& table) {
   table.text("precision", "NAME", set_precision)
       .by_default("bf16")
       .in_layout()
+      .searched()
       .shown_as([](const TrainingJob& job) {
         return Cell(std::string(model::name_of(job.states.precision)));
       })

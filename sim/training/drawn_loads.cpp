@@ -189,6 +189,7 @@ DrawnShape drawn_shape(const TrainingJob& job) {
   shape.layers = moe_layers_of(job);
   shape.tokens_per_rank = std::llround(job.tokens_per_rank());
   shape.dispatcher = job.dispatcher != nullptr;
+  shape.precision = job.states.precision;
   return shape;
 }
 

@@ -459,6 +459,26 @@ def test_an_order_that_drawn_routing_changes_is_said():
     assert line.endswith("more than 155.9 GiB take 1, 2; the fastest that fits is 3")
 
 
+def test_precisions_are_searched():
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", "1,2",
+             "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1, "--best", 3)
+    single = {name: rows_of(*words, "--precision", name) for name in ("bf16", "fp8-block", "fp8-current")}
+    rows = rows_of(*words, "--precision", "bf16,fp8-block,fp8-current")
+    times = sorted(float(row["step_ms"]) for each in single.values() for row in each)
+    assert [float(row["step_ms"]) for row in rows] == times[:3]
+    for row in rows:
+        assert reproduced(row["command"])["step_ms"] == float(row["step_ms"])
+        assert row["precision"] == "bf16" or f"--precision {row['precision']}" in row["command"]
+    drawn = (*words, "--routing-draws", "per-layer", "--best", 1)
+    assert rows_of(*drawn, "--precision", "bf16,fp8-block")[0]["step_ms"] in [
+        rows_of(*drawn, "--precision", name)[0]["step_ms"] for name in ("bf16", "fp8-block")]
+    table = succeed(*words, "--precision", "bf16,fp8-block")
+    assert "precision" in next(line for line in table.splitlines() if line.startswith("#"))
+    assert "bf16 or fp8-block" in table.splitlines()[0]
+    expect_error(moesim(*words, "--precision", "bf16,mxfp8"), 2, "--precision mxfp8")
+    expect_error(moesim(*words, "--precision", "fp8-block,bf16", "--head-precision", "low"), 2, "--head-precision low")
+
+
 def test_padding_is_taken():
     words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
              "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,

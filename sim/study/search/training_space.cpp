@@ -131,22 +131,27 @@ class Enumeration {
   }
 
   void add_families(const std::vector<LayoutRequest>& possible) {
-    for (const int placed : space_.ranks_per_domain) {
-      for (const auto& dispatcher : space_.dispatchers) add_families(possible, placed, dispatcher);
+    TrainingJob job = space_.base;
+    for (const model::Precision precision : space_.precision) {
+      job.states.precision = precision;
+      job.states.low_precision_gather = training::gathers_low_precision(precision);
+      for (const int placed : space_.ranks_per_domain) {
+        job.ranks_per_domain = placed;
+        for (const auto& dispatcher : space_.dispatchers) {
+          job.dispatcher = dispatcher;
+          add_families(possible, job);
+        }
+      }
     }
   }
 
-  void add_families(const std::vector<LayoutRequest>& possible, int ranks_per_domain,
-                    const std::shared_ptr<const profile::Dispatcher>& dispatcher) {
+  void add_families(const std::vector<LayoutRequest>& possible, TrainingJob job) {
     for (std::size_t routing = 0; routing < space_.routings.size(); ++routing) {
       for (const model::Recompute& recompute : space_.recompute) {
-        TrainingJob job = space_.base;
-        job.ranks_per_domain = ranks_per_domain;
-        job.dispatcher = dispatcher;
         job.routing = space_.routings[routing];
         job.recompute = recompute;
         // Graphs of layers need shapes that do not depend on routing.
-        const bool reads = job.model->moe && !dispatcher && job.reads_row_counts();
+        const bool reads = job.model->moe && !job.dispatcher && job.reads_row_counts();
         if (job.graphs == training::Graphs::layers && reads) continue;
         add_family(job, routing, possible);
       }
@@ -240,6 +245,7 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   space.expert_overlap = {base.layout.expert_overlap};
   space.recompute = usual_recompute(model);
   space.zero = {1, 2};
+  space.precision = {base.states.precision};
   space.dispatchers = {base.dispatcher};
   space.routings = {base.routing};
   return space;
@@ -271,6 +277,7 @@ std::vector<std::string> nearest_possible(const TrainingSpace& space) {
   TrainingSpace small = space;  // without what the rules of batches and sizes do not depend on
   small.recompute.resize(1);
   small.zero.resize(1);
+  small.precision.resize(1);
   small.ranks_per_domain.resize(1);
   const parallel::LayoutRequest& base = space.base.layout;
   const std::int64_t gpus = base.layout.gpus;

@@ -12,7 +12,7 @@ namespace moesim::study {
 
 // Which training jobs a search looks at: `base` with every combination of these values that
 // parallel::layout_fault() and training::option_fault() allow. GPUs, model, sequence length, global
-// batch, precision and software are those of `base`, so that all candidates compute the same step.
+// batch and software are those of `base`, so that all candidates compute the same step.
 struct TrainingSpace {
   training::TrainingJob base;
   int mtp_depths = 0;  // multi-token prediction, behind the last layer
@@ -30,6 +30,7 @@ struct TrainingSpace {
   std::vector<bool> expert_overlap;
   std::vector<model::Recompute> recompute;
   std::vector<int> zero;
+  std::vector<model::Precision> precision;
   std::vector<std::shared_ptr<const profile::Dispatcher>> dispatchers;  // null: all-to-all
   std::vector<std::optional<training::DrawnRouting>> routings;          // absent: balanced
 };
@@ -45,8 +46,8 @@ std::vector<int> usual_placements(const training::TrainingJob& base);
 // Powers of two and divisors as people use them: up to 8 tensor and expert-tensor ranks, inside an
 // NVLink domain; pieces of a sequence of at least 4,096 tokens for context ranks; up to 32 pipeline
 // ranks and 16 chunks of each; up to 8 sequences per micro-batch. Recomputation: nothing, cheap
-// modules, whole layers. ZeRO 1 and 2. Dispatcher, routing and overlap of experts as in `base`, and
-// the placement if that says one: else usual_placements().
+// modules, whole layers. ZeRO 1 and 2. Dispatcher, precision, routing and overlap of experts as in
+// `base`, and the placement if that says one: else usual_placements().
 TrainingSpace usual_training_space(const training::TrainingJob& base);
 
 // A space on another number of GPUs: where a list is the usual one, it becomes that of these GPUs.

@@ -94,12 +94,14 @@ std::string undrawn_line(const study::SearchCounts& counts) {
 std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   const TrainingJob& base = search.space.base;
   const study::SearchCounts& counts = found.counts;
+  std::vector<const char*> precisions;
+  for (const auto each : search.space.precision) precisions.push_back(model::name_of(each));
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
       "can be better\n{}{}",
       base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
-      base.layout.global_batch, base.layout.sequence_length, model::name_of(base.states.precision),
+      base.layout.global_batch, base.layout.sequence_length, fmt::join(precisions, " or "),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
       routing_line(search));
@@ -158,6 +160,7 @@ std::set<std::string> routers_of(const study::TrainingSpace& space) {
 struct Extras {
   bool router = false;
   bool capacity = false;
+  bool precision = false;
   bool placement = false;
   bool dispatcher = false;
   bool overlap = false;
@@ -165,6 +168,7 @@ struct Extras {
   explicit Extras(const TrainingSearch& search)
       : router(routers_of(search.space).size() > 1),
         capacity(search.space.routings.size() > 1),
+        precision(search.space.precision.size() > 1),
         placement(search.space.ranks_per_domain.size() > 1),
         dispatcher(search.space.dispatchers.size() > 1),
         overlap(search.space.expert_overlap.size() > 1) {}
@@ -173,6 +177,7 @@ struct Extras {
     std::vector<std::string> names;
     if (router) names.emplace_back("router");
     if (capacity) names.emplace_back("CF");
+    if (precision) names.emplace_back("precision");
     if (placement) names.emplace_back("per domain");
     if (dispatcher) names.emplace_back("dispatcher");
     if (overlap) names.emplace_back("EP overlap");
@@ -182,6 +187,7 @@ struct Extras {
     std::vector<std::string> cells;
     if (router) cells.push_back(router_text(job.routing));
     if (capacity) cells.push_back(capacity_text(job));
+    if (precision) cells.emplace_back(model::name_of(job.states.precision));
     if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
     if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
     if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
@@ -191,8 +197,8 @@ struct Extras {
 
 // Columns of figures; those of words start at the left.
 std::vector<bool> right_aligned(const std::vector<std::string>& names) {
-  static const std::set<std::string> words = {"recompute", "router", "dispatcher", "EP overlap",
-                                              "gives up"};
+  static const std::set<std::string> words = {"recompute",  "router",    "dispatcher",
+                                              "EP overlap", "precision", "gives up"};
   std::vector<bool> right;
   for (const std::string& name : names) right.push_back(words.count(name) == 0);
   return right;

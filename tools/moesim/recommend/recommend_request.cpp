@@ -168,6 +168,12 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
       space.recompute.push_back(model::parse_recompute(text, "--recompute"));
     }
   }
+  // Each is checked against the GPU and the other options.
+  take_list(line, "precision", space.precision, [&](const std::string& text) {
+    CommandLine one = first_values(line);
+    one.values["precision"] = text;
+    return resolved_job(one, true).job.states.precision;
+  });
   take_list(line, "zero", space.zero, [](const std::string& text) {
     return static_cast<int>(parse_whole("--zero", text, 0, 3));
   });
@@ -282,7 +288,8 @@ std::vector<Flag> recommend_flags() {
     if (job::job_option_named(flag.name).in_search == job::InSearch::refused) continue;
     if (flag.name == "global-batch") flag.default_text = "16 per GPU";
     if (is_searched(flag.name)) {
-      const bool fixed = flag.name == "dispatcher" || flag.name == "ep-overlap";
+      const bool fixed =
+          flag.name == "dispatcher" || flag.name == "ep-overlap" || flag.name == "precision";
       flag.help = (flag.name == "recompute" ? "values to search, separated by /: "
                                             : "values to search, separated by commas: ") +
                   flag.help;
@@ -369,6 +376,9 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
     add(name.c_str(), line.get(name));
   }
   if (line.has("software")) add("software", line.get("software"));
+  if (job.states.precision != model::Precision::bf16) {
+    add("precision", model::name_of(job.states.precision));
+  }
   add("global-batch", fmt::format("{}", request.global_batch));
   add_size("tensor-parallel", sizes.tensor);
   add_size("context-parallel", sizes.context);

@@ -40,7 +40,8 @@ std::string search_command(const CommandLine& line, const TrainingJob& job) {
   if (line.has("profile")) text += " --profile " + shell_word(line.get("profile"));
   std::set<std::string> its_choice;
   for (const job::JobOption& option : job::job_options()) {
-    const bool is_named = option.name == "dispatcher" || option.section == job::Section::routing;
+    const bool is_named = option.name == "dispatcher" || option.name == "precision" ||
+                          option.section == job::Section::routing;
     if (option.in_search == job::InSearch::searched && !is_named) its_choice.insert(option.name);
   }
   for (const Flag& flag : recommend_command().flags) {

@@ -389,6 +389,12 @@ def test_notes_say_what_holds_for_all_routers_of_a_search_and_say_it_once():
     assert result.returncode == 0 and "note" not in result.stderr
     result = moesim(*words, "--router", "top8,dropless", "--capacity-factor", 1, *paper, "--max-loss", "100%")
     assert result.returncode == 0 and "note" not in result.stderr
+    result = moesim(*words, "--router", "top8", "--capacity-factor", 1, "--software", "megatron-bridge")
+    assert result.stderr.startswith("note: capacity is padded") and "--router-dialect megatron" in result.stderr
+    for more in (("--router-dialect", "megatron"), ("--padding", "capacity")):
+        assert "note" not in moesim(*words, "--router", "top8", "--capacity-factor", 1, "--software", "megatron-bridge",
+                                    *more).stderr
+    assert "note" not in moesim(*words, "--software", "megatron-bridge").stderr
     result = moesim(*words, "--router", "dropless", *paper)
     assert result.stderr.count("no effect: no router of this run has a capacity") == 2
     result = moesim(*DEEPSEEK, "--capacity-factor", "1,1.25")

@@ -217,6 +217,19 @@ std::vector<std::string> usual_routers(const CommandLine& line, const TrainingJo
   return routers;
 }
 
+// All published steps are of Megatron-LM, whose capacity is another one than the default.
+void note_dialect(const CommandLine& line, const TrainingSpace& space) {
+  const bool has_capacity =
+      std::any_of(space.routings.begin(), space.routings.end(), [](const auto& routing) {
+        return routing && routing->router.has_capacity() && routing->router.pads_exchange();
+      });
+  if (!has_capacity || !line.has("software") || line.has("router-dialect")) return;
+  if (line.has("padding")) return;
+  note(
+      "note: capacity is padded, as papers have it; Megatron-LM without "
+      "--moe-pad-expert-input-to-capacity sends what is kept: --router-dialect megatron");
+}
+
 // What is drawn of each router at each capacity factor.
 void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lose,
                    RecommendRequest& request) {
@@ -345,6 +358,7 @@ RecommendRequest requested_search(const CommandLine& line) {
   search.chunks_tell_apart = value_in(distinct_names, line.get("distinct", "layout"), "--distinct");
   if (search.best > most_with_twins) search.twin_margin = 0;
   take_routings(line, usual, search.max_loss > 0, request);
+  if (!search.software) note_dialect(line, search.space);
   search.jobs = chosen_jobs(line);
   return request;
 }

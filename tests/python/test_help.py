@@ -69,9 +69,3 @@ def test_help_of_train_lists_the_values_that_train_takes(option):
         taken.append(moesim("train", "--gpus", 8, "--sequence-length", 256, f"--{option}", name).returncode == 0)
         assert (form.split()[0] in listed) == taken[-1], form
     assert not all(taken) and sum(taken) > 5
-
-
-def test_help_of_recommend_offers_no_document_of_calibrate():
-    # It refuses them: test_calibrate.py.
-    assert "calibrate" in succeed("train", "--help")
-    assert "calibrate" not in succeed("recommend", "--help")

@@ -117,17 +117,15 @@ uncertainty::Subject subject_of(const training::TrainingJob& job, const std::str
           job.states.precision != model::Precision::bf16};
 }
 
-Flag published_software_flag() {
-  return {"software", "NAME", "not known",
+Flag software_flag() {
+  return {"software", "NAME|FILE", "not known",
           "whose measured steps the band is based on: megatron-bridge, simumax (Megatron as "
-          "SimuMax measured it), aws (Megatron on EFA)"};
+          "SimuMax measured it), aws (Megatron on EFA), or your own: a document of moesim "
+          "calibrate"};
 }
 
 std::vector<Flag> band_flags() {
-  Flag software = published_software_flag();
-  software.value = "NAME|FILE";
-  software.help += ", or your own: a document of moesim calibrate";
-  return {software,
+  return {software_flag(),
           {"baseline", "FILE", "none",
            "what train --format csv or json wrote of a step on the same machine: by how much this "
            "one is faster, and whether that is more than noise"}};

@@ -29,9 +29,8 @@ const uncertainty::StepErrors& shipped_errors();
 // published; "" is one that is not known.
 uncertainty::Subject subject_of(const training::TrainingJob& job, const std::string& software);
 
-// --software with the names of published software alone, and the flags of `train` that bands need,
-// where it may be one's own too.
-Flag published_software_flag();
+// --software, and all flags of `train` that bands need.
+Flag software_flag();
 std::vector<Flag> band_flags();
 
 // The document of one's own software that --software or the profile names; nothing: neither does.

@@ -314,7 +314,7 @@ std::vector<Flag> recommend_flags() {
     }
     flags.push_back(flag);
   }
-  flags.push_back(published_software_flag());
+  flags.push_back(software_flag());
   for (const Flag& flag : own_flags()) flags.push_back(flag);
   return flags;
 }

@@ -486,7 +486,7 @@ def test_precisions_are_searched():
 
 
 def test_padding_is_taken():
-    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--global-batch", 64, "--micro-batch", 1,
              "--recompute", "moe_act", "--tensor-parallel", 1, "--pipeline-parallel", 1, "--expert-parallel", 8,
              "--expert-tensor-parallel", 1, "--zero", 1, "--router", "top8", "--max-loss", "100%")
     steps = {}
@@ -496,7 +496,7 @@ def test_padding_is_taken():
         assert reproduced(best["command"])["step_ms"] == float(best["step_ms"])
         steps[padding] = float(best["step_ms"])
         assert (float(best["residual_loss"]) == 0) == (padding == "busiest")
-    assert steps["busiest"] < steps["none"]  # whose rows the host has to read
+    assert steps["busiest"] > steps["capacity"]  # longer blocks, and the host reads how long
     # Blocks as long as the longest are the same at every factor.
     once = succeed(*words, "--padding", "busiest", "--format", "csv")
     assert succeed(*words, "--padding", "busiest", "--capacity-factor", "dropless,1,1.25", "--format", "csv") == once

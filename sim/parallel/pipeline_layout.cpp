@@ -247,7 +247,12 @@ std::vector<int> layers_of_chunks(const UnevenStages& stages) {
   const std::string left =
       fmt::format("{} of {} layers{} are left for {} pipeline ranks", rest, stages.layers,
                   counted > 0 ? ", embedding or loss" : "", ranks);
-  if (rest < 0 || ranks < 0 || (ranks == 0 && rest != 0)) throw UsageError(left);
+  if (rest < 0) {
+    throw UsageError(fmt::format("the first and the last stage have {} layers, of {}",
+                                 stages.first.value_or(0) + stages.last.value_or(0),
+                                 stages.layers));
+  }
+  if (ranks < 0 || (ranks == 0 && rest != 0)) throw UsageError(left);
   if (ranks > 0 && rest % ranks != 0) throw UsageError(left + ", which they do not divide over");
   std::vector<int> of_rank(static_cast<std::size_t>(stages.ranks), ranks > 0 ? rest / ranks : 0);
   if (stages.first) of_rank.front() = *stages.first;

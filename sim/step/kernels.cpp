@@ -283,10 +283,13 @@ Kernels KernelPricer::accumulate_gradients(double parameters) const {
 
 Kernel KernelPricer::exchange(profile::Collective kind, std::span<const int> members, double bytes,
                               const std::string& label) const {
-  Kernel kernel{label, KernelClass::exchange, network_.price(kind, members, bytes), 1, 0};
+  Kernel kernel{label, KernelClass::exchange,
+                network_.price(kind, members, bytes, network::Senders::all_below), 1, 0};
   if (!scenario_.conditions.slow_links.empty()) {
     // The time of the smallest exchange is latency, as in ExchangeModel.
-    kernel.latency_us = std::min(kernel.estimate.time_us, network_.price(kind, members, 1).time_us);
+    kernel.latency_us =
+        std::min(kernel.estimate.time_us,
+                 network_.price(kind, members, 1, network::Senders::all_below).time_us);
   }
   return kernel;
 }

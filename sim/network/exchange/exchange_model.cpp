@@ -10,7 +10,6 @@
 #include "sim/network/ports/cluster_measurements.hpp"
 #include "sim/network/ports/domain_curves.hpp"
 #include "sim/network/ports/port_bounder.hpp"
-#include "sim/network/ports/switch_limits.hpp"
 #include "sim/network/topology/calibrate_links.hpp"
 #include "sim/network/topology/domains.hpp"
 
@@ -341,11 +340,12 @@ ExchangeAnswer ExchangeModel::exchange(std::span<const int> members, const ByteM
   return answer;
 }
 
-Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes) const {
+Estimate ExchangeModel::price(Collective kind, std::span<const int> members, double bytes,
+                              Senders senders) const {
   Estimate estimate = ports_.price(kind, members, bytes);
   if (span_of(members, *cluster_).domains == 1) return estimate;
   if (find_measured(*cluster_, kind, members) != nullptr) return estimate;  // switches and all
-  const double above_us = us_per_byte_above(kind, members, *cluster_) * bytes;
+  const double above_us = us_per_byte_above(kind, members, *cluster_, senders) * bytes;
   if (above_us == 0) return estimate;
   const auto no_faster = [&](double time_us, double efficiency) {
     return std::max(time_us,

@@ -9,6 +9,7 @@
 #include "sim/cluster/cluster.hpp"
 #include "sim/network/exchange/exchange.hpp"
 #include "sim/network/ports/port_model.hpp"
+#include "sim/network/ports/switch_limits.hpp"
 #include "sim/network/topology/cluster_topology.hpp"
 #include "sim/profile/profile.hpp"
 
@@ -45,8 +46,8 @@ class ExchangeModel {
 
   // A collective of equal blocks among `members` (GPUs of the cluster), as PortModel::price,
   // and no faster than the switches between them let it (switch_limits.hpp).
-  profile::Estimate price(profile::Collective kind, std::span<const int> members,
-                          double bytes) const;
+  profile::Estimate price(profile::Collective kind, std::span<const int> members, double bytes,
+                          Senders senders = Senders::members) const;
 
   // What price() goes by, for its provenance: "; two-level: curve inside a domain, ring, LL
   // between".

@@ -36,6 +36,12 @@ bool has_less_above(const Cluster& cluster) {
                      [&](double rate) { return rate < of_nics * (1 - rounding); });
 }
 
+// Of one switch of a level.
+double gpus_below(const Cluster& cluster, std::size_t level) {
+  const int side_by_side = cluster.rails && level == 0 ? cluster.ports_per_node() : 1;
+  return static_cast<double>(cluster.levels[level].below) * cluster.gpus_per_node / side_by_side;
+}
+
 // The bytes that come down to each switch of a tier, for each byte of the buffer. As many go up.
 std::vector<double> blocks_passing(const Topology& topology, const Tier& tier,
                                    const std::vector<int>& nodes_below, const Domains& domains) {
@@ -86,7 +92,8 @@ std::vector<double> rings_passing(Collective kind, const Topology& topology, con
 
 }  // namespace
 
-double us_per_byte_above(Collective kind, std::span<const int> members, const Cluster& cluster) {
+double us_per_byte_above(Collective kind, std::span<const int> members, const Cluster& cluster,
+                         Senders senders) {
   if (!has_less_above(cluster)) return 0;
   const Topology topology = topology_of(cluster, members);
   const Domains domains(topology);
@@ -106,8 +113,13 @@ double us_per_byte_above(Collective kind, std::span<const int> members, const Cl
     } else {
       passing = rings_passing(kind, topology, tier, domains);
     }
+    std::vector<int> members_below(passing.size(), 0);
+    for (const int of_switch : tier.switch_of) ++members_below[at(of_switch)];
     for (std::size_t each = 0; each < passing.size(); ++each) {
-      const double rate = topology.links[at(tier.up[each])].bandwidth.bytes_per_second;
+      double rate = topology.links[at(tier.up[each])].bandwidth.bytes_per_second;
+      if (senders == Senders::all_below) {
+        rate *= std::min(1.0, members_below[each] / gpus_below(cluster, number));
+      }
       worst = std::max(worst, passing[each] / rate * 1e6);
     }
   }

@@ -10,6 +10,9 @@ namespace moesim::network {
 
 // What the switches above the NICs allow, where a switch has less bandwidth up than its NICs below.
 
+// Who sends through the switches at the same time.
+enum class Senders { members, all_below };
+
 // How long the busiest way up or down needs, at the NICs' efficiency, for each byte of the buffer
 // (nccl-tests' size) of a collective among these GPUs, us; 0 where no switch has less up than
 // below.
@@ -18,8 +21,10 @@ namespace moesim::network {
 //   the others   rings: domain by domain, one for each member of the smallest domain, each of
 //                which passes (P - 1) / P of its share of the buffer (all-reduce: twice) from a
 //                domain to the next; trees, balanced over the nodes, pass no less
+// With Senders::all_below the GPUs below a switch that are no members exchange as much at the same
+// time, as the groups of a training step do: members have their share of the ways.
 double us_per_byte_above(profile::Collective kind, std::span<const int> members,
-                         const cluster::Cluster& cluster);
+                         const cluster::Cluster& cluster, Senders senders = Senders::members);
 
 // The bytes per second that a GPU of a dispatcher's group sends to other domains if the switches
 // have no more: its share of the NICs, or where the group's domains lie below several switches, its

@@ -73,6 +73,25 @@ TEST_CASE("rings pass the ways up where they leave the nodes below") {
   CHECK(rate(Collective::all_reduce, 512, tapered(32, 8)) == Approx(200 / (2 * 511.0 / 512 / 8)));
 }
 
+TEST_CASE("groups that exchange at the same time share the ways up") {
+  Cluster leaves = tapered(1, 8);  // a leaf has all 8 NICs of one node: 50 GB/s up
+  leaves.rails = false;
+  leaves.levels[0].uplink = Bandwidth(50e9);
+  const auto needed = [&](int stride, Senders senders) {
+    std::vector<int> members;
+    for (int gpu = 0; gpu < 64; gpu += stride) members.push_back(gpu);
+    return us_per_byte_above(Collective::all_gather, members, leaves, senders);
+  };
+  // Eight groups of one GPU per node have an eighth each; alone a group has all.
+  CHECK(needed(8, Senders::all_below) == Approx(8 * needed(8, Senders::members)));
+  CHECK(needed(1, Senders::all_below) == Approx(needed(1, Senders::members)));
+  // On rails each of these groups has leafs of its own.
+  const Cluster rails = tapered(1, 8);
+  std::vector<int> group = {0, 8, 16, 24};
+  CHECK(us_per_byte_above(Collective::all_gather, group, rails, Senders::all_below) ==
+        us_per_byte_above(Collective::all_gather, group, rails));
+}
+
 TEST_CASE("collectives are no faster than the ways up") {
   const auto profile = std::make_shared<const profile::Profile>(profile::Profile::load("h100-sxm"));
   const auto price = [&](const Cluster& cluster, Collective kind) {

@@ -143,6 +143,11 @@ std::string rendered(const std::vector<QueryAnswer>& answers, report::Format for
   }
   Json array = Json::array();
   for (const QueryAnswer& answer : answers) array.push_back(to_json(answer));
+  const bool has_refused = std::any_of(
+      array.begin(), array.end(), [](const Json& object) { return object.contains("status"); });
+  for (Json& object : array) {
+    if (has_refused && !object.contains("status")) object["status"] = "ok";
+  }
   return json_text(array, 2) + "\n";
 }
 
@@ -177,10 +182,9 @@ ExitCode run_queries(const CommandLine& line, QuerySource& source) {
   const auto first = std::find_if(answers.begin(), answers.end(), is_refused);
   if (first == answers.end()) return ExitCode::ok;
   const std::ptrdiff_t refused = std::count_if(first, answers.end(), is_refused);
-  note(fmt::format(
-      "warning: {} of {} queries were refused (columns status and reason); the first: {}: {}",
-      refused, answers.size(), queries.where(static_cast<std::size_t>(first - answers.begin())),
-      first->refusal));
+  note(fmt::format("warning: {} of {} queries were refused; the first: {}: {}", refused,
+                   answers.size(), queries.where(static_cast<std::size_t>(first - answers.begin())),
+                   first->refusal));
   return refused == std::ssize(answers) ? ExitCode::failure : ExitCode::ok;
 }
 

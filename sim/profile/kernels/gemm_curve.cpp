@@ -18,15 +18,6 @@ namespace {
 // pieces, each its own launch: waves only repeat.
 constexpr double furthest_octaves = 4;
 
-std::vector<double> read_knots(const Node& node, const std::string& key) {
-  std::vector<double> knots = node.numbers(key);
-  if (knots.size() < 2) node.fail("expected at least two knots", key);
-  for (std::size_t knot = 1; knot < knots.size(); ++knot) {
-    if (!(knots[knot] > knots[knot - 1])) node.fail("knots must ascend", key);
-  }
-  return knots;
-}
-
 }  // namespace
 
 struct GemmCurve::Query {

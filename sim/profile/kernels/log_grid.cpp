@@ -5,8 +5,6 @@
 
 namespace moesim::profile {
 
-namespace {
-
 std::vector<double> read_knots(const Node& node, const std::string& key) {
   std::vector<double> knots = node.numbers(key);
   if (knots.size() < 2) node.fail("expected at least two knots", key);
@@ -15,8 +13,6 @@ std::vector<double> read_knots(const Node& node, const std::string& key) {
   }
   return knots;
 }
-
-}  // namespace
 
 Hat locate(const std::vector<double>& knots, double x) {
   const double inside = std::clamp(x, knots.front(), knots.back());

@@ -7,6 +7,9 @@
 
 namespace moesim::profile {
 
+// A list of knots: ascending, at least two; errors name file and key.
+std::vector<double> read_knots(const Node& node, const std::string& key);
+
 // A piecewise linear function of one variable with given knots, held constant outside them.
 struct Hat {
   std::size_t low = 0;  // the knot at or below x

@@ -120,8 +120,8 @@ bool ColumnLists::settle() {
 // reach a bound scatters as the root of their number, and this expert's own cut as much. The value
 // of that rank follows from those of two others.
 void ColumnLists::guess(std::size_t expert, std::size_t listed) {
-  constexpr float lower = 0.8F;     // where the rank of the bound is not known
-  constexpr float scatters = 4.5F;  // roots
+  constexpr float lower = 0.8F;  // where the rank of the bound is not known
+  constexpr float scatters = 5;  // roots
   List& list = lists_[expert];
   if (list.is_cut) {
     list.guess = lower * list.least;

@@ -141,9 +141,19 @@ Pipelines::Pair Pipelines::pair_of(const PipelineRun& run, const ChunkPass& forw
   pair.beside = Picoseconds::from_us(std::max(
       0.0, sum(passes(run, forward).forward) + backward_us(passes(run, backward)) - layers_us));
   pair.rules.sms = std::max(1, static_cast<int>(job_.profile->device().sms));
-  pair.rules.exchange_sms = job_.dispatcher ? job_.dispatcher->usual_sms : 0;
+  pair.rules.exchange_sms = exchange_sms();
   pair.launches = Picoseconds::from_us(host_us);
   return pair;
+}
+
+// SMs that an exchange beside computation takes from it: at most half of them, which no shipped GPU
+// reaches.
+int Pipelines::exchange_sms() const {
+  // A CTA for each of NCCL's channels between ranks: 32 in a node of 8 B200 by its start-up log
+  // (NVIDIA/nccl issue 1646; 16 on H800, issue 892). Assumed for all.
+  constexpr int nccl_sms = 32;
+  const int wanted = job_.dispatcher ? job_.dispatcher->usual_sms : nccl_sms;
+  return std::min(wanted, static_cast<int>(job_.profile->device().sms) / 2);
 }
 
 // Whatever is hidden, the host launches all of it.

@@ -69,6 +69,7 @@ class Pipelines {
   };
   Pair pair_of(const PipelineRun& run, const parallel::ChunkPass& forward,
                const parallel::ChunkPass& backward);
+  int exchange_sms() const;
 
  private:
   using LoadPasses = std::map<std::pair<double, double>, Passes>;  // MoE layers by load

@@ -117,7 +117,7 @@ def scaling(table, group, size, title):
         share.set_ylabel("per GPU, % of the fewest GPUs'")
         handles, names = page.legend_entries(styles, [line.label for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
-        names.append("as many times as there are GPUs")
+        names.append("linear scaling from the fewest GPUs")
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())

@@ -226,6 +226,20 @@ def test_a_router_without_capacity_is_searched_once():
     assert all("--capacity-factor" not in row["command"] for row in csv.DictReader(io.StringIO(once)))
 
 
+@pytest.mark.parametrize(("words", "why"), [
+    (("--padding", "busiest"), "with --padding busiest both keep every route"),
+    ((), "without a capacity both keep every route"),
+])
+def test_two_names_of_one_router_are_searched_once(words, why):
+    words = ("recommend", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64, "--micro-batch", 1,
+             "--recompute", "moe_act", "--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", 1,
+             "--zero", 1, *words, "--format", "csv")
+    both = moesim(*words, "--router", "topk,dropless,top8")
+    assert both.stdout == succeed(*words, "--router", "topk")
+    assert f"note: --router dropless makes the same steps as topk, which is searched: {why}\n" in both.stderr
+    assert f"note: --router top8 makes the same steps as topk, which is searched: {why}\n" in both.stderr
+
+
 def test_what_a_dispatcher_cannot_do_is_no_candidate():
     rows = rows_of("recommend", "--model", "qwen3-30b-a3b", "--profile", "gb200", "--gpus", 256, "--dispatcher",
                    "hybridep", "--micro-batch", 1, "--recompute", "none", "--tensor-parallel", 1)

@@ -34,25 +34,24 @@ constexpr std::size_t most_with_twins = 20;
 // none on any of them.
 class SearchNotes {
  public:
+  void add(const std::string& text) {
+    if (std::find(texts_.begin(), texts_.end(), text) == texts_.end()) texts_.push_back(text);
+  }
   void add(const job::RoutingNotes& notes) {
-    for (const std::string& text : notes.replaced) {
-      if (std::find(replaced_.begin(), replaced_.end(), text) == replaced_.end()) {
-        replaced_.push_back(text);
-      }
-    }
+    for (const std::string& text : notes.replaced) add(text);
     if (routings_++ == 0) idle_ = notes.idle;
     std::erase_if(idle_, [&](const std::string& text) {
       return std::find(notes.idle.begin(), notes.idle.end(), text) == notes.idle.end();
     });
   }
   void print() const {
-    for (const std::string& text : replaced_) note(text);
+    for (const std::string& text : texts_) note(text);
     for (const std::string& text : idle_) note(text);
   }
 
  private:
   int routings_ = 0;
-  std::vector<std::string> replaced_;
+  std::vector<std::string> texts_;
   std::vector<std::string> idle_;
 };
 
@@ -230,6 +229,32 @@ void note_dialect(const CommandLine& line, const TrainingSpace& space) {
       "--moe-pad-expert-input-to-capacity sends what is kept: --router-dialect megatron");
 }
 
+// Every route to the k best experts is kept, whatever the router is called.
+bool keeps_the_best(const routing::RouterConfig& router) {
+  return router.takes_best() && !router.drops && !router.fill_in &&
+         router.rectification == routing::Rectification::none;
+}
+
+// Whether two routers with the same other options make the same steps.
+bool is_same_router(const routing::RouterConfig& one, const routing::RouterConfig& other) {
+  if (one.top_k != other.top_k) return false;
+  if (keeps_the_best(one) && keeps_the_best(other)) return true;
+  return one.name() == other.name() && one.drops == other.drops &&
+         (!one.drops || one.capacity_factor == other.capacity_factor);
+}
+
+// What says that `router`, as typed, is searched as `first`.
+std::string same_router_note(const std::string& router, const std::string& first,
+                             const routing::RouterConfig& config) {
+  std::string why;
+  if (keeps_the_best(config)) {
+    why = config.pads_to_busiest() ? ": with --padding busiest both keep every route"
+                                   : ": without a capacity both keep every route";
+  }
+  return fmt::format("note: --router {} makes the same steps as {}, which is searched{}", router,
+                     first, why);
+}
+
 // What is drawn of each router at each capacity factor.
 void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lose,
                    RecommendRequest& request) {
@@ -267,6 +292,18 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       if (is_idle && is_there) break;
       is_there = true;
       if (is_idle) chosen.values.erase("capacity-factor");
+      const auto same = std::find_if(routings.begin(), routings.end(), [&](const auto& other) {
+        return routing && other && is_same_router(routing->router, other->router);
+      });
+      if (same != routings.end()) {
+        const auto place = static_cast<std::size_t>(same - routings.begin());
+        const std::string first = request.routings[place].get("router");
+        if (!router.empty() && first != router) {
+          notes.add(same_router_note(router, first, routing->router));
+        }
+        if (is_idle) break;
+        continue;
+      }
       routings.push_back(std::move(routing));
       request.routings.push_back(chosen);
       if (is_idle) break;

@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +16,7 @@
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
 #include "tools/moesim/profiling/profile_curves.hpp"
+#include "tools/moesim/temporary_file.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -31,27 +30,6 @@ std::string plotter() {
       "'profiles' of its sources, or of share/moesim where it is installed",
       fmt::join(shipped_places(), ", ")));
 }
-
-// A file that goes when it goes out of scope.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& content) {
-    std::error_code ignored;
-    std::string name = (fs::temp_directory_path(ignored) / "moesim-plot-XXXXXX").string();
-    const int descriptor = ::mkstemp(name.data());
-    if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", name));
-    ::close(descriptor);
-    path_ = name;
-    write_file_atomically(path_, content);
-  }
-  ~TemporaryFile() { ::unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;  // a second owner would remove the file early
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 ExitCode run_plotter(const std::vector<std::string>& arguments, const std::string& out) {
   const std::string python = plotting_python();

@@ -77,10 +77,7 @@ std::string text_of(const NamedCells& row) { return report::to_csv(row.names, {r
 std::vector<std::string> columns_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {
   std::vector<std::string> columns = {"status", "reason"};
   for (const TrainPoint& point : points) {
-    if (!point.row) continue;
-    for (const std::string& name : point.row->names) {
-      if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
-    }
+    if (point.row) add_columns(*point.row, columns);
   }
   for (const Flag& flag : grid.flags) {  // where every point is refused
     const std::string column = column_of(flag);
@@ -92,10 +89,7 @@ std::vector<std::string> columns_of(const std::vector<TrainPoint>& points, const
 }
 
 Cell cell_of(const TrainPoint& point, const std::string& column) {
-  if (!point.row) return {};
-  const auto at = std::find(point.row->names.begin(), point.row->names.end(), column);
-  if (at == point.row->names.end()) return {};
-  return point.row->cells[static_cast<std::size_t>(at - point.row->names.begin())];
+  return point.row ? point.row->cell(column) : Cell();
 }
 
 // Of a refused point the values that were typed are all there is to say.
@@ -139,9 +133,7 @@ std::string band_level(const std::vector<TrainPoint>& points) {
 // As typed; empty where it does not apply.
 std::string shown_value(const TrainPoint& point, const Flag& flag, const std::string& typed) {
   if (!point.row) return typed;
-  const auto& names = point.row->names;
-  const bool has_column = std::find(names.begin(), names.end(), column_of(flag)) != names.end();
-  return has_column && is_absent(cell_of(point, column_of(flag))) ? "" : typed;
+  return point.row->has(column_of(flag)) && is_absent(cell_of(point, column_of(flag))) ? "" : typed;
 }
 
 std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& grid) {

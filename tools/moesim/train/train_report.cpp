@@ -32,10 +32,6 @@ std::string duration(double us) {
   return us < 1e6 ? three(us / 1e3, "ms") : three(us / 1e6, "s");
 }
 
-double gpu_hours_per_1e12_tokens(const TrainingStep& step) {
-  return 1e12 / step.tokens_per_second_per_gpu / 3600;
-}
-
 std::string heading(const TrainingJob& job, const TrainingStep& step) {
   const parallel::ParallelLayout& sizes = job.layout.layout;
   std::string text =
@@ -386,6 +382,10 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   }
   return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
          part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);
+}
+
+double gpu_hours_per_1e12_tokens(const TrainingStep& step) {
+  return 1e12 / step.tokens_per_second_per_gpu / 3600;
 }
 
 std::string timeline_title(const TrainingJob& job) {

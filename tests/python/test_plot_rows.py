@@ -214,6 +214,17 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
         kinds_chart.scaling(rows.read([path]), None, SIZE, "")
 
 
+def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_path):
+    lines = [row(gpus=8, step=100, router="top1"), row(gpus=16, step=110), row(gpus=32, step=200)]
+    header = HEADER + ",scaling_pays"
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([header, *(f"{line},{pays}" for line, pays in zip(lines, ("true", "true", "false")))]))
+    figure = kinds_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "the fastest layout on each number of GPUs" in names and "scaling pays up to 16 GPUs" in names
+    assert list(drawn(figure.axes[1])[0].get_ydata()) == pytest.approx([100, 100 / 1.1, 50])
+
+
 def test_the_front_is_of_those_that_fit():
     points = [(1, 10, "a"), (2, 9, "b"), (2, 20, "c"), (3, 20, "d"), (0, 5, "e")]
     assert [name for *_, name in kinds_chart.front_of(points)] == ["e", "a", "c"]

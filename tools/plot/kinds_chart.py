@@ -84,7 +84,12 @@ def scaling(table, group, size, title):
     """Speed of all GPUs by their number, and the share that is left of the fewest GPUs' speed each."""
     for name in ("gpus", "tokens_per_s_per_gpu"):
         table.require(name, "x")
+    is_search = "scaling_pays" in table.known()  # moesim recommend: layouts follow from the GPUs
+    if is_search and group is None:
+        group = [rows.FILE] if len(table.files) > 1 else []
     lines = rows.lines(table, "gpus", group)
+    if is_search and not group:
+        lines[0].label = "the fastest layout on each number of GPUs"
     if all(len(line.rows) < 2 for line in lines):
         raise BadInput(f"{table.files[0]}: a scaling takes several numbers of GPUs: sweep --gpus 8,16,32")
     if len(lines) > axes_chart.MOST_LINES:
@@ -118,6 +123,12 @@ def scaling(table, group, size, title):
         handles, names = page.legend_entries(styles, [line.label for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
+        if is_search and len(lines) == 1:
+            most = max(rows.present(row, "gpus") for row in lines[0].rows if row["scaling_pays"] == "true")
+            for one in (total, share):
+                end = one.axvline(most, color=look.GREY, linestyle="--", linewidth=1, zorder=1)
+            handles.append(end)
+            names.append(f"scaling pays up to {most:.0f} GPUs")
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())

@@ -2,7 +2,6 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/file.hpp"
-#include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
@@ -11,20 +10,13 @@
 #include "tools/moesim/recommend/recommend_prefill.hpp"
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {
 
-std::string search_text(const study::SearchProgress& done) {
-  const std::string candidates = grouped(static_cast<double>(done.candidates)) + " candidates";
-  if (done.simulated == 0) return candidates + ": bounding them";
-  return fmt::format("{}, {} simulated", candidates, grouped(static_cast<double>(done.simulated)));
-}
-
-ExitCode run(const CommandLine& line) {
-  static constexpr EnumNames<bool, 2> modes{{{false, "train"}, {true, "prefill"}}};
-  if (value_in(modes, line.get("mode", "train"), "--mode")) return recommend_prefill(line);
+ExitCode search_layouts(const CommandLine& line) {
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string all = line.get("all");
@@ -49,6 +41,16 @@ ExitCode run(const CommandLine& line) {
                chart);
   }
   return ExitCode::ok;
+}
+
+ExitCode run(const CommandLine& line) {
+  static constexpr EnumNames<bool, 2> modes{{{false, "train"}, {true, "prefill"}}};
+  if (value_in(modes, line.get("mode", "train"), "--mode")) return recommend_prefill(line);
+  const std::vector<int> gpus = requested_gpus(line);
+  if (gpus.size() > 1) return recommend_scaling(line, gpus);
+  CommandLine one = line;
+  if (!gpus.empty()) one.values["gpus"] = fmt::format("{}", gpus.front());
+  return search_layouts(one);
 }
 
 }  // namespace

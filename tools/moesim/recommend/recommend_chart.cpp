@@ -1,41 +1,17 @@
 #include "tools/moesim/recommend/recommend_chart.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "tools/moesim/options.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/process.hpp"
+#include "tools/moesim/temporary_file.hpp"
 
 namespace moesim::tool {
-namespace {
-
-// A file of rows that goes when it goes out of scope.
-class Rows {
- public:
-  explicit Rows(const std::string& csv) {
-    std::error_code ignored;
-    path_ = (std::filesystem::temp_directory_path(ignored) / "moesim-front-XXXXXX").string();
-    const int descriptor = ::mkstemp(path_.data());
-    if (descriptor < 0) throw Error(fmt::format("{}: cannot make a temporary file", path_));
-    ::close(descriptor);
-    write_file_atomically(path_, csv);
-  }
-  ~Rows() { ::unlink(path_.c_str()); }
-  Rows(const Rows&) = delete;  // a second owner would remove the file early
-  Rows& operator=(const Rows&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-}  // namespace
 
 void check_chart(const std::string& path) {
   if (!path.ends_with(".png") && !path.ends_with(".pdf") && !path.ends_with(".svg")) {
@@ -44,8 +20,12 @@ void check_chart(const std::string& path) {
   check_writable(path);
 }
 
-void draw_front(const std::string& csv, double noise, const std::string& path) {
-  const std::optional<std::string> script = find_shipped("plot/front_chart.py");
+namespace {
+
+// `script` with the words before and behind the name of a file of these rows.
+void draw(const std::string& csv, const char* script_name, const std::vector<std::string>& before,
+          const std::vector<std::string>& behind, const std::string& path) {
+  const std::optional<std::string> script = find_shipped(script_name);
   const std::string python = plotting_python();
   if (!script || python.empty()) {
     throw Error(
@@ -53,11 +33,26 @@ void draw_front(const std::string& csv, double noise, const std::string& path) {
         "MOESIM_PYTHON) and moesim's plotter: leave --chart out, and draw the CSV of --out",
         ExitCode::missing_hardware);
   }
-  const Rows rows(csv);
-  const int code = run_process(
-      {python, *script, rows.path(), "--noise", fmt::format("{}", noise), "--out", path}, false);
+  const TemporaryFile rows(csv);
+  std::vector<std::string> words = {python, *script};
+  words.insert(words.end(), before.begin(), before.end());
+  words.push_back(rows.path());
+  words.insert(words.end(), behind.begin(), behind.end());
+  words.insert(words.end(), {"--out", path});
+  const int code = run_process(words, false);
   if (code != 0) throw Error(fmt::format("--chart {}: the plotter failed", path));
   note(fmt::format("chart: {}", path));
+}
+
+}  // namespace
+
+void draw_front(const std::string& csv, double noise, const std::string& path) {
+  draw(csv, "plot/front_chart.py", {}, {"--noise", fmt::format("{}", noise)}, path);
+}
+
+void draw_scaling(const std::string& csv, const std::string& path) {
+  const TemporaryFile options(all_options().dump());
+  draw(csv, "plot/plot.py", {"scaling"}, {"--options", options.path()}, path);
 }
 
 }  // namespace moesim::tool

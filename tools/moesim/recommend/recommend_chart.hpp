@@ -11,4 +11,7 @@ void check_chart(const std::string& path);
 // are within the noise. Throws Error where charts cannot be drawn.
 void draw_front(const std::string& csv, double noise, const std::string& path);
 
+// Draws the rows of searches on several numbers of GPUs: speed and efficiency by GPUs.
+void draw_scaling(const std::string& csv, const std::string& path);
+
 }  // namespace moesim::tool

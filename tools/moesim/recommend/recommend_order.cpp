@@ -64,6 +64,11 @@ std::vector<TrainingJob> by_memory(const study::TrainingSpace& space) {
 
 }  // namespace
 
+uncertainty::Band step_ratios(const std::string& software, const FoundStep& one,
+                              const FoundStep& other) {
+  return ratios_at(software, distance(one, other));
+}
+
 std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   std::map<double, std::vector<std::size_t>> by_level;

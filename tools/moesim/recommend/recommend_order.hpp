@@ -4,8 +4,13 @@
 #include <vector>
 
 #include "sim/study/search/training_search.hpp"
+#include "sim/uncertainty/step_errors.hpp"
 
 namespace moesim::tool {
+
+// How far off the predicted ratio of these two steps is. `software`: of published steps; "": any.
+uncertainty::Band step_ratios(const std::string& software, const study::FoundStep& one,
+                              const study::FoundStep& other);
 
 // How sure it is that the first of these steps, fastest first, is faster than the others, and each
 // than the next: by the ratios of measured steps of one model that were predicted. `software`: of

@@ -13,6 +13,7 @@
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/recommend/recommend_chart.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_scaling.hpp"
 #include "tools/moesim/shell_word.hpp"
 
 namespace moesim::tool {
@@ -204,6 +205,12 @@ ExitCode recommend_prefill(const CommandLine& line) {
     if (is_option(flag) || std::find(own.begin(), own.end(), flag) != own.end()) continue;
     throw UsageError(
         fmt::format("--{} with --mode prefill: of a training step: leave it out", flag));
+  }
+  if (requested_gpus(line).size() > 1) {
+    throw UsageError(
+        fmt::format("--gpus {} with --mode prefill: layouts on several numbers of GPUs are of "
+                    "training steps: give one number, or moesim sweep --mode prefill --gpus {}",
+                    line.get("gpus"), line.get("gpus")));
   }
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));

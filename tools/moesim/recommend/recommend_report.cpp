@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "sim/base/parallel.hpp"
@@ -14,9 +13,9 @@
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
-#include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -28,80 +27,15 @@ using training::TrainingJob;
 constexpr std::size_t most_drawn = 20;
 using Lines = std::vector<std::vector<std::string>>;
 
-double room_gib(const TrainingSearch& search) {
-  return search.memory_share * search.space.base.profile->device().hbm_bytes.gib();
-}
-
-std::string count_text(std::size_t count) { return grouped(static_cast<double>(count)); }
-
-std::string duration(double us) {
-  const double ms = us / 1e3;
-  return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
-}
-
-// Megatron's factors are 1 at balance, those of the paper k.
-std::string convention_text(const routing::RouterConfig& router) {
-  const bool library = router.capacity_convention == routing::CapacityConvention::library;
-  std::string text =
-      fmt::format("CF: {} convention, balanced load at CF {}",
-                  routing::name_of(router.capacity_convention), library ? 1 : router.choices());
-  if (router.dialect != routing::Dialect::paper) {
-    text += fmt::format(", rounded as {} does", routing::name_of(router.dialect));
-  }
-  return text + " (--capacity-convention, --router-dialect)\n";
-}
-
-// Which routers and capacity factors were searched, with which routing. Forced balance is what real
-// routers do not have.
-std::string routing_line(const TrainingSearch& search) {
-  if (!search.space.base.model->moe) return "";
-  const auto& routings = search.space.routings;
-  std::vector<std::string> searched;
-  std::set<std::string> sources;
-  std::string convention;
-  std::string last;
-  for (const auto& routing : routings) {
-    if (!routing) continue;
-    sources.insert(routing->scores.name());
-    const routing::RouterConfig& router = routing->router;
-    const std::string name = router.name();
-    if (!router.drops) {
-      searched.push_back(name == "dropless" ? name : name + " without capacity");
-    } else if (name == last) {
-      searched.back() += "/" + router.capacity_factor.text();
-    } else {
-      searched.push_back(fmt::format("{} at CF {}", name, router.capacity_factor.text()));
-    }
-    if (router.drops) convention = convention_text(router);
-    last = router.drops ? name : "";
-  }
-  if (searched.empty()) {
-    return "routing: forced balance, as in benchmarks (--routing-draws per-layer draws it)\n";
-  }
-  return fmt::format(
-      "routing drawn, {}; searched: {} (others: --router, --capacity-factor); loss at most {:g} "
-      "%\n{}",
-      fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
-}
-
-// What a trace has no routing for.
-std::string undrawn_line(const study::SearchCounts& counts) {
-  if (counts.undrawn == 0) return "";
-  return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),
-                     counts.an_undrawn);
-}
-
 std::string heading(const TrainingSearch& search, const TrainingFound& found) {
   const TrainingJob& base = search.space.base;
   const study::SearchCounts& counts = found.counts;
-  std::vector<const char*> precisions;
-  for (const auto each : search.space.precision) precisions.push_back(model::name_of(each));
   return fmt::format(
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
       "can be better\n{}{}",
       base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
-      base.layout.global_batch, base.layout.sequence_length, fmt::join(precisions, " or "),
+      base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
       routing_line(search));
@@ -118,90 +52,6 @@ std::string given_up(const FoundStep& step, const FoundStep& best) {
     parts.push_back(fmt::format("{:.2f} % of tokens' weight", 100 * (step.loss - best.loss)));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::string capacity_text(const TrainingJob& job) {
-  const bool drops = job.routing && job.routing->router.drops;
-  return drops ? job.routing->router.capacity_factor.text() : "none";
-}
-
-std::vector<std::string> layout_cells(const TrainingJob& job) {
-  const parallel::ParallelLayout& sizes = job.layout.layout;
-  std::vector<std::string> cells;
-  for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
-                         sizes.expert, sizes.expert_tensor}) {
-    cells.push_back(fmt::format("{}", size));
-  }
-  cells.push_back(fmt::format("{}", job.layout.micro_batch));
-  cells.push_back(model::name_of(job.recompute));
-  cells.push_back(fmt::format("{}", job.states.zero));
-  return cells;
-}
-
-const std::vector<std::string> layout_names = {"TP",  "CP",    "PP",        "VP",  "EP",
-                                               "ETP", "batch", "recompute", "ZeRO"};
-
-void append(std::vector<std::string>& cells, const std::vector<std::string>& more) {
-  cells.insert(cells.end(), more.begin(), more.end());
-}
-
-template <typename Routing>
-std::string router_text(const Routing& routing) {
-  return routing ? routing->router.name() : std::string("balanced");
-}
-
-std::set<std::string> routers_of(const study::TrainingSpace& space) {
-  std::set<std::string> names;
-  for (const auto& routing : space.routings) names.insert(router_text(routing));
-  return names;
-}
-
-// What is searched beside layouts, where the steps differ in it.
-struct Extras {
-  bool router = false;
-  bool capacity = false;
-  bool precision = false;
-  bool placement = false;
-  bool dispatcher = false;
-  bool overlap = false;
-
-  explicit Extras(const TrainingSearch& search)
-      : router(routers_of(search.space).size() > 1),
-        capacity(search.space.routings.size() > 1),
-        precision(search.space.precision.size() > 1),
-        placement(search.space.ranks_per_domain.size() > 1),
-        dispatcher(search.space.dispatchers.size() > 1),
-        overlap(search.space.expert_overlap.size() > 1) {}
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    if (router) names.emplace_back("router");
-    if (capacity) names.emplace_back("CF");
-    if (precision) names.emplace_back("precision");
-    if (placement) names.emplace_back("per domain");
-    if (dispatcher) names.emplace_back("dispatcher");
-    if (overlap) names.emplace_back("EP overlap");
-    return names;
-  }
-  std::vector<std::string> cells(const TrainingJob& job) const {
-    std::vector<std::string> cells;
-    if (router) cells.push_back(router_text(job.routing));
-    if (capacity) cells.push_back(capacity_text(job));
-    if (precision) cells.emplace_back(model::name_of(job.states.precision));
-    if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
-    if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
-    if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
-    return cells;
-  }
-};
-
-// Columns of figures; those of words start at the left.
-std::vector<bool> right_aligned(const std::vector<std::string>& names) {
-  static const std::set<std::string> words = {"recompute",  "router",    "dispatcher",
-                                              "EP overlap", "precision", "gives up"};
-  std::vector<bool> right;
-  for (const std::string& name : names) right.push_back(words.count(name) == 0);
-  return right;
 }
 
 // The best under forced balance with the routing of a model's router, which is never balanced; as
@@ -265,7 +115,7 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
     append(cells, layout_cells(found.job));
     append(cells, extras.cells(found.job));
     append(cells, speed_cells(request, found, drawn, place));
-    append(cells, {duration(found.step.step_us), fmt::format("{:.1f}", 100 * found.step.mfu),
+    append(cells, {step_text(found.step.step_us), fmt::format("{:.1f}", 100 * found.step.mfu),
                    fmt::format("{:.2f}", 100 * found.loss),
                    fmt::format("{:.1f}", found.step.peak_memory().gib()),
                    place == 0 ? "" : given_up(found, best.front())});
@@ -368,50 +218,6 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
   return text;
 }
 
-NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
-  const TrainingJob& job = found.job;
-  const parallel::ParallelLayout& sizes = job.layout.layout;
-  NamedCells row;
-  row.add("model", job.model->name);
-  row.add("profile", job.profile->name());
-  row.add("cluster", job.cluster->name);
-  row.add("gpus", sizes.gpus);
-  row.add("tensor_parallel", sizes.tensor);
-  row.add("context_parallel", sizes.context);
-  row.add("pipeline_parallel", sizes.pipeline);
-  row.add("virtual_pipeline", sizes.virtual_pipeline);
-  row.add("expert_parallel", sizes.expert);
-  row.add("expert_tensor_parallel", sizes.expert_tensor);
-  row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
-  row.add("micro_batch", static_cast<int>(job.layout.micro_batch));
-  row.add("recompute", model::name_of(job.recompute));
-  row.add("zero", job.states.zero);
-  row.add("dispatcher", job.dispatcher ? job.dispatcher->name : std::string("all-to-all"));
-  row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
-  row.add("router", job.routing ? Cell(job.routing->router.name()) : Cell());
-  row.add("capacity_factor", job.routing && job.routing->router.drops
-                                 ? Cell(job.routing->router.capacity_factor)
-                                 : Cell());
-  row.add("tokens_per_s_per_gpu", figure_cell(found.step.tokens_per_second_per_gpu));
-  row.add("step_ms", figure_cell(found.step.step_us / 1e3));
-  row.add("mfu", figure_cell(found.step.mfu));
-  row.add("residual_loss",
-          figure_cell(found.step.routing ? found.step.routing->loss.residual_loss : 0));
-  row.add("counted_loss", figure_cell(found.loss));
-  row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
-  row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
-  row.add("command", request.command_of(found));
-  row.add("status", std::string("ok"));
-  // All that `moesim train --from` and `moesim plot` take of a row of train.
-  NamedCells rest = training_row(job, found.step);
-  for (std::size_t at = 0; at < rest.names.size(); ++at) {
-    const bool is_there =
-        std::find(row.names.begin(), row.names.end(), rest.names[at]) != row.names.end();
-    if (!is_there) row.add(rest.names[at], rest.cells[at]);
-  }
-  return row;
-}
-
 // Of the best, then of what is on the front alone.
 std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingFound& found) {
   std::vector<NamedCells> rows;
@@ -453,11 +259,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   }
   std::string text = heading(search, found) + "\n";
   if (found.best.empty()) {
-    text += fmt::format(
-        "nothing loses at most {:g} % of the tokens' weight: the least loses {:.3f} %: give a "
-        "larger "
-        "--max-loss\n\n",
-        100 * search.max_loss, 100 * found.front.back().loss);
+    text += too_lossy_text(search, found) + "\n\n";
   } else {
     const DrawnBest drawn = drawn_best(request, found.best);
     text += best_table(request, found.best, drawn) + order_text(request.software, found.best) +
@@ -465,6 +267,12 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   }
   text += front_table(search, found.front);
   return text + commands(request, found);
+}
+
+std::string search_text(const study::SearchProgress& done) {
+  const std::string candidates = grouped(static_cast<double>(done.candidates)) + " candidates";
+  if (done.simulated == 0) return candidates + ": bounding them";
+  return fmt::format("{}, {} simulated", candidates, grouped(static_cast<double>(done.simulated)));
 }
 
 std::string rendered_candidates(const RecommendRequest& request,
@@ -478,6 +286,13 @@ std::string rendered_candidates(const RecommendRequest& request,
   return report::to_csv(row.names, cells);
 }
 
+std::string too_lossy_text(const TrainingSearch& search, const TrainingFound& found) {
+  return fmt::format(
+      "nothing loses at most {:g} % of the tokens' weight: the least loses {:.3f} %: give a larger "
+      "--max-loss",
+      100 * search.max_loss, 100 * found.front.back().loss);
+}
+
 std::string nothing_fits(const TrainingSearch& search, const TrainingFound& found) {
   const TrainingJob& base = search.space.base;
   if (!found.smallest) {
@@ -485,11 +300,10 @@ std::string nothing_fits(const TrainingSearch& search, const TrainingFound& foun
         "none of the {} candidates reaches --min-speed {:g} in {:.1f} GiB per GPU: ask for less",
         count_text(found.counts.candidates), search.min_speed, room_gib(search));
   }
-  std::string text = fmt::format(
-      "none of the {} candidates fits in {:.1f} GiB, {:.0f} % of the memory of {}: the least takes "
-      "{:.1f} GiB",
-      count_text(found.counts.candidates), room_gib(search), 100 * search.memory_share,
-      base.profile->device().name, found.smallest_memory.gib());
+  std::string text =
+      fmt::format("none of the {} candidates fits in {:.1f} GiB, {:.0f} % of the memory of {}: {}",
+                  count_text(found.counts.candidates), room_gib(search), 100 * search.memory_share,
+                  base.profile->device().name, least_memory_text(found));
   std::vector<std::string> remedies = what_would_fit(search, *found.smallest);
   return text +
          (remedies.empty() ? "" : fmt::format("; would fit: {}", fmt::join(remedies, ", or ")));

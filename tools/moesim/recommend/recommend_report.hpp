@@ -14,9 +14,15 @@ namespace moesim::tool {
 std::string rendered_search(const RecommendRequest& request, const study::TrainingFound& found,
                             report::Format format);
 
+// "86,016 candidates, 120 simulated"
+std::string search_text(const study::SearchProgress& done);
+
 // A row of every step, in the order given; those that do not fit are marked.
 std::string rendered_candidates(const RecommendRequest& request,
                                 const std::vector<study::FoundStep>& steps);
+
+// That all lose too much. Precondition: a front, and no best.
+std::string too_lossy_text(const study::TrainingSearch& search, const study::TrainingFound& found);
 
 // Why there is nothing to recommend, and what would help.
 std::string nothing_fits(const study::TrainingSearch& search, const study::TrainingFound& found);

@@ -337,6 +337,9 @@ std::vector<Flag> recommend_flags() {
     // The search divides layers; a capacity per rank has no bounds.
     if (job::job_option_named(flag.name).in_search == job::InSearch::refused) continue;
     if (flag.name == "global-batch") flag.default_text = "16 per GPU";
+    if (flag.name == "gpus") {
+      flag.help += "; of several, 32,64 or 32:128:32, the best on each, and how far scaling pays";
+    }
     if (is_searched(flag.name)) {
       const bool fixed =
           flag.name == "dispatcher" || flag.name == "ep-overlap" || flag.name == "precision";

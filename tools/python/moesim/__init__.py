@@ -75,7 +75,8 @@ def train(**options: Option) -> pandas.DataFrame:
 
 
 def recommend(**options: Option) -> pandas.DataFrame:
-    """The fastest layouts of a training job, the best first; column `command` repeats each."""
+    """The fastest layouts of a training job, the best first; column `command` repeats each. Of several
+    numbers of GPUs the best of each, with its efficiency."""
     return _table(_run(["recommend", *_words(options), "--format", "csv"]))
 
 

@@ -1,0 +1,211 @@
+#include "tools/moesim/recommend/recommend_cells.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/text.hpp"
+#include "tools/moesim/train/train_report.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using study::TrainingSearch;
+using training::TrainingJob;
+
+// Megatron's factors are 1 at balance, those of the paper k.
+std::string convention_text(const routing::RouterConfig& router) {
+  const bool library = router.capacity_convention == routing::CapacityConvention::library;
+  std::string text =
+      fmt::format("CF: {} convention, balanced load at CF {}",
+                  routing::name_of(router.capacity_convention), library ? 1 : router.choices());
+  if (router.dialect != routing::Dialect::paper) {
+    text += fmt::format(", rounded as {} does", routing::name_of(router.dialect));
+  }
+  return text + " (--capacity-convention, --router-dialect)\n";
+}
+
+std::string capacity_text(const TrainingJob& job) {
+  const bool drops = job.routing && job.routing->router.drops;
+  return drops ? job.routing->router.capacity_factor.text() : "none";
+}
+
+template <typename Routing>
+std::string router_text(const Routing& routing) {
+  return routing ? routing->router.name() : std::string("balanced");
+}
+
+std::set<std::string> routers_of(const study::TrainingSpace& space) {
+  std::set<std::string> names;
+  for (const auto& routing : space.routings) names.insert(router_text(routing));
+  return names;
+}
+
+}  // namespace
+
+double room_gib(const TrainingSearch& search) {
+  return search.memory_share * search.space.base.profile->device().hbm_bytes.gib();
+}
+
+std::string count_text(std::size_t count) { return grouped(static_cast<double>(count)); }
+
+std::string step_text(double us) {
+  const double ms = us / 1e3;
+  return ms < 1e4 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1e3);
+}
+
+std::string precisions_text(const TrainingSearch& search) {
+  std::vector<const char*> names;
+  for (const auto each : search.space.precision) names.push_back(model::name_of(each));
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+std::string least_memory_text(const study::TrainingFound& found) {
+  return fmt::format("the least takes {:.1f} GiB", found.smallest_memory.gib());
+}
+
+// Which routers and capacity factors were searched, with which routing. Forced balance is what real
+// routers do not have.
+std::string routing_line(const TrainingSearch& search) {
+  if (!search.space.base.model->moe) return "";
+  const auto& routings = search.space.routings;
+  std::vector<std::string> searched;
+  std::set<std::string> sources;
+  std::string convention;
+  std::string last;
+  for (const auto& routing : routings) {
+    if (!routing) continue;
+    sources.insert(routing->scores.name());
+    const routing::RouterConfig& router = routing->router;
+    const std::string name = router.name();
+    if (!router.drops) {
+      searched.push_back(name == "dropless" ? name : name + " without capacity");
+    } else if (name == last) {
+      searched.back() += "/" + router.capacity_factor.text();
+    } else {
+      searched.push_back(fmt::format("{} at CF {}", name, router.capacity_factor.text()));
+    }
+    if (router.drops) convention = convention_text(router);
+    last = router.drops ? name : "";
+  }
+  if (searched.empty()) {
+    return "routing: forced balance, as in benchmarks (--routing-draws per-layer draws it)\n";
+  }
+  return fmt::format(
+      "routing drawn, {}; searched: {} (others: --router, --capacity-factor); loss at most {:g} "
+      "%\n{}",
+      fmt::join(sources, ", "), fmt::join(searched, ", "), 100 * search.max_loss, convention);
+}
+
+// What a trace has no routing for.
+std::string undrawn_line(const study::SearchCounts& counts) {
+  if (counts.undrawn == 0) return "";
+  return fmt::format("{} candidates left out, such as: {}\n", count_text(counts.undrawn),
+                     counts.an_undrawn);
+}
+
+const std::vector<std::string> layout_names = {"TP",  "CP",    "PP",        "VP",  "EP",
+                                               "ETP", "batch", "recompute", "ZeRO"};
+
+std::vector<std::string> layout_cells(const TrainingJob& job) {
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  std::vector<std::string> cells;
+  for (const int size : {sizes.tensor, sizes.context, sizes.pipeline, sizes.virtual_pipeline,
+                         sizes.expert, sizes.expert_tensor}) {
+    cells.push_back(fmt::format("{}", size));
+  }
+  cells.push_back(fmt::format("{}", job.layout.micro_batch));
+  cells.push_back(model::name_of(job.recompute));
+  cells.push_back(fmt::format("{}", job.states.zero));
+  return cells;
+}
+
+void append(std::vector<std::string>& cells, const std::vector<std::string>& more) {
+  cells.insert(cells.end(), more.begin(), more.end());
+}
+
+Extras::Extras(const TrainingSearch& search)
+    : router(routers_of(search.space).size() > 1),
+      capacity(search.space.routings.size() > 1),
+      precision(search.space.precision.size() > 1),
+      placement(search.space.ranks_per_domain.size() > 1),
+      dispatcher(search.space.dispatchers.size() > 1),
+      overlap(search.space.expert_overlap.size() > 1) {}
+
+std::vector<std::string> Extras::names() const {
+  std::vector<std::string> names;
+  if (router) names.emplace_back("router");
+  if (capacity) names.emplace_back("CF");
+  if (precision) names.emplace_back("precision");
+  if (placement) names.emplace_back("per domain");
+  if (dispatcher) names.emplace_back("dispatcher");
+  if (overlap) names.emplace_back("EP overlap");
+  return names;
+}
+
+std::vector<std::string> Extras::cells(const TrainingJob& job) const {
+  std::vector<std::string> cells;
+  if (router) cells.push_back(router_text(job.routing));
+  if (capacity) cells.push_back(capacity_text(job));
+  if (precision) cells.emplace_back(model::name_of(job.states.precision));
+  if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
+  if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
+  if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
+  return cells;
+}
+
+// Columns of figures; those of words start at the left.
+std::vector<bool> right_aligned(const std::vector<std::string>& names) {
+  static const std::set<std::string> words = {"recompute",  "router",    "dispatcher",
+                                              "EP overlap", "precision", "gives up"};
+  std::vector<bool> right;
+  for (const std::string& name : names) right.push_back(words.count(name) == 0);
+  return right;
+}
+
+NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
+  const TrainingJob& job = found.job;
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  NamedCells row;
+  row.add("model", job.model->name);
+  row.add("profile", job.profile->name());
+  row.add("cluster", job.cluster->name);
+  row.add("gpus", sizes.gpus);
+  row.add("tensor_parallel", sizes.tensor);
+  row.add("context_parallel", sizes.context);
+  row.add("pipeline_parallel", sizes.pipeline);
+  row.add("virtual_pipeline", sizes.virtual_pipeline);
+  row.add("expert_parallel", sizes.expert);
+  row.add("expert_tensor_parallel", sizes.expert_tensor);
+  row.add("pipeline_layout", parallel::stages_of(*job.model, job.layout).text());
+  row.add("micro_batch", static_cast<int>(job.layout.micro_batch));
+  row.add("recompute", model::name_of(job.recompute));
+  row.add("zero", job.states.zero);
+  row.add("dispatcher", job.dispatcher ? job.dispatcher->name : std::string("all-to-all"));
+  row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
+  row.add("router", job.routing ? Cell(job.routing->router.name()) : Cell());
+  row.add("capacity_factor", job.routing && job.routing->router.drops
+                                 ? Cell(job.routing->router.capacity_factor)
+                                 : Cell());
+  row.add("tokens_per_s_per_gpu", figure_cell(found.step.tokens_per_second_per_gpu));
+  row.add("step_ms", figure_cell(found.step.step_us / 1e3));
+  row.add("mfu", figure_cell(found.step.mfu));
+  row.add("residual_loss",
+          figure_cell(found.step.routing ? found.step.routing->loss.residual_loss : 0));
+  row.add("counted_loss", figure_cell(found.loss));
+  row.add("memory_gib", figure_cell(found.step.peak_memory().gib()));
+  row.add("fits_memory", found.step.peak_memory().gib() <= room_gib(request.search));
+  row.add("command", request.command_of(found));
+  row.add("status", std::string("ok"));
+  // All that `moesim train --from` and `moesim plot` take of a row of train.
+  NamedCells rest = training_row(job, found.step);
+  for (std::size_t at = 0; at < rest.names.size(); ++at) {
+    if (!row.has(rest.names[at])) row.add(rest.names[at], rest.cells[at]);
+  }
+  return row;
+}
+
+}  // namespace moesim::tool

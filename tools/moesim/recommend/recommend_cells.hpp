@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/study/search/training_search.hpp"
+#include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
+
+namespace moesim::tool {
+
+// What a step may take of a GPU's memory.
+double room_gib(const study::TrainingSearch& search);
+// "86,016"
+std::string count_text(std::size_t count);
+// "812 ms", "83.9 s"
+std::string step_text(double us);
+
+// "bf16 or fp8-block": those that are searched.
+std::string precisions_text(const study::TrainingSearch& search);
+// "the least takes 107.2 GiB". Precondition: nothing fits.
+std::string least_memory_text(const study::TrainingFound& found);
+
+// Lines of the heading: which routers and capacity factors were searched, with which routing; how
+// many candidates a trace has no routing for. "" where there is nothing to say.
+std::string routing_line(const study::TrainingSearch& search);
+std::string undrawn_line(const study::SearchCounts& counts);
+
+// Columns of a table of steps: sizes of the layout, and what is searched beside layouts.
+extern const std::vector<std::string> layout_names;
+std::vector<std::string> layout_cells(const training::TrainingJob& job);
+void append(std::vector<std::string>& cells, const std::vector<std::string>& more);
+
+// What is searched beside layouts, where the steps differ in it.
+struct Extras {
+  bool router = false;
+  bool capacity = false;
+  bool precision = false;
+  bool placement = false;
+  bool dispatcher = false;
+  bool overlap = false;
+
+  explicit Extras(const study::TrainingSearch& search);
+  std::vector<std::string> names() const;
+  std::vector<std::string> cells(const training::TrainingJob& job) const;
+};
+
+// Columns of figures; those of words start at the left.
+std::vector<bool> right_aligned(const std::vector<std::string>& names);
+
+// A row of a result: what `moesim train --from` and `moesim plot` take, and the command.
+NamedCells row_of(const RecommendRequest& request, const study::FoundStep& found);
+
+}  // namespace moesim::tool

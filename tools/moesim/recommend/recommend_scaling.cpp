@@ -1,0 +1,339 @@
+#include "tools/moesim/recommend/recommend_scaling.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "sim/study/search/scaling.hpp"
+#include "sim/study/sweep/grid.hpp"
+#include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/progress.hpp"
+#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_chart.hpp"
+#include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/recommend/recommend_report.hpp"
+#include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/train/train_report.hpp"
+#include "tools/moesim/train/train_request.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using study::ScalingFigures;
+using study::ScalingPoint;
+
+constexpr std::size_t most_searches = 64;
+
+// The search on one number of GPUs.
+struct Searched {
+  RecommendRequest request;
+  study::TrainingFound found;
+  FoundStep best;
+  TrainBand band;
+  ScalingFigures scaling;
+};
+
+struct Refused {
+  int gpus = 0;
+  std::string reason;
+};
+
+struct Searches {
+  std::vector<Searched> searched;  // fewest GPUs first
+  std::vector<Refused> refused;
+  study::SearchCounts counts;  // of all
+
+  std::vector<ScalingPoint> points() const;
+};
+
+int gpus_of(const FoundStep& step) { return step.job.layout.layout.gpus; }
+
+// As the software of the search runs it.
+ScalingPoint point_of(const FoundStep& step) {
+  return {gpus_of(step), gpus_of(step) * step.step.tokens_per_second_per_gpu};
+}
+
+std::vector<ScalingPoint> Searches::points() const {
+  std::vector<ScalingPoint> found;
+  for (const Searched& each : searched) found.push_back(point_of(each.best));
+  return found;
+}
+
+// Why a search has no best.
+std::string reason_of(const study::TrainingSearch& search, const study::TrainingFound& found) {
+  if (!found.front.empty()) return too_lossy_text(search, found);
+  if (!found.smallest) return nothing_fits(search, found);
+  return fmt::format("none of the {} candidates fits in {:.1f} GiB: {}",
+                     count_text(found.counts.candidates), room_gib(search),
+                     least_memory_text(found));
+}
+
+void add(const study::SearchCounts& counts, study::SearchCounts& all) {
+  all.candidates += counts.candidates;
+  all.too_large += counts.too_large;
+  all.simulated += counts.simulated;
+  all.undrawn += counts.undrawn;
+  if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
+}
+
+void search_on(const CommandLine& line, int gpus, ProgressLine& progress, Searches& searches) {
+  CommandLine one = line;
+  one.values["gpus"] = fmt::format("{}", gpus);
+  RecommendRequest request = requested_search(one);
+  note_cluster(one, request.search.space.base);
+  request.search.best = 1;
+  request.search.twin_margin = 0;
+  request.search.progress = [&](const study::SearchProgress& done) {
+    progress.show(fmt::format("{} GPUs: {}", gpus, search_text(done)));
+  };
+  study::TrainingFound found = study::search_training(request.search);
+  add(found.counts, searches.counts);
+  if (found.best.empty()) {
+    searches.refused.push_back({gpus, reason_of(request.search, found)});
+    return;
+  }
+  FoundStep best = found.best.front();
+  training::TrainingStep step = best.predicted.value_or(best.step);
+  TrainBand band = requested_band(one, best.job, step);
+  searches.searched.push_back(
+      {std::move(request), std::move(found), std::move(best), std::move(band), {}});
+}
+
+Searches search_all(const CommandLine& line, const std::vector<int>& gpus) {
+  const EachNoteOnce once;
+  ProgressLine progress("candidates");
+  Searches searches;
+  std::exception_ptr last;  // of the last number, that of a flag where none has a layout
+  for (const int each : gpus) {
+    last = nullptr;
+    try {
+      search_on(line, each, progress, searches);
+    } catch (const Error& error) {
+      last = std::current_exception();
+      searches.refused.push_back({each, error.what()});
+    }
+  }
+  progress.finish();
+  if (searches.searched.empty()) {
+    if (last) std::rethrow_exception(last);
+    throw Error(fmt::format("none of the {} numbers of GPUs has a layout; {}: {}", gpus.size(),
+                            searches.refused.back().gpus, searches.refused.back().reason));
+  }
+  const std::vector<ScalingFigures> figures = study::scaling_of(searches.points());
+  for (std::size_t at = 0; at < figures.size(); ++at) searches.searched[at].scaling = figures[at];
+  return searches;
+}
+
+std::string heading(const CommandLine& line, const Searches& searches,
+                    const std::vector<int>& gpus) {
+  const study::TrainingSearch& search = searches.searched.front().request.search;
+  const training::TrainingJob& base = search.space.base;
+  const bool grows = !line.has("global-batch");
+  const std::int64_t sequences =
+      grows ? base.layout.global_batch / base.layout.layout.gpus : base.layout.global_batch;
+  const study::SearchCounts& counts = searches.counts;
+  return fmt::format(
+      "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"
+      "{}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} "
+      "were simulated, no other can be better\n{}{}\n",
+      base.model->name, gpus.front(), gpus.back(), base.profile->device().name, base.cluster->name,
+      sequences, base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
+      grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
+      count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
+      100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),
+      routing_line(search));
+}
+
+std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
+
+std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
+  const training::TrainingStep& step = each.best.step;
+  const uncertainty::Interval widest = each.band.band.widest().log_ratios;
+  std::vector<std::string> cells = {
+      fmt::format("{:.0f}", point_of(each.best).tokens_per_s),
+      fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
+      percent(each.scaling.efficiency),
+      each.scaling.gain ? percent(*each.scaling.gain) : "",
+      fmt::format("{:.0f}", gpu_hours_per_1e12_tokens(step)),
+      step_text(step.step_us),
+      fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
+                  step_text(std::exp(widest.high) * step.step_us))};
+  if (with_loss) cells.push_back(fmt::format("{:.2f}", 100 * each.best.loss));
+  cells.push_back(fmt::format("{:.1f}", step.peak_memory().gib()));
+  return cells;
+}
+
+std::string table_of(const std::vector<Searched>& searched) {
+  const Extras extras(searched.front().request.search);
+  const bool with_loss = std::any_of(searched.begin(), searched.end(),
+                                     [](const Searched& each) { return each.best.loss > 0; });
+  std::vector<std::vector<std::string>> lines = {{"GPUs"}};
+  append(lines.front(), layout_names);
+  append(lines.front(), extras.names());
+  append(lines.front(),
+         {"tokens/s", "tokens/s/GPU", "efficiency %", "added GPU %", "GPU h/1e12 tokens", "step",
+          fmt::format("{:.0f} % band", 100 * searched.front().band.band.widest().level)});
+  if (with_loss) lines.front().emplace_back("loss %");
+  lines.front().emplace_back("GiB");
+  for (const Searched& each : searched) {
+    std::vector<std::string> cells = {fmt::format("{}", gpus_of(each.best))};
+    append(cells, layout_cells(each.best.job));
+    append(cells, extras.cells(each.best.job));
+    append(cells, figures_of(each, with_loss));
+    lines.push_back(cells);
+  }
+  return report::align(lines, right_aligned(lines.front()));
+}
+
+// "66 % (51 to 82) from 128 to 256": what each added GPU brings, and what it would if the ratio of
+// the two steps were off as the narrowest band of such ratios reaches.
+std::string gain_text(const std::vector<Searched>& searched, std::size_t at, double level) {
+  const Searched& each = searched[at];
+  const Searched& last = searched[each.scaling.last];
+  const uncertainty::Band ratios = step_ratios(each.request.software, last.best, each.best);
+  const auto found = std::find_if(ratios.levels.begin(), ratios.levels.end(),
+                                  [&](const auto& one) { return one.level == level; });
+  std::string range;
+  if (found != ratios.levels.end()) {
+    const auto gain = [&](double log_ratio) {
+      ScalingPoint point = point_of(each.best);
+      point.tokens_per_s /= std::exp(log_ratio);
+      return added_gpu_gain(point_of(last.best), point, each.scaling.best_per_gpu);
+    };
+    range = fmt::format(" ({} to {})", percent(gain(found->log_ratios.high)),
+                        percent(gain(found->log_ratios.low)));
+  }
+  return fmt::format("{} %{} from {} to {} GPUs", percent(*each.scaling.gain), range,
+                     gpus_of(last.best), gpus_of(each.best));
+}
+
+// Of the last number that pays, and of those that do not.
+std::string pays_text(const Searches& searches) {
+  const std::vector<Searched>& searched = searches.searched;
+  if (searched.size() < 2) return "";
+  constexpr double level = 0.5;
+  const int most = study::pays_up_to(searches.points());
+  std::vector<std::string> gains;
+  for (std::size_t at = 1; at < searched.size(); ++at) {
+    const bool is_passed = searched[at].scaling.pays && gpus_of(searched[at].best) != most;
+    if (!is_passed) gains.push_back(gain_text(searched, at, level));
+  }
+  return fmt::format(
+      "scaling pays up to {} GPUs{}: an added GPU brings, of a GPU's speed at the most efficient "
+      "number,\n"
+      "  {}\n"
+      "  (rule: at least {:.0f} %, then an added token costs at most twice the GPU hours of the "
+      "cheapest;\n"
+      "  in brackets: {:.0f} % of the ratios of two measured steps that differ as these do are "
+      "that "
+      "near)\n"
+      "efficiency: tokens/s/GPU over those on {} GPUs\n",
+      most, most == gpus_of(searched.back().best) ? ", the most searched" : "",
+      fmt::join(gains, ", "), 100 * study::least_gain, 100 * level, gpus_of(searched.front().best));
+}
+
+std::string refused_text(const Searches& searches) {
+  std::string text;
+  for (const Refused& each : searches.refused) {
+    text += fmt::format("no layout on {} GPUs: {}\n", each.gpus, each.reason);
+  }
+  return text;
+}
+
+NamedCells row_of(const Searched& each) {
+  const study::FoundStep& best = each.best;
+  NamedCells row = row_of(each.request, best);
+  row.add("reason", Cell());
+  row.add("rank", Cell(std::int64_t{1}));
+  row.add("tokens_per_s", figure_cell(point_of(best).tokens_per_s));
+  row.add("efficiency", figure_cell(each.scaling.efficiency));
+  row.add("added_gpu_gain", each.scaling.gain ? figure_cell(*each.scaling.gain) : Cell());
+  row.add("scaling_pays", each.scaling.pays);
+  for (const auto& [name, cell] : band_cells(each.band, best.step)) row.add(name, cell);
+  return row;
+}
+
+// What rows of a number without a layout have.
+NamedCells row_of(const Refused& each, const training::TrainingJob& base) {
+  NamedCells row;
+  row.add("model", base.model->name);
+  row.add("profile", base.profile->name());
+  row.add("cluster", base.cluster->name);
+  row.add("gpus", each.gpus);
+  row.add("status", std::string("refused"));
+  row.add("reason", each.reason);
+  return row;
+}
+
+std::string rows_text(const Searches& searches, report::Format format) {
+  std::map<int, NamedCells> rows;  // by GPUs
+  std::vector<std::string> columns;
+  for (const Searched& each : searches.searched) {
+    NamedCells row = row_of(each);
+    add_columns(row, columns);
+    rows.emplace(gpus_of(each.best), std::move(row));
+  }
+  const training::TrainingJob& base = searches.searched.front().request.search.space.base;
+  for (const Refused& each : searches.refused) rows.emplace(each.gpus, row_of(each, base));
+  std::vector<report::CellRow> cells;
+  for (const auto& [gpus, row] : rows) {
+    cells.emplace_back();
+    for (const std::string& column : columns) cells.back().push_back(row.cell(column));
+  }
+  return format == report::Format::csv ? report::to_csv(columns, cells)
+                                       : report::to_json_text(columns, cells);
+}
+
+std::string text_of(const CommandLine& line, const Searches& searches,
+                    const std::vector<int>& gpus) {
+  std::string text = heading(line, searches, gpus) + table_of(searches.searched) +
+                     pays_text(searches) + refused_text(searches) + "\nto reproduce:\n";
+  for (const Searched& each : searches.searched) {
+    text += fmt::format("  {}  {}\n", gpus_of(each.best), each.request.command_of(each.best));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<int> requested_gpus(const CommandLine& line) {
+  std::set<int> numbers;
+  if (!line.has("gpus")) return {};
+  for (const std::string& text : study::expand("--gpus", line.get("gpus"), true)) {
+    numbers.insert(static_cast<int>(parse_whole("--gpus", text, 1, 1 << 20)));
+  }
+  if (numbers.size() > most_searches) {
+    throw UsageError(fmt::format("--gpus: {} numbers, each with a search of its own: at most {}",
+                                 numbers.size(), most_searches));
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+ExitCode recommend_scaling(const CommandLine& line, const std::vector<int>& gpus) {
+  for (const char* flag : {"best", "distinct", "all"}) {
+    if (!line.has(flag)) continue;
+    throw UsageError(fmt::format(
+        "--{} with several values of --gpus: of one search: give one number, or leave --{} out",
+        flag, flag));
+  }
+  const report::Format format = chosen_format(line, report::Format::table);
+  const Output out(line.get("out"));
+  const std::string chart = line.get("chart");
+  if (!chart.empty()) check_chart(chart);
+  const Searches searches = search_all(line, gpus);
+  out.write(format == report::Format::table ? text_of(line, searches, gpus)
+                                            : rows_text(searches, format));
+  if (!chart.empty()) draw_scaling(rows_text(searches, report::Format::csv), chart);
+  return ExitCode::ok;
+}
+
+}  // namespace moesim::tool

@@ -278,7 +278,7 @@ CommandLine parse_arguments(const Command& command, const std::vector<std::strin
                     "{} --help' lists them",
                     line.positionals.back(), command.name));
   }
-  take_config(command, line);
+  if (!command.takes_sources_apart) take_config(command, line);
   for (const auto& [name, value] : line.values) {
     const std::vector<Flag> flags = flags_of(command);
     const auto flag = std::find_if(flags.begin(), flags.end(),

@@ -55,6 +55,8 @@ struct Command {
   std::size_t max_positionals = 0;
   ExitCode (*run)(const CommandLine& line) = nullptr;
   std::string details = "";  // lines below the summary
+  // --config and --from are left to `run`, which takes them apart.
+  bool takes_sources_apart = false;
 };
 
 // Every subcommand there is, in the order of the help text.

@@ -18,6 +18,11 @@ struct NamedCells {
     names.push_back(std::move(name));
     cells.push_back(std::move(cell));
   }
+  // Of a column that is there.
+  void set(const std::string& name, Cell cell) {
+    const auto at = std::find(names.begin(), names.end(), name);
+    cells[static_cast<std::size_t>(at - names.begin())] = std::move(cell);
+  }
   bool has(const std::string& name) const {
     return std::find(names.begin(), names.end(), name) != names.end();
   }

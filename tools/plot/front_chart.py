@@ -89,6 +89,10 @@ def draw(rows, noise, title):
                   color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less (letters as in its table)")
     axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
               markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
+    yours = [row for row in rows if row.get("yours") == "true"]
+    if yours:
+        axes.plot([loss(row) for row in yours], [speed(row) for row in yours], linestyle="", marker="X", markersize=9,
+                  color=COLOURS[2], label="the layout that the search started from", clip_on=False, zorder=5)
     axes.margins(y=0.16)
     loss_axis(axes, [loss(row) for row in rows])
     axes.set_xlabel("token loss, % of the routing weight")
@@ -110,7 +114,7 @@ def draw(rows, noise, title):
         if label.get_window_extent().x0 < axes.get_window_extent().x0:  # else it lies on the axis
             label.remove()
             axes.annotate(text, (loss(same[-1]), speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
-    routers = {row["router"] for row in rows}
+    routers = {row["router"] for row in rows if row not in yours}
     names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
     groups = _close(front, pixels, *LABEL)
     label_points(axes, [(loss(group[-1]), speed(group[-1])) for group in groups],

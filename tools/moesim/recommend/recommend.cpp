@@ -11,19 +11,21 @@
 #include "tools/moesim/recommend/recommend_report.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
 #include "tools/moesim/recommend/recommend_scaling.hpp"
+#include "tools/moesim/recommend/recommend_source.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
 namespace {
 
-ExitCode search_layouts(const CommandLine& line) {
+ExitCode search_layouts(const SearchSource& source) {
+  const CommandLine& line = source.line;
   const report::Format format = chosen_format(line, report::Format::table);
   const Output out(line.get("out"));
   const std::string all = line.get("all");
   if (!all.empty()) check_writable(all);
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
-  RecommendRequest request = requested_search(line);
+  RecommendRequest request = requested_search(source);
   note_cluster(line, request.search.space.base);
   ProgressLine progress("candidates");
   request.search.progress = [&](const study::SearchProgress& done) {
@@ -43,14 +45,15 @@ ExitCode search_layouts(const CommandLine& line) {
   return ExitCode::ok;
 }
 
-ExitCode run(const CommandLine& line) {
+ExitCode run(const CommandLine& typed) {
+  const CommandLine line = with_config(typed);
   static constexpr EnumNames<bool, 2> modes{{{false, "train"}, {true, "prefill"}}};
   if (value_in(modes, line.get("mode", "train"), "--mode")) return recommend_prefill(line);
-  const std::vector<int> gpus = requested_gpus(line);
-  if (gpus.size() > 1) return recommend_scaling(line, gpus);
-  CommandLine one = line;
-  if (!gpus.empty()) one.values["gpus"] = fmt::format("{}", gpus.front());
-  return search_layouts(one);
+  SearchSource source = requested_source(line);
+  const std::vector<int> gpus = requested_gpus(source.line);
+  if (gpus.size() > 1) return recommend_scaling(source, gpus);
+  if (!gpus.empty()) source.line.values["gpus"] = fmt::format("{}", gpus.front());
+  return search_layouts(source);
 }
 
 }  // namespace
@@ -66,7 +69,8 @@ Command recommend_command() {
       0,
       run,
       "Searches tensor, context, pipeline, expert and expert-tensor parallelism, virtual stages,\n"
-      "micro-batches, recomputation and ZeRO; no better one is left out (sim/study/search).\n"};
+      "micro-batches, recomputation and ZeRO; no better one is left out (sim/study/search).\n",
+      true};
 }
 
 }  // namespace moesim::tool

@@ -69,6 +69,10 @@ uncertainty::Band step_ratios(const std::string& software, const FoundStep& one,
   return ratios_at(software, distance(one, other));
 }
 
+double surely_slower(const std::string& software, const FoundStep& one, const FoundStep& other) {
+  return surety(step_ratios(software, one, other), one, other);
+}
+
 std::string order_text(const std::string& software, const std::vector<FoundStep>& best) {
   if (best.size() < 2) return "";
   std::map<double, std::vector<std::size_t>> by_level;

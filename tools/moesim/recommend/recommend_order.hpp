@@ -12,6 +12,10 @@ namespace moesim::tool {
 uncertainty::Band step_ratios(const std::string& software, const study::FoundStep& one,
                               const study::FoundStep& other);
 
+// The highest level at which `other` is slower than `one`; 0: at none, within the noise.
+double surely_slower(const std::string& software, const study::FoundStep& one,
+                     const study::FoundStep& other);
+
 // How sure it is that the first of these steps, fastest first, is faster than the others, and each
 // than the next: by the ratios of measured steps of one model that were predicted. `software`: of
 // published steps; "": any.

@@ -109,17 +109,24 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   if (!drawn.empty()) lines.front().emplace_back("drawn");
   append(lines.front(),
          {fmt::format("{:.0f} % band", 100 * level), "step", "MFU %", "loss %", "GiB", "gives up"});
-  for (std::size_t place = 0; place < best.size(); ++place) {
-    const FoundStep& found = best[place];
-    std::vector<std::string> cells = {fmt::format("{}", place + 1)};
+  const auto add = [&](const FoundStep& found, std::size_t place, const DrawnBest& drawn_there,
+                       const std::string& name) {
+    std::vector<std::string> cells = {name};
     append(cells, layout_cells(found.job));
     append(cells, extras.cells(found.job));
-    append(cells, speed_cells(request, found, drawn, place));
+    append(cells, speed_cells(request, found, drawn_there, place));
     append(cells, {step_text(found.step.step_us), fmt::format("{:.1f}", 100 * found.step.mfu),
                    fmt::format("{:.2f}", 100 * found.loss),
                    fmt::format("{:.1f}", found.step.peak_memory().gib()),
-                   place == 0 ? "" : given_up(found, best.front())});
+                   &found == &best.front() ? "" : given_up(found, best.front())});
     lines.push_back(cells);
+  };
+  for (std::size_t place = 0; place < best.size(); ++place) {
+    add(best[place], place, drawn, fmt::format("{}", place + 1));
+  }
+  if (request.yours && request.yours->step) {
+    const FoundStep& yours = *request.yours->step;
+    add(yours, 0, drawn.empty() ? DrawnBest{} : drawn_best(request, {yours}), "yours");
   }
   return report::align(lines, right_aligned(lines.front()));
 }
@@ -149,6 +156,15 @@ std::string drawn_text(const RecommendRequest& request, const DrawnBest& drawn) 
   if (fastest.value_or(0) > 0) text += fmt::format("; the fastest that fits is {}", *fastest + 1);
   if (fastest.value_or(1) > 0) text += "\n  (--routing-draws per-layer searches with it)";
   return text + "\n";
+}
+
+// The same layout, recomputation, states and routing.
+bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
+  return study::same_layout(one, other, true) && one.placed_ranks() == other.placed_ranks() &&
+         model::name_of(one.recompute) == model::name_of(other.recompute) &&
+         one.states.zero == other.states.zero &&
+         parallel::stages_of(*one.model, one.layout).text() ==
+             parallel::stages_of(*other.model, other.layout).text();
 }
 
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
@@ -213,6 +229,7 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
       lines.push_back({front_name(place), request.command_of(found.front[place])});
     }
   }
+  if (request.yours) lines.push_back({"yours", request.yours->command});
   std::string text = "to reproduce:\n";
   for (const auto& line : lines) text += fmt::format("  {}  {}\n", line[0], line[1]);
   return text;
@@ -221,11 +238,13 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
 // Of the best, then of what is on the front alone.
 std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingFound& found) {
   std::vector<NamedCells> rows;
-  const auto add = [&](const FoundStep& step, int rank, bool on_front) {
+  const auto add = [&](const FoundStep& step, int rank, bool on_front, bool is_yours = false) {
     NamedCells row = row_of(request, step);
+    if (is_yours) row.set("command", request.yours->command);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
     row.add("on_front", on_front);
     row.add("twins", rank > 0 ? Cell(static_cast<std::int64_t>(step.twins.count)) : Cell());
+    if (request.yours) row.add("yours", is_yours);
     rows.push_back(std::move(row));
   };
   const auto same = [&](const FoundStep& one, const FoundStep& other) {
@@ -242,20 +261,59 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
                                     [&](const FoundStep& other) { return same(step, other); });
     if (!listed) add(step, 0, true);
   }
+  if (request.yours && request.yours->step) add(*request.yours->step, 0, false, true);
   return rows;
 }
 
 }  // namespace
+
+std::string yours_text(const RecommendRequest& request, const std::vector<FoundStep>& best,
+                       const std::string& first_name) {
+  if (!request.yours) return "";
+  const Yours& yours = *request.yours;
+  if (!yours.step) {
+    return fmt::format("yours ({}) cannot be simulated: {}\n", yours.name, yours.refusal);
+  }
+  const FoundStep& step = *yours.step;
+  std::string text = fmt::format("yours ({}) ", yours.name);
+  const FoundStep& first = best.front();
+  const double speed = step.step.tokens_per_second_per_gpu / first.step.tokens_per_second_per_gpu;
+  const auto is_yours = [&](const FoundStep& found) { return is_same_job(found.job, step.job); };
+  const auto listed = std::find_if(best.begin(), best.end(), is_yours);
+  if (listed == best.begin()) {
+    text += "is " + first_name;
+  } else if (speed < 1) {
+    if (listed != best.end()) text += fmt::format("is {} and ", listed - best.begin() + 1);
+    const double level = surely_slower(request.software, first, step);
+    text += fmt::format("is {:.1f} % slower than {}; {}", 100 * (1 - speed), first_name,
+                        level == 0 ? "that is within the noise"
+                                   : fmt::format("slower at all with {:.0f} %", 100 * level));
+  } else {
+    text += fmt::format("is {:.1f} % faster than {}", 100 * (speed - 1), first_name);
+  }
+  const double room = room_gib(request.search);
+  const double need = step.step.peak_memory().gib();
+  if (need > room) text += fmt::format("; takes {:.1f} GiB, more than {:.1f}", need, room);
+  if (step.loss > request.search.max_loss) {
+    text += fmt::format("; loses {:.2f} % of the tokens' weight", 100 * step.loss);
+  }
+  return text + "\n";
+}
 
 std::string rendered_search(const RecommendRequest& request, const TrainingFound& found,
                             report::Format format) {
   const TrainingSearch& search = request.search;
   if (format != report::Format::table) {
     const std::vector<NamedCells> rows = rows_of(request, found);
+    std::vector<std::string> columns;
+    for (const NamedCells& row : rows) add_columns(row, columns);
     std::vector<report::CellRow> cells;
-    for (const NamedCells& row : rows) cells.push_back(row.cells);
-    return format == report::Format::csv ? report::to_csv(rows.front().names, cells)
-                                         : report::to_json_text(rows.front().names, cells);
+    for (const NamedCells& row : rows) {
+      cells.emplace_back();
+      for (const std::string& column : columns) cells.back().push_back(row.cell(column));
+    }
+    return format == report::Format::csv ? report::to_csv(columns, cells)
+                                         : report::to_json_text(columns, cells);
   }
   std::string text = heading(search, found) + "\n";
   if (found.best.empty()) {
@@ -263,7 +321,8 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   } else {
     const DrawnBest drawn = drawn_best(request, found.best);
     text += best_table(request, found.best, drawn) + order_text(request.software, found.best) +
-            drawn_text(request, drawn) + twin_lines(search, found.best) + "\n";
+            yours_text(request, found.best, "1") + drawn_text(request, drawn) +
+            twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -12,9 +13,12 @@
 #include "sim/job/drawn_routing.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/report/formats.hpp"
+#include "sim/training/job_rules.hpp"
 #include "tools/moesim/bands/train_band.hpp"
+#include "tools/moesim/config.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/shell_word.hpp"
+#include "tools/moesim/train/megatron_options.hpp"
 #include "tools/moesim/train/train_request.hpp"
 
 namespace moesim::tool {
@@ -312,6 +316,71 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
   notes.print();
 }
 
+template <class Value>
+void add_value(const Value& value, std::vector<Value>& values) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
+// The values of a layout that are not among the usual ones, so that it is a candidate, but for how
+// its layers are divided.
+void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& space) {
+  const parallel::ParallelLayout& sizes = job.layout.layout;
+  const auto add = [&](const char* flag, const auto& value, auto& values) {
+    if (!line.has(flag)) add_value(value, values);
+  };
+  add("tensor-parallel", sizes.tensor, space.tensor);
+  add("context-parallel", sizes.context, space.context);
+  add("pipeline-parallel", sizes.pipeline, space.pipeline);
+  add("virtual-pipeline", sizes.virtual_pipeline, space.virtual_pipeline);
+  add("expert-parallel", sizes.expert, space.expert);
+  add("expert-tensor-parallel", sizes.expert_tensor, space.expert_tensor);
+  add("micro-batch", job.layout.micro_batch, space.micro_batch);
+  add("zero", job.states.zero, space.zero);
+  const auto is_there = std::any_of(space.recompute.begin(), space.recompute.end(),
+                                    [&](const model::Recompute& other) {
+                                      return model::name_of(other) == model::name_of(job.recompute);
+                                    });
+  if (!line.has("recompute") && !is_there) space.recompute.push_back(job.recompute);
+  const bool is_placed =
+      std::any_of(space.ranks_per_domain.begin(), space.ranks_per_domain.end(), [&](int ranks) {
+        TrainingJob other = space.base;
+        other.ranks_per_domain = ranks;
+        return other.placed_ranks() == job.placed_ranks();
+      });
+  if (!is_placed) add("ranks-per-domain", job.ranks_per_domain, space.ranks_per_domain);
+}
+
+// The step of the layout that was started from, with routing drawn where the search draws all.
+std::optional<study::FoundStep> step_of(const StartingPoint& start, const RecommendRequest& request,
+                                        std::string& refusal) {
+  try {
+    TrainingJob job = resolved_job(start.line, true).job;
+    parallel::check_layout(*job.model, job.layout);
+    if (const auto fault = training::option_fault(job)) throw UsageError(*fault);
+    if (!job.routing && request.search.space.routings.front()) job = request.drawn(job);
+    study::FoundStep found{job, {}, 0, 0, {}, {}};
+    study::set_step(request.search, training::training_step(job), found);
+    return found;
+  } catch (const Error& error) {
+    refusal = error.what();
+    return std::nullopt;
+  }
+}
+
+// Sets what the search is compared with. It may lose what that loses, unless the line says what.
+void take_yours(const StartingPoint& start, RecommendRequest& request) {
+  Yours yours{start.name, start.command, std::nullopt, ""};
+  yours.step = step_of(start, request, yours.refusal);
+  if (yours.step && yours.step->loss > 0 && !request.line.has("max-loss")) {
+    constexpr double grid = 200;  // half per cent: other layouts draw other tokens
+    request.search.max_loss = std::ceil(grid * yours.step->loss) / grid;
+    note(fmt::format(
+        "note: the step of {} loses {:.2f} % of the tokens' weight, so --max-loss {:g}% is taken",
+        start.name, 100 * yours.step->loss, 100 * request.search.max_loss));
+  }
+  request.yours = std::move(yours);
+}
+
 }  // namespace
 
 SearchLimits requested_limits(const CommandLine& line) {
@@ -355,11 +424,21 @@ std::vector<Flag> recommend_flags() {
     flags.push_back(flag);
   }
   flags.push_back(software_flag());
+  flags.push_back(megatron_input());
+  flags.back().help =
+      "a launch script or YAML of Megatron-LM to start from: its model, batch, precision, "
+      "dispatcher "
+      "and routing, below those given here; its layout is compared with the best";
+  flags.push_back(from_flag());
+  flags.back().help =
+      "the same of a step in a row of a CSV that moesim wrote, 1 is the first: train.csv:3";
+  flags.push_back(config_flag());
   for (const Flag& flag : own_flags()) flags.push_back(flag);
   return flags;
 }
 
-RecommendRequest requested_search(const CommandLine& line) {
+RecommendRequest requested_search(const SearchSource& source) {
+  const CommandLine& line = source.line;
   if (line.has("replicas")) {
     throw UsageError("--replicas: of --mode prefill: training steps are drawn once: leave it out");
   }
@@ -383,6 +462,7 @@ RecommendRequest requested_search(const CommandLine& line) {
   request.software = search.software ? search.software->software : line.get("software");
   search.space = study::usual_training_space(base);
   take_lists(line, search.space);
+  if (source.start) add_layout(line, resolved_job(source.start->line, true).job, search.space);
   search.space.mtp_depths =
       static_cast<int>(line.has("mtp") ? parse_whole("--mtp", line.get("mtp"), 0, 16) : 0);
   if (search.space.mtp_depths > base.model->mtp_depths) {
@@ -398,6 +478,7 @@ RecommendRequest requested_search(const CommandLine& line) {
   search.chunks_tell_apart = value_in(distinct_names, line.get("distinct", "layout"), "--distinct");
   if (search.best > most_with_twins) search.twin_margin = 0;
   take_routings(line, usual, search.max_loss > 0, request);
+  if (source.start) take_yours(*source.start, request);
   if (!search.software) note_dialect(line, search.space);
   search.jobs = chosen_jobs(line);
   return request;

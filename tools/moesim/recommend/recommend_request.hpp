@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/study/search/training_search.hpp"
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/recommend/recommend_source.hpp"
 
 namespace moesim::tool {
 
@@ -20,11 +22,20 @@ struct SearchLimits {
 // Throws UsageError naming the flag.
 SearchLimits requested_limits(const CommandLine& line);
 
+// The layout that a search started from.
+struct Yours {
+  std::string name;                      // "run.sh"
+  std::string command;                   // the `moesim train` of it
+  std::optional<study::FoundStep> step;  // as the steps of the search
+  std::string refusal;                   // why it cannot be
+};
+
 struct RecommendRequest {
   CommandLine line;
   study::TrainingSearch search;
   std::string software;  // of published steps: --software, or what one's own was compared with
   std::vector<CommandLine> routings;  // the flags of each of search.space.routings
+  std::optional<Yours> yours;         // of --from and --megatron
 
   // The `moesim train` that prints the figures of a step found by the search: the typed flags, and
   // those that say which of the candidates it is.
@@ -34,6 +45,6 @@ struct RecommendRequest {
 };
 
 // Throws UsageError naming the flag.
-RecommendRequest requested_search(const CommandLine& line);
+RecommendRequest requested_search(const SearchSource& source);
 
 }  // namespace moesim::tool

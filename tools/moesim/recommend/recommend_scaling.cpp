@@ -85,11 +85,11 @@ void add(const study::SearchCounts& counts, study::SearchCounts& all) {
   if (all.an_undrawn.empty()) all.an_undrawn = counts.an_undrawn;
 }
 
-void search_on(const CommandLine& line, int gpus, ProgressLine& progress, Searches& searches) {
-  CommandLine one = line;
-  one.values["gpus"] = fmt::format("{}", gpus);
+void search_on(const SearchSource& source, int gpus, ProgressLine& progress, Searches& searches) {
+  SearchSource one = source;
+  one.line.values["gpus"] = fmt::format("{}", gpus);
   RecommendRequest request = requested_search(one);
-  note_cluster(one, request.search.space.base);
+  note_cluster(one.line, request.search.space.base);
   request.search.best = 1;
   request.search.twin_margin = 0;
   request.search.progress = [&](const study::SearchProgress& done) {
@@ -103,12 +103,12 @@ void search_on(const CommandLine& line, int gpus, ProgressLine& progress, Search
   }
   FoundStep best = found.best.front();
   training::TrainingStep step = best.predicted.value_or(best.step);
-  TrainBand band = requested_band(one, best.job, step);
+  TrainBand band = requested_band(one.line, best.job, step);
   searches.searched.push_back(
       {std::move(request), std::move(found), std::move(best), std::move(band), {}});
 }
 
-Searches search_all(const CommandLine& line, const std::vector<int>& gpus) {
+Searches search_all(const SearchSource& source, const std::vector<int>& gpus) {
   const EachNoteOnce once;
   ProgressLine progress("candidates");
   Searches searches;
@@ -116,7 +116,7 @@ Searches search_all(const CommandLine& line, const std::vector<int>& gpus) {
   for (const int each : gpus) {
     last = nullptr;
     try {
-      search_on(line, each, progress, searches);
+      search_on(source, each, progress, searches);
     } catch (const Error& error) {
       last = std::current_exception();
       searches.refused.push_back({each, error.what()});
@@ -241,6 +241,17 @@ std::string pays_text(const Searches& searches) {
       fmt::join(gains, ", "), 100 * study::least_gain, 100 * level, gpus_of(searched.front().best));
 }
 
+// Of the number of GPUs of the layout that was started from, if that is one of them.
+std::string yours_text(const Searches& searches) {
+  for (const Searched& each : searches.searched) {
+    const std::optional<Yours>& yours = each.request.yours;
+    if (!yours || !yours->step || gpus_of(*yours->step) != gpus_of(each.best)) continue;
+    return yours_text(each.request, {each.best},
+                      fmt::format("the best on {} GPUs", gpus_of(each.best)));
+  }
+  return "";
+}
+
 std::string refused_text(const Searches& searches) {
   std::string text;
   for (const Refused& each : searches.refused) {
@@ -296,7 +307,8 @@ std::string rows_text(const Searches& searches, report::Format format) {
 std::string text_of(const CommandLine& line, const Searches& searches,
                     const std::vector<int>& gpus) {
   std::string text = heading(line, searches, gpus) + table_of(searches.searched) +
-                     pays_text(searches) + refused_text(searches) + "\nto reproduce:\n";
+                     pays_text(searches) + yours_text(searches) + refused_text(searches) +
+                     "\nto reproduce:\n";
   for (const Searched& each : searches.searched) {
     text += fmt::format("  {}  {}\n", gpus_of(each.best), each.request.command_of(each.best));
   }
@@ -318,7 +330,8 @@ std::vector<int> requested_gpus(const CommandLine& line) {
   return {numbers.begin(), numbers.end()};
 }
 
-ExitCode recommend_scaling(const CommandLine& line, const std::vector<int>& gpus) {
+ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& gpus) {
+  const CommandLine& line = source.line;
   for (const char* flag : {"best", "distinct", "all"}) {
     if (!line.has(flag)) continue;
     throw UsageError(fmt::format(
@@ -329,7 +342,7 @@ ExitCode recommend_scaling(const CommandLine& line, const std::vector<int>& gpus
   const Output out(line.get("out"));
   const std::string chart = line.get("chart");
   if (!chart.empty()) check_chart(chart);
-  const Searches searches = search_all(line, gpus);
+  const Searches searches = search_all(source, gpus);
   out.write(format == report::Format::table ? text_of(line, searches, gpus)
                                             : rows_text(searches, format));
   if (!chart.empty()) draw_scaling(rows_text(searches, report::Format::csv), chart);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tools/moesim/command.hpp"
+#include "tools/moesim/recommend/recommend_source.hpp"
 
 namespace moesim::tool {
 
@@ -14,6 +15,6 @@ std::vector<int> requested_gpus(const CommandLine& line);
 // which number scaling pays (study::scaling_of()). A number without a layout is a row with its
 // reason. Throws UsageError naming flags of one search, and the reason of the largest number where
 // none has a layout.
-ExitCode recommend_scaling(const CommandLine& line, const std::vector<int>& gpus);
+ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& gpus);
 
 }  // namespace moesim::tool

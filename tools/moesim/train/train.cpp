@@ -33,16 +33,15 @@ constexpr double much_slower = 0.8;  // of the speed: then another layout is wor
 // that it chooses or does not take.
 std::string search_command(const CommandLine& line, const TrainingJob& job) {
   // Said by themselves, or of the output.
-  static const std::set<std::string> left_out{"gpus", "global-batch", "profile", "format",  "out",
-                                              "jobs", "config",       "from",    "baseline"};
+  static const std::set<std::string> left_out{"gpus",     "global-batch", "profile", "format",
+                                              "out",      "jobs",         "config",  "from",
+                                              "baseline", "megatron"};
   std::string text = fmt::format("moesim recommend --gpus {} --global-batch {}",
                                  job.layout.layout.gpus, job.layout.sequences());
   if (line.has("profile")) text += " --profile " + shell_word(line.get("profile"));
   std::set<std::string> its_choice;
   for (const job::JobOption& option : job::job_options()) {
-    const bool is_named = option.name == "dispatcher" || option.name == "precision" ||
-                          option.section == job::Section::routing;
-    if (option.in_search == job::InSearch::searched && !is_named) its_choice.insert(option.name);
+    if (is_layout_choice(option)) its_choice.insert(option.name);
   }
   for (const Flag& flag : recommend_command().flags) {
     const std::string& name = flag.name;

@@ -56,6 +56,12 @@ training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
   return std::move(resolved.job);
 }
 
+bool is_layout_choice(const job::JobOption& option) {
+  const bool is_named = option.name == "dispatcher" || option.name == "precision" ||
+                        option.section == job::Section::routing;
+  return option.in_search == job::InSearch::searched && !is_named;
+}
+
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback) {
   if (!line.has(flag)) return fallback;
   return parse_whole(fmt::format("--{}", flag), line.get(flag), 1, 1 << 20);

@@ -19,6 +19,10 @@ job::ResolvedJob resolved_job(const CommandLine& line, bool of_several = false);
 // The same; what is to be noted of options goes to stderr.
 training::TrainingJob requested_job(const CommandLine& line, bool of_several = false);
 
+// Whether `recommend` chooses the value unless one is given: sizes of the layout, recomputation and
+// the like; not precision, dispatcher and routing, which are the user's.
+bool is_layout_choice(const job::JobOption& option);
+
 // A whole number from 1 on. Throws UsageError naming the flag.
 std::int64_t requested_whole(const CommandLine& line, const char* flag, std::int64_t fallback);
 

@@ -1,0 +1,160 @@
+"""moesim recommend --megatron, --from, --config: where a search starts, and how far the layout there is from the best."""
+
+import csv
+import io
+import json
+
+import pytest
+from command_line import expect_error, moesim, needs_binary, succeed
+
+pytestmark = needs_binary
+
+SCRIPT = r"""#!/bin/bash
+torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \
+    --num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 \
+    --group-query-attention --num-query-groups 4 --kv-channels 128 --qk-layernorm --swiglu --seq-length 4096 \
+    --vocab-size 151936 --make-vocab-size-divisible-by 128 --untie-embeddings-and-output-weights \
+    --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 \
+    --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep --disable-bias-linear --normalization RMSNorm \
+    --pipeline-model-parallel-size 2 --expert-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 64 \
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \
+    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --bf16
+"""
+# Makes searches small.
+FEW = ("--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--virtual-pipeline", "1,2", "--recompute", "none/moe_act/full",
+       "--context-parallel", 1)
+JOB = ("--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 64)
+LAYOUT = ("--pipeline-parallel", 2, "--expert-parallel", 8, "--micro-batch", 1, "--recompute", "moe_act")
+
+
+def rows_of(*words):
+    return list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+
+
+def figures(*words):
+    return json.loads(succeed(*words, "--format", "json"))
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return path
+
+
+def steps(tmp_path, *words):
+    """A CSV of train with two rows, the second of two sequences per micro-batch."""
+    path = tmp_path / "steps.csv"
+    succeed("train", *JOB, *LAYOUT, "--micro-batch", "1,2", *words, "--out", path)
+    return path
+
+
+def test_a_search_from_a_script_is_that_of_its_options_typed(script):
+    typed = rows_of("recommend", *JOB, "--dispatcher", "deepep", *FEW)
+    found = rows_of("recommend", "--megatron", script, *FEW)
+    *best, yours = found
+    assert [row["step_ms"] for row in best] == [row["step_ms"] for row in typed]
+    assert [row["yours"] for row in found] == ["false"] * len(best) + ["true"] and yours["rank"] == ""
+    step = figures("train", "--megatron", script)
+    assert float(yours["step_ms"]) == step["step_ms"] and float(yours["memory_gib"]) == step["memory_gib"]
+    assert yours["command"] == f"moesim train --megatron {script}"
+    table = succeed("recommend", "--megatron", script, *FEW)
+    slower = 100 * (1 - float(yours["tokens_per_s_per_gpu"]) / float(best[0]["tokens_per_s_per_gpu"]))
+    assert f"\nyours (run.sh) is {slower:.1f} % slower than 1; slower at all with 90 %\n" in table
+    assert f"  yours  moesim train --megatron {script}" in table
+    assert any(line.startswith("yours ") and " full " in line for line in table.splitlines())
+
+
+def test_typed_options_go_before_those_of_the_script(script):
+    table = succeed("recommend", "--megatron", script, *FEW, "--gpus", 8, "--precision", "fp8-current")
+    assert "on 8 x NVIDIA H100" in table and "64 sequences" in table.splitlines()[0] and "fp8-current" in table.splitlines()[0]
+    assert f"moesim train --megatron {script} --gpus 8 --precision fp8-current" in table
+    several = rows_of("recommend", "--megatron", script, *FEW, "--precision", "bf16,fp8-current")
+    assert several[-1]["yours"] == "true" and several[-1]["precision"] == "bf16"
+
+
+def test_a_row_of_train_is_compared_whatever_its_layout(tmp_path):
+    path = steps(tmp_path, "--zero", 0, "--pipeline-layout", "Et*20|t*28L")
+    for line, step in enumerate(rows_of("train", *JOB, *LAYOUT, "--micro-batch", "1,2", "--zero", 0, "--pipeline-layout",
+                                        "Et*20|t*28L"), 1):
+        found = rows_of("recommend", "--from", f"{path}:{line}", *FEW)
+        assert found[-1]["yours"] == "true"
+        for column in ("step_ms", "memory_gib", "pipeline_layout", "zero", "micro_batch"):
+            assert found[-1][column] == step[column]
+    command = found[0]["command"].split()
+    for flag in ("--cluster", "--launch-us", "--sequence-length", "--gradients", "--ranks-per-domain"):
+        assert flag not in command  # as without them
+
+
+def test_what_is_not_searched_usually_is_a_candidate_if_yours_has_it(tmp_path):
+    path = steps(tmp_path, "--zero", 0, "--recompute", "layernorm")
+    free = ("--tensor-parallel", 1, "--expert-tensor-parallel", 1, "--pipeline-parallel", 2)
+    every = tmp_path / "all.csv"
+    *_, yours = rows_of("recommend", "--from", f"{path}:1", *free, "--all", every)
+    with open(every, newline="", encoding="utf-8") as file:
+        same = [row for row in csv.DictReader(file) if row["step_ms"] == yours["step_ms"]]
+    assert any((row["zero"], row["recompute"]) == ("0", "layernorm") for row in same)
+
+
+def test_the_best_is_said_to_be_the_best(tmp_path):
+    path = tmp_path / "best.csv"
+    succeed("recommend", *JOB, *FEW, "--best", 3, "--out", path)
+    for place in (1, 2):
+        table = succeed("recommend", "--from", f"{path}:{place}", *FEW)
+        assert ("\nyours (best.csv:1) is 1\n" if place == 1 else "\nyours (best.csv:2) is 2 and is ") in table
+
+
+def test_as_much_may_be_lost_as_yours_loses(tmp_path):
+    path = steps(tmp_path, "--router", "topk", "--capacity-factor", 1)
+    result = moesim("recommend", "--from", f"{path}:1", *FEW, "--best", 1, "--format", "csv")
+    assert result.returncode == 0, result.stderr
+    best = next(csv.DictReader(io.StringIO(result.stdout)))
+    assert "of the tokens' weight, so --max-loss " in result.stderr
+    assert best["capacity_factor"] == "1" and best["router"] == "top8" and float(best["counted_loss"]) > 0
+    assert "--min-capacity" not in best["command"] and "--capacity-convention" not in best["command"]
+    expect_error(moesim("recommend", "--from", f"{path}:9", *FEW), 2, "--from", "has no row 9")
+
+
+def test_yours_may_be_impossible_on_the_gpus_typed(tmp_path):
+    path = steps(tmp_path)
+    table = succeed("recommend", "--from", f"{path}:2", *FEW, "--gpus", 8, "--expert-parallel", "4,8")
+    assert "\nyours (steps.csv:2) " in table
+    table = succeed("recommend", "--from", f"{path}:2", *FEW, "--gpus", 12)
+    assert "\nyours (steps.csv:2) cannot be simulated: " in table
+
+
+def test_on_several_numbers_of_gpus_yours_is_compared_on_its_own(script):
+    table = succeed("recommend", "--megatron", script, *FEW, "--gpus", "8,16")
+    assert "64 sequences of 4096 tokens per step" in table
+    assert " % slower than the best on 16 GPUs; slower at all with 90 %" in table
+    assert "yours" not in succeed("recommend", "--megatron", script, *FEW, "--gpus", "8,32")
+
+
+def test_a_config_is_the_flags_typed(tmp_path):
+    path = tmp_path / "search.json"
+    path.write_text(json.dumps({"model": "qwen3-30b-a3b", "gpus": 16, "global_batch": 64, "virtual-pipeline": [1, 2],
+                                "recompute": "none/moe_act/full", "tensor_parallel": 1, "context_parallel": 1,
+                                "expert-tensor-parallel": 1}))
+    assert succeed("recommend", "--config", path) == succeed("recommend", *JOB, *FEW)
+    assert succeed("recommend", "--config", path, "--gpus", 8) == succeed("recommend", *JOB, *FEW, "--gpus", 8)
+    path.write_text(json.dumps({"mode": "prefill", "model": "mixtral-8x7b", "gpus": 8, "expert-parallel": 8,
+                                "micro-batch": 1, "sequence-length": 512, "replicas": 1}))
+    assert "1 scenarios simulated" in succeed("recommend", "--config", path)
+    path.write_text(json.dumps({"gpu": 8}))
+    expect_error(moesim("recommend", "--config", path), 2, "search.json", "gpu", "no option of 'moesim recommend'")
+
+
+def test_one_starting_point_is_enough(tmp_path, script):
+    path = steps(tmp_path)
+    expect_error(moesim("recommend", "--megatron", script, "--from", f"{path}:1"), 2, "--megatron with --from", "give one")
+    for flag, value in (("--megatron", script), ("--from", f"{path}:1")):
+        expect_error(moesim("recommend", "--mode", "prefill", flag, value), 2, f"{flag} with --mode prefill")
+
+
+def test_yours_is_in_the_chart(tmp_path, script):
+    chart = tmp_path / "front.svg"
+    result = moesim("recommend", "--megatron", script, *FEW, "--chart", chart)
+    if "matplotlib" in result.stderr:
+        pytest.skip("charts need Python with matplotlib")
+    assert result.returncode == 0, result.stderr
+    assert "the layout that the search started from" in chart.read_text(encoding="utf-8")

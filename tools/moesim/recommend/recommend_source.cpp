@@ -1,0 +1,142 @@
+#include "tools/moesim/recommend/recommend_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "sim/job/job_options.hpp"
+#include "tools/moesim/config.hpp"
+#include "tools/moesim/output.hpp"
+#include "tools/moesim/shell_word.hpp"
+#include "tools/moesim/train/megatron_options.hpp"
+#include "tools/moesim/train/train_request.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using training::TrainingJob;
+
+bool is_list(const std::string& text) { return text.find_first_of(",:") != std::string::npos; }
+
+// What was typed of the step itself: no choice of the search, and one value.
+bool is_of_step(const job::JobOption& option, const std::string& text) {
+  if (is_layout_choice(option)) return false;
+  const bool may_be_list = option.in_search == job::InSearch::searched || option.name == "gpus";
+  return !may_be_list || !is_list(text);
+}
+
+StartingPoint starting_point(const CommandLine& line, const std::string& flag) {
+  StartingPoint start;
+  const std::string value = line.get(flag);
+  start.name = std::filesystem::path(value).filename().string();
+  start.command = fmt::format("moesim train --{} {}", flag, shell_word(value));
+  const auto take = [&](const std::string& name) {
+    start.line.values[name] = line.get(name);
+    start.command += fmt::format(" --{} {}", name, shell_word(line.get(name)));
+  };
+  for (const job::JobOption& option : job::job_options()) {
+    if (line.has(option.name) && is_of_step(option, line.get(option.name))) take(option.name);
+  }
+  if (line.has("software")) take("software");
+  start.line.values[flag] = value;
+  if (flag == "from") {
+    take_config(train_command(), start.line);
+  } else {
+    start.line = with_megatron(train_command(), start.line);
+    start.line.values.erase(flag);
+  }
+  return start;
+}
+
+// The job of a row with what its other options follow from, and of the rest the defaults.
+TrainingJob usual_job(const CommandLine& row) {
+  CommandLine line;
+  for (const char* name : {"model", "profile", "gpus", "precision", "router", "capacity-factor",
+                           "router-dialect", "routing-draws"}) {
+    if (row.has(name)) line.values[name] = row.get(name);
+  }
+  return resolved_job(line, true).job;
+}
+
+// Of an option of routing, which a job has no column of.
+bool is_usual_routing(const job::JobOption& option, const CommandLine& row) {
+  const std::string text = row.get(option.name);
+  if (option.name == "top-k") return row.get("router") == "top" + text;
+  return row.get("router-dialect", "paper") == "paper" && text == option.default_text;
+}
+
+// A row has all options: those that say what is so without them would be noise in commands.
+bool is_usual(const job::JobOption& option, const CommandLine& row, const TrainingJob& job,
+              const TrainingJob& usual) {
+  static const std::set<std::string> of_usual = {
+      "model", "profile", "gpus", "precision", "router", "capacity-factor", "routing-draws"};
+  if (of_usual.contains(option.name)) return false;
+  if (!option.value) return is_usual_routing(option, row);
+  return option.value(job) == option.value(usual);
+}
+
+// Which schedule follows from virtual stages, which are searched.
+bool is_usual_schedule(const job::JobOption& option, const std::string& text) {
+  return option.name == "pipeline-schedule" && (text == "1f1b" || text == "interleaved");
+}
+
+// What of the starting point a search takes.
+void take_start(const StartingPoint& start, bool is_row, CommandLine& line) {
+  const TrainingJob job = resolved_job(start.line, true).job;
+  std::optional<TrainingJob> usual;
+  if (is_row) usual = usual_job(start.line);
+  for (const job::JobOption& option : job::job_options()) {
+    if (line.has(option.name) || !start.line.has(option.name)) continue;
+    const std::string text = start.line.get(option.name);
+    if (option.name == "ep-overlap" && job.layout.expert_overlap) {
+      line.values["ep-overlap"] = "on,off";
+    }
+    if (option.name == "rank-capacity") {
+      note(fmt::format("note: --rank-capacity {} of {} is not searched: dropless in its place",
+                       text, start.name));
+    }
+    const bool is_left = is_layout_choice(option) || option.in_search == job::InSearch::refused ||
+                         is_usual_schedule(option, text) ||
+                         (usual && is_usual(option, start.line, job, *usual));
+    if (!is_left) line.values[option.name] = text;
+  }
+  if (!line.has("software") && start.line.has("software")) {
+    line.values["software"] = start.line.get("software");
+  }
+  if (!line.has("global-batch")) {
+    line.values["global-batch"] = fmt::format("{}", job.layout.sequences());
+  }
+  const int depths = job.layout.stages ? job.layout.stages->mtp() : 0;
+  if (depths > 0 && !line.has("mtp")) line.values["mtp"] = fmt::format("{}", depths);
+}
+
+}  // namespace
+
+CommandLine with_config(CommandLine typed) {
+  if (!typed.has("config")) return typed;
+  CommandLine line = typed;
+  line.values.erase("from");  // is no option below others here
+  take_config(recommend_command(), line);
+  typed.values.erase("config");
+  for (const auto& option : line.values) typed.values.insert(option);
+  return typed;
+}
+
+SearchSource requested_source(const CommandLine& typed) {
+  SearchSource source{typed, std::nullopt};
+  CommandLine& line = source.line;
+  const bool from = line.has("from");
+  if (from && line.has("megatron")) {
+    throw UsageError("--megatron with --from: each says which step to start from: give one");
+  }
+  if (!from && !line.has("megatron")) return source;
+  const std::string flag = from ? "from" : "megatron";
+  source.start = starting_point(line, flag);
+  line.values.erase(flag);
+  take_start(*source.start, from, line);
+  return source;
+}
+
+}  // namespace moesim::tool

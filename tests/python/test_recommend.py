@@ -73,6 +73,36 @@ def test_the_table_says_order_and_commands():
     assert len(commands) == 5 and all("--software megatron-bridge" in line for line in commands)
 
 
+def test_what_is_fastest_under_other_assumptions_is_what_train_says():
+    """Each that is said to be fastest, by the commands with the option that moves."""
+    words = (*SMALL, "--expert-parallel", "1,4,8", "--micro-batch", "1,2,4")
+    table = succeed(*words)
+    part = table.split("the fastest of these if one assumption moves:\n")[1]
+    said = {}
+    for line in part.splitlines():
+        place, moves = line.strip().split(" with ", 1) if " with " in line else ("", "")
+        if not place.isdigit():
+            break
+        said.update({move.split(" (")[0]: int(place) for move in moves.split("; ")})
+    assert set(said) == {"host costs halved", "host costs doubled", "NICs at 70 % of their rate",
+                         "NICs at 100 % of their rate", "experts as uneven as gaussian:0.58"}
+    commands = [line.split("  ")[-1] for line in table.splitlines() if "  moesim train" in line]
+    for move, options in (("host costs halved", ("--launch-us", 7.5, "--host-read-us", 10)),
+                          ("host costs doubled", ("--launch-us", 30, "--host-read-us", 40)),
+                          ("experts as uneven as gaussian:0.58", ("--routing", "gaussian:0.58"))):
+        steps = [json.loads(succeed(*shlex.split(command)[1:], *options, "--format", "json")) for command in commands]
+        times = [step["step_ms"] if step["memory_gib"] <= 72 else float("inf") for step in steps]
+        assert times[said[move] - 1] <= 1.001 * min(times), move
+    assert "if one assumption moves" not in succeed(*words, "--best", 1)
+
+
+def test_no_step_may_lose_too_much_where_experts_are_uneven():
+    table = succeed("recommend", "--model", "mixtral-8x7b", "--gpus", 32, "--global-batch", 128, "--micro-batch", 1,
+                    "--tensor-parallel", 1, "--pipeline-parallel", "2,4", "--virtual-pipeline", 1, "--expert-tensor-parallel", 1,
+                    "--recompute", "moe_act/full", "--zero", 1, "--router", "top2", "--capacity-factor", 1, "--max-loss", "5%")
+    assert "  none with experts as uneven as gaussian:0.58 (1 loses " in table
+
+
 def test_fewer_layouts_where_values_are_given():
     rows = rows_of(*SMALL, "--expert-parallel", 8, "--pipeline-parallel", 2, "--zero", 2, "--best", 3)
     assert len(rows) == 3

@@ -13,6 +13,7 @@
 #include "sim/training/step_bound.hpp"
 #include "tools/moesim/bands/train_band.hpp"
 #include "tools/moesim/named_cells.hpp"
+#include "tools/moesim/recommend/recommend_assumptions.hpp"
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
@@ -321,8 +322,8 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   } else {
     const DrawnBest drawn = drawn_best(request, found.best);
     text += best_table(request, found.best, drawn) + order_text(request.software, found.best) +
-            yours_text(request, found.best, "1") + drawn_text(request, drawn) +
-            twin_lines(search, found.best) + "\n";
+            assumptions_text(request, found.best) + yours_text(request, found.best, "1") +
+            drawn_text(request, drawn) + twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

@@ -1,0 +1,178 @@
+#include "tools/moesim/recommend/recommend_assumptions.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "sim/base/parallel.hpp"
+#include "sim/base/statistics.hpp"
+#include "sim/routing/scores/unknown_popularity.hpp"
+#include "sim/study/search/drawn_routings.hpp"
+#include "sim/training/layer_time.hpp"
+#include "tools/moesim/recommend/recommend_cells.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using training::TrainingJob;
+
+constexpr std::size_t most_moved = 20;  // of a long list the first
+constexpr double least_lead = 0.001;    // what is ahead by less is not called faster
+constexpr double host_factor = 2;       // what uncertainty::terms_of() assumes that it is known to
+
+// What is taken for granted, at another value.
+struct Moved {
+  std::string where;                                 // "host costs doubled"
+  std::function<bool(TrainingJob& job)> apply;       // false: cannot be
+  bool is_routing = false;                           // other routings have to be drawn
+  std::vector<std::optional<FoundStep>> steps = {};  // [place]; nothing: cannot be simulated
+};
+
+Moved host_times(double factor, const char* where) {
+  return {where, [factor](TrainingJob& job) {
+            job.host.launch_us *= factor;
+            job.host.sync_us *= factor;
+            return true;
+          }};
+}
+
+// A NIC's efficiency and how long exchanges take to start, at the ends that a cluster's document
+// gives them.
+Moved nic_at(const cluster::Cluster& cluster, bool fast) {
+  cluster::Cluster moved = cluster;
+  moved.nic_efficiency = fast ? cluster.nic_efficiency_high : cluster.nic_efficiency_low;
+  moved.nic_start.value = fast ? cluster.nic_start.low : cluster.nic_start.high;
+  const auto shared = std::make_shared<const cluster::Cluster>(std::move(moved));
+  return {fmt::format("NICs at {:.0f} % of their rate", 100 * shared->nic_efficiency),
+          [shared](TrainingJob& job) {
+            job.cluster = shared;
+            return true;
+          }};
+}
+
+// As uneven as in this share of recorded trainings at most.
+Moved experts_at(const RecommendRequest& request, double share) {
+  const routing::PopularitySpreads& spreads = routing::balanced_spreads;
+  const double sigma =
+      std::round(100 * spreads.median * std::exp(normal_quantile(share) * spreads.trainings)) / 100;
+  return {fmt::format("experts as uneven as gaussian:{:g}", sigma),
+          [&request, sigma](TrainingJob& job) {
+            if (!job.routing) job = request.drawn(job);
+            if (!job.routing || job.routing->scores.kind != routing::ScoreSource::Kind::gaussian) {
+              return false;
+            }
+            job.routing->scores.parameter = sigma;
+            return true;
+          },
+          true};
+}
+
+bool crosses_nics(const TrainingJob& job) {
+  const auto crossing = training::crossing_parts(job);
+  return std::any_of(crossing.begin(), crossing.end(), [](bool crosses) { return crosses; });
+}
+
+std::vector<Moved> assumptions_of(const RecommendRequest& request,
+                                  const std::vector<FoundStep>& best) {
+  const TrainingJob& base = request.search.space.base;
+  std::vector<Moved> all;
+  all.push_back(host_times(1 / host_factor, "host costs halved"));
+  all.push_back(host_times(host_factor, "host costs doubled"));
+  const bool crosses = std::any_of(best.begin(), best.end(),
+                                   [](const FoundStep& found) { return crosses_nics(found.job); });
+  // Exchanges that were measured on this cluster do not ask for its efficiency.
+  if (crosses && base.cluster->exchanges.empty()) {
+    for (const bool fast : {false, true}) all.push_back(nic_at(*base.cluster, fast));
+  }
+  if (base.model->moe) all.push_back(experts_at(request, 0.9));
+  return all;
+}
+
+void simulate(const RecommendRequest& request, const std::vector<FoundStep>& best,
+              study::DrawnRoutings& draws, Moved& moved) {
+  moved.steps.resize(std::min(best.size(), most_moved));
+  parallel_for(moved.steps.size(), request.search.jobs, [&](std::size_t at) {
+    FoundStep found = best[at];
+    found.predicted.reset();
+    try {
+      if (!moved.apply(found.job)) return;
+      const auto loads = found.job.routing ? draws.loads({found.routing, &found.job}) : nullptr;
+      study::set_step(
+          request.search,
+          loads ? training::training_step(found.job, loads) : training::training_step(found.job),
+          found);
+      moved.steps[at] = std::move(found);
+    } catch (const Error&) {
+      // Its groups cannot be drawn: it is not compared.
+    }
+  });
+}
+
+// Why a step is none to recommend; "": it is one.
+std::string fault_of(const FoundStep& found, const study::TrainingSearch& search) {
+  const double need = found.step.peak_memory().gib();
+  if (need > room_gib(search)) return fmt::format("takes {:.1f} GiB", need);
+  if (found.loss > search.max_loss) return fmt::format("loses {:.1f} %", 100 * found.loss);
+  return "";
+}
+
+// The place of the fastest to recommend; behind the last where there is none.
+std::size_t fastest(const Moved& moved, const study::TrainingSearch& search) {
+  std::size_t found = moved.steps.size();
+  for (std::size_t at = 0; at < moved.steps.size(); ++at) {
+    const auto& step = moved.steps[at];
+    if (!step || !fault_of(*step, search).empty()) continue;
+    const bool is_first = found == moved.steps.size();
+    if (is_first || (1 + least_lead) * step->step.step_us < moved.steps[found]->step.step_us) {
+      found = at;
+    }
+  }
+  return found;
+}
+
+// "host costs doubled (2.1 % faster than 1)".
+std::string moved_text(const Moved& moved, std::size_t by, const study::TrainingSearch& search) {
+  const FoundStep& first = *moved.steps.front();
+  if (by == 0) return moved.where;
+  const std::string fault = fault_of(first, search);
+  if (!fault.empty()) return fmt::format("{} (1 {})", moved.where, fault);
+  const double ahead = first.step.step_us / moved.steps[by]->step.step_us - 1;
+  return fmt::format("{} ({:.1f} % faster than 1)", moved.where, 100 * ahead);
+}
+
+}  // namespace
+
+std::string assumptions_text(const RecommendRequest& request, const std::vector<FoundStep>& best) {
+  if (best.size() < 2 || request.search.software) return "";
+  study::DrawnRoutings same;                             // host and NICs do not change the routing
+  std::map<std::size_t, std::vector<std::string>> with;  // by the place of the fastest
+  for (Moved& moved : assumptions_of(request, best)) {
+    study::DrawnRoutings other;
+    simulate(request, best, moved.is_routing ? other : same, moved);
+    if (!moved.steps.front()) continue;
+    const std::size_t first = fastest(moved, request.search);
+    with[first].push_back(moved_text(moved, first, request.search));
+  }
+  if (with.empty()) return "";
+  std::string text = "the fastest of these if one assumption moves:\n";
+  for (const auto& [place, moves] : with) {
+    const std::string name =
+        place < std::min(best.size(), most_moved) ? fmt::format("{}", place + 1) : "none";
+    text += fmt::format("  {} with {}\n", name, fmt::join(moves, "; "));
+  }
+  if (with.rbegin()->first == 0) return text;
+  return text +
+         "  (to know better: --launch-us and --host-read-us of a trace, moesim import of "
+         "nccl-tests, "
+         "--routing counts:FILE)\n";
+}
+
+}  // namespace moesim::tool

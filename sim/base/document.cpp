@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <valijson/adapters/nlohmann_json_adapter.hpp>
@@ -114,60 +116,64 @@ std::string fault_of(const std::string& text) {
   if (text.size() > longest_text) {
     return fmt::format("a text of {} bytes: at most {}", text.size(), longest_text);
   }
+  const bool plain = std::all_of(text.begin(), text.end(), [](char letter) {
+    return letter >= ' ' && letter < 0x7F;  // most texts
+  });
+  if (plain) return "";
   const std::string shown = printable(text);
   return shown == text ? "" : fmt::format("a control character in \"{}\": leave it out", shown);
 }
 
-// "path: fault" of the first text or key with one, "" where there is none.
-std::string find_fault(const Json& value, const std::string& path) {
+// "/path: fault" of the first text or key with one, "" where there is none. Of a text itself, or a
+// key of the value itself, ": fault".
+std::string fault_within(const Json& value) {
   if (value.is_string()) {
     const std::string fault = fault_of(value.get_ref<const std::string&>());
-    return fault.empty() ? "" : path + ": " + fault;
+    return fault.empty() ? "" : ": " + fault;
   }
   if (!value.is_structured()) return "";
   std::size_t index = 0;
   for (const auto& item : value.items()) {
-    const Json& held = item.value();
-    const bool is_object = value.is_object();
-    if (is_object) {
+    if (value.is_object()) {
       const std::string fault = fault_of(item.key());
-      if (!fault.empty()) return (path.empty() ? "/" : path) + ": " + fault;
+      if (!fault.empty()) return ": " + fault;
     }
-    if (held.is_string() || held.is_structured()) {
-      const std::string key = is_object ? item.key() : std::to_string(index);
-      std::string fault = find_fault(held, fmt::format("{}/{}", path, key));
-      if (!fault.empty()) return fault;
+    if (item.value().is_string() || item.value().is_structured()) {
+      const std::string fault = fault_within(item.value());
+      if (!fault.empty()) {
+        return fmt::format("/{}{}", value.is_object() ? item.key() : std::to_string(index), fault);
+      }
     }
     ++index;
   }
   return "";
 }
 
-}  // namespace
-
-Document Document::load(const std::string& path) { return parse(read_file(path), path); }
-
-Document Document::parse(const std::string& text, const std::string& name) {
-  Document document;
-  document.content_ = std::make_shared<const Content>(Content{name, parse_json(text, name)});
-  return document;
+std::string find_fault(const Json& document) {
+  std::string fault = fault_within(document);
+  return document.is_object() && fault.starts_with(':') ? "/" + fault : fault;
 }
 
-const std::string& Document::name() const { return content_->name; }
+}  // namespace
 
-Node Document::root() const { return Node(content_, &content_->value, ""); }
-
-void Document::validate(const Document& schema) const {
-  if (const std::string fault = find_fault(content_->value, ""); !fault.empty()) {
-    throw UsageError(fmt::format("{}: {}", name(), fault));
+// A schema as the validator takes it.
+struct Document::Schema {
+  explicit Schema(std::shared_ptr<const Content> read) : content(std::move(read)) {
+    valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+    parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(content->value), rules);
   }
-  valijson::Schema compiled;
-  valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
-  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema.content_->value), compiled);
-  valijson::Validator validator;
+  std::shared_ptr<const Content> content;
+  valijson::Schema rules;
+  valijson::Validator validator;  // with the patterns that it compiled
+};
+
+void Document::check(const Content& content, Schema& schema) {
+  if (const std::string fault = find_fault(content.value); !fault.empty()) {
+    throw UsageError(fmt::format("{}: {}", content.name, fault));
+  }
+  const valijson::adapters::NlohmannJsonAdapter target(content.value);
   valijson::ValidationResults results;
-  const valijson::adapters::NlohmannJsonAdapter target(content_->value);
-  if (validator.validate(compiled, target, &results)) return;
+  if (schema.validator.validate(schema.rules, target, &results)) return;
   // The last result is the innermost one with the most specific message for combined schemas; the
   // first names the outermost key. Show the deepest path.
   valijson::ValidationResults::Error error;
@@ -183,11 +189,36 @@ void Document::validate(const Document& schema) const {
     path += "/" + name;
     keys.push_back(std::move(name));
   }
-  const std::string reason =
-      in_plain_words(deepest.description, schema_at(schema.content_->value, keys),
-                     value_at(content_->value, keys));
-  throw UsageError(fmt::format("{}: {}: {} (schema {})", name(), path.empty() ? "/" : path, reason,
-                               schema.name()));
+  const std::string reason = in_plain_words(
+      deepest.description, schema_at(schema.content->value, keys), value_at(content.value, keys));
+  throw UsageError(fmt::format("{}: {}: {} (schema {})", content.name, path.empty() ? "/" : path,
+                               reason, schema.content->name));
+}
+
+Document Document::load(const std::string& path) { return parse(read_file(path), path); }
+
+Document Document::parse(const std::string& text, const std::string& name) {
+  Document document;
+  document.content_ = std::make_shared<const Content>(Content{name, parse_json(text, name)});
+  return document;
+}
+
+const std::string& Document::name() const { return content_->name; }
+
+Node Document::root() const { return Node(content_, &content_->value, ""); }
+
+void Document::validate(const Document& schema) const {
+  Schema compiled(schema.content_);
+  check(*content_, compiled);
+}
+
+void Document::validate(const std::string& schema) const {
+  // Of each thread: the validator adds to the patterns that it keeps.
+  thread_local std::map<std::string, Schema> compiled;  // by file
+  const std::string file = find_document("schema", schema);
+  auto found = compiled.find(file);
+  if (found == compiled.end()) found = compiled.try_emplace(file, load(file).content_).first;
+  check(*content_, found->second);
 }
 
 Node::Node(std::shared_ptr<const Document::Content> content, const Json* value, std::string path)
@@ -210,7 +241,7 @@ std::optional<Node> Node::find(const std::string& key) const {
 Node Node::at(const std::string& key) const {
   std::optional<Node> found = find(key);
   if (!found) fail("this key is missing", key);
-  return *found;
+  return std::move(*found);
 }
 
 double Node::as_number() const {
@@ -295,8 +326,14 @@ std::string Node::text_or(const std::string& key, const std::string& fallback) c
 }
 
 std::vector<double> Node::numbers(const std::string& key) const {
+  const Node list = at(key);
   std::vector<double> values;
-  for (const Node& item : items(key)) values.push_back(item.as_number());
+  values.reserve(list.elements().size());
+  // Lists may be long: only an element that is wrong needs its path.
+  for (const Json& item : list.elements()) {
+    values.push_back(item.is_number() ? item.get<double>()
+                                      : list.element(item, values.size()).as_number());
+  }
   return values;
 }
 
@@ -309,12 +346,19 @@ std::vector<std::string> Node::texts(const std::string& key) const {
 std::vector<Node> Node::items(const std::string& key) const { return at(key).items(); }
 
 std::vector<Node> Node::items() const {
-  if (!value_->is_array()) fail(fmt::format("expected an array, found {}", shown(*value_)));
   std::vector<Node> nodes;
-  for (const Json& item : *value_) {
-    nodes.push_back(Node(content_, &item, fmt::format("{}/{}", path_, nodes.size())));
-  }
+  nodes.reserve(elements().size());
+  for (const Json& item : elements()) nodes.push_back(element(item, nodes.size()));
   return nodes;
+}
+
+const Json& Node::elements() const {
+  if (!value_->is_array()) fail(fmt::format("expected an array, found {}", shown(*value_)));
+  return *value_;
+}
+
+Node Node::element(const Json& item, std::size_t index) const {
+  return Node(content_, &item, fmt::format("{}/{}", path_, index));
 }
 
 std::vector<std::string> Node::keys() const {

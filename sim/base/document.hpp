@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -22,6 +23,8 @@ class Document {
 
   // Throws UsageError naming file, key and what the schema (JSON Schema, draft 7) asks for.
   void validate(const Document& schema) const;
+  // The same by a shipped schema, "cluster.schema" say, that each thread reads and compiles once.
+  void validate(const std::string& schema) const;
 
   const std::string& name() const;
   Node root() const;
@@ -29,6 +32,9 @@ class Document {
  private:
   friend class Node;
   struct Content;
+  struct Schema;
+  static void check(const Content& content, Schema& schema);
+
   std::shared_ptr<const Content> content_;
 };
 
@@ -69,6 +75,8 @@ class Node {
  private:
   friend class Document;
   std::int64_t check_range(const std::string& key, std::int64_t value, int least) const;
+  const nlohmann::json& elements() const;  // an array
+  Node element(const nlohmann::json& item, std::size_t index) const;
   Node(std::shared_ptr<const Document::Content> content, const nlohmann::json* value,
        std::string path);
 

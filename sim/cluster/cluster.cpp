@@ -126,7 +126,7 @@ Cluster Cluster::read(const Document& document) {
         "now; start from a shipped document of 'moesim cluster 2'",
         "format");
   }
-  document.validate(Document::load(find_document("schema", "cluster.schema")));
+  document.validate("cluster.schema");
   Cluster cluster;
   cluster.name = root.text("name");
   cluster.source = root.text("source");

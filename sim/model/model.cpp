@@ -65,7 +65,7 @@ Model Model::load(const std::string& name_or_path) {
 
 Model Model::read(const Document& document) {
   if (is_hugging_face_config(document.root())) return read_hugging_face(document);
-  document.validate(Document::load(find_document("schema", "model.schema")));
+  document.validate("model.schema");
   const Node root = document.root();
   Model model;
   model.name = root.text("name");

@@ -67,7 +67,7 @@ Dispatcher Dispatcher::load(const std::string& name_or_path) {
 }
 
 Dispatcher Dispatcher::read(const Document& document) {
-  document.validate(Document::load(find_document("schema", "dispatcher.schema")));
+  document.validate("dispatcher.schema");
   const Node root = document.root();
   Dispatcher dispatcher;
   dispatcher.name = root.text("name");

@@ -215,7 +215,7 @@ Profile Profile::load(const std::string& name_or_path, Calibrated calibrated) {
     return read_calibration(document, file, calibrated);
   }
   check_version(root);
-  document.validate(Document::load(find_document("schema", "profile.schema")));
+  document.validate("profile.schema");
   auto content = std::make_shared<Content>();
   content->name = root.text("name");
   const std::vector<Node> devices = root.items("devices");

@@ -2,8 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/base/shipped.hpp"
-
 namespace moesim::profile {
 namespace {
 
@@ -40,7 +38,7 @@ bool SoftwareDocument::is_one(const Document& document) {
 }
 
 SoftwareDocument SoftwareDocument::read(const Document& document) {
-  document.validate(Document::load(find_document("schema", "software.schema")));
+  document.validate("software.schema");
   const Node root = document.root();
   SoftwareDocument software;
   software.name = root.text("name");

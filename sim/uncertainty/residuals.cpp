@@ -185,7 +185,7 @@ bool is_profile(const std::string& software) { return software.rfind(profile_pre
 
 Residuals Residuals::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("residuals", name_or_path));
-  document.validate(Document::load(find_document("schema", "residuals.schema")));
+  document.validate("residuals.schema");
   const Node root = document.root();
   Residuals residuals;
   residuals.name = root.text("name");

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/document.hpp"
-#include "sim/base/shipped.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -215,7 +214,7 @@ Band StepSoftware::band(const StepClasses& classes, const Subject& subject,
 
 StepSoftware StepSoftware::load(const std::string& path) {
   const Document document = Document::load(path);
-  document.validate(Document::load(find_document("schema", "training-software.schema")));
+  document.validate("training-software.schema");
   const Node root = document.root();
   StepSoftware software;
   software.name = root.text("name");

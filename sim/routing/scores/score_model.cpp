@@ -12,7 +12,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/json_text.hpp"
 #include "sim/base/random.hpp"
-#include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 
 namespace moesim::routing {
@@ -84,7 +83,7 @@ std::vector<double> read_layer(const Node& node, std::size_t experts) {
 
 std::shared_ptr<const ScoreModel> ScoreModel::load(const std::string& path) {
   const Document document = Document::load(path);
-  document.validate(Document::load(find_document("schema", "scores.schema")));
+  document.validate("scores.schema");
   const Node root = document.root();
   const Node trace = root.at("trace");
   auto model = std::make_shared<ScoreModel>();

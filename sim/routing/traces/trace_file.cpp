@@ -10,7 +10,6 @@
 #include "sim/base/file.hpp"
 #include "sim/base/json_text.hpp"
 #include "sim/base/npy.hpp"
-#include "sim/base/shipped.hpp"
 #include "sim/routing/traces/trace.hpp"
 
 namespace moesim::routing {
@@ -21,7 +20,7 @@ namespace fs = std::filesystem;
 class TraceReader {
  public:
   explicit TraceReader(const std::string& path) : document_(Document::load(path)) {
-    document_.validate(Document::load(find_document("schema", "trace.schema")));
+    document_.validate("trace.schema");
     folder_ = fs::path(path).parent_path();
   }
 

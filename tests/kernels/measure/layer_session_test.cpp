@@ -2,7 +2,6 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/shipped.hpp"
 #include "tests/kernels/measure/fake_machine.hpp"
 #include "tests/support/catch.hpp"
 
@@ -26,7 +25,7 @@ LayerSessionOptions quick(const std::string& out) {
 }
 
 void check_schema(const std::string& path) {
-  Document::load(path).validate(Document::load(find_document("schema", "measured-layer.schema")));
+  Document::load(path).validate("measured-layer.schema");
 }
 
 // The label of a quick() layer: case, pass.

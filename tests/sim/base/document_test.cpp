@@ -133,6 +133,31 @@ TEST_CASE("texts of a validated document are short and fit for a terminal") {
         "x.json: /notes/1: a control character in \"\\x1b[2J\": leave it out");
   CHECK(violation(R"({"a\u009bb": 1})") ==
         "x.json: /: a control character in \"a\\xc2\\x9bb\": leave it out");
+  CHECK(violation(R"({"a": [{"b\u001b": 1}]})") ==
+        "x.json: /a/0: a control character in \"b\\x1b\": leave it out");
+  CHECK(violation("\"\\u001b\"") == "x.json: : a control character in \"\\x1b\": leave it out");
+}
+
+TEST_CASE("documents are validated by a shipped schema, read once or not") {
+  const auto violation = [](const std::string& content, const std::string& schema) {
+    return message_of([&] { Document::parse(content, "x.json").validate(schema); });
+  };
+  for (int time = 0; time < 2; ++time) {
+    CHECK_THAT(violation(R"({"format": 1})", "cluster.schema"),
+               ContainsSubstring("x.json: /format: ") && ContainsSubstring("cluster.schema.json)"));
+    CHECK_THAT(violation("{}", "profile.schema"), ContainsSubstring("profile.schema.json)"));
+  }
+  CHECK_THAT(violation("{}", "cluste.schema"), ContainsSubstring("did you mean 'cluster.schema'?"));
+}
+
+TEST_CASE("an element that is no number is named by its place in the list") {
+  const Document document = Document::parse(R"({"a": [1, 2.5, "3"], "b": 4})", "x.json");
+  CHECK(Document::parse(R"({"a": [1, 2.5]})", "x.json").root().numbers("a") ==
+        std::vector<double>{1, 2.5});
+  CHECK(message_of([&] { document.root().numbers("a"); }) ==
+        "x.json: /a/2: expected a number, found string \"3\"");
+  CHECK(message_of([&] { document.root().numbers("b"); }) ==
+        "x.json: /b: expected an array, found number 4");
 }
 
 TEST_CASE("a schema violation names the key and the schema") {

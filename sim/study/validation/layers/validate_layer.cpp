@@ -51,7 +51,7 @@ void add_pass(const Node& root, step::Pass pass, const scenario::Scenario& scena
 
 Validation validate_layer(scenario::DocumentCache& documents) {
   const Document document = Document::load(find_document("layers", "megatron-mixtral-h100"));
-  document.validate(Document::load(find_document("schema", "layer.schema")));
+  document.validate("layer.schema");
   const Node root = document.root();
   scenario::OptionValues values;
   for (const std::string& option : root.at("options").keys()) {

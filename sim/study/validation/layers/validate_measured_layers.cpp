@@ -7,7 +7,6 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/scenario/options.hpp"
 #include "sim/step/layer_stages.hpp"
@@ -105,7 +104,7 @@ std::optional<double> add_point(const Node& root, const Node& point, const std::
 Validation validate_measured_layers(const std::string& measured, const std::string& profile,
                                     scenario::DocumentCache& documents) {
   const Document document = Document::load(measured);
-  document.validate(Document::load(find_document("schema", "measured-layer.schema")));
+  document.validate("measured-layer.schema");
   const Node root = document.root();
   const std::string device = documents.profile(profile)->device().name;
   if (root.text("device") != device) {

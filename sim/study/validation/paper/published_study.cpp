@@ -53,7 +53,7 @@ Unknown read_unknown(const Node& node) {
 
 PublishedStudy PublishedStudy::load(const std::string& name_or_path) {
   const Document document = Document::load(find_document("studies", name_or_path));
-  document.validate(Document::load(find_document("schema", "study.schema")));
+  document.validate("study.schema");
   const Node root = document.root();
   PublishedStudy study;
   study.name = root.text("name");

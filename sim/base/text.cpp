@@ -18,6 +18,17 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<std::string> words_of(std::string_view text) {
+  constexpr std::string_view spaces = " \t\n\v\f\r";
+  std::vector<std::string> words;
+  for (std::size_t at = text.find_first_not_of(spaces); at != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(spaces, at), text.size());
+    words.emplace_back(text.substr(at, end - at));
+    at = text.find_first_not_of(spaces, end);
+  }
+  return words;
+}
+
 std::string printable(std::string_view text) {
   std::string shown;
   shown.reserve(text.size());

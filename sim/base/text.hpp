@@ -14,6 +14,9 @@ namespace moesim {
 // into `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
+// The parts of `text` between white space, none of them empty.
+std::vector<std::string> words_of(std::string_view text);
+
 // The number that is all of `text`: no spaces, no sign '+', nothing behind it. Nothing where the
 // text is no number or the number does not fit the type. Decimal, in the C locale.
 template <class Number>

@@ -6,12 +6,14 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "sim/base/document.hpp"
@@ -22,7 +24,8 @@
 namespace moesim::profile {
 namespace {
 
-// std::regex recurses by the character: a line of megabytes would be the end of the stack.
+// std::regex recurses by the character: a line of megabytes would be the end of the stack. It is
+// also slow: it runs on lines that have the words it looks for.
 constexpr std::size_t longest_line = 1024;
 constexpr std::size_t most_doubts = 3;
 
@@ -77,9 +80,40 @@ bool agree(double bytes, double time_us, double algorithm_gb_s) {
   return std::abs(algorithm_gb_s - rate) <= digits * rate + last_decimal + from_time;
 }
 
+constexpr const char* decimal_digits = "0123456789";
+
+// Of "[1,0]<stdout>:" or "[1,0]:" before a line; 0: there is none.
+std::size_t tag_length(std::string_view line) {
+  std::size_t at = 1;
+  for (const char end : {',', ']'}) {
+    const std::size_t stop = line.find_first_not_of(decimal_digits, at);
+    if (stop == at || stop == std::string_view::npos || line[stop] != end) return 0;
+    at = stop + 1;
+  }
+  const std::string_view stream = line.substr(at, std::string_view("<stdout>").size());
+  if (stream == "<stdout>" || stream == "<stderr>") at += stream.size();
+  return line.substr(at).starts_with(':') ? at + 1 : 0;
+}
+
+// Of "0: ", and spaces before it.
+std::size_t label_length(std::string_view line) {
+  const std::size_t from = std::min(line.find_first_not_of(" \t\v\f\r"), line.size());
+  const std::size_t end = std::min(line.find_first_not_of(decimal_digits, from), line.size());
+  return end > from && line.substr(end).starts_with(": ") ? end + 2 : 0;
+}
+
 [[noreturn]] void refuse(const NcclTestsRun& run, std::size_t line, const std::string& why) {
   throw UsageError(line > 0 ? fmt::format("{}: line {}: {}", run.file, line, why)
                             : fmt::format("{}: {}", run.file, why));
+}
+
+// One without a size or time says nothing.
+void add_row(NcclTestsRun& run, NcclTestsRow row) {
+  constexpr double most_bytes = std::int64_t{1} << 53;  // a whole number as double and in documents
+  if (row.bytes > most_bytes) {
+    refuse(run, row.line, fmt::format("a size of {:g} bytes is none of an exchange", row.bytes));
+  }
+  if (row.bytes > 0 && row.time_us > 0) run.rows.push_back(std::move(row));
 }
 
 void check_ranks(const NcclTestsRun& run, const Ranks& ranks) {
@@ -123,12 +157,9 @@ class PrintedOutput {
  private:
   // mpirun --tag-output: "[1,0]<stdout>:# ..."; srun --label: "0: # ...".
   static std::string without_prefix(const std::string& line) {
-    static const std::regex prefix(R"(^(\[\d+,\d+\](<std(out|err)>)?:|\s*\d+: ))");
-    std::smatch match;
-    const std::string head = line.substr(0, 40);
-    return std::regex_search(head, match, prefix)
-               ? line.substr(static_cast<std::size_t>(match.length(0)))
-               : line;
+    constexpr std::size_t longest = 40;
+    const std::string_view head = std::string_view(line).substr(0, longest);
+    return line.substr(head.starts_with('[') ? tag_length(head) : label_length(head));
   }
 
   void take(const std::string& line) {
@@ -177,11 +208,12 @@ class PrintedOutput {
     if (line.size() > longest_line) return;
     std::smatch match;
     if (line.starts_with("# nThread ")) begin();
-    if (std::regex_match(line, match, rank)) {
+    if (line.find("Rank") != std::string::npos && std::regex_match(line, match, rank)) {
       if (!run_.rows.empty()) begin();
       if (run_.line == 0) run_.line = line_;
       ranks_.add(match[1], match[2], match[3], match[4]);
-    } else if (std::regex_search(line, match, bounds) && match[1] != "0") {
+    } else if (line.find("Out of bounds") != std::string::npos &&
+               std::regex_search(line, match, bounds) && match[1] != "0") {
       refuse(run_, line_,
              fmt::format("{} values out of bounds: this run measured nothing that counts",
                          match[1].str()));
@@ -198,9 +230,7 @@ class PrintedOutput {
   // Columns: size count type [redop] [root], then out of place and in place each time, algbw,
   // busbw, #wrong and, by iteration, four more; last perhaps date and time.
   void take_row(const std::string& line) {
-    std::istringstream stream(line);
-    std::vector<std::string> words;
-    for (std::string word; stream >> word;) words.push_back(word);
+    const std::vector<std::string> words = words_of(line);
     if (words[0].find_first_not_of("0123456789") != std::string::npos) return;
     if (ranks_.count == 0) {
       if (!in_table_) return;
@@ -244,7 +274,7 @@ class PrintedOutput {
       refuse(run_, line_,
              fmt::format("{} wrong values: this run measured nothing that counts", wrong));
     }
-    if (row.bytes > 0 && row.time_us > 0) run_.rows.push_back(std::move(row));
+    add_row(run_, std::move(row));
   }
 
   double number(const std::string& text) const {
@@ -317,8 +347,10 @@ NcclTestsRun read_json(const std::string& file) {
   run.hosts = static_cast<int>(ranks.on_host.size());
   run.gpus = ranks.count;
   // A process of several GPUs may list its first one alone: then the ranks are as far apart.
-  const auto own = config.integer_or("nthreads", 1) * config.integer_or("ngpus", 1);
-  if (last_rank == (ranks.count - 1) * own) run.gpus = static_cast<int>(ranks.count * own);
+  const std::int64_t threads = config.count_or("nthreads", 1, 1);
+  const std::int64_t own = threads * config.count_or("ngpus", 1, 1);
+  const bool fits = own <= std::numeric_limits<int>::max() / ranks.count;
+  if (fits && last_rank == (ranks.count - 1) * own) run.gpus = static_cast<int>(ranks.count * own);
   for (const Node& node : root.items("results")) {
     const auto half = node.find("out_of_place");
     if (!half) continue;
@@ -333,7 +365,7 @@ NcclTestsRun read_json(const std::string& file) {
                      node.text_or("redop", ""),
                      half->number("time"),
                      algorithm >= 1 ? half->number("bus_bw") / algorithm : 0};
-    if (row.bytes > 0 && row.time_us > 0) run.rows.push_back(std::move(row));
+    add_row(run, std::move(row));
   }
   return run;
 }

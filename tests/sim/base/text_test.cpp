@@ -12,6 +12,13 @@ TEST_CASE("split keeps empty parts") {
   CHECK(split("x:", ':') == std::vector<std::string_view>{"x", ""});
 }
 
+TEST_CASE("words are what stands between white space") {
+  CHECK(words_of(" a\t\tbc \r") == std::vector<std::string>{"a", "bc"});
+  CHECK(words_of("x") == std::vector<std::string>{"x"});
+  CHECK(words_of(" \v\f\n").empty());
+  CHECK(words_of("").empty());
+}
+
 TEST_CASE("a number is all of its text or none") {
   CHECK(parse_number<int>("-7") == -7);
   CHECK(parse_number<double>("1.5e3") == 1500.0);

@@ -54,14 +54,12 @@ struct Curve {
 
 class Importer {
  public:
-  explicit Importer(const ClusterImport& request)
-      : request_(request),
-        base_file_(Document::load(find_document("clusters", request.base))),
-        base_(Cluster::read(base_file_)),
-        json_(ordered_json::parse(base_file_.root().json().dump())) {}
+  Importer(const ClusterImport& request, const ClusterBase& base)
+      : request_(request), base_file_(base.file), base_(base.cluster) {}
 
   ImportedCluster run() {
     for (const std::string& file : request_.files) take(file);
+    json_ = ordered_json::parse(base_file_.root().json().dump());
     json_["name"] = request_.name;
     json_["source"] =
         fmt::format("{} ({}); measured: {}", base_.name, base_.source, fmt::join(names_, ", "));
@@ -377,8 +375,8 @@ class Importer {
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
   const ClusterImport& request_;
-  Document base_file_;
-  Cluster base_;
+  const Document& base_file_;
+  const Cluster& base_;
   ordered_json json_;
   std::map<Key, Curve> curves_;
   LinkEvidence links_;
@@ -389,6 +387,17 @@ class Importer {
 
 }  // namespace
 
-ImportedCluster import_cluster(const ClusterImport& request) { return Importer(request).run(); }
+ClusterBase ClusterBase::load(const std::string& name_or_path) {
+  const Document file = Document::load(find_document("clusters", name_or_path));
+  return {file, Cluster::read(file)};
+}
+
+ImportedCluster import_cluster(const ClusterImport& request) {
+  return import_cluster(request, ClusterBase::load(request.base));
+}
+
+ImportedCluster import_cluster(const ClusterImport& request, const ClusterBase& base) {
+  return Importer(request, base).run();
+}
 
 }  // namespace moesim::study

@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/document.hpp"
+#include "sim/cluster/cluster.hpp"
+
 namespace moesim::study {
 
 struct ClusterImport {
@@ -14,6 +17,15 @@ struct ClusterImport {
   std::string nccl;                // "2.27.3": the same
   int nodes = 0;                   // of DeepEP's tests, which do not say; 0: one
   int experts = 256;               // the same
+};
+
+// The cluster that the import starts from.
+struct ClusterBase {
+  Document file;
+  cluster::Cluster cluster;
+
+  // `name_or_path` as Cluster::load() takes it.
+  static ClusterBase load(const std::string& name_or_path);
 };
 
 struct ImportedCluster {
@@ -35,5 +47,7 @@ struct ImportedCluster {
 // (by the names in its name or source) or of different ones, more GPUs per host than the base has,
 // links faster than the line rate of the base.
 ImportedCluster import_cluster(const ClusterImport& request);
+// The same from a base that is read already: request.base is not looked at.
+ImportedCluster import_cluster(const ClusterImport& request, const ClusterBase& base);
 
 }  // namespace moesim::study

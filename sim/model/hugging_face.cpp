@@ -45,7 +45,7 @@ MoeBlock read_experts(const Node& node, const char* count, const char* ffn) {
     node.fail(fmt::format("{} experts per token, but there are only {}", moe.top_k, moe.experts),
               "num_experts_per_tok");
   }
-  moe.expert_ffn = node.positive_integer(ffn);
+  moe.expert_ffn = node.count(ffn);
   moe.router = "dropless";
   return moe;
 }
@@ -149,7 +149,7 @@ std::string deepseek_router(const Node& node, bool biased) {
 
 MoeBlock read_deepseek_experts(const Node& node) {
   MoeBlock moe = read_experts(node, "n_routed_experts", "moe_intermediate_size");
-  moe.shared_ffn = node.integer_or("n_shared_experts", 0) * moe.expert_ffn;
+  moe.shared_ffn = node.count_or("n_shared_experts", 0) * moe.expert_ffn;
   moe.first_layer = node.count_or("first_k_dense_replace", 0);
   if (node.integer_or("moe_layer_freq", 1) != 1) {
     node.fail("only 1 is known: every layer from first_k_dense_replace on holds experts",
@@ -223,6 +223,12 @@ void read_switch(const Node& node, Model& model) {
   model.encoder_layers = node.count("num_layers");
   const int decoder_layers =
       node.has("num_decoder_layers") ? node.count("num_decoder_layers") : model.encoder_layers;
+  constexpr int most_layers = 65535;
+  if (decoder_layers > most_layers - std::min(most_layers, model.encoder_layers)) {
+    node.fail(fmt::format("{} and {} layers: at most {} in all", model.encoder_layers,
+                          decoder_layers, most_layers),
+              "num_layers");
+  }
   model.layers = model.encoder_layers + decoder_layers;
   model.hidden = node.positive_integer("d_model");
   model.heads = model.kv_heads = node.positive_integer("num_heads");
@@ -240,7 +246,8 @@ void read_switch(const Node& node, Model& model) {
   const int sparse = node.count("num_sparse_encoder_layers");
   const int sparse_decoder = node.count("num_sparse_decoder_layers");
   moe.every = model.encoder_layers / sparse;
-  if (moe.every * sparse != model.encoder_layers || moe.every * sparse_decoder != decoder_layers) {
+  const std::int64_t every = moe.every;
+  if (every * sparse != model.encoder_layers || every * sparse_decoder != decoder_layers) {
     node.fail(fmt::format("{} of {} encoder and {} of {} decoder layers: they must be the same "
                           "share, every so many layers",
                           sparse, model.encoder_layers, sparse_decoder, decoder_layers),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <sstream>
 
 #include "sim/base/error.hpp"
@@ -221,6 +222,8 @@ std::optional<std::int64_t> MegatronArguments::whole(const std::string& argument
   if (!number || *number < least) {
     fail(argument, fmt::format("'{}' is not a whole number from {} on", *value, least));
   }
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // products stay whole
+  if (*number > most) fail(argument, fmt::format("{} is too large: at most {}", *value, most));
   return number;
 }
 

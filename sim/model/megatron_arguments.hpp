@@ -28,7 +28,7 @@ class MegatronArguments {
   bool has(const std::string& argument) const;
   // Its first value, where it is given last; nothing if the argument is not there. Throws
   // UsageError naming file, line and argument where it has no value, or none that is a whole number
-  // from 1 on (0 on: count).
+  // from 1 (count: 0) to 2^31 - 1.
   std::optional<std::string> text(const std::string& argument) const;
   // The same; nothing too where it has no value, or one with a variable that is not set.
   std::optional<std::string> known_text(const std::string& argument) const;

@@ -32,6 +32,7 @@ std::vector<bool> layers_with_experts(const MegatronArguments& arguments, std::i
     return found;
   }
   std::vector<bool> group;
+  std::int64_t count = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char letter = text[at];
     if (letter == '[') {
@@ -44,16 +45,18 @@ std::vector<bool> layers_with_experts(const MegatronArguments& arguments, std::i
         times = parse_number<std::int64_t>(text.substr(at + 2, end - at - 2)).value_or(0);
         at = end - 1;
       }
-      for (std::int64_t again = 0; again < std::min(times, layers + 1); ++again) {
+      times = std::min(times, layers + 1);
+      count += times * std::ssize(group);
+      // Long texts name far more layers than there are.
+      while (times-- > 0 && std::ssize(found) <= layers) {
         found.insert(found.end(), group.begin(), group.end());
       }
     } else if (letter == '0' || letter == '1') {
       group.push_back(letter == '1');
     }
   }
-  if (static_cast<std::int64_t>(found.size()) != layers) {
-    arguments.fail("moe-layer-freq",
-                   fmt::format("'{}' has {} layers of {}", text, found.size(), layers));
+  if (count != layers) {
+    arguments.fail("moe-layer-freq", fmt::format("'{}' has {} layers of {}", text, count, layers));
   }
   return found;
 }
@@ -184,7 +187,12 @@ Model megatron_model(const MegatronArguments& arguments) {
   json model = {{"format", "moesim model 1"},
                 {"name", std::filesystem::path(arguments.name()).stem().string()},
                 {"source", fmt::format("Megatron-LM arguments in {}", arguments.name())}};
-  model["layers"] = needed(arguments, "num-layers");
+  constexpr std::int64_t most_layers = 65535;  // model.schema
+  const std::int64_t layers = needed(arguments, "num-layers");
+  if (layers > most_layers) {
+    arguments.fail("num-layers", fmt::format("{} is too large: at most {}", layers, most_layers));
+  }
+  model["layers"] = layers;
   const std::int64_t hidden = needed(arguments, "hidden-size");
   model["hidden"] = hidden;
   model["gated"] = arguments.has("swiglu") || arguments.has("quick-geglu");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/model/hugging_face.hpp"
@@ -54,6 +56,36 @@ MoeBlock read_moe(const Node& node, int layers) {
   return moe;
 }
 
+// Refuses sizes whose products, with tokens and bytes, would be none of 64 bits.
+void check_sizes(const Node& root, const Model& model) {
+  const auto check = [&](const char* what, std::int64_t size, std::int64_t most) {
+    if (size > most) root.fail(fmt::format("{} {}: at most {}", size, what, most));
+  };
+  constexpr std::int64_t most_layers = 65535;  // the schema's, for documents without one
+  constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t most_values = std::int64_t{1} << 24;  // of a token
+  check("layers", model.layers, most_layers);
+  check("values of a hidden state", model.hidden, most_values);
+  check("heads", model.heads, most_values);
+  check("tokens of a vocabulary", model.vocabulary, most_tokens);
+  check("tokens of a sequence", model.sequence_length, most_tokens);
+  if (model.window) check("tokens of a window", model.window->tokens, most_tokens);
+  // At least as many as there are.
+  const LatentAttention latent = model.latent.value_or(LatentAttention{});
+  const MoeBlock moe = model.moe.value_or(MoeBlock{});
+  const auto real = [](std::int64_t size) { return static_cast<double>(size); };
+  const double of_heads = (real(model.heads) + 2 * real(model.kv_heads)) *
+                          (real(model.head_dim) + real(latent.rope_dim) + real(latent.value_dim));
+  const double ranks = real(latent.query_rank) + real(latent.kv_rank) + real(latent.rope_dim);
+  const double inner =
+      real(model.ffn) + real(moe.shared_ffn) + real(moe.experts) * (real(moe.expert_ffn) + 1);
+  const double layer =
+      2 * of_heads * (real(model.hidden) + ranks) + real(model.hidden) * (ranks + 3 * inner);
+  const double all = 2 * (real(model.layers) * layer + real(model.vocabulary) * real(model.hidden));
+  constexpr double most = 1e16;
+  if (all > most) root.fail(fmt::format("up to {:.1e} parameters: at most {:.0e}", all, most));
+}
+
 }  // namespace
 
 Model Model::load(const std::string& name_or_path) {
@@ -64,7 +96,11 @@ Model Model::load(const std::string& name_or_path) {
 }
 
 Model Model::read(const Document& document) {
-  if (is_hugging_face_config(document.root())) return read_hugging_face(document);
+  if (is_hugging_face_config(document.root())) {
+    Model model = read_hugging_face(document);
+    check_sizes(document.root(), model);
+    return model;
+  }
   document.validate("model.schema");
   const Node root = document.root();
   Model model;
@@ -86,6 +122,7 @@ Model Model::read(const Document& document) {
   if (const auto window = root.find("window")) model.window = read_window(*window);
   if (const auto latent = root.find("latent")) model.latent = read_latent(*latent);
   if (const auto moe = root.find("moe")) model.moe = read_moe(*moe, model.layers);
+  check_sizes(root, model);
   model.decoder = model.encoder_layers < model.layers;
   if (model.encoder_layers > model.layers) {
     root.fail(fmt::format("{} encoder layers of {} layers", model.encoder_layers, model.layers),

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -25,6 +26,25 @@ bool is_name(char letter) {
 
 using Variables = std::map<std::string, std::string>;
 
+// One operator of a shell; nothing where the result is no number of 64 bits.
+std::optional<std::int64_t> applied(char by, std::int64_t one, std::int64_t other) {
+  std::int64_t result = 0;
+  switch (by) {
+    case '+':
+      return __builtin_add_overflow(one, other, &result) ? std::nullopt : std::optional(result);
+    case '-':
+      return __builtin_sub_overflow(one, other, &result) ? std::nullopt : std::optional(result);
+    case '*':
+      return __builtin_mul_overflow(one, other, &result) ? std::nullopt : std::optional(result);
+    case '/': {
+      const bool too_large = other == -1 && one == std::numeric_limits<std::int64_t>::min();
+      return other == 0 || too_large ? std::nullopt : std::optional(one / other);
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
 // A sum of products of whole numbers, variables and such sums in brackets; nothing for another.
 class Arithmetic {
  public:
@@ -39,14 +59,14 @@ class Arithmetic {
  private:
   // Up to the end or a closing bracket.
   std::optional<std::int64_t> sum() {
-    std::int64_t sum = 0;
+    std::optional<std::int64_t> sum = 0;
     char sign = '+';
     while (true) {
       const std::optional<std::int64_t> term = product();
       if (!term) return std::nullopt;
-      sum += sign == '+' ? *term : -*term;
+      sum = applied(sign, *sum, *term);
       skip();
-      if (at_ == text_.size() || text_[at_] == ')') return sum;
+      if (!sum || at_ == text_.size() || text_[at_] == ')') return sum;
       sign = text_[at_++];
       if (sign != '+' && sign != '-') return std::nullopt;
     }
@@ -63,8 +83,8 @@ class Arithmetic {
       if (at_ == text_.size() || (text_[at_] != '*' && text_[at_] != '/')) return value;
       const char by = text_[at_++];
       const std::optional<std::int64_t> next = operand();
-      if (!next || (by == '/' && *next == 0)) return std::nullopt;
-      value = by == '*' ? *value * *next : *value / *next;
+      if (!next) return std::nullopt;
+      value = applied(by, *value, *next);
     }
     return value;
   }
@@ -208,7 +228,7 @@ class Reader {
   }
 
   // Its words, up to the line that ends it: often it is the script of a job. Its quotes are
-  // letters.
+  // letters. Without those of texts deep in texts, each of which is read anew.
   void take_document() {
     const std::string end = std::move(document_end_);
     document_end_.clear();
@@ -224,7 +244,9 @@ class Reader {
       std::erase_if(text, [](char letter) { return letter == '"' || letter == '\''; });
       body += text + "\n";
     }
+    if (nesting_ == deepest) return;
     Reader inner(body, name_, variables_);
+    inner.nesting_ = nesting_ + 1;
     for (ShellWord& word : inner.read()) {
       word.line += first - 1;
       words_.push_back(std::move(word));
@@ -380,7 +402,6 @@ class Reader {
       for (const char* mark : {":-", "-", ":=", "="}) {
         if (rest.rfind(mark, 0) != 0) continue;
         const std::string text = rest.substr(std::string(mark).size());
-        constexpr int deepest = 20;
         Reader inner(text, name_, variables_);
         inner.nesting_ = nesting_ + 1;
         fallback = nesting_ < deepest ? inner.expanded() : text;
@@ -398,6 +419,8 @@ class Reader {
     if (sets_variable) variables_[name] = fallback;
     return has_fallback ? fallback : script_.substr(begin, at_ - begin);
   }
+
+  static constexpr int deepest = 20;
 
   const std::string& script_;
   const std::string& name_;

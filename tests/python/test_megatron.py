@@ -146,6 +146,16 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
     (SCRIPT.replace("--bf16", "--fp16"), "fp16"),
     (SCRIPT.replace("--recompute-granularity selective", "--recompute-granularity some"), "known are full, selective"),
     (SCRIPT.replace("#!/bin/bash", "A='open"), "has no end"),
+    # Numbers whose products no integer of 64 bits holds, lists that no memory holds.
+    (SCRIPT.replace("--hidden-size 2048", "--hidden-size 4000000000000000000"),
+     "run.sh:12: --hidden-size: 4000000000000000000 is too large: at most 2147483647"),
+    (SCRIPT.replace("--num-layers 48", "--num-layers 99999999999"), "run.sh:11: --num-layers: 99999999999 is too large"),
+    (SCRIPT.replace("--num-layers 48", "--num-layers 65536"), "run.sh:11: --num-layers: 65536 is too large: at most 65535"),
+    (SCRIPT.replace("--num-layers 48", "--num-layers 65535 --moe-layer-freq [" + 100_000 * "0" + "]*65535"),
+     "has 6553500000 layers of 65535"),
+    (SCRIPT.replace("TP=1;", "TP=$((1073741824 * 1073741824 * 1073741824));"), "'$((1073741824 * 1073741824 * 1073741824))'"),
+    (SCRIPT.replace("TP=1;", "TP=$((2147483647 * 2147483647 * 2 + 2147483647 * 2147483647 * 2));"), "the script does not set it"),
+    (SCRIPT.replace("TP=1;", "A=-8; B=-1; TP=$((1073741824 * 1073741824 * A / B));"), "the script does not set it"),
 ])
 def test_errors_name_file_line_and_argument(tmp_path, text, why):
     expect_error(moesim("train", "--megatron", write(tmp_path, text)), 2, why)
@@ -177,6 +187,12 @@ def test_a_here_document_is_read_whatever_its_apostrophes(tmp_path):
     script = f"{first}sbatch <<'EOF'\n# the user's own\ntorchrun {command}EOF\n"
     assert figures("train", "--megatron", write(tmp_path, script)) == \
         figures("train", "--megatron", write(tmp_path, SCRIPT))
+
+
+def test_here_documents_in_here_documents_end_at_some_depth(tmp_path):
+    """Each was read into a text of its own: gigabytes of a script of 80 KB, and the end of the stack."""
+    read = figures("train", "--megatron", write(tmp_path, SCRIPT + 20_000 * "<<A\n"))
+    assert read == figures("train", "--megatron", write(tmp_path, SCRIPT))
 
 
 def test_multi_token_prediction_is_on_the_last_stage(tmp_path):

@@ -206,6 +206,23 @@ TEST_CASE("what a model cannot express is refused with its key") {
 }
 
 TEST_CASE("a config whose MoE layers come every 0th, or more than an int holds, is refused") {
+  // Sums and products that no integer holds.
+  CHECK_THAT(refusal("switch-base-128", "\"num_layers\": 12", "\"num_layers\": 2147483647"),
+             ContainsSubstring("2147483647 and 12 layers: at most 65535 in all"));
+  CHECK_THAT(refusal("switch-base-128", "\"num_sparse_decoder_layers\": 6",
+                     "\"num_sparse_decoder_layers\": 2147483647"),
+             ContainsSubstring("2147483647 of 12 decoder layers"));
+  CHECK_THAT(refusal("deepseek-v3", "\"moe_intermediate_size\": 2048",
+                     "\"moe_intermediate_size\": 9000000000000000000"),
+             ContainsSubstring("/moe_intermediate_size: "));
+  CHECK_THAT(refusal("deepseek-v3", "\"n_shared_experts\": 1",
+                     "\"n_shared_experts\": 9000000000000000000"),
+             ContainsSubstring("/n_shared_experts: "));
+  CHECK_THAT(
+      refusal("llama-3-70b", "\"hidden_size\": 8192", "\"hidden_size\": 9000000000000000000"),
+      ContainsSubstring("9000000000000000000 values of a hidden state"));
+  CHECK_THAT(refusal("llama-3-70b", "\"num_hidden_layers\": 80", "\"num_hidden_layers\": 65536"),
+             ContainsSubstring("65536 layers: at most 65535"));
   CHECK_THAT(refusal("qwen2-57b-a14b", "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0"),
              ContainsSubstring("/decoder_sparse_step: expected a whole number from 1"));
   CHECK_THAT(refusal("qwen2-57b-a14b", "\"decoder_sparse_step\": 1",

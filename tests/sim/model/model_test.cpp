@@ -196,6 +196,13 @@ TEST_CASE("a malformed model names the file and the key") {
   CHECK(mentions(message_of(changed("\"ffn\"", "\"mtp_depths\": -1, \"ffn\"")),
                  "bad.json: /mtp_depths"));
   CHECK(mentions(message_of(changed("moesim model 1", "moesim model 2")), "bad.json: /format"));
+  // Products of sizes are whole numbers of 64 bits: these ended in an assertion or nonsense.
+  CHECK(mentions(message_of(changed("\"hidden\": 4096", "\"hidden\": 4000000000000000000")),
+                 "bad.json: /: 4000000000000000000 values of a hidden state: at most 16777216"));
+  CHECK(mentions(message_of(changed("\"vocabulary\": 32000", "\"vocabulary\": 4000000000")),
+                 "4000000000 tokens of a vocabulary: at most 2147483647"));
+  CHECK(mentions(message_of(changed("\"ffn\": 14336", "\"ffn\": 4000000000000000000")),
+                 "parameters: at most 1e+16"));
   // A dense layer needs a dense FFN.
   std::string text = changed("\"ffn\": 14336,", "");
   text.replace(text.find("\"every\": 1"), 10, "\"every\": 2");

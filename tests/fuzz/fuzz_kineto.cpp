@@ -9,13 +9,16 @@ static const fuzz::Folder folder;
 
 namespace {
 
-// An Error of one reader leaves the other its turn.
+// An Error of one reader leaves the other its turn, but where the text of the first file is no
+// JSON: both read it by the same function. Whether it has its turn.
 template <typename Reader>
-void read(const Reader& reader) {
+bool read(const Reader& reader) {
   try {
     reader();
-  } catch (const Error&) {  // an answer
+  } catch (const Error& error) {  // an answer
+    return std::string_view(error.what()).find("/rank0.json: line ") == std::string_view::npos;
   }
+  return true;
 }
 
 }  // namespace
@@ -32,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     query.files.push_back(folder.put(name, fuzz::take_part(rest)));
   }
   if (query.files.empty()) return 0;
-  read([&] { static_cast<void>(routing::import_profiler_traces(query)); });
+  if (!read([&] { static_cast<void>(routing::import_profiler_traces(query)); })) return 0;
   read([&] { static_cast<void>(study::read_measured_step(query.files)); });
   return 0;
 }

@@ -9,8 +9,8 @@ static const fuzz::Folder folder;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    static_cast<void>(
-        profile::read_nccl_tests_log(folder.put("input.log", fuzz::text_of(data, size))));
+    const std::string_view text = fuzz::text_of(data, size);
+    static_cast<void>(profile::read_nccl_tests_log(folder.put(fuzz::log_name(text), text)));
   } catch (const Error&) {  // an answer
   }
   return 0;

@@ -32,6 +32,11 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
+// The name of a log: its readers take what ends in .json for JSON.
+inline std::string log_name(std::string_view text) {
+  return text.starts_with('{') ? "input.json" : "input.log";
+}
+
 // The parts of an input between lines that hold "==" alone: readers of several files or words.
 std::string_view take_part(std::string_view& rest);
 

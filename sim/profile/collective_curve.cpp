@@ -85,6 +85,8 @@ void CollectiveCurve::add_law(const NodeLinks& links, int up_to, const Residual&
 CollectiveCurve::Branch CollectiveCurve::read_branch(const Node& node) const {
   const std::int64_t gpus = node.positive_integer("gpus");
   if (gpus < 2) node.fail("expected at least 2: one GPU does not communicate", "gpus");
+  constexpr std::int64_t most = 1 << 20;
+  if (gpus > most) node.fail(fmt::format("{} GPUs: at most {}", gpus, most), "gpus");
   Branch branch{static_cast<int>(gpus), read_origin(node, "origin"), SizeCurve(node), {}, 0};
   if (const auto own = node.find("residual")) {
     const auto same = node.find("residual_same_version");

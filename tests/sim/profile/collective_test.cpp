@@ -80,6 +80,15 @@ TEST_CASE("one GPU does not communicate, and more than the node has were not mea
   CHECK_THROWS_AS(simple().estimate(2, -1), UsageError);
 }
 
+TEST_CASE("a GPU count that no machine has is refused") {
+  // Beyond 2^31 it was cut to a negative one, from which a law counted up.
+  for (const std::string count : {"1048577", "2147483647", "2147483649"}) {
+    CHECK_THROWS_WITH(simple(R"(, "branches": [{"gpus": )" + count +
+                             R"(, "origin": "published", "bytes": [1, 2], "time_us": [1, 2]}])"),
+                      ContainsSubstring("/branches/0/gpus: " + count + " GPUs: at most 1048576"));
+  }
+}
+
 TEST_CASE("a tail has knots and errors of its own") {
   // Twice as fast beyond 200 bytes, up to 400.
   const std::string text = R"({

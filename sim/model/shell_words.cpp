@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <sstream>
 
@@ -121,7 +122,8 @@ class Arithmetic {
 
 class Reader {
  public:
-  Reader(const std::string& script, const std::string& name, Variables variables = {})
+  Reader(const std::string& script, const std::string& name,
+         std::shared_ptr<Variables> variables = std::make_shared<Variables>())
       : script_(script), name_(name), variables_(std::move(variables)) {}
 
   std::vector<ShellWord> read() {
@@ -155,6 +157,11 @@ class Reader {
   }
 
  private:
+  Variables& variables() {
+    if (variables_.use_count() > 1) variables_ = std::make_shared<Variables>(*variables_);
+    return *variables_;
+  }
+
   void end_command() {
     if (words_.size() > begin_) {
       const std::string& program = words_[begin_].text;
@@ -191,7 +198,7 @@ class Reader {
   void set_batch_variables() {
     const auto set = [&](const std::string& value, std::initializer_list<const char*> names) {
       if (value.empty()) return;
-      for (const char* name : names) variables_[name] = value;
+      for (const char* name : names) variables()[name] = value;
     };
     const auto number = [](const std::string& text) { return text.substr(text.rfind(':') + 1); };
     set(batch_value("--nodes"), {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
@@ -307,7 +314,7 @@ class Reader {
     }
     const auto equals = word.find('=');
     if (is_assignment(word, equals)) {
-      variables_[word.substr(0, equals)] = word.substr(equals + 1);
+      variables()[word.substr(0, equals)] = word.substr(equals + 1);
       // A list of arguments in a text.
       const std::string value = word.substr(equals + 1);
       if (value.find("--") != std::string::npos) add_words(value, line);
@@ -371,7 +378,7 @@ class Reader {
       if (end == std::string::npos) return "$";
       const std::string expression = script_.substr(at_ + 2, end - at_ - 2);
       at_ = std::min(end + 2, script_.size());
-      const auto value = Arithmetic(expression, variables_).value();
+      const auto value = Arithmetic(expression, *variables_).value();
       return value ? fmt::format("{}", *value) : script_.substr(begin, at_ - begin);
     }
     if (at_ < script_.size() && script_[at_] == '(') {  // the output of a command
@@ -411,12 +418,12 @@ class Reader {
       }
       at_ = end + 1;
     }
-    const auto known = variables_.find(name);
-    if (known != variables_.end()) {
+    const auto known = variables_->find(name);
+    if (known != variables_->end()) {
       // Lists of arguments were read where they are set.
       return known->second.find("--") == std::string::npos ? known->second : "";
     }
-    if (sets_variable) variables_[name] = fallback;
+    if (sets_variable) variables()[name] = fallback;
     return has_fallback ? fallback : script_.substr(begin, at_ - begin);
   }
 
@@ -431,7 +438,7 @@ class Reader {
   int depth_ = 0;             // of the brackets of an array
   int nesting_ = 0;           // of texts in texts
   std::string document_end_;  // the word that ends the text which begins on the next line
-  Variables variables_;
+  std::shared_ptr<Variables> variables_;  // shared with texts in texts until one sets some
   std::vector<ShellWord> words_;
 };
 

@@ -195,6 +195,13 @@ def test_here_documents_in_here_documents_end_at_some_depth(tmp_path):
     assert read == figures("train", "--megatron", write(tmp_path, SCRIPT))
 
 
+def test_fallbacks_of_a_script_with_many_variables_take_no_minutes(tmp_path):
+    """Each was read with a copy of all variables."""
+    variables = "".join(f"unused_{number}=1\n" for number in range(25_000))
+    script = SCRIPT.replace("#!/bin/bash", "#!/bin/bash\n" + variables + "echo " + 20_000 * "${OTHER:-}")
+    assert moesim("train", "--megatron", write(tmp_path, script), timeout=30).returncode == 0
+
+
 def test_multi_token_prediction_is_on_the_last_stage(tmp_path):
     script = SCRIPT.replace("--lr 1e-4", "--mtp-num-layers 1 --lr 1e-4")
     path = write(tmp_path, script)

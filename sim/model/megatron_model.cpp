@@ -10,6 +10,7 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/text.hpp"
 
 namespace moesim::model {
@@ -210,7 +211,7 @@ Model megatron_model(const MegatronArguments& arguments) {
   model["sequence_length"] = needed(arguments, "seq-length");
   model["mtp_depths"] = arguments.count("mtp-num-layers").value_or(0);
   add_experts(arguments, model);
-  return Model::read(Document::parse(model.dump(), arguments.name()));
+  return Model::read(Document::parse(json_text(model), arguments.name()));
 }
 
 }  // namespace moesim::model

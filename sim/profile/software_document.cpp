@@ -1,6 +1,7 @@
 #include "sim/profile/software_document.hpp"
 
 #include <nlohmann/json.hpp>
+#include "sim/base/json_text.hpp"
 
 namespace moesim::profile {
 namespace {
@@ -74,7 +75,7 @@ std::string SoftwareDocument::text() const {
                    {"leave_one_out",
                     {{"median_error", fit->median_error}, {"worst_error", fit->worst_error}}}};
   }
-  return root.dump(1) + "\n";
+  return json_text(root, 1) + "\n";
 }
 
 }  // namespace moesim::profile

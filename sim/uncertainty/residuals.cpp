@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/uncertainty/step_distance.hpp"
@@ -213,15 +214,15 @@ std::string Residuals::text() const {
                         {"precision", rounded(components.precision)},
                         {"model", rounded(components.model)}};
   // One group a line, so that a change shows where it is.
-  std::string text = head.dump(1);
+  std::string text = json_text(head, 1);
   text.erase(text.rfind('\n'));
   text += ",\n \"groups\": [";
   for (const ResidualGroup& group : groups) {
-    text += (&group == &groups.front() ? "\n  " : ",\n  ") + json_of(group).dump();
+    text += (&group == &groups.front() ? "\n  " : ",\n  ") + json_text(json_of(group));
   }
   text += "\n ],\n \"ratios\": [";
   for (const RatioGroup& group : ratios) {
-    text += (&group == &ratios.front() ? "\n  " : ",\n  ") + json_of(group).dump();
+    text += (&group == &ratios.front() ? "\n  " : ",\n  ") + json_text(json_of(group));
   }
   return text + "\n ]\n}\n";
 }

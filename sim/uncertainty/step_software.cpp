@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/document.hpp"
+#include "sim/base/json_text.hpp"
 
 namespace moesim::uncertainty {
 namespace {
@@ -287,7 +288,7 @@ std::string StepSoftware::text() const {
         {"rows", each.rows}, {"deviation", each.deviation}, {"degrees", each.degrees}};
   }
   root["leave_one_out"] = {{"median_error", median_error}, {"worst_error", worst_error}};
-  return root.dump(1) + "\n";
+  return json_text(root, 1) + "\n";
 }
 
 }  // namespace moesim::uncertainty

@@ -3,11 +3,12 @@
 The logs in tests/data/logs are made up, each of a latency and a bandwidth that the tests repeat."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from command_line import moesim, needs_binary, succeed
+from command_line import BINARY, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
@@ -188,6 +189,15 @@ def test_latency_of_the_nics_alone_is_a_lower_bound(tmp_path):
     slow.write_text((LOGS / "ib_send_lat.log").read_text().replace("1.62 ", "41.62 "))
     document, _ = imported(tmp_path, slow)
     assert document["nic"]["latency_us"]["value"] == 41.62
+
+
+def test_a_name_of_bytes_that_are_no_utf8(tmp_path):
+    log = tmp_path / "write.log"
+    log.write_bytes((LOGS / "ib_write_bw.log").read_bytes().replace(b"mlx5_0", b"mlx5_\xff"))
+    out = tmp_path / "my_cluster.json"
+    # Its notes have the byte.
+    subprocess.run([BINARY, "import", log, "--cluster", "hgx-h100", "--out", out], check=True, stderr=subprocess.PIPE)
+    assert "mlx5_\ufffd" in json.loads(out.read_text(encoding="utf-8"))["nic"]["efficiency"]["origin"]
 
 
 def test_nvbandwidth_sets_the_efficiency_of_the_domain(tmp_path):

@@ -1,9 +1,11 @@
 """--megatron FILE: arguments of Megatron-LM as options of train and layout; a model of such a file."""
 
 import json
+import os
+import subprocess
 
 import pytest
-from command_line import expect_error, moesim, needs_binary, succeed
+from command_line import BINARY, expect_error, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
 
@@ -166,6 +168,14 @@ def test_a_script_may_have_an_ending_of_slurm(tmp_path):
     assert figures("train", "--megatron", write(tmp_path, SCRIPT, "run.sbatch")) == read
     other = write(tmp_path, SCRIPT, "run.txt")
     expect_error(moesim("train", "--megatron", other), 2, "a script ends in .sh, .bash, .slurm or .sbatch")
+
+
+def test_a_script_whose_name_is_no_utf8(tmp_path):
+    path = os.fsencode(tmp_path) + b"/run\xff.sh"
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(SCRIPT)
+    result = subprocess.run([BINARY, "layout", "--model", path], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert result.returncode == 0, result.stdout
 
 
 def test_a_file_that_is_not_there():

@@ -14,6 +14,7 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
 #include "sim/cluster/cluster.hpp"
@@ -55,18 +56,18 @@ struct Curve {
 class Importer {
  public:
   Importer(const ClusterImport& request, const ClusterBase& base)
-      : request_(request), base_file_(base.file), base_(base.cluster) {}
+      : request_(request), base_(base.cluster), json_(base.json) {}
 
   ImportedCluster run() {
     for (const std::string& file : request_.files) take(file);
-    json_ = ordered_json::parse(base_file_.root().json().dump());
     json_["name"] = request_.name;
     json_["source"] =
         fmt::format("{} ({}); measured: {}", base_.name, base_.source, fmt::join(names_, ", "));
     write_exchanges();
     write_dispatches();
     write_links(links_, base_, json_, notes_);
-    Cluster::read(Document::parse(json_.dump(), request_.name));
+    // Names in logs may be of bytes that are no UTF-8.
+    Cluster::read(Document::parse(json_text(json_), request_.name));
     return {std::move(json_), std::move(notes_)};
   }
 
@@ -375,7 +376,6 @@ class Importer {
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
   const ClusterImport& request_;
-  const Document& base_file_;
   const Cluster& base_;
   ordered_json json_;
   std::map<Key, Curve> curves_;
@@ -389,7 +389,8 @@ class Importer {
 
 ClusterBase ClusterBase::load(const std::string& name_or_path) {
   const Document file = Document::load(find_document("clusters", name_or_path));
-  return {file, Cluster::read(file)};
+  Cluster cluster = Cluster::read(file);
+  return {std::move(cluster), ordered_json::parse(json_text(file.root().json()))};
 }
 
 ImportedCluster import_cluster(const ClusterImport& request) {

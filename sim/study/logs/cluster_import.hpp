@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/document.hpp"
 #include "sim/cluster/cluster.hpp"
 
 namespace moesim::study {
@@ -21,15 +20,15 @@ struct ClusterImport {
 
 // The cluster that the import starts from.
 struct ClusterBase {
-  Document file;
   cluster::Cluster cluster;
+  nlohmann::ordered_json json;  // of its document
 
   // `name_or_path` as Cluster::load() takes it.
   static ClusterBase load(const std::string& name_or_path);
 };
 
 struct ImportedCluster {
-  nlohmann::ordered_json document;  // moesim cluster 2, checked
+  nlohmann::ordered_json document;  // moesim cluster 2, checked; json_text() writes it
   std::vector<std::string> notes;   // what was taken from where, a line each
 };
 

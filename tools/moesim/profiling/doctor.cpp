@@ -13,6 +13,7 @@
 
 #include "kernels/base/shared_library.hpp"
 #include "kernels/measure/devices/machine.hpp"
+#include "sim/base/json_text.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/simd.hpp"
 #include "sim/cluster/cluster.hpp"
@@ -182,7 +183,8 @@ std::string as_json(const std::vector<Finding>& findings) {
     if (!finding.found) entry["without_it"] = finding.without;
     list.push_back(entry);
   }
-  return nlohmann::ordered_json{{"version", MOESIM_VERSION}, {"findings", list}}.dump(2) + "\n";
+  return json_text(nlohmann::ordered_json{{"version", MOESIM_VERSION}, {"findings", list}}, 2) +
+         "\n";
 }
 
 ExitCode run(const CommandLine& line) {

@@ -302,7 +302,7 @@ def test_a_table_of_several_numbers_of_gpus_says_how_far_scaling_pays():
 
 
 def test_a_list_of_one_number_of_gpus_is_that_number():
-    assert succeed(*SMALL, "--gpus", "16,16") == succeed(*SMALL) == succeed(*SMALL, "--gpus", "16:16:4")
+    assert rows_of(*SMALL, "--gpus", "16,16") == rows_of(*SMALL) == rows_of(*SMALL, "--gpus", "16:16:4")
 
 
 @pytest.mark.parametrize(("words", "code", "text"), [

@@ -135,8 +135,8 @@ def test_a_config_is_the_flags_typed(tmp_path):
     path.write_text(json.dumps({"model": "qwen3-30b-a3b", "gpus": 16, "global_batch": 64, "virtual-pipeline": [1, 2],
                                 "recompute": "none/moe_act/full", "tensor_parallel": 1, "context_parallel": 1,
                                 "expert-tensor-parallel": 1}))
-    assert succeed("recommend", "--config", path) == succeed("recommend", *JOB, *FEW)
-    assert succeed("recommend", "--config", path, "--gpus", 8) == succeed("recommend", *JOB, *FEW, "--gpus", 8)
+    assert rows_of("recommend", "--config", path) == rows_of("recommend", *JOB, *FEW)
+    assert rows_of("recommend", "--config", path, "--gpus", 8) == rows_of("recommend", *JOB, *FEW, "--gpus", 8)
     path.write_text(json.dumps({"mode": "prefill", "model": "mixtral-8x7b", "gpus": 8, "expert-parallel": 8,
                                 "micro-batch": 1, "sequence-length": 512, "replicas": 1}))
     assert "1 scenarios simulated" in succeed("recommend", "--config", path)

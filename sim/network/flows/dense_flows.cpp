@@ -13,7 +13,6 @@ namespace moesim::network {
 namespace {
 
 constexpr double filled = 1e-12;
-constexpr std::size_t fewest_flows = 512;
 constexpr std::size_t most_due = 16;            // a share of the links: more are looked at in order
 constexpr int most_turns = 50;                  // per event, before all levels are recomputed
 constexpr std::int64_t trusted_events = 16384;  // residuals are recomputed after that many
@@ -27,24 +26,17 @@ void for_each(const std::uint64_t* bits, std::size_t words, Visit&& visit) {
   }
 }
 
-// Whether most of some 4,096 flows have sizes of their own.
-bool many_sizes(const FlowTable& flows) {
-  const std::size_t stride = std::max<std::size_t>(1, flows.size() / 4096);
-  std::vector<std::int64_t> sizes;
-  for (std::size_t flow = 0; flow < flows.size(); flow += stride)
-    sizes.push_back(flows.bytes[flow]);
-  const std::size_t count = sizes.size();
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  return 2 * sizes.size() > count;
-}
-
 }  // namespace
 
-DenseFlows::DenseFlows(std::size_t words)
-    : kernels_(&dense_kernels()), words_(words), width_(64 * words) {
+DenseFlows::DenseFlows(FlowMatrix matrix, double tolerance)
+    : kernels_(&dense_kernels()),
+      words_(matrix.words),
+      width_(matrix.width()),
+      capacity_(std::move(matrix.capacity)),
+      flow_at_(std::move(matrix.flow_at)),
+      entries_(std::move(matrix.entries)),
+      tolerance_(tolerance) {
   const std::size_t links = 2 * width_;
-  capacity_.assign(links, 1);
   level_.assign(links, slack_level);
   passed_.assign(links, 0);
   since_.assign(links, 0);
@@ -59,56 +51,13 @@ DenseFlows::DenseFlows(std::size_t words)
   rank_.assign(links, 0);
   by_level_.resize(links);
   std::iota(by_level_.begin(), by_level_.end(), 0U);
-  alive_.assign(links * words, 0);
-  held_.assign(links * words, 0);
-  filled_.assign(2 * words, 0);
-  wanted_.assign(words, 0);
+  alive_.assign(links * words_, 0);
+  held_.assign(links * words_, 0);
+  filled_.assign(2 * words_, 0);
+  wanted_.assign(words_, 0);
   leaves_.assign(links * width_, never);
-  flow_at_.assign(width_ * width_, 0);
-}
-
-std::optional<DenseFlows> DenseFlows::build(const FlowTable& flows, double tolerance) {
-  if (flows.size() < fewest_flows || !many_sizes(flows)) return std::nullopt;
-  constexpr std::uint32_t unused = std::numeric_limits<std::uint32_t>::max();
-  constexpr std::size_t most_links = 4096;
-  std::vector<std::uint32_t> number(flows.capacity.size(), unused);
-  std::vector<std::uint8_t> side(flows.capacity.size());
-  std::size_t count[2] = {0, 0};
-  for (std::size_t flow = 0; flow < flows.size(); ++flow) {
-    if (flows.hops[flow] != 2) return std::nullopt;
-    for (std::size_t hop = 0; hop < 2; ++hop) {
-      const std::uint32_t link = flows.route(flow)[hop];
-      if (number[link] == unused) {
-        number[link] = static_cast<std::uint32_t>(count[hop]++);
-        side[link] = static_cast<std::uint8_t>(hop);
-      }
-      if (side[link] != hop) return std::nullopt;
-    }
-  }
-  const std::size_t links = std::max(count[0], count[1]);
-  if (links > most_links || flows.size() * 8 < count[0] * count[1]) return std::nullopt;
-  DenseFlows dense((links + 63) / 64);
-  for (std::size_t link = 0; link < number.size(); ++link) {
-    if (number[link] == unused) continue;
-    dense.capacity_[side[link] * dense.width_ + number[link]] = flows.capacity[link];
-  }
-  std::vector<std::uint64_t> taken(dense.width_ * dense.words_);
-  dense.entries_.reserve(flows.size());
-  for (std::uint32_t flow = 0; flow < flows.size(); ++flow) {
-    const std::uint32_t first = number[flows.route(flow)[0]];
-    const std::uint32_t second = number[flows.route(flow)[1]];
-    if (dense.has(taken, first, second)) return std::nullopt;
-    dense.flip(taken, first, second);
-    dense.entries_.push_back(
-        {flows.entry[flow], first, second, flow, static_cast<double>(flows.bytes[flow])});
-    dense.flow_at_[first * dense.width_ + second] = flow;
-  }
-  std::stable_sort(dense.entries_.begin(), dense.entries_.end(),
-                   [](const Entry& a, const Entry& b) { return a.time < b.time; });
-  dense.tolerance_ = tolerance;
-  dense.overfull_ = -filled * *std::max_element(flows.capacity.begin(), flows.capacity.end());
-  if (!dense.entries_.empty()) dense.epoch_ = dense.entries_.front().time;
-  return dense;
+  overfull_ = -filled * *std::max_element(capacity_.begin(), capacity_.end());
+  if (!entries_.empty()) epoch_ = entries_.front().time;
 }
 
 std::optional<DenseFlows::End> DenseFlows::step() {
@@ -136,7 +85,7 @@ void DenseFlows::admit() {
   }
   const std::size_t first = entered_;
   for (; entered_ < entries_.size() && entries_[entered_].time == time; ++entered_) {
-    const Entry& entry = entries_[entered_];
+    const FlowMatrix::Entry& entry = entries_[entered_];
     const auto second = static_cast<std::uint32_t>(width_ + entry.second);
     flip(alive_, entry.first, entry.second);
     flip(alive_, second, entry.first);
@@ -146,7 +95,7 @@ void DenseFlows::admit() {
   }
   fill();
   for (std::size_t index = first; index < entered_; ++index) {
-    const Entry& entry = entries_[index];
+    const FlowMatrix::Entry& entry = entries_[index];
     const auto second = static_cast<std::uint32_t>(width_ + entry.second);
     const bool by_first = rank_[entry.first] < rank_[second];
     const std::uint32_t holder = by_first ? entry.first : second;

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "sim/base/units.hpp"
+#include "sim/network/flows/aligned_doubles.hpp"
 #include "sim/network/flows/dense_kernels.hpp"
-#include "sim/network/flows/flow_table.hpp"
+#include "sim/network/flows/flow_matrix.hpp"
 
 namespace moesim::network {
 
@@ -39,10 +40,8 @@ class DenseFlows {
     double correction = 0;  // of a link's service in one fit, the most, in ps of its flows' time
   };
 
-  // Nothing unless it suits the flows: there are many, of many sizes, every route has two links,
-  // links divide into first and second ones, no pair of links has two flows and an eighth of the
-  // pairs has one. `tolerance` > 0 is in picoseconds.
-  static std::optional<DenseFlows> build(const FlowTable& flows, double tolerance);
+  // `tolerance` > 0 is in picoseconds.
+  DenseFlows(FlowMatrix matrix, double tolerance);
 
   // Calls ended(flow, time).
   template <typename Ended>
@@ -54,17 +53,11 @@ class DenseFlows {
  private:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  struct Entry {
-    std::int64_t time;
-    std::uint32_t first, second, flow;
-    double bytes;
-  };
   struct End {
     std::uint32_t flow;
     std::int64_t time;
   };
 
-  explicit DenseFlows(std::size_t words);
   std::optional<End> step();
   void admit();
   End complete(std::uint32_t link);
@@ -117,18 +110,19 @@ class DenseFlows {
   std::size_t words_;
   std::size_t width_;  // of a side: 64 words_; links from width_ on are the second ones
   // [link]
-  std::vector<double> capacity_, level_, passed_, since_, least_, end_;
-  std::vector<double> rho_, eta_;  // missed = rho (now - base_) - eta
+  std::vector<double> capacity_, passed_, since_, least_;
+  AlignedDoubles level_, end_;
+  AlignedDoubles rho_, eta_;  // missed = rho (now - base_) - eta
   std::vector<std::uint32_t> least_at_, held_count_, flow_count_, rank_;
   std::vector<std::uint64_t> alive_, held_;     // [link, words] flows, and those it holds back
-  std::vector<double> leaves_;                  // [link, place across]
+  AlignedDoubles leaves_;                       // [link, place across]
   std::vector<std::uint32_t> flow_at_;          // [first link, place of the second]
   std::vector<std::uint64_t> wanted_, filled_;  // scratch
   std::vector<std::uint32_t> due_, order_;      // scratch
   std::vector<std::uint32_t> by_level_;         // all links, nearly in order
   std::vector<double> left_, waiting_;          // scratch of fill()
 
-  std::vector<Entry> entries_;  // by time
+  std::vector<FlowMatrix::Entry> entries_;  // by time
   std::size_t entered_ = 0;
   std::size_t active_ = 0;
   std::int64_t epoch_ = 0;

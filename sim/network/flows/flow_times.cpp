@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/network/flows/dense_flows.hpp"
 #include "sim/network/flows/flow_folding.hpp"
+#include "sim/network/flows/flow_matrix.hpp"
 #include "sim/network/flows/flow_solver.hpp"
 #include "sim/network/flows/flow_table.hpp"
 #include "sim/network/flows/transfers.hpp"
@@ -132,9 +133,10 @@ void run_folded(const FlowTable& table, const Folding& folding, FlowTimes& times
 
 bool run_dense(const FlowTable& table, Picoseconds tolerance, FlowTimes& times) {
   if (tolerance <= Picoseconds(0)) return false;
-  std::optional<DenseFlows> flows = DenseFlows::build(table, static_cast<double>(tolerance.count));
-  if (!flows) return false;
-  const DenseFlows::Result made = flows->run(
+  std::optional<FlowMatrix> matrix = FlowMatrix::of(table);
+  if (!matrix) return false;
+  DenseFlows flows(std::move(*matrix), static_cast<double>(tolerance.count));
+  const DenseFlows::Result made = flows.run(
       [&](std::uint32_t flow, Picoseconds time) { times.finish[table.origin[flow]] = time; });
   times.counts.dense = true;
   times.counts.classes = times.counts.flows;

@@ -14,6 +14,7 @@
 #include "sim/network/flows/flow_matrix.hpp"
 #include "sim/network/flows/flow_solver.hpp"
 #include "sim/network/flows/flow_table.hpp"
+#include "sim/network/flows/refilled_flows.hpp"
 #include "sim/network/flows/transfers.hpp"
 
 namespace moesim::network {
@@ -131,20 +132,44 @@ void run_folded(const FlowTable& table, const Folding& folding, FlowTimes& times
   }
 }
 
+// Up to where dense flows are exact instead, which is as fast.
+constexpr Picoseconds finest_tolerance{1};
+constexpr std::size_t most_exact_links = 256;  // on a side
+
+template <typename Ended>
+void run_exactly(FlowMatrix matrix, Ended&& ended, FlowCounts& counts) {
+  const RefilledFlows::Result made = RefilledFlows(std::move(matrix)).run(ended);
+  counts.events = made.events;
+  counts.level_changes = made.levels;
+  counts.moves = made.moves;
+  counts.fillings = made.fillings;
+}
+
+template <typename Ended>
+void run_tolerantly(FlowMatrix matrix, Picoseconds tolerance, Ended&& ended, FlowCounts& counts) {
+  DenseFlows flows(std::move(matrix), static_cast<double>(tolerance.count));
+  const DenseFlows::Result made = flows.run(ended);
+  counts.events = made.events;
+  counts.level_changes = made.level_changes;
+  counts.moves = made.moves;
+  counts.fillings = made.fillings;
+  counts.correction = Picoseconds(std::llround(made.correction));
+}
+
 bool run_dense(const FlowTable& table, Picoseconds tolerance, FlowTimes& times) {
   if (tolerance <= Picoseconds(0)) return false;
   std::optional<FlowMatrix> matrix = FlowMatrix::of(table);
   if (!matrix) return false;
-  DenseFlows flows(std::move(*matrix), static_cast<double>(tolerance.count));
-  const DenseFlows::Result made = flows.run(
-      [&](std::uint32_t flow, Picoseconds time) { times.finish[table.origin[flow]] = time; });
+  const auto ended = [&](std::uint32_t flow, Picoseconds time) {
+    times.finish[table.origin[flow]] = time;
+  };
   times.counts.dense = true;
   times.counts.classes = times.counts.flows;
-  times.counts.events = made.events;
-  times.counts.level_changes = made.level_changes;
-  times.counts.moves = made.moves;
-  times.counts.fillings = made.fillings;
-  times.counts.correction = Picoseconds(std::llround(made.correction));
+  if (tolerance <= finest_tolerance && matrix->width() <= most_exact_links) {
+    run_exactly(std::move(*matrix), ended, times.counts);
+  } else {
+    run_tolerantly(std::move(*matrix), tolerance, ended, times.counts);
+  }
   return true;
 }
 

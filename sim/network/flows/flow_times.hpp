@@ -12,12 +12,12 @@ namespace moesim::network {
 struct FlowOptions {
   // Simulate flows that are provably equal as one: see fold(). The times are the same.
   bool fold = true;
-  // Exchanges of 512 flows and more, most of them of sizes of their own, between ports alone may
-  // fit a link's level only when its flows would be off by about this: see DenseFlows. Errors of
-  // links below add up on those above, so that this is no bound. Against the exact ends of 64
-  // "routed" ranks (1.4 ms): 1 ps, off by 0.6 ns at most and 5 ps on average; 1 ns, by 0.3 us and
-  // 5 ns. Of 112 random exchanges between 24 to 70 ports, even and uneven, at 1 ps: by 0.14 ns at
-  // most. With 0 all ends are exact to their rounding, but slower.
+  // Exchanges of 512 flows and more, most of them of sizes of their own, between ports alone: with
+  // 1 ps and at most 256 ports a side all ends are exact to their rounding (RefilledFlows). Else a
+  // link's level is fitted only when its flows would be off by about this (DenseFlows), which is
+  // faster. Errors of links below add up on those above, so that this is no bound: of the ends of
+  // 64 "routed" ranks (1.4 ms), 1 ns is off by 0.3 us at most and 5 ns on average. 0 is exact too,
+  // by the method for all other flows (Transfers), and slower.
   Picoseconds tolerance{1};
 };
 
@@ -29,8 +29,8 @@ struct FlowCounts {
   std::int64_t level_changes = 0;  // of a link: all flows it holds back change their rate
   std::int64_t evaluations = 0;    // of a link's level
   std::int64_t fillings = 0;       // of all levels
-  bool dense = false;              // by DenseFlows
-  Picoseconds correction;          // then: the most that one fit made up for; no bound on errors
+  bool dense = false;              // by RefilledFlows or DenseFlows
+  Picoseconds correction;          // DenseFlows: the most that one fit made up for; no bound
   std::int64_t moves = 0;          // of a flow from one link that holds it back to another
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ double mean_finish_us(const FlowTimes& times, int ranks) {
   for (int source = 0; source < ranks; ++source) {
     for (int destination = 0; destination < ranks; ++destination) {
       if (source == destination) continue;
-      sum += times.finish[static_cast<std::size_t>(source * ranks + destination)].us();
+      const int pair = source * ranks + destination;
+      sum += times.finish[static_cast<std::size_t>(pair)].us();
     }
   }
   return sum / (ranks * (ranks - 1));
@@ -260,9 +262,23 @@ TEST_CASE("what cannot be simulated is refused with a reason") {
   CHECK_THROWS_WITH(FlowSolver(broken), ContainsSubstring("carries nothing"));
 }
 
-// The dense solver fits a link when its flows would be 1 ps off. A link that holds back few flows
-// gets the sum of the errors below it, which stays within a nanosecond here.
-TEST_CASE("the dense solver agrees with the exact one") {
+namespace {
+
+// The most by which ends differ, in picoseconds.
+std::int64_t worst_difference(const FlowTimes& left, const FlowTimes& right) {
+  std::int64_t worst = 0;
+  for (std::size_t flow = 0; flow < left.finish.size(); ++flow) {
+    worst = std::max(worst, std::abs((left.finish[flow] - right.finish[flow]).count));
+  }
+  return worst;
+}
+
+}  // namespace
+
+// With a tolerance of 1 ps all levels are found anew at every event: what is left is rounding. With
+// more, a link is fitted when its flows would be so far off. One that holds back few flows gets the
+// sum of the errors below it, which stays within two nanoseconds here at 2 ps.
+TEST_CASE("the dense solvers agree with the exact one") {
   for (const int ranks : {33, 64}) {
     ByteMatrix bytes = routed(ranks);
     for (int hole = 0; hole < ranks; hole += 3) bytes.at(hole, (hole * 5 + 1) % ranks) = 0;
@@ -271,17 +287,51 @@ TEST_CASE("the dense solver agrees with the exact one") {
     for (const bool late : {false, true}) {
       const std::vector<Picoseconds> starts = late ? start : std::vector<Picoseconds>{};
       for (const Topology& topology : {switch_of(ranks), node8(ranks)}) {
-        const FlowTimes dense = run_exchange(topology, bytes, starts);
         const FlowTimes exact = run_exchange(topology, bytes, starts, {.tolerance = {}});
-        REQUIRE(dense.counts.dense);
         REQUIRE_FALSE(exact.counts.dense);
-        std::int64_t worst = 0;
-        for (std::size_t pair = 0; pair < exact.finish.size(); ++pair) {
-          worst = std::max(worst, std::abs((dense.finish[pair] - exact.finish[pair]).count));
+        for (const Picoseconds tolerance : {Picoseconds(1), Picoseconds(2)}) {
+          const FlowTimes dense = run_exchange(topology, bytes, starts, {.tolerance = tolerance});
+          REQUIRE(dense.counts.dense);
+          const std::int64_t worst = worst_difference(dense, exact);
+          INFO(ranks << " ranks, late " << late << ", " << tolerance.count << " ps: " << worst);
+          CHECK(worst <= (tolerance == Picoseconds(1) ? 1 : 2000));
         }
-        INFO(ranks << " ranks, late " << late << ": " << worst << " ps");
-        CHECK(worst <= 1000);
       }
+    }
+  }
+}
+
+// Ports of any speed, two thirds of the pairs with a flow, in up to three words of 64 ports; all
+// flows start together but for one in 30 after the others' ends, or each starts by itself.
+TEST_CASE("dense flows are exact whatever their ports, gaps and starts") {
+  std::mt19937_64 random(11);
+  const auto below = [&](std::int64_t limit) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
+  };
+  for (const int ranks : {30, 40, 65, 130}) {
+    for (const bool alone : {false, true}) {
+      std::vector<double> up, down;
+      for (int rank = 0; rank < ranks; ++rank) {
+        up.push_back(1e9 * static_cast<double>(1 + below(50)));
+        down.push_back(1e9 * static_cast<double>(1 + below(50)));
+      }
+      std::vector<Flow> flows;
+      for (int source = 0; source < ranks; ++source) {
+        for (int destination = 0; destination < ranks; ++destination) {
+          if (source == destination || below(3) == 0) continue;
+          const std::int64_t late = below(30) == 0 ? 1'000'000 : 0;
+          const std::int64_t start = (alone ? below(3000) : late) * ps_per_us;
+          flows.push_back({source, destination, 1 + below(1'000'000), Picoseconds(start)});
+        }
+      }
+      const Topology topology = ports(up, down);
+      const FlowTimes dense = run_flows(topology, flows);
+      const FlowTimes exact = run_flows(topology, flows, {.tolerance = {}});
+      REQUIRE(dense.counts.dense);
+      REQUIRE_FALSE(exact.counts.dense);
+      INFO(ranks << " ranks, alone " << alone << ", " << flows.size() << " flows");
+      CHECK(worst_difference(dense, exact) <= 1);
+      CHECK(std::abs((dense.makespan - exact.makespan).count) <= 1);
     }
   }
 }

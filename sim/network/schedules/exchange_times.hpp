@@ -31,8 +31,8 @@ struct ExchangeTimes {
 };
 
 // What the flows of a burst of so many ranks, of a size each, may be off by before their rates are
-// fitted again (FlowOptions::tolerance): 1 ps, which is exact, 1 ns from 256 ranks and 20 ns from 512
-// ranks on. The makespan is off by no more than a few times that.
+// fitted again (FlowOptions::tolerance): 1 ps, which is exact, 1 ns from 256 ranks and 20 ns from
+// 512 ranks on. The makespan is off by no more than a few times that.
 Picoseconds flow_tolerance(int ranks);
 
 // Of all messages at once, by the method of the request's settings.

@@ -225,6 +225,15 @@ def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_pa
     assert list(drawn(figure.axes[1])[0].get_ydata()) == pytest.approx([100, 100 / 1.1, 50])
 
 
+@pytest.mark.parametrize("pays, said", [("True", ["scaling pays up to 16 GPUs"]), ("false", [])])
+def test_scaling_that_pays_may_be_written_by_pandas_or_be_left_out(tmp_path, pays, said):
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([HEADER + ",scaling_pays", f"{row(gpus=8, step=100)},{pays}", f"{row(gpus=16, step=110)},{pays}"]))
+    figure = kinds_chart.scaling(rows.read([str(path)]), None, SIZE, "")
+    names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert [name for name in names if "pays" in name] == said
+
+
 def test_the_front_is_of_those_that_fit():
     points = [(1, 10, "a"), (2, 9, "b"), (2, 20, "c"), (3, 20, "d"), (0, 5, "e")]
     assert [name for *_, name in kinds_chart.front_of(points)] == ["e", "a", "c"]

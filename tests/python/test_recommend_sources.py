@@ -121,13 +121,61 @@ def test_yours_may_be_impossible_on_the_gpus_typed(tmp_path):
     assert "\nyours (steps.csv:2) " in table
     table = succeed("recommend", "--from", f"{path}:2", *FEW, "--gpus", 12)
     assert "\nyours (steps.csv:2) cannot be simulated: " in table
+    table = succeed("recommend", "--from", f"{path}:2", *FEW, "--model", "mixtral-8x7b", "--gpus", "16,32")
+    assert "\nyours (steps.csv:2) cannot be simulated: " in table
 
 
 def test_on_several_numbers_of_gpus_yours_is_compared_on_its_own(script):
     table = succeed("recommend", "--megatron", script, *FEW, "--gpus", "8,16")
     assert "64 sequences of 4096 tokens per step" in table
     assert " % slower than the best on 16 GPUs; slower at all with 90 %" in table
-    assert "yours" not in succeed("recommend", "--megatron", script, *FEW, "--gpus", "8,32")
+    table = succeed("recommend", "--megatron", script, *FEW, "--gpus", "8,32")
+    assert "\nyours (run.sh) is on 16 GPUs, where no layout was found or none was asked for\n" in table
+
+
+def command_of(row):
+    return row["command"].split()[1:]
+
+
+def test_the_command_of_yours_makes_its_step(tmp_path):
+    path = steps(tmp_path)
+    for more in (("--max-loss", "2%"), ("--router", "bias-balanced+groups:8:4", "--max-loss", "9%"),
+                 ("--router", "bias-balanced+groups:8:4", "--capacity-factor", 1, "--max-loss", "9%")):
+        *_, yours = rows_of("recommend", "--from", f"{path}:1", *FEW, *more, "--best", 1)
+        assert yours["yours"] == "true"
+        if "--router" in more:
+            assert yours["router"].endswith("+groups:8:4")
+        assert figures(*command_of(yours))["step_ms"] == pytest.approx(float(yours["step_ms"]), rel=1e-6)
+
+
+def test_yours_is_said_where_nothing_loses_little_enough(tmp_path):
+    path = steps(tmp_path)
+    table = succeed("recommend", "--from", f"{path}:1", *FEW, "--router", "bias-balanced+groups:8:4",
+                    "--capacity-factor", 1, "--max-loss", "0", "--best", 1)
+    assert "nothing loses at most 0 %" in table and "\nyours (steps.csv:1) makes " in table
+
+
+def test_another_machine_places_ranks_anew(tmp_path):
+    path = steps(tmp_path)
+    typed = figures("train", *JOB, *LAYOUT, "--profile", "gb200")
+    assert figures("train", "--from", f"{path}:1", "--profile", "gb200")["step_ms"] == typed["step_ms"]
+    *_, yours = rows_of("recommend", "--from", f"{path}:1", *FEW, "--profile", "gb200", "--best", 1)
+    assert float(yours["step_ms"]) == pytest.approx(typed["step_ms"], rel=1e-6)
+
+
+def test_a_number_without_a_layout_is_no_step(tmp_path):
+    path = tmp_path / "scaling.csv"
+    succeed("recommend", "--model", "qwen3-30b-a3b", "--gpus", "1,8", "--global-batch", 64, *FEW, "--out", path,
+            "--chart", tmp_path / "scaling.png")
+    assert not (tmp_path / "scaling.png").exists()
+    expect_error(moesim("train", "--from", f"{path}:1"), 2, "row 1 of ", "has no layout: ")
+
+
+def test_what_was_measured_is_not_moved(tmp_path):
+    said = "host costs doubled"
+    assert said in succeed("recommend", *JOB, *FEW)
+    assert said not in succeed("recommend", *JOB, *FEW, "--launch-us", 6, "--host-read-us", 10)
+    assert "NICs" not in succeed("recommend", *JOB, *FEW, "--cluster", "ideal-switch")
 
 
 def test_a_config_is_the_flags_typed(tmp_path):

@@ -228,6 +228,7 @@ const std::vector<Implied>& implied_options() {
       {"tokens-per-gpu", {"micro-batch", "sequence-length", "model"}},
       {"micro-batch", {"tokens-per-gpu"}},
       {"cluster", {"profile"}},
+      {"ranks-per-domain", {"profile", "cluster"}},
       {"capacity-convention", {"router-dialect"}},
       {"min-capacity", {"router-dialect"}},
       {"priority", {"router-dialect"}},
@@ -301,6 +302,10 @@ void take_row(const std::string& text, const Command& command, CommandLine& line
   Cells row;
   for (std::size_t column = 0; column < table.columns.size(); ++column) {
     row.emplace(as_flag(table.columns[column]), table.rows[*number - 1][column]);
+  }
+  if (cell_of(row, "status") == "refused" && cell_of(row, "micro-batch").empty()) {
+    throw UsageError(fmt::format("--from: row {} of {} has no layout: {}", *number, table.name,
+                                 cell_of(row, "reason")));
   }
   std::size_t taken = 0;
   for (std::size_t column = 0; column < table.columns.size(); ++column) {

@@ -123,8 +123,10 @@ def scaling(table, group, size, title):
         handles, names = page.legend_entries(styles, [line.label for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
-        if is_search and len(lines) == 1:
-            most = max(rows.present(row, "gpus") for row in lines[0].rows if row["scaling_pays"] == "true")
+        pays = [rows.present(row, "gpus") for row in lines[0].rows
+                if is_search and row["scaling_pays"].lower() == "true"]  # pandas writes True
+        if pays and len(lines) == 1:
+            most = max(pays)
             for one in (total, share):
                 end = one.axvline(most, color=look.GREY, linestyle="--", linewidth=1, zorder=1)
             handles.append(end)

@@ -58,6 +58,13 @@ Moved nic_at(const cluster::Cluster& cluster, bool fast) {
           }};
 }
 
+bool is_uncertain(const cluster::Cluster& cluster, bool fast) {
+  return fast ? cluster.nic_efficiency_high > cluster.nic_efficiency ||
+                    cluster.nic_start.low < cluster.nic_start.value
+              : cluster.nic_efficiency_low < cluster.nic_efficiency ||
+                    cluster.nic_start.high > cluster.nic_start.value;
+}
+
 // As uneven as in this share of recorded trainings at most.
 Moved experts_at(const RecommendRequest& request, double share) {
   const routing::PopularitySpreads& spreads = routing::balanced_spreads;
@@ -84,13 +91,18 @@ std::vector<Moved> assumptions_of(const RecommendRequest& request,
                                   const std::vector<FoundStep>& best) {
   const TrainingJob& base = request.search.space.base;
   std::vector<Moved> all;
-  all.push_back(host_times(1 / host_factor, "host costs halved"));
-  all.push_back(host_times(host_factor, "host costs doubled"));
+  const bool host_is_given = request.line.has("launch-us") && request.line.has("host-read-us");
+  if (!host_is_given) {
+    all.push_back(host_times(1 / host_factor, "host costs halved"));
+    all.push_back(host_times(host_factor, "host costs doubled"));
+  }
   const bool crosses = std::any_of(best.begin(), best.end(),
                                    [](const FoundStep& found) { return crosses_nics(found.job); });
   // Exchanges that were measured on this cluster do not ask for its efficiency.
   if (crosses && base.cluster->exchanges.empty()) {
-    for (const bool fast : {false, true}) all.push_back(nic_at(*base.cluster, fast));
+    for (const bool fast : {false, true}) {
+      if (is_uncertain(*base.cluster, fast)) all.push_back(nic_at(*base.cluster, fast));
+    }
   }
   if (base.model->moe) all.push_back(experts_at(request, 0.9));
   return all;

@@ -46,7 +46,7 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
 std::string given_up(const FoundStep& step, const FoundStep& best) {
   std::vector<std::string> parts;
   const double speed = step.step.tokens_per_second_per_gpu / best.step.tokens_per_second_per_gpu;
-  parts.push_back(fmt::format("{:.1f} % speed", 100 * (1 - speed)));
+  if (speed <= 1) parts.push_back(fmt::format("{:.1f} % speed", 100 * (1 - speed)));
   const double memory = step.step.peak_memory().gib() - best.step.peak_memory().gib();
   if (memory >= 0.5) parts.push_back(fmt::format("{:.0f} GiB", memory));
   if (step.loss > best.loss) {
@@ -277,6 +277,13 @@ std::string yours_text(const RecommendRequest& request, const std::vector<FoundS
   }
   const FoundStep& step = *yours.step;
   std::string text = fmt::format("yours ({}) ", yours.name);
+  if (best.empty()) {
+    return text + fmt::format(
+                      "makes {:.0f} tokens/s/GPU, takes {:.1f} GiB and loses {:.2f} % of "
+                      "the tokens' weight\n",
+                      step.step.tokens_per_second_per_gpu, step.step.peak_memory().gib(),
+                      100 * step.loss);
+  }
   const FoundStep& first = best.front();
   const double speed = step.step.tokens_per_second_per_gpu / first.step.tokens_per_second_per_gpu;
   const auto is_yours = [&](const FoundStep& found) { return is_same_job(found.job, step.job); };
@@ -318,7 +325,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
   }
   std::string text = heading(search, found) + "\n";
   if (found.best.empty()) {
-    text += too_lossy_text(search, found) + "\n\n";
+    text += too_lossy_text(search, found) + "\n" + yours_text(request, {}, "") + "\n";
   } else {
     const DrawnBest drawn = drawn_best(request, found.best);
     text += best_table(request, found.best, drawn) + order_text(request.software, found.best) +

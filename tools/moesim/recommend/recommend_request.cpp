@@ -350,27 +350,29 @@ void add_layout(const CommandLine& line, const TrainingJob& job, TrainingSpace& 
   if (!is_placed) add("ranks-per-domain", job.ranks_per_domain, space.ranks_per_domain);
 }
 
-// The step of the layout that was started from, with routing drawn where the search draws all.
-std::optional<study::FoundStep> step_of(const StartingPoint& start, const RecommendRequest& request,
-                                        std::string& refusal) {
+// Sets the step of the layout that was started from, with routing drawn where the search draws
+// all, or why there is none.
+void set_step_of(const StartingPoint& start, const RecommendRequest& request, Yours& yours) {
   try {
     TrainingJob job = resolved_job(start.line, true).job;
     parallel::check_layout(*job.model, job.layout);
     if (const auto fault = training::option_fault(job)) throw UsageError(*fault);
-    if (!job.routing && request.search.space.routings.front()) job = request.drawn(job);
+    if (!job.routing && request.search.space.routings.front()) {
+      job = request.drawn(job);
+      if (job.routing) yours.command += " --routing-draws per-layer";
+    }
     study::FoundStep found{job, {}, 0, 0, {}, {}};
     study::set_step(request.search, training::training_step(job), found);
-    return found;
+    yours.step = found;
   } catch (const Error& error) {
-    refusal = error.what();
-    return std::nullopt;
+    yours.refusal = error.what();
   }
 }
 
 // Sets what the search is compared with. It may lose what that loses, unless the line says what.
 void take_yours(const StartingPoint& start, RecommendRequest& request) {
   Yours yours{start.name, start.command, std::nullopt, ""};
-  yours.step = step_of(start, request, yours.refusal);
+  set_step_of(start, request, yours);
   if (yours.step && yours.step->loss > 0 && !request.line.has("max-loss")) {
     constexpr double grid = 200;  // half per cent: other layouts draw other tokens
     request.search.max_loss = std::ceil(grid * yours.step->loss) / grid;

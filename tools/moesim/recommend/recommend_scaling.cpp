@@ -249,7 +249,11 @@ std::string yours_text(const Searches& searches) {
     return yours_text(each.request, {each.best},
                       fmt::format("the best on {} GPUs", gpus_of(each.best)));
   }
-  return "";
+  const std::optional<Yours>& yours = searches.searched.front().request.yours;
+  if (!yours) return "";
+  if (!yours->step) return yours_text(searches.searched.front().request, {}, "");
+  return fmt::format("yours ({}) is on {} GPUs, where no layout was found or none was asked for\n",
+                     yours->name, gpus_of(*yours->step));
 }
 
 std::string refused_text(const Searches& searches) {
@@ -345,7 +349,13 @@ ExitCode recommend_scaling(const SearchSource& source, const std::vector<int>& g
   const Searches searches = search_all(source, gpus);
   out.write(format == report::Format::table ? text_of(line, searches, gpus)
                                             : rows_text(searches, format));
-  if (!chart.empty()) draw_scaling(rows_text(searches, report::Format::csv), chart);
+  if (chart.empty()) return ExitCode::ok;
+  if (searches.searched.size() < 2) {
+    note(fmt::format("note: no chart: of these numbers of GPUs only {} has a layout",
+                     gpus_of(searches.searched.front().best)));
+    return ExitCode::ok;
+  }
+  draw_scaling(rows_text(searches, report::Format::csv), chart);
   return ExitCode::ok;
 }
 

@@ -18,13 +18,12 @@ namespace {
 
 using training::TrainingJob;
 
-bool is_list(const std::string& text) { return text.find_first_of(",:") != std::string::npos; }
-
-// What was typed of the step itself: no choice of the search, and one value.
+// What was typed of the step itself: no choice of the search, and one value. GPUs may be a range;
+// routers have colons of their own.
 bool is_of_step(const job::JobOption& option, const std::string& text) {
   if (is_layout_choice(option)) return false;
-  const bool may_be_list = option.in_search == job::InSearch::searched || option.name == "gpus";
-  return !may_be_list || !is_list(text);
+  if (option.name == "gpus") return text.find_first_of(",:") == std::string::npos;
+  return option.in_search != job::InSearch::searched || text.find(',') == std::string::npos;
 }
 
 StartingPoint starting_point(const CommandLine& line, const std::string& flag) {

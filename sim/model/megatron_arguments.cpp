@@ -170,27 +170,28 @@ void MegatronArguments::read_yaml(const std::string& text) {
     }
     if (says_no(value)) continue;
     current = &arguments_[name];
-    *current = {{}, number};
+    *current = {{}, number, current->asked};
     if (!value.empty() && value != "true" && value != "True") current->values = yaml_values(value);
-    if (known != std::end(config_keys)) asked_.insert(name);
+    if (known != std::end(config_keys)) current->asked = true;
   }
 }
 
-const MegatronArguments::Argument* MegatronArguments::find(const std::string& argument) const {
-  asked_.insert(argument);
+const MegatronArguments::Argument* MegatronArguments::find(std::string_view argument) const {
   const auto found = arguments_.find(argument);
-  return found == arguments_.end() ? nullptr : &found->second;
+  if (found == arguments_.end()) return nullptr;
+  found->second.asked = true;
+  return &found->second;
 }
 
-bool MegatronArguments::has(const std::string& argument) const { return find(argument) != nullptr; }
+bool MegatronArguments::has(std::string_view argument) const { return find(argument) != nullptr; }
 
-void MegatronArguments::fail(const std::string& argument, const std::string& why) const {
+void MegatronArguments::fail(std::string_view argument, const std::string& why) const {
   const Argument* found = find(argument);
   const std::string place = found == nullptr ? name_ : fmt::format("{}:{}", name_, found->line);
   throw UsageError(fmt::format("{}: --{}: {}", place, argument, why));
 }
 
-std::vector<std::string> MegatronArguments::texts(const std::string& argument) const {
+std::vector<std::string> MegatronArguments::texts(std::string_view argument) const {
   const Argument* found = find(argument);
   if (found == nullptr) return {};
   for (const std::string& value : found->values) {
@@ -200,21 +201,21 @@ std::vector<std::string> MegatronArguments::texts(const std::string& argument) c
   return found->values;
 }
 
-std::optional<std::string> MegatronArguments::text(const std::string& argument) const {
+std::optional<std::string> MegatronArguments::text(std::string_view argument) const {
   if (find(argument) == nullptr) return std::nullopt;
   const std::vector<std::string> values = texts(argument);
   if (values.empty()) fail(argument, "has no value");
   return values.front();
 }
 
-std::optional<std::string> MegatronArguments::known_text(const std::string& argument) const {
+std::optional<std::string> MegatronArguments::known_text(std::string_view argument) const {
   const Argument* found = find(argument);
   if (found == nullptr || found->values.empty()) return std::nullopt;
   const std::string& value = found->values.front();
   return value.find('$') == std::string::npos ? std::optional(value) : std::nullopt;
 }
 
-std::optional<std::int64_t> MegatronArguments::whole(const std::string& argument,
+std::optional<std::int64_t> MegatronArguments::whole(std::string_view argument,
                                                      std::int64_t least) const {
   const std::optional<std::string> value = text(argument);
   if (!value) return std::nullopt;
@@ -227,18 +228,18 @@ std::optional<std::int64_t> MegatronArguments::whole(const std::string& argument
   return number;
 }
 
-std::optional<std::int64_t> MegatronArguments::size(const std::string& argument) const {
+std::optional<std::int64_t> MegatronArguments::size(std::string_view argument) const {
   return whole(argument, 1);
 }
 
-std::optional<std::int64_t> MegatronArguments::count(const std::string& argument) const {
+std::optional<std::int64_t> MegatronArguments::count(std::string_view argument) const {
   return whole(argument, 0);
 }
 
 std::vector<std::string> MegatronArguments::not_asked() const {
   std::vector<std::string> names;
   for (const auto& [name, argument] : arguments_) {
-    if (asked_.count(name) == 0) names.push_back(name);
+    if (!argument.asked) names.push_back(name);
   }
   return names;
 }

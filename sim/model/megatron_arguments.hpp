@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moesim::model {
@@ -25,17 +26,17 @@ class MegatronArguments {
   static bool is_path(const std::string& path);  // .sh, .bash, .slurm, .sbatch, .yaml, .yml
 
   const std::string& name() const { return name_; }
-  bool has(const std::string& argument) const;
+  bool has(std::string_view argument) const;
   // Its first value, where it is given last; nothing if the argument is not there. Throws
   // UsageError naming file, line and argument where it has no value, or none that is a whole number
   // from 1 (count: 0) to 2^31 - 1.
-  std::optional<std::string> text(const std::string& argument) const;
+  std::optional<std::string> text(std::string_view argument) const;
   // The same; nothing too where it has no value, or one with a variable that is not set.
-  std::optional<std::string> known_text(const std::string& argument) const;
-  std::vector<std::string> texts(const std::string& argument) const;
-  std::optional<std::int64_t> size(const std::string& argument) const;
-  std::optional<std::int64_t> count(const std::string& argument) const;
-  [[noreturn]] void fail(const std::string& argument, const std::string& why) const;
+  std::optional<std::string> known_text(std::string_view argument) const;
+  std::vector<std::string> texts(std::string_view argument) const;
+  std::optional<std::int64_t> size(std::string_view argument) const;
+  std::optional<std::int64_t> count(std::string_view argument) const;
+  [[noreturn]] void fail(std::string_view argument, const std::string& why) const;
 
   // Arguments that none of the functions above was asked for, sorted.
   std::vector<std::string> not_asked() const;
@@ -44,15 +45,15 @@ class MegatronArguments {
   struct Argument {
     std::vector<std::string> values;
     int line = 0;
+    mutable bool asked = false;  // for it
   };
   void read_script(const std::string& text);
   void read_yaml(const std::string& text);
-  const Argument* find(const std::string& argument) const;
-  std::optional<std::int64_t> whole(const std::string& argument, std::int64_t least) const;
+  const Argument* find(std::string_view argument) const;
+  std::optional<std::int64_t> whole(std::string_view argument, std::int64_t least) const;
 
   std::string name_;
-  std::map<std::string, Argument> arguments_;
-  mutable std::set<std::string> asked_;
+  std::map<std::string, Argument, std::less<>> arguments_;
 };
 
 }  // namespace moesim::model

@@ -122,9 +122,10 @@ class Arithmetic {
 
 class Reader {
  public:
-  Reader(const std::string& script, const std::string& name,
+  // `put_in`: bytes of the values of variables so far, of the whole script.
+  Reader(const std::string& script, const std::string& name, std::size_t& put_in,
          std::shared_ptr<Variables> variables = std::make_shared<Variables>())
-      : script_(script), name_(name), variables_(std::move(variables)) {}
+      : script_(script), name_(name), put_in_(put_in), variables_(std::move(variables)) {}
 
   std::vector<ShellWord> read() {
     while (at_ < script_.size()) {
@@ -252,7 +253,7 @@ class Reader {
       body += text + "\n";
     }
     if (nesting_ == deepest) return;
-    Reader inner(body, name_, variables_);
+    Reader inner(body, name_, put_in_, variables_);
     inner.nesting_ = nesting_ + 1;
     for (ShellWord& word : inner.read()) {
       word.line += first - 1;
@@ -409,7 +410,7 @@ class Reader {
       for (const char* mark : {":-", "-", ":=", "="}) {
         if (rest.rfind(mark, 0) != 0) continue;
         const std::string text = rest.substr(std::string(mark).size());
-        Reader inner(text, name_, variables_);
+        Reader inner(text, name_, put_in_, variables_);
         inner.nesting_ = nesting_ + 1;
         fallback = nesting_ < deepest ? inner.expanded() : text;
         has_fallback = true;
@@ -421,7 +422,15 @@ class Reader {
     const auto known = variables_->find(name);
     if (known != variables_->end()) {
       // Lists of arguments were read where they are set.
-      return known->second.find("--") == std::string::npos ? known->second : "";
+      if (known->second.find("--") != std::string::npos) return "";
+      // Each line A=$A$A makes A twice as long.
+      constexpr std::size_t most = 1 << 22;
+      put_in_ += known->second.size();
+      if (put_in_ > most) {
+        throw UsageError(fmt::format("{}:{}: variables have more than {} MiB where they are used",
+                                     name_, line_, most >> 20));
+      }
+      return known->second;
     }
     if (sets_variable) variables()[name] = fallback;
     return has_fallback ? fallback : script_.substr(begin, at_ - begin);
@@ -431,6 +440,7 @@ class Reader {
 
   const std::string& script_;
   const std::string& name_;
+  std::size_t& put_in_;
   std::size_t at_ = 0;
   int line_ = 1;
   std::size_t begin_ = 0;     // the first word of the command
@@ -445,7 +455,8 @@ class Reader {
 }  // namespace
 
 std::vector<ShellWord> shell_words(const std::string& script, const std::string& name) {
-  return Reader(script, name).read();
+  std::size_t put_in = 0;
+  return Reader(script, name, put_in).read();
 }
 
 }  // namespace moesim::model

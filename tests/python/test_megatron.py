@@ -148,6 +148,7 @@ def test_latent_attention_dense_layers_and_groups(tmp_path):
     (SCRIPT.replace("--bf16", "--fp16"), "fp16"),
     (SCRIPT.replace("--recompute-granularity selective", "--recompute-granularity some"), "known are full, selective"),
     (SCRIPT.replace("#!/bin/bash", "A='open"), "has no end"),
+    (SCRIPT.replace("#!/bin/bash", "A=x\n" + 60 * "A=$A$A\n"), "run.sh:23: variables have more than 4 MiB where they are used"),
     # Numbers whose products no integer of 64 bits holds, lists that no memory holds.
     (SCRIPT.replace("--hidden-size 2048", "--hidden-size 4000000000000000000"),
      "run.sh:12: --hidden-size: 4000000000000000000 is too large: at most 2147483647"),

@@ -133,6 +133,14 @@ def test_on_several_numbers_of_gpus_yours_is_compared_on_its_own(script):
     assert "\nyours (run.sh) is on 16 GPUs, where no layout was found or none was asked for\n" in table
 
 
+def test_a_typed_row_goes_before_the_script_of_a_config(tmp_path, script):
+    path = steps(tmp_path)
+    config = tmp_path / "search.json"
+    config.write_text(json.dumps({"megatron": str(script)}), encoding="utf-8")
+    table = succeed("recommend", "--config", config, "--from", f"{path}:2", *FEW)
+    assert "\nyours (steps.csv:2) is " in table
+
+
 def command_of(row):
     return row["command"].split()[1:]
 

@@ -40,4 +40,16 @@ inline void add_columns(const NamedCells& row, std::vector<std::string>& columns
   }
 }
 
+// As CSV or, for any other format, as JSON; absent where a row has no such column.
+inline std::string rows_text(const std::vector<std::string>& columns,
+                             const std::vector<NamedCells>& rows, report::Format format) {
+  std::vector<report::CellRow> cells;
+  for (const NamedCells& row : rows) {
+    cells.emplace_back();
+    for (const std::string& column : columns) cells.back().push_back(row.cell(column));
+  }
+  return format == report::Format::csv ? report::to_csv(columns, cells)
+                                       : report::to_json_text(columns, cells);
+}
+
 }  // namespace moesim::tool

@@ -315,13 +315,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
     const std::vector<NamedCells> rows = rows_of(request, found);
     std::vector<std::string> columns;
     for (const NamedCells& row : rows) add_columns(row, columns);
-    std::vector<report::CellRow> cells;
-    for (const NamedCells& row : rows) {
-      cells.emplace_back();
-      for (const std::string& column : columns) cells.back().push_back(row.cell(column));
-    }
-    return format == report::Format::csv ? report::to_csv(columns, cells)
-                                         : report::to_json_text(columns, cells);
+    return rows_text(columns, rows, format);
   }
   std::string text = heading(search, found) + "\n";
   if (found.best.empty()) {

@@ -290,22 +290,18 @@ NamedCells row_of(const Refused& each, const training::TrainingJob& base) {
 }
 
 std::string rows_text(const Searches& searches, report::Format format) {
-  std::map<int, NamedCells> rows;  // by GPUs
+  std::map<int, NamedCells> by_gpus;
   std::vector<std::string> columns;
   for (const Searched& each : searches.searched) {
     NamedCells row = row_of(each);
     add_columns(row, columns);
-    rows.emplace(gpus_of(each.best), std::move(row));
+    by_gpus.emplace(gpus_of(each.best), std::move(row));
   }
   const training::TrainingJob& base = searches.searched.front().request.search.space.base;
-  for (const Refused& each : searches.refused) rows.emplace(each.gpus, row_of(each, base));
-  std::vector<report::CellRow> cells;
-  for (const auto& [gpus, row] : rows) {
-    cells.emplace_back();
-    for (const std::string& column : columns) cells.back().push_back(row.cell(column));
-  }
-  return format == report::Format::csv ? report::to_csv(columns, cells)
-                                       : report::to_json_text(columns, cells);
+  for (const Refused& each : searches.refused) by_gpus.emplace(each.gpus, row_of(each, base));
+  std::vector<NamedCells> rows;
+  for (auto& [gpus, row] : by_gpus) rows.push_back(std::move(row));
+  return tool::rows_text(columns, rows, format);
 }
 
 std::string text_of(const CommandLine& line, const Searches& searches,

@@ -119,6 +119,7 @@ CommandLine with_config(CommandLine typed) {
   line.values.erase("from");  // is no option below others here
   take_config(recommend_command(), line);
   typed.values.erase("config");
+  if (typed.has("from")) line.values.erase("megatron");  // of the file: another step
   for (const auto& option : line.values) typed.values.insert(option);
   return typed;
 }

@@ -1,6 +1,7 @@
 // Exchanges as max-min flows on one core, every flow's end computed: a burst on crossbar(N, 50e9
 // B/s, 500 ns) of the bytes "uniform" (1 MiB a pair), "zipf1" (a share of 1 / (destination + 1)) or
-// "routed" (every pair another size, 0.5 to 1.5 MiB). `run_flows` runs this; one case by hand:
+// "routed" (every pair another size, 0.5 to 1.5 MiB), or "tree2", zipf1 on leafs of 16 with half as
+// much bandwidth up as down. `run_flows` runs this; one case by hand:
 //     bench_flows KIND N folded|plain TOLERANCE_PS ROUNDS
 // prints median, least and most CPU seconds, peak memory (MiB), mean flow finish and makespan (us),
 // classes, events and the largest correction (ps) as one line of JSON. `print` in place of
@@ -59,21 +60,22 @@ void print_flows(const ByteMatrix& bytes) {
 
 int main(int count, char** arguments) {
   if (count < 4) {
-    std::fputs("usage: bench_flows uniform|zipf1|routed N folded|plain|print [PS] [ROUNDS]\n",
+    std::fputs("usage: bench_flows uniform|zipf1|routed|tree2 N folded|plain|print [PS] [ROUNDS]\n",
                stderr);
     return 2;
   }
   const std::string kind = arguments[1];
   const int ranks = std::atoi(arguments[2]);
   const std::string how = arguments[3];
-  const ByteMatrix bytes = kind == "uniform" ? support::uniform(ranks)
-                           : kind == "zipf1" ? support::zipf1(ranks)
-                                             : support::routed(ranks);
+  const bool is_tree = kind == "tree2";
+  const ByteMatrix bytes = kind == "uniform"            ? support::uniform(ranks)
+                           : kind == "zipf1" || is_tree ? support::zipf1(ranks)
+                                                        : support::routed(ranks);
   if (how == "print") {
     print_flows(bytes);
     return 0;
   }
-  const Topology topology = support::switch_of(ranks);
+  const Topology topology = is_tree ? support::tree2(ranks) : support::switch_of(ranks);
   FlowOptions options;
   options.fold = how == "folded";
   if (count > 4) options.tolerance = Picoseconds(std::atoll(arguments[4]));

@@ -60,7 +60,7 @@ DenseFlows::DenseFlows(FlowMatrix matrix, double tolerance)
   if (!entries_.empty()) epoch_ = entries_.front().time;
 }
 
-std::optional<DenseFlows::End> DenseFlows::step() {
+std::optional<FlowMatrix::End> DenseFlows::step() {
   for (;;) {
     const DenseKernels::Least next = kernels_->least(end_.data(), 2 * words_);
     const bool entering = entered_ < entries_.size();
@@ -143,7 +143,7 @@ void DenseFlows::update_end(std::uint32_t link) {
       held_count_[link] == 0 ? never : since_[link] + (least_[link] - passed_[link]) / level_[link];
 }
 
-DenseFlows::End DenseFlows::complete(std::uint32_t link) {
+FlowMatrix::End DenseFlows::complete(std::uint32_t link) {
   constexpr double latest = 9.2e18;
   now_ = std::max(now_, end_[link]);
   if (!(now_ + static_cast<double>(epoch_) < latest)) {

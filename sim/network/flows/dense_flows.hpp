@@ -53,14 +53,9 @@ class DenseFlows {
  private:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  struct End {
-    std::uint32_t flow;
-    std::int64_t time;
-  };
-
-  std::optional<End> step();
+  std::optional<FlowMatrix::End> step();
   void admit();
-  End complete(std::uint32_t link);
+  FlowMatrix::End complete(std::uint32_t link);
   void settle();
   void relax_due(double time);
   void fit(const std::uint32_t* list, std::size_t count, double time);

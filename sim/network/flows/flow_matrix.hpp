@@ -18,6 +18,10 @@ struct FlowMatrix {
     std::uint32_t flow;
     double bytes;
   };
+  struct End {
+    std::uint32_t flow;
+    std::int64_t time;  // picoseconds
+  };
 
   // Nothing unless a matrix suits the flows: there are many, of many sizes, every route has two
   // links, links divide into first and second ones, no pair of links has two flows and an eighth of

@@ -51,7 +51,7 @@ SoonFlows RefilledFlows::soon() {
           soon_rate_.data(),    soon_wait_.data(),    soon_count_};
 }
 
-std::optional<RefilledFlows::End> RefilledFlows::step() {
+std::optional<FlowMatrix::End> RefilledFlows::step() {
   for (;;) {
     const bool entering = entered_ < matrix_.entries.size();
     if (active_ == 0) {
@@ -182,7 +182,7 @@ void RefilledFlows::hold_in_order() {
   full_ = count_;
 }
 
-RefilledFlows::End RefilledFlows::complete(std::size_t soon) {
+FlowMatrix::End RefilledFlows::complete(std::size_t soon) {
   constexpr double latest = 9.2e18;
   if (!(now_ + static_cast<double>(epoch_) < latest)) {
     throw Error("network: a transfer ends later than simulated time reaches (106 days)");

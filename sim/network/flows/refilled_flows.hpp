@@ -50,19 +50,14 @@ class RefilledFlows {
  private:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  struct End {
-    std::uint32_t flow;
-    std::int64_t time;
-  };
-
-  std::optional<End> step();
+  std::optional<FlowMatrix::End> step();
   bool wait(double time);
   void look_ahead();
   void list(std::size_t count);
   void admit();
   void add(const FlowMatrix::Entry& entry);
   void hold_in_order();
-  End complete(std::size_t soon);
+  FlowMatrix::End complete(std::size_t soon);
   void remove(std::uint32_t first, std::uint32_t second);
   void lift(std::size_t at, double left);
   void retire(std::uint32_t link);

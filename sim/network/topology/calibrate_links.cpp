@@ -30,13 +30,13 @@ void scale_nics(Topology& topology, double share) {
   scale(topology, links_of({topology.outer.port_up, topology.outer.port_down, {}}), share);
 }
 
-void set_port_latency(Topology& topology, const Plane& plane, Picoseconds way) {
+void set_port_latency(Topology& topology, const Plane& plane, Picoseconds path_latency) {
   const auto set = [&](const std::vector<int>& links, Picoseconds latency) {
     for (const int link : links) topology.links[static_cast<std::size_t>(link)].latency = latency;
   };
-  const Picoseconds up(way.count / 2);
+  const Picoseconds up(path_latency.count / 2);
   set(plane.port_up, up);
-  set(plane.port_down, way - up);
+  set(plane.port_down, path_latency - up);
 }
 
 void calibrate_inside(Topology& topology, double link_us, const MeasuredTime& time) {

@@ -15,9 +15,9 @@ std::vector<int> links_of(const Plane& plane);
 void scale(Topology& topology, const std::vector<int>& links, double factor);
 // The NICs, to that share of the bandwidth they have.
 void scale_nics(Topology& topology, double share);
-// Sets the latency of a path through a plane to `way`: half on the link up, the rest on the link
+// Sets the latency of a path through a plane: half on the link up, the rest on the link
 // down.
-void set_port_latency(Topology& topology, const Plane& plane, Picoseconds way);
+void set_port_latency(Topology& topology, const Plane& plane, Picoseconds path_latency);
 
 // The measured time of an exchange. Its latency is that of the smallest one; where a curve falls
 // below it, one hundredth of the time is left for the bytes.

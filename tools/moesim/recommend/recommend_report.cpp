@@ -290,6 +290,8 @@ std::string yours_text(const RecommendRequest& request, const std::vector<FoundS
   const auto listed = std::find_if(best.begin(), best.end(), is_yours);
   if (listed == best.begin()) {
     text += "is " + first_name;
+  } else if (std::abs(speed - 1) < 0.0005) {
+    text += "is as fast as " + first_name;
   } else if (speed < 1) {
     if (listed != best.end()) text += fmt::format("is {} and ", listed - best.begin() + 1);
     const double level = surely_slower(request.software, first, step);

@@ -91,6 +91,11 @@ double stored_weight_bytes(Precision precision, bool low_precision_gather, bool 
   return gemm_weight_bytes(precision, transposed_copies) + (low_precision_gather ? 0 : bf16_bytes);
 }
 
+double most_flops_beside_bf16(Precision precision) {
+  const int bits = format_of(precision).bits;
+  return bits == 16 ? 1 : bits == 8 ? 2 : 6;
+}
+
 int row_padding(Precision precision, bool fused_grouped_ffn) {
   if (fused_grouped_ffn) return 256;
   switch (precision) {

@@ -42,6 +42,10 @@ double gathered_weight_bytes(Precision precision, bool low_precision);
 // unless the gather is in low precision.
 double stored_weight_bytes(Precision precision, bool low_precision_gather, bool transposed_copies);
 
+// Dense FLOP/s of tensor cores over those in bf16, the most of any GPU so far: 2 with 8 bits, 6
+// with 4 (B300; B200 has 4).
+double most_flops_beside_bf16(Precision precision);
+
 // Rows of an expert are padded to a multiple of this (megatron/core, get_align_size_for_
 // quantization); 256 with the fused grouped FFN that a capacity per rank needs.
 int row_padding(Precision precision, bool fused_grouped_ffn = false);

@@ -21,6 +21,14 @@ double share(const training::TrainingStep& step, std::initializer_list<Part> par
   return sum / step.step_us;
 }
 
+// Where steps of the same model, software and machine were published, three of one's own leave as
+// wide a band as those do: validate training.
+std::string remedy_of_steps(const Band& band, const Subject& subject) {
+  return fmt::format("{} of your own measured steps: moesim calibrate{}",
+                     band.basis == Basis::model ? "six or more" : "three",
+                     subject.software.empty() ? "" : " --software " + subject.software);
+}
+
 bool crosses_nodes(const training::TrainingJob& job) {
   return job.layout.layout.gpus > job.cluster->gpus_per_domain;
 }
@@ -30,10 +38,11 @@ bool crosses_nodes(const training::TrainingJob& job) {
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
                            const training::TrainingJob& job, const training::TrainingStep& step) {
   const Components& parts = errors.residuals().components;
-  const std::string own_steps = "three of your own measured steps: moesim calibrate";
+  const std::string own_steps = remedy_of_steps(band, subject);
   std::vector<Term> terms;
-  const auto add = [&](std::string name, double deviation, std::string remedy) {
-    if (deviation > 0) terms.push_back({std::move(name), deviation, std::move(remedy)});
+  const auto add = [&](std::string name, double deviation, std::string remedy,
+                       bool narrows = true) {
+    if (deviation > 0) terms.push_back({std::move(name), deviation, std::move(remedy), narrows});
   };
   double unknown = 0;  // variance of what was never measured
   if (band.basis == Basis::nothing) {
@@ -70,7 +79,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
                     "step",
                     100 * exchanges),
         exchanges * crossing_deviation,
-        "nccl-tests of your nodes: moesim import LOG... --cluster NAME");
+        "nccl-tests of your nodes: moesim import LOG... --cluster NAME", false);
   }
   std::stable_sort(terms.begin(), terms.end(), [](const Term& one, const Term& other) {
     return one.deviation > other.deviation;
@@ -80,10 +89,14 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
 
 std::vector<Term> own_terms(const Band& band, const Subject& subject,
                             const StepSoftware& software) {
+  // As many as the prior counts for, and as many again for one of them to be odd.
+  constexpr int few_steps = 6;
   const int steps = software.scatter(RowKind::step).rows;
   std::vector<Term> terms = {
       {steps == 0 ? "none of your rows is a whole step: their scatter is that of published ones"
-                  : fmt::format("your {} steps scatter around one another", steps),
+       : steps < few_steps
+           ? fmt::format("{} steps of yours tell little of how far single ones scatter", steps)
+           : fmt::format("your {} steps scatter around one another", steps),
        band.expected.scatter, "more rows of the kind that is asked about: moesim calibrate"},
       {band.basis == Basis::own_models
            ? fmt::format("none of your steps is one of {}", subject.model)

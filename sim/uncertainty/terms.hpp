@@ -15,6 +15,9 @@ struct Term {
   std::string name;
   double deviation = 0;  // standard deviation of the log of the step time
   std::string remedy;    // what would make it smaller
+  // The band too; otherwise only the prediction gets better, which the band's width, of published
+  // steps, does not know.
+  bool narrows = true;
 };
 
 // The terms of the error of a step, the largest first. Those of the subject are the components that

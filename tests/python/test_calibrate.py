@@ -285,13 +285,39 @@ def test_a_level_far_from_what_is_known_is_found(tmp_path, factor, software):
     assert json.loads(out.read_text())["fitted"]["level"] == pytest.approx(factor, rel=0.08)
 
 
+def test_steps_faster_than_the_peak_are_refused(tmp_path):
+    layout = LAYOUTS[0]
+    row = json.loads(succeed("train", *COMMON, "--format", "json",
+                             *(word for key, value in layout.items() for word in (f"--{key.replace('_', '-')}", value))))
+    shortest = row["step_ms"] * row["mfu"]
+    path = tmp_path / "steps.csv"
+    for precision, floor in (("bf16", shortest), ("mxfp8", shortest / 2)):
+        rows = [{**layout, "precision": precision, "measured_ms": f"{share * floor:.3f}"} for share in (1.02, 0.98)]
+        expect_error(moesim("calibrate", written(path, rows), *COMMON), 2, "line 3, column measured_ms: in ",
+                     f"102 % of what NVIDIA B200 can do in {precision}: is it the time of a whole step")
+
+
+def test_rows_that_say_nothing_of_one_another_are_said(tmp_path):
+    rows = [{**layout, "measured_ms": f"{factor * sum(predicted(layout)):.3f}"}
+            for layout, factor in zip(LAYOUTS, (1, 2.5, 6), strict=False)]
+    warning = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON).stderr
+    assert re.search(r"warning: rows are \d\d+ % off in the median when the others predict them", warning)
+
+
+def test_a_level_that_no_published_step_has_is_said(tmp_path):
+    rows = [{**layout, "measured_ms": f"{6 * sum(predicted(layout)):.3f}"} for layout in LAYOUTS]
+    path = written(tmp_path / "steps.csv", rows)
+    assert re.search(r"warning: rows take [56]\.\d+ times their prediction, published steps mostly 0\.\d+ to 1\.\d+: ",
+                     moesim("calibrate", path, *COMMON).stderr)
+
+
 def test_an_odd_row_is_named(tmp_path):
     rows = [{**layout, "measured_ms": f"{1.2 * sum(predicted(layout)):.3f}"} for layout in LAYOUTS]
     path = written(tmp_path / "steps.csv", rows)
     assert "warning" not in moesim("calibrate", path, *COMMON).stderr
-    rows[2]["measured_ms"] = str(float(rows[2]["measured_ms"]) / 10)
+    rows[2]["measured_ms"] = str(float(rows[2]["measured_ms"]) * 10)
     warning = moesim("calibrate", written(tmp_path / "steps.csv", rows), *COMMON).stderr
-    assert "steps.csv: line 4: measured is 0.1 times what the other rows predict" in warning
+    assert "steps.csv: line 4: measured is 10 times what the other rows predict" in warning
     assert warning.count("warning") == 1
 
 
@@ -307,3 +333,19 @@ def test_another_cluster_than_that_of_the_rows_is_less_certain(tmp_path, steps):
     assert width("generic-8x100g") > 1.1 * width("hgx-b200")
     assert "none of them on generic-8x100g" in succeed(*words, "--cluster", "generic-8x100g")
     assert "none of them on" not in succeed(*words)
+
+
+def test_the_advice_on_a_band_is_true(tmp_path, steps):
+    """Where steps of this model, software and machine were published, three more leave the band as wide."""
+    words = ("train", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 16, "--expert-parallel", 8)
+    remedy = "narrower with: {}six or more of your own measured steps: moesim calibrate --software megatron-bridge\n"
+    known = succeed(*words, "--software", "megatron-bridge")
+    assert remedy.format("") in known or remedy.format("--launch-us from a trace of the framework; or ") in known
+    assert "or three of your own measured steps: moesim calibrate\n" in succeed(*words)
+    crossing = succeed(*words[:-2], "--gpus", 64, "--expert-parallel", 64, "--software", "megatron-bridge")
+    assert "because: exchanges, between nodes by one law" in crossing
+    assert "nearer to your machine, not narrower, with: nccl-tests of your nodes" in crossing
+    out = tmp_path / "mine.json"
+    succeed("calibrate", written(tmp_path / "steps.csv", steps[:3]), *COMMON, "--out", out)
+    own = succeed("train", *COMMON, "--model", LAYOUTS[0]["model"], "--expert-parallel", 8, "--profile", out)
+    assert "3 steps of yours tell little of how far single ones scatter" in own

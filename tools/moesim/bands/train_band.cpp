@@ -188,8 +188,9 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                    fmt::format("{:.0f}", step.tflops_per_gpu / likely)});
   std::string text = report::align(lines, {false, true, true, true, true}) + basis_text(answer);
   const uncertainty::Term& widest = answer.terms.front();
-  text +=
-      fmt::format("wide most of all because: {}\nnarrower with: {}\n", widest.name, widest.remedy);
+  text += fmt::format("wide most of all because: {}\n{} with: {}\n", widest.name,
+                      widest.narrows ? "narrower" : "nearer to your machine, not narrower,",
+                      widest.remedy);
   return answer.baseline ? text + "\n" + baseline_text(*answer.baseline) : text;
 }
 

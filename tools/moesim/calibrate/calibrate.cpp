@@ -232,6 +232,31 @@ void warn_of_odd_rows(const std::vector<CalibrationRow>& rows,
   }
 }
 
+// What is fitted to rows that say nothing of one another, or to steps of something else.
+void warn_of_fit(const StepFit& fit, const uncertainty::SoftwarePrior& prior,
+                 const std::vector<double>& left_out) {
+  constexpr double most_off = 0.5;
+  constexpr double most_deviations = 3;
+  std::vector<double> errors;
+  for (const double each : left_out) errors.push_back(std::abs(std::exp(-each) - 1));
+  if (median(errors) > most_off) {
+    note(
+        fmt::format("warning: rows are {:.0f} % off in the median when the others predict them: "
+                    "what is fitted says little: check their units and options",
+                    100 * median(errors)));
+  }
+  const double level = fit.unknowns[at(Unknown::level)];
+  const double before = prior.mean[at(Unknown::level)];
+  const double deviation = prior.deviation[at(Unknown::level)];
+  if (deviation > 0 && std::abs(level - before) > most_deviations * deviation) {
+    note(
+        fmt::format("warning: rows take {:.2f} times their prediction, published steps mostly "
+                    "{:.2f} to {:.2f}: is each of a whole step of this model, global batch and "
+                    "number of GPUs?",
+                    std::exp(level), std::exp(before - deviation), std::exp(before + deviation)));
+  }
+}
+
 ExitCode not_kept() {
   note("calibrate: nothing is kept without --out FILE");
   return ExitCode::ok;
@@ -267,10 +292,11 @@ ExitCode calibrate_train(const CommandLine& line) {
   Output("").write(fmt::format("{}\n{}\n{}{}{}", rows_table(rows, calibrated_ms, left_out),
                                fit_table(fit, free, prior),
                                decided_text(rows.size(), fit.effective, free.size()),
-                               errors_text(rows, fit, left_out), nic_text(rows, software)));
+                               errors_text(rows, fit, left_out, prior), nic_text(rows, software)));
   note_precisions(rows);
   note_kinds(rows);
   warn_of_odd_rows(rows, left_out);
+  warn_of_fit(fit, prior, left_out);
   const std::string out = line.get("out");
   if (out.empty()) return not_kept();
   write_file_atomically(out, software.text());
@@ -309,8 +335,9 @@ ExitCode calibrate_simulate(const CommandLine& line) {
   Output("").write(fmt::format("{}\n{}\n{}{}", rows_table(rows, fit.calibrated_ms, fit.left_out),
                                fit_table(fit.fit, fit.free, prior),
                                decided_text(rows.size(), fit.fit.effective, fit.free.size()),
-                               errors_text(rows, fit.fit, fit.left_out)));
+                               errors_text(rows, fit.fit, fit.left_out, prior)));
   warn_of_odd_rows(rows, fit.left_out);
+  warn_of_fit(fit.fit, prior, fit.left_out);
   const std::string out = line.get("out");
   if (out.empty()) return not_kept();
   write_file_atomically(

@@ -10,6 +10,7 @@
 #include "sim/base/shipped.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/scenario/options.hpp"
+#include "sim/study/sweep/efficiency.hpp"
 #include "sim/study/sweep/result_row.hpp"
 #include "sim/training/layer_time.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -129,6 +130,7 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   if (kind == RowKind::step) {
     found.step = training::training_step(*found.job);
     found.classes = uncertainty::classes_of(*found.step, crossing);
+    found.mfu = found.step->mfu;
     return found;
   }
   const bool backward = value_in(pass_names, asked.get(pass_column, "forward"), pass_column);
@@ -188,7 +190,9 @@ RowPrediction SimulateRows::predict(const std::string&, const CommandLine& asked
   }
   found.machine = profile.device().name;
   found.profile = found.scenario->profile_name;
-  found.classes.compute = study::evaluate(*found.scenario, cache_).step_ms;
+  const study::Outcome outcome = study::evaluate(*found.scenario, cache_);
+  found.classes.compute = outcome.step_ms;
+  found.mfu = study::efficiency(*found.scenario, outcome).mfu;
   return found;
 }
 

@@ -28,6 +28,7 @@ struct RowPrediction {
   std::optional<training::TrainingJob> job;  // of steps and layers of train
   std::optional<training::TrainingStep> step;
   std::optional<scenario::Scenario> scenario;  // of simulate
+  double mfu = 0;                              // of the predicted time; 0: it is no step
 };
 
 // What rows of measured times may be, and their predictions, one after another.

@@ -75,7 +75,8 @@ std::string fit_table(const StepFit& fit, const std::vector<Unknown>& free,
 }
 
 std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& fit,
-                        const std::vector<double>& left_out) {
+                        const std::vector<double>& left_out,
+                        const uncertainty::SoftwarePrior& prior) {
   std::string text;
   const bool only_steps = std::all_of(rows.begin(), rows.end(), is_step);
   for (const auto& kind : uncertainty::row_kind_names) {
@@ -87,10 +88,11 @@ std::string errors_text(const std::vector<CalibrationRow>& rows, const StepFit& 
     if (errors.empty()) continue;
     text += fmt::format(
         "each {} left out: {:.1f} % off in the median, {:.1f} % at worst; "
-        "scatter {:.1f} %\n",
+        "scatter {:.1f} % (before: {:.1f} %, as if from {:.0f} rows)\n",
         only_steps ? "row" : kind.name, 100 * median(errors),
         100 * *std::max_element(errors.begin(), errors.end()),
-        100 * fit.scatter(kind.value).deviation);
+        100 * fit.scatter(kind.value).deviation,
+        100 * prior.scatter[static_cast<std::size_t>(kind.value)], prior.scatter_rows);
   }
   return text;
 }

@@ -20,6 +20,7 @@ std::string fit_table(const uncertainty::StepFit& fit,
                       const uncertainty::SoftwarePrior& prior);
 // Errors of rows left out, by kind.
 std::string errors_text(const std::vector<CalibrationRow>& rows, const uncertainty::StepFit& fit,
-                        const std::vector<double>& left_out);
+                        const std::vector<double>& left_out,
+                        const uncertainty::SoftwarePrior& prior);
 
 }  // namespace moesim::tool

@@ -257,6 +257,22 @@ void check_units(const std::vector<CalibrationRow>& rows) {
   }
 }
 
+// A step in less time than the tensor cores need for its model FLOPs.
+void check_peaks(const std::vector<CalibrationRow>& rows) {
+  for (const CalibrationRow& row : rows) {
+    const model::Precision precision =
+        row.prediction.job ? row.prediction.job->states.precision : model::Precision::bf16;
+    const double share = row.prediction.mfu * row.step.predicted.total() / row.step.measured_ms /
+                         model::most_flops_beside_bf16(precision);
+    if (share < 1) continue;
+    throw UsageError(fmt::format(
+        "{}, column {}: in {:g} ms the model FLOPs of this step are {:.0f} % of what {} can do in "
+        "{}: is it the time of a whole step, of this model, global batch and number of GPUs?",
+        row.where(), row.time_column, row.step.measured_ms, 100 * share, row.prediction.machine,
+        model::name_of(precision)));
+  }
+}
+
 // Rows of one configuration that differ too much to be noise.
 void check_repeats(const std::vector<CalibrationRow>& rows) {
   std::map<std::string, const CalibrationRow*> first;
@@ -294,6 +310,7 @@ std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>
   }
   check_machines(rows);
   check_units(rows);
+  check_peaks(rows);
   check_repeats(rows);
   return rows;
 }

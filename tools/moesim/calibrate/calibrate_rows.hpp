@@ -30,7 +30,8 @@ struct CalibrationRow {
 // own CSV are ignored, so that such a file with measured_ms added is one of these. Throws
 // UsageError naming file, line and column: an unknown column or operation, a cell that its row does
 // not take, a row that the command refuses, rows of different machines, no or two measured times,
-// one that looks like another unit, the same row with different times, fewer than two rows.
+// one that looks like another unit or is shorter than the GPU's peak allows, the same row with
+// different times, fewer than two rows.
 std::vector<CalibrationRow> load_calibration_rows(const std::vector<std::string>& paths,
                                                   const CommandLine& line, RowPredictor& predictor);
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from command_line import expect_error, moesim, needs_binary, succeed
@@ -61,8 +62,30 @@ def test_a_search_from_a_script_is_that_of_its_options_typed(script):
     table = succeed("recommend", "--megatron", script, *FEW)
     slower = 100 * (1 - float(yours["tokens_per_s_per_gpu"]) / float(best[0]["tokens_per_s_per_gpu"]))
     assert f"\nyours (run.sh) is {slower:.1f} % slower than 1; slower at all with 90 %\n" in table
+    parts = re.findall(r"(\S[a-zA-Z0-9, ]*?) ([+-]\d+\.\d) %", re.search(r"where, of the time of 1: (.*)\n", table)[1])
+    for part, more in parts:
+        column = part.removeprefix(", ").replace(",", "").replace(" ", "_") + "_ms"
+        apart = (float(yours[column]) - float(best[0][column])) / float(best[0]["step_ms"])
+        assert float(more) == pytest.approx(100 * apart, abs=0.06) and abs(apart) >= 0.01
+    assert any("recompute" in part for part, _ in parts)
     assert f"  yours  moesim train --megatron {script}" in table
     assert any(line.startswith("yours ") and " full " in line for line in table.splitlines())
+
+
+def test_rows_have_the_bands_and_the_cost_of_the_table(script):
+    found = rows_of("recommend", "--megatron", script, *FEW, "--software", "megatron-bridge")
+    table = succeed("recommend", "--megatron", script, *FEW, "--software", "megatron-bridge")
+    first = found[0]
+    speeds = [float(first[f"tokens_per_s_per_gpu_{end}"]) for end in ("low", "high")]
+    likely = float(first["tokens_per_s_per_gpu"]) * float(first["step_ms"]) / float(first["step_ms_likely"])
+    assert f" {float(first['tokens_per_s_per_gpu']):.0f}    {likely:.0f} " in table
+    assert f" {speeds[0]:.0f} to {speeds[1]:.0f} " in table
+
+    def hours(speed):
+        return f"{1e12 / speed / 3600:,.0f}"
+    assert (f"\n1 costs {hours(float(first['tokens_per_s_per_gpu']))} GPU hours per 1e12 tokens, likely {hours(likely)}; "
+            f"90 % band {hours(speeds[1])} to {hours(speeds[0])}\n") in table
+    assert all(row["software"] == "megatron-bridge" and float(row["step_ms_low"]) < float(row["step_ms_high"]) for row in found)
 
 
 def test_typed_options_go_before_those_of_the_script(script):

@@ -17,6 +17,8 @@
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
 #include "tools/moesim/recommend/recommend_request.hpp"
+#include "tools/moesim/recommend/recommend_yours.hpp"
+#include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -132,6 +134,17 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
   return report::align(lines, right_aligned(lines.front()));
 }
 
+std::string cost_text(const RecommendRequest& request, const FoundStep& first) {
+  training::TrainingStep step = first.predicted.value_or(first.step);
+  const uncertainty::Band band = requested_band(request.line, first.job, step).band;
+  const uncertainty::BandLevel& widest = band.widest();
+  const double hours = gpu_hours_per_1e12_tokens(step);
+  return fmt::format("1 costs {} GPU hours per 1e12 tokens, likely {}; {:.0f} % band {} to {}\n",
+                     grouped(hours), grouped(hours * std::exp(band.expected.mean)),
+                     100 * widest.level, grouped(hours * std::exp(widest.log_ratios.low)),
+                     grouped(hours * std::exp(widest.log_ratios.high)));
+}
+
 // What drawn routing makes of the best under forced balance.
 std::string drawn_text(const RecommendRequest& request, const DrawnBest& drawn) {
   if (drawn.empty() || !drawn.front()) return "";
@@ -157,15 +170,6 @@ std::string drawn_text(const RecommendRequest& request, const DrawnBest& drawn) 
   if (fastest.value_or(0) > 0) text += fmt::format("; the fastest that fits is {}", *fastest + 1);
   if (fastest.value_or(1) > 0) text += "\n  (--routing-draws per-layer searches with it)";
   return text + "\n";
-}
-
-// The same layout, recomputation, states and routing.
-bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
-  return study::same_layout(one, other, true) && one.placed_ranks() == other.placed_ranks() &&
-         model::name_of(one.recompute) == model::name_of(other.recompute) &&
-         one.states.zero == other.states.zero &&
-         parallel::stages_of(*one.model, one.layout).text() ==
-             parallel::stages_of(*other.model, other.layout).text();
 }
 
 // "2: 12 more within 0.4 % of its speed, that differ in VP, recompute".
@@ -241,6 +245,9 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
   std::vector<NamedCells> rows;
   const auto add = [&](const FoundStep& step, int rank, bool on_front, bool is_yours = false) {
     NamedCells row = row_of(request, step);
+    training::TrainingStep predicted = step.predicted.value_or(step.step);
+    const TrainBand band = requested_band(request.line, step.job, predicted);
+    for (auto& [name, cell] : band_cells(band, predicted)) row.add(name, std::move(cell));
     if (is_yours) row.set("command", request.yours->command);
     row.add("rank", rank > 0 ? Cell(std::int64_t{rank}) : Cell());
     row.add("on_front", on_front);
@@ -268,48 +275,6 @@ std::vector<NamedCells> rows_of(const RecommendRequest& request, const TrainingF
 
 }  // namespace
 
-std::string yours_text(const RecommendRequest& request, const std::vector<FoundStep>& best,
-                       const std::string& first_name) {
-  if (!request.yours) return "";
-  const Yours& yours = *request.yours;
-  if (!yours.step) {
-    return fmt::format("yours ({}) cannot be simulated: {}\n", yours.name, yours.refusal);
-  }
-  const FoundStep& step = *yours.step;
-  std::string text = fmt::format("yours ({}) ", yours.name);
-  if (best.empty()) {
-    return text + fmt::format(
-                      "makes {:.0f} tokens/s/GPU, takes {:.1f} GiB and loses {:.2f} % of "
-                      "the tokens' weight\n",
-                      step.step.tokens_per_second_per_gpu, step.step.peak_memory().gib(),
-                      100 * step.loss);
-  }
-  const FoundStep& first = best.front();
-  const double speed = step.step.tokens_per_second_per_gpu / first.step.tokens_per_second_per_gpu;
-  const auto is_yours = [&](const FoundStep& found) { return is_same_job(found.job, step.job); };
-  const auto listed = std::find_if(best.begin(), best.end(), is_yours);
-  if (listed == best.begin()) {
-    text += "is " + first_name;
-  } else if (std::abs(speed - 1) < 0.0005) {
-    text += "is as fast as " + first_name;
-  } else if (speed < 1) {
-    if (listed != best.end()) text += fmt::format("is {} and ", listed - best.begin() + 1);
-    const double level = surely_slower(request.software, first, step);
-    text += fmt::format("is {:.1f} % slower than {}; {}", 100 * (1 - speed), first_name,
-                        level == 0 ? "that is within the noise"
-                                   : fmt::format("slower at all with {:.0f} %", 100 * level));
-  } else {
-    text += fmt::format("is {:.1f} % faster than {}", 100 * (speed - 1), first_name);
-  }
-  const double room = room_gib(request.search);
-  const double need = step.step.peak_memory().gib();
-  if (need > room) text += fmt::format("; takes {:.1f} GiB, more than {:.1f}", need, room);
-  if (step.loss > request.search.max_loss) {
-    text += fmt::format("; loses {:.2f} % of the tokens' weight", 100 * step.loss);
-  }
-  return text + "\n";
-}
-
 std::string rendered_search(const RecommendRequest& request, const TrainingFound& found,
                             report::Format format) {
   const TrainingSearch& search = request.search;
@@ -324,9 +289,10 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
     text += too_lossy_text(search, found) + "\n" + yours_text(request, {}, "") + "\n";
   } else {
     const DrawnBest drawn = drawn_best(request, found.best);
-    text += best_table(request, found.best, drawn) + order_text(request.software, found.best) +
-            assumptions_text(request, found.best) + yours_text(request, found.best, "1") +
-            drawn_text(request, drawn) + twin_lines(search, found.best) + "\n";
+    text += best_table(request, found.best, drawn) + cost_text(request, found.best.front()) +
+            order_text(request.software, found.best) + assumptions_text(request, found.best) +
+            yours_text(request, found.best, "1") + drawn_text(request, drawn) +
+            twin_lines(search, found.best) + "\n";
   }
   text += front_table(search, found.front);
   return text + commands(request, found);

@@ -14,10 +14,6 @@ namespace moesim::tool {
 std::string rendered_search(const RecommendRequest& request, const study::TrainingFound& found,
                             report::Format format);
 
-// The layout that was started from beside the best, whose first the text calls `first`; "" without.
-std::string yours_text(const RecommendRequest& request, const std::vector<study::FoundStep>& best,
-                       const std::string& first);
-
 // "86,016 candidates, 120 simulated"
 std::string search_text(const study::SearchProgress& done);
 

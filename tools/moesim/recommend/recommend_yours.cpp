@@ -1,0 +1,99 @@
+#include "tools/moesim/recommend/recommend_yours.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tools/moesim/recommend/recommend_cells.hpp"
+#include "tools/moesim/recommend/recommend_order.hpp"
+
+namespace moesim::tool {
+namespace {
+
+using study::FoundStep;
+using training::TrainingJob;
+
+// The same layout, recomputation, states and routing.
+bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
+  return study::same_layout(one, other, true) && one.placed_ranks() == other.placed_ranks() &&
+         model::name_of(one.recompute) == model::name_of(other.recompute) &&
+         one.states.zero == other.states.zero &&
+         parallel::stages_of(*one.model, one.layout).text() ==
+             parallel::stages_of(*other.model, other.layout).text();
+}
+
+// "  of the time of 1: combine +8.1 %, dispatch +8.0 %, attention -1.2 %": the parts that differ by
+// at least a hundredth of a step of `first`, per token; "": none.
+std::string parts_text(const FoundStep& yours, const FoundStep& first,
+                       const std::string& first_name) {
+  constexpr double least_share = 0.01;
+  constexpr std::size_t most_parts = 6;
+  const double tokens_ratio = first.step.tokens / yours.step.tokens;
+  std::vector<std::pair<double, const char*>> apart;
+  for (const auto& part : training::part_names) {
+    const auto place = static_cast<std::size_t>(part.value);
+    const double more =
+        (tokens_ratio * yours.step.parts[place] - first.step.parts[place]) / first.step.step_us;
+    if (std::abs(more) >= least_share) apart.emplace_back(more, part.name);
+  }
+  if (apart.empty()) return "";
+  std::sort(apart.begin(), apart.end(), [](const auto& one, const auto& other) {
+    return std::abs(one.first) > std::abs(other.first);
+  });
+  if (apart.size() > most_parts) apart.resize(most_parts);
+  std::vector<std::string> words;
+  for (const auto& [more, name] : apart) {
+    words.push_back(fmt::format("{} {:+.1f} %", name, 100 * more));
+  }
+  return fmt::format("  where, of the time of {}: {}\n", first_name, fmt::join(words, ", "));
+}
+
+}  // namespace
+
+std::string yours_text(const RecommendRequest& request, const std::vector<FoundStep>& best,
+                       const std::string& first_name) {
+  if (!request.yours) return "";
+  const Yours& yours = *request.yours;
+  if (!yours.step) {
+    return fmt::format("yours ({}) cannot be simulated: {}\n", yours.name, yours.refusal);
+  }
+  const FoundStep& step = *yours.step;
+  std::string text = fmt::format("yours ({}) ", yours.name);
+  if (best.empty()) {
+    return text + fmt::format(
+                      "makes {:.0f} tokens/s/GPU, takes {:.1f} GiB and loses {:.2f} % of "
+                      "the tokens' weight\n",
+                      step.step.tokens_per_second_per_gpu, step.step.peak_memory().gib(),
+                      100 * step.loss);
+  }
+  const FoundStep& first = best.front();
+  const double speed = step.step.tokens_per_second_per_gpu / first.step.tokens_per_second_per_gpu;
+  const auto is_yours = [&](const FoundStep& found) { return is_same_job(found.job, step.job); };
+  const auto listed = std::find_if(best.begin(), best.end(), is_yours);
+  if (listed == best.begin()) {
+    text += "is " + first_name;
+  } else if (std::abs(speed - 1) < 0.0005) {
+    text += "is as fast as " + first_name;
+  } else if (speed < 1) {
+    if (listed != best.end()) text += fmt::format("is {} and ", listed - best.begin() + 1);
+    const double level = surely_slower(request.software, first, step);
+    text += fmt::format("is {:.1f} % slower than {}; {}", 100 * (1 - speed), first_name,
+                        level == 0 ? "that is within the noise"
+                                   : fmt::format("slower at all with {:.0f} %", 100 * level));
+  } else {
+    text += fmt::format("is {:.1f} % faster than {}", 100 * (speed - 1), first_name);
+  }
+  const double room = room_gib(request.search);
+  const double need = step.step.peak_memory().gib();
+  if (need > room) text += fmt::format("; takes {:.1f} GiB, more than {:.1f}", need, room);
+  if (step.loss > request.search.max_loss) {
+    text += fmt::format("; loses {:.2f} % of the tokens' weight", 100 * step.loss);
+  }
+  text += "\n";
+  return listed == best.begin() ? text : text + parts_text(step, first, first_name);
+}
+
+}  // namespace moesim::tool

@@ -12,6 +12,9 @@ namespace {
 constexpr double rounding = 1e-13;
 // Rates that fill a link but for this share of its capacity fill it.
 constexpr double filled = 1e-12;
+// A link with this share of its capacity to spare is not full: rounding loses less in a billion
+// changes of the bound of its load.
+constexpr double spare = 1e-6;
 
 bool same(double level, double before) {
   if (level == before) return true;
@@ -24,6 +27,7 @@ bool same(double level, double before) {
 MaxMin::MaxMin(std::vector<double> capacities, std::size_t route_links)
     : capacity_(std::move(capacities)),
       level_(capacity_.size() + 1, unlimited),
+      load_(capacity_.size()),
       users_(capacity_.size()),
       route_links_(route_links),
       is_marked_(capacity_.size()),
@@ -62,10 +66,12 @@ void MaxMin::add(std::uint32_t flow, std::span<const Hop> route) {
 
 void MaxMin::remove(std::uint32_t flow) {
   Place* places = places_.data() + flow * route_links_;
+  const double rate = least_other_level(flow, many);
   for (std::size_t hop = 0; hop < length_[flow]; ++hop) {
     const Place at = places[hop];
     Users& users = users_[at.link];
-    users.total -= static_cast<double>(users.weight[at.place]);
+    const std::int32_t weight = users.weight[at.place];
+    users.total -= static_cast<double>(weight);
     const std::uint32_t last = users.flow.back();
     Place* moved = places_.data() + last * route_links_;
     while (moved->link != at.link) ++moved;
@@ -77,7 +83,11 @@ void MaxMin::remove(std::uint32_t flow) {
     users.other.pop_back();
     users.weight.pop_back();
     // A link that was not full does not become so by carrying less.
-    if (level_[at.link] != unlimited) mark(at.link);
+    if (level_[at.link] != unlimited) {
+      mark(at.link);
+    } else if (rate != unlimited) {
+      load_[at.link] -= static_cast<double>(weight) * rate;
+    }
   }
   length_[flow] = 0;
   --flows_;
@@ -109,7 +119,10 @@ double MaxMin::evaluate(std::uint32_t link) {
   ++counts_.evaluations;
   const Users& users = users_[link];
   const std::size_t count = users.flow.size();
-  if (count == 0) return unlimited;
+  if (count == 0) {
+    load_[link] = 0;
+    return unlimited;
+  }
   if (others_.size() < count) others_.resize(count + count / 2);
   double* others = others_.data();
   for (std::size_t place = 0; place < count; ++place) {
@@ -128,7 +141,10 @@ double MaxMin::evaluate(std::uint32_t link) {
       held += elsewhere ? 0.0 : weight;
     }
     if (held == 0) {
-      if (carried <= capacity * (1 + filled)) return unlimited;
+      if (carried <= capacity * (1 + filled)) {
+        load_[link] = carried;
+        return unlimited;
+      }
       level = *std::max_element(others, others + count);
       from_below = false;
       continue;
@@ -181,32 +197,39 @@ bool MaxMin::repair() {
     const double level = evaluate(link);
     if (same(level, before)) continue;
     set_level(link, level);
-    spread(link, std::min(level, before), level > before);
+    spread(link, before);
     if (counts_.evaluations > most) return false;
   }
   marked_.clear();
   return true;
 }
 
-// Marks the links whose flows are held back below their level by `link`, or were.
-void MaxMin::spread(std::uint32_t link, double lower, bool rising) {
-  const Users& users = users_[link];
-  const auto affected = [&](std::uint32_t other) {
-    if (is_marked_[other] != 0 || !(level_[other] > lower)) return;
-    if (level_[other] == unlimited && !rising) return;
-    mark(other);
-    push(other);
-  };
-  for (std::size_t place = 0; place < users.flow.size(); ++place) {
-    if (users.other[place] == links()) continue;
-    if (users.other[place] != many) {
-      affected(users.other[place]);
-      continue;
-    }
-    const std::uint32_t flow = users.flow[place];
+bool MaxMin::may_fill(std::uint32_t link) const {
+  return !(load_[link] <= capacity_[link] * (1 - spare));
+}
+
+// Marks the links whose flows are held back below their level by `link`, or were; those without a
+// level only if the level rose and that may fill them. `link` was the last to be evaluated.
+void MaxMin::spread(std::uint32_t link, double before) {
+  const double level = level_[link];
+  const double lower = std::min(level, before);
+  const std::vector<std::uint32_t>& flows = users_[link].flow;
+  for (std::size_t place = 0; place < flows.size(); ++place) {
+    const double least = others_[place];
+    if (least <= lower) continue;  // another link holds it back, before and now
+    const double more = std::min(level, least) - std::min(before, least);
+    const std::uint32_t flow = flows[place];
     const Place* places = places_.data() + flow * route_links_;
     for (std::size_t hop = 0; hop < length_[flow]; ++hop) {
-      if (places[hop].link != link) affected(places[hop].link);
+      const Place at = places[hop];
+      if (at.link == link || is_marked_[at.link] != 0) continue;
+      if (level_[at.link] == unlimited) {
+        if (more < 0) continue;
+        load_[at.link] += static_cast<double>(users_[at.link].weight[at.place]) * more;
+        if (!may_fill(at.link)) continue;
+      }
+      mark(at.link);
+      push(at.link);
     }
   }
 }
@@ -238,6 +261,7 @@ void MaxMin::fill() {
     }
     saturate(next.link);
   }
+  for (std::uint32_t link = 0; link < links(); ++link) load_[link] = capacity_[link] - left_[link];
   std::swap(levels, level_);  // those before again
   std::swap(levels, left_);   // the new ones
   list_changes();

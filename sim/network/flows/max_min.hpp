@@ -23,9 +23,14 @@ struct Hop {
 // flow has a saturated link on which no flow is faster, which is max-min fairness, and their
 // solution in rates is unique (Bertsekas, Gallager: Data Networks, 6.5.2). x_L depends on lower
 // levels only. So after flows came or went, only links are looked at whose own flows changed or
-// below whose level another changed, lowest first; links are evaluated until every one fits its
-// equation, in whatever order, and the solution is then the one. Should they take too many turns,
-// all levels are recomputed by progressive filling, as they are for large changes.
+// whose flows another held back below their level, or does now, lowest first; links are evaluated
+// until every one fits its equation, in whatever order, and the solution is then the one. Should
+// they take too many turns, all levels are recomputed by progressive filling, as they are for large
+// changes.
+//
+// Nothing costs as much as the sums over flows, and in a fabric of several tiers a change reaches
+// nearly all links, most of them far from full. So a link without a level keeps a bound of what its
+// flows have, which rises with theirs, and is evaluated when that may fill it.
 class MaxMin {
  public:
   static constexpr double unlimited = std::numeric_limits<double>::infinity();
@@ -87,16 +92,18 @@ class MaxMin {
   void mark(std::uint32_t link);
   void set_level(std::uint32_t link, double level);
   double least_other_level(std::uint32_t flow, std::uint32_t link) const;
+  bool may_fill(std::uint32_t link) const;
   double evaluate(std::uint32_t link);
   void push(std::uint32_t link);
   bool repair();
-  void spread(std::uint32_t link, double lower, bool rising);
+  void spread(std::uint32_t link, double before);
   void fill();
   void saturate(std::uint32_t link);
   void list_changes();
 
   std::vector<double> capacity_;
   std::vector<double> level_;  // [links + 1], the last is the link beyond all
+  std::vector<double> load_;   // [link] without a level: its flows have at most this together
   std::vector<Users> users_;
   std::size_t route_links_;
   std::vector<Place> places_;         // [flow, hop]
@@ -108,7 +115,7 @@ class MaxMin {
   std::vector<std::uint8_t> is_marked_, is_changed_;
   std::vector<Change> changes_;
   std::vector<Candidate> heap_;
-  std::vector<double> others_;          // scratch of evaluate()
+  std::vector<double> others_;          // [place] of the link that evaluate() saw last
   std::vector<double> left_, waiting_;  // scratch of fill(): capacity, weights without a rate
   Counts counts_;
 };

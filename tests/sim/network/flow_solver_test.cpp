@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/network/flows/flow_times.hpp"
+#include "tests/sim/network/naive_flows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/run_exchange.hpp"
 #include "tests/support/topologies.hpp"
@@ -334,4 +335,52 @@ TEST_CASE("dense flows are exact whatever their ports, gaps and starts") {
       CHECK(std::abs((dense.makespan - exact.makespan).count) <= 1);
     }
   }
+}
+
+// Leafs of any size, the last one perhaps smaller, with less bandwidth up than down; bytes by the
+// destination's popularity, all different or few; the folded ones count several times on a link.
+TEST_CASE("flows through leafs end as by filling again at every event") {
+  std::mt19937_64 random(12);
+  const auto below = [&](std::int64_t limit) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
+  };
+  for (int round = 0; round < 24; ++round) {
+    const int ranks = 8 + static_cast<int>(below(9));
+    const int per_leaf = 2 + static_cast<int>(below(6));
+    const double leaf = per_leaf * 50e9 * (round % 4 == 0 ? 0.25 : 0.5);
+    const Topology topology = tree2(ranks, per_leaf, leaf);
+    const ByteMatrix bytes = matrix_of(ranks, [&](int source, int destination) -> std::int64_t {
+      switch (round % 3) {
+        case 0:
+          return 4 * mib / (destination + 1);
+        case 1:
+          return below(3) == 0 ? 0 : 1 + below(mib);
+        default:
+          return 1000 * (1 + (source % per_leaf + destination % per_leaf) % 3);
+      }
+    });
+    std::vector<Picoseconds> start(static_cast<std::size_t>(ranks));
+    for (Picoseconds& each : start) each = Picoseconds(round % 2 == 0 ? 0 : below(100) * ps_per_us);
+    std::vector<Flow> flows;
+    for (int source = 0; source < ranks; ++source) {
+      for (int destination = 0; destination < ranks; ++destination) {
+        flows.push_back({source, destination, bytes.at(source, destination),
+                         start[static_cast<std::size_t>(source)]});
+      }
+    }
+    const std::vector<double> expected = naive_flows(topology, flows);
+    const FlowTimes times = run_flows(topology, flows);
+    INFO("round " << round << ", " << ranks << " ranks, " << per_leaf << " on a leaf");
+    for (std::size_t flow = 0; flow < flows.size(); ++flow) {
+      INFO("flow " << flow);
+      REQUIRE(std::abs(static_cast<double>(times.finish[flow].count) - expected[flow]) <= 1);
+    }
+  }
+}
+
+// A sum over the flows of a link costs most: those are looked at that change, and few others.
+TEST_CASE("links that stay far from full cost nothing") {
+  const FlowCounts counts = run_exchange(tree2(128), zipf1(128)).counts;
+  INFO(counts.evaluations << " evaluations, " << counts.level_changes << " changes");
+  CHECK(counts.evaluations < 2 * counts.level_changes);
 }

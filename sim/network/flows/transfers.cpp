@@ -126,16 +126,29 @@ void Transfers::settle(std::span<const std::uint32_t> entered) {
   for (const std::uint32_t flow : entered) {
     hold(flow, shares_.bottleneck(flow, nowhere), flows_[flow].bytes);
   }
-  for (const MaxMin::Change& change : shares_.changes()) {
+  for (const MaxMin::Change& change : shares_.changes()) move(change);
+}
+
+// A link whose level fell may hold back any of its flows now; one whose level rose may only cease.
+void Transfers::move(const MaxMin::Change& change) {
+  const double level = shares_.level(change.link);
+  if (level < change.level_before) {
     for (const std::uint32_t flow : shares_.flows_over(change.link)) {
-      const int before = flows_[flow].held_by;
-      const int link = shares_.bottleneck(flow, before);
-      if (link == before) continue;
-      const double bytes = release(flow);
-      hold(flow, link, bytes);
-      ++moves_;
+      if (shares_.level(flows_[flow].held_by) > level) reconsider(flow);
     }
+    return;
   }
+  const std::vector<std::uint32_t>& held = services_[static_cast<std::size_t>(change.link)].flow;
+  for (std::size_t place = held.size(); place-- > 0;) reconsider(held[place]);
+}
+
+void Transfers::reconsider(std::uint32_t flow) {
+  const int before = flows_[flow].held_by;
+  const int link = shares_.bottleneck(flow, before);
+  if (link == before) return;
+  const double bytes = release(flow);
+  hold(flow, link, bytes);
+  ++moves_;
 }
 
 void Transfers::refresh() {

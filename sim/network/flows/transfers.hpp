@@ -77,6 +77,8 @@ class Transfers {
   void admit();
   void rewind(std::int64_t time);
   void settle(std::span<const std::uint32_t> entered);
+  void move(const MaxMin::Change& change);
+  void reconsider(std::uint32_t flow);
   void hold(std::uint32_t flow, int link, double bytes);
   double release(std::uint32_t flow);
   void mark_stale(int link);

@@ -174,7 +174,8 @@ bool run_dense(const FlowTable& table, Picoseconds tolerance, FlowTimes& times) 
 }
 
 void run_plain(const FlowTable& table, FlowTimes& times) {
-  Transfers transfers(table.capacity, table.route_links);
+  const auto longest = std::max_element(table.hops.begin(), table.hops.end());
+  Transfers transfers(table.capacity, longest != table.hops.end() ? *longest : 1);
   std::vector<Hop> hops;
   const auto enter = [&](std::uint32_t flow) {
     hops_of(table.route(flow), hops);

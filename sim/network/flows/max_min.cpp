@@ -30,8 +30,11 @@ MaxMin::MaxMin(std::vector<double> capacities, std::size_t route_links)
       load_(capacity_.size()),
       users_(capacity_.size()),
       route_links_(route_links),
-      is_marked_(capacity_.size()),
-      is_changed_(capacity_.size()) {}
+      others_(route_links - 1),
+      is_marked_(capacity_.size() + 1),
+      is_changed_(capacity_.size()) {
+  is_marked_[links()] = 1;  // the link beyond all is not looked at
+}
 
 void MaxMin::mark(std::uint32_t link) {
   if (is_marked_[link] != 0) return;
@@ -54,9 +57,11 @@ void MaxMin::add(std::uint32_t flow, std::span<const Hop> route) {
     places[hop] = {link, static_cast<std::uint32_t>(users.flow.size())};
     users.flow.push_back(flow);
     users.weight.push_back(route[hop].weight);
-    users.other.push_back(route.size() == 1   ? static_cast<std::uint32_t>(links())
-                          : route.size() == 2 ? static_cast<std::uint32_t>(route[1 - hop].link)
-                                              : many);
+    all_weigh_one_ = all_weigh_one_ && route[hop].weight == 1;
+    for (std::size_t other = 0; other < route.size(); ++other) {
+      if (other != hop) users.others.push_back(static_cast<std::uint32_t>(route[other].link));
+    }
+    users.others.resize(users.flow.size() * others_, static_cast<std::uint32_t>(links()));
     users.total += static_cast<double>(route[hop].weight);
     mark(link);
   }
@@ -66,7 +71,7 @@ void MaxMin::add(std::uint32_t flow, std::span<const Hop> route) {
 
 void MaxMin::remove(std::uint32_t flow) {
   Place* places = places_.data() + flow * route_links_;
-  const double rate = least_other_level(flow, many);
+  const double its_rate = rate(flow);
   for (std::size_t hop = 0; hop < length_[flow]; ++hop) {
     const Place at = places[hop];
     Users& users = users_[at.link];
@@ -77,16 +82,17 @@ void MaxMin::remove(std::uint32_t flow) {
     while (moved->link != at.link) ++moved;
     moved->place = at.place;
     users.flow[at.place] = last;
-    users.other[at.place] = users.other.back();
+    std::copy_n(users.others.end() - static_cast<std::ptrdiff_t>(others_), others_,
+                users.others.begin() + static_cast<std::ptrdiff_t>(at.place * others_));
     users.weight[at.place] = users.weight.back();
     users.flow.pop_back();
-    users.other.pop_back();
+    users.others.resize(users.others.size() - others_);
     users.weight.pop_back();
     // A link that was not full does not become so by carrying less.
     if (level_[at.link] != unlimited) {
       mark(at.link);
-    } else if (rate != unlimited) {
-      load_[at.link] -= static_cast<double>(weight) * rate;
+    } else if (its_rate != unlimited) {
+      load_[at.link] -= static_cast<double>(weight) * its_rate;
     }
   }
   length_[flow] = 0;
@@ -104,13 +110,28 @@ int MaxMin::bottleneck(std::uint32_t flow, int preferred) const {
   return static_cast<int>(best);
 }
 
-double MaxMin::least_other_level(std::uint32_t flow, std::uint32_t link) const {
+double MaxMin::rate(std::uint32_t flow) const {
   const Place* places = places_.data() + flow * route_links_;
   double least = unlimited;
   for (std::size_t hop = 0; hop < length_[flow]; ++hop) {
-    if (places[hop].link != link) least = std::min(least, level_[places[hop].link]);
+    least = std::min(least, level_[places[hop].link]);
   }
   return least;
+}
+
+// `known` is how many other links a route has, 0 for any number.
+template <std::size_t known>
+void MaxMin::find_elsewhere(const Users& users) {
+  const std::size_t count = users.flow.size();
+  const std::size_t others = known != 0 ? known : others_;
+  if (elsewhere_.size() < count) elsewhere_.resize(count + count / 2);
+  const double* const level = level_.data();
+  const std::uint32_t* other = users.others.data();
+  for (std::size_t place = 0; place < count; ++place, other += others) {
+    double least = unlimited;
+    for (std::size_t each = 0; each < others; ++each) least = std::min(least, level[other[each]]);
+    elsewhere_[place] = least;
+  }
 }
 
 // Newton's method on a concave, piecewise linear sum: from the second step on it comes from below
@@ -123,12 +144,14 @@ double MaxMin::evaluate(std::uint32_t link) {
     load_[link] = 0;
     return unlimited;
   }
-  if (others_.size() < count) others_.resize(count + count / 2);
-  double* others = others_.data();
-  for (std::size_t place = 0; place < count; ++place) {
-    const std::uint32_t other = users.other[place];
-    others[place] = other != many ? level_[other] : least_other_level(users.flow[place], link);
+  if (others_ == 1) {
+    find_elsewhere<1>(users);
+  } else if (others_ == 3) {
+    find_elsewhere<3>(users);
+  } else {
+    find_elsewhere<0>(users);
   }
+  const double* const others = elsewhere_.data();
   const double capacity = capacity_[link];
   double level = level_[link] != unlimited ? level_[link] : capacity / users.total;
   for (bool from_below = false;;) {
@@ -213,25 +236,30 @@ bool MaxMin::may_fill(std::uint32_t link) const {
 void MaxMin::spread(std::uint32_t link, double before) {
   const double level = level_[link];
   const double lower = std::min(level, before);
-  const std::vector<std::uint32_t>& flows = users_[link].flow;
-  for (std::size_t place = 0; place < flows.size(); ++place) {
-    const double least = others_[place];
+  const Users& users = users_[link];
+  const std::uint32_t* other = users.others.data();
+  for (std::size_t place = 0; place < users.flow.size(); ++place, other += others_) {
+    const double least = elsewhere_[place];
     if (least <= lower) continue;  // another link holds it back, before and now
     const double more = std::min(level, least) - std::min(before, least);
-    const std::uint32_t flow = flows[place];
-    const Place* places = places_.data() + flow * route_links_;
-    for (std::size_t hop = 0; hop < length_[flow]; ++hop) {
-      const Place at = places[hop];
-      if (at.link == link || is_marked_[at.link] != 0) continue;
-      if (level_[at.link] == unlimited) {
+    for (std::size_t each = 0; each < others_; ++each) {
+      if (is_marked_[other[each]] != 0) continue;
+      if (level_[other[each]] == unlimited) {
         if (more < 0) continue;
-        load_[at.link] += static_cast<double>(users_[at.link].weight[at.place]) * more;
-        if (!may_fill(at.link)) continue;
+        load_[other[each]] += weight_on(other[each], users.flow[place]) * more;
+        if (!may_fill(other[each])) continue;
       }
-      mark(at.link);
-      push(at.link);
+      mark(other[each]);
+      push(other[each]);
     }
   }
+}
+
+double MaxMin::weight_on(std::uint32_t link, std::uint32_t flow) const {
+  if (all_weigh_one_) return 1;
+  const Place* at = places_.data() + flow * route_links_;
+  while (at->link != link) ++at;
+  return static_cast<double>(users_[link].weight[at->place]);
 }
 
 // Progressive filling: the link whose remaining capacity gives its remaining flows the least is
@@ -277,7 +305,7 @@ void MaxMin::saturate(std::uint32_t link) {
   };
   for (std::size_t place = 0; place < users.flow.size(); ++place) {
     const std::uint32_t flow = users.flow[place];
-    if (least_other_level(flow, link) != unlimited) continue;
+    if (elsewhere_[place] != unlimited) continue;
     const Place* places = places_.data() + flow * route_links_;
     for (std::size_t hop = 0; hop < length_[flow]; ++hop) {
       if (places[hop].link != link) pass(places[hop]);

@@ -68,12 +68,11 @@ class MaxMin {
   const Counts& counts() const { return counts_; }
 
  private:
-  static constexpr std::uint32_t many = std::numeric_limits<std::uint32_t>::max();
-
-  // The flows of one link, by place. `other` is the second link of a route of two, the link beyond
-  // all (level unlimited) for a route of one, `many` for a longer route.
+  // The flows of one link, by place. `others` are the other links of a flow's route, and the link
+  // beyond all (level unlimited) for those that its route has less than the longest.
   struct Users {
-    std::vector<std::uint32_t> flow, other;
+    std::vector<std::uint32_t> flow;
+    std::vector<std::uint32_t> others;  // [place, other]
     std::vector<std::int32_t> weight;
     double total = 0;  // of the weights
   };
@@ -91,12 +90,15 @@ class MaxMin {
 
   void mark(std::uint32_t link);
   void set_level(std::uint32_t link, double level);
-  double least_other_level(std::uint32_t flow, std::uint32_t link) const;
+  double rate(std::uint32_t flow) const;
+  template <std::size_t known>
+  void find_elsewhere(const Users& users);
   bool may_fill(std::uint32_t link) const;
   double evaluate(std::uint32_t link);
   void push(std::uint32_t link);
   bool repair();
   void spread(std::uint32_t link, double before);
+  double weight_on(std::uint32_t link, std::uint32_t flow) const;
   void fill();
   void saturate(std::uint32_t link);
   void list_changes();
@@ -106,6 +108,8 @@ class MaxMin {
   std::vector<double> load_;   // [link] without a level: its flows have at most this together
   std::vector<Users> users_;
   std::size_t route_links_;
+  std::size_t others_;                // links of a route but one
+  bool all_weigh_one_ = true;         // every flow so far, on every link
   std::vector<Place> places_;         // [flow, hop]
   std::vector<std::uint8_t> length_;  // [flow] of its route
   std::size_t flows_ = 0;
@@ -115,7 +119,7 @@ class MaxMin {
   std::vector<std::uint8_t> is_marked_, is_changed_;
   std::vector<Change> changes_;
   std::vector<Candidate> heap_;
-  std::vector<double> others_;          // [place] of the link that evaluate() saw last
+  std::vector<double> elsewhere_;       // [place] at the link last evaluated: least other level
   std::vector<double> left_, waiting_;  // scratch of fill(): capacity, weights without a rate
   Counts counts_;
 };

@@ -23,7 +23,7 @@ ColumnLists::ColumnLists(int experts, const TileKernels& kernels)
 // Lists have room for one block more than they may hold, and for the formats of list_cells and
 // keep_cells.
 void ColumnLists::start(std::size_t tokens, std::size_t taken, const float* sum) {
-  constexpr std::size_t room = std::size_t{block_tokens} + tile_tokens;
+  constexpr std::size_t room = std::size_t{block_tokens} + 2 * tile_tokens;
   taken_ = taken;
   sum_ = sum;
   const std::size_t longest = std::min(3 * taken + tile_tokens, tokens);
@@ -76,8 +76,10 @@ void ColumnLists::add(const ExpBlock& block) {
 
 void ColumnLists::cut_list(std::size_t expert) {
   const std::size_t at = start_[expert];
-  lists_[expert].least = kernels_.keep_cells(
-      {value_.data() + at, token_.data() + at, divided_[expert] - at, held(expert), sum_}, taken_);
+  List& list = lists_[expert];
+  list.least = kernels_.keep_cells({value_.data() + at, token_.data() + at, divided_[expert] - at,
+                                    held(expert), sum_, list.bound, list.least},
+                                   taken_);
   next_[expert] = divided_[expert] = start_[expert] + static_cast<std::uint32_t>(taken_);
 }
 

@@ -96,12 +96,15 @@ struct CellLists {
   std::uint32_t* next = nullptr;  // [expert]: where its list ends
 };
 
-// One such list: the first `divided` of `held` are e / sum. Both arrays have room for held + 16.
+// One such list: the first `divided` of `held` are e / sum. Both arrays have room for held + 32.
 struct CellList {
   float* e = nullptr;
   std::uint32_t* token = nullptr;
   std::size_t divided = 0, held = 0;
   const float* sum = nullptr;  // [token]
+  // If the first is above 0: a bound that about all reach, and one that about as many reach as are
+  // wanted. They save time if they are right.
+  float bound = 0, expected = 0;
 };
 
 // A run of tokens after each expert took some. 16 tokens more can be read, whose takers are 0.

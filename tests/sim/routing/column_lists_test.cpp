@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -122,4 +123,42 @@ TEST_CASE("guesses hold where domains are alike", "[routing]") {
   }
   INFO("failed: " << failed);
   CHECK(failed <= 3);
+}
+
+// Expected bounds that are right, far off or impossible, for lists with and without equal values.
+TEST_CASE("the same cells are kept whatever bound is expected", "[routing]") {
+  std::mt19937 engine(5);
+  for (const SimdLevel level : available_simd_levels()) {
+    const TileKernels& kernels = tile_kernels(level);
+    for (int round = 0; round < 400; ++round) {
+      const std::size_t held = 1 + engine() % 200;
+      const std::size_t wanted = 1 + engine() % held;
+      const unsigned values = round % 2 == 0 ? 5 : 1U << 20;
+      std::vector<float> g(held);
+      for (float& one : g) one = static_cast<float>(engine() % values) / static_cast<float>(values);
+      std::vector<float> sorted = g;
+      std::sort(sorted.begin(), sorted.end(), std::greater<>());
+      const float cut = sorted[wanted - 1];
+      std::vector<std::uint32_t> expected;
+      std::ptrdiff_t equal =
+          static_cast<std::ptrdiff_t>(wanted) -
+          std::count_if(g.begin(), g.end(), [&](float one) { return one > cut; });
+      for (std::uint32_t token = 0; token < held; ++token) {
+        if (g[token] > cut || (g[token] == cut && equal-- > 0)) expected.push_back(token);
+      }
+      for (const float near : {0.0F, 1e-30F, cut / 2, cut, cut * 1.01F, 0.999F, 5.0F}) {
+        for (const float low : {0.0F, sorted.back(), cut * 0.99F, 0.5F}) {
+          std::vector<float> e = g;
+          std::vector<std::uint32_t> token(held + 32);
+          e.resize(held + 32);
+          std::iota(token.begin(), token.end(), 0U);
+          const std::vector<float> ones(held + 32, 1.0F);
+          kernels.keep_cells({e.data(), token.data(), 0, held, ones.data(), low, near}, wanted);
+          token.resize(wanted);
+          CAPTURE(name_of(level), held, wanted, near, low);
+          REQUIRE(token == expected);
+        }
+      }
+    }
+  }
 }

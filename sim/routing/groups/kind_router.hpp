@@ -20,7 +20,7 @@ struct GroupOutcome {
   bool exchanged = true;
   std::vector<std::int32_t> kept_rows;  // [rank, expert]
   std::vector<std::int32_t> ir_rows;    // [rank]
-  std::vector<std::int64_t> demand;     // [expert]
+  std::vector<std::int64_t> demand;     // [expert]; expert-choice: without keep_routes
   TokenCopies copies;
 };
 

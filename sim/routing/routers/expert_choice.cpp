@@ -117,7 +117,7 @@ void ExpertChoiceRouter::route_domain(const GroupLogits& logits, const Domain& d
   }
   take(logits, domain);
   settle(domain);
-  count_demand(domain);
+  if (!shape_.keep_routes) count_demand(domain);
   group_tokens_ += domain.tokens;
 }
 
@@ -201,6 +201,7 @@ void ExpertChoiceRouter::keep(std::size_t expert, std::size_t slots) {
   const std::size_t stride = stride_;
   const std::uint64_t first = std::uint64_t{expert} << slot_bits_;
   std::uint32_t most = 0;
+#pragma GCC unroll 4
   for (std::size_t slot = 0; slot < slots; ++slot) {
     const std::size_t token = token_of[slot];
     const std::uint32_t row = takers[token];
@@ -260,9 +261,11 @@ void ExpertChoiceRouter::settle(const Domain& domain) {
 
 void ExpertChoiceRouter::count_demand(const Domain& domain) {
   std::int64_t* demand = outcome_.demand.data();
+  const std::size_t tokens = domain.tokens;
   for (std::size_t choice = 0; choice < static_cast<std::size_t>(shape_.config.top_k); ++choice) {
     const std::uint16_t* best = best_.data() + choice * stride_;
-    for (std::size_t token = 0; token < domain.tokens; ++token) ++demand[best[token]];
+#pragma GCC unroll 4
+    for (std::size_t token = 0; token < tokens; ++token) ++demand[best[token]];
   }
 }
 

@@ -187,6 +187,10 @@ Bytes TrainingStep::peak_memory() const {
   return most;
 }
 
+double TrainingStep::gpu_hours_per_1e12_tokens() const {
+  return 1e12 / tokens_per_second_per_gpu / 3600;
+}
+
 TrainingStep training_step(const TrainingJob& job, std::shared_ptr<const DrawnLoads> loads,
                            bool with_forced_step) {
   check_job(job);

@@ -40,6 +40,7 @@ struct TrainingStep {
   std::vector<RankEnd> ends;               // of each pipeline rank
 
   Bytes peak_memory() const;
+  double gpu_hours_per_1e12_tokens() const;
 };
 
 // Throws UsageError as check_job() for what cannot be, and as DrawnLoads for routing that training

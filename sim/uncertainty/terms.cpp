@@ -71,7 +71,8 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
   const double host = share(step, {Part::host});
   add(fmt::format("host launches, assumed to a factor of two, are {:.0f} % of the step",
                   100 * host),
-      host * launch_deviation, "--launch-us from a trace of the framework; or " + own_steps);
+      host * launch_deviation,
+      "--launch-us from a trace of the framework; narrower with " + own_steps, false);
   if (crosses_nodes(job) && job.cluster->exchanges.empty()) {
     const double exchanges = share(step, {Part::tensor, Part::context, Part::dispatch,
                                           Part::combine, Part::gradients, Part::parameters});

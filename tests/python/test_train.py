@@ -138,12 +138,21 @@ def test_recipes_differ_in_the_parts_that_they_name():
 
 def test_the_likely_step_is_printed_below_its_bands():
     line, = [line for line in succeed(*QWEN, "--gpus", 64).splitlines() if line.startswith("likely  ")]
-    _, ratio, step, unit, tokens, _ = line.split()
+    _, ratio, step, unit, tokens, _, hours = line.split()
     row = as_json(*QWEN, "--gpus", 64)
     likely = row["step_ms_likely"]
     assert float(ratio) == pytest.approx(likely / row["step_ms"], abs=0.006)
     assert float(step) * {"s": 1e3, "ms": 1}[unit] == pytest.approx(likely, rel=0.006)
-    assert float(tokens) == pytest.approx(row["tokens_per_s_per_gpu"] * row["step_ms"] / likely, abs=0.6)
+    speed = row["tokens_per_s_per_gpu"] * row["step_ms"] / likely
+    assert float(tokens) == pytest.approx(speed, abs=0.6)
+    assert hours == f"{1e12 / speed / 3600:,.0f}"
+
+
+def test_the_band_has_a_cost():
+    words = (*QWEN, "--gpus", 64, "--software", "megatron-bridge")
+    row = as_json(*words)
+    low, high = (f"{1e12 / row[f'tokens_per_s_per_gpu_{end}'] / 3600:,.0f}" for end in ("high", "low"))
+    assert re.search(rf"\n90 % .* {low} to {high}\n", succeed(*words))
 
 
 def test_bands_are_wider_where_less_is_known():

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/training/layer_time.hpp"
 #include "sim/uncertainty/step_software.hpp"
@@ -169,8 +170,9 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
 }
 
 std::string band_text(const TrainBand& answer, const TrainingStep& step) {
-  std::vector<std::vector<std::string>> lines = {
-      {"band", "times predicted", "step", "tokens/s/GPU", "TFLOP/s/GPU"}};
+  const double hours = step.gpu_hours_per_1e12_tokens();
+  std::vector<std::vector<std::string>> lines = {{"band", "times predicted", "step", "tokens/s/GPU",
+                                                  "TFLOP/s/GPU", "GPU hours per 1e12 tokens"}};
   for (const uncertainty::BandLevel& each : answer.band.levels) {
     const double low = std::exp(each.log_ratios.low);
     const double high = std::exp(each.log_ratios.high);
@@ -180,13 +182,15 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                      duration_text(high * step.step_us)),
          fmt::format("{:.0f} to {:.0f}", step.tokens_per_second_per_gpu / high,
                      step.tokens_per_second_per_gpu / low),
-         fmt::format("{:.0f} to {:.0f}", step.tflops_per_gpu / high, step.tflops_per_gpu / low)});
+         fmt::format("{:.0f} to {:.0f}", step.tflops_per_gpu / high, step.tflops_per_gpu / low),
+         fmt::format("{} to {}", grouped(low * hours), grouped(high * hours))});
   }
   const double likely = std::exp(answer.band.expected.mean);
   lines.push_back({"likely", fmt::format("{:.2f}", likely), duration_text(likely * step.step_us),
                    fmt::format("{:.0f}", step.tokens_per_second_per_gpu / likely),
-                   fmt::format("{:.0f}", step.tflops_per_gpu / likely)});
-  std::string text = report::align(lines, {false, true, true, true, true}) + basis_text(answer);
+                   fmt::format("{:.0f}", step.tflops_per_gpu / likely), grouped(likely * hours)});
+  std::string text =
+      report::align(lines, {false, true, true, true, true, true}) + basis_text(answer);
   const uncertainty::Term& widest = answer.terms.front();
   text += fmt::format("wide most of all because: {}\n{} with: {}\n", widest.name,
                       widest.narrows ? "narrower" : "nearer to your machine, not narrower,",

@@ -138,7 +138,7 @@ std::string cost_text(const RecommendRequest& request, const FoundStep& first) {
   training::TrainingStep step = first.predicted.value_or(first.step);
   const uncertainty::Band band = requested_band(request.line, first.job, step).band;
   const uncertainty::BandLevel& widest = band.widest();
-  const double hours = gpu_hours_per_1e12_tokens(step);
+  const double hours = step.gpu_hours_per_1e12_tokens();
   return fmt::format("1 costs {} GPU hours per 1e12 tokens, likely {}; {:.0f} % band {} to {}\n",
                      grouped(hours), grouped(hours * std::exp(band.expected.mean)),
                      100 * widest.level, grouped(hours * std::exp(widest.log_ratios.low)),

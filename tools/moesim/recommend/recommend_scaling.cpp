@@ -164,7 +164,7 @@ std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
       fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
       percent(each.scaling.efficiency),
       each.scaling.gain ? percent(*each.scaling.gain) : "",
-      fmt::format("{:.0f}", gpu_hours_per_1e12_tokens(step)),
+      fmt::format("{:.0f}", step.gpu_hours_per_1e12_tokens()),
       step_text(step.step_us),
       fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
                   step_text(std::exp(widest.high) * step.step_us))};

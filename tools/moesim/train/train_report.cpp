@@ -121,7 +121,7 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
                                      model::name_of(job.states.precision)),
                    // Megatron's definition takes k experts of every token.
                    drops_routes(job) ? "; counted as if no route were dropped" : "")},
-      {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", gpu_hours_per_1e12_tokens(step))},
+      {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", step.gpu_hours_per_1e12_tokens())},
       {"bubble",
        fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
                    100 * step.bubble_share)},
@@ -336,7 +336,7 @@ NamedCells row_of(const TrainingJob& job, const TrainingStep& step) {
   row.add("tokens_per_s_per_gpu", figure_cell(step.tokens_per_second_per_gpu));
   row.add("tflops_per_gpu", figure_cell(step.tflops_per_gpu));
   row.add("mfu", figure_cell(step.mfu));
-  row.add("gpu_hours_per_1e12_tokens", figure_cell(gpu_hours_per_1e12_tokens(step)));
+  row.add("gpu_hours_per_1e12_tokens", figure_cell(step.gpu_hours_per_1e12_tokens()));
   row.add("bubble_share", figure_cell(step.bubble_share));
   row.add("imbalance", figure_cell(step.imbalance));
   row.add("memory_gib", figure_cell(step.peak_memory().gib()));
@@ -382,10 +382,6 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   }
   return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
          part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);
-}
-
-double gpu_hours_per_1e12_tokens(const TrainingStep& step) {
-  return 1e12 / step.tokens_per_second_per_gpu / 3600;
 }
 
 std::string timeline_title(const TrainingJob& job) {

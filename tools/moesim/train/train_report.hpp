@@ -23,7 +23,6 @@ NamedCells training_row(const training::TrainingJob& job, const training::Traini
 // These columns alone.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
-double gpu_hours_per_1e12_tokens(const training::TrainingStep& step);
 std::string timeline_title(const training::TrainingJob& job);
 
 }  // namespace moesim::tool

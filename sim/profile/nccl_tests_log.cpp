@@ -80,6 +80,41 @@ bool agree(double bytes, double time_us, double algorithm_gb_s) {
   return std::abs(algorithm_gb_s - rate) <= digits * rate + last_decimal + from_time;
 }
 
+// By what share a time may fall from one size to a larger one before a row is in doubt. Of 403
+// public curves inside a node (tests/data/nccl_intranode.csv.gz) none falls from 2 MiB on by even
+// 5 %; from 256 KiB on 8 fall by 15 % or more, below 4 by half: NCCL changes its protocol there.
+double usual_fall(double bytes) {
+  constexpr double kib = 1024;
+  return bytes >= 2048 * kib ? 0.1 : bytes >= 256 * kib ? 0.15 : 0.5;
+}
+
+std::string place_of(const NcclTestsRow& row) {
+  const std::string line = row.line == 0 ? "" : fmt::format(" (line {})", row.line);
+  return fmt::format("{:.0f} bytes{}", row.bytes, line);
+}
+
+// Names rows from which, with more bytes, the time falls by more than noise and protocols explain.
+void doubt_falls(NcclTestsRun& run) {
+  std::map<std::pair<std::string, std::string>, std::map<double, const NcclTestsRow*>> curves;
+  for (const NcclTestsRow& row : run.rows)
+    curves[{row.dtype, row.redop}].try_emplace(row.bytes, &row);
+  for (const auto& [type, curve] : curves) {
+    const NcclTestsRow* before = nullptr;
+    for (const auto& [bytes, row] : curve) {
+      const NcclTestsRow* const smaller = std::exchange(before, row);
+      if (smaller == nullptr || run.doubts.size() >= most_doubts) continue;
+      const double fall = 1 - row->time_us / smaller->time_us;
+      if (fall < usual_fall(smaller->bytes)) continue;
+      run.doubts.push_back(fmt::format(
+          "warning: {}: {} in {:.2f} us, but {} in {:.2f} us, {:.0f} % less: one of the two was "
+          "disturbed, or NCCL changes its protocol there; both are taken: look at the lines, run "
+          "nccl-tests again with more iterations (-n)",
+          run.file, place_of(*smaller), smaller->time_us, place_of(*row), row->time_us,
+          100 * fall));
+    }
+  }
+}
+
 constexpr const char* decimal_digits = "0123456789";
 
 // Of "[1,0]<stdout>:" or "[1,0]:" before a line; 0: there is none.
@@ -401,6 +436,7 @@ std::vector<NcclTestsRun> read_nccl_tests_log(const std::string& file) {
     ranks = std::max(ranks, run.gpus);
     rows += run.rows.size();
     name_operation(run);
+    doubt_falls(run);
     if (run.gpus > 1 && run.rows.empty() && runs.size() > 1) {
       refuse(run, run.line, "this run has no rows of times: it failed or is cut off");
     }

@@ -27,7 +27,9 @@ struct NcclTestsRun {
   int gpus = 0;
   int hosts = 0;  // gpus / hosts on each
   std::vector<NcclTestsRow> rows;
-  std::vector<std::string> doubts;  // the first printed rows whose time and algbw disagree
+  // The first rows in doubt: printed ones whose time and algbw disagree, and those after which the
+  // time falls by more than noise as bytes grow.
+  std::vector<std::string> doubts;
 };
 
 // All runs of a file, in order: what the programs print (nccl-tests 2.0 to 2.20, also with the

@@ -387,6 +387,60 @@ def test_a_rate_that_no_healthy_fabric_has_gets_a_warning(tmp_path):
     assert "reaches 0.92 of the line rate; the model is slower" in said
 
 
+def one_node_log(path, time_us, sizes=tuple(2**power for power in range(10, 28))):
+    """8 GPUs of one node; the first row of times is line 13."""
+    lines = ["# nccl-library=22703", "# Collective test starting: alltoall_perf"]
+    lines += [f"#  Rank {rank} Group 0 Pid 1{rank} on host device {rank} [0x{rank:02x}] NVIDIA H100" for rank in range(8)]
+    lines += ["#", "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"]
+    for size in sizes:
+        rate = size / time_us(size) / 1e3
+        cells = f"{time_us(size):.2f} {rate:.2f} {rate * 7 / 8:.2f} 0"
+        lines.append(f" {size} {size // 2} half none -1 {cells} {cells}")
+    path.write_text("\n".join([*lines, "# Out of bounds values : 0 OK", ""]))
+    return path
+
+
+def usual(size):
+    return 25 + size / 377e3
+
+
+def test_logs_that_contradict_each_other_are_named_and_lie_inside_the_band(tmp_path):
+    one = one_node_log(tmp_path / "one.log", usual)
+    slow = one_node_log(tmp_path / "slow.log", lambda size: 1.64 * usual(size))
+    document, said = imported(tmp_path, one, slow)
+    assert f"us ({one}, line " in said and f"us ({slow}, line " in said
+    assert "contradict each other at 18 of 18 sizes" in said and "1.64 times as long" in said
+    curve = exchanges(document)["all-to-all", 1, 8]
+    answer = json.loads(succeed("predict", "--cluster", tmp_path / "my_cluster.json", "--op", "all-to-all",
+                                "--gpus", 8, "--bytes", "64MiB", "--format", "json"))
+    at = curve["bytes"].index(2**26)
+    assert answer["time_us_p05"] <= curve["time_us_p05"][at] == pytest.approx(usual(2**26), abs=0.006)
+    assert answer["time_us_p95"] >= curve["time_us_p95"][at] == pytest.approx(1.64 * usual(2**26), abs=0.006)
+    share = document["domain"]["efficiency"]
+    assert share["high"] / share["low"] > 1.6
+    # A day's difference is none; a size of one run has the others' spread.
+    near = one_node_log(tmp_path / "near.log", lambda size: 1.08 * usual(size), [2**power for power in range(10, 25)])
+    document, said = imported(tmp_path, one, near)
+    assert "warning" not in said
+    curve = exchanges(document)["all-to-all", 1, 8]
+    for place, size in enumerate(curve["bytes"]):
+        middle = usual(size) * (1.04 if size < 2**25 else 1)
+        assert curve["time_us"][place] == pytest.approx(middle, rel=1e-3)
+        assert curve["time_us_p95"][place] / curve["time_us_p05"][place] == pytest.approx(1.08, rel=1e-3)
+
+
+def test_times_that_fall_as_bytes_grow_are_named(tmp_path):
+    _, said = imported(tmp_path, one_node_log(tmp_path / "good.log", usual))
+    assert "warning" not in said
+    bent = {2**20: 69.45, 2**12: 32.0}
+    log = one_node_log(tmp_path / "kink.log", lambda size: bent.get(size, usual(size)))
+    document, said = imported(tmp_path, log)
+    assert f"warning: {log}: 1048576 bytes (line 23) in 69.45 us, but 2097152 bytes (line 24) in 30.56 us, 56 % less" in said
+    # NCCL changes its protocol at small sizes: public curves fall by more there.
+    assert "(line 15)" not in said
+    assert exchanges(document)["all-to-all", 1, 8]["time_us"][10] == 69.45
+
+
 def test_a_log_whose_sizes_end_where_latency_decides_is_refused(tmp_path):
     lines = (LOGS / "alltoall_2nodes.log").read_text().splitlines()
     def size_of(line):

@@ -108,6 +108,18 @@ def test_a_time_that_contradicts_its_bandwidth_is_named(tmp_path):
     assert "bad.txt: line 18: 1048576 bytes in 252.43 us are 4.15 GB/s, but algbw says 41.54" in result.stderr
 
 
+def test_runs_that_contradict_each_other_and_times_that_fall_are_named(tmp_path):
+    fast, slow = tmp_path / "fast.txt", tmp_path / "slow.txt"
+    fast.write_text(output(8, linear))
+    slow.write_text(output(8, lambda size: 1.6 * linear(size)))
+    said = moesim(*words(tmp_path, fast, slow)).stderr
+    assert f"us ({fast}) and " in said and f"us ({slow}), 1.60 times as long" in said
+    assert "warning" not in moesim(*words(tmp_path, fast)).stderr
+    slow.write_text(output(8, lambda size: 99 if size == 2**20 else linear(size)))
+    said = moesim(*words(tmp_path, slow)).stderr
+    assert f"warning: {slow}: 1048576 bytes (line 24) in 99.00 us, but 2097152 bytes (line 25) in 30.49 us" in said
+
+
 def test_the_version_is_that_of_the_log(tmp_path):
     (tmp_path / "two.txt").write_text("NCCL version 2.21.5+cuda12.4\n" + output(2, linear))
     command = [word for word in words(tmp_path, tmp_path / "two.txt") if word not in ("--nccl", "9.9.9")]

@@ -23,6 +23,7 @@
 #include "sim/study/logs/link_figures.hpp"
 #include "sim/study/logs/link_fit.hpp"
 #include "sim/study/logs/link_logs.hpp"
+#include "sim/study/logs/repeated_runs.hpp"
 
 namespace moesim::study {
 namespace {
@@ -34,7 +35,6 @@ using nlohmann::ordered_json;
 using profile::NcclTestsRow;
 using profile::NcclTestsRun;
 
-constexpr int fewest_for_quantiles = 3;
 constexpr double least_of_large_messages = 1 << 16;  // bytes: ib_write_bw's default
 constexpr std::int64_t least_largest = 1 << 20;      // bytes that a curve must reach to be told on
 
@@ -49,7 +49,7 @@ bool reduces(MeasuredOperation operation) {
 
 // All that is measured of one exchange.
 struct Curve {
-  std::map<double, std::vector<double>> time_us;  // of each size
+  RunsBySize runs;
   std::set<std::string> files, types;
 };
 
@@ -173,7 +173,7 @@ class Importer {
         curves_[{operation, run.hosts, run.gpus, version.empty() ? "" : "NCCL " + version}];
     curve.files.insert(name_of_file(run.file));
     for (const NcclTestsRow* row : rows_of(run, operation)) {
-      curve.time_us[row->bytes].push_back(row->time_us);
+      curve.runs[row->bytes].push_back({row->time_us, run.file, row->line});
       curve.types.insert(row->dtype);
     }
   }
@@ -306,16 +306,15 @@ class Importer {
   MeasuredExchange measured_of(const Key& key, const Curve& curve) const {
     MeasuredExchange measured;
     std::tie(measured.operation, measured.nodes, measured.gpus, measured.library) = key;
-    const bool repeated =
-        std::all_of(curve.time_us.begin(), curve.time_us.end(),
-                    [](const auto& size) { return size.second.size() >= fewest_for_quantiles; });
-    for (const auto& [bytes, times] : curve.time_us) {
+    for (const auto& [bytes, repeats] : curve.runs) {
+      std::vector<double> times;
+      for (const TimedRun& run : repeats) times.push_back(run.time_us);
       measured.bytes.push_back(bytes);
       measured.time_us.push_back(median(times));
-      if (!repeated) continue;
-      measured.p05_us.push_back(quantile(times, 0.05));
-      measured.p95_us.push_back(quantile(times, 0.95));
     }
+    RunQuantiles quantiles = quantiles_of(curve.runs);
+    measured.p05_us = std::move(quantiles.p05_us);
+    measured.p95_us = std::move(quantiles.p95_us);
     const std::string type =
         reduces(measured.operation) ? fmt::format(", {}", fmt::join(curve.types, ", ")) : "";
     measured.origin =
@@ -348,7 +347,7 @@ class Importer {
     ordered_json entries = json_.value("exchanges", ordered_json::array());
     for (const auto& [key, curve] : curves_) {
       MeasuredExchange measured = measured_of(key, curve);
-      if (curve.time_us.size() < 2) {
+      if (curve.runs.size() < 2) {
         throw UsageError(fmt::format("{}: {}: one size: a curve takes at least two",
                                      fmt::join(curve.files, ", "), described(measured)));
       }
@@ -367,6 +366,11 @@ class Importer {
       note(fmt::format("{}{}: {} sizes from {}", described(measured),
                        measured.library.empty() ? "" : ", " + measured.library,
                        measured.bytes.size(), fmt::join(curve.files, ", ")));
+      if (const auto doubt = contradiction_of(described(measured), curve.runs)) {
+        note(*doubt +
+             "; their median is taken, with a band that encloses them: where one was disturbed or "
+             "of another setting, import the others alone");
+      }
       entries.push_back(std::move(entry));
       links_.exchanges.push_back(std::move(measured));
     }

@@ -34,10 +34,11 @@ struct ImportedCluster {
 
 // The base cluster with what the logs measured:
 // - nccl-tests: a curve under "exchanges" for each operation, number of nodes, of GPUs and NCCL
-//   version: at each size the median of the runs, and their 5 % and 95 % quantiles where there are
-//   at least three. All-to-all, all-gather and send-receive of all data types are runs of one
-//   exchange; of reductions those of 16 bits (else the only type), with operator sum.
-//   Across domains also nic.start, nic.efficiency and nic.latency_us: see link_figures.hpp.
+//   version: at each size the median of the runs, and quantiles_of() them where there are several;
+//   runs that contradict each other are a warning. All-to-all, all-gather and send-receive of all
+//   data types are runs of one exchange; of reductions those of 16 bits (else the only type), with
+//   operator sum. Across domains also nic.start, nic.efficiency and nic.latency_us: see
+//   link_figures.hpp.
 // - perftest: nic.efficiency, unless nccl-tests across domains says more; latency tests raise
 //   nic.latency_us where it is lower.
 // - nvbandwidth: domain.efficiency.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -120,11 +121,12 @@ class LinkWriter {
           fmt::format("{} at {:.2f} of the line rate", described(*measured), *share);
       const std::optional<double> fitted = nic_efficiency_of(*measured, fitted_, profile_);
       note_odd_rate(*measured, *share, fitted);
-      found.push_back(
-          {fitted.value_or(*share), plain + (fitted ? by_model() : ""), runs_of(*measured)});
+      found.push_back(with_runs(
+          {fitted.value_or(*share), plain + (fitted ? by_model() : ""), runs_of(*measured)},
+          *measured));
     }
     if (found.empty()) found = evidence_.nic_rates;
-    if (!found.empty()) write("nic", "efficiency", share_of(values(found)), found);
+    if (!found.empty()) write("nic", "efficiency", efficiency_of(found), found);
   }
 
   // A rate that says more of the fabric, or of the model, than of the NICs.
@@ -157,10 +159,30 @@ class LinkWriter {
       check_line_rate(runs_of(measured), *share,
                       fmt::format("{}: {:.2f} of the line rate", described(measured), *share),
                       fmt::format("{:g} GB/s (domain.gb_per_s)", base_.domain.port.gb_per_s()));
-      found.push_back({*share, described(measured), runs_of(measured)});
+      found.push_back(with_runs({*share, described(measured), runs_of(measured)}, measured));
     }
     if (found.empty()) found = evidence_.copies;
-    if (!found.empty()) write("domain", "efficiency", share_of(values(found)), found);
+    if (!found.empty()) write("domain", "efficiency", efficiency_of(found), found);
+  }
+
+  // A share with the scatter of the largest size's runs, to which it is in inverse proportion.
+  static Evidence with_runs(Evidence share, const MeasuredExchange& measured) {
+    if (measured.p05_us.empty()) return share;
+    const double time_us = measured.time_us.back();
+    share.low = share.value * time_us / measured.p95_us.back();
+    share.high = share.value * time_us / measured.p05_us.back();
+    return share;
+  }
+
+  // As share_of(), and wide enough for the runs of each.
+  static FittedShare efficiency_of(const std::vector<Evidence>& found) {
+    FittedShare share = share_of(values(found));
+    for (const Evidence& each : found) {
+      if (each.high == 0) continue;
+      share.low = std::min(share.low, each.low);
+      share.high = std::min(1.0, std::max(share.high, each.high));
+    }
+    return share;
   }
 
   std::string by_model() const {

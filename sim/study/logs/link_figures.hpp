@@ -13,6 +13,9 @@ struct Evidence {
   double value = 0;  // a share of the line rate, or us
   std::string from;  // "RDMA_Write BW test on mlx5_0"
   std::string file;
+  // As the fastest and slowest runs show it, where there were several; 0: as the value.
+  double low = 0;
+  double high = 0;
 };
 
 // All that the logs of an import say of a cluster's links.

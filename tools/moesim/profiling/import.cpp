@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -17,6 +18,7 @@
 #include "sim/cluster/measured_exchange.hpp"
 #include "sim/routing/traces/trace_import.hpp"
 #include "sim/study/logs/cluster_import.hpp"
+#include "sim/study/logs/repeated_runs.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/profiling/import_profiler.hpp"
@@ -231,6 +233,24 @@ std::string operation_of(const CommandLine& line,
                                fmt::join(profiled_operations, ", ")));
 }
 
+// A profile's curve has the errors of its fit alone.
+void note_contradictions(const kernels::measure::NcclTestsImport& request) {
+  std::map<int, study::RunsBySize> by_gpus;
+  for (const kernels::measure::NcclTestsRun& run : request.runs) {
+    for (const auto& [bytes, time_us] : run.times) {
+      by_gpus[run.gpus][bytes].push_back({time_us, run.file});
+    }
+  }
+  for (const auto& [gpus, runs] : by_gpus) {
+    const std::string exchange = fmt::format("{} of {} GPUs", request.op, gpus);
+    if (const auto doubt = study::contradiction_of(exchange, runs)) {
+      note(*doubt +
+           "; the curve lies between them, with a band that need not hold either: import one of "
+           "them, or give --cluster instead of --base, whose band encloses both");
+    }
+  }
+}
+
 // nccl-tests output into a profile.
 ExitCode import_exchanges(const CommandLine& line) {
   refuse_others(line, "nccl-tests output (.txt, .log)", {"op", "nccl", "base", "other-gpu"});
@@ -255,6 +275,7 @@ ExitCode import_exchanges(const CommandLine& line) {
   check_writable(out);
   request.nccl = nccl_version(line, request.runs);
   write_file_atomically(out, json_text(measure::profile_with_nccl_tests(request), 1) + "\n");
+  note_contradictions(request);
   for (const measure::NcclTestsRun& run : request.runs) {
     for (const std::string& doubt : run.doubts) note(doubt);
     note(fmt::format("{}: {} on {} GPUs ({}), {} sizes from {}", out, request.op, run.gpus,

@@ -61,36 +61,58 @@ std::optional<profile::Collective> collective_of(MeasuredOperation operation) {
   return std::nullopt;
 }
 
-// The value in `range` with which the model says what was measured at one size, its time rising
-// with the value; an end of the range where none does. Nothing where the model does not answer.
-std::optional<double> inverted(const MeasuredExchange& measured, std::size_t size,
-                               const Cluster& cluster,
-                               const std::shared_ptr<const profile::Profile>& profile,
-                               std::pair<double, double> range,
-                               const std::function<void(Cluster&, double)>& change) {
-  const auto collective = collective_of(measured.operation);
-  if (!collective || !profile) return std::nullopt;
-  network::ExchangeQuery query;
-  query.collective = *collective;
-  query.members = network::members_of(measured, cluster);
-  query.bytes = measured.bytes[size];
-  auto [low, high] = range;
-  try {
-    while (high / low > 1.0005) {
-      const double middle = std::sqrt(low * high);
-      Cluster changed = cluster;
-      changed.exchanges.clear();
-      change(changed, middle);
-      const double time_us =
-          network::predict_exchange(query, profile, std::make_shared<const Cluster>(changed))
-              .estimate.time_us;
-      (time_us < measured.time_us[size] ? low : high) = middle;
-    }
-  } catch (const Error&) {
-    return std::nullopt;  // the profile has no curve inside a domain of this exchange
+using Change = std::function<void(Cluster&, double)>;
+
+// The model's question for one size of a measured curve.
+class Inversion {
+ public:
+  Inversion(const MeasuredExchange& measured, std::size_t size, const Cluster& cluster,
+            std::shared_ptr<const profile::Profile> profile, Change change)
+      : measured_us_(measured.time_us[size]),
+        cluster_(cluster),
+        profile_(std::move(profile)),
+        change_(std::move(change)) {
+    cluster_.exchanges.clear();
+    query_.members = network::members_of(measured, cluster);
+    query_.bytes = measured.bytes[size];
+    const auto collective = collective_of(measured.operation);
+    known_ = collective && profile_;
+    if (collective) query_.collective = *collective;
   }
-  return low == range.first ? low : high == range.second ? high : std::sqrt(low * high);
-}
+
+  // The value in `range` with which the model says what was measured, its time rising with the
+  // value; an end of the range where none does. Nothing where the model does not answer.
+  std::optional<double> value_in(std::pair<double, double> range) const {
+    if (!known_) return std::nullopt;
+    auto [low, high] = range;
+    try {
+      while (high / low > 1.0005) {
+        const double middle = std::sqrt(low * high);
+        (slower_at(middle) < 1 ? low : high) = middle;
+      }
+    } catch (const Error&) {
+      return std::nullopt;  // the profile has no curve inside a domain of this exchange
+    }
+    return low == range.first ? low : high == range.second ? high : std::sqrt(low * high);
+  }
+
+  // The model's time over the measured one.
+  double slower_at(double value) const {
+    Cluster changed = cluster_;
+    change_(changed, value);
+    return network::predict_exchange(query_, profile_, std::make_shared<const Cluster>(changed))
+               .estimate.time_us /
+           measured_us_;
+  }
+
+ private:
+  double measured_us_;
+  Cluster cluster_;
+  std::shared_ptr<const profile::Profile> profile_;
+  Change change_;
+  network::ExchangeQuery query_;
+  bool known_ = false;
+};
 
 struct ShippedGpu {
   std::string profile;        // its name
@@ -171,24 +193,29 @@ std::optional<double> line_share(const MeasuredExchange& measured, const Cluster
   return best;
 }
 
-std::optional<double> nic_efficiency_of(const MeasuredExchange& measured, const Cluster& cluster,
-                                        const std::shared_ptr<const profile::Profile>& profile) {
+std::optional<FittedEfficiency> nic_efficiency_of(
+    const MeasuredExchange& measured, const Cluster& cluster,
+    const std::shared_ptr<const profile::Profile>& profile) {
   if (measured.bytes.back() < large_bytes) return std::nullopt;
   // Of rates, the reciprocal is linear in time.
-  const auto inverse = inverted(measured, measured.bytes.size() - 1, cluster, profile, {1, 100},
-                                [](Cluster& changed, double each) {
-                                  changed.nic_efficiency = changed.nic_efficiency_low =
-                                      changed.nic_efficiency_high = 1 / each;
-                                });
-  return inverse ? std::optional<double>(1 / *inverse) : std::nullopt;
+  const Inversion model(measured, measured.bytes.size() - 1, cluster, profile,
+                        [](Cluster& changed, double each) {
+                          changed.nic_efficiency = changed.nic_efficiency_low =
+                              changed.nic_efficiency_high = 1 / each;
+                        });
+  const auto inverse = model.value_in({1, 100});
+  if (!inverse) return std::nullopt;
+  return FittedEfficiency{1 / *inverse, model.slower_at(*inverse)};
 }
 
 std::optional<double> nic_start_of(const MeasuredExchange& measured, const Cluster& cluster,
                                    const std::shared_ptr<const profile::Profile>& profile) {
   if (measured.bytes.front() > small_bytes) return std::nullopt;
-  return inverted(measured, 0, cluster, profile, {0.05, 20}, [](Cluster& changed, double scale) {
-    changed.nic_start = {scale, scale, scale, "measured"};
-  });
+  return Inversion(measured, 0, cluster, profile,
+                   [](Cluster& changed, double scale) {
+                     changed.nic_start = {scale, scale, scale, "measured"};
+                   })
+      .value_in({0.05, 20});
 }
 
 std::shared_ptr<const profile::Profile> profile_of_gpu(const std::string& model) {

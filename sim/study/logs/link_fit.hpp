@@ -34,12 +34,16 @@ bool crosses_domains(const cluster::Cluster& cluster, int nodes);
 std::optional<double> line_share(const cluster::MeasuredExchange& measured,
                                  const cluster::Cluster& cluster);
 
-// The nic.efficiency with which `network::predict_exchange` says what was measured at the largest
-// size, 16 MiB at least. Nothing for smaller sizes, send-receive, or without a profile with curves
-// of that operation; at most 1.
-std::optional<double> nic_efficiency_of(const cluster::MeasuredExchange& measured,
-                                        const cluster::Cluster& cluster,
-                                        const std::shared_ptr<const profile::Profile>& profile);
+struct FittedEfficiency {
+  double value = 1;
+  double slower = 1;  // the time that the model says with it, over the measured one
+};
+// The nic.efficiency, at most 1, with which `network::predict_exchange` says what was measured at
+// the largest size, 16 MiB at least: where it says more at 1 too, `slower` is above 1. Nothing for
+// smaller sizes, send-receive, or without a profile with curves of that operation.
+std::optional<FittedEfficiency> nic_efficiency_of(
+    const cluster::MeasuredExchange& measured, const cluster::Cluster& cluster,
+    const std::shared_ptr<const profile::Profile>& profile);
 
 // The same of nic.start, from the smallest size, 64 KiB at most; 0.05 to 20.
 std::optional<double> nic_start_of(const cluster::MeasuredExchange& measured,

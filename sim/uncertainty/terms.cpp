@@ -7,6 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/cluster/measured_between.hpp"
+
 namespace moesim::uncertainty {
 namespace {
 
@@ -73,7 +75,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
                   100 * host),
       host * launch_deviation,
       "--launch-us from a trace of the framework; narrower with " + own_steps, false);
-  if (crosses_nodes(job) && job.cluster->exchanges.empty()) {
+  if (crosses_nodes(job) && !cluster::measured_between_domains(*job.cluster)) {
     const double exchanges = share(step, {Part::tensor, Part::context, Part::dispatch,
                                           Part::combine, Part::gradients, Part::parameters});
     add(fmt::format("exchanges, between nodes by one law for all machines, are {:.0f} % of the "

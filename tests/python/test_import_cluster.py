@@ -447,6 +447,19 @@ def test_times_that_fall_as_bytes_grow_are_named(tmp_path):
     assert exchanges(document)["all-to-all", 1, 8]["time_us"][10] == 69.45
 
 
+def test_a_log_of_one_node_says_nothing_of_exchanges_between_nodes(tmp_path):
+    def reasons(cluster):
+        text = succeed("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--expert-parallel", 16, "--micro-batch", 1,
+                       "--global-batch", 512, "--software", "megatron-bridge", "--cluster", cluster)
+        return next(line for line in text.splitlines() if line.startswith("wide most of all because"))
+
+    mine = tmp_path / "my_cluster.json"
+    imported(tmp_path, one_node_log(tmp_path / "one.log", usual))
+    assert "between nodes by one law" in reasons("hgx-h100") and "between nodes by one law" in reasons(mine)
+    imported(tmp_path, LOGS / "alltoall_2nodes.log")
+    assert "between nodes by one law" not in reasons(mine)
+
+
 def test_a_log_whose_sizes_end_where_latency_decides_is_refused(tmp_path):
     lines = (LOGS / "alltoall_2nodes.log").read_text().splitlines()
     def size_of(line):

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/cluster/measured_between.hpp"
 #include "sim/study/sweep/step_band.hpp"
 
 namespace moesim::study {
@@ -96,7 +97,7 @@ double deviation_of(const scenario::Scenario& scenario, Part part) {
   std::array<double, part_count> only{};
   only[static_cast<std::size_t>(part)] = 1;
   const uncertainty::WorkShares shares = work_shares(scenario, only);
-  const bool measured = !scenario.cluster->exchanges.empty();
+  const bool measured = cluster::measured_between_domains(*scenario.cluster);
   double systematic = 0;
   for (std::size_t work = 0; work < shares.size(); ++work) {
     systematic +=

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sim/base/statistics.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "sim/step/kernel_class.hpp"
 #include "sim/uncertainty/few_softwares.hpp"
 #include "sim/uncertainty/fitted_software.hpp"
@@ -168,7 +169,7 @@ SoftwareError software_error(const scenario::Scenario& scenario,
   const auto& software = scenario.profile->software();
   if (software && software->fit) {
     SoftwareError error = fitted(*software->fit, scenario.model_name, shares);
-    error.has_measured_exchanges = !scenario.cluster->exchanges.empty();
+    error.has_measured_exchanges = cluster::measured_between_domains(*scenario.cluster);
     return error;
   }
   const bool is_known = is_calibrated(*scenario.profile);
@@ -177,7 +178,7 @@ SoftwareError software_error(const scenario::Scenario& scenario,
   subject.model = scenario.model_name;
   if (is_known) subject.software = uncertainty::profile_software(scenario.profile->name());
   SoftwareError error = is_known ? calibrated(subject) : never_calibrated(subject);
-  error.has_measured_exchanges = !scenario.cluster->exchanges.empty();
+  error.has_measured_exchanges = cluster::measured_between_domains(*scenario.cluster);
   return error;
 }
 

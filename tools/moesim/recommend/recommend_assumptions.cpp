@@ -13,6 +13,7 @@
 
 #include "sim/base/parallel.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "sim/routing/scores/unknown_popularity.hpp"
 #include "sim/study/search/drawn_routings.hpp"
 #include "sim/training/layer_time.hpp"
@@ -98,8 +99,8 @@ std::vector<Moved> assumptions_of(const RecommendRequest& request,
   }
   const bool crosses = std::any_of(best.begin(), best.end(),
                                    [](const FoundStep& found) { return crosses_nics(found.job); });
-  // Exchanges that were measured on this cluster do not ask for its efficiency.
-  if (crosses && base.cluster->exchanges.empty()) {
+  // Exchanges that were measured between its domains do not ask for its efficiency.
+  if (crosses && !cluster::measured_between_domains(*base.cluster)) {
     for (const bool fast : {false, true}) {
       if (is_uncertain(*base.cluster, fast)) all.push_back(nic_at(*base.cluster, fast));
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "sim/cluster/measured_between.hpp"
 #include "sim/study/validation/tables/band_points.hpp"
 #include "sim/uncertainty/error_model.hpp"
 #include "sim/uncertainty/residuals.hpp"
@@ -54,7 +55,8 @@ uncertainty::SoftwareError without(const std::vector<JudgedRow>& rows, std::size
   uncertainty::SoftwareError error;
   error.mean = expected.mean;
   error.deviation = expected.deviation();
-  error.has_measured_exchanges = !rows[held].row->scenario.cluster->exchanges.empty();
+  error.has_measured_exchanges =
+      cluster::measured_between_domains(*rows[held].row->scenario.cluster);
   return error;
 }
 

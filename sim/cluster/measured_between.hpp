@@ -1,0 +1,18 @@
+#pragma once
+
+#include <algorithm>
+
+#include "sim/cluster/cluster.hpp"
+
+namespace moesim::cluster {
+
+// Whether an exchange was measured on the cluster that leaves its domain: what a run inside one
+// node shows says nothing of it.
+inline bool measured_between_domains(const Cluster& cluster) {
+  return std::any_of(cluster.exchanges.begin(), cluster.exchanges.end(),
+                     [&](const MeasuredExchange& exchange) {
+                       return exchange.nodes * cluster.gpus_per_node > cluster.gpus_per_domain;
+                     });
+}
+
+}  // namespace moesim::cluster

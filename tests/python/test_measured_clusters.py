@@ -51,3 +51,30 @@ def test_simulate_takes_the_measured_time_and_says_so(cluster):
     assert "all-to-all measured: two_nodes.log" in measured["provenance"]
     assert "two_nodes" not in law["provenance"]
     assert measured["step_ms"] > 1.5 * law["step_ms"]
+
+
+def predicted(cluster, gpus, size="64MiB"):
+    return json.loads(succeed("predict", "--op", "all-to-all", "--gpus", gpus, "--bytes", size, "--cluster", cluster,
+                              "--format", "json"))
+
+
+def test_a_slow_node_is_slow_among_fewer_gpus_too(tmp_path):
+    document = json.loads((ROOT / "profiles" / "clusters" / "hgx-h100.json").read_text())
+    document["name"] = "slow"
+    sizes = [MIB * 2**power for power in range(10)]
+    document["exchanges"] = [{
+        "op": "all-to-all", "nodes": 1, "gpus": 8, "origin": "measured: one_node.log", "bytes": sizes,
+        "time_us": [1.5 * predicted("hgx-h100", 8, size)["time_us"] for size in sizes]}]
+    slow = tmp_path / "slow.json"
+    slow.write_text(json.dumps(document))
+    times = [predicted(slow, gpus)["time_us"] for gpus in range(2, 9)]
+    assert times == sorted(times) and times[-1] < 1.1 * times[-2]
+    for gpus in (2, 4, 6, 7):
+        answer, usual = predicted(slow, gpus), predicted("hgx-h100", gpus)
+        assert 1.4 < answer["time_us"] / usual["time_us"] < 1.6
+        assert answer["time_us_p95"] / answer["time_us_p05"] > usual["time_us_p95"] / usual["time_us_p05"]
+        assert answer["provenance"].startswith("derived, interpolated")
+        assert "scaled as measured among 8 GPUs of cluster slow" in answer["provenance"]
+    # The part inside the nodes of an exchange between them takes as long.
+    assert predicted(slow, 16)["time_us"] > predicted("hgx-h100", 16)["time_us"] + 30
+    assert "measured among 8 GPUs of cluster slow" in predicted(slow, 16)["provenance"]

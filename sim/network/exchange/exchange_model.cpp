@@ -277,13 +277,19 @@ std::string ExchangeModel::basis(Collective kind, std::span<const int> members,
     return fmt::format("; {}", curve->origin);
   }
   const Span span = span_of(members, *cluster_);
-  const std::string scaled =
-      span.largest_share > 1 ? DomainCurves(*profile_, *cluster_).basis() : "";
-  if (span.domains == 1) return scaled.empty() ? "" : "; " + scaled;
+  std::string inside = span.largest_share > 1 ? DomainCurves(*profile_, *cluster_).basis() : "";
+  const auto add = [&](const std::string& more) {
+    if (!more.empty()) inside += (inside.empty() ? "" : "; ") + more;
+  };
+  if (span.domains == 1) {
+    add(measured_basis(*cluster_, kind, members));
+    return inside.empty() ? "" : "; " + inside;
+  }
+  if (span.largest_share > 1) add(inside_basis(*cluster_, kind));
   const PortModel::Crossed crossed = ports_.across(kind, members, bytes);
   std::string text =
       fmt::format("; two-level: curve inside a domain{}, {} between",
-                  scaled.empty() ? "" : fmt::format(" ({})", scaled), crossed.algorithm);
+                  inside.empty() ? "" : fmt::format(" ({})", inside), crossed.algorithm);
   if (!crossed.measured.empty()) text += ", " + crossed.measured;
   return text;
 }

@@ -65,6 +65,23 @@ std::vector<const MeasuredExchange*> measured_elsewhere(const cluster::Cluster& 
   return curves;
 }
 
+InsideCurves measured_inside(const cluster::Cluster& cluster, Collective kind) {
+  InsideCurves curves;
+  for (const MeasuredExchange& each : cluster.exchanges) {
+    if (each.operation != operation_of(kind)) continue;
+    if (each.nodes * cluster.gpus_per_node > cluster.gpus_per_domain) continue;
+    curves[each.gpus] = &each;
+  }
+  return curves;
+}
+
+std::string inside_basis(const cluster::Cluster& cluster, Collective kind) {
+  std::vector<int> counts;
+  for (const auto& [gpus, curve] : measured_inside(cluster, kind)) counts.push_back(gpus);
+  if (counts.empty()) return "";
+  return fmt::format("measured among {} GPUs of cluster {}", fmt::join(counts, ", "), cluster.name);
+}
+
 std::vector<int> members_of(const MeasuredExchange& measured, const cluster::Cluster& cluster) {
   std::vector<int> members;
   for (int node = 0; node < measured.nodes; ++node) {
@@ -81,7 +98,10 @@ std::string measured_basis(const cluster::Cluster& cluster, Collective kind,
   const bool crosses = std::any_of(members.begin(), members.end(), [&](int gpu) {
     return cluster.domain_of(gpu) != cluster.domain_of(members.front());
   });
-  if (!crosses) return "";
+  if (!crosses) {
+    const std::string inside = inside_basis(cluster, kind);
+    return inside.empty() ? "" : "scaled as " + inside;
+  }
   std::vector<int> nodes;
   for (const MeasuredExchange* curve : measured_elsewhere(cluster, kind, members)) {
     nodes.push_back(curve->nodes);

@@ -42,6 +42,8 @@ class LinkWriter {
              std::vector<std::string>& notes)
       : evidence_(evidence), base_(base), fitted_(base), document_(document), notes_(notes) {
     if (!evidence.gpu.empty()) profile_ = profile_of_gpu(evidence.gpu);
+    const auto& measured = evidence.exchanges;
+    fitted_.exchanges.insert(fitted_.exchanges.end(), measured.begin(), measured.end());
   }
 
   void write() {

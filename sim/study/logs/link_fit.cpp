@@ -72,7 +72,9 @@ class Inversion {
         cluster_(cluster),
         profile_(std::move(profile)),
         change_(std::move(change)) {
-    cluster_.exchanges.clear();
+    std::erase_if(cluster_.exchanges, [&](const MeasuredExchange& each) {
+      return crosses_domains(cluster, each.nodes);
+    });
     query_.members = network::members_of(measured, cluster);
     query_.bytes = measured.bytes[size];
     const auto collective = collective_of(measured.operation);

@@ -1,5 +1,7 @@
 #include "sim/network/ports/domain_curves.hpp"
 
+#include <cmath>
+
 #include "sim/network/exchange/exchange_model.hpp"
 #include "tests/support/catch.hpp"
 
@@ -89,4 +91,70 @@ TEST_CASE("slower links inside a domain make every exchange through it slower") 
   }
   CHECK(slow.basis(Collective::all_to_all, members, mib).find("225 GB/s") != std::string::npos);
   CHECK(fast.basis(Collective::all_to_all, members, mib).find("GB/s") == std::string::npos);
+}
+
+namespace {
+
+// All-to-all inside one node, `factor` times what H100's curve says.
+cluster::MeasuredExchange on_one_node(int gpus, double factor) {
+  cluster::MeasuredExchange measured;
+  measured.gpus = gpus;
+  measured.origin = "measured: one_node.log";
+  const profile::Profile curve = h100();
+  for (double bytes = 1024; bytes <= 1024 * mib; bytes *= 2) {
+    measured.bytes.push_back(bytes);
+    measured.time_us.push_back(factor *
+                               curve.collective(Collective::all_to_all, gpus, bytes).time_us);
+  }
+  return measured;
+}
+
+// What the curve of `gpus` is scaled by, where 8 GPUs that send as much are a measured point.
+double scaled_by(const std::vector<cluster::MeasuredExchange>& exchanges, int gpus) {
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  cluster.exchanges = exchanges;
+  const profile::Profile curve = h100();
+  const double bytes = 64 * mib * 7 / 8 * gpus / (gpus - 1);
+  return DomainCurves(curve, cluster).collective(Collective::all_to_all, gpus, bytes).time_us /
+         curve.collective(Collective::all_to_all, gpus, bytes).time_us;
+}
+
+}  // namespace
+
+TEST_CASE("what was measured among some GPUs of a node carries over to the others") {
+  for (const int gpus : {2, 3, 4, 6, 7, 8}) {
+    CHECK(scaled_by({on_one_node(8, 1.6)}, gpus) == Approx(1.6));
+    CHECK(scaled_by({on_one_node(8, 0.8)}, gpus) == Approx(0.8));
+  }
+  // Between two numbers of GPUs, between their ratios.
+  const double between = scaled_by({on_one_node(8, 1.6), on_one_node(4, 1.2)}, 6);
+  CHECK(between == Approx(1.2 * std::pow(1.6 / 1.2, std::log2(6.0 / 4))).epsilon(0.005));
+  // What one size alone has, as where a protocol changes, does not carry over.
+  auto kink = on_one_node(8, 1.1);
+  for (std::size_t size = 0; size < kink.bytes.size(); ++size) {
+    if (kink.bytes[size] == 64 * mib) kink.time_us[size] *= 3;
+  }
+  CHECK(scaled_by({kink}, 8) == Approx(3.3));
+  CHECK(scaled_by({kink}, 4) == Approx(1.1));
+}
+
+TEST_CASE("what is carried over is derived, and its band wider") {
+  const profile::Profile curve = h100();
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  cluster.exchanges = {on_one_node(8, 1.6)};
+  const DomainCurves curves(curve, cluster);
+  const auto before = curve.collective(Collective::all_to_all, 4, 64 * mib);
+  const auto after = curves.collective(Collective::all_to_all, 4, 64 * mib);
+  CHECK(after.origin == profile::Origin::derived);
+  CHECK(after.support == profile::Support::interpolated);
+  CHECK(after.time_us_p95 / after.time_us > before.time_us_p95 / before.time_us);
+  CHECK(after.time_us_p05 / after.time_us < before.time_us_p05 / before.time_us);
+  CHECK(curves.collective(Collective::all_to_all, 8, 64 * mib).support ==
+        profile::Support::measured_point);
+  // Another operation, and a run between nodes, say nothing of it.
+  CHECK(curves.collective(Collective::all_gather, 4, 64 * mib).time_us ==
+        curve.collective(Collective::all_gather, 4, 64 * mib).time_us);
+  cluster.exchanges[0].nodes = 2;
+  CHECK(DomainCurves(curve, cluster).collective(Collective::all_to_all, 4, 64 * mib).time_us ==
+        before.time_us);
 }

@@ -58,6 +58,15 @@ def predicted(cluster, gpus, size="64MiB"):
                               "--format", "json"))
 
 
+def test_only_a_measured_row_is_a_measured_point(cluster):
+    assert "measured, measured point" in predicted(cluster, 16, "16MiB")["provenance"]
+    assert "measured, interpolated" in predicted(cluster, 16, "20MiB")["provenance"]
+    # On other numbers of nodes nobody measured, nor of the shipped cluster any between nodes.
+    assert predicted(cluster, 128, "16MiB")["provenance"].startswith("derived, extrapolated")
+    assert predicted("hgx-h100", 16)["provenance"].startswith("assumed, interpolated")
+    assert predicted("hgx-h100", 8)["provenance"].startswith("published, measured point")
+
+
 def test_a_slow_node_is_slow_among_fewer_gpus_too(tmp_path):
     document = json.loads((ROOT / "profiles" / "clusters" / "hgx-h100.json").read_text())
     document["name"] = "slow"

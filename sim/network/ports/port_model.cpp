@@ -194,7 +194,8 @@ PortModel::Crossed PortModel::by_law(Collective kind, std::span<const int> membe
   crossed.estimate.time_us_p05 =
       std::max(crossed.estimate.time_us_p05, std::min(least_us, time_us));
   crossed.estimate.origin = profile::Origin::assumed;
-  crossed.estimate.support = part.time.support;
+  // Nobody measured this exchange, whatever was measured of its part inside.
+  crossed.estimate.support = std::max(part.time.support, profile::Support::interpolated);
   return crossed;
 }
 
@@ -207,11 +208,17 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
   constexpr double range = 0.2;
   const double here = busiest_nic(kind, members, *cluster_).bytes;
   double sum = 0;
+  const auto ranks = static_cast<int>(members.size());
+  bool any_fewer = false, any_more = false, any_size = false;
   for (const cluster::MeasuredExchange* curve : curves) {
     const std::vector<int> those = members_of(*curve, *cluster_);
     const double buffer = bytes * here / busiest_nic(kind, those, *cluster_).bytes;
     const double law_us = by_law(kind, those, buffer, std::nullopt).estimate.time_us;
-    sum += std::log(curve->at(buffer).time_us / law_us);
+    const cluster::MeasuredExchange::Time time = curve->at(buffer);
+    sum += std::log(time.time_us / law_us);
+    any_fewer |= curve->gpus <= ranks;
+    any_more |= curve->gpus >= ranks;
+    any_size |= time.beyond == 1;
   }
   const double factor = std::exp(weight * sum / static_cast<double>(curves.size()));
   Estimate& estimate = crossed.estimate;
@@ -219,6 +226,7 @@ void PortModel::correct(Collective kind, std::span<const int> members, double by
   estimate.time_us_p05 = std::max(estimate.time_us_p05 * factor, estimate.time_us * (1 - range));
   estimate.time_us_p95 = std::min(estimate.time_us_p95 * factor, estimate.time_us * (1 + range));
   estimate.origin = profile::Origin::derived;
+  if (!(any_fewer && any_more && any_size)) estimate.support = profile::Support::extrapolated;
   crossed.measured = measured_basis(*cluster_, kind, members);
 }
 

@@ -60,6 +60,14 @@ DispatchNic read_nic(const Node& node) {
   return nic;
 }
 
+TokenRange read_range(const Node& tokens, const std::string& key) {
+  const std::vector<double> ends = tokens.numbers(key);
+  if (ends.size() != 2 || !(ends[0] >= 1) || !(ends[1] >= ends[0])) {
+    tokens.fail("expected the least and the most tokens of a GPU, from 1 on", key);
+  }
+  return {ends[0], ends[1]};
+}
+
 }  // namespace
 
 Dispatcher Dispatcher::load(const std::string& name_or_path) {
@@ -79,6 +87,10 @@ Dispatcher Dispatcher::read(const Document& document) {
   if (const auto notify = root.find("notify_us")) {
     dispatcher.notify_us[0] = notify->number_or("inside", 0);
     dispatcher.notify_us[1] = notify->number_or("across", 0);
+  }
+  if (const auto tokens = root.find("measured_tokens")) {
+    if (tokens->has("inside")) dispatcher.measured_tokens[0] = read_range(*tokens, "inside");
+    if (tokens->has("across")) dispatcher.measured_tokens[1] = read_range(*tokens, "across");
   }
   for (const Node& machine : root.items("machines")) {
     dispatcher.machines.push_back(read_machine(machine));

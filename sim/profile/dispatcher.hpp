@@ -57,6 +57,12 @@ struct DispatchNic {
   std::string origin;
 };
 
+// Tokens per GPU of the measurements that a dispatcher's figures are fitted to.
+struct TokenRange {
+  double least = 0;
+  double most = 0;
+};
+
 // An exchange library of MoE layers: what it sends and what its kernels cost (profiles/dispatchers,
 // schema profiles/schema/dispatcher.schema.json). Nothing here belongs to one machine but what
 // DispatchMachine says.
@@ -75,6 +81,7 @@ class Dispatcher {
   // What an exchange takes beside its kernel, inside and across: the counts that ranks tell each
   // other, and what the library's call does around it.
   double notify_us[2] = {0, 0};
+  std::optional<TokenRange> measured_tokens[2];  // inside, across; none: the document does not say
   std::vector<DispatchMachine> machines;
   std::optional<DispatchNic> nic[2];  // [Transport]
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/profile/residual.hpp"
 
 namespace moesim::profile {
 
@@ -175,6 +176,20 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
   estimate.origin = Origin::derived;
   estimate.support = Support::interpolated;
   return estimate;
+}
+
+void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens,
+                           Estimate& estimate) {
+  const auto& measured = dispatcher.measured_tokens[group.crosses() ? 1 : 0];
+  if (!measured) return;
+  const double octaves =
+      std::max(std::log2(measured->least / tokens), std::log2(tokens / measured->most));
+  if (octaves <= 0) return;
+  const double widen = widening(octaves);
+  const double time_us = estimate.time_us;
+  estimate.time_us_p05 = time_us * std::pow(estimate.time_us_p05 / time_us, widen);
+  estimate.time_us_p95 = time_us * std::pow(estimate.time_us_p95 / time_us, widen);
+  estimate.support = Support::extrapolated;
 }
 
 SizeCurve among_more_ranks(const SizeCurve& at_few, int few, const SizeCurve& at_many, int many,

@@ -82,7 +82,12 @@ Estimate dispatch_time(const Dispatcher& dispatcher, const std::string& device, 
                        const DispatchGroup& group, const DispatchLoad& load, double row_bytes,
                        const DispatchRates& rates, int sms);
 
-// The same of one set of figures: `at` picks value, low or high of each rate.
+// Of tokens outside of what the dispatcher was measured at: support `extrapolated`, and the band of
+// dispatch_time() wider as residual.hpp's widening() has it, to either side in proportion.
+void widen_beyond_measured(const Dispatcher& dispatcher, const DispatchGroup& group, double tokens,
+                           Estimate& estimate);
+
+// As dispatch_time(), of one set of figures: `at` picks value, low or high of each rate.
 double stage_us(const StageCost& cost, const DispatchGroup& group, const DispatchLoad& load,
                 double row_bytes, double link_bytes_per_us, double nic_bytes_per_us,
                 double message_us, int sms);

@@ -140,3 +140,25 @@ def test_a_document_that_breaks_the_schema_is_named_by_file_and_key(tmp_path):
     path.write_text(json.dumps(document(sent_once_per="rack")))
     found = refusal(dispatcher=path, gpus=8)
     assert "mine.json" in found and "sent_once_per" in found
+
+
+def test_tokens_beyond_what_was_measured_are_extrapolated():
+    def width(answer):
+        return answer["time_us_p95"] / answer["time_us_p05"]
+
+    inside = [ask(dispatcher="low-latency", gpus=8, tokens=tokens) for tokens in (16, 2048)]
+    beyond = [ask(dispatcher="low-latency", gpus=8, tokens=tokens) for tokens in (4096, 65536)]
+    assert all("extrapolated" not in answer["provenance"] for answer in inside)
+    for answer in beyond:
+        assert "extrapolated from 1 to 2048 tokens of a GPU" in answer["provenance"]
+    assert width(inside[1]) < width(beyond[0]) < width(beyond[1])
+    assert "extrapolated" not in ask(dispatcher="deepep", gpus=16, tokens=65536)["provenance"]
+    assert "extrapolated from 4096 tokens" in ask(dispatcher="hybridep", gpus=16, tokens=1024)["provenance"]
+    assert "extrapolated" not in ask(dispatcher="hybridep", gpus=16, tokens=4096)["provenance"]
+
+
+def test_the_range_of_measured_tokens_has_two_ends(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(document(measured_tokens={"inside": [128, 64]})))
+    told = refusal(dispatcher=path, tokens=1000, hidden=450, experts=8, gpus=8)
+    assert "mine.json: /measured_tokens/inside" in told and "the least and the most tokens" in told

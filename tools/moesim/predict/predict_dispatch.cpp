@@ -94,6 +94,14 @@ int sms_of(const std::string& op, Params& params, const Dispatcher& dispatcher,
   throw UsageError(fmt::format("{}: sms {}: the GPU has {}", op, sms, profile.device().sms));
 }
 
+std::string beyond(const profile::TokenRange& measured) {
+  if (measured.least == measured.most) {
+    return fmt::format("; extrapolated from {:.0f} tokens of a GPU", measured.most);
+  }
+  return fmt::format("; extrapolated from {:.0f} to {:.0f} tokens of a GPU", measured.least,
+                     measured.most);
+}
+
 // 0: none.
 int node_limit(const std::string& op, const Params& params, const Dispatcher& dispatcher,
                const profile::MoeTraffic& traffic, const network::DispatchPlace& place) {
@@ -155,9 +163,14 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
       profile::balanced_load(dispatcher.sent, stage, traffic, place.group, tokens);
   const auto hidden = static_cast<double>(whole(op, params, "hidden"));
   const double row = profile::dispatched_row_bytes(dispatcher, stage, hidden, fp8);
-  return {profile::dispatch_time(dispatcher, place.device, stage, place.group, load, row,
-                                 place.rates, sms),
-          network::dispatch_provenance(dispatcher, place, sms)};
+  DispatchAnswer answer{profile::dispatch_time(dispatcher, place.device, stage, place.group, load,
+                                               row, place.rates, sms),
+                        network::dispatch_provenance(dispatcher, place, sms)};
+  profile::widen_beyond_measured(dispatcher, place.group, tokens, answer.estimate);
+  if (answer.estimate.support == profile::Support::extrapolated) {
+    answer.provenance += beyond(*dispatcher.measured_tokens[place.group.crosses() ? 1 : 0]);
+  }
+  return answer;
 }
 
 }  // namespace moesim::tool

@@ -7,6 +7,7 @@ take 1 us; `ideal-node8` adds 450e9 B/s (1 us) inside groups of 8 and takes 2 us
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -378,3 +379,20 @@ def test_ranks_that_do_not_fill_racks_are_spread_evenly():
                                   "1GiB", "--gpus", gpus, *words, "--format", "json"))["time_us"]
     assert all_reduce(512) == pytest.approx(all_reduce(504), rel=0.02)
     assert all_reduce(512, "--placement", "contiguous") > 1.5 * all_reduce(512)
+
+
+def test_a_matrix_between_nodes_says_what_nccl_would_take(tmp_path):
+    even = write(tmp_path / "even.csv", matrix(16, lambda row, column: 4 * MIB))
+    words = ("predict", "--op", "all-to-all", "--cluster", "hgx-h100")
+    said = moesim(*words, "--matrix", even)
+    assert said.returncode == 0
+    asked = json.loads(succeed(*words, "--gpus", 16, "--bytes", "64MiB", "--format", "json"))["time_us"]
+    note = re.search(r"note: ([0-9.]+) us is a burst .*--schedule nccl --profile h100-sxm\): ([0-9.]+) us", said.stderr)
+    assert float(note[2]) == pytest.approx(asked, rel=1e-3)
+    assert f"{float(note[1]):.1f}" in said.stdout
+    # The flags that it names give that answer; where the schedule is chosen nothing is said.
+    nccl = moesim(*words, "--matrix", even, "--schedule", "nccl", "--profile", "h100-sxm", "--format", "json")
+    assert json.loads(nccl.stdout)["time_us"] == pytest.approx(asked, rel=1e-6)
+    assert "note" not in nccl.stderr
+    inside = write(tmp_path / "inside.csv", uniform(8))
+    assert "note" not in moesim(*words, "--matrix", inside).stderr

@@ -19,6 +19,7 @@
 #include "sim/network/exchange/exchange_files.hpp"
 #include "sim/network/ports/port_model.hpp"
 #include "sim/study/logs/link_fit.hpp"
+#include "tools/moesim/output.hpp"
 #include "tools/moesim/progress.hpp"
 
 namespace moesim::tool {
@@ -189,7 +190,36 @@ network::ExchangePrediction ExchangePredictor::answer(const std::string& op, Par
   line.finish();
   if (!own && used) prediction.provenance += fmt::format("; profile {}", used->name());
   if (!prediction.schedule.empty()) params["schedule"] = prediction.schedule;
+  if (query.matrix && query.schedule.empty()) {
+    note_nccl(query, prediction.estimate.time_us, where);
+  }
   return prediction;
+}
+
+// A matrix takes a burst on the links alone, equal blocks what NCCL was measured to take: says
+// what schedule nccl makes of the matrix, which agrees with that of equal blocks.
+void ExchangePredictor::note_nccl(const network::ExchangeQuery& query, double time_us,
+                                  const std::shared_ptr<const cluster::Cluster>& where) {
+  constexpr std::size_t most_ranks = 64;  // within a second
+  const bool has_software = where->nic_start.value > 0;
+  if (noted_nccl_ || !has_software || query.members.size() > most_ranks) return;
+  if (network::span_of(query.members, *where).domains == 1) return;
+  const std::shared_ptr<const profile::Profile> used =
+      calibrates_ ? profile_ : study::profile_of_cluster(*where);
+  if (!used) return;
+  network::ExchangeQuery nccl = query;
+  nccl.schedule = "nccl";
+  nccl.progress = nullptr;
+  try {
+    const double nccl_us = network::predict_exchange(nccl, used, where).estimate.time_us;
+    note(fmt::format(
+        "note: {:.4g} us is a burst on the links alone, without NCCL's start and order; as NCCL, "
+        "calibrated as predictions of equal blocks are (--schedule nccl --profile {}): {:.4g} us",
+        time_us, used->name(), nccl_us));
+    noted_nccl_ = true;
+  } catch (const Error&) {
+    return;  // the profile has no curve inside a domain
+  }
 }
 
 // Of a cluster without a profile beside it: the profile of its GPUs, so that equal blocks take the

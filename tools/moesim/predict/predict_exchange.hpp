@@ -46,8 +46,12 @@ class ExchangePredictor {
   std::shared_ptr<const profile::Profile> profile_for(const network::ExchangeQuery& query,
                                                       const cluster::Cluster& where);
 
+  void note_nccl(const network::ExchangeQuery& query, double time_us,
+                 const std::shared_ptr<const cluster::Cluster>& where);
+
   std::shared_ptr<const profile::Profile> profile_;
   bool calibrates_;
+  bool noted_nccl_ = false;
   std::map<std::string, std::shared_ptr<const cluster::Cluster>> clusters_;
   std::map<std::string, std::shared_ptr<const profile::Profile>> profiles_;  // by cluster document
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim {
 
@@ -95,10 +96,10 @@ std::int64_t parse_whole(const std::string& where, std::string_view text, std::i
   const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
   const bool too_small = value ? *value < low : text.front() == '-';
   if (too_small) {
-    throw UsageError(fmt::format("{}: {} is too small: at least {}", where, text, low));
+    throw NoAnswer(fmt::format("{}: {} is too small: at least {}", where, text, low));
   }
   if (!value || *value > high) {
-    throw UsageError(fmt::format("{}: {} is too large: at most {}", where, text, high));
+    throw NoAnswer(fmt::format("{}: {} is too large: at most {}", where, text, high));
   }
   return *value;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim {
 
@@ -44,7 +45,11 @@ Bytes parse_bytes(std::string_view text, const std::string& what) {
   for (const auto& [name, factor] : suffixes) {
     if (!plain || end == copy.c_str() || suffix != name) continue;
     const double bytes = number * factor;
-    if (!(bytes >= 1) || bytes > 9e18 || bytes != std::floor(bytes)) break;
+    if (bytes == 0 || bytes > 9e18) {
+      throw NoAnswer(fmt::format("{}: {} is too {}", what, text,
+                                 bytes == 0 ? "small: at least 1 byte" : "large: at most 9e18"));
+    }
+    if (!(bytes >= 1) || bytes != std::floor(bytes)) break;
     return Bytes(static_cast<std::int64_t>(bytes));
   }
   throw UsageError(

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 
@@ -24,11 +25,11 @@ void check_size(const Cluster& cluster, int rank, int gpu) {
   const int most = cluster.max_gpus();
   if (most == 0 || gpu < most) return;
   if (cluster.nodes > 0 && cluster.nodes * cluster.gpus_per_node == most) {
-    throw UsageError(
+    throw NoAnswer(
         fmt::format("{}: /nodes: rank {} would sit on GPU {}, and {} nodes of {} have GPUs 0 to {}",
                     where(cluster), rank, gpu, cluster.nodes, cluster.gpus_per_node, most - 1));
   }
-  throw UsageError(fmt::format(
+  throw NoAnswer(fmt::format(
       "{}: /nic: rank {} would sit on GPU {}, and without NICs the cluster ends with its "
       "first domain of {} GPUs: describe the nic, or take fewer ranks",
       where(cluster), rank, gpu, most));
@@ -110,7 +111,7 @@ std::vector<int> parse_placement(const std::string& text, const Cluster& cluster
   } else {
     gpus = parse_list(text, what);
     if (gpus.size() != static_cast<std::size_t>(ranks)) {
-      throw UsageError(fmt::format("{}: {} GPUs are given for {} ranks", what, gpus.size(), ranks));
+      throw NoAnswer(fmt::format("{}: {} GPUs are given for {} ranks", what, gpus.size(), ranks));
     }
   }
   check_placement(cluster, gpus);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
 
@@ -217,7 +218,7 @@ Estimate CollectiveCurve::estimate(int gpus, double bytes, bool same_version) co
     throw UsageError(fmt::format("{}: {} bytes: expected a positive size", name_of(kind_), bytes));
   }
   if (gpus < 2) {
-    throw UsageError(
+    throw NoAnswer(
         fmt::format("{} among {} GPU(s): one rank is a copy on the device, not "
                     "communication; ask for --op memory or for at least 2 GPUs",
                     name_of(kind_), gpus));

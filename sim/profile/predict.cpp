@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
@@ -102,8 +103,8 @@ std::vector<std::int64_t> expert_load(const PredictedOperation& op, const Params
   std::vector<std::int64_t> load = load_of(op, listed->second);
   const auto agrees = [&](const char* name, std::int64_t listed_count) {
     if (params.count(name) == 0 || count(op, params, name) == listed_count) return;
-    throw UsageError(fmt::format("{}: {} {}, but rows-per-expert has {}: leave {} out", op.name,
-                                 name, params.at(name), listed_count, name));
+    throw NoAnswer(fmt::format("{}: {} {}, but rows-per-expert has {}: leave {} out", op.name, name,
+                               params.at(name), listed_count, name));
   };
   agrees("experts", static_cast<std::int64_t>(load.size()));
   agrees("rows", std::accumulate(load.begin(), load.end(), std::int64_t{0}));
@@ -156,7 +157,7 @@ Estimate predict_collective(const Profile& profile, Collective kind, const Predi
                             const Params& params) {
   const std::int64_t gpus = count(op, params, "gpus");
   if (gpus > std::numeric_limits<int>::max()) {
-    throw UsageError(fmt::format("{}: gpus {}: too many", op.name, gpus));
+    throw NoAnswer(fmt::format("{}: gpus {}: too many", op.name, gpus));
   }
   const auto nccl = params.find("nccl");
   if (nccl == params.end() || nccl->second.empty()) {

@@ -11,6 +11,7 @@
 
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/kernels/attention_curve.hpp"
@@ -332,7 +333,7 @@ double row_move_bytes(const char* op, std::int64_t tokens, std::int64_t rows, st
 std::int64_t routed_rows(const char* op, std::int64_t tokens, std::int64_t k) {
   constexpr std::int64_t largest = (std::int64_t{1} << 31) - 1;  // the product stays whole
   if (k < 1 || k > largest || tokens > largest) {
-    throw UsageError(fmt::format("{}: tokens {}, k {}: expected 1 to {}", op, tokens, k, largest));
+    throw NoAnswer(fmt::format("{}: tokens {}, k {}: expected 1 to {}", op, tokens, k, largest));
   }
   return tokens * k;
 }
@@ -395,8 +396,8 @@ Estimate Profile::collective(Collective kind, int gpus, double bytes,
     versions.push_back(curve.nccl());
   }
   if (versions.empty()) content_->lacks(profile::name_of(kind));
-  throw UsageError(fmt::format("{} under NCCL '{}': profile {} has {}", profile::name_of(kind),
-                               nccl, content_->name, fmt::join(versions, ", ")));
+  throw NoAnswer(fmt::format("{} under NCCL '{}': profile {} has {}", profile::name_of(kind), nccl,
+                             content_->name, fmt::join(versions, ", ")));
 }
 
 }  // namespace moesim::profile

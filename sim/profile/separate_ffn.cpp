@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
 namespace {
@@ -31,7 +32,7 @@ Estimate separate_expert_ffn(const Profile& profile, std::span<const std::int64_
     if (rows < 0) throw UsageError("expert-ffn: negative rows");
     if (rows > 0) ++experts[rows];
   }
-  if (experts.empty()) throw UsageError("expert-ffn: no expert has a row: nothing runs");
+  if (experts.empty()) throw NoAnswer("expert-ffn: no expert has a row: nothing runs");
   std::array<Sum, 3> kinds;
   Estimate all{0, 0, 0, Origin::measured, Support::measured_point};
   for (const auto& [rows, count] : experts) {

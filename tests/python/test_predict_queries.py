@@ -99,6 +99,71 @@ def test_a_row_that_cannot_be_answered_leaves_the_others(tmp_path):
     assert "status" not in moesim("predict", "--in", path).stdout
 
 
+@pytest.mark.parametrize(("header", "row", "part"), [
+    ("op,gpus,bytes", "all-to-all,1,64MiB", "one rank is a copy on the device"),
+    ("op,gpus,bytes", "all-reduce,0,64MiB", "column gpus: 0 is too small"),
+    ("op,gpus,bytes", "all-to-all,8,0", "column bytes: 0 is too small"),
+    ("op,gpus,bytes,cluster", "all-to-all,1,64MiB,hgx-h100", "one rank is a copy"),
+    ("op,gpus,bytes,nccl", "all-to-all,8,64MiB,1.2.3", "1.2.3"),
+    ("op,m,n,k", "gemm,64,64,0", "column k: 0 is too small"),
+    ("op,m,n,k", "gemm,64,99999999999999999999,64", "column n: 99999999999999999999 is too large"),
+    ("op,rows,hidden,ffn,experts", "expert-ffn,0,4096,14336,8", "column rows: 0 is too small"),
+    ("op,batch,sequence,heads,kv_heads,head_dim", "attention,1,4096,30,4,128", "no multiple"),
+    ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,deepep,4096,7168,8,6,8", "there are 6"),
+    ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,deepep,4096,7168,8,256,1", "at least two"),
+    ("op,dispatcher,tokens,hidden,k,experts,gpus", "dispatch,deepep,4096,7168,8,256,12",
+     "multiple of 8")])
+def test_values_without_an_answer_refuse_their_row_alone(header, row, part, tmp_path):
+    path = tmp_path / "queries.csv"
+    good = {"op": "memory", "bytes": "64MiB"}
+    columns = header.split(",") + (["bytes"] if "bytes" not in header else [])
+    pad = "," * (len(columns) - len(header.split(",")))
+    other = ",".join(good.get(name, "") for name in columns)
+    path.write_text(f"{','.join(columns)}\n{other}\n{row}{pad}\n{other}\n")
+    result = moesim("predict", "--in", path, "--profile", "h100-sxm")
+    assert result.returncode == 0, result.stderr
+    assert "1 of 3 queries were refused; the first: " in result.stderr and "line 3" in result.stderr
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [each["status"] for each in rows] == ["ok", "refused", "ok"]
+    assert part in rows[1]["reason"] and rows[1]["time_us"] == ""
+    assert rows[0]["time_us"] == rows[2]["time_us"] and float(rows[0]["time_us"]) > 0
+    # JSON has the refused numbers as they were written.
+    entries = json.loads(moesim("predict", "--in", path, "--profile", "h100-sxm", "--format", "json").stdout)
+    assert entries[1]["status"] == "refused" and part in entries[1]["reason"]
+    assert "refused: " in moesim("predict", "--in", path, "--profile", "h100-sxm", "--format",
+                                 "table").stdout
+
+
+@pytest.mark.parametrize(("row", "parts"), [
+    ("gemm,64,64,many,,", ["line 3, column k: 'many' is not a whole number"]),
+    ("gemm,64,64,6.5,,", ["line 3, column k: '6.5' is not a whole number"]),
+    ("gemm,64,64,,,", ["line 3, column k: gemm needs a value here"]),
+    ("gemm,64,64,-64,,", ["line 3, column k: -64 is too small"]),
+    ("gemn,64,64,64,,", ["line 3, column op", "did you mean 'gemm'?"]),
+    ("memory,,,,lots,", ["line 3, column bytes: 'lots' is not a size"]),
+    ("gemm,64,64,64,,bf61", ["line 3: ", "did you mean 'bf16'?"])])
+def test_a_row_that_is_written_wrongly_is_an_error_of_the_file(row, parts, tmp_path):
+    refused(tmp_path, f"op,m,n,k,bytes,dtype\ngemm,64,64,64,,\n{row}\n", "queries.csv", *parts)
+
+
+def test_a_grid_of_gpus_begins_with_one(tmp_path):
+    path = tmp_path / "queries.csv"
+    path.write_text("op,gpus,bytes\n" + "".join(f"all-to-all,{gpus},1MiB\n" for gpus in (1, 2, 4, 8)))
+    result = moesim("predict", "--in", path)
+    assert result.returncode == 0
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["status"] for row in rows] == ["refused", "ok", "ok", "ok"]
+    # As the query alone says it.
+    alone = moesim("predict", "--op", "all-to-all", "--gpus", 1, "--bytes", "1MiB")
+    assert alone.returncode == 2 and rows[0]["reason"] in alone.stderr
+
+
+def test_numbers_with_exponents_are_whole_numbers():
+    answer = ask("--op", "gemm", "--m", "1e3", "--n", 512, "--k", 512)
+    assert answer["params"]["m"] == 1000
+    assert answer["time_us"] == ask("--op", "gemm", "--m", 1000, "--n", 512, "--k", 512)["time_us"]
+
+
 def test_data_types_that_the_profile_lacks_are_refused():
     gemm = ("--op", "gemm", "--m", 512, "--n", 512, "--k", 512, "--profile", "h100-sxm")
     attention = ("--op", "attention", "--batch", 1, "--sequence", 2048, "--heads", 32,

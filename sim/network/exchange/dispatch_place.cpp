@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/network/ports/switch_limits.hpp"
 
 namespace moesim::network {
@@ -27,7 +28,7 @@ DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& 
 DispatchPlace dispatch_place(const std::string& device, const cluster::Cluster& cluster,
                              const profile::DispatchGroup& group, const std::string& transport) {
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(fmt::format("dispatcher on cluster {}: {}", cluster.name, why));
+    throw NoAnswer(fmt::format("dispatcher on cluster {}: {}", cluster.name, why));
   };
   const int gpus = group.gpus;
   const int in_domain = group.per_domain;

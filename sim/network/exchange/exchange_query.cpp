@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/network/exchange/collective_exchange.hpp"
 #include "sim/network/exchange/exchange_model.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
@@ -29,14 +30,14 @@ const char* op_of(const ExchangeQuery& query) { return name_of(query.collective)
 
 void check_ranks(const ExchangeQuery& query) {
   if (query.members.size() > 1) return;
-  throw UsageError(fmt::format(
-      "{} among 1 GPU: one rank is a copy on the device, not communication", op_of(query)));
+  throw NoAnswer(fmt::format("{} among 1 GPU: one rank is a copy on the device, not communication",
+                             op_of(query)));
 }
 
 void check_size(const ExchangeQuery& query, int most) {
   const auto ranks = static_cast<int>(query.members.size());
   if (ranks <= most) return;
-  throw UsageError(fmt::format(
+  throw NoAnswer(fmt::format(
       "{}: {} GPUs are more than the {} whose messages are simulated one by one: give a --profile, "
       "and no schedule, for the bound of its ports",
       op_of(query), ranks, most));
@@ -50,7 +51,7 @@ void check_schedule(const ExchangeQuery& query, const ExchangeSchedule& schedule
   if (query.network == Method::fast && schedule.bounded) return;
   const auto ranks = static_cast<int>(query.members.size());
   if (ranks <= schedule.most_ranks) return;
-  throw UsageError(fmt::format(
+  throw NoAnswer(fmt::format(
       "{}: schedule {} among {} ranks: up to {} are simulated message by message: choose {}",
       op_of(query), schedule.name, ranks, schedule.most_ranks,
       schedule.bounded ? "--network fast"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 
 namespace moesim::profile {
 
@@ -27,13 +28,12 @@ void check_shape(const AttentionShape& shape) {
        {"head-dim", shape.head_dim}}};
   for (const auto& [name, value] : sizes) {
     if (value < 1 || value > largest_size) {
-      throw UsageError(
-          fmt::format("attention: {} {}: expected 1 to {}", name, value, largest_size));
+      throw NoAnswer(fmt::format("attention: {} {}: expected 1 to {}", name, value, largest_size));
     }
   }
   if (shape.heads % shape.kv_heads != 0) {
-    throw UsageError(fmt::format("attention: {} heads are no multiple of {} kv-heads", shape.heads,
-                                 shape.kv_heads));
+    throw NoAnswer(fmt::format("attention: {} heads are no multiple of {} kv-heads", shape.heads,
+                               shape.kv_heads));
   }
 }
 

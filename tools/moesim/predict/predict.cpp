@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "sim/base/csv.hpp"
 #include "sim/base/json_text.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/network/schedules/exchange_schedule.hpp"
@@ -30,10 +33,16 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// A number, except where a refused row has one that none can be: that text.
 Json parameter_value(const std::string& name, const std::string& text) {
-  if (name == "bytes") return parse_bytes(text, name).count;
   if (is_text_parameter(name)) return text;
-  return std::stoll(text);
+  try {
+    if (name == "bytes") return parse_bytes(text, name).count;
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    return parse_whole(name, text, -most, most);
+  } catch (const NoAnswer&) {
+    return text;
+  }
 }
 
 Json to_json(const QueryAnswer& answer) {
@@ -327,7 +336,9 @@ std::vector<Flag> flags() {
   flags.push_back(
       {"in", "FILE", "",
        "CSV of queries: columns op, profile and the parameters; note and id pass through; a row "
-       "that cannot be answered says why (columns status and reason, if there is one)"});
+       "whose values have no answer says why (columns status and reason, if there is one), the "
+       "others are answered (exit code 0; 1 if none is); text that is no number, negative ones, "
+       "unknown names and missing cells are errors of the file"});
   flags.push_back({"format", "NAME", "table; csv for --in", "table, csv or json"});
   flags.push_back(out_flag());
   flags.push_back(config_flag());

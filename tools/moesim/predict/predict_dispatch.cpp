@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/cluster/cluster.hpp"
 #include "sim/cluster/rank_placement.hpp"
@@ -74,7 +75,7 @@ cluster::Cluster cluster_of(const std::string& op, Params& params,
                             const profile::Profile& profile) {
   const auto named = params.find("cluster");
   if (named == params.end() && profile.device().usual_cluster.empty()) {
-    throw UsageError(
+    throw NoAnswer(
         fmt::format("{}: the profile {} names no usual cluster: give cluster", op, profile.name()));
   }
   if (named == params.end()) params["cluster"] = profile.device().usual_cluster;
@@ -91,7 +92,7 @@ int sms_of(const std::string& op, Params& params, const Dispatcher& dispatcher,
   if (params.count("sms") == 0) params["sms"] = std::to_string(dispatcher.usual_sms);
   const std::int64_t sms = whole(op, params, "sms");
   if (sms <= profile.device().sms) return static_cast<int>(sms);
-  throw UsageError(fmt::format("{}: sms {}: the GPU has {}", op, sms, profile.device().sms));
+  throw NoAnswer(fmt::format("{}: sms {}: the GPU has {}", op, sms, profile.device().sms));
 }
 
 std::string beyond(const profile::TokenRange& measured) {
@@ -108,7 +109,7 @@ int node_limit(const std::string& op, const Params& params, const Dispatcher& di
   if (params.count("node-limit") == 0) return 0;
   const std::int64_t limit = whole(op, params, "node-limit");
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(fmt::format("{}: node-limit {}: {}", op, limit, why));
+    throw NoAnswer(fmt::format("{}: node-limit {}: {}", op, limit, why));
   };
   if (dispatcher.sent == profile::SentOnce::per_expert) {
     refuse(fmt::format("{} sends a row for each expert, wherever it lies", dispatcher.name));
@@ -149,7 +150,7 @@ DispatchAnswer predict_dispatch(const std::string& op, Params& params,
   const cluster::Cluster cluster = cluster_of(op, params, profile);
   profile::MoeTraffic traffic = {whole(op, params, "experts"), whole(op, params, "k"), 0};
   if (traffic.top_k > traffic.experts) {
-    throw UsageError(
+    throw NoAnswer(
         fmt::format("{}: k {}: there are {} experts", op, traffic.top_k, traffic.experts));
   }
   const int gpus = static_cast<int>(whole(op, params, "gpus"));

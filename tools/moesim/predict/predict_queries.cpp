@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/shipped.hpp"
 
 namespace moesim::tool {
@@ -101,17 +102,33 @@ QueryAnswer Queries::answer(QuerySource& source, std::size_t row) const {
     if (text.starts_with(where(row))) throw;
     throw UsageError(fmt::format("{}, column op: {}", where(row), text));
   }
+  QueryAnswer refused;
+  refused.op = op;
+  refused.params = params;
   try {
+    check_values(params);
     return source.ask(op, params);
+  } catch (const NoAnswer& error) {
+    refused.refusal = error.what();
   } catch (const Error& error) {
     if (error.code() != ExitCode::failure) {
-      throw Error(fmt::format("{}: {}", where(row), error.what()), error.code());
+      const std::string text = error.what();
+      const char* between = text.starts_with("column ") ? ", " : ": ";
+      throw Error(fmt::format("{}{}{}", where(row), between, text), error.code());
     }
-    QueryAnswer refused;
-    refused.op = op;
-    refused.params = params;
     refused.refusal = error.what();
-    return refused;
+  }
+  return refused;
+}
+
+void Queries::check_values(const QueryParams& params) const {
+  for (const auto& [name, text] : params) {
+    try {
+      check_parameter(name, text, fmt::format("column {}", table_.columns[columns_.at(name)]));
+    } catch (const NoAnswer& error) {
+      if (text.starts_with('-')) throw UsageError(error.what());  // a slip, not a point of a grid
+      throw;
+    }
   }
 }
 
@@ -130,7 +147,6 @@ QueryParams Queries::params_of(const profile::PredictedOperation& op, std::size_
       throw UsageError(
           fmt::format("{}: {} takes no {}: leave the cell empty", what, op.name, name));
     }
-    check_parameter(name, text, what);
     params[name] = text;
   }
   // A byte matrix and a load of experts stand for other parameters.

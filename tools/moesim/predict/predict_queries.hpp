@@ -19,8 +19,9 @@ class Queries {
   // column of another name, one twice, or one that answers add.
   Queries(const std::string& path, const std::string& default_op);
 
-  // In the order of the rows. A row that the model cannot answer is refused, with the reason; all
-  // others are answered. Throws UsageError naming file, line and column of a row that is wrong.
+  // In the order of the rows. A row whose values have no answer is refused, with the reason; all
+  // others are answered. Throws UsageError naming file, line and column of a row that is wrong:
+  // text that is no number, a negative one, a name that nothing has, a cell missing or too many.
   std::vector<QueryAnswer> answers(QuerySource& source) const;
 
   // The rows with the answers' columns behind; columns status and reason if one was refused.
@@ -32,6 +33,9 @@ class Queries {
  private:
   QueryAnswer answer(QuerySource& source, std::size_t row) const;
   QueryParams params_of(const profile::PredictedOperation& op, std::size_t row) const;
+  // Throws UsageError for text that is no number and negative ones, NoAnswer for others that cannot
+  // be.
+  void check_values(const QueryParams& params) const;
 
   CsvTable table_;
   std::string default_op_;

@@ -148,6 +148,9 @@ QueryAnswer QuerySource::ask(const std::string& op, QueryParams params) {
   const std::string profile = named == params.end() ? "" : named->second;
   Answering& source = answering(profile);
   params.erase("profile");
+  for (auto& [name, text] : params) {
+    if (name != "bytes" && !is_text_parameter(name)) text = without_exponent(text).value_or(text);
+  }
   QueryAnswer answer;
   answer.op = op;
   answer.params = std::move(params);

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "sim/base/error.hpp"
+
+namespace moesim {
+
+// A request written as it should be whose values have no answer: a number below or above what can
+// be, an exchange of one GPU, more experts a token than there are. Alone it is an error like any
+// UsageError; a file of queries refuses that row and answers the others.
+class NoAnswer : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+}  // namespace moesim

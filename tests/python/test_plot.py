@@ -14,11 +14,14 @@ matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not install
 matplotlib.use("Agg")
 
 import chart_data  # noqa: E402
+import kinds_chart  # noqa: E402
 import look  # noqa: E402
 import loss_chart  # noqa: E402
 import option_columns  # noqa: E402
+import page  # noqa: E402
 import plot  # noqa: E402
 import routing_chart  # noqa: E402
+import rows  # noqa: E402
 import sweep_chart  # noqa: E402
 
 HEADER = ("status,router,mode,gpus,profile,model,capacity_factor,step_ms,step_ms_p05,step_ms_p95,"
@@ -203,6 +206,55 @@ def test_styles_survive_grey_and_tell_routers_apart():
     assert styles[1]["color"] == styles[4]["color"]  # one rectification, one colour
     many = [look.style_by_index(index) for index in range(49)]
     assert len({(style["color"], style["marker"]) for style in many}) == 49
+
+
+def test_colours_of_twelve_lines_differ_and_those_of_flat_lines_too():
+    routers = ["top8", "top8+fr", "top8+ir", "top8+fr+ir", "dropless", "expert-choice", "base", "soft", "sinkhorn",
+               "bias-balanced:0.001:1000", "hash", "thor"]
+    flat = [router in ("dropless", "base", "bias-balanced:0.001:1000") for router in routers]
+    styles = look.flat_styles(look.router_styles(routers), flat)
+    assert len({style["color"] for style in styles}) == 12
+    assert len({(style["marker"], str(style["linestyle"])) for style in styles}) == 12  # in grey
+    # As before: few lines, and one flat line beside others.
+    assert [look.style_by_index(index)["color"] for index in range(7)] == list(look.COLOURS)
+    few = look.flat_styles(look.router_styles(["top1", "dropless"]), [False, True])
+    assert few[0]["color"] != few[1]["color"] and few[1]["linestyle"] == look.FLAT_DASHES[0]
+
+
+def rows_with_k(router, k, losses):
+    return "".join(f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss},{k}\n"
+                   for factor, loss in losses)
+
+
+def test_routers_of_another_k_say_so(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text(HEADER.strip() + ",top_k\n" + rows_with_k("top8", 8, ((4, 0.5), (8, 0.1))) +
+                    rows_with_k("top8+ir", 8, ((4, 0.4), (8, 0.05))) + rows_with_k("sinkhorn", 8, ((4, 0.45), (8, 0.07))) +
+                    rows_with_k("base", 1, ((4, 0.01),)) + rows_with_k("top1", 1, ((4, 0.01),)) +
+                    rows_with_k("soft", 1, ((4, 0),)))
+    series = chart_data.read_sweep(str(path))[0]
+    # top1 says it by its name; soft mixes all tokens.
+    assert [entry.label for entry in series] == ["top8", "top8+ir", "sinkhorn", "base (k = 1)", "top1", "soft"]
+    table = rows.read([str(path)])
+    figure = kinds_chart.pareto(table, None, page.size_of("", ""), "")
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "base (k = 1)" in labels and "top8" in labels
+    # One k alone, or one router of several: nothing to say.
+    assert chart_data.differing_k([{"router": "base", "top_k": "1"}]) == {}
+    assert chart_data.differing_k([{"router": "topk", "top_k": "1"}, {"router": "topk", "top_k": "2"}]) == {}
+
+
+def test_notes_of_failures_name_their_routers_and_the_dispatch_is_said_in_words(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text(HEADER + "".join(
+        f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss}\n"
+        for at, router in enumerate(("top8", "sinkhorn", "expert-choice"))
+        for factor, loss in ((4, 0.5 + 0.01 * at), (8, 0.1))))
+    figure = sweep_chart.draw(str(path), None, "")
+    notes = [text.get_text() for text in figure.axes[1].texts]
+    assert notes == ["expert-choice,\nsinkhorn,\ntop8\nfailed"]
+    assert "rows moved to experts by index" in sweep_chart.subtitle({"dispatch": "index"}, 0)
+    assert "(einsum)" in sweep_chart.subtitle({"dispatch": "einsum"}, 0)
 
 
 def test_labels_of_many_options_stay_inside_the_figure(tmp_path):

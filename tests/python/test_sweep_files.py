@@ -192,3 +192,14 @@ def test_an_altered_row_is_computed_again(tmp_path, change):
     whole = tmp_path / "whole.csv"
     assert long_sweep(whole).returncode == 0
     assert out.read_text() == whole.read_text()
+
+
+def test_routers_of_another_k_are_named():
+    grid = ("sweep", "--model", "qwen3-30b-a3b", "--profile", "h100-sxm", "--gpus", 8, "--mode", "prefill",
+            "--sequence-length", 256, "--micro-batch", 1, "--replicas", 1, "--capacity-factor", 8)
+    result = moesim(*grid, "--router", "top8,dropless,base")
+    assert result.returncode == 0
+    assert "warning: not of the same k as the other routers (k = 8): base" in result.stderr and "(k = 1); token loss" in result.stderr
+    # Names that say their k, and one k alone, are no surprise.
+    for routers in ("top1,top2", "top8,dropless"):
+        assert "not of the same k" not in moesim(*grid, "--router", routers).stderr

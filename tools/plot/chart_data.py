@@ -109,6 +109,26 @@ def common(rows, columns):
     return result
 
 
+def differing_k(rows):
+    """{router: "k = 1"} of routers whose k is not that of most, where their name does not say it: their loss is a share
+    of fewer, or more, experts' weight."""
+    found = {}
+    for row in rows:
+        if row.get("top_k") and row["router"] != "soft":  # which mixes all tokens
+            found.setdefault(row["router"], set()).add(row["top_k"])
+    found = {router: ks.pop() for router, ks in found.items() if len(ks) == 1}
+    counts = {}
+    for k in found.values():
+        counts[k] = counts.get(k, 0) + 1
+    usual = [k for k, count in counts.items() if count == max(counts.values())]
+    return {router: f"k = {k}" for router, k in found.items()
+            if len(counts) > 1 and usual != [k] and router.split("+")[0] != f"top{k}"}
+
+
+def with_k(router, notes):
+    return f"{router} ({notes[router]})" if router in notes else router
+
+
 # What a balanced load has, by convention.
 CONVENTIONS = {"paper": "capacity factor (k: balanced load)", "library": "capacity factor (1: balanced load)"}
 
@@ -264,9 +284,9 @@ def read_sweep(path, fits_only=False, where=""):
         such = f"{differing[0]}={one[1][0]}" if differing else f"router={one[0]}"
         raise BadInput(f"{path}: {len(lines)} lines, and more than {MOST_LINES} cannot be distinguished: choose "
                        f"some with --where, such as --where '{such}'")
-    series = []
+    series, notes = [], differing_k([row for _, row in good])
     for (router, values), members in lines.items():
-        label = ", ".join([router, *(f"{option_columns.words(name)} {value}"
+        label = ", ".join([with_k(router, notes), *(f"{option_columns.words(name)} {value}"
                                      for name, value in zip(differing, values) if value)])
         points = [read_point(path, line, row) for line, row in members]
         series.append(Series(router, label,

@@ -172,7 +172,7 @@ def pareto(table, group, size, title):
         raise BadInput(f"{len(groups)} groups, and more than {axes_chart.MOST_LINES} cannot be distinguished: "
                        "choose rows with --where, or columns with --group")
     by_router = names == ["router"] and all("," not in label for label in groups)
-    styles = look.router_styles(list(groups)) if by_router else axes_chart.styles_of(groups, size)
+    styles = look.router_styles([members[0]["router"] for members in groups.values()]) if by_router else axes_chart.styles_of(groups, size)
     if len({(how["color"], how["marker"], how.get("markerfacecolor")) for how in styles}) < len(styles):
         styles = axes_chart.styles_of(groups, size)  # routers whose lines differ in dashes alone; points have none
     styles = [{**how, "linestyle": "none", "marker": how["marker"] or "*",

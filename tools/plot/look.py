@@ -4,6 +4,9 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 # Okabe and Ito's palette (2008), without its yellow, which vanishes on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Five more for charts of up to twelve lines: for protanopes and deuteranopes too they differ from each other and
+# from those above about as much as those do (16 against 18 in CIELAB, by Machado et al. 2009).
+MORE_COLOURS = ("#7A0000", "#4B0092", "#86B049", "#A0522D", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 LIGHT_GREY = "#BBBBBB"
@@ -26,24 +29,27 @@ RC = {
 
 
 def style_by_index(index):
-    """Colour, marker and dashes of the index-th line: marker and dashes alone, what is left in grey,
-    repeat only after 28 lines, colour and marker after 49."""
-    return {"color": COLOURS[index % len(COLOURS)], "markersize": 5.5,
+    """Colour, marker and dashes of the index-th line: colours repeat after twelve lines, marker and dashes alone, what
+    is left in grey, after 28, colour and marker after 49."""
+    first = COLOURS + MORE_COLOURS
+    return {"color": first[index] if index < len(first) else COLOURS[index % len(COLOURS)], "markersize": 5.5,
             "linestyle": DASHES[index // len(MARKERS) % len(DASHES)],
             "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
 
 
 def flat_styles(styles, flat):
     """The styles with those of lines that are the same everywhere (`flat`, one bool each) told
-    apart by colour and dashes instead of markers."""
+    apart by colour and dashes instead of markers: colours that no other line has while there are such."""
     result = []
     number = 0
+    taken = {style["color"] for style, is_flat in zip(styles, flat) if not is_flat or style is DENSE}
+    free = [colour for colour in COLOURS + MORE_COLOURS if colour not in taken] or list(COLOURS)
     for style, is_flat in zip(styles, flat):
         if not is_flat or style is DENSE:
             result.append(style)
             continue
-        result.append({"color": COLOURS[number % len(COLOURS)], "marker": "",
-                       "linestyle": FLAT_DASHES[number // len(COLOURS) % len(FLAT_DASHES)]})
+        result.append({"color": free[number % len(free)], "marker": "",
+                       "linestyle": FLAT_DASHES[number % len(FLAT_DASHES)]})
         number += 1
     return result
 

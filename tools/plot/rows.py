@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 import option_columns
-from chart_data import BadInput, band_columns, factor_axis, fits, read_rows
+from chart_data import BadInput, band_columns, differing_k, factor_axis, fits, read_rows, with_k
 
 FILE = "file"  # a column of its own where several files are read
 COMPARISONS = {
@@ -220,6 +220,9 @@ def read(paths, where="", fits_only=False):
             raise BadInput(f"{paths[0]}: no scenario fits in the memory of a GPU: leave --fits-only "
                            "out to see how many there are")
         table.rows = kept
+    notes = differing_k([row for row in table.rows if "router" in row])
+    for row in table.rows:
+        row["_router"] = with_k(row.get("router", ""), notes)
     return table
 
 
@@ -232,9 +235,9 @@ def file_names(paths):
 
 
 def label_of(row, names):
-    """"top2, gpus 32": the router by its name alone."""
-    parts = [row[name] if name in ("router", FILE) else f"{option_columns.words(name)} {row[name]}"
-             for name in names if row[name]]
+    """"top2, gpus 32": the router by its name alone, and its k where that is not the others'."""
+    parts = [row.get("_router", row[name]) if name == "router" else row[name] if name == FILE
+             else f"{option_columns.words(name)} {row[name]}" for name in names if row[name]]
     return ", ".join(parts)
 
 

@@ -12,6 +12,7 @@ from chart_data import (BadInput, common_band_notes, factor_axis, has_bands, mem
                         training_words)
 
 MODES = {"train": "training step", "prefill": "forward pass only (prefill)"}
+DISPATCHES = {"index": "rows moved to experts by index", "einsum": "rows moved to experts by products with masks (einsum)"}
 
 
 def setting(shared):
@@ -26,6 +27,7 @@ def _title(shared):
 
 
 SUBTITLE_LETTERS = 135  # that a line of it has room for
+MOST_NOTE_LINES = 5  # of text, that name the dotted lines which start close to each other
 MOST_WITH_NOTES = 8  # lines whose legend says which of them lie on each other
 
 
@@ -36,7 +38,7 @@ def subtitle(shared, refused, notes=()):
         parts.append(MODES.get(shared["mode"], shared["mode"]))
     parts += training_words(shared)
     if "dispatch" in shared:
-        parts.append(f"{shared['dispatch']} dispatch")
+        parts.append(DISPATCHES.get(shared["dispatch"], f"dispatch {shared['dispatch']}"))
     if "experts" in shared:
         parts.append(f"{shared['experts']} experts")
     if "expert_parallel" in shared:
@@ -150,8 +152,13 @@ def _apart(lines):
             near[0][0].append(label)
         result.append(([] if near else [label], points))
     def joined(labels):
-        short = len(labels) < 3 and not any("\n" in label for label in labels)
-        return ", ".join(labels) if short or len(labels) < 2 else f"{len(labels)} lines"
+        if len(labels) < 3 and not any("\n" in label for label in labels):
+            return ", ".join(labels)
+        # One below the other, from the highest down, as long as that is a note beside the lines.
+        named = [label for at, label in enumerate(labels)
+                 if sum(other.count("\n") + 1 for other in labels[:at + 1]) <= MOST_NOTE_LINES]
+        more = len(labels) - len(named)
+        return ",\n".join(named) + (f"\nand {more} more" if more else "")
 
     return [(joined(labels), points) for labels, points in result]
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "sim/report/finished_rows.hpp"
 #include "sim/report/formats.hpp"
@@ -79,6 +81,49 @@ void warn_of_unfit(const std::vector<study::Row>& rows) {
       fmt::format("warning: {} of {} scenarios do not fit in the memory of a GPU (column "
                   "fits_memory); charts draw them pale and hollow, or with --fits-only not at all",
                   unfit, rows.size()));
+}
+
+// Routers that choose so many experts a token, by their rows; not those of several k, which were
+// asked for, nor soft, which mixes all tokens.
+std::map<std::string, std::vector<std::string>> routers_by_k(const std::vector<study::Row>& rows) {
+  const std::size_t router = study::column_index("router");
+  const std::size_t k = study::column_index("top_k");
+  std::map<std::string, std::set<std::string>> ks;
+  for (const study::Row& row : rows) {
+    const std::string text = report::text_of(row[k]);
+    const std::string name = report::text_of(row[router]);
+    if (!is_refused(row) && !text.empty() && name != "soft") ks[name].insert(text);
+  }
+  std::map<std::string, std::vector<std::string>> routers;
+  for (const auto& [name, its] : ks) {
+    if (its.size() == 1) routers[*its.begin()].push_back(name);
+  }
+  return routers;
+}
+
+// Says which routers have another k than most, where their names do not say it (top1 does): their
+// loss is a share of less, or more, so that losses do not compare. Charts mark the same ones
+// (differing_k() of tools/plot/chart_data.py).
+void warn_of_differing_k(const std::vector<study::Row>& rows) {
+  const auto routers = routers_by_k(rows);
+  if (routers.size() < 2) return;
+  const auto fewer = [](const auto& one, const auto& other) {
+    return one.second.size() < other.second.size();
+  };
+  const auto usual = std::max_element(routers.begin(), routers.end(), fewer);
+  std::string others;
+  for (const auto& [k, names] : routers) {
+    if (k == usual->first) continue;
+    for (const std::string& name : names) {
+      const bool is_named = name.substr(0, name.find('+')) == "top" + k;
+      if (!is_named) others += fmt::format("{}{} (k = {})", others.empty() ? "" : ", ", name, k);
+    }
+  }
+  if (others.empty()) return;
+  note(fmt::format(
+      "warning: not of the same k as the other routers (k = {}): {}; token loss is a "
+      "share of the weight of a token's own k experts, so do not compare it between them",
+      usual->first, others));
 }
 
 // Says, before anything is simulated, how many scenarios cannot fit whatever their routing is, and
@@ -299,6 +344,7 @@ ExitCode run(const CommandLine& line) {
   if (!result.complete()) return stopped(out, rows, result.total, settings.journal, format);
   const std::size_t refused = warn_of_refused(rows);
   warn_of_unfit(rows);
+  warn_of_differing_k(rows);
   // Nothing to replace an earlier result by.
   const bool keep = replaces && refused == rows.size();
   if (keep) {

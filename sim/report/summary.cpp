@@ -17,10 +17,11 @@ namespace {
 
 using Lines = std::vector<std::vector<std::string>>;
 
+// As columns are named, but for dispatch_combine_ms, the movement of rows on the GPU: "dispatch"
+// and "combine" of `train` are the exchange.
 constexpr std::array<const char*, study::part_count> part_names{
-    "attention",  "dense FFN", "router",           "dispatch and combine",
-    "expert FFN", "rectify",   "exposed exchange", "gradient",
-    "optimizer",  "other"};
+    "attention", "dense FFN",        "router",   "permute, unpermute", "expert FFN",
+    "rectify",   "exposed exchange", "gradient", "optimizer",          "other"};
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
 
@@ -169,7 +170,7 @@ std::string baseline_text(const study::Row& row) {
 std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& unit, bool compares) {
   const bool refused = text_of(cell_of(row, "status")) != "ok";
   if (refused) {
-    std::vector<std::string> cells(compares ? 8 : 7);
+    std::vector<std::string> cells(compares ? 9 : 8);
     cells.push_back("refused: " + text_of(cell_of(row, "reason")));
     return cells;
   }
@@ -182,6 +183,7 @@ std::vector<std::string> figure_cells(const study::Row& row, const TimeUnit& uni
       unit.text(number("step_ms")),
       unit.text(number("step_ms_p05")) + " to " + unit.text(number("step_ms_p95")),
       grouped(number("tokens_per_s_per_gpu")),
+      grouped(number("tokens_per_s_per_gpu") * number("step_ms") / number("step_ms_p50")),
       share("failed"),
       share("residual_loss"),
       share("padded"),
@@ -239,6 +241,7 @@ std::string width_lines(const std::vector<uncertainty::Term>& terms) {
 const char* part_label(study::Part part) { return part_names[static_cast<std::size_t>(part)]; }
 
 std::string simulate_summary(const scenario::Scenario& scenario, const study::Outcome& outcome) {
+  const double slower = outcome.band.p50_ms / outcome.step_ms;  // if measured
   const TimeUnit unit = unit_of(outcome.step_ms);
   const study::Efficiency efficiency = study::efficiency(scenario, outcome);
   std::string text = what_it_is(scenario) + "\n";
@@ -249,14 +252,18 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
        {"if measured", fmt::format("{} {}", unit.text(outcome.band.p50_ms), unit.name),
         fmt::format("{} to {} (p05 to p95), what a measurement is expected to say",
                     unit.text(outcome.band.p05_ms), unit.text(outcome.band.p95_ms))},
-       {"speed", grouped(outcome.tokens_per_s_per_gpu), "tokens/s per GPU"},
+       {"speed", grouped(outcome.tokens_per_s_per_gpu),
+        fmt::format("tokens/s per GPU; {} if measured",
+                    grouped(outcome.tokens_per_s_per_gpu / slower))},
        {"", fmt::format("{:.3g}", efficiency.tokens_per_day),
-        fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens", scenario.gpus,
-                    grouped(efficiency.gpu_hours_per_1e12_tokens))},
+        fmt::format("tokens per day on {} GPUs; {} GPU hours per 1e12 tokens, {} if measured",
+                    scenario.gpus, grouped(efficiency.gpu_hours_per_1e12_tokens),
+                    grouped(efficiency.gpu_hours_per_1e12_tokens * slower))},
        {"FLOPs", fmt::format("{:.1f}", efficiency.tflops_per_gpu),
-        fmt::format("model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU){}",
-                    100 * efficiency.mfu,
-                    drops_routes(outcome) ? "; counted as if no route were dropped" : "")},
+        fmt::format(
+            "model TFLOP/s per GPU, {:.1f} % of its bf16 peak (MFU), {:.1f} % if measured{}",
+            100 * efficiency.mfu, 100 * efficiency.mfu / slower,
+            drops_routes(outcome) ? "; counted as if no route were dropped" : "")},
        {"exchange", fmt::format("{} {}", unit.text(outcome.exchange_ms), unit.name),
         "busy, hidden or not, without waiting for other GPUs"},
        {"memory", fmt::format("{:.1f} GiB", outcome.memory_gib),
@@ -324,8 +331,8 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     right.push_back(is_number);
   };
   head(fmt::format("step {}", unit.name), true);
-  for (const char* heading : {"if measured, p05 to p95", "tokens/s/GPU", "failed %", "token loss %",
-                              "padded %", "memory GiB"}) {
+  for (const char* heading : {"if measured, p05 to p95", "tokens/s/GPU", "if measured", "failed %",
+                              "token loss %", "padded %", "memory GiB"}) {
     head(heading, true);
   }
   if (compares) head("speed over baseline", false);

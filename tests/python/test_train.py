@@ -136,6 +136,13 @@ def test_recipes_differ_in_the_parts_that_they_name():
     assert "bf16 gradients" in succeed(*QWEN, "--gpus", 64, "--gradients", "bf16")
 
 
+def test_the_part_of_shared_experts_is_named():
+    # Pipeline ranks without a dense layer have it too.
+    text = succeed("train", "--model", "deepseek-v2-lite", "--gpus", 8, "--profile", "h100-sxm")
+    assert "\ndense FFN, shared experts " in text
+    assert "shared experts" not in succeed(*QWEN, "--gpus", 8, "--profile", "h100-sxm")
+
+
 def test_the_likely_step_is_printed_below_its_bands():
     line, = [line for line in succeed(*QWEN, "--gpus", 64).splitlines() if line.startswith("likely  ")]
     _, ratio, step, unit, tokens, _, hours = line.split()

@@ -147,7 +147,14 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
   return report::align(lines, {false, false});
 }
 
-std::string part_table(const TrainingStep& step) {
+// The dense FFN of dense layers and the shared experts of MoE layers are one part.
+std::string part_label(const TrainingJob& job, const training::Part part) {
+  const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;
+  if (part != training::Part::dense_ffn || !shares) return name_in(training::part_names, part);
+  return job.model->dense_layers() > 0 ? "dense FFN, shared experts" : "shared experts";
+}
+
+std::string part_table(const TrainingJob& job, const TrainingStep& step) {
   // Beside drawn routing, what the same part takes with forced balance.
   const bool beside = step.routing && step.balanced_step_us > 0;
   Lines lines = {{"part of the step", "time", "share"}};
@@ -157,7 +164,8 @@ std::string part_table(const TrainingStep& step) {
     const double us = step.parts[place];
     const double balanced_us = step.balanced_parts[place];
     if (us <= 0 && (!beside || balanced_us <= 0)) continue;
-    lines.push_back({part.name, duration(us), fmt::format("{:.1f} %", 100 * us / step.step_us)});
+    lines.push_back({part_label(job, part.value), duration(us),
+                     fmt::format("{:.1f} %", 100 * us / step.step_us)});
     if (beside) lines.back().push_back(duration(balanced_us));
   }
   std::string text =
@@ -381,7 +389,7 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
     return json_text(object, 2) + "\n";
   }
   return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
-         part_table(step) + "\n" + memory_table(step) + "\n" + basis(job);
+         part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
 }
 
 std::string timeline_title(const TrainingJob& job) {

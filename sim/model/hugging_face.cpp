@@ -135,11 +135,23 @@ void read_qwen3_moe(const Node& node, Model& model) {
 }
 
 // The best k of all experts or of some groups, with a bias that balances loads or without.
-std::string deepseek_router(const Node& node, bool biased) {
+std::string deepseek_router(const Node& node, const MoeBlock& moe, bool biased) {
   const std::int64_t groups = node.integer_or("n_group", 1);
   const std::int64_t kept_groups = node.integer_or("topk_group", 1);
   if (kept_groups < 1 || kept_groups > groups) {
     node.fail(fmt::format("{} of {} groups (n_group) cannot be kept", kept_groups, groups),
+              "topk_group");
+  }
+  if (moe.experts % groups != 0) {
+    node.fail(fmt::format("{} experts (n_routed_experts) do not divide into {} groups", moe.experts,
+                          groups),
+              "n_group");
+  }
+  if (moe.top_k > moe.experts / groups * kept_groups) {
+    node.fail(fmt::format("{} of {} groups (n_group) of {} experts (n_routed_experts) hold {}, and "
+                          "a token chooses {} (num_experts_per_tok)",
+                          kept_groups, groups, moe.experts, moe.experts / groups * kept_groups,
+                          moe.top_k),
               "topk_group");
   }
   const std::string kept = fmt::format("{}:{}", groups, kept_groups);
@@ -175,7 +187,7 @@ void read_deepseek(const Node& node, Model& model) {
   if (method == "greedy") {
     model.moe->router = "dropless";
   } else if (method == "noaux_tc" || method == "group_limited_greedy") {
-    model.moe->router = deepseek_router(node, method == "noaux_tc");
+    model.moe->router = deepseek_router(node, *model.moe, method == "noaux_tc");
   } else {
     node.fail(fmt::format("unknown method '{}': known are greedy, group_limited_greedy, noaux_tc",
                           method),
@@ -187,7 +199,7 @@ void read_deepseek(const Node& node, Model& model) {
 void read_glm4_moe(const Node& node, Model& model) {
   read_llama(node, model);
   model.moe = read_deepseek_experts(node);
-  model.moe->router = deepseek_router(node, true);
+  model.moe->router = deepseek_router(node, *model.moe, true);
   model.query_key_norm = node.boolean_or("use_qk_norm", false);
   model.mtp_depths = node.count_or("num_nextn_predict_layers", 0);
 }

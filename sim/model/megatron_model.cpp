@@ -64,6 +64,12 @@ std::vector<bool> layers_with_experts(const MegatronArguments& arguments, std::i
 
 std::string router_of(const MegatronArguments& arguments) {
   const std::int64_t groups = arguments.size("moe-router-num-groups").value_or(1);
+  const std::int64_t experts = arguments.size("num-experts").value_or(groups);
+  if (groups < 1 || experts % groups != 0) {
+    arguments.fail(
+        "moe-router-num-groups",
+        fmt::format("{} experts (--num-experts) do not divide into {} groups", experts, groups));
+  }
   const std::string kept =
       fmt::format("{}:{}", groups, arguments.size("moe-router-group-topk").value_or(1));
   if (arguments.has("moe-router-enable-expert-bias")) {

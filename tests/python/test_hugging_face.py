@@ -61,3 +61,14 @@ def test_an_unknown_family_is_refused_by_name(tmp_path):
     path.write_text(json.dumps(config), encoding="utf-8")
     expect_error(moesim("simulate", "--model", path), 2, str(path), "jamba", "JambaForCausalLM",
                  "mixtral", "deepseek_v3", "glm4_moe")
+
+
+@pytest.mark.parametrize(("command", "changes", "parts"), [
+    ("train", {"n_group": 7, "topk_group": 3}, ("/n_group", "256 experts (n_routed_experts)", "7 groups")),
+    ("route", {"n_group": 7, "topk_group": 3}, ("/n_group", "7 groups")),
+    ("train", {"n_group": 64, "topk_group": 1}, ("/topk_group", "1 of 64 groups (n_group)", "hold 4", "chooses 8"))])
+def test_groups_that_do_not_fit_the_experts_are_refused_when_read(command, changes, parts, tmp_path):
+    config = json.loads((FOLDER / "deepseek-v3.json").read_text(encoding="utf-8"))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **changes}), encoding="utf-8")
+    expect_error(moesim(command, "--model", path), 2, str(path), *parts)

@@ -322,6 +322,14 @@ def test_every_argument_of_a_model_is_one_that_a_typed_model_leaves_out(tmp_path
     assert " 0 not understood" in moesim("train", "--megatron", path, "--model", "qwen3-30b-a3b").stderr
 
 
+def test_groups_that_do_not_divide_the_experts_are_refused_when_read(tmp_path):
+    script = SCRIPT.replace("--num-experts 128", "--num-experts 128 --moe-router-num-groups 7 --moe-router-group-topk 3")
+    assert script != SCRIPT
+    path = write(tmp_path, script)
+    expect_error(moesim("train", "--megatron", path), 2, f"{path}:", "--moe-router-num-groups",
+                 "128 experts (--num-experts) do not divide into 7 groups")
+
+
 def test_a_model_from_a_script_says_that_the_layout_is_not_taken(tmp_path):
     path = write(tmp_path, SCRIPT)
     note = moesim("train", "--model", path, "--gpus", 64).stderr

@@ -231,14 +231,21 @@ bool answers_as_uneven_layout(const model::Model& model, const LayoutRequest& re
   return !layout_fault(model, uneven);
 }
 
+// GPUs of a node, nearly everywhere. Tensor ranks beyond one exchange each layer's activations
+// between nodes: proposed where nothing else works.
+constexpr std::int64_t usual_node = 8;
+constexpr double last_resort = 100;  // farther than any ratio of sizes
+
 class Changes {
  public:
   // With `uneven`, layouts whose layers do not divide count too, and say which layers each has.
   Changes(const LayoutRequest& request, bool uneven) : request_(request), uneven_(uneven) {}
 
-  // The nearest values of an option but the old one; `set` changes the field to one of them.
+  // The nearest values of an option but the old one; `set` changes the field to one of them. Values
+  // above `most_usual` come last, unless the old one is above it.
   void add(const char* option, std::vector<std::int64_t> values, std::int64_t old,
-           const std::function<void(LayoutRequest&, std::int64_t)>& set) {
+           const std::function<void(LayoutRequest&, std::int64_t)>& set,
+           std::int64_t most_usual = most_gpus) {
     const auto distance = [old](std::int64_t value) {
       return std::abs(std::log2(static_cast<double>(value) / static_cast<double>(old)));
     };
@@ -249,15 +256,19 @@ class Changes {
     values.resize(std::min<std::size_t>(values.size(), 12));
     for (const std::int64_t value : values) {
       if (value > most_gpus) continue;
-      changes_.push_back({fmt::format("--{} {}", option, value), distance(value),
+      const double more = value > std::max(most_usual, old) ? last_resort : 0;
+      changes_.push_back({fmt::format("--{} {}", option, value), distance(value) + more,
                           [set, value](LayoutRequest& changed) { set(changed, value); }});
     }
   }
   void add_size(const char* option, const std::vector<std::int64_t>& values,
-                int ParallelLayout::*size) {
-    add(option, values, request_.layout.*size, [size](LayoutRequest& changed, std::int64_t value) {
-      changed.layout.*size = static_cast<int>(value);
-    });
+                int ParallelLayout::*size, std::int64_t most_usual = most_gpus) {
+    add(
+        option, values, request_.layout.*size,
+        [size](LayoutRequest& changed, std::int64_t value) {
+          changed.layout.*size = static_cast<int>(value);
+        },
+        most_usual);
   }
 
   // The nearest ones that can be, as words; pairs of them where no single one is enough. With
@@ -388,7 +399,7 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
     const std::int64_t unit = std::lcm(attention_ranks(layout), expert_ranks(layout));
     changes.add_size("gpus", multiples(unit, layout.gpus), &ParallelLayout::gpus);
   }
-  changes.add_size("tensor-parallel", sizes, &ParallelLayout::tensor);
+  changes.add_size("tensor-parallel", sizes, &ParallelLayout::tensor, usual_node);
   changes.add_size("context-parallel", sizes, &ParallelLayout::context);
   changes.add_size("pipeline-parallel", sizes, &ParallelLayout::pipeline);
   if (layout.virtual_pipeline > 1 && !request.stages) {
@@ -397,7 +408,7 @@ std::vector<std::string> nearest_layouts(const model::Model& model, const Layout
   }
   if (model.moe) {
     changes.add_size("expert-parallel", sizes, &ParallelLayout::expert);
-    changes.add_size("expert-tensor-parallel", sizes, &ParallelLayout::expert_tensor);
+    changes.add_size("expert-tensor-parallel", sizes, &ParallelLayout::expert_tensor, usual_node);
   }
   if (request.global_batch > 0) add_batches(request, changes);
   const double any = std::numeric_limits<double>::infinity();

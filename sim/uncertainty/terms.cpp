@@ -35,6 +35,15 @@ bool crosses_nodes(const training::TrainingJob& job) {
   return job.layout.layout.gpus > job.cluster->gpus_per_domain;
 }
 
+// "a, b or c".
+std::string alternatives(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t at = 0; at < names.size(); ++at) {
+    text += fmt::format("{}{}", at == 0 ? "" : at + 1 == names.size() ? " or " : ", ", names[at]);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, const Band& band,
@@ -53,7 +62,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
                                 ? "the software is not named"
                                 : fmt::format("no measured step with {}", subject.software);
     add(why, parts.software,
-        fmt::format("--software NAME where it is one of {}; or {}", fmt::join(names, ", "),
+        fmt::format("--software {}, where one of them is yours; or {}", alternatives(names),
                     own_steps));
     unknown += parts.software * parts.software;
   }

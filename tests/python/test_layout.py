@@ -345,6 +345,17 @@ def test_the_nearest_layouts_work():
         succeed(*words, *proposal.split())
 
 
+def test_proposed_tensor_groups_stay_inside_a_node():
+    words = (*QWEN, "--gpus", 64, "--global-batch", 100)
+    result = moesim(*words)
+    expect_error(result, 2, "--global-batch 128; --global-batch 64; ")
+    proposals = result.stderr.split("nearest layouts that work: ")[1].strip().split("; ")
+    # Data parallelism of 4 divides the batch too, but not by tensor ranks of two nodes.
+    assert len(proposals) == 3 and "--tensor-parallel 16" not in proposals
+    for proposal in proposals:
+        succeed(*words, *proposal.split())
+
+
 def test_output_that_cannot_be_written(tmp_path):
     expect_error(moesim("layout", "--out", tmp_path / "no" / "x.csv"), 1, "x.csv")
     expect_error(moesim("layout", "--timeline", tmp_path / "no" / "t.json"), 1, "t.json")

@@ -101,6 +101,7 @@ def test_no_step_may_lose_too_much_where_experts_are_uneven():
                     "--tensor-parallel", 1, "--pipeline-parallel", "2,4", "--virtual-pipeline", 1, "--expert-tensor-parallel", 1,
                     "--recompute", "moe_act/full", "--zero", 1, "--router", "top2", "--capacity-factor", 1, "--max-loss", "5%")
     assert "  none with experts as uneven as gaussian:0.58 (1 loses " in table
+    assert "%, more than 5 %)" in table
 
 
 def test_fewer_layouts_where_values_are_given():
@@ -444,6 +445,21 @@ def test_what_one_search_refuses_is_left_out_of_another():
 def test_a_list_may_name_a_value_twice():
     once, twice = (rows_of(*SMALL, "--dispatcher", text, "--best", 3) for text in ("deepep", "deepep,deepep"))
     assert [layout_of(row) for row in twice] == [layout_of(row) for row in once]
+
+
+def test_columns_have_a_legend_with_units():
+    legend, = [line for line in succeed(*SMALL, "--best", 2).splitlines() if line.startswith("likely: ")]
+    assert "likely: tokens/s/GPU that a measurement is expected to say" in legend
+    assert "; drawn: " in legend and "; gives up: % of the speed of 1, GiB per GPU more than 1" in legend
+    alone, = [line for line in succeed(*SMALL, "--best", 1).splitlines() if line.startswith("likely: ")]
+    assert "gives up" not in alone
+
+
+def test_a_fault_under_another_assumption_is_said_in_words():
+    # 1 fits within 2 GiB of the limit; its busiest rank under uneven experts does not.
+    table = succeed("recommend", "--model", "qwen3-30b-a3b", "--gpus", 32, "--tensor-parallel", 1, "--expert-tensor-parallel", 1,
+                    "--context-parallel", 1)
+    assert "(1 no longer fits: " in table, table
 
 
 def test_the_front_and_what_drawn_routing_makes_of_the_best_are_told():

@@ -91,7 +91,10 @@ def test_rows_have_the_bands_and_the_cost_of_the_table(script):
 def test_typed_options_go_before_those_of_the_script(script):
     table = succeed("recommend", "--megatron", script, *FEW, "--gpus", 8, "--precision", "fp8-current")
     assert "on 8 x NVIDIA H100" in table and "64 sequences" in table.splitlines()[0] and "fp8-current" in table.splitlines()[0]
-    assert f"moesim train --megatron {script} --gpus 8 --precision fp8-current" in table
+    # The layout of the script needs more than 8 GPUs.
+    assert "\nyours (run.sh) cannot be simulated: " in table and "\n  yours  " not in table
+    table = succeed("recommend", "--megatron", script, *FEW, "--gpus", 32, "--precision", "fp8-current")
+    assert f"  yours  moesim train --megatron {script} --gpus 32 --precision fp8-current" in table
     several = rows_of("recommend", "--megatron", script, *FEW, "--precision", "bf16,fp8-current")
     assert several[-1]["yours"] == "true" and several[-1]["precision"] == "bf16"
 
@@ -142,8 +145,10 @@ def test_yours_may_be_impossible_on_the_gpus_typed(tmp_path):
     path = steps(tmp_path)
     table = succeed("recommend", "--from", f"{path}:2", *FEW, "--gpus", 8, "--expert-parallel", "4,8")
     assert "\nyours (steps.csv:2) " in table
+    assert "\n  yours  moesim train" in table
     table = succeed("recommend", "--from", f"{path}:2", *FEW, "--gpus", 12)
     assert "\nyours (steps.csv:2) cannot be simulated: " in table
+    assert "\n  yours  " not in table  # nothing to reproduce
     table = succeed("recommend", "--from", f"{path}:2", *FEW, "--model", "mixtral-8x7b", "--gpus", "16,32")
     assert "\nyours (steps.csv:2) cannot be simulated: " in table
 

@@ -22,7 +22,7 @@ std::string progress_text(const study::SweepProgress& progress, const std::strin
                           double elapsed_s) {
   std::string text = fmt::format("{} of {} {}", progress.done, progress.total, unit);
   if (progress.resumed > 0) text += fmt::format(" ({} resumed)", progress.resumed);
-  text += ", " + duration(elapsed_s);
+  text += fmt::format(", {} elapsed", duration(elapsed_s));
   if (progress.seconds_left && progress.done < progress.total) {
     text += fmt::format(", about {} left", duration(*progress.seconds_left));
   }

@@ -129,11 +129,13 @@ void simulate(const RecommendRequest& request, const std::vector<FoundStep>& bes
   });
 }
 
-// Why a step is none to recommend; "": it is one.
+// Why a step is then none to recommend; "": it is one.
 std::string fault_of(const FoundStep& found, const study::TrainingSearch& search) {
   const double need = found.step.peak_memory().gib();
-  if (need > room_gib(search)) return fmt::format("takes {:.1f} GiB", need);
-  if (found.loss > search.max_loss) return fmt::format("loses {:.1f} %", 100 * found.loss);
+  if (need > room_gib(search)) return fmt::format("no longer fits: {:.1f} GiB", need);
+  if (found.loss > search.max_loss) {
+    return fmt::format("loses {:.1f} %, more than {:g} %", 100 * found.loss, 100 * search.max_loss);
+  }
   return "";
 }
 

@@ -100,6 +100,14 @@ std::vector<std::string> speed_cells(const RecommendRequest& request, const Foun
   return cells;
 }
 
+std::string legend_of(bool has_drawn, bool gives_up) {
+  std::string text =
+      "likely: tokens/s/GPU that a measurement is expected to say, the band around it";
+  if (has_drawn) text += "; drawn: as predicted, with routing drawn";
+  if (gives_up) text += "; gives up: % of the speed of 1, GiB per GPU more than 1";
+  return text + "\n";
+}
+
 std::string best_table(const RecommendRequest& request, const std::vector<FoundStep>& best,
                        const DrawnBest& drawn) {
   const Extras extras(request.search);
@@ -131,7 +139,8 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
     const FoundStep& yours = *request.yours->step;
     add(yours, 0, drawn.empty() ? DrawnBest{} : drawn_best(request, {yours}), "yours");
   }
-  return report::align(lines, right_aligned(lines.front()));
+  return report::align(lines, right_aligned(lines.front())) +
+         legend_of(!drawn.empty(), best.size() > 1 || lines.size() > 2);
 }
 
 std::string cost_text(const RecommendRequest& request, const FoundStep& first) {
@@ -234,7 +243,7 @@ std::string commands(const RecommendRequest& request, const TrainingFound& found
       lines.push_back({front_name(place), request.command_of(found.front[place])});
     }
   }
-  if (request.yours) lines.push_back({"yours", request.yours->command});
+  if (request.yours && request.yours->step) lines.push_back({"yours", request.yours->command});
   std::string text = "to reproduce:\n";
   for (const auto& line : lines) text += fmt::format("  {}  {}\n", line[0], line[1]);
   return text;

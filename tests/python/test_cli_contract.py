@@ -371,7 +371,7 @@ def test_progress_on_a_terminal_is_one_line_redrawn(tmp_path):
     assert process.communicate(timeout=120)[0] == b""
     text = read_terminal(master)
     os.close(master)
-    assert "\r" in text and "of 12 scenarios" in text
+    assert "\r" in text and "of 12 scenarios" in text and " elapsed" in text
     assert text.replace("\r\n", "\n").count("\n") == 1  # the final message alone
 
 

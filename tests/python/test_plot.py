@@ -257,6 +257,15 @@ def test_notes_of_failures_name_their_routers_and_the_dispatch_is_said_in_words(
     assert "(einsum)" in sweep_chart.subtitle({"dispatch": "einsum"}, 0)
 
 
+def test_a_long_subtitle_of_the_loss_chart_is_wrapped(tmp_path, monkeypatch):
+    path = sweep_file(tmp_path, [row("top1", factor, 100 * factor, 0.1, 0.1) for factor in (1, 2)])
+    monkeypatch.setattr(loss_chart, "subtitle", lambda *_: "all that the rows share, " * 12)
+    figure = loss_chart.draw(path, "")
+    figure.canvas.draw()
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in figure.texts)
+    assert min(text.get_window_extent().y0 for text in figure.texts) > figure.axes[0].get_window_extent().y1
+
+
 def test_labels_of_many_options_stay_inside_the_figure(tmp_path):
     path = tmp_path / "s.csv"
     head, *lines = (HEADER + row("top2", 1, 100, 0.5, 0.4) + row("top2", 2, 90, 0.1, 0.1)).split("\n")

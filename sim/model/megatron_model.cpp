@@ -70,8 +70,16 @@ std::string router_of(const MegatronArguments& arguments) {
         "moe-router-num-groups",
         fmt::format("{} experts (--num-experts) do not divide into {} groups", experts, groups));
   }
-  const std::string kept =
-      fmt::format("{}:{}", groups, arguments.size("moe-router-group-topk").value_or(1));
+  const std::int64_t kept_groups = arguments.size("moe-router-group-topk").value_or(1);
+  const std::int64_t chosen = arguments.size("moe-router-topk").value_or(2);
+  if (kept_groups < 1 || kept_groups > groups || chosen > experts / groups * kept_groups) {
+    arguments.fail(
+        "moe-router-group-topk",
+        fmt::format("{} of {} groups (--moe-router-num-groups) of {} experts (--num-experts) "
+                    "cannot be kept by a token that chooses {} (--moe-router-topk)",
+                    kept_groups, groups, experts, chosen));
+  }
+  const std::string kept = fmt::format("{}:{}", groups, kept_groups);
   if (arguments.has("moe-router-enable-expert-bias")) {
     return groups > 1 ? "bias-balanced+groups:" + kept : "bias-balanced";
   }

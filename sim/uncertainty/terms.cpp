@@ -101,7 +101,6 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
 
 std::vector<Term> own_terms(const Band& band, const Subject& subject,
                             const StepSoftware& software) {
-  // As many as the prior counts for, and as many again for one of them to be odd.
   constexpr int few_steps = 6;
   const int steps = software.scatter(RowKind::step).rows;
   std::vector<Term> terms = {

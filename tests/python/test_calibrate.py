@@ -297,6 +297,16 @@ def test_steps_faster_than_the_peak_are_refused(tmp_path):
                      f"102 % of what NVIDIA B200 can do in {precision}: is it the time of a whole step")
 
 
+def test_model_flops_of_dropped_routes_are_no_speed(tmp_path):
+    """They count as if no route were dropped: the prediction itself is above the peak."""
+    words = ("--model", "mixtral-8x7b", "--gpus", 8, "--router", "topk", "--capacity-factor", 0.25)
+    row = json.loads(succeed("train", *words, "--format", "json"))
+    assert row["mfu"] > 1
+    rows = [{"global_batch": batch, "measured_ms": f"{1.1 * row['step_ms'] * batch / row['global_batch']:.3f}"}
+            for batch in (row["global_batch"], 2 * row["global_batch"])]
+    succeed("calibrate", written(tmp_path / "steps.csv", rows), *words)
+
+
 def test_rows_that_say_nothing_of_one_another_are_said(tmp_path):
     rows = [{**layout, "measured_ms": f"{factor * sum(predicted(layout)):.3f}"}
             for layout, factor in zip(LAYOUTS, (1, 2.5, 6), strict=False)]

@@ -328,6 +328,11 @@ def test_groups_that_do_not_divide_the_experts_are_refused_when_read(tmp_path):
     path = write(tmp_path, script)
     expect_error(moesim("train", "--megatron", path), 2, f"{path}:", "--moe-router-num-groups",
                  "128 experts (--num-experts) do not divide into 7 groups")
+    for groups, kept in ((8, 9), (64, 1)):
+        path = write(tmp_path, SCRIPT.replace(
+            "--num-experts 128", f"--num-experts 128 --moe-router-num-groups {groups} --moe-router-group-topk {kept}"))
+        expect_error(moesim("train", "--megatron", path), 2, f"{path}:", "--moe-router-group-topk",
+                     f"{kept} of {groups} groups (--moe-router-num-groups) of 128 experts")
 
 
 def test_a_model_from_a_script_says_that_the_layout_is_not_taken(tmp_path):

@@ -221,6 +221,13 @@ def test_colours_of_twelve_lines_differ_and_those_of_flat_lines_too():
     assert few[0]["color"] != few[1]["color"] and few[1]["linestyle"] == look.FLAT_DASHES[0]
 
 
+@pytest.mark.parametrize(("varying", "flat"), [(9, 4), (3, 10), (6, 7), (10, 7), (11, 4), (0, 12)])
+def test_flat_lines_have_a_style_each(varying, flat):
+    is_flat = [False] * varying + [True] * flat
+    styles = look.flat_styles([look.style_by_index(index) for index in range(varying + flat)], is_flat)
+    assert len({(style["color"], style["marker"], str(style["linestyle"])) for style in styles}) == varying + flat
+
+
 def rows_with_k(router, k, losses):
     return "".join(f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss},{k}\n"
                    for factor, loss in losses)

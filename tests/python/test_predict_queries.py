@@ -105,6 +105,8 @@ def test_a_row_that_cannot_be_answered_leaves_the_others(tmp_path):
     ("op,gpus,bytes", "all-to-all,8,0", "column bytes: 0 is too small"),
     ("op,gpus,bytes,cluster", "all-to-all,1,64MiB,hgx-h100", "one rank is a copy"),
     ("op,gpus,bytes,nccl", "all-to-all,8,64MiB,1.2.3", "1.2.3"),
+    ("op,gpus,bytes,cluster", "all-to-all,2000000,64MiB,hgx-h100", "is beyond the 1048576"),
+    ("op,gpus,bytes,cluster", "all-to-all,1900000000,64MiB,hgx-h100", "is beyond the 1048576"),
     ("op,m,n,k", "gemm,64,64,0", "column k: 0 is too small"),
     ("op,m,n,k", "gemm,64,99999999999999999999,64", "column n: 99999999999999999999 is too large"),
     ("op,rows,hidden,ffn,experts", "expert-ffn,0,4096,14336,8", "column rows: 0 is too small"),
@@ -144,6 +146,18 @@ def test_values_without_an_answer_refuse_their_row_alone(header, row, part, tmp_
     ("gemm,64,64,64,,bf61", ["line 3: ", "did you mean 'bf16'?"])])
 def test_a_row_that_is_written_wrongly_is_an_error_of_the_file(row, parts, tmp_path):
     refused(tmp_path, f"op,m,n,k,bytes,dtype\ngemm,64,64,64,,\n{row}\n", "queries.csv", *parts)
+
+
+def test_a_matrix_without_a_place_refuses_its_row_alone(tmp_path):
+    matrix = tmp_path / "m16.csv"
+    matrix.write_text("\n".join(",".join(["1024"] * 16) for _ in range(16)) + "\n")
+    path = tmp_path / "queries.csv"
+    path.write_text("op,matrix,placement,bytes,cluster\n"
+                    f"all-to-all,{matrix},\"0,1\",,hgx-h100\nmemory,,,1MiB,\n")
+    result = moesim("predict", "--in", path, "--profile", "h100-sxm")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["status"] for row in rows] == ["refused", "ok"], result.stderr
+    assert "m16.csv: 16 ranks: " in rows[0]["reason"] and "2 GPUs are given for 16 ranks" in rows[0]["reason"]
 
 
 def test_a_grid_of_gpus_begins_with_one(tmp_path):

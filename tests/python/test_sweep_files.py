@@ -200,6 +200,8 @@ def test_routers_of_another_k_are_named():
     result = moesim(*grid, "--router", "top8,dropless,base")
     assert result.returncode == 0
     assert "warning: not of the same k as the other routers (k = 8): base" in result.stderr and "(k = 1); token loss" in result.stderr
+    # As many of one k as of another: none is usual.
+    assert "as the other routers: base:greedy (k = 1); token loss" in moesim(*grid, "--router", "top2,base").stderr
     # Names that say their k, and one k alone, are no surprise.
     for routers in ("top1,top2", "top8,dropless"):
         assert "not of the same k" not in moesim(*grid, "--router", routers).stderr

@@ -37,19 +37,27 @@ def style_by_index(index):
             "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
 
 
+def pairs_of(colours):
+    """Every colour with every dashes of flat lines, neighbours different in both."""
+    return [(colour, FLAT_DASHES[(place + turn) % len(FLAT_DASHES)])
+            for turn in range(len(FLAT_DASHES)) for place, colour in enumerate(colours)]
+
+
 def flat_styles(styles, flat):
     """The styles with those of lines that are the same everywhere (`flat`, one bool each) told
     apart by colour and dashes instead of markers: colours that no other line has while there are such."""
     result = []
     number = 0
     taken = {style["color"] for style, is_flat in zip(styles, flat) if not is_flat or style is DENSE}
-    free = [colour for colour in COLOURS + MORE_COLOURS if colour not in taken] or list(COLOURS)
+    all_colours = COLOURS + MORE_COLOURS
+    free = [colour for colour in all_colours if colour not in taken]
+    pairs = [*pairs_of(free), *pairs_of([colour for colour in all_colours if colour in taken])]
     for style, is_flat in zip(styles, flat):
         if not is_flat or style is DENSE:
             result.append(style)
             continue
-        result.append({"color": free[number % len(free)], "marker": "",
-                       "linestyle": FLAT_DASHES[number % len(FLAT_DASHES)]})
+        colour, dashes = pairs[number % len(pairs)]
+        result.append({"color": colour, "marker": "", "linestyle": dashes})
         number += 1
     return result
 

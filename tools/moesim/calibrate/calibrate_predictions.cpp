@@ -130,7 +130,8 @@ RowPrediction TrainRows::predict(const std::string& op, const CommandLine& asked
   if (kind == RowKind::step) {
     found.step = training::training_step(*found.job);
     found.classes = uncertainty::classes_of(*found.step, crossing);
-    found.mfu = found.step->mfu;
+    const bool drops = found.job->routing && found.job->routing->router.drops;
+    if (!drops) found.mfu = found.step->mfu;
     return found;
   }
   const bool backward = value_in(pass_names, asked.get(pass_column, "forward"), pass_column);
@@ -192,7 +193,8 @@ RowPrediction SimulateRows::predict(const std::string&, const CommandLine& asked
   found.profile = found.scenario->profile_name;
   const study::Outcome outcome = study::evaluate(*found.scenario, cache_);
   found.classes.compute = outcome.step_ms;
-  found.mfu = study::efficiency(*found.scenario, outcome).mfu;
+  const bool drops = found.scenario->has_moe() && found.scenario->router.drops;
+  if (!drops) found.mfu = study::efficiency(*found.scenario, outcome).mfu;
   return found;
 }
 

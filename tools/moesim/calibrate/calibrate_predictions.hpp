@@ -28,7 +28,9 @@ struct RowPrediction {
   std::optional<training::TrainingJob> job;  // of steps and layers of train
   std::optional<training::TrainingStep> step;
   std::optional<scenario::Scenario> scenario;  // of simulate
-  double mfu = 0;                              // of the predicted time; 0: it is no step
+  // Of the predicted time. 0: it is no step, or one whose model FLOPs, which count routes that are
+  // dropped, are more than it computes.
+  double mfu = 0;
 };
 
 // What rows of measured times may be, and their predictions, one after another.

@@ -13,6 +13,7 @@
 #include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/base/no_answer.hpp"
 #include "sim/base/text.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cluster/rank_placement.hpp"
@@ -98,18 +99,25 @@ std::function<void(std::size_t, std::size_t)> progress_on(ProgressLine& line) {
 std::vector<int> placed(const cluster::Cluster& cluster, const Params& params, int ranks) {
   const bool given = params.count("matrix") != 0;
   const std::string text = text_or(params, "placement", given ? "contiguous" : "even");
+  const auto beyond = [](int gpu) {
+    return NoAnswer(
+        fmt::format("placement: GPU {} is beyond the {} that a cluster may have", gpu, most_gpus));
+  };
+  if (ranks > most_gpus) throw beyond(ranks - 1);
+  const auto of_file = [&](const UsageError& error) {
+    return fmt::format("{}: {} ranks: {}", params.at("matrix"), ranks, error.what());
+  };
   try {
     std::vector<int> members = cluster::parse_placement(text, cluster, ranks, "placement");
     const int last = *std::max_element(members.begin(), members.end());
-    if (last >= most_gpus) {
-      throw UsageError(fmt::format("placement: GPU {} is beyond the {} that a cluster may have",
-                                   last, most_gpus));
-    }
+    if (last >= most_gpus) throw beyond(last);
     return members;
+  } catch (const NoAnswer& error) {
+    if (!given) throw;
+    throw NoAnswer(of_file(error));
   } catch (const UsageError& error) {
-    const auto matrix = params.find("matrix");
-    if (matrix == params.end()) throw;
-    throw UsageError(fmt::format("{}: {} ranks: {}", matrix->second, ranks, error.what()));
+    if (!given) throw;
+    throw UsageError(of_file(error));
   }
 }
 

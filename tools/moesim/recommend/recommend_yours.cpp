@@ -9,6 +9,7 @@
 
 #include "tools/moesim/recommend/recommend_cells.hpp"
 #include "tools/moesim/recommend/recommend_order.hpp"
+#include "tools/moesim/train/train_report.hpp"
 
 namespace moesim::tool {
 namespace {
@@ -25,19 +26,19 @@ bool is_same_job(const TrainingJob& one, const TrainingJob& other) {
              parallel::stages_of(*other.model, other.layout).text();
 }
 
-// "  of the time of 1: combine +8.1 %, dispatch +8.0 %, attention -1.2 %": the parts that differ by
-// at least a hundredth of a step of `first`, per token; "": none.
+// "  where, of the time of 1: combine +8.1 %, attention -1.2 %": the parts that differ by at least
+// a hundredth of a step of `first`, per token; "": none.
 std::string parts_text(const FoundStep& yours, const FoundStep& first,
                        const std::string& first_name) {
   constexpr double least_share = 0.01;
   constexpr std::size_t most_parts = 6;
   const double tokens_ratio = first.step.tokens / yours.step.tokens;
-  std::vector<std::pair<double, const char*>> apart;
+  std::vector<std::pair<double, std::string>> apart;
   for (const auto& part : training::part_names) {
     const auto place = static_cast<std::size_t>(part.value);
     const double more =
         (tokens_ratio * yours.step.parts[place] - first.step.parts[place]) / first.step.step_us;
-    if (std::abs(more) >= least_share) apart.emplace_back(more, part.name);
+    if (std::abs(more) >= least_share) apart.emplace_back(more, part_label(yours.job, part.value));
   }
   if (apart.empty()) return "";
   std::sort(apart.begin(), apart.end(), [](const auto& one, const auto& other) {

@@ -107,13 +107,15 @@ std::map<std::string, std::vector<std::string>> routers_by_k(const std::vector<s
 void warn_of_differing_k(const std::vector<study::Row>& rows) {
   const auto routers = routers_by_k(rows);
   if (routers.size() < 2) return;
-  const auto fewer = [](const auto& one, const auto& other) {
-    return one.second.size() < other.second.size();
-  };
-  const auto usual = std::max_element(routers.begin(), routers.end(), fewer);
+  std::size_t most = 0;
+  for (const auto& [k, names] : routers) most = std::max(most, names.size());
+  std::vector<std::string> usual;  // more than one: none is
+  for (const auto& [k, names] : routers) {
+    if (names.size() == most) usual.push_back(k);
+  }
   std::string others;
   for (const auto& [k, names] : routers) {
-    if (k == usual->first) continue;
+    if (usual == std::vector{k}) continue;
     for (const std::string& name : names) {
       const bool is_named = name.substr(0, name.find('+')) == "top" + k;
       if (!is_named) others += fmt::format("{}{} (k = {})", others.empty() ? "" : ", ", name, k);
@@ -121,9 +123,9 @@ void warn_of_differing_k(const std::vector<study::Row>& rows) {
   }
   if (others.empty()) return;
   note(fmt::format(
-      "warning: not of the same k as the other routers (k = {}): {}; token loss is a "
+      "warning: not of the same k as the other routers{}: {}; token loss is a "
       "share of the weight of a token's own k experts, so do not compare it between them",
-      usual->first, others));
+      usual.size() == 1 ? fmt::format(" (k = {})", usual.front()) : "", others));
 }
 
 // Says, before anything is simulated, how many scenarios cannot fit whatever their routing is, and

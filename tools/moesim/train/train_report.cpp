@@ -147,13 +147,6 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
   return report::align(lines, {false, false});
 }
 
-// The dense FFN of dense layers and the shared experts of MoE layers are one part.
-std::string part_label(const TrainingJob& job, const training::Part part) {
-  const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;
-  if (part != training::Part::dense_ffn || !shares) return name_in(training::part_names, part);
-  return job.model->dense_layers() > 0 ? "dense FFN, shared experts" : "shared experts";
-}
-
 std::string part_table(const TrainingJob& job, const TrainingStep& step) {
   // Beside drawn routing, what the same part takes with forced balance.
   const bool beside = step.routing && step.balanced_step_us > 0;
@@ -390,6 +383,12 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   }
   return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
          part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
+}
+
+std::string part_label(const TrainingJob& job, const training::Part part) {
+  const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;
+  if (part != training::Part::dense_ffn || !shares) return name_in(training::part_names, part);
+  return job.model->dense_layers() > 0 ? "dense FFN, shared experts" : "shared experts";
 }
 
 std::string timeline_title(const TrainingJob& job) {

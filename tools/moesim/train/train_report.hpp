@@ -23,6 +23,8 @@ NamedCells training_row(const training::TrainingJob& job, const training::Traini
 // These columns alone.
 std::vector<std::string> training_columns(const training::TrainingJob& job,
                                           const training::TrainingStep& step);
+// Its name; the dense FFN of dense layers and the shared experts of MoE layers are one part.
+std::string part_label(const training::TrainingJob& job, training::Part part);
 std::string timeline_title(const training::TrainingJob& job);
 
 }  // namespace moesim::tool

@@ -255,7 +255,7 @@ def test_notes_of_failures_name_their_routers_and_the_dispatch_is_said_in_words(
     path = tmp_path / "s.csv"
     path.write_text(HEADER + "".join(
         f"ok,{router},train,16,p,m,{factor},{10 * factor},,,{1000 / factor},{loss},{loss}\n"
-        for at, router in enumerate(("top8", "sinkhorn", "expert-choice"))
+        for at, router in enumerate(("top8", "top8+ir", "sinkhorn", "expert-choice"))  # top8+ir: drawn anew
         for factor, loss in ((4, 0.5 + 0.01 * at), (8, 0.1))))
     figure = sweep_chart.draw(str(path), None, "")
     notes = [text.get_text() for text in figure.axes[1].texts]

@@ -152,6 +152,7 @@ def _apart(lines):
             near[0][0].append(label)
         result.append(([] if near else [label], points))
     def joined(labels):
+        labels = list(dict.fromkeys(labels))  # draws of one router may differ by a route
         if len(labels) < 3 and not any("\n" in label for label in labels):
             return ", ".join(labels)
         # One below the other, from the highest down, as long as that is a note beside the lines.

@@ -152,7 +152,7 @@ double flows_seconds(const scenario::Scenario& scenario) {
   const int groups = scenario.gpus / scenario.expert_parallel;
   const double size = scenario.expert_parallel / 64.0;
   const bool equal = scenario.router.pads_exchange();
-  return (equal ? 0.02 * std::pow(size, 2) : 0.1 * std::pow(size, 4)) * exchanges * groups;
+  return (equal ? 0.001 * std::pow(size, 2.3) : 0.003 * std::pow(size, 3.5)) * exchanges * groups;
 }
 
 }  // namespace moesim::step

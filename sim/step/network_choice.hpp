@@ -42,8 +42,8 @@ NetworkChoice choose_network(const scenario::Scenario& scenario, const engine::P
 
 // CPU seconds of one core that the exact flows of a replica take, to a factor of three; 0 where the
 // scenario does not ask for flows. An all-to-all of P ranks with blocks of different sizes takes
-// 0.1 s (P / 64)^4, of equal blocks 0.02 s (P / 64)^2 (measured at P = 64 and 128 on HGX nodes;
-// equal ones to 256).
+// 3 ms (P / 64)^3.5, of equal blocks 1 ms (P / 64)^2.3 (measured at P = 64 to 256 and to 1,024, on
+// nodes of 8 A100 and H100).
 double flows_seconds(const scenario::Scenario& scenario);
 
 }  // namespace moesim::step

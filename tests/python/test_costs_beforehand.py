@@ -27,9 +27,9 @@ def first_note(*words):
 
 
 def test_exact_flows_among_many_ranks():
-    note = first_note(*HOST, "--gpus", "1024", "--experts", "4096", "--expert-parallel", "1024",
+    note = first_note(*HOST, "--gpus", "2048", "--experts", "8192", "--expert-parallel", "2048",
                       "--network", "flows", "--replicas", "1")
-    assert "exact flows among 1024 GPUs take about 4 min" in note
+    assert "exact flows among 2048 GPUs take about 2 min" in note
     assert "--network fast takes seconds" in note and "replicas" not in note
 
 

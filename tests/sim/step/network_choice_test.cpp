@@ -1,5 +1,7 @@
 #include "sim/step/network_choice.hpp"
 
+#include <cmath>
+
 #include "sim/routing/routers/router_name.hpp"
 #include "tests/support/catch.hpp"
 
@@ -84,7 +86,7 @@ TEST_CASE("auto takes flows where fast is not certified, and says why") {
   CHECK(chosen(scenario).used == scenario::Network::flows);
 }
 
-TEST_CASE("exact flows say what they cost: the fourth power of ranks, the square of equal blocks") {
+TEST_CASE("exact flows say what they cost: by a power of ranks, less with equal blocks") {
   scenario::Scenario asked = on("hgx-h100", 128, 64);
   asked.model =
       std::make_shared<model::Model>(model::Model::load("switch-base-8"));  // 12 MoE layers
@@ -92,11 +94,11 @@ TEST_CASE("exact flows say what they cost: the fourth power of ranks, the square
   asked.router = routing::parse_router("dropless", 2);
   CHECK(flows_seconds(asked) == 0);  // auto decides by the number of messages
   asked.network = scenario::Network::flows;
-  CHECK(flows_seconds(asked) == Approx(0.1 * 24 * 2));
+  CHECK(flows_seconds(asked) == Approx(0.003 * 24 * 2));
   asked.expert_parallel = 128;
-  CHECK(flows_seconds(asked) == Approx(0.1 * 24 * 16));
+  CHECK(flows_seconds(asked) == Approx(0.003 * 24 * std::pow(2, 3.5)));
   asked.router = routing::parse_router("top1", 0);
-  CHECK(flows_seconds(asked) == Approx(0.02 * 24 * 4));
+  CHECK(flows_seconds(asked) == Approx(0.001 * 24 * std::pow(2, 2.3)));
 }
 
 }  // namespace moesim::step

@@ -460,6 +460,28 @@ def test_a_log_of_one_node_says_nothing_of_exchanges_between_nodes(tmp_path):
     assert "between nodes by one law" not in reasons(mine)
 
 
+def test_logs_imported_one_after_another_say_the_same_as_together(tmp_path):
+    between = LOGS / "alltoall_2nodes.log"
+    inside = one_node_log(tmp_path / "slow.log", lambda size: 1.64 * usual(size))
+
+    def answer(cluster):
+        return json.loads(succeed("predict", "--profile", "h100-sxm", "--cluster", cluster, "--op", "all-to-all",
+                                  "--gpus", 32, "--bytes", 1024, "--format", "json"))
+
+    together, _ = imported(tmp_path, between, inside)
+    at_once = answer(tmp_path / "my_cluster.json")
+    for first, second in ((between, inside), (inside, between)):
+        imported(tmp_path, first)
+        base = (tmp_path / "my_cluster.json").rename(tmp_path / "base.json")
+        document, said = imported(tmp_path, second, cluster=base)
+        # The inside part, now longer, is not counted a second time in what the NICs take.
+        assert document["nic"]["start"]["value"] == pytest.approx(together["nic"]["start"]["value"], rel=0.02)
+        assert document["nic"]["efficiency"]["value"] == pytest.approx(together["nic"]["efficiency"]["value"], rel=0.02)
+        assert "nic.start" in said and "alltoall_2nodes.log" in document["nic"]["start"]["origin"]
+        assert document["domain"]["efficiency"] == together["domain"]["efficiency"]
+        assert answer(tmp_path / "my_cluster.json")["time_us"] == pytest.approx(at_once["time_us"], rel=0.02)
+
+
 def test_a_log_whose_sizes_end_where_latency_decides_is_refused(tmp_path):
     lines = (LOGS / "alltoall_2nodes.log").read_text().splitlines()
     def size_of(line):

@@ -65,6 +65,7 @@ class Importer {
         fmt::format("{} ({}); measured: {}", base_.name, base_.source, fmt::join(names_, ", "));
     write_exchanges();
     write_dispatches();
+    keep_exchanges_of_base();
     write_links(links_, base_, json_, notes_);
     // Names in logs may be of bytes that are no UTF-8.
     Cluster::read(Document::parse(json_text(json_), request_.name));
@@ -375,6 +376,26 @@ class Importer {
       links_.exchanges.push_back(std::move(measured));
     }
     if (!entries.empty()) json_["exchanges"] = std::move(entries);
+  }
+
+  // The links are fitted to the curves of the base that stay too, as if all logs were imported
+  // together: nic.start and nic.efficiency are what the part inside nodes, which a new log may
+  // change, leaves of an exchange between them.
+  void keep_exchanges_of_base() {
+    if (links_.exchanges.empty()) return;
+    const std::vector<MeasuredExchange> found = std::exchange(links_.exchanges, {});
+    for (const MeasuredExchange& old : base_.exchanges) {
+      const bool replaced = std::any_of(found.begin(), found.end(), [&](const auto& each) {
+        return each.operation == old.operation && each.nodes == old.nodes &&
+               each.gpus == old.gpus && each.library == old.library;
+      });
+      if (replaced) continue;
+      if (const auto models = gpu_models(old.origin); links_.gpu.empty() && !models.empty()) {
+        links_.gpu = models.front();
+      }
+      links_.exchanges.push_back(old);
+    }
+    links_.exchanges.insert(links_.exchanges.end(), found.begin(), found.end());
   }
 
   void note(std::string text) { notes_.push_back(std::move(text)); }

@@ -31,7 +31,8 @@ constexpr double slower_than_measured = 1.03;
 
 // "nccl-tests on H100, a.log" of "measured: nccl-tests on H100, a.log".
 std::string runs_of(const MeasuredExchange& measured) {
-  return measured.origin.substr(std::string("measured: ").size());
+  const std::string prefix = "measured: ";
+  return measured.origin.substr(measured.origin.starts_with(prefix) ? prefix.size() : 0);
 }
 
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }

@@ -20,11 +20,11 @@ struct Evidence {
 
 // All that the logs of an import say of a cluster's links.
 struct LinkEvidence {
-  std::vector<cluster::MeasuredExchange> exchanges;
-  std::vector<Evidence> nic_rates;    // shares that single transfers reach
-  std::vector<Evidence> nic_latency;  // us of the NICs alone
-  std::vector<Evidence> copies;       // shares that copies from GPU to GPU reach
-  std::string gpu;                    // "H100"; "": not stated
+  std::vector<cluster::MeasuredExchange> exchanges;  // those of the base that stay, and new ones
+  std::vector<Evidence> nic_rates;                   // shares that single transfers reach
+  std::vector<Evidence> nic_latency;                 // us of the NICs alone
+  std::vector<Evidence> copies;                      // shares that copies from GPU to GPU reach
+  std::string gpu;                                   // "H100"; "": not stated
 };
 
 // Sets nic.latency_us, nic.start, nic.efficiency and domain.efficiency of the document of a

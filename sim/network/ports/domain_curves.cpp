@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <tuple>
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/profile/residual.hpp"
 
 namespace moesim::network {
 namespace {
@@ -17,6 +19,8 @@ constexpr double scaled_error = 1.5;
 // Rates of the same links differ by as much: 450 GB/s in a datasheet are 478 of 18 links'
 // signalling.
 constexpr double same_links = 1.15;
+// Of a size that is computed from another.
+constexpr double rounding = 1e-9;
 
 // Of the links among the GPUs of a node.
 Bandwidth line_rate(const profile::Device& device) {
@@ -42,17 +46,14 @@ profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, d
     return estimate_of(*own->second, bytes);
   }
   profile::Estimate estimate = of_profile(kind, gpus, bytes);
-  if (!curves.empty()) carry_over(kind, gpus, bytes, curves, estimate);
+  if (!curves.empty()) carry_over(carried(kind, gpus, bytes, curves), estimate);
   return estimate;
 }
 
-// Of measured over predicted time, where as many bytes are sent as by `gpus` with `bytes`: what the
-// measured sizes from a quarter to four times of it share.
-double DomainCurves::log_ratio(profile::Collective kind, int gpus, double bytes,
-                               const cluster::MeasuredExchange& curve) const {
-  const double others = (gpus - 1.0) / gpus;
-  const double buffer = std::clamp(bytes * others / ((curve.gpus - 1.0) / curve.gpus),
-                                   curve.bytes.front(), curve.bytes.back());
+// Of measured over predicted time at a size of the curve: what the measured sizes from a quarter to
+// four times of it share.
+double DomainCurves::log_ratio(profile::Collective kind, const cluster::MeasuredExchange& curve,
+                               double buffer) const {
   std::vector<double> logs;
   try {
     for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
@@ -67,30 +68,63 @@ double DomainCurves::log_ratio(profile::Collective kind, int gpus, double bytes,
   return *least > 0 ? *least : std::min(*most, 0.0);
 }
 
-void DomainCurves::carry_over(profile::Collective kind, int gpus, double bytes,
-                              const InsideCurves& curves, profile::Estimate& estimate) const {
+DomainCurves::Carried DomainCurves::carried_from(const cluster::MeasuredExchange& curve,
+                                                 profile::Collective kind, int gpus,
+                                                 double bytes) const {
+  const double others = (gpus - 1.0) / gpus;
+  const double buffer = bytes * others / ((curve.gpus - 1.0) / curve.gpus);  // that sends as much
+  const double edge = std::clamp(buffer, curve.bytes.front(), curve.bytes.back());
+  const double log = log_ratio(kind, curve, edge);
+  Carried carried{log, log, log, 0};
+  const double beyond = buffer / edge;
+  if (log == 0 || std::abs(beyond - 1) < rounding) return carried;
+  // What the edge takes more is of its bytes or of its latency: in proportion to the time as far as
+  // edge and size are bound by the same, else as long at larger sizes, and at smaller ones in
+  // proportion to the bytes.
+  const double longer =
+      of_profile(kind, gpus, bytes / beyond).time_us / of_profile(kind, gpus, bytes).time_us;
+  const double alike = std::clamp(1 / (longer * std::max(beyond, 1.0)), 0.0, 1.0);
+  const double kept = std::min(longer * std::min(beyond, 1.0), 1.0);
+  const auto log_with = [&](double share) {
+    return std::log1p(std::expm1(log) * (share + (1 - share) * kept));
+  };
+  carried.log = log_with(alike);
+  std::tie(carried.low, carried.high) = std::minmax({log_with(0), log_with(1)});
+  carried.octaves = std::abs(std::log2(beyond));
+  return carried;
+}
+
+DomainCurves::Carried DomainCurves::carried(profile::Collective kind, int gpus, double bytes,
+                                            const InsideCurves& curves) const {
+  const auto from = [&](InsideCurves::const_iterator curve) {
+    return carried_from(*curve->second, kind, gpus, bytes);
+  };
   const auto above = curves.lower_bound(gpus);
-  const auto ratio = [&](InsideCurves::const_iterator curve) {
-    return log_ratio(kind, gpus, bytes, *curve->second);
+  if (above == curves.begin()) return from(above);
+  const auto below = std::prev(above);
+  if (above == curves.end()) return from(below);
+  const double share = std::log(static_cast<double>(gpus) / below->first) /
+                       std::log(static_cast<double>(above->first) / below->first);
+  const Carried fewer = from(below), more = from(above);
+  return {std::lerp(fewer.log, more.log, share), std::lerp(fewer.low, more.low, share),
+          std::lerp(fewer.high, more.high, share), std::max(fewer.octaves, more.octaves)};
+}
+
+void DomainCurves::carry_over(const Carried& carried, profile::Estimate& estimate) {
+  const double wide = profile::widening(carried.octaves);
+  const auto wider = [&](double end_us, double reading) {
+    const double unsure = std::max(std::abs(carried.log) / 2, std::abs(reading - carried.log));
+    return std::exp(std::hypot(wide * std::log(end_us / estimate.time_us), unsure));
   };
-  double log = 0;
-  if (above == curves.begin() || above == curves.end()) {
-    log = ratio(above == curves.end() ? std::prev(above) : above);
-  } else {
-    const auto below = std::prev(above);
-    const double share = std::log(static_cast<double>(gpus) / below->first) /
-                         std::log(static_cast<double>(above->first) / below->first);
-    log = ratio(below) + share * (ratio(above) - ratio(below));
-  }
-  const auto wider = [&](double end_us) {
-    return std::exp(std::hypot(std::log(end_us / estimate.time_us), log / 2));
-  };
-  const double low = wider(estimate.time_us_p05), high = wider(estimate.time_us_p95);
-  estimate.time_us *= std::exp(log);
+  const double low = wider(estimate.time_us_p05, carried.low);
+  const double high = wider(estimate.time_us_p95, carried.high);
+  estimate.time_us *= std::exp(carried.log);
   estimate.time_us_p05 = estimate.time_us / low;
   estimate.time_us_p95 = estimate.time_us * high;
   estimate.origin = std::max(estimate.origin, profile::Origin::derived);
-  estimate.support = std::max(estimate.support, profile::Support::interpolated);
+  estimate.support =
+      std::max(estimate.support, carried.octaves > 0 ? profile::Support::extrapolated
+                                                     : profile::Support::interpolated);
 }
 
 profile::Estimate DomainCurves::of_profile(profile::Collective kind, int gpus, double bytes) const {

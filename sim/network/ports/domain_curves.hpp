@@ -28,6 +28,13 @@ namespace moesim::network {
 // it 2.7, 2.5, 2.6 and 3.3 %; the whole ratio of each size 2.1, 1.2, 4.1 and 2.6 %, with twice the
 // error of all-to-alls where the ratio is large). None of them is slow at all sizes. The band is
 // wider by half of the ratio, in logs.
+//
+// Beyond the measured sizes, which may end where latency decides, a ratio says little of the other
+// end. Above them the share of the largest one's time that is of its bytes (what the profile's time
+// of the asked size is for as many, over that of the largest) carries over as the ratio, the rest
+// as a constant; below them the share that is latency as the ratio, the rest falls with the bytes.
+// At the edge that is the measured ratio. The answer is extrapolated, and its band reaches to
+// either reading alone and is wider by the octaves.
 class DomainCurves {
  public:
   DomainCurves(const profile::Profile& profile, const cluster::Cluster& cluster);
@@ -39,10 +46,20 @@ class DomainCurves {
 
  private:
   profile::Estimate of_profile(profile::Collective kind, int gpus, double bytes) const;
-  double log_ratio(profile::Collective kind, int gpus, double bytes,
-                   const cluster::MeasuredExchange& curve) const;
-  void carry_over(profile::Collective kind, int gpus, double bytes, const InsideCurves& curves,
-                  profile::Estimate& estimate) const;
+  // Logs of what the profile's time is multiplied by, and of what it may be at least and at most.
+  struct Carried {
+    double log = 0;
+    double low = 0;
+    double high = 0;
+    double octaves = 0;  // beyond the measured sizes
+  };
+  double log_ratio(profile::Collective kind, const cluster::MeasuredExchange& curve,
+                   double buffer) const;
+  Carried carried_from(const cluster::MeasuredExchange& curve, profile::Collective kind, int gpus,
+                       double bytes) const;
+  Carried carried(profile::Collective kind, int gpus, double bytes,
+                  const InsideCurves& curves) const;
+  static void carry_over(const Carried& carried, profile::Estimate& estimate);
 
   const profile::Profile& profile_;
   const cluster::Cluster& cluster_;

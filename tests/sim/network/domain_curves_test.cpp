@@ -1,5 +1,6 @@
 #include "sim/network/ports/domain_curves.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/network/exchange/exchange_model.hpp"
@@ -136,6 +137,50 @@ TEST_CASE("what was measured among some GPUs of a node carries over to the other
   }
   CHECK(scaled_by({kink}, 8) == Approx(3.3));
   CHECK(scaled_by({kink}, 4) == Approx(1.1));
+}
+
+TEST_CASE("beyond the measured sizes what is carried over is extrapolated") {
+  const profile::Profile curve = h100();
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  auto small = on_one_node(8, 3);
+  while (small.bytes.back() > mib) small.bytes.pop_back();
+  small.time_us.resize(small.bytes.size());
+  cluster.exchanges = {small};
+  const DomainCurves curves(curve, cluster);
+  const double largest = mib * (7.0 / 8) / (3.0 / 4);  // of 4 GPUs: as much sent as by 8 with 1 MiB
+  const auto at = [&](double bytes) { return curves.collective(Collective::all_to_all, 4, bytes); };
+  const auto usual = [&](double bytes) {
+    return curve.collective(Collective::all_to_all, 4, bytes);
+  };
+  const auto last = at(largest);
+  CHECK(last.support == profile::Support::interpolated);
+  CHECK(last.time_us == Approx(3 * usual(largest).time_us));
+  CHECK(at(1.001 * largest).time_us == Approx(last.time_us).epsilon(0.01));
+  CHECK(at(1.001 * largest).support == profile::Support::extrapolated);
+  // What latency has more stays as long; nobody saw whether bytes take longer too.
+  const auto far = at(64 * mib);
+  const double more_us = last.time_us - usual(largest).time_us;
+  CHECK(far.support == profile::Support::extrapolated);
+  CHECK(far.time_us > usual(64 * mib).time_us + more_us);
+  CHECK(far.time_us < 2 * usual(64 * mib).time_us);
+  CHECK(far.time_us_p05 < usual(64 * mib).time_us + more_us);
+  CHECK(far.time_us_p95 > 3 * usual(64 * mib).time_us);
+  double before_us = last.time_us;
+  for (double bytes = 1.05 * largest; bytes < 1024 * mib; bytes *= 1.05) {
+    const double time_us = at(bytes).time_us;
+    CHECK(time_us >= 0.99 * before_us);
+    before_us = time_us;
+  }
+  // A curve that begins where bytes decide says little of the smallest sizes.
+  auto large = on_one_node(8, 3);
+  const auto first = std::find(large.bytes.begin(), large.bytes.end(), 256 * mib);
+  large.time_us.erase(large.time_us.begin(), large.time_us.begin() + (first - large.bytes.begin()));
+  large.bytes.erase(large.bytes.begin(), first);
+  cluster.exchanges = {large};
+  const auto smallest = at(1024);
+  CHECK(smallest.support == profile::Support::extrapolated);
+  CHECK(smallest.time_us < 1.2 * usual(1024).time_us);
+  CHECK(smallest.time_us_p95 > 3 * usual(1024).time_us);
 }
 
 TEST_CASE("what is carried over is derived, and its band wider") {

@@ -86,4 +86,38 @@ def test_a_slow_node_is_slow_among_fewer_gpus_too(tmp_path):
         assert "scaled as measured among 8 GPUs of cluster slow" in answer["provenance"]
     # The part inside the nodes of an exchange between them takes as long.
     assert predicted(slow, 16)["time_us"] > predicted("hgx-h100", 16)["time_us"] + 30
-    assert "measured among 8 GPUs of cluster slow" in predicted(slow, 16)["provenance"]
+    assert "curve inside a domain (measured: one_node.log)" in predicted(slow, 16)["provenance"]
+
+
+def with_curve(tmp_path, base, entry, factor):
+    """`base` with a curve of as many GPUs that takes `factor(bytes)` times as long as the profile says."""
+    document = json.loads((ROOT / "profiles" / "clusters" / f"{base}.json").read_text())
+    sizes = [MIB * 2**power for power in range(10)]
+    times = [factor(size) * predicted(base, entry["gpus"], size)["time_us"] for size in sizes]
+    document.update(name="mine", exchanges=[{"op": "all-to-all", "origin": "measured: mine.log", "bytes": sizes,
+                                             "time_us": times, **entry}])
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_provenance_calls_nothing_scaled_that_is_not(tmp_path):
+    # 8 GPUs of one NVLink domain on 8 trays: the curve of 8 on two trays of the domain answers.
+    mine = with_curve(tmp_path, "gb200-nvl72", {"nodes": 2, "gpus": 8}, lambda size: 1.5)
+    spread = json.loads(succeed("predict", "--op", "all-to-all", "--gpus", 8, "--placement",
+                                ",".join(str(4 * node) for node in range(8)), "--bytes", "64MiB", "--cluster", mine,
+                                "--format", "json"))
+    assert spread["time_us"] == predicted(mine, 8)["time_us"]
+    assert spread["provenance"].startswith("measured, measured point") and "mine.log" in spread["provenance"]
+    assert "scaled" not in spread["provenance"]
+    # One size takes longer, the next less: nothing that other numbers of GPUs could share.
+    mine = with_curve(tmp_path, "hgx-h100", {"nodes": 1, "gpus": 8},
+                      lambda size: 1.3 if (size // MIB).bit_length() % 2 else 0.8)
+    answer, usual = predicted(mine, 4), predicted("hgx-h100", 4)
+    for key in ("time_us", "time_us_p05", "time_us_p95"):
+        assert answer[key] == usual[key]
+    assert answer["provenance"].startswith("published, ") and "scaled" not in answer["provenance"]
+    step = first(succeed("simulate", "--gpus", 4, "--expert-parallel", 4, "--experts", 16, "--model", "llama2-7b-moe8",
+                         "--profile", "h100-sxm", "--cluster", mine, "--mode", "prefill", "--replicas", 1, "--router",
+                         "top2", "--format", "json"))
+    assert "scaled" not in step["provenance"]

@@ -254,7 +254,9 @@ std::string ExchangeModel::provenance(const Links& links, bool crosses,
                                       const ExchangeSchedule& schedule, Method used) const {
   std::string text;
   if (links.inside) {
-    const std::string scaled = DomainCurves(*profile_, *cluster_).basis();
+    const DomainCurves curves(*profile_, *cluster_);
+    const cluster::MeasuredExchange* own = curves.own(Collective::all_to_all, links.gpus);
+    const std::string scaled = own != nullptr ? own->origin : curves.basis();
     text = fmt::format("inside a domain {} ({} GPUs{})", describe(*links.inside), links.gpus,
                        scaled.empty() ? "" : "; " + scaled);
   } else if (!links.topology.inner.port_up.empty()) {
@@ -277,15 +279,16 @@ std::string ExchangeModel::basis(Collective kind, std::span<const int> members,
     return fmt::format("; {}", curve->origin);
   }
   const Span span = span_of(members, *cluster_);
-  std::string inside = span.largest_share > 1 ? DomainCurves(*profile_, *cluster_).basis() : "";
-  const auto add = [&](const std::string& more) {
-    if (!more.empty()) inside += (inside.empty() ? "" : "; ") + more;
-  };
-  if (span.domains == 1) {
-    add(measured_basis(*cluster_, kind, members));
-    return inside.empty() ? "" : "; " + inside;
+  std::string inside;
+  if (span.largest_share > 1) {
+    const DomainCurves curves(*profile_, *cluster_);
+    const int gpus = span.largest_share;
+    const std::string measured = curves.measured(kind, gpus, bytes_inside(kind, span, bytes));
+    inside = curves.own(kind, gpus) == nullptr ? curves.basis() : "";
+    if (!inside.empty() && !measured.empty()) inside += "; ";
+    inside += measured;
   }
-  if (span.largest_share > 1) add(inside_basis(*cluster_, kind));
+  if (span.domains == 1) return inside.empty() ? "" : "; " + inside;
   const PortModel::Crossed crossed = ports_.across(kind, members, bytes);
   std::string text =
       fmt::format("; two-level: curve inside a domain{}, {} between",

@@ -75,13 +75,6 @@ InsideCurves measured_inside(const cluster::Cluster& cluster, Collective kind) {
   return curves;
 }
 
-std::string inside_basis(const cluster::Cluster& cluster, Collective kind) {
-  std::vector<int> counts;
-  for (const auto& [gpus, curve] : measured_inside(cluster, kind)) counts.push_back(gpus);
-  if (counts.empty()) return "";
-  return fmt::format("measured among {} GPUs of cluster {}", fmt::join(counts, ", "), cluster.name);
-}
-
 std::vector<int> members_of(const MeasuredExchange& measured, const cluster::Cluster& cluster) {
   std::vector<int> members;
   for (int node = 0; node < measured.nodes; ++node) {
@@ -98,10 +91,7 @@ std::string measured_basis(const cluster::Cluster& cluster, Collective kind,
   const bool crosses = std::any_of(members.begin(), members.end(), [&](int gpu) {
     return cluster.domain_of(gpu) != cluster.domain_of(members.front());
   });
-  if (!crosses) {
-    const std::string inside = inside_basis(cluster, kind);
-    return inside.empty() ? "" : "scaled as " + inside;
-  }
+  if (!crosses) return "";
   std::vector<int> nodes;
   for (const MeasuredExchange* curve : measured_elsewhere(cluster, kind, members)) {
     nodes.push_back(curve->nodes);

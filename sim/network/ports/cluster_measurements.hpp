@@ -28,16 +28,14 @@ std::vector<const cluster::MeasuredExchange*> measured_elsewhere(const cluster::
 // in the document.
 using InsideCurves = std::map<int, const cluster::MeasuredExchange*>;
 InsideCurves measured_inside(const cluster::Cluster& cluster, profile::Collective kind);
-// "measured among 4, 8 GPUs of cluster NAME"; "": no such curves.
-std::string inside_basis(const cluster::Cluster& cluster, profile::Collective kind);
 
 // GPUs of the cluster that lie as those of a measured curve did: the first of each node.
 std::vector<int> members_of(const cluster::MeasuredExchange& measured,
                             const cluster::Cluster& cluster);
 
 // What of the cluster's curves the times of `kind` among `members` go by: the origin of the curve
-// that answers, or "corrected by what was measured on 2, 4 nodes of cluster NAME", or inside a
-// domain "scaled as measured among 8 GPUs of cluster NAME"; "": none.
+// that answers, or between domains "corrected by what was measured on 2, 4 nodes of cluster NAME";
+// "": none. DomainCurves::measured has what is scaled inside a domain.
 std::string measured_basis(const cluster::Cluster& cluster, profile::Collective kind,
                            std::span<const int> members);
 

@@ -1,6 +1,7 @@
 #include "sim/network/ports/domain_curves.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,6 +29,15 @@ Bandwidth line_rate(const profile::Device& device) {
   return has_nvlink ? device.nvlink_bandwidth : device.host_bandwidth;
 }
 
+// The curves of the next smaller and the next larger number of GPUs, of those that there are.
+InsideCurves neighbours(const InsideCurves& curves, int gpus) {
+  InsideCurves near;
+  const auto above = curves.lower_bound(gpus);
+  if (above != curves.begin()) near.insert(*std::prev(above));
+  if (above != curves.end()) near.insert(*above);
+  return near;
+}
+
 }  // namespace
 
 DomainCurves::DomainCurves(const profile::Profile& profile, const cluster::Cluster& cluster)
@@ -41,10 +51,8 @@ DomainCurves::DomainCurves(const profile::Profile& profile, const cluster::Clust
 
 profile::Estimate DomainCurves::collective(profile::Collective kind, int gpus, double bytes) const {
   if (cluster_.exchanges.empty()) return of_profile(kind, gpus, bytes);
+  if (const cluster::MeasuredExchange* curve = own(kind, gpus)) return estimate_of(*curve, bytes);
   const InsideCurves curves = measured_inside(cluster_, kind);
-  if (const auto own = curves.find(gpus); own != curves.end()) {
-    return estimate_of(*own->second, bytes);
-  }
   profile::Estimate estimate = of_profile(kind, gpus, bytes);
   if (!curves.empty()) carry_over(carried(kind, gpus, bytes, curves), estimate);
   return estimate;
@@ -96,21 +104,20 @@ DomainCurves::Carried DomainCurves::carried_from(const cluster::MeasuredExchange
 
 DomainCurves::Carried DomainCurves::carried(profile::Collective kind, int gpus, double bytes,
                                             const InsideCurves& curves) const {
-  const auto from = [&](InsideCurves::const_iterator curve) {
-    return carried_from(*curve->second, kind, gpus, bytes);
-  };
-  const auto above = curves.lower_bound(gpus);
-  if (above == curves.begin()) return from(above);
-  const auto below = std::prev(above);
-  if (above == curves.end()) return from(below);
-  const double share = std::log(static_cast<double>(gpus) / below->first) /
-                       std::log(static_cast<double>(above->first) / below->first);
-  const Carried fewer = from(below), more = from(above);
+  const InsideCurves near = neighbours(curves, gpus);
+  const auto& [least, below] = *near.begin();
+  const Carried fewer = carried_from(*below, kind, gpus, bytes);
+  if (near.size() == 1) return fewer;
+  const auto& [most, above] = *near.rbegin();
+  const Carried more = carried_from(*above, kind, gpus, bytes);
+  const double share =
+      std::log(static_cast<double>(gpus) / least) / std::log(static_cast<double>(most) / least);
   return {std::lerp(fewer.log, more.log, share), std::lerp(fewer.low, more.low, share),
           std::lerp(fewer.high, more.high, share), std::max(fewer.octaves, more.octaves)};
 }
 
 void DomainCurves::carry_over(const Carried& carried, profile::Estimate& estimate) {
+  if (carried.log == 0) return;
   const double wide = profile::widening(carried.octaves);
   const auto wider = [&](double end_us, double reading) {
     const double unsure = std::max(std::abs(carried.log) / 2, std::abs(reading - carried.log));
@@ -138,6 +145,31 @@ profile::Estimate DomainCurves::of_profile(profile::Collective kind, int gpus, d
     estimate.support = profile::Support::interpolated;
   }
   return estimate;
+}
+
+const cluster::MeasuredExchange* DomainCurves::own(profile::Collective kind, int gpus) const {
+  const InsideCurves curves = measured_inside(cluster_, kind);
+  const auto found = curves.find(gpus);
+  return found == curves.end() ? nullptr : found->second;
+}
+
+std::string DomainCurves::measured(profile::Collective kind, int gpus,
+                                   std::optional<double> bytes) const {
+  if (const cluster::MeasuredExchange* curve = own(kind, gpus)) return curve->origin;
+  const InsideCurves curves = measured_inside(cluster_, kind);
+  if (curves.empty()) return "";
+  std::vector<int> counts;
+  bool scales = bytes && carried(kind, gpus, *bytes, curves).log != 0;
+  for (const auto& [count, curve] : neighbours(curves, gpus)) {
+    counts.push_back(count);
+    scales = scales || (!bytes && std::any_of(curve->bytes.begin(), curve->bytes.end(),
+                                              [&, curve = curve](double size) {
+                                                return log_ratio(kind, *curve, size) != 0;
+                                              }));
+  }
+  if (!scales) return "";
+  return fmt::format("scaled as measured among {} GPUs of cluster {}", fmt::join(counts, ", "),
+                     cluster_.name);
 }
 
 std::string DomainCurves::basis() const {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "sim/cluster/cluster.hpp"
@@ -41,6 +41,12 @@ class DomainCurves {
 
   // As Profile::collective.
   profile::Estimate collective(profile::Collective kind, int gpus, double bytes) const;
+  // The cluster's own curve among as many GPUs of one domain; nullptr: it has none.
+  const cluster::MeasuredExchange* own(profile::Collective kind, int gpus) const;
+  // What of the cluster's curves that time goes by (without `bytes`, that of any measured size):
+  // the origin of its own curve, "scaled as measured among 4, 8 GPUs of cluster NAME", or "" where
+  // it is the profile's.
+  std::string measured(profile::Collective kind, int gpus, std::optional<double> bytes) const;
   // "NVLink at 225 GB/s, measured at 450: its time for 2 times the bytes"; "" where they agree.
   std::string basis() const;
 

@@ -32,6 +32,10 @@ Span span_of(std::span<const int> members, const cluster::Cluster& cluster) {
   return span;
 }
 
+double bytes_inside(Collective kind, const Span& span, double bytes) {
+  return kind == Collective::all_to_all ? bytes * span.largest_share / span.gpus : bytes;
+}
+
 PortModel::PortModel(std::shared_ptr<const profile::Profile> profile,
                      std::shared_ptr<const cluster::Cluster> cluster)
     : profile_(std::move(profile)), cluster_(std::move(cluster)) {}
@@ -124,7 +128,7 @@ PortModel::Inside PortModel::inside(Collective kind, const Span& span, double by
         kernel_us};
   }
   const int members = span.largest_share;
-  const double part = kind == Collective::all_to_all ? bytes * members / span.gpus : bytes;
+  const double part = bytes_inside(kind, span, bytes);
   Inside inside;
   const DomainCurves curves(*profile_, *cluster_);
   inside.time = curves.collective(kind, members, part);

@@ -18,6 +18,8 @@ struct Span {
   int smallest_share = 0;  // members of the emptiest domain that holds any
 };
 Span span_of(std::span<const int> members, const cluster::Cluster& cluster);
+// The buffer of the exchange inside the fullest domain that is part of one of `bytes`.
+double bytes_inside(profile::Collective kind, const Span& span, double bytes);
 
 // The time of a collective on idle links: inside a domain (GPUs that reach each other without a
 // NIC: a node, or a rack of them) the profile's measured size curve, between domains the law of

@@ -203,3 +203,30 @@ TEST_CASE("what is carried over is derived, and its band wider") {
   CHECK(DomainCurves(curve, cluster).collective(Collective::all_to_all, 4, 64 * mib).time_us ==
         before.time_us);
 }
+
+TEST_CASE("curves inside a domain say what of them an answer goes by") {
+  const profile::Profile curve = h100();
+  cluster::Cluster cluster = cluster::Cluster::load("hgx-h100");
+  cluster.exchanges = {on_one_node(8, 1.6), on_one_node(4, 1.2)};
+  const auto measured = [&](int gpus, std::optional<double> bytes) {
+    return DomainCurves(curve, cluster).measured(Collective::all_to_all, gpus, bytes);
+  };
+  const std::string among = "scaled as measured among ";
+  CHECK(measured(8, mib) == "measured: one_node.log");
+  CHECK(measured(6, mib) == among + "4, 8 GPUs of cluster hgx-h100");
+  CHECK(measured(3, mib) == among + "4 GPUs of cluster hgx-h100");
+  CHECK(measured(3, std::nullopt) == among + "4 GPUs of cluster hgx-h100");
+  CHECK(DomainCurves(curve, cluster).measured(Collective::all_gather, 3, mib).empty());
+  // Sizes that disagree say nothing of other numbers of GPUs.
+  cluster.exchanges = {on_one_node(8, 1)};
+  for (std::size_t size = 0; size < cluster.exchanges[0].bytes.size(); ++size) {
+    cluster.exchanges[0].time_us[size] *= size % 2 == 0 ? 1.2 : 0.9;
+  }
+  CHECK(measured(4, mib).empty());
+  CHECK(measured(4, std::nullopt).empty());
+  const auto usual = curve.collective(Collective::all_to_all, 4, mib);
+  const auto answer = DomainCurves(curve, cluster).collective(Collective::all_to_all, 4, mib);
+  CHECK(answer.origin == usual.origin);
+  CHECK(answer.support == usual.support);
+  CHECK(answer.time_us_p95 == usual.time_us_p95);
+}

@@ -369,8 +369,8 @@ class Importer {
                        measured.bytes.size(), fmt::join(curve.files, ", ")));
       if (const auto doubt = contradiction_of(described(measured), curve.runs)) {
         note(*doubt +
-             "; their median is taken, with a band that encloses them: where one was disturbed or "
-             "of another setting, import the others alone");
+             "; their median is taken, with a band that holds all of fewer than 20 runs: where one "
+             "was disturbed or of another setting, import the others alone");
       }
       entries.push_back(std::move(entry));
       links_.exchanges.push_back(std::move(measured));

@@ -24,8 +24,8 @@ struct RunQuantiles {
   std::vector<double> p95_us;
 };
 
-// Of three runs and more their quantiles, of two both of them. A size that was run once takes the
-// quantiles of the nearest one that was run more often, in proportion to its time.
+// Of 20 runs and more their quantiles, of fewer the fastest and the slowest. A size that was run
+// once takes the quantiles of the nearest one that was run more often, in proportion to its time.
 RunQuantiles quantiles_of(const RunsBySize& runs);
 
 // A warning where runs of one exchange lie further apart than repeats on one machine do: names the

@@ -246,7 +246,7 @@ void note_contradictions(const kernels::measure::NcclTestsImport& request) {
     if (const auto doubt = study::contradiction_of(exchange, runs)) {
       note(*doubt +
            "; the curve lies between them, with a band that need not hold either: import one of "
-           "them, or give --cluster instead of --base, whose band encloses both");
+           "them, or give --cluster instead of --base, whose band holds all of fewer than 20 runs");
     }
   }
 }

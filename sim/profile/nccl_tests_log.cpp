@@ -27,7 +27,7 @@ namespace {
 // std::regex recurses by the character: a line of megabytes would be the end of the stack. It is
 // also slow: it runs on lines that have the words it looks for.
 constexpr std::size_t longest_line = 1024;
-constexpr std::size_t most_doubts = 3;
+constexpr std::size_t most_doubts = 3;  // of each kind
 
 struct Program {
   const char* name;
@@ -93,25 +93,41 @@ std::string place_of(const NcclTestsRow& row) {
   return fmt::format("{:.0f} bytes{}", row.bytes, line);
 }
 
-// Names rows from which, with more bytes, the time falls by more than noise and protocols explain.
+// Names rows from which, with more bytes, the time falls by more than noise and protocols explain:
+// those that lose most of it.
 void doubt_falls(NcclTestsRun& run) {
+  struct Fall {
+    const NcclTestsRow* smaller;
+    const NcclTestsRow* larger;
+    double lost_us() const { return smaller->time_us - larger->time_us; }
+  };
   std::map<std::pair<std::string, std::string>, std::map<double, const NcclTestsRow*>> curves;
   for (const NcclTestsRow& row : run.rows)
     curves[{row.dtype, row.redop}].try_emplace(row.bytes, &row);
+  std::vector<Fall> falls;
   for (const auto& [type, curve] : curves) {
     const NcclTestsRow* before = nullptr;
     for (const auto& [bytes, row] : curve) {
       const NcclTestsRow* const smaller = std::exchange(before, row);
-      if (smaller == nullptr || run.doubts.size() >= most_doubts) continue;
+      if (smaller == nullptr) continue;
       const double fall = 1 - row->time_us / smaller->time_us;
-      if (fall < usual_fall(smaller->bytes)) continue;
-      run.doubts.push_back(fmt::format(
-          "warning: {}: {} in {:.2f} us, but {} in {:.2f} us, {:.0f} % less: one of the two was "
-          "disturbed, or NCCL changes its protocol there; both are taken: look at the lines, run "
-          "nccl-tests again with more iterations (-n)",
-          run.file, place_of(*smaller), smaller->time_us, place_of(*row), row->time_us,
-          100 * fall));
+      if (fall >= usual_fall(smaller->bytes)) falls.push_back({smaller, row});
     }
+  }
+  std::stable_sort(falls.begin(), falls.end(),
+                   [](const Fall& a, const Fall& b) { return a.lost_us() > b.lost_us(); });
+  const std::size_t told = std::min(falls.size(), most_doubts);
+  for (std::size_t fall = 0; fall < told; ++fall) {
+    const auto& [smaller, larger] = falls[fall];
+    run.doubts.push_back(fmt::format(
+        "warning: {}: {} in {:.2f} us, but {} in {:.2f} us, {:.0f} % less: one of the two was "
+        "disturbed, or NCCL changes its protocol there; both are taken: look at the lines, run "
+        "nccl-tests again with more iterations (-n)",
+        run.file, place_of(*smaller), smaller->time_us, place_of(*larger), larger->time_us,
+        100 * falls[fall].lost_us() / smaller->time_us));
+  }
+  if (falls.size() > told) {
+    run.doubts.back() += fmt::format("; and {} more that lose less time", falls.size() - told);
   }
 }
 

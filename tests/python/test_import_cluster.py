@@ -455,6 +455,12 @@ def test_times_that_fall_as_bytes_grow_are_named(tmp_path):
     # NCCL changes its protocol at small sizes: public curves fall by more there.
     assert "(line 15)" not in said
     assert exchanges(document)["all-to-all", 1, 8]["time_us"][10] == 69.45
+    # Of many falls those that lose most time are named, and the others counted.
+    log = one_node_log(tmp_path / "many.log", lambda size: (3 if size.bit_length() % 2 else 1) * usual(size))
+    _, said = imported(tmp_path, log)
+    falls = [line for line in said.splitlines() if "% less" in line]
+    assert [re.search(r"many.log: (\d+) bytes", line)[1] for line in falls] == [str(2**power) for power in (26, 24, 22)]
+    assert [line.partition("; and ")[2] for line in falls] == ["", "", "6 more that lose less time"]
 
 
 def test_a_log_of_one_node_says_nothing_of_exchanges_between_nodes(tmp_path):

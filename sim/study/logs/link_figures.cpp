@@ -140,16 +140,14 @@ class LinkWriter {
     if (share < least_of_healthy_fabric) {
       notes_.push_back(fmt::format(
           "warning: {}: {} reaches {:.3f} of the line rate of cluster '{}': does NCCL take all "
-          "NICs, "
-          "over RDMA and not TCP (its log, NCCL_DEBUG=INFO, says so)? Another fabric needs another "
-          "--cluster",
+          "NICs, over RDMA and not TCP (its log, NCCL_DEBUG=INFO, says so)? Another fabric needs "
+          "another --cluster",
           runs_of(measured), described(measured), share, base_.name));
     } else if (fitted && fitted->slower > slower_than_measured) {
       notes_.push_back(fmt::format(
-          "warning: {}: {} reaches {:.2f} of the line rate; the model takes {:.2f} times as long "
-          "at "
-          "any efficiency, so 1 is taken: sizes and nodes that were measured are answered from the "
-          "log, others may come out slow",
+          "warning: {}: {} reaches {:.2f} of the line rate; the model takes at least {:.2f} times "
+          "as long at any efficiency, so 1 is taken: sizes and nodes that were measured are "
+          "answered from the log, others may come out slow",
           runs_of(measured), described(measured), share, fitted->slower));
     }
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/shipped.hpp"
+#include "sim/cluster/measured_between.hpp"
 
 namespace moesim::cluster {
 namespace {
@@ -142,8 +143,7 @@ Cluster Cluster::read(const Document& document) {
   cluster.exchanges = read_measured_exchanges(root, cluster.gpus_per_node, cluster.nodes);
   cluster.dispatches = read_measured_dispatches(root, cluster.gpus_per_node, cluster.nodes);
   for (const MeasuredExchange& measured : cluster.exchanges) {
-    if (measured.nodes * cluster.gpus_per_node > cluster.gpus_per_domain &&
-        cluster.nics_per_node == 0) {
+    if (crosses_domains(cluster, measured.nodes) && cluster.nics_per_node == 0) {
       root.fail(fmt::format("{} over {} nodes, which no NIC connects", name_of(measured.operation),
                             measured.nodes),
                 "exchanges");

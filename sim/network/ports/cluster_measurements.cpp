@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "sim/cluster/measured_between.hpp"
 #include "sim/profile/collective_curve.hpp"
 #include "sim/profile/residual.hpp"
 
@@ -59,7 +60,7 @@ std::vector<const MeasuredExchange*> measured_elsewhere(const cluster::Cluster& 
     if (each.operation != operation_of(kind)) continue;
     if (each.nodes == nodes && each.gpus == static_cast<int>(members.size())) continue;
     const int per_node = each.gpus / each.nodes;
-    if (each.nodes * cluster.gpus_per_node <= cluster.gpus_per_domain) continue;
+    if (!crosses_domains(cluster, each.nodes)) continue;
     if (per_node <= cluster.gpus_per_node) curves.push_back(&each);
   }
   return curves;
@@ -69,7 +70,7 @@ InsideCurves measured_inside(const cluster::Cluster& cluster, Collective kind) {
   InsideCurves curves;
   for (const MeasuredExchange& each : cluster.exchanges) {
     if (each.operation != operation_of(kind)) continue;
-    if (each.nodes * cluster.gpus_per_node > cluster.gpus_per_domain) continue;
+    if (crosses_domains(cluster, each.nodes)) continue;
     curves[each.gpus] = &each;
   }
   return curves;

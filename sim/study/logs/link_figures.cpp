@@ -12,6 +12,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "sim/study/logs/link_fit.hpp"
 
 namespace moesim::study {

@@ -15,6 +15,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shipped.hpp"
 #include "sim/base/statistics.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "sim/network/exchange/exchange_query.hpp"
 #include "sim/network/ports/cluster_measurements.hpp"
 
@@ -164,11 +165,6 @@ FittedShare range_of(const std::vector<double>& values, double spread) {
 FittedShare share_of(const std::vector<double>& shares) {
   const FittedShare range = range_of(shares, least_spread);
   return {std::min(1.0, range.value), std::min(1.0, range.low), std::min(1.0, range.high)};
-}
-
-bool crosses_domains(const Cluster& cluster, int nodes) {
-  return nodes * cluster.gpus_per_node > std::max(cluster.gpus_per_domain, cluster.gpus_per_node) ||
-         cluster.gpus_per_domain == 1;
 }
 
 std::optional<double> line_share(const MeasuredExchange& measured, const Cluster& cluster) {

@@ -24,9 +24,6 @@ FittedShare share_of(const std::vector<double>& shares);
 // Of nic.start, whose figure varies more: a quarter.
 inline constexpr double start_spread = 0.25;
 
-// Whether an exchange among that many nodes leaves its domain, so that NICs carry it.
-bool crosses_domains(const cluster::Cluster& cluster, int nodes);
-
 // GB/s per GPU that cross the NICs (across domains) or the ports of the domain's switch, at the
 // best of the sizes from 16 MiB on, over the line rate of the links in use; nothing if no size is
 // as large. All-to-all: what leaves the domain; all-gather, reduce-scatter, all-reduce: one ring

@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/cluster/measured_between.hpp"
 #include "tests/support/catch.hpp"
 
 using moesim::Document;
@@ -177,6 +178,18 @@ TEST_CASE("a cluster of neither domain nor NICs does not connect") {
                                         "gpus_per_node": 8})",
                                     "lone.json")),
       ContainsSubstring("lone.json: /: GPUs reach each other through a domain or NICs"));
+}
+
+TEST_CASE("an exchange crosses domains where its nodes hold more GPUs than a domain") {
+  using moesim::cluster::crosses_domains;
+  const Cluster nodes = Cluster::load("hgx-h100"), rack = Cluster::load("gb200-nvl72");
+  CHECK(!crosses_domains(nodes, 1));
+  CHECK(crosses_domains(nodes, 2));
+  CHECK(!crosses_domains(rack, 18));
+  CHECK(crosses_domains(rack, 19));
+  Cluster alone = nodes;
+  alone.gpus_per_domain = 1;  // every message takes a NIC
+  CHECK(crosses_domains(alone, 1));
 }
 
 TEST_CASE("an unknown cluster lists the shipped ones") {

@@ -17,8 +17,8 @@ class AlignedDoubles {
       for (double& each : line.values) each = value;
     }
   }
-  double* data() { return lines_.data()->values; }
-  double& operator[](std::size_t index) { return data()[index]; }
+  double* data() { return lines_.empty() ? nullptr : lines_.data()->values; }
+  double& operator[](std::size_t index) { return lines_.data()->values[index]; }
   double operator[](std::size_t index) const { return lines_.data()->values[index]; }
 
  private:

@@ -1,5 +1,6 @@
 #include "sim/routing/tokens/tile_kernels.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>

@@ -101,7 +101,7 @@ std::vector<Term> terms_of(const StepErrors& errors, const Subject& subject, con
 
 std::vector<Term> own_terms(const Band& band, const Subject& subject,
                             const StepSoftware& software) {
-  constexpr int few_steps = 6;
+  constexpr int few_steps = 6;  // fewer leave the prior, of two rows, over a quarter of the scatter
   const int steps = software.scatter(RowKind::step).rows;
   std::vector<Term> terms = {
       {steps == 0 ? "none of your rows is a whole step: their scatter is that of published ones"

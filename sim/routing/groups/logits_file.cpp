@@ -49,6 +49,12 @@ void to_experts(const ExpertPlacement& placement, RoutedGroup& group) {
   put_in_placement(placement.position_of(0), group.kept_rows);
 }
 
+// False: an expert's GPU decides nothing, and routes are found in the order of the experts'
+// numbers, by which their ties go. Others are routed by position, by which theirs go then.
+bool heeds_places(const RouterConfig& config) {
+  return !config.kind->takes_best || config.rectification != Rectification::none;
+}
+
 }  // namespace
 
 void write_routes(const std::string& path, const RoutedGroup& group) {
@@ -126,8 +132,9 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
   RouterConfig router = config;
   std::vector<float> placed;
   std::span<const float> logits = group.logits;
-  if (placement) {
-    check_placement(config, *placement, static_cast<int>(group.experts));
+  if (placement) check_placement(config, *placement, static_cast<int>(group.experts));
+  const bool by_position = placement && heeds_places(config);
+  if (by_position) {
     if (router.expert_bias) {
       router.expert_bias =
           std::make_shared<const ExpertBias>(router.expert_bias->placed(placement));
@@ -143,7 +150,7 @@ RoutedGroup route_logits(const RouterConfig& config, const GroupOfFile& group,
   }
   try {
     RoutedGroup routed = route_group(router, static_cast<int>(group.experts), sources, context);
-    if (placement) to_experts(*placement, routed);
+    if (by_position) to_experts(*placement, routed);
     return routed;
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{}: {}", group.name, error.what()));

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "sim/base/error.hpp"
+#include "sim/routing/groups/logits_file.hpp"
 #include "sim/routing/jobs/layer_routing.hpp"
 #include "sim/routing/jobs/routing_job.hpp"
 #include "sim/routing/routers/router_name.hpp"
@@ -66,6 +67,22 @@ TEST_CASE("a placement that moves nothing changes nothing, but is told apart") {
       CHECK(ordered.layers[layer].kept_rows == plain.layers[layer].kept_rows);
       CHECK(ordered.layers[layer].ir_rows == plain.layers[layer].ir_rows);
     }
+  }
+}
+
+TEST_CASE("among experts of equal logit the lower number goes first wherever they lie") {
+  const auto placement = placement_of({{3, 2, 1, 0}});
+  GroupOfFile group;
+  group.ranks = 2;
+  group.tokens = 2;
+  group.experts = 4;
+  group.logits = {1, 1, 1, 0, /**/ 0, 2, 2, 2, /**/ 0, 0, 0, 0, /**/ 1, 0, 1, 0};
+  for (const char* name : {"top2", "top2+fr", "dropless"}) {
+    const RouterConfig router = parse_router(name, 0, 2);
+    const RoutedGroup plain = route_logits(router, group);
+    const RoutedGroup placed = route_logits(router, group, {}, placement);
+    CHECK(placed.routes() == plain.routes());
+    CHECK(placed.kept_rows == plain.kept_rows);
   }
 }
 

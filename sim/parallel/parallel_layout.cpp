@@ -65,6 +65,35 @@ std::vector<int> ranks_along(const Axes& axes, bool inside) {
   return ranks;
 }
 
+struct PlacedGroup {
+  int first = 0;    // rank
+  int domains = 0;  // that it touches
+};
+
+// The first of the groups that lie on domains in the same way: those whose first ranks have the
+// same place in their domain touch equally many.
+template <typename Use>
+void for_each_place(const Axes& axes, int ranks_per_domain, Use use) {
+  assert(ranks_per_domain > 0);
+  const std::vector<int> members = ranks_along(axes, true);
+  const std::vector<int> firsts = ranks_along(axes, false);
+  const std::size_t ranks = members.size() * firsts.size();
+  std::vector<char> seen(std::min(ranks, static_cast<std::size_t>(ranks_per_domain)), 0);
+  for (const int first : firsts) {
+    char& is_seen = seen[static_cast<std::size_t>(first % ranks_per_domain)];
+    if (is_seen != 0) continue;
+    is_seen = 1;
+    PlacedGroup group{first};
+    int last = -1;
+    for (const int rank : members) {  // ascending
+      const int domain = (first + rank) / ranks_per_domain;
+      group.domains += domain != last ? 1 : 0;
+      last = domain;
+    }
+    use(group);
+  }
+}
+
 }  // namespace
 
 int ParallelLayout::group_size(GroupKind kind) const {
@@ -85,22 +114,25 @@ std::vector<std::vector<int>> ParallelLayout::groups(GroupKind kind) const {
 }
 
 DomainsTouched ParallelLayout::domains_touched(GroupKind kind, int ranks_per_domain) const {
-  assert(ranks_per_domain > 0);
-  const Axes axes = axes_of(*this, kind);
-  const std::vector<int> members = ranks_along(axes, true);
   DomainsTouched touched{gpus, 0};
-  for (const int first : ranks_along(axes, false)) {
-    int domains = 0;
-    int last = -1;
-    for (const int rank : members) {  // ascending
-      const int domain = (first + rank) / ranks_per_domain;
-      domains += domain != last ? 1 : 0;
-      last = domain;
-    }
-    touched.least = std::min(touched.least, domains);
-    touched.most = std::max(touched.most, domains);
-  }
+  for_each_place(axes_of(*this, kind), ranks_per_domain, [&](const PlacedGroup& group) {
+    touched.least = std::min(touched.least, group.domains);
+    touched.most = std::max(touched.most, group.domains);
+  });
   return touched;
+}
+
+std::vector<int> ParallelLayout::widest_group(GroupKind kind, int ranks_per_domain) const {
+  int most = 0, first = 0;
+  const Axes axes = axes_of(*this, kind);
+  for_each_place(axes, ranks_per_domain, [&](const PlacedGroup& group) {
+    if (group.domains <= most) return;
+    most = group.domains;
+    first = group.first;
+  });
+  std::vector<int> widest = ranks_along(axes, true);
+  for (int& rank : widest) rank += first;
+  return widest;
 }
 
 }  // namespace moesim::parallel

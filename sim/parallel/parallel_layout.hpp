@@ -62,6 +62,8 @@ struct ParallelLayout {
   std::vector<std::vector<int>> groups(GroupKind kind) const;
   // The domains floor(rank / ranks_per_domain) of the members. Precondition: ranks_per_domain > 0.
   DomainsTouched domains_touched(GroupKind kind, int ranks_per_domain) const;
+  // The first of the groups that touch most of them.
+  std::vector<int> widest_group(GroupKind kind, int ranks_per_domain) const;
 };
 
 }  // namespace moesim::parallel

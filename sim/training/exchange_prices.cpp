@@ -56,19 +56,7 @@ Collective collective_of(ExchangeKind kind) {
 // The group of a kind that touches most domains, as GPUs of the cluster.
 std::vector<int> members_of(const TrainingJob& job, GroupKind kind) {
   const int together = job.placed_ranks();
-  std::vector<int> widest;
-  int most = 0;
-  for (const std::vector<int>& group : job.layout.layout.groups(kind)) {
-    int domains = 0;
-    int last = -1;
-    for (const int rank : group) {
-      if (rank / together != last) ++domains;
-      last = rank / together;
-    }
-    if (domains <= most) continue;
-    most = domains;
-    widest = group;
-  }
+  std::vector<int> widest = job.layout.layout.widest_group(kind, together);
   for (int& rank : widest) {
     rank = rank / together * job.cluster->gpus_per_domain + rank % together;
   }

@@ -1,6 +1,8 @@
 #include "sim/parallel/parallel_layout.hpp"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "tests/support/catch.hpp"
 
@@ -115,4 +117,34 @@ TEST_CASE("groups touch NVLink domains by the ranks placed in each") {
   const DomainsTouched stages = made.domains_touched(GroupKind::pipeline, 8);
   CHECK((stages.least == 2 && stages.most == 2));
   CHECK(made.domains_touched(GroupKind::pipeline, 256).most == 1);
+}
+
+TEST_CASE("the widest group is the first of those that touch most domains") {
+  const auto domains_of = [](const std::vector<int>& group, int ranks_per_domain) {
+    std::set<int> domains;
+    for (const int rank : group) domains.insert(rank / ranks_per_domain);
+    return static_cast<int>(domains.size());
+  };
+  for (const ParallelLayout& made :
+       {layout(16, 2, 1, 2, 4), layout(24, 2, 2, 1, 3, 2), layout(96, 1, 2, 3, 8),
+        layout(256, 4, 1, 2, 64), layout(144, 2, 1, 1, 36, 2)}) {
+    for (const int ranks_per_domain : {1, 3, 4, 8, 18, 72, 256}) {
+      for (std::size_t kind = 0; kind < group_names.size(); ++kind) {
+        const GroupKind each = static_cast<GroupKind>(kind);
+        CAPTURE(made.gpus, ranks_per_domain, group_names[kind]);
+        std::vector<int> widest;
+        int most = 0, least = made.gpus;
+        for (const std::vector<int>& group : made.groups(each)) {
+          const int domains = domains_of(group, ranks_per_domain);
+          least = std::min(least, domains);
+          if (domains <= most) continue;
+          most = domains;
+          widest = group;
+        }
+        CHECK(made.widest_group(each, ranks_per_domain) == widest);
+        const DomainsTouched touched = made.domains_touched(each, ranks_per_domain);
+        CHECK((touched.least == least && touched.most == most));
+      }
+    }
+  }
 }

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shlex
 
 import pytest
@@ -631,3 +632,17 @@ def test_a_batch_that_nothing_divides_is_refused_with_the_nearest():
     words = ("recommend", "--model", "qwen3-235b-a22b", "--gpus", 504, "--virtual-pipeline", 1, "--recompute", "full")
     expect_error(moesim(*words, "--global-batch", 4096), 2, "is no multiple of", "--global-batch 4032; ", "--gpus 512")
     assert moesim(*words, "--global-batch", 4032, "--best", 1).returncode == 0
+
+
+def test_the_cost_of_a_run():
+    words = ("recommend", "--model", "mixtral-8x7b", "--gpus", 16, "--train-tokens", "2T", "--gpu-hour-price", 3)
+    text = succeed(*words)
+    hours = float(re.search(r"1 costs ([\d,]+) GPU hours for 2 trillion tokens", text)[1].replace(",", ""))
+    days = float(re.search(r"  days: ([\d.]+), likely", text)[1])
+    money = float(re.search(r"  at 3 a GPU hour: ([\d,]+), likely", text)[1].replace(",", ""))
+    assert days == pytest.approx(hours / 16 / 24, abs=0.06) and money == pytest.approx(3 * hours, abs=2)
+    (command,) = re.findall(r"  1  (moesim train .*)", text)
+    assert "--train-tokens 2T --gpu-hour-price 3" in command
+    scaling = succeed(*words[:4], "8,16", *words[5:])
+    names, *rows = [line for line in scaling.splitlines() if re.match(r"(GPUs| *8| *16)  ", line)][:3]
+    assert re.search(r"GPU hours +days +cost", names) and len(rows) == 2

@@ -34,6 +34,35 @@ def test_table_csv_and_json_agree():
     assert max(result["memory_gib_of_rank"]) == pytest.approx(result["memory_gib"])
 
 
+def test_the_cost_of_a_run():
+    words = (*QWEN, "--gpus", 64, "--train-tokens", "15T", "--gpu-hour-price", 2.5)
+    result = as_json(*words)
+    hours = 15 * result["gpu_hours_per_1e12_tokens"]
+    assert result["train_tokens"] == 15e12
+    assert result["run_days"] == pytest.approx(hours / 64 / 24)
+    assert result["run_cost"] == pytest.approx(2.5 * hours)
+    widest = result["step_ms_high"] / result["step_ms"]
+    assert result["run_cost_high"] == pytest.approx(widest * result["run_cost"])
+    table = succeed(*words)
+    assert (f"{hours:,.0f} GPU hours for 15 trillion tokens, {hours / 64 / 24:.1f} days; "
+            f"{2.5 * hours:,.0f} at 2.5 a GPU hour") in table
+    assert f"{result['run_days_low']:.1f} to {result['run_days_high']:.1f}" in table
+    assert as_json(*words[:-4], "--gpu-hour-price", 2.5)["cost_per_1e12_tokens"] == pytest.approx(result["run_cost"] / 15)
+    assert not [name for name in as_json(*words[:-4]) if "cost" in name or "run_" in name]
+
+
+@pytest.mark.parametrize("flag,value", [("train-tokens", value) for value in ("T", "15X", "-1", "nan", "inf")]
+                         + [("gpu-hour-price", value) for value in ("0", "-2", "$2", "nan")])
+def test_no_cost_of_a_run_without_numbers(flag, value):
+    expect_error(moesim(*QWEN, "--gpus", 64, f"--{flag}", value), 2, f"--{flag}: '{value}' is no")
+
+
+def test_parameters_are_those_published():
+    # Qwen3-30B-A3B's card: 30.5 billion in total, 3.3 billion activated.
+    assert "30.53 billion, 3.35 billion of them used by a token" in succeed(*QWEN, "--gpus", 64)
+    assert re.search(r"parameters +6.738 billion\n", succeed("train", "--model", "llama2-7b", "--gpus", 8))
+
+
 @pytest.mark.parametrize("words,note", [
     (("--context-method", "all-gather"), "--context-method has no effect: --context-parallel 1"),
     (("--tensor-overlap", "on"), "--tensor-overlap has no effect: --tensor-parallel 1"),

@@ -126,10 +126,13 @@ Flag software_flag() {
 }
 
 std::vector<Flag> band_flags() {
-  return {software_flag(),
-          {"baseline", "FILE", "none",
-           "what train --format csv or json wrote of a step on the same machine: by how much this "
-           "one is faster, and whether that is more than noise"}};
+  std::vector<Flag> flags = {
+      software_flag(),
+      {"baseline", "FILE", "none",
+       "what train --format csv or json wrote of a step on the same machine: by how much this one "
+       "is faster, and whether that is more than noise"}};
+  for (const Flag& flag : run_cost_flags()) flags.push_back(flag);
+  return flags;
 }
 
 std::optional<uncertainty::StepSoftware> own_software(const CommandLine& line,
@@ -163,6 +166,7 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
     found.band = errors.band(found.subject);
     found.terms = uncertainty::terms_of(errors, found.subject, found.band, job, step);
   }
+  found.cost = requested_run_cost(line);
   if (line.has("baseline")) {
     found.baseline = requested_baseline(line.get("baseline"), job, step, found.subject.software);
   }
@@ -170,9 +174,17 @@ TrainBand requested_band(const CommandLine& line, const training::TrainingJob& j
 }
 
 std::string band_text(const TrainBand& answer, const TrainingStep& step) {
-  const double hours = step.gpu_hours_per_1e12_tokens();
+  const RunCost& cost = answer.cost;
   std::vector<std::vector<std::string>> lines = {{"band", "times predicted", "step", "tokens/s/GPU",
-                                                  "TFLOP/s/GPU", "GPU hours per 1e12 tokens"}};
+                                                  "TFLOP/s/GPU", "GPU hours " + run_text(cost)}};
+  if (cost.tokens) lines.front().push_back("days");
+  if (cost.price) lines.front().push_back("cost");
+  const auto add_costs = [&](std::vector<std::string>& cells, auto between) {
+    cells.push_back(between(cost.gpu_hours(step), grouped));
+    const auto in_days = [](double days) { return fmt::format("{:.1f}", days); };
+    if (cost.tokens) cells.push_back(between(cost.days(step), in_days));
+    if (cost.price) cells.push_back(between(cost.money(step), grouped));
+  };
   for (const uncertainty::BandLevel& each : answer.band.levels) {
     const double low = std::exp(each.log_ratios.low);
     const double high = std::exp(each.log_ratios.high);
@@ -182,15 +194,19 @@ std::string band_text(const TrainBand& answer, const TrainingStep& step) {
                      duration_text(high * step.step_us)),
          fmt::format("{:.0f} to {:.0f}", step.tokens_per_second_per_gpu / high,
                      step.tokens_per_second_per_gpu / low),
-         fmt::format("{:.0f} to {:.0f}", step.tflops_per_gpu / high, step.tflops_per_gpu / low),
-         fmt::format("{} to {}", grouped(low * hours), grouped(high * hours))});
+         fmt::format("{:.0f} to {:.0f}", step.tflops_per_gpu / high, step.tflops_per_gpu / low)});
+    add_costs(lines.back(), [&](double figure, auto text) {
+      return fmt::format("{} to {}", text(low * figure), text(high * figure));
+    });
   }
   const double likely = std::exp(answer.band.expected.mean);
   lines.push_back({"likely", fmt::format("{:.2f}", likely), duration_text(likely * step.step_us),
                    fmt::format("{:.0f}", step.tokens_per_second_per_gpu / likely),
-                   fmt::format("{:.0f}", step.tflops_per_gpu / likely), grouped(likely * hours)});
-  std::string text =
-      report::align(lines, {false, true, true, true, true, true}) + basis_text(answer);
+                   fmt::format("{:.0f}", step.tflops_per_gpu / likely)});
+  add_costs(lines.back(), [&](double figure, auto text) { return text(likely * figure); });
+  std::vector<bool> right(lines.front().size(), true);
+  right.front() = false;
+  std::string text = report::align(lines, right) + basis_text(answer);
   const uncertainty::Term& widest = answer.terms.front();
   text += fmt::format("wide most of all because: {}\n{} with: {}\n", widest.name,
                       widest.narrows ? "narrower" : "nearer to your machine, not narrower,",
@@ -216,6 +232,7 @@ std::vector<std::pair<std::string, Cell>> band_cells(const TrainBand& answer,
       {"tflops_per_gpu_high", figure_cell(step.tflops_per_gpu / low)},
       {"band_basis", std::string(name_in(uncertainty::basis_names, answer.band.basis))},
       {"widest_term", answer.terms.front().name}};
+  for (auto& cell : cost_cells(answer.cost, step, low, high)) cells.push_back(std::move(cell));
   if (answer.baseline) {
     for (auto& cell : baseline_cells(*answer.baseline)) cells.push_back(std::move(cell));
   }

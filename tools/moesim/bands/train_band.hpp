@@ -8,6 +8,7 @@
 #include "sim/base/cell.hpp"
 #include "sim/uncertainty/step_software.hpp"
 #include "sim/uncertainty/terms.hpp"
+#include "tools/moesim/bands/run_cost.hpp"
 #include "tools/moesim/bands/train_baseline.hpp"
 #include "tools/moesim/command.hpp"
 
@@ -21,6 +22,7 @@ struct TrainBand {
   std::string own;                       // the document of one's own software; "": published steps
   std::string fitted;                    // what it says of itself
   std::optional<BaselineRatio> baseline;
+  RunCost cost;
 };
 
 // Of the published steps that ship.

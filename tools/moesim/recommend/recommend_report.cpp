@@ -143,15 +143,30 @@ std::string best_table(const RecommendRequest& request, const std::vector<FoundS
          legend_of(!drawn.empty(), best.size() > 1 || lines.size() > 2);
 }
 
-std::string cost_text(const RecommendRequest& request, const FoundStep& first) {
+std::string first_cost_text(const RecommendRequest& request, const FoundStep& first) {
   training::TrainingStep step = first.predicted.value_or(first.step);
-  const uncertainty::Band band = requested_band(request.line, first.job, step).band;
-  const uncertainty::BandLevel& widest = band.widest();
-  const double hours = step.gpu_hours_per_1e12_tokens();
-  return fmt::format("1 costs {} GPU hours per 1e12 tokens, likely {}; {:.0f} % band {} to {}\n",
-                     grouped(hours), grouped(hours * std::exp(band.expected.mean)),
-                     100 * widest.level, grouped(hours * std::exp(widest.log_ratios.low)),
-                     grouped(hours * std::exp(widest.log_ratios.high)));
+  const TrainBand answer = requested_band(request.line, first.job, step);
+  const uncertainty::BandLevel& widest = answer.band.widest();
+  const auto at_band = [&](double figure, auto text) {
+    return fmt::format("likely {}; {:.0f} % band {} to {}",
+                       text(figure * std::exp(answer.band.expected.mean)), 100 * widest.level,
+                       text(figure * std::exp(widest.log_ratios.low)),
+                       text(figure * std::exp(widest.log_ratios.high)));
+  };
+  const RunCost& cost = answer.cost;
+  const double hours = cost.gpu_hours(step);
+  std::string text = fmt::format("1 costs {} GPU hours {}, {}\n", grouped(hours), run_text(cost),
+                                 at_band(hours, grouped));
+  if (cost.tokens) {
+    const auto in_days = [](double days) { return fmt::format("{:.1f}", days); };
+    const double days = cost.days(step);
+    text += fmt::format("  days: {}, {}\n", in_days(days), at_band(days, in_days));
+  }
+  if (cost.price) {
+    text += fmt::format("  at {:g} a GPU hour: {}, {}\n", *cost.price, grouped(cost.money(step)),
+                        at_band(cost.money(step), grouped));
+  }
+  return text;
 }
 
 // What drawn routing makes of the best under forced balance.
@@ -298,7 +313,7 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
     text += too_lossy_text(search, found) + "\n" + yours_text(request, {}, "") + "\n";
   } else {
     const DrawnBest drawn = drawn_best(request, found.best);
-    text += best_table(request, found.best, drawn) + cost_text(request, found.best.front()) +
+    text += best_table(request, found.best, drawn) + first_cost_text(request, found.best.front()) +
             order_text(request.software, found.best) + assumptions_text(request, found.best) +
             yours_text(request, found.best, "1") + drawn_text(request, drawn) +
             twin_lines(search, found.best) + "\n";

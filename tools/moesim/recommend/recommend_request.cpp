@@ -426,6 +426,7 @@ std::vector<Flag> recommend_flags() {
     flags.push_back(flag);
   }
   flags.push_back(software_flag());
+  for (const Flag& flag : run_cost_flags()) flags.push_back(flag);
   flags.push_back(megatron_input());
   flags.back().help =
       "a launch script or YAML of Megatron-LM to start from: its model, batch, precision, "
@@ -513,6 +514,9 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
     add(name.c_str(), line.get(name));
   }
   if (line.has("software")) add("software", line.get("software"));
+  for (const Flag& flag : run_cost_flags()) {
+    if (line.has(flag.name)) add(flag.name.c_str(), line.get(flag.name));
+  }
   if (job.states.precision != model::Precision::bf16) {
     add("precision", model::name_of(job.states.precision));
   }

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/base/text.hpp"
 #include "sim/study/search/scaling.hpp"
 #include "sim/study/sweep/grid.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -156,18 +157,31 @@ std::string heading(const CommandLine& line, const Searches& searches,
 
 std::string percent(double share) { return fmt::format("{:.0f}", 100 * share); }
 
+std::vector<std::string> cost_names(const RunCost& cost) {
+  std::vector<std::string> names = {cost.tokens ? "GPU hours" : "GPU h/1e12 tokens"};
+  if (cost.tokens) names.emplace_back("days");
+  if (cost.price) names.emplace_back("cost");
+  return names;
+}
+
+std::vector<std::string> cost_figures(const RunCost& cost, const training::TrainingStep& step) {
+  std::vector<std::string> cells = {fmt::format("{:.0f}", cost.gpu_hours(step))};
+  if (cost.tokens) cells.push_back(fmt::format("{:.1f}", cost.days(step)));
+  if (cost.price) cells.push_back(grouped(cost.money(step)));
+  return cells;
+}
+
 std::vector<std::string> figures_of(const Searched& each, bool with_loss) {
   const training::TrainingStep& step = each.best.step;
   const uncertainty::Interval widest = each.band.band.widest().log_ratios;
-  std::vector<std::string> cells = {
-      fmt::format("{:.0f}", point_of(each.best).tokens_per_s),
-      fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
-      percent(each.scaling.efficiency),
-      each.scaling.gain ? percent(*each.scaling.gain) : "",
-      fmt::format("{:.0f}", step.gpu_hours_per_1e12_tokens()),
-      step_text(step.step_us),
-      fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
-                  step_text(std::exp(widest.high) * step.step_us))};
+  std::vector<std::string> cells = {fmt::format("{:.0f}", point_of(each.best).tokens_per_s),
+                                    fmt::format("{:.0f}", step.tokens_per_second_per_gpu),
+                                    percent(each.scaling.efficiency),
+                                    each.scaling.gain ? percent(*each.scaling.gain) : ""};
+  append(cells, cost_figures(each.band.cost, step));
+  append(cells, {step_text(step.step_us),
+                 fmt::format("{} to {}", step_text(std::exp(widest.low) * step.step_us),
+                             step_text(std::exp(widest.high) * step.step_us))});
   if (with_loss) cells.push_back(fmt::format("{:.2f}", 100 * each.best.loss));
   cells.push_back(fmt::format("{:.1f}", step.peak_memory().gib()));
   return cells;
@@ -180,9 +194,10 @@ std::string table_of(const std::vector<Searched>& searched) {
   std::vector<std::vector<std::string>> lines = {{"GPUs"}};
   append(lines.front(), layout_names);
   append(lines.front(), extras.names());
+  append(lines.front(), {"tokens/s", "tokens/s/GPU", "efficiency %", "added GPU %"});
+  append(lines.front(), cost_names(searched.front().band.cost));
   append(lines.front(),
-         {"tokens/s", "tokens/s/GPU", "efficiency %", "added GPU %", "GPU h/1e12 tokens", "step",
-          fmt::format("{:.0f} % band", 100 * searched.front().band.band.widest().level)});
+         {"step", fmt::format("{:.0f} % band", 100 * searched.front().band.band.widest().level)});
   if (with_loss) lines.front().emplace_back("loss %");
   lines.front().emplace_back("GiB");
   for (const Searched& each : searched) {

@@ -104,11 +104,21 @@ Bytes offloaded(const TrainingStep& step) {
 
 bool drops_routes(const TrainingJob& job) { return job.routing && job.routing->router.drops; }
 
-std::string figures(const TrainingJob& job, const TrainingStep& step) {
+std::string parameters_text(const TrainingJob& job) {
+  const model::Model& model = *job.model;
+  const double total =
+      static_cast<double>(model.total_parameters(model.moe ? model.moe->experts : 0));
+  if (!model.moe) return fmt::format("{:.4g} billion", total / 1e9);
+  return fmt::format("{:.4g} billion, {:.3g} billion of them used by a token", total / 1e9,
+                     static_cast<double>(model.active_parameters(job.experts_per_token())) / 1e9);
+}
+
+std::string figures(const TrainingJob& job, const TrainingStep& step, const RunCost& cost) {
   const double per_day = step.tokens / step.step_us * 1e6 * seconds_per_day;
   const double most = step.peak_memory().gib();
   const double capacity = job.profile->device().hbm_bytes.gib();
   Lines lines = {
+      {"parameters", parameters_text(job)},
       {"step", duration(step.step_us)},
       {"speed", fmt::format("{:.0f} tokens/s/GPU, {:.3g} tokens per day",
                             step.tokens_per_second_per_gpu, per_day)},
@@ -121,7 +131,7 @@ std::string figures(const TrainingJob& job, const TrainingStep& step) {
                                      model::name_of(job.states.precision)),
                    // Megatron's definition takes k experts of every token.
                    drops_routes(job) ? "; counted as if no route were dropped" : "")},
-      {"cost", fmt::format("{:.0f} GPU hours per 1e12 tokens", step.gpu_hours_per_1e12_tokens())},
+      {"cost", cost_text(cost, step)},
       {"bubble",
        fmt::format("{:.1f} % of the pipeline, mean of its ranks, by the priced times of stages",
                    100 * step.bubble_share)},
@@ -381,8 +391,8 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
     }
     return json_text(object, 2) + "\n";
   }
-  return heading(job, step) + "\n" + figures(job, step) + "\n" + band_text(band, step) + "\n" +
-         part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
+  return heading(job, step) + "\n" + figures(job, step, band.cost) + "\n" + band_text(band, step) +
+         "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
 }
 
 std::string part_label(const TrainingJob& job, const training::Part part) {

@@ -1,0 +1,100 @@
+#include "tools/moesim/bands/run_cost.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
+
+namespace moesim::tool {
+
+using training::TrainingStep;
+
+namespace {
+
+constexpr double us_per_day = 24.0 * 3600 * 1e6;
+
+// 15e12, or with a letter for a billion or a trillion: 500B, 15T.
+double tokens_of(const std::string& text) {
+  const double unit = text.ends_with('T') ? 1e12 : text.ends_with('B') ? 1e9 : 1;
+  const auto number = parse_number<double>(unit > 1 ? text.substr(0, text.size() - 1) : text);
+  if (!number || !std::isfinite(*number) || *number * unit < 1) {
+    throw UsageError(fmt::format(
+        "--train-tokens: '{}' is no number of tokens; give one such as 15T, 500B or 1.5e13", text));
+  }
+  return *number * unit;
+}
+
+double price_of(const std::string& text) {
+  const auto number = parse_number<double>(text);
+  if (!number || !std::isfinite(*number) || *number <= 0) {
+    throw UsageError(fmt::format(
+        "--gpu-hour-price: '{}' is no price; give a number above 0 such as 2.50, in any currency",
+        text));
+  }
+  return *number;
+}
+
+}  // namespace
+
+double RunCost::gpu_hours(const TrainingStep& step) const {
+  return step.gpu_hours_per_1e12_tokens() * (tokens.value_or(1e12) / 1e12);
+}
+
+double RunCost::days(const TrainingStep& step) const {
+  return tokens.value_or(1e12) / step.tokens * step.step_us / us_per_day;
+}
+
+double RunCost::money(const TrainingStep& step) const { return *price * gpu_hours(step); }
+
+std::vector<Flag> run_cost_flags() {
+  return {{"train-tokens", "N", "per 1e12",
+           "tokens that the whole run trains on, for its GPU hours and days: 15T, 500B, 1.5e13"},
+          {"gpu-hour-price", "PRICE", "none",
+           "of an hour of one GPU, in any currency, for what the run costs: 2.50"}};
+}
+
+RunCost requested_run_cost(const CommandLine& line) {
+  RunCost cost;
+  if (line.has("train-tokens")) cost.tokens = tokens_of(line.get("train-tokens"));
+  if (line.has("gpu-hour-price")) cost.price = price_of(line.get("gpu-hour-price"));
+  return cost;
+}
+
+std::string run_text(const RunCost& cost) {
+  if (!cost.tokens) return "per 1e12 tokens";
+  if (*cost.tokens >= 1e12) return fmt::format("for {:g} trillion tokens", *cost.tokens / 1e12);
+  if (*cost.tokens >= 1e9) return fmt::format("for {:g} billion tokens", *cost.tokens / 1e9);
+  return fmt::format("for {} tokens", grouped(*cost.tokens));
+}
+
+std::string cost_text(const RunCost& cost, const TrainingStep& step) {
+  std::string text = fmt::format("{} GPU hours {}", grouped(cost.gpu_hours(step)), run_text(cost));
+  if (cost.tokens) text += fmt::format(", {:.1f} days", cost.days(step));
+  if (cost.price) {
+    text += fmt::format("; {} at {:g} a GPU hour", grouped(cost.money(step)), *cost.price);
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, Cell>> cost_cells(const RunCost& cost, const TrainingStep& step,
+                                                     double low, double high) {
+  std::vector<std::pair<std::string, Cell>> cells;
+  const auto add = [&](const std::string& name, double figure) {
+    cells.emplace_back(name, figure_cell(figure));
+    cells.emplace_back(name + "_low", figure_cell(low * figure));
+    cells.emplace_back(name + "_high", figure_cell(high * figure));
+  };
+  if (cost.tokens) {
+    cells.emplace_back("train_tokens", figure_cell(*cost.tokens));
+    add("run_days", cost.days(step));
+  }
+  if (cost.price) {
+    cells.emplace_back("gpu_hour_price", figure_cell(*cost.price));
+    add(cost.tokens ? "run_cost" : "cost_per_1e12_tokens", cost.money(step));
+  }
+  return cells;
+}
+
+}  // namespace moesim::tool

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/base/cell.hpp"
+#include "sim/training/training_step.hpp"
+#include "tools/moesim/command.hpp"
+
+namespace moesim::tool {
+
+// What a training run takes at the speed of a predicted step, in all or, where its tokens are not
+// said, for 1e12 of them.
+struct RunCost {
+  std::optional<double> tokens;  // that the run trains on
+  std::optional<double> price;   // of a GPU hour, in any currency
+
+  double gpu_hours(const training::TrainingStep& step) const;
+  double days(const training::TrainingStep& step) const;
+  double money(const training::TrainingStep& step) const;  // precondition: price
+};
+
+// --train-tokens and --gpu-hour-price.
+std::vector<Flag> run_cost_flags();
+// Throws UsageError for a value that is no number above 0.
+RunCost requested_run_cost(const CommandLine& line);
+
+// "for 15 trillion tokens", "per 1e12 tokens".
+std::string run_text(const RunCost& cost);
+// "660,630 GPU hours for 15 trillion tokens, 860.2 days; 1,321,260 at 2 a GPU hour".
+std::string cost_text(const RunCost& cost, const training::TrainingStep& step);
+// The columns of a row that were asked for: tokens and days of the run, its cost; both also at the
+// ends of a band of times, `low` and `high` times the step's.
+std::vector<std::pair<std::string, Cell>> cost_cells(const RunCost& cost,
+                                                     const training::TrainingStep& step, double low,
+                                                     double high);
+
+}  // namespace moesim::tool

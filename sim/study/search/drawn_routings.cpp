@@ -49,7 +49,8 @@ DrawnRoutings::Place DrawnRoutings::place_of(const Asked& asked) {
   return {std::llround(asked.job->tokens_per_rank()), ranks_of(*asked.job)};
 }
 
-void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs) {
+void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs,
+                                const std::function<void(std::size_t)>& progress) {
   struct Together {
     std::vector<ExpectedLoss*> losses;
     std::vector<TrainingJob> jobs;
@@ -73,6 +74,7 @@ void DrawnRoutings::draw_losses(const std::vector<Asked>& asked, int jobs) {
     const Together& draw = *draws[at];
     const std::vector<ExpectedLoss> drawn = training::drawn_losses(draw.jobs, draw.layers);
     for (std::size_t one = 0; one < drawn.size(); ++one) *draw.losses[one] = drawn[one];
+    if (progress) progress(draws.size());
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,8 +21,9 @@ class DrawnRoutings {
     const training::TrainingJob* job = nullptr;
   };
   // Draws what loss() returns, on up to `jobs` threads. Jobs that differ in their router alone are
-  // drawn together.
-  void draw_losses(const std::vector<Asked>& asked, int jobs);
+  // drawn together. `progress` hears the number of draws after each, from its thread; may be empty.
+  void draw_losses(const std::vector<Asked>& asked, int jobs,
+                   const std::function<void(std::size_t draws)>& progress = {});
   // The loss that a search goes by, of the job's routing at its number of tokens per rank. Every
   // rank drops by itself, so how many share the experts matters little: a group of up to 8.
   // Intra-GPU rectification depends on how many experts a rank has: the job's own number of ranks,

@@ -28,7 +28,8 @@ namespace {
 constexpr double same_time = 1e-9;
 // Standard errors of a loss: whether it is too much is then decided by the step's own draws.
 constexpr double certainty = 3;
-constexpr double least_gain = 0.99;  // of the loss, from one step of the front to the next
+constexpr double time_of_routings = 0.5;  // share of what comes before the first step, roughly
+constexpr double least_gain = 0.99;       // of the loss, from one step of the front to the next
 
 using training::TrainingJob;
 using training::TrainingStep;
@@ -135,7 +136,7 @@ class Search {
       : search_(search), room_(room_of(search)), possible_(possible_jobs(search.space)) {}
 
   TrainingFound run() {
-    show_progress(0);
+    show_bounded(0);
     bound_all();
     BestFirst order;
     for (const Candidate& candidate : candidates_) {
@@ -156,7 +157,15 @@ class Search {
 
  private:
   void show_progress(std::size_t simulated) const {
-    if (search_.progress) search_.progress({possible_.count, simulated});
+    if (search_.progress) search_.progress({possible_.count, simulated, 1});
+  }
+
+  // Another share of what comes before the first step is done; by several threads.
+  void show_bounded(double share) {
+    if (!search_.progress) return;
+    const std::lock_guard lock(mutex_);
+    bounded_ = std::min(bounded_ + share, 1.0);
+    search_.progress({possible_.count, 0, bounded_});
   }
 
   void bound_all() {
@@ -170,11 +179,15 @@ class Search {
       bounds[at].misfit = training::routing_misfit(families[at].jobs.front());
       if (bounds[at].misfit.empty()) wanted.push_back(routing_of(families[at]));
     }
-    drawn_.draw_losses(wanted, search_.jobs);
+    drawn_.draw_losses(wanted, search_.jobs, [&](std::size_t draws) {
+      show_bounded(time_of_routings / static_cast<double>(draws));
+    });
+    const double share = (1 - bounded_) / static_cast<double>(bounds.size());
     parallel_for(bounds.size(), search_.jobs, [&](std::size_t at) {
       if (!bounds[at].misfit.empty()) return;
       add_times(families[at], drawn_.loss(routing_of(families[at])).loss, room_,
                 search_.software.get(), bounds[at]);
+      show_bounded(share);
     });
     SearchCounts& counts = found_.counts;
     counts.combinations = possible_.combinations;
@@ -359,6 +372,7 @@ class Search {
   double least_loss_ = std::numeric_limits<double>::infinity();  // of all candidates
   std::atomic<std::size_t> skipped_{0};
   std::atomic<bool> any_fits_{false};
+  double bounded_ = 0;  // as SearchProgress has it
   std::mutex mutex_;
 };
 

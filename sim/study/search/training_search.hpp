@@ -16,7 +16,8 @@ namespace moesim::study {
 // What a search has done so far.
 struct SearchProgress {
   std::size_t candidates = 0;
-  std::size_t simulated = 0;  // 0: bounds and routings come first
+  std::size_t simulated = 0;  // 0: routings and bounds come first
+  double bounded = 0;         // share of these that is done
 };
 
 // Which training step is fastest among those of a space that fit in memory and lose few tokens.

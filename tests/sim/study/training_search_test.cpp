@@ -258,13 +258,18 @@ TEST_CASE("candidates that break a rule of options are left out, the others are 
   TrainingSearch asked = search();
   asked.space.base.states.optimizer_instances = 2;
   std::size_t told = 0;
+  double bounded = 0;
   asked.progress = [&](const SearchProgress& done) {
     CHECK(done.candidates > 0);
     CHECK(done.simulated >= told);
     told = done.simulated;
+    CHECK(done.bounded >= bounded);
+    CHECK(done.bounded < 1 + 1e-9);
+    bounded = done.bounded;
   };
   const TrainingFound found = search_training(asked);
   CHECK(told > 0);
+  CHECK(bounded == 1);
   asked.progress = nullptr;
   REQUIRE(found.best.size() == asked.best);
   CHECK(found.best.front().step.step_us == ranked(asked).front().step.step_us);

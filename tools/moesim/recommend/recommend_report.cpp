@@ -324,7 +324,9 @@ std::string rendered_search(const RecommendRequest& request, const TrainingFound
 
 std::string search_text(const study::SearchProgress& done) {
   const std::string candidates = grouped(static_cast<double>(done.candidates)) + " candidates";
-  if (done.simulated == 0) return candidates + ": bounding them";
+  if (done.simulated == 0) {
+    return fmt::format("{}: bounding them, {:.0f} %", candidates, 100 * done.bounded);
+  }
   return fmt::format("{}, {} simulated", candidates, grouped(static_cast<double>(done.simulated)));
 }
 

@@ -24,10 +24,6 @@ bool has_products(const profile::Profile& profile, model::Precision precision) {
 
 }  // namespace
 
-std::string dispatcher_name(const TrainingJob& job) {
-  return job.dispatcher ? job.dispatcher->name : no_dispatcher;
-}
-
 bool copies_transposed(const profile::Device& device) {
   return device.name.find("H100") != std::string::npos ||
          device.name.find("H200") != std::string::npos;
@@ -35,12 +31,14 @@ bool copies_transposed(const profile::Device& device) {
 
 void set_model(const std::string& name, Resolution& at) {
   at.job.model = std::make_shared<const model::Model>(model::Model::load(name));
+  at.job.typed.model = name;
 }
 
 void set_profile(const std::string& name, Resolution& at) {
   TrainingJob& job = at.job;
   job.profile = std::make_shared<const profile::Profile>(
       profile::Profile::load(name, profile::Profile::Calibrated::taken));
+  job.typed.profile = name;
   if (const auto& software = job.profile->software()) {
     throw UsageError(fmt::format(
         "--profile {}: its multipliers are of the step of simulate, which train prices otherwise: "
@@ -52,18 +50,20 @@ void set_profile(const std::string& name, Resolution& at) {
 
 void set_cluster(const std::string& name, Resolution& at) {
   at.job.cluster = std::make_shared<const cluster::Cluster>(cluster::Cluster::load(name));
+  at.job.typed.cluster = name;
 }
 
 void use_usual_cluster(Resolution& at) {
   const std::string& name = at.job.profile->device().usual_cluster;
   if (name.empty()) {
     throw UsageError(fmt::format("--cluster: the profile {} names no usual cluster: say which one",
-                                 at.job.profile->name()));
+                                 at.job.typed.profile));
   }
   set_cluster(name, at);
 }
 
 void set_dispatcher(const std::string& name, Resolution& at) {
+  at.job.typed.dispatcher = name;
   if (name == no_dispatcher) return;
   at.job.dispatcher = std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name));
 }
@@ -71,13 +71,13 @@ void set_dispatcher(const std::string& name, Resolution& at) {
 void check_cluster(const TrainingJob& job) {
   if (job.ranks_per_domain > job.cluster->gpus_per_domain) {
     throw UsageError(fmt::format("--ranks-per-domain {}: a domain of {} has {} GPUs",
-                                 job.ranks_per_domain, job.cluster->name,
+                                 job.ranks_per_domain, job.typed.cluster,
                                  job.cluster->gpus_per_domain));
   }
   const int most = job.cluster->max_gpus();
   if (most > 0 && job.layout.layout.gpus > most) {
     throw UsageError(fmt::format("--gpus {}: the cluster {} has {}", job.layout.layout.gpus,
-                                 job.cluster->name, most));
+                                 job.typed.cluster, most));
   }
 }
 
@@ -92,7 +92,7 @@ void check_products(const TrainingJob& job) {
   throw UsageError(fmt::format(
       "--precision {}: the GPU of profile {} has no such products, or they were not measured; it "
       "has {}",
-      model::name_of(job.states.precision), job.profile->name(), fmt::join(known, ", ")));
+      model::name_of(job.states.precision), job.typed.profile, fmt::join(known, ", ")));
 }
 
 }  // namespace moesim::job

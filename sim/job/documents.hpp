@@ -6,7 +6,6 @@ namespace moesim::job {
 
 // Without a dispatcher of its own: NCCL's all-to-all.
 inline constexpr const char* no_dispatcher = "all-to-all";
-std::string dispatcher_name(const training::TrainingJob& job);
 
 // Each reads the document and sets what follows from it.
 void set_model(const std::string& name, Resolution& at);

@@ -166,7 +166,7 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
   }
   if (!job.model->moe) {
     throw UsageError(fmt::format(
-        "--router: model {} has no MoE layers: leave the options of routing out", job.model->name));
+        "--router: model {} has no MoE layers: leave the options of routing out", job.typed.model));
   }
   scenario::DocumentCache documents;
   scenario::Scenario scenario =

@@ -77,7 +77,7 @@ void declare_shares(JobOptionTable& table) {
   table.document("model", set_model)
       .by_default("llama2-7b-moe8")
       .in_layout()
-      .shown_as([](const TrainingJob& job) { return Cell(job.model->name); })
+      .shown_as([](const TrainingJob& job) { return Cell(job.typed.model); })
       .help(
           "a shipped model, a document of your own, a Hugging Face config.json, or a script or "
           "YAML of Megatron-LM");

@@ -39,19 +39,19 @@ void declare_documents(JobOptionTable& table) {
   table.begin(Section::machine);
   table.document("profile", set_profile)
       .by_default("h100-sxm")
-      .shown_as([](const TrainingJob& job) { return Cell(job.profile->name()); })
+      .shown_as([](const TrainingJob& job) { return Cell(job.typed.profile); })
       .help(
           "the GPU: a shipped profile, a document, or one of moesim calibrate, which is its "
           "--software too");
   table.document("cluster", set_cluster)
       .by_default("the GPU's usual one", use_usual_cluster)
-      .shown_as([](const TrainingJob& job) { return Cell(job.cluster->name); })
+      .shown_as([](const TrainingJob& job) { return Cell(job.typed.cluster); })
       .checked(check_cluster)
       .help("nodes, NVLink domains and NICs");
   table.document("dispatcher", set_dispatcher)
       .by_default(no_dispatcher)
       .searched()
-      .shown_as([](const TrainingJob& job) { return Cell(dispatcher_name(job)); })
+      .shown_as([](const TrainingJob& job) { return Cell(job.typed.dispatcher); })
       .help(
           "what carries rows to their experts: all-to-all (NCCL), deepep, hybridep, low-latency, "
           "trtllm, or a document");

@@ -97,7 +97,7 @@ std::string idle_recompute(const TrainingJob& job) {
   const std::string names = model::name_of(absent);
   const bool one = names.find(',') == std::string::npos;
   return fmt::format("{} in --recompute {} no effect: no layer of {} has {}", names,
-                     one ? "has" : "have", job.model->name, one ? "it" : "them");
+                     one ? "has" : "have", job.typed.model, one ? "it" : "them");
 }
 
 std::string idle_offload(const TrainingJob& job) {

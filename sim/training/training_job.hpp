@@ -64,6 +64,15 @@ struct DrawnRouting {
   int replica = 0;  // another popularity of experts and other tokens for each
 };
 
+// The documents of a job as they were typed, a name or a path: columns and commands must reproduce
+// the job, and two files may give themselves one name. Empty of a job made without options.
+struct TypedDocuments {
+  std::string profile;
+  std::string cluster;
+  std::string model;
+  std::string dispatcher;
+};
+
 // One optimizer step of training on a whole cluster. Without `routing` the rows of experts are
 // balanced but for the chance of independent draws ("forced balance" of Megatron-Core, random
 // logits).
@@ -73,6 +82,7 @@ struct TrainingJob {
   std::shared_ptr<const model::Model> model;
   // nullptr: NCCL's all-to-all of every copy of a row.
   std::shared_ptr<const profile::Dispatcher> dispatcher;
+  TypedDocuments typed;
   parallel::LayoutRequest layout;
   int choices = 0;  // experts per token; 0: those of the model
   // Without `routing` alone: rows per expert over balance, padded (0: dropless); rows of the

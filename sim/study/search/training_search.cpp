@@ -384,7 +384,7 @@ bool same_sizes(const TrainingJob& one, const TrainingJob& other, bool chunks_te
     return std::tuple(sizes.tensor, sizes.context, sizes.pipeline,
                       chunks_tell_apart ? sizes.virtual_pipeline : 0, sizes.expert,
                       sizes.expert_tensor, job.layout.micro_batch, job.layout.expert_overlap,
-                      job.states.precision, job.dispatcher ? job.dispatcher->name : std::string());
+                      job.states.precision, job.typed.dispatcher);
   };
   return key(one) == key(other);
 }

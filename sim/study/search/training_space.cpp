@@ -138,7 +138,8 @@ class Enumeration {
       for (const int placed : space_.ranks_per_domain) {
         job.ranks_per_domain = placed;
         for (const auto& dispatcher : space_.dispatchers) {
-          job.dispatcher = dispatcher;
+          job.dispatcher = dispatcher.document;
+          job.typed.dispatcher = dispatcher.typed;
           add_families(possible, job);
         }
       }
@@ -246,7 +247,7 @@ TrainingSpace usual_training_space(const TrainingJob& base) {
   space.recompute = usual_recompute(model);
   space.zero = {1, 2};
   space.precision = {base.states.precision};
-  space.dispatchers = {base.dispatcher};
+  space.dispatchers = {{base.typed.dispatcher, base.dispatcher}};
   space.routings = {base.routing};
   return space;
 }

@@ -10,6 +10,12 @@
 
 namespace moesim::study {
 
+// A dispatcher as it was typed and its document; without one: all-to-all.
+struct TypedDispatcher {
+  std::string typed;
+  std::shared_ptr<const profile::Dispatcher> document;
+};
+
 // Which training jobs a search looks at: `base` with every combination of these values that
 // parallel::layout_fault() and training::option_fault() allow. GPUs, model, sequence length, global
 // batch and software are those of `base`, so that all candidates compute the same step.
@@ -31,8 +37,8 @@ struct TrainingSpace {
   std::vector<model::Recompute> recompute;
   std::vector<int> zero;
   std::vector<model::Precision> precision;
-  std::vector<std::shared_ptr<const profile::Dispatcher>> dispatchers;  // null: all-to-all
-  std::vector<std::optional<training::DrawnRouting>> routings;          // absent: balanced
+  std::vector<TypedDispatcher> dispatchers;
+  std::vector<std::optional<training::DrawnRouting>> routings;  // absent: balanced
 };
 
 // Nothing, modules that are cheap to compute again, more of them, whole layers.

@@ -9,6 +9,9 @@
 #include "sim/base/csv.hpp"
 #include "sim/base/document.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/shipped.hpp"
+#include "sim/profile/profile.hpp"
 #include "sim/report/formats.hpp"
 #include "sim/uncertainty/step_distance.hpp"
 #include "tools/moesim/bands/train_band.hpp"
@@ -69,6 +72,27 @@ Written read_baseline(const std::string& path) {
           })};
 }
 
+// The name that the profile of a baseline gives itself: a row has what was typed, which may be the
+// path of a copy. The text itself where there is no such profile here.
+std::string profile_in(const std::string& typed) {
+  try {
+    return profile::Profile::load(typed, profile::Profile::Calibrated::taken).name();
+  } catch (const Error&) {
+    return typed;
+  }
+}
+
+// Whether both stand for one model: a shipped name and the path of its document do, two files that
+// give themselves one name do not.
+bool is_one_model(const std::string& one, const std::string& other) {
+  if (one == other) return true;
+  try {
+    return read_file(find_document("models", one)) == read_file(find_document("models", other));
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::optional<double> BaselineRatio::beyond_noise() const {
@@ -81,16 +105,17 @@ std::optional<double> BaselineRatio::beyond_noise() const {
 BaselineRatio requested_baseline(const std::string& path, const training::TrainingJob& job,
                                  const training::TrainingStep& step, const std::string& software) {
   const Written baseline = read_baseline(path);
-  if (baseline.profile != job.profile->name()) {
+  if (baseline.profile != job.typed.profile &&
+      profile_in(baseline.profile) != job.profile->name()) {
     throw UsageError(
         fmt::format("--baseline {}: a step of {}, this one is of {}: the errors of two machines do "
                     "not cancel",
-                    path, baseline.profile, job.profile->name()));
+                    path, baseline.profile, job.typed.profile));
   }
   BaselineRatio ratio;
   ratio.path = path;
   ratio.speed = step.tokens_per_second_per_gpu / baseline.speed;
-  ratio.same_model = baseline.model == job.model->name;
+  ratio.same_model = is_one_model(baseline.model, job.typed.model);
   ratio.distance = baseline.parts.empty()
                        ? uncertainty::far_apart
                        : uncertainty::step_distance(uncertainty::part_times(step), baseline.parts);

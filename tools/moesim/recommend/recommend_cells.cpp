@@ -152,7 +152,7 @@ std::vector<std::string> Extras::cells(const TrainingJob& job) const {
   if (capacity) cells.push_back(capacity_text(job));
   if (precision) cells.emplace_back(model::name_of(job.states.precision));
   if (placement) cells.push_back(fmt::format("{}", job.placed_ranks()));
-  if (dispatcher) cells.push_back(job.dispatcher ? job.dispatcher->name : "all-to-all");
+  if (dispatcher) cells.push_back(job.typed.dispatcher);
   if (overlap) cells.emplace_back(job.layout.expert_overlap ? "on" : "off");
   return cells;
 }
@@ -170,9 +170,9 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   const TrainingJob& job = found.job;
   const parallel::ParallelLayout& sizes = job.layout.layout;
   NamedCells row;
-  row.add("model", job.model->name);
-  row.add("profile", job.profile->name());
-  row.add("cluster", job.cluster->name);
+  row.add("model", job.typed.model);
+  row.add("profile", job.typed.profile);
+  row.add("cluster", job.typed.cluster);
   row.add("gpus", sizes.gpus);
   row.add("tensor_parallel", sizes.tensor);
   row.add("context_parallel", sizes.context);
@@ -184,7 +184,7 @@ NamedCells row_of(const RecommendRequest& request, const FoundStep& found) {
   row.add("micro_batch", static_cast<int>(job.layout.micro_batch));
   row.add("recompute", model::name_of(job.recompute));
   row.add("zero", job.states.zero);
-  row.add("dispatcher", job.dispatcher ? job.dispatcher->name : std::string("all-to-all"));
+  row.add("dispatcher", job.typed.dispatcher);
   row.add("ep_overlap", std::string(job.layout.expert_overlap ? "on" : "off"));
   row.add("router", job.routing ? Cell(job.routing->router.name()) : Cell());
   row.add("capacity_factor", job.routing && job.routing->router.drops

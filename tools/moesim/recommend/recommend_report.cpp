@@ -37,7 +37,7 @@ std::string heading(const TrainingSearch& search, const TrainingFound& found) {
       "{} on {} x {} ({}): {} sequences of {} tokens per step, {}\n"
       "{} candidates; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} were simulated, no other "
       "can be better\n{}{}",
-      base.model->name, base.layout.layout.gpus, base.profile->device().name, base.cluster->name,
+      base.typed.model, base.layout.layout.gpus, base.profile->device().name, base.typed.cluster,
       base.layout.global_batch, base.layout.sequence_length, precisions_text(search),
       count_text(counts.candidates), count_text(counts.too_large), room_gib(search),
       100 * search.memory_share, count_text(counts.simulated), undrawn_line(counts),

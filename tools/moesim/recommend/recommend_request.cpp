@@ -190,10 +190,10 @@ void take_lists(const CommandLine& line, TrainingSpace& space) {
   if (line.has("dispatcher")) {
     space.dispatchers.clear();
     for (const std::string& name : list_of(line, "dispatcher")) {
-      space.dispatchers.push_back(
-          name == job::no_dispatcher
-              ? nullptr
-              : std::make_shared<const profile::Dispatcher>(profile::Dispatcher::load(name)));
+      space.dispatchers.push_back({name, name == job::no_dispatcher
+                                             ? nullptr
+                                             : std::make_shared<const profile::Dispatcher>(
+                                                   profile::Dispatcher::load(name))});
     }
   }
 }
@@ -470,7 +470,7 @@ RecommendRequest requested_search(const SearchSource& source) {
       static_cast<int>(line.has("mtp") ? parse_whole("--mtp", line.get("mtp"), 0, 16) : 0);
   if (search.space.mtp_depths > base.model->mtp_depths) {
     throw UsageError(fmt::format("--mtp {}: {} has {} depths of multi-token prediction",
-                                 search.space.mtp_depths, base.model->name,
+                                 search.space.mtp_depths, base.typed.model,
                                  base.model->mtp_depths));
   }
   const SearchLimits limits = requested_limits(line);
@@ -534,16 +534,7 @@ std::string RecommendRequest::command_of(const study::FoundStep& found) const {
   add_size("micro-batch", request.micro_batch);
   if (job.ranks_per_domain > 0) add("ranks-per-domain", fmt::format("{}", job.ranks_per_domain));
   if (request.expert_overlap) add("ep-overlap", "on");
-  if (job.dispatcher) {
-    for (const std::string& name : list_of(line, "dispatcher")) {
-      if (name == job::no_dispatcher ||
-          profile::Dispatcher::load(name).name != job.dispatcher->name) {
-        continue;
-      }
-      add("dispatcher", name);
-      break;
-    }
-  }
+  if (job.dispatcher) add("dispatcher", job.typed.dispatcher);
   for (const auto& [flag, value] : routings[found.routing].values) add(flag.c_str(), value);
   if (const std::string again = model::name_of(job.recompute); again != "none") {
     add("recompute", again);

@@ -147,7 +147,7 @@ std::string heading(const CommandLine& line, const Searches& searches,
       "{} on {} to {} x {} ({}): {} sequences of {} tokens per {}step, {}\n"
       "{}{} candidates on {} numbers of GPUs; {} cannot fit in {:.1f} GiB ({:.0f} % of a GPU), {} "
       "were simulated, no other can be better\n{}{}\n",
-      base.model->name, gpus.front(), gpus.back(), base.profile->device().name, base.cluster->name,
+      base.typed.model, gpus.front(), gpus.back(), base.profile->device().name, base.typed.cluster,
       sequences, base.layout.sequence_length, grows ? "GPU and " : "", precisions_text(search),
       grows ? "the global batch grows with the GPUs (--global-batch N keeps it)\n" : "",
       count_text(counts.candidates), gpus.size(), count_text(counts.too_large), room_gib(search),
@@ -296,9 +296,9 @@ NamedCells row_of(const Searched& each) {
 // What rows of a number without a layout have.
 NamedCells row_of(const Refused& each, const training::TrainingJob& base) {
   NamedCells row;
-  row.add("model", base.model->name);
-  row.add("profile", base.profile->name());
-  row.add("cluster", base.cluster->name);
+  row.add("model", base.typed.model);
+  row.add("profile", base.typed.profile);
+  row.add("cluster", base.typed.cluster);
   row.add("gpus", each.gpus);
   row.add("status", std::string("refused"));
   row.add("reason", each.reason);

@@ -51,7 +51,7 @@ std::string heading(const LayoutResult& result) {
   const parallel::ParallelLayout& layout = request.layout;
   const parallel::ScheduleShape& shape = result.schedule.shape;
   std::string text = fmt::format("{} on {} GPU{}: TP {} x CP {} x DP {} x PP {}",
-                                 result.job.model->name, layout.gpus, layout.gpus == 1 ? "" : "s",
+                                 result.job.typed.model, layout.gpus, layout.gpus == 1 ? "" : "s",
                                  layout.tensor, layout.context, layout.data(), layout.pipeline);
   if (result.job.model->moe) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {} x PP {}", layout.expert_tensor,
@@ -175,7 +175,7 @@ NamedCells job_cells(const LayoutResult& result) {
   const parallel::ParallelLayout& layout = request.layout;
   const parallel::ScheduleShape& shape = result.schedule.shape;
   NamedCells job;
-  job.add("model", result.job.model->name);
+  job.add("model", result.job.typed.model);
   job.add("gpus", whole(layout.gpus));
   job.add("tensor_parallel", whole(layout.tensor));
   job.add("context_parallel", whole(layout.context));

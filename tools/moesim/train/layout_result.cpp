@@ -190,7 +190,7 @@ std::string layout_timeline(const LayoutResult& result) {
     }
   }
   return report::chrome_trace(
-      timeline, fmt::format("moesim layout {} {}", result.job.model->name,
+      timeline, fmt::format("moesim layout {} {}", result.job.typed.model,
                             name_in(parallel::schedule_names, result.schedule.shape.kind)));
 }
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "sim/base/json_text.hpp"
-#include "sim/job/documents.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/study/search/memory_share.hpp"
 #include "tools/moesim/part_columns.hpp"
@@ -35,13 +34,13 @@ std::string duration(double us) {
 std::string heading(const TrainingJob& job, const TrainingStep& step) {
   const parallel::ParallelLayout& sizes = job.layout.layout;
   std::string text =
-      fmt::format("{} on {} x {} ({}): TP {} x CP {} x DP {} x PP {}", job.model->name, sizes.gpus,
-                  job.profile->device().name, job.cluster->name, sizes.tensor, sizes.context,
+      fmt::format("{} on {} x {} ({}): TP {} x CP {} x DP {} x PP {}", job.typed.model, sizes.gpus,
+                  job.profile->device().name, job.typed.cluster, sizes.tensor, sizes.context,
                   sizes.data(), sizes.pipeline);
   if (sizes.virtual_pipeline > 1) text += fmt::format(", VP {}", sizes.virtual_pipeline);
   if (job.model->moe) {
     text += fmt::format("; experts: ETP {} x EP {} x EDP {}, {}", sizes.expert_tensor, sizes.expert,
-                        sizes.expert_data(), job::dispatcher_name(job));
+                        sizes.expert_data(), job.typed.dispatcher);
   }
   return text + fmt::format(
                     "\nglobal batch {:.0f} sequences, {:.0f} tokens: {} micro-batches of {} per "
@@ -201,15 +200,15 @@ std::string memory_table(const TrainingStep& step) {
 
 std::string basis(const TrainingJob& job) {
   const std::string dispatcher =
-      job.dispatcher ? fmt::format("; {} {}", job.dispatcher->name,
+      job.dispatcher ? fmt::format("; {} {}", job.typed.dispatcher,
                                    job.dispatcher->on(job.profile->device().name).origin)
                      : "";
   return fmt::format(
       "based on: curves of {}; links of {}{}\n"
       "assumed: {:g} us of the host per kernel launched, {:g} ms per step, {} gradients; memory of "
       "libraries is left out\n",
-      job.profile->name(), job.cluster->name, dispatcher, job.host.launch_us,
-      job.host.step_us / 1e3, job.states.gradient_bytes == 2 ? "bf16" : "fp32");
+      job.typed.profile, job.typed.cluster, dispatcher, job.host.launch_us, job.host.step_us / 1e3,
+      job.states.gradient_bytes == 2 ? "bf16" : "fp32");
 }
 
 Cell whole(std::int64_t value) { return value; }
@@ -402,7 +401,7 @@ std::string part_label(const TrainingJob& job, const training::Part part) {
 }
 
 std::string timeline_title(const TrainingJob& job) {
-  return fmt::format("moesim train {} {}", job.model->name,
+  return fmt::format("moesim train {} {}", job.typed.model,
                      name_in(parallel::schedule_names, job.layout.shape().kind));
 }
 

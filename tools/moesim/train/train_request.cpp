@@ -75,7 +75,7 @@ void note_cluster(const CommandLine& line, const training::TrainingJob& job) {
   note(fmt::format(
       "note: --cluster {} has NVLink domains of {} GPUs; those of {} usually have {} ({}): one is "
       "taken with the other",
-      job.cluster->name, job.cluster->gpus_per_domain, job.profile->name(), domain, usual));
+      job.typed.cluster, job.cluster->gpus_per_domain, job.typed.profile, domain, usual));
 }
 
 }  // namespace moesim::tool

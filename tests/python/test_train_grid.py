@@ -125,3 +125,21 @@ def test_charts_of_training_steps(tmp_path):
     succeed(*QWEN, "--micro-batch", "1,2", "--out", path)
     expect_error(moesim("plot", path, "--out", chart), 2, "steps.csv: its steps have no router", "--x micro_batch")
     succeed("plot", path, "--x", "micro_batch", "--out", chart)
+
+
+def test_rows_that_wait_for_the_host_are_said():
+    words = ("train", "--model", "qwen3-30b-a3b", "--profile", "h200-sxm", "--gpus", 64, "--pipeline-parallel", 2,
+             "--router", "top8", "--capacity-factor", "0.5,1,1.25")
+    table = succeed(*words)
+    said = ("host limits 3 of 3 steps: what the GPU does faster does not shorten them; try\n"
+            "  --cuda-graphs or a larger --micro-batch\n")
+    assert said in table
+    assert len(re.findall(r"host limits$", table, re.MULTILINE)) == 3
+    times = {row["step_ms"][:5] for row in rows_of(*words)}
+    assert len(times) == 1  # which nothing else explains
+    mixed = succeed(*words[:-2], "--capacity-factor", 1, "--cuda-graphs", "none,layers")
+    assert "host limits 1 of 2 steps" in mixed
+    # As many as say so alone.
+    alone = "  the host limits: what the GPU does faster does not shorten the step; try\n  --cuda-graphs or a larger"
+    for graphs, waits in (("none", True), ("layers", False)):
+        assert (alone in succeed(*words[:-2], "--capacity-factor", 1, "--cuda-graphs", graphs)) == waits

@@ -118,6 +118,38 @@ std::string number(const TrainPoint& point, const char* column, double scale, in
   return value == nullptr ? "" : fmt::format("{:.{}f}", scale * *value, digits);
 }
 
+double figure(const TrainPoint& point, const std::string& column) {
+  const Cell cell = cell_of(point, column);
+  const double* const value = std::get_if<double>(&cell);
+  return value == nullptr ? 0.0 : *value;
+}
+
+bool waits_for_host(const TrainPoint& point) {
+  static const std::string column =
+      part_column(name_in(training::part_names, training::Part::host));
+  return host_limits(figure(point, column), figure(point, "step_ms"));
+}
+
+// What is to know of a row: "TIGHT, host limits".
+std::string remark(const TrainPoint& point) {
+  if (!point.row) return "refused";
+  std::vector<std::string> words;
+  if (!point.fits || point.is_tight) words.emplace_back(point.fits ? "TIGHT" : "does not fit");
+  if (waits_for_host(point)) words.emplace_back("host limits");
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+// Under the table, where rows wait for the host: nothing else tells why they take the same time.
+std::string host_text(const std::vector<TrainPoint>& points) {
+  const auto count = std::count_if(points.begin(), points.end(), waits_for_host);
+  if (count == 0) return "";
+  const auto steps = std::count_if(points.begin(), points.end(),
+                                   [](const TrainPoint& point) { return point.row.has_value(); });
+  return fmt::format(
+      "host limits {} of {} steps: what the GPU does faster does not shorten them; try\n  {}\n",
+      count, steps, host_remedy);
+}
+
 // "80 %": the level of the bands, the same for all rows of one software.
 std::string band_level(const std::vector<TrainPoint>& points) {
   std::string text;
@@ -175,10 +207,7 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
       const std::string surety = number(point, "beyond_noise_level", 100, 0);
       line.push_back(!point.row ? "" : surety.empty() ? "within noise" : surety + " %");
     }
-    line.emplace_back(!point.row       ? "refused"
-                      : !point.fits    ? "does not fit"
-                      : point.is_tight ? "TIGHT"
-                                       : "");
+    line.push_back(remark(point));
     lines.push_back(std::move(line));
   }
   std::vector<bool> right(heading.size(), true);
@@ -189,14 +218,10 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
 
 // uncertainty::part_times() of a row.
 std::vector<double> part_times(const TrainPoint& point) {
-  const auto figure = [&](const std::string& column) {
-    const Cell cell = cell_of(point, column);
-    const double* const value = std::get_if<double>(&cell);
-    return value == nullptr ? 0.0 : *value;
-  };
   std::vector<double> times;
   for (const std::string& column : training_part_columns()) {
-    times.push_back(figure(column) / figure("step_ms") * 1e6 / figure("tokens_per_s_per_gpu"));
+    times.push_back(figure(point, column) / figure(point, "step_ms") * 1e6 /
+                    figure(point, "tokens_per_s_per_gpu"));
   }
   return times;
 }
@@ -286,7 +311,7 @@ std::string text_of(const CommandLine& line, const TrainGrid& grid,
                     const std::vector<TrainPoint>& rows, const TrainGrid& finished,
                     report::Format format) {
   if (format == report::Format::table) {
-    return table_of(rows, finished) + ratio_text(line, grid, rows);
+    return table_of(rows, finished) + host_text(rows) + ratio_text(line, grid, rows);
   }
   const std::vector<std::string> columns = columns_of(rows, finished);
   const std::vector<report::CellRow> cells = cells_of(rows, finished, columns);

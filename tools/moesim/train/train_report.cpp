@@ -173,11 +173,10 @@ std::string part_table(const TrainingJob& job, const TrainingStep& step) {
   std::string text =
       report::align(lines, {false, true, true, true}) +
       fmt::format("  of pipeline rank {}, which computes longest\n", step.busiest_rank);
-  const double host = step.parts[static_cast<std::size_t>(training::Part::host)];
-  if (host > 0.1 * step.step_us) {
-    text +=
-        "  the host limits: what the GPU does faster does not shorten the step; try\n"
-        "  --cuda-graphs or a larger --micro-batch\n";
+  if (host_limits(step.parts[static_cast<std::size_t>(training::Part::host)], step.step_us)) {
+    text += fmt::format(
+        "  the host limits: what the GPU does faster does not shorten the step; try\n  {}\n",
+        host_remedy);
   }
   return text;
 }
@@ -393,6 +392,8 @@ std::string rendered_training(const TrainingJob& job, const TrainingStep& step,
   return heading(job, step) + "\n" + figures(job, step, band.cost) + "\n" + band_text(band, step) +
          "\n" + part_table(job, step) + "\n" + memory_table(step) + "\n" + basis(job);
 }
+
+bool host_limits(double host, double step) { return host > 0.1 * step; }
 
 std::string part_label(const TrainingJob& job, const training::Part part) {
   const bool shares = job.model->moe && job.model->moe->shared_ffn > 0;

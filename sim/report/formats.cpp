@@ -87,6 +87,15 @@ std::string to_json_text(const std::vector<std::string>& columns,
   return json_text(array, 2) + "\n";
 }
 
+std::string empty_slots_name(const std::vector<Cell>& padding) {
+  bool any_sends = false;
+  for (const Cell& cell : padding) {
+    if (text_of(cell) == "none") return "empty";
+    any_sends = any_sends || !is_absent(cell);
+  }
+  return any_sends ? "padded" : "empty";
+}
+
 std::string align(const std::vector<std::vector<std::string>>& lines,
                   const std::vector<bool>& right) {
   std::vector<std::size_t> widths(right.size(), 0);

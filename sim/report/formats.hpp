@@ -29,6 +29,10 @@ nlohmann::ordered_json to_json(const std::vector<std::string>& columns, const Ce
 std::string to_json_text(const std::vector<std::string>& columns,
                          const std::vector<CellRow>& rows);  // an array
 
+// The name of the share of slots that stay empty, from the cells of `padding` in the same rows
+// (absent: no slots): "padded" where every exchange of slots sends them, else "empty".
+std::string empty_slots_name(const std::vector<Cell>& padding);
+
 // Aligned columns for people: text left, the rest right. The first row of `lines` is the heading.
 std::string align(const std::vector<std::vector<std::string>>& lines,
                   const std::vector<bool>& right);

@@ -46,6 +46,16 @@ std::string heading(const Column& column) {
   return column.unit == "share" ? words + " %" : words;
 }
 
+std::string empty_slots_heading(const std::vector<Column>& columns,
+                                const std::vector<CellRow>& rows) {
+  std::vector<Cell> padding;
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    if (columns[column].name != "padding") continue;
+    for (const CellRow& row : rows) padding.push_back(row[column]);
+  }
+  return empty_slots_name(padding) + " %";
+}
+
 std::string cell_text(const Column& column, const Cell& cell) {
   if (is_absent(cell)) return "";
   if (column.role != ColumnRole::loss) return text_of(cell);
@@ -60,7 +70,8 @@ std::string route_table(const std::vector<Column>& columns, const std::vector<Ce
   std::vector<bool> right;
   for (std::size_t column = 0; column < columns.size(); ++column) {
     if (!is_shown(columns, rows, column)) continue;
-    lines[0].push_back(heading(columns[column]));
+    lines[0].push_back(columns[column].name == "padded" ? empty_slots_heading(columns, rows)
+                                                        : heading(columns[column]));
     right.push_back(columns[column].type == ColumnType::number);
     for (std::size_t row = 0; row < rows.size(); ++row) {
       lines[row + 1].push_back(cell_text(columns[column], rows[row][column]));

@@ -85,14 +85,18 @@ std::string what_it_is(const scenario::Scenario& scenario) {
 }
 
 // The loss that matters most comes first.
-std::string loss_lines(const routing::TokenLoss& loss) {
+std::string loss_lines(const routing::RouterConfig& router, const routing::TokenLoss& loss) {
+  const bool has_slots = router.has_capacity() || router.pads_exchange();
   Lines lines;
   for (const study::LossFigure& figure : study::loss_figures()) {
     const Cell cell = figure.cell(loss);
     if (is_absent(cell)) continue;
     const bool first = figure.name == std::string_view("residual_loss");
+    const bool of_slots = figure.name == std::string_view("padded");
+    if (of_slots && !has_slots) continue;
     lines.insert(first ? lines.begin() : lines.end(),
-                 {figure.name, percent(number_in(cell)), figure.meaning});
+                 {of_slots && !router.pads_exchange() ? "empty" : figure.name,
+                  percent(number_in(cell)), figure.meaning});
   }
   return align(lines, {false, true, false});
 }
@@ -273,7 +277,7 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
   text += "\n" + part_lines(outcome);
   if (scenario.has_moe()) {
     text += "\n" + row_line(scenario, outcome);
-    text += loss_lines(outcome.loss);
+    text += loss_lines(scenario.router, outcome.loss);
   }
   return text + width_lines(outcome.band.terms) + "based on: " + outcome.provenance + "\n";
 }
@@ -295,7 +299,7 @@ std::string route_summary(const scenario::Scenario& scenario, const study::Outco
              "scores {}, {} replicas, {} layers each routed by itself\n\n",
              router.name(), scenario.experts, scenario.expert_parallel, scenario.gpus,
              scenario.tokens_per_gpu, capacity, scenario.scores.name(), scenario.replicas, layers) +
-         loss_lines(outcome.loss) + "\n" + imbalance_lines(detail);
+         loss_lines(scenario.router, outcome.loss) + "\n" + imbalance_lines(detail);
 }
 
 // Where all rows have one: the factors of different conventions look alike.
@@ -331,8 +335,11 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
     right.push_back(is_number);
   };
   head(fmt::format("step {}", unit.name), true);
+  std::vector<Cell> padding;
+  for (const study::Row& row : rows) padding.push_back(cell_of(row, "padding"));
+  const std::string empty = empty_slots_name(padding) + " %";
   for (const char* heading : {"if measured, p05 to p95", "tokens/s/GPU", "if measured", "failed %",
-                              "token loss %", "padded %", "memory GiB"}) {
+                              "token loss %", empty.c_str(), "memory GiB"}) {
     head(heading, true);
   }
   if (compares) head("speed over baseline", false);

@@ -143,3 +143,35 @@ def test_rows_that_wait_for_the_host_are_said():
     alone = "  the host limits: what the GPU does faster does not shorten the step; try\n  --cuda-graphs or a larger"
     for graphs, waits in (("none", True), ("layers", False)):
         assert (alone in succeed(*words[:-2], "--capacity-factor", 1, "--cuda-graphs", graphs)) == waits
+
+
+def test_slots_that_are_not_sent_are_empty_not_padded():
+    few = (*DRAWN, "--router", "topk", "--capacity-factor", "1,1.5")
+    heading = lambda *more: succeed(*few, *more).splitlines()[0]
+    assert " padded %" in heading() and " empty %" not in heading()
+    for more in (("--router-dialect", "megatron"), ("--padding", "none"), ("--padding", "none,capacity")):
+        assert " empty %" in heading(*more) and "padded" not in heading(*more), more
+    one = (*DRAWN, "--router", "topk", "--capacity-factor", 1.5)
+    assert re.search(r"[\d.]+ % of slots padded", succeed(*one))
+    assert re.search(r"not padded;.*\n.*[\d.]+ % of slots empty", succeed(*one, "--router-dialect", "megatron"))
+    assert "padded" in rows_of(*few, "--padding", "none")[0]  # columns keep their names
+    # Without a capacity there are no slots.
+    dropless = (*DRAWN, "--router", "dropless")
+    assert "of slots" not in succeed(*dropless) and "of routes failed\n" in succeed(*dropless)
+    assert re.search(r"[\d.]+ % of slots padded", succeed(*dropless, "--padding", "busiest"))
+    assert " empty %" in succeed(*DRAWN, "--router", "dropless,dropless").splitlines()[0]
+
+
+def test_slots_that_simulate_sweep_and_route_do_not_send_are_empty_too():
+    few = ("--gpus", 8, "--micro-batch", 1, "--sequence-length", 512, "--replicas", 1, "--router")
+    for command in ("simulate", "route"):
+        def line(*more):
+            return re.findall(r"^(padded|empty) .*expert slots", succeed(command, *few, *more), re.MULTILINE)
+        assert line("topk") == ["padded"] and line("topk", "--padding", "none") == ["empty"], command
+        assert line("dropless") == [] and line("dropless", "--padding", "busiest") == ["padded"], command
+    for command in ("sweep", "route"):
+        def heading(*more):
+            return succeed(command, *few, *more).splitlines()[0]
+        assert " padded %" in heading("topk,dropless"), command
+        assert " empty %" in heading("dropless", "--seed", "1,2"), command
+        assert " empty %" in heading("topk", "--padding", "none,capacity"), command

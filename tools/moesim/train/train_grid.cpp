@@ -177,7 +177,12 @@ std::string table_of(const std::vector<TrainPoint>& points, const TrainGrid& gri
   const std::string level = band_level(points);
   heading.insert(heading.end(), {"step ms", fmt::format("if measured, {}", level), "tokens/s/GPU",
                                  "MFU %", "memory GiB"});
-  if (drawn) heading.insert(heading.end(), {"token loss %", "padded %", "imbalance"});
+  if (drawn) {
+    std::vector<Cell> padding;
+    for (const TrainPoint& point : points) padding.push_back(cell_of(point, "padding"));
+    heading.insert(heading.end(),
+                   {"token loss %", report::empty_slots_name(padding) + " %", "imbalance"});
+  }
   const bool compared = std::any_of(points.begin(), points.end(), [](const TrainPoint& point) {
     return !number(point, "speed_over_baseline", 1, 0).empty();
   });

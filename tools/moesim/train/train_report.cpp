@@ -72,10 +72,13 @@ void add_routing(const TrainingJob& job, const TrainingStep& step, Lines& lines)
   const training::RoutingFigures& figures = *step.routing;
   const routing::RouterConfig& router = job.routing->router;
   lines.push_back({"router", router_text(job)});
-  lines.push_back(
-      {"token loss", fmt::format("{}; {} of routes failed, {} of slots padded",
-                                 percent(figures.loss.residual_loss), percent(figures.loss.failed),
-                                 router.has_capacity() ? percent(figures.loss.padded) : "none")});
+  std::string loss = fmt::format("{}; {} of routes failed", percent(figures.loss.residual_loss),
+                                 percent(figures.loss.failed));
+  if (router.has_capacity() || router.pads_exchange()) {
+    loss += fmt::format(", {} of slots {}", percent(figures.loss.padded),
+                        router.pads_exchange() ? "padded" : "empty");
+  }
+  lines.push_back({"token loss", loss});
   lines.push_back(
       {"experts",
        fmt::format("{:.3f} x balance on the busiest rank of a layer, p99 {:.3f}, at most {:.3f}",

@@ -136,6 +136,17 @@ const Cell& cell_of(const study::Row& row, const char* column) {
   return row[study::column_index(column)];
 }
 
+// The value of an option. A row without a dispatcher of its own leaves the cell to the default:
+// beside others it has a name.
+Cell option_of(const study::Row& row, std::size_t column) {
+  static const std::size_t dispatcher = study::column_index("dispatcher");
+  const bool exchanges = !is_absent(cell_of(row, "dispatch"));
+  if (column == dispatcher && is_absent(row[column]) && exchanges) {
+    return std::string(scenario::nccl_dispatcher);
+  }
+  return row[column];
+}
+
 // Router and capacity factor always, other options where rows differ in them.
 std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
   std::vector<std::size_t> shown{study::column_index("router"),
@@ -151,9 +162,10 @@ std::vector<std::size_t> shown_options(const std::vector<study::Row>& rows) {
     Cell first;
     bool varies = false;
     for (const study::Row& row : rows) {
-      if (is_absent(row[column])) continue;  // does not apply
-      if (is_absent(first)) first = row[column];
-      varies = varies || row[column] != first;
+      const Cell value = option_of(row, column);
+      if (is_absent(value)) continue;  // does not apply
+      if (is_absent(first)) first = value;
+      varies = varies || value != first;
     }
     if (varies) shown.push_back(column);
   }
@@ -346,7 +358,7 @@ std::string sweep_summary(const std::vector<study::Row>& rows) {
   head("", false);
   for (const study::Row& row : rows) {
     std::vector<std::string> line;
-    for (const std::size_t column : options) line.push_back(text_of(row[column]));
+    for (const std::size_t column : options) line.push_back(text_of(option_of(row, column)));
     for (std::string& cell : figure_cells(row, unit, compares)) line.push_back(std::move(cell));
     lines.push_back(std::move(line));
   }

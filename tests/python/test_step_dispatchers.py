@@ -51,6 +51,17 @@ def test_all_to_all_is_what_it_is_without_the_option():
     assert rows(*WORDS, "--dispatcher", "all-to-all") == rows(*WORDS)
 
 
+def test_a_table_names_all_to_all_beside_others():
+    for others in (["deepep"], ["deepep", "hybridep"]):
+        names = ["all-to-all", *others]
+        heading, *lines = succeed("sweep", "--router", "dropless", *WORDS, "--dispatcher", ",".join(names)).splitlines()
+        assert "  dispatcher  " in heading
+        for name, line in zip(names, lines):
+            assert f" {name} " in line
+    alone = succeed("sweep", "--router", "dropless", *WORDS, "--seed", "1,2")
+    assert "dispatcher" not in alone and "all-to-all" not in alone
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_more_imbalance_takes_longer(name):
     even, skewed = rows(*INSIDE, "--dispatcher", name, "--routing", "gaussian:0,zipf:1.2")

@@ -191,11 +191,7 @@ std::optional<DrawnRouting> drawn_routing(const OptionValues& typed, const Train
     scenario = scenario::resolve(values, documents, scenario::Use::routing);
   }
   const scenario::Scenario* const only = &scenario;
-  const OptionValues of_routing = routing_values(typed);
-  for (const scenario::IdleOption& idle :
-       scenario::idle_options(of_routing, {&only, 1}, scenario::Asker::step)) {
-    notes.idle.push_back(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
-  }
+  notes.idle = scenario::idle_options(routing_values(typed), {&only, 1}, scenario::Asker::step);
   DrawnRouting drawn;
   drawn.router = scenario.router;
   drawn.scores = scenario.scores;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/job/job_option_table.hpp"
+#include "sim/scenario/options.hpp"
 
 namespace moesim::job {
 
@@ -17,7 +18,7 @@ void declare_loads(JobOptionTable& table);
 // What a user should know of the options of routing, a line each.
 struct RoutingNotes {
   std::vector<std::string> replaced;  // another router in the place of the model's
-  std::vector<std::string> idle;      // options without effect
+  std::vector<scenario::IdleOption> idle;
 };
 
 // What the options ask for; nothing where none of them is given. `job` has its profile, cluster,

@@ -66,12 +66,13 @@ void check(const TrainingJob& job, const std::vector<const JobOption*>& options)
   }
 }
 
-// Options that are typed, not at their default, and change nothing.
-void note_idle_options(const Resolution& at, std::vector<std::string>& notes) {
+// Options that are asked for, not at their default, and change nothing.
+void note_idle_options(const scenario::OptionValues& asked, const TrainingJob& job,
+                       std::vector<std::string>& notes) {
   for (const JobOption& option : job_options()) {
-    const auto typed = at.typed.find(option.name);
-    if (option.idle == nullptr || typed == at.typed.end()) continue;
-    const std::string idle = typed->second == option.default_text ? "" : option.idle(at.job);
+    const auto typed = asked.find(option.name);
+    if (option.idle == nullptr || typed == asked.end()) continue;
+    const std::string idle = typed->second == option.default_text ? "" : option.idle(job);
     if (!idle.empty()) notes.push_back("note: " + idle);
   }
 }
@@ -101,7 +102,9 @@ const JobOption& job_option_named(const std::string& name) {
   return *found;
 }
 
-ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several) {
+ResolvedJob resolve_job(const scenario::OptionValues& typed) { return resolve_job(typed, typed); }
+
+ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked) {
   for (const auto& [name, text] : typed) job_option_named(name);
   ResolvedJob resolved;
   TrainingJob& job = resolved.job;
@@ -111,11 +114,9 @@ ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several) {
   check(job, options_with([](const JobOption& option) { return option.is_document; }));
   job.routing = drawn_routing(typed, job, resolved.routing_notes);
   check(job, options_with([](const JobOption&) { return true; }));
-  if (of_several) {
-    resolved.routing_notes.idle.clear();
-  } else {
-    note_idle_options(at, resolved.notes);
-  }
+  std::erase_if(resolved.routing_notes.idle,
+                [&](const scenario::IdleOption& idle) { return !asked.contains(idle.option); });
+  note_idle_options(asked, job, resolved.notes);
   return resolved;
 }
 

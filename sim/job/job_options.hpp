@@ -19,9 +19,11 @@ struct ResolvedJob {
   RoutingNotes routing_notes;
 };
 // The job that the options ask for. Throws UsageError naming the flag; whether the layout can be is
-// for parallel::check_layout() to say. Of several jobs at once (`of_several`) nothing is noted of
-// options without effect on one of them. Throws Error for a name that is no option of a job.
-ResolvedJob resolve_job(const scenario::OptionValues& typed, bool of_several = false);
+// for parallel::check_layout() to say. Of options without effect those are noted that are in
+// `asked`: not those of a row, or of one of several jobs at once. Throws Error for a name that is
+// no option of a job.
+ResolvedJob resolve_job(const scenario::OptionValues& typed, const scenario::OptionValues& asked);
+ResolvedJob resolve_job(const scenario::OptionValues& typed);  // all of it
 
 // The same of a job without a GPU: only the options that a layout has too, with so many ranks in an
 // NVLink domain. Preconditions of what the result is used for: nothing reads its profile or

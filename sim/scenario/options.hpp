@@ -30,6 +30,8 @@ Scenario fill_in(const OptionValues& values, DocumentCache& documents, Use use);
 struct IdleOption {
   std::string option;  // without the dashes
   std::string why;
+
+  bool operator==(const IdleOption&) const = default;
 };
 // The options of `typed` that none of the scenarios has a use for: `--fill-order` where no router
 // fills in, say. In the order of the documentation.

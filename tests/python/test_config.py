@@ -152,3 +152,20 @@ def test_what_a_row_sets_beyond_the_command_is_named(tmp_path):
     # Nobody typed the row's options without effect.
     assert "has no effect" not in moesim("simulate", "--from", f"{sweep}:1").stderr
     assert "--weights has no effect" in moesim("simulate", "--from", f"{sweep}:1", "--weights", "raw").stderr
+
+
+def test_options_of_a_row_without_effect_are_no_news(tmp_path):
+    path = tmp_path / "own.csv"
+    # The row has the groups of micro-batches of the interleaved schedule too, and what IR does.
+    succeed("train", "--model", "qwen3-30b-a3b", "--gpus", 16, "--global-batch", 32, "--pipeline-parallel", 2,
+            "--expert-parallel", 8, "--router", "topk+ir", "--capacity-factor", 1, "--ir-duplicates", "exclude",
+            "--format", "csv", "--out", path)
+    few = ("--tensor-parallel", 1, "--expert-parallel", 8, "--virtual-pipeline", 1, "--context-parallel", 1)
+    for words in (("train",), ("train", "--router", "topk"), ("recommend", *few), ("recommend", *few, "--router", "topk")):
+        result = moesim(*words, "--from", f"{path}:1")
+        assert result.returncode == 0 and "no effect" not in result.stderr, result.stderr
+    for words, option in ((("--micro-batch-group", 4), "micro-batch-group"),
+                          (("--router", "topk", "--ir-duplicates", "exclude"), "ir-duplicates")):
+        result = moesim("train", "--from", f"{path}:1", *words)
+        assert result.returncode == 0 and f"note: --{option} has no effect" in result.stderr
+        assert result.stderr.count("no effect") == 1

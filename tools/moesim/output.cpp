@@ -63,8 +63,12 @@ void note_idle_options(const scenario::OptionValues& typed,
                        std::span<const scenario::Scenario* const> scenarios,
                        scenario::Asker asker) {
   for (const scenario::IdleOption& idle : scenario::idle_options(typed, scenarios, asker)) {
-    note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
+    note_idle_option(idle);
   }
+}
+
+void note_idle_option(const scenario::IdleOption& idle) {
+  note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
 }
 
 void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario) {

@@ -25,6 +25,8 @@ class EachNoteOnce {
 void note_idle_options(const scenario::OptionValues& typed,
                        std::span<const scenario::Scenario* const> scenarios, scenario::Asker asker);
 
+void note_idle_option(const scenario::IdleOption& idle);
+
 // Such lines where a trace says what is not typed (experts, GPUs, tokens), and where it has fewer
 // steps than the run replicas, or fewer layers than the model.
 void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario);

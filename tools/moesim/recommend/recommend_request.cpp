@@ -44,19 +44,22 @@ class SearchNotes {
   void add(const job::RoutingNotes& notes) {
     for (const std::string& text : notes.replaced) add(text);
     if (routings_++ == 0) idle_ = notes.idle;
-    std::erase_if(idle_, [&](const std::string& text) {
-      return std::find(notes.idle.begin(), notes.idle.end(), text) == notes.idle.end();
+    std::erase_if(idle_, [&](const scenario::IdleOption& idle) {
+      return std::find(notes.idle.begin(), notes.idle.end(), idle) == notes.idle.end();
     });
   }
-  void print() const {
+  // `of_row`: options that nobody typed.
+  void print(const std::set<std::string>& of_row) const {
     for (const std::string& text : texts_) note(text);
-    for (const std::string& text : idle_) note(text);
+    for (const scenario::IdleOption& idle : idle_) {
+      if (!of_row.contains(idle.option)) note_idle_option(idle);
+    }
   }
 
  private:
   int routings_ = 0;
   std::vector<std::string> texts_;
-  std::vector<std::string> idle_;
+  std::vector<scenario::IdleOption> idle_;
 };
 
 bool is_searched(const std::string& flag) {
@@ -313,7 +316,7 @@ void take_routings(const CommandLine& line, const TrainingJob& base, bool may_lo
       if (is_idle) break;
     }
   }
-  notes.print();
+  notes.print(line.of_row);
 }
 
 template <class Value>

@@ -99,7 +99,9 @@ void take_start(const StartingPoint& start, bool is_row, CommandLine& line) {
     const bool is_left = is_layout_choice(option) || option.in_search == job::InSearch::refused ||
                          is_usual_schedule(option, text) ||
                          (usual && is_usual(option, start.line, job, *usual));
-    if (!is_left) line.values[option.name] = text;
+    if (is_left) continue;
+    line.values[option.name] = text;
+    if (start.line.of_row.contains(option.name)) line.of_row.insert(option.name);
   }
   if (!line.has("software") && start.line.has("software")) {
     line.values["software"] = start.line.get("software");

@@ -44,15 +44,18 @@ job::ResolvedJob resolved_job(const CommandLine& line, bool of_several) {
   for (const job::JobOption& option : job::job_options()) {
     if (line.has(option.name)) typed[option.name] = line.get(option.name);
   }
-  return job::resolve_job(typed, of_several);
+  if (of_several) return job::resolve_job(typed, {});
+  scenario::OptionValues asked = typed;
+  for (const std::string& name : line.of_row) asked.erase(name);
+  return job::resolve_job(typed, asked);
 }
 
 training::TrainingJob requested_job(const CommandLine& line, bool of_several) {
   job::ResolvedJob resolved = resolved_job(line, of_several);
-  job::RoutingNotes& of_routing = resolved.routing_notes;
-  for (const auto* texts : {&of_routing.replaced, &of_routing.idle, &resolved.notes}) {
-    for (const std::string& text : *texts) note(text);
-  }
+  const job::RoutingNotes& of_routing = resolved.routing_notes;
+  for (const std::string& text : of_routing.replaced) note(text);
+  for (const scenario::IdleOption& idle : of_routing.idle) note_idle_option(idle);
+  for (const std::string& text : resolved.notes) note(text);
   return std::move(resolved.job);
 }
 

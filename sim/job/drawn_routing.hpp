@@ -18,6 +18,7 @@ void declare_loads(JobOptionTable& table);
 // What a user should know of the options of routing, a line each.
 struct RoutingNotes {
   std::vector<std::string> replaced;  // another router in the place of the model's
+  std::vector<std::string> scores;    // what recorded scores have less of than the job
   std::vector<scenario::IdleOption> idle;
 };
 

@@ -54,12 +54,11 @@ routing::ScoreSource counts_of(const std::string& text) {
 std::vector<Order> balance(const std::string& text, int experts, int ranks) {
   const routing::ScoreSource source = counts_of(text);
   std::vector<Order> layers;
-  for (std::vector<double> loads : *source.popularity) {
-    if (loads.size() > static_cast<std::size_t>(experts)) {
+  for (const std::vector<double>& loads : *source.popularity) {
+    if (loads.size() != static_cast<std::size_t>(experts)) {
       throw UsageError(fmt::format("{}: it counts {} experts, --experts says {}", flagged(text),
                                    loads.size(), experts));
     }
-    loads.resize(static_cast<std::size_t>(experts));
     layers.push_back(order_of(cluster::balanced_experts(loads, ranks)));
   }
   return layers;

@@ -1,5 +1,7 @@
 #include "sim/scenario/scores.hpp"
 
+#include <fmt/format.h>
+
 #include "sim/base/digest.hpp"
 #include "sim/base/file.hpp"
 #include "sim/routing/simulation/routing_simulation.hpp"
@@ -27,6 +29,31 @@ std::uint64_t scores_contents(const Scenario& scenario) {
 
 std::string fidelity_used(const Scenario& scenario) {
   return routing::name_of(scenario.routing_job().fidelity);
+}
+
+std::string layers_again(const routing::ScoreSource& scores, int layers, const std::string& model) {
+  int recorded = 0;
+  if (scores.trace != nullptr) recorded = scores.trace->shape().layers;
+  if (scores.popularity != nullptr) recorded = static_cast<int>(scores.popularity->size());
+  if (recorded == 0 || layers <= recorded) return "";
+  return fmt::format("{} MoE layers of {} through its {}", layers, model, recorded);
+}
+
+std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int layers,
+                                         const std::string& model) {
+  std::vector<std::string> notes;
+  if (const std::string again = layers_again(scores, layers, model); !again.empty()) {
+    notes.push_back(fmt::format("note: {}: {}", scores.name(), again));
+  }
+  if (scores.unlisted_experts > 0) {
+    const auto experts = static_cast<int>(scores.popularity->front().size());
+    notes.push_back(fmt::format(
+        "warning: {} has rows of {} of the {} experts of {}{}: the others get no token there; rows "
+        "of count 0 say that this is meant",
+        scores.name(), experts - scores.unlisted_experts, experts, model,
+        scores.popularity->size() == 1 ? "" : ", in the layer with the fewest"));
+  }
+  return notes;
 }
 
 void check_routing_job(const Scenario& scenario, Use use) {

@@ -71,8 +71,9 @@ void note_idle_option(const scenario::IdleOption& idle) {
   note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
 }
 
+namespace {
+
 void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario) {
-  if (scenario.scores.trace == nullptr || !scenario.has_moe()) return;
   const routing::TraceShape& shape = scenario.scores.trace->shape();
   std::string taken;
   const auto take = [&](const char* option, std::int64_t value) {
@@ -94,12 +95,29 @@ void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& s
     repeats += fmt::format("{}{} GPUs take the tokens of its {} ranks again",
                            repeats.empty() ? "" : ", ", scenario.gpus, shape.ranks);
   }
-  const int layers = scenario.moe_layers();
-  if (layers > shape.layers) {
-    repeats += fmt::format("{}{} MoE layers of {} through its {}", repeats.empty() ? "" : ", ",
-                           layers, scenario.model_name, shape.layers);
-  }
+  const std::string layers =
+      scenario::layers_again(scenario.scores, scenario.moe_layers(), scenario.model_name);
+  if (!layers.empty()) repeats += (repeats.empty() ? "" : ", ") + layers;
   if (!repeats.empty()) note(fmt::format("note: {}: {}", scenario.scores.name(), repeats));
+}
+
+}  // namespace
+
+void note_scores(const scenario::OptionValues& typed,
+                 std::span<const scenario::Scenario* const> scenarios) {
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const scenario::Scenario* const scenario : scenarios) {
+    if (!scenario->has_moe()) continue;
+    if (!seen.emplace(scenario->scores.name(), scenario->model_name).second) continue;
+    if (scenario->scores.trace != nullptr) {
+      note_trace(typed, *scenario);
+      continue;
+    }
+    for (const std::string& text : scenario::notes_of_scores(
+             scenario->scores, scenario->moe_layers(), scenario->model_name)) {
+      note(text);
+    }
+  }
 }
 
 namespace {

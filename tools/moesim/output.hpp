@@ -27,9 +27,11 @@ void note_idle_options(const scenario::OptionValues& typed,
 
 void note_idle_option(const scenario::IdleOption& idle);
 
-// Such lines where a trace says what is not typed (experts, GPUs, tokens), and where it has fewer
-// steps than the run replicas, or fewer layers than the model.
-void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario);
+// Such lines for each recording and model, where a trace says what is not typed (experts, GPUs,
+// tokens) or has fewer steps than the run replicas, and where a trace or counts have fewer layers
+// or experts than the model.
+void note_scores(const scenario::OptionValues& typed,
+                 std::span<const scenario::Scenario* const> scenarios);
 
 // One such line, before it starts, for routing that takes a minute of CPU time or more, with how
 // long and what takes less. Throws UsageError where one replica does not fit this machine's memory.

@@ -95,12 +95,7 @@ std::vector<double> scenario_offsets(const ScoreSource& source, const LogitShape
 std::vector<double> count_offsets(const ScoreSource& source, int experts, std::uint32_t layer) {
   const auto& popularity = *source.popularity;
   const std::vector<double>& shares = popularity[layer % popularity.size()];
-  if (shares.size() > static_cast<std::size_t>(experts)) {
-    throw UsageError(
-        fmt::format("{} counts {} experts, the job has {}: choose a --model with as many, or "
-                    "--experts {} of simulate and sweep",
-                    source.file, shares.size(), experts, shares.size()));
-  }
+  check_counted_experts(source, experts);
   std::vector<double> offsets(static_cast<std::size_t>(experts),
                               -std::numeric_limits<double>::infinity());
   std::transform(shares.begin(), shares.end(), offsets.begin(),

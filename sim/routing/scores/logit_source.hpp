@@ -27,8 +27,7 @@ struct LogitShape {
 // any thread.
 class LogitSource {
  public:
-  // `experts` as in the job: with a counts file of fewer experts the others are never popular, more
-  // experts are an error (UsageError).
+  // `experts` as in the job: a counts file of another number is an error (UsageError).
   LogitSource(const ScoreSource& source, const LogitShape& shape, std::uint64_t seed,
               std::uint32_t replica, std::uint32_t layer);
   // With all experts on one GPU.

@@ -99,7 +99,7 @@ double parse_share(const std::string& what, std::string_view text, std::string_v
 }
 
 // Layers sorted by number, experts from 0 to the largest in the file.
-std::vector<std::vector<double>> load_counts(const std::string& file) {
+void load_counts(const std::string& file, ScoreSource& source) {
   const CsvTable table = CsvTable::load(file);
   const std::size_t layer_at = table.column("layer");
   const std::size_t expert_at = table.column("expert");
@@ -131,8 +131,11 @@ std::vector<std::vector<double>> load_counts(const std::string& file) {
       shares[static_cast<std::size_t>(expert)] = count / total;
     }
     popularity.push_back(std::move(shares));
+    const auto unlisted = static_cast<int>(experts - static_cast<std::int64_t>(row.size()));
+    source.unlisted_experts = std::max(source.unlisted_experts, unlisted);
   }
-  return popularity;
+  source.popularity =
+      std::make_shared<const std::vector<std::vector<double>>>(std::move(popularity));
 }
 
 // The contents of the source's file. An unsuitable file is refused with the option value that named
@@ -141,8 +144,7 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
                ScoreSource& source) {
   try {
     if (source.kind == Kind::counts) {
-      source.popularity =
-          std::make_shared<const std::vector<std::vector<double>>>(load_counts(source.file));
+      load_counts(source.file, source);
     } else if (source.kind == Kind::scores) {
       source.model = ScoreModel::load(source.file);
     } else {
@@ -155,6 +157,20 @@ void load_file(const Spelling& spelling, std::string_view text, const std::strin
 }
 
 }  // namespace
+
+void check_counted_experts(const ScoreSource& source, int experts) {
+  if (source.popularity == nullptr) return;
+  const std::size_t counted = source.popularity->front().size();
+  if (counted == static_cast<std::size_t>(experts)) return;
+  throw UsageError(fmt::format(
+      "{} counts {} experts, the job has {}: choose a --model with as many, or --experts {} of "
+      "simulate and sweep{}",
+      source.file, counted, experts, counted,
+      counted > static_cast<std::size_t>(experts)
+          ? ""
+          : fmt::format(", or add a row of count 0 for each that got no token, up to expert {}",
+                        experts - 1)));
+}
 
 std::vector<std::pair<std::string, std::string>> score_source_forms(bool (*taken)(Kind kind)) {
   std::vector<std::pair<std::string, std::string>> forms;

@@ -19,7 +19,8 @@ struct ScoreModel;
 //   zipf:A           log-popularity of rank^-A, experts shuffled per layer, plus Gumbel noise
 //   dirichlet:A      log-popularity drawn from Dirichlet(A, ..., A) per layer, plus Gumbel noise
 //   counts:FILE      log-popularity from a CSV of columns layer, expert, count (others ignored,
-//                    an expert that is missing has count 0), plus Gumbel noise
+//                    an expert without a row has count 0; the last expert has one in some layer),
+//                    plus Gumbel noise
 //   unknown:SHARE    gaussian with a SIGMA drawn for each replica and layer from those of recorded
 //                    trainings, SHARE (0 unless given) of the replicas without a balance loss
 //                    (unknown_popularity.hpp)
@@ -73,8 +74,10 @@ struct ScoreSource {
   double parameter = 0.1;  // SIGMA, A, X or R
   double share = 0;        // of burst, unknown
   std::string file;
-  // counts: popularity[layer][expert], shares; layers beyond the file's wrap around.
+  // counts: popularity[layer][expert], shares; layers beyond the file's wrap around. Of the layer
+  // with the fewest rows, how many experts have none.
   std::shared_ptr<const std::vector<std::vector<double>>> popularity;
+  int unlisted_experts = 0;
   std::shared_ptr<const Trace> trace;  // trace, trace_repeat
 
   std::shared_ptr<const ScoreModel> model;  // scores
@@ -94,6 +97,10 @@ struct ScoreSource {
 // are `taken` (null: all).
 std::vector<std::pair<std::string, std::string>> score_source_forms(
     bool (*taken)(ScoreSource::Kind kind) = nullptr);
+
+// Throws UsageError where the source has counts of another number of experts: the file is of
+// another model.
+void check_counted_experts(const ScoreSource& source, int experts);
 
 // Throws UsageError naming `what`, `text` and the kinds, or the error in its file and where it is.
 ScoreSource parse_score_source(std::string_view text, const std::string& what);

@@ -201,7 +201,10 @@ TEST_CASE("counts are read, layers wrap, and a missing expert has none") {
       first_choice_shares(LogitSource(source, 3, 1, 0, 2), 3, 100000);
   CHECK(shares[0] == Approx(0.75).epsilon(0.01));
   CHECK(shares[1] == 0);
-  CHECK_THROWS_AS(LogitSource(source, 2, 1, 0, 0), UsageError);  // fewer experts than counted
+  CHECK(source.unlisted_experts == 2);  // of layer 7, which has a row of one
+  for (const int experts : {2, 4}) {    // of another model
+    CHECK_THROWS_WITH(LogitSource(source, experts, 1, 0, 0), ContainsSubstring("counts 3 experts"));
+  }
 }
 
 TEST_CASE("counts that cannot be read say where") {

@@ -293,7 +293,7 @@ ExitCode run(const CommandLine& line) {
   note_idle_options(line.asked_scenario(), scenarios, scenario::Asker::step);
   const std::string baseline = line.get("baseline");
   if (!baseline.empty()) settings.baseline_of = study::baselines(points, baseline);
-  if (!scenarios.empty()) note_trace(line.scenario(), *scenarios.front());
+  note_scores(line.scenario(), scenarios);
   const Output out(line.get("out"));
   settings.journal = study::journal_path(out.path());
   settings.fingerprint = study::fingerprint(points, fmt::format("{} {}", build_name(), baseline));

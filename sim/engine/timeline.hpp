@@ -25,6 +25,9 @@ struct TimelineEvent {
   double bytes = 0;  // what this rank sends to all, itself included, or reduces; 0: not known
   std::string element = "BFloat16";  // of these bytes, as PyTorch names types
   double element_bytes = 2;
+  std::string group_name{};  // of a group of no partition: "pipeline_parallel"
+  std::string detail{};      // "bucket 3 of 14"
+  bool is_range = false;     // around kernels, or of the host: no kernel of a GPU
 };
 
 using Timeline = std::vector<TimelineEvent>;

@@ -35,6 +35,7 @@ int stream_number(const std::string& stream) {
   if (stream == "compute") return 7;
   if (stream == "pipeline") return 1;
   if (stream == "host") return 2;
+  if (stream == "p2p") return 21;
   return stream == "gradients" ? 24 : 20;
 }
 
@@ -48,6 +49,8 @@ struct KernelName {
 };
 constexpr KernelName nccl_kernels[] = {
     {"all_to_all", "ncclDevKernel_SendRecv"},
+    {"send_recv", "ncclDevKernel_SendRecv"},
+    {"recv", "ncclDevKernel_SendRecv"},
     {"all_reduce", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"},
     {"all_gather", "ncclDevKernel_AllGather_RING_LL"},
     {"reduce_scatter", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"}};
@@ -92,6 +95,11 @@ void add_collective(const engine::TimelineEvent& event, std::string& text) {
     fmt::format_to(std::back_inserter(text), ", \"dtype\": {}, \"bytes\": {:.0f}",
                    quoted(event.element), event.bytes);
   }
+  if (!event.group_name.empty()) {
+    fmt::format_to(std::back_inserter(text),
+                   ", \"Process Group Name\": {0}, \"Process Group Description\": {0}",
+                   quoted(event.group_name));
+  }
   if (event.group_size == 0) return;
   const auto partition = static_cast<std::size_t>(event.partition);
   const char* const name = partition < std::size(group_names) ? group_names[partition] : "group";
@@ -121,7 +129,20 @@ void add_metadata(const engine::Timeline& timeline, std::string& text) {
   }
 }
 
+// As Kineto writes a range of the GPU: without device and stream, by which readers know kernels.
+void add_range(const engine::TimelineEvent& event, std::string& text) {
+  fmt::format_to(std::back_inserter(text),
+                 "{{\"ph\": \"X\", \"cat\": \"gpu_user_annotation\", \"name\": {}, \"pid\": {}, "
+                 "\"tid\": {}, \"ts\": {}, \"dur\": {}, \"args\": {{}}}},\n",
+                 quoted(event.name), event.rank, stream_number(event.stream),
+                 microseconds(nanoseconds(event.start)), duration_of(event));
+}
+
 void add_event(const engine::TimelineEvent& event, std::string& text) {
+  if (event.is_range) {
+    add_range(event, text);
+    return;
+  }
   const int stream = stream_number(event.stream);
   fmt::format_to(
       std::back_inserter(text),
@@ -131,6 +152,9 @@ void add_event(const engine::TimelineEvent& event, std::string& text) {
       duration_of(event), event.rank, stream, quoted(event.category));
   if (event.layer >= 0) {
     fmt::format_to(std::back_inserter(text), ", \"layer\": {}", event.layer);
+  }
+  if (!event.detail.empty()) {
+    fmt::format_to(std::back_inserter(text), ", \"detail\": {}", quoted(event.detail));
   }
   add_collective(event, text);
   text += "}},\n";

@@ -74,7 +74,7 @@ ExposedTime exposed_time(const engine::Timeline& timeline) {
   const std::vector<std::string>& names = step::part_names();
   std::vector<Bar> bars;
   for (const engine::TimelineEvent& event : timeline) {
-    if (event.rank != slowest) continue;
+    if (event.rank != slowest || event.is_range) continue;
     const auto found = std::find(names.begin(), names.end(), event.category);
     Placement placement;
     if (found != names.end()) placement.place = static_cast<Place>(found - names.begin());

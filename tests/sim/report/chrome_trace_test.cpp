@@ -47,6 +47,31 @@ TEST_CASE("a trace has one process per rank and whole nanoseconds") {
   CHECK(bars[1]["tid"] != bars[0]["tid"]);
 }
 
+// Readers count what has the category "kernel", and know kernels by device and stream too: a range
+// around kernels has neither, as Kineto writes it.
+TEST_CASE("a range is an annotation and no kernel") {
+  engine::TimelineEvent pass{0, "pipeline", "forward", "", -1, Picoseconds(0), Picoseconds(3'000)};
+  pass.is_range = true;
+  engine::TimelineEvent receive{0,  "p2p",          "nccl:recv",       "p2p",
+                                -1, Picoseconds(0), Picoseconds(2'000)};
+  receive.group_name = "pipeline_parallel";
+  receive.detail = "of stage 1";
+  const nlohmann::json trace = nlohmann::json::parse(report::chrome_trace({pass, receive}, ""));
+  std::vector<nlohmann::json> bars;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") bars.push_back(event);
+  }
+  REQUIRE(bars.size() == 2);
+  CHECK(bars[0]["cat"] == "gpu_user_annotation");
+  CHECK(bars[0]["name"] == "forward");
+  CHECK(bars[0]["args"].empty());
+  CHECK(bars[1]["cat"] == "kernel");
+  CHECK(bars[1]["name"] == "ncclDevKernel_SendRecv");
+  CHECK(bars[1]["args"]["Collective name"] == "recv");
+  CHECK(bars[1]["args"]["Process Group Description"] == "pipeline_parallel");
+  CHECK(bars[1]["args"]["detail"] == "of stage 1");
+}
+
 TEST_CASE("a trace without bars is a trace") {
   CHECK(nlohmann::json::parse(report::chrome_trace({}, "empty"))["traceEvents"].empty());
 }

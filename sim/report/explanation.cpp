@@ -43,6 +43,8 @@ const char* label_of(study::Place place) {
       return "any part: product";
     case study::Place::any_memory:
       return "any part: memory-bound";
+    case study::Place::pipeline:
+      return "between pipeline stages";
     case study::Place::unknown:
       return "not recognised";
     default:
@@ -56,6 +58,8 @@ std::string key_of(study::Place place) {
       return "any_product";
     case study::Place::any_memory:
       return "any_memory";
+    case study::Place::pipeline:
+      return "pipeline";
     case study::Place::unknown:
       return "unknown";
     default:

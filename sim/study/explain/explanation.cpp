@@ -132,6 +132,7 @@ std::vector<PartDifference> rows_of(const scenario::Scenario& scenario, const Ex
     row.parts = {part};
     row.expected_ms = at(expected, place_of(part));
     row.measured_ms = at(measured, place_of(part));
+    if (part == Part::other) row.measured_ms += at(measured, Place::pipeline);
     const double deviation = deviation_of(scenario, part);
     if (is_mixed(part)) {
       mixed.parts.push_back(part);

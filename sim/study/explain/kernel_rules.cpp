@@ -37,8 +37,8 @@ constexpr Rule groups[] = {{"expert_data", Place::gradient},
                            {"mesh_etp", Place::exposed_exchange},
                            {"tensor", Place::other},
                            {"mesh_tp", Place::other},
-                           {"pipeline", Place::other},
-                           {"mesh_pp", Place::other},
+                           {"pipeline", Place::pipeline},
+                           {"mesh_pp", Place::pipeline},
                            {"context", Place::other},
                            {"mesh_cp", Place::other}};
 
@@ -56,6 +56,7 @@ constexpr Rule kernels[] = {
     {"rectify", Place::rectify},
     {"counts_to_host", Place::router},
     {"gradient_accumulation", Place::other},
+    {"recompute", Place::any_product},
     // what torch.compile fused, and its products; flex attention is one of these
     {"flex_attention", Place::attention},
     {"triton_tem", Place::any_product},
@@ -251,7 +252,7 @@ Placement place_collective(const KernelName& kernel, const std::string& function
   if (of_group == Place::gradient && is_all_to_all) return {of_kernel, true};
   if (of_group != Place::unknown) return {of_group, true};
   const bool is_between_two = collective == "send" || collective == "recv";  // of a pipeline
-  if (is_between_two) return {Place::other, true};
+  if (is_between_two) return {Place::pipeline, true};
   return {of_kernel == Place::unknown ? Place::gradient : of_kernel, true};
 }
 

@@ -10,7 +10,8 @@
 namespace moesim::study {
 
 // What a kernel of a measured trace counts to: one of the ten parts of a step, or, where its name
-// does not say which, products or memory-bound kernels of any part, or nothing that is known.
+// does not say which, products or memory-bound kernels of any part; sends and receives between
+// stages of a pipeline, which mostly wait; or nothing that is known.
 enum class Place {
   attention = static_cast<int>(step::Part::attention),
   dense_ffn = static_cast<int>(step::Part::dense_ffn),
@@ -24,6 +25,7 @@ enum class Place {
   other = static_cast<int>(step::Part::other),
   any_product = static_cast<int>(step::part_count),
   any_memory,
+  pipeline,
   unknown
 };
 constexpr std::size_t place_count = static_cast<std::size_t>(Place::unknown) + 1;

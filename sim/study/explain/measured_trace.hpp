@@ -25,7 +25,8 @@ struct MeasuredStep {
   std::vector<double> steps_ms;    // all steps of this GPU, in order
   bool has_marks = true;           // ProfilerStep#; without, all of the trace is one step
   std::vector<KernelSum> kernels;  // of that step, the longest sum first
-  std::size_t gpus = 1;            // in all files; this one has the longest median step
+  // In all files; this one has the longest median step, without its exchanges between stages.
+  std::size_t gpus = 1;
 };
 
 // Kernels of traces of torch.profiler, one file per rank or one of several. A step goes from its

@@ -17,6 +17,7 @@ double at(const study::ExposedTime& time, Place place) {
 std::string name_of(Place place) {
   if (place == Place::any_product) return "any_product";
   if (place == Place::any_memory) return "any_memory";
+  if (place == Place::pipeline) return "pipeline";
   if (place == Place::unknown) return "unknown";
   return step::part_names()[static_cast<std::size_t>(place)];
 }

@@ -28,7 +28,7 @@ std::vector<Row> rows_of(bool mixed) {
     rows.push_back(
         {"compute",
          {Part::attention, Part::dense_ffn, Part::experts, Part::router, Part::recompute,
-          Part::head, Part::tensor, Part::context},
+          Part::head, Part::tensor, Part::context, Part::offload},
          {Place::attention, Place::dense_ffn, Place::expert, Place::router, Place::dispatch_combine,
           Place::rectify, Place::other, Place::any_product, Place::any_memory, Place::unknown}});
   } else {
@@ -39,22 +39,25 @@ std::vector<Row> rows_of(bool mixed) {
              {Part::router, Part::recompute},
              {Place::router, Place::dispatch_combine, Place::rectify}},
             {"head, tensor and context exchange, other",
-             {Part::head, Part::tensor, Part::context},
+             {Part::head, Part::tensor, Part::context, Part::offload},
              {Place::other, Place::any_product, Place::any_memory, Place::unknown}}};
   }
   rows.push_back({"dispatch, combine", {Part::dispatch, Part::combine}, {Place::exposed_exchange}});
   rows.push_back({"gradients, parameters", {Part::gradients, Part::parameters}, {Place::gradient}});
   rows.push_back({"optimizer", {Part::optimizer}, {Place::optimizer}});
-  rows.push_back({"host, bubble and p2p", {Part::host, Part::p2p, Part::reruns}, {}, true});
+  rows.push_back(
+      {"host, bubble and p2p", {Part::host, Part::p2p, Part::reruns}, {Place::pipeline}, true});
   return rows;
 }
 
-// Receives that wait for another stage run as send-receive kernels: bubble and exchange are one.
+// Receives that wait for another stage run as send-receive kernels: bubble and exchange are one
+// where the trace does not say the group of a collective.
 void join_pipeline(std::vector<Row>& rows) {
   Row& exchange = rows[rows.size() - 4];
   Row& idle = rows.back();
   exchange.name = "dispatch, combine, bubble, host";
   exchange.parts.insert(exchange.parts.end(), idle.parts.begin(), idle.parts.end());
+  exchange.places.insert(exchange.places.end(), idle.places.begin(), idle.places.end());
   exchange.is_idle = true;
   rows.pop_back();
 }
@@ -72,7 +75,7 @@ std::string part_table(const training::TrainingStep& step, const study::Measured
   const bool mixed =
       at(step, Part::recompute) > 0 || unplaced > study::most_unplaced * time.total_ms;
   std::vector<Row> rows = rows_of(mixed);
-  if (at(step, Part::p2p) > 0) join_pipeline(rows);
+  if (at(step, Part::p2p) > 0 && at(time, Place::pipeline) == 0) join_pipeline(rows);
   std::vector<std::vector<std::string>> lines = {
       {"part", "expected ms", "measured ms", "difference ms"}};
   for (const Row& row : rows) {

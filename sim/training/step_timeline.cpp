@@ -20,8 +20,59 @@ constexpr Part forward_order[] = {Part::parameters, Part::head,     Part::attent
                                   Part::dense_ffn,  Part::combine,  Part::recompute, Part::host,
                                   Part::offload,    Part::gradients};
 
+constexpr const char* host_text = "waiting for the host";
+
 std::size_t at(Part part) { return static_cast<std::size_t>(part); }
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// What runs a part, by a name that study::place_kernel() knows: NCCL's kernel among a group of
+// ranks, that of a dispatcher, or one that computes.
+struct Kernel {
+  std::string name;
+  std::string group;  // empty: no collective
+};
+
+Kernel kernel_of(Part part, const TrainingJob& job) {
+  switch (part) {
+    case Part::tensor:
+      return {"nccl:all_gather", "tensor_parallel"};
+    case Part::context:
+      return {"nccl:send_recv", "context_parallel"};
+    case Part::dispatch:
+    case Part::combine:
+      if (job.dispatcher == nullptr) return {"nccl:all_to_all", "expert_parallel"};
+      return {job.dispatcher->name + "::" + name_in(part_names, part), ""};
+    case Part::parameters:
+      return {"nccl:all_gather", "data_parallel"};
+    case Part::gradients:
+      return {"nccl:reduce_scatter", "data_parallel"};
+    case Part::dense_ffn:
+      return {"dense_ffn", ""};
+    case Part::experts:
+      return {"expert_ffn", ""};
+    case Part::offload:
+      return {"Memcpy DtoH, HtoD", ""};
+    default:
+      return {name_in(part_names, part), ""};
+  }
+}
+
+// As PyTorch says a collective's group of ranks, in words of study::place_kernel().
+const char* group_text(parallel::GroupKind kind) {
+  return kind == parallel::GroupKind::expert_data ? "expert_data_parallel"
+                                                  : "data_parallel_with_cp";
+}
+
+const char* collective_text(profile::Collective kind) {
+  switch (kind) {
+    case profile::Collective::all_reduce:
+      return "nccl:all_reduce";
+    case profile::Collective::all_gather:
+      return "nccl:all_gather";
+    default:
+      return "nccl:reduce_scatter";
+  }
+}
 
 const char* stream_of(Part part) {
   switch (part) {
@@ -75,8 +126,13 @@ class TimelineWriter {
     for (int rank = 0; rank < pipelines_.shape().ranks; ++rank) {
       gpu_ = gpu_of(rank);
       const std::vector<PipelineOperation>& operations = pipelines_.schedule().ranks[at(rank)];
+      computing_.clear();
+      Picoseconds ended;
       for (std::size_t index = 0; index < operations.size(); ++index) {
-        add_operation(operations[index], run_.run.ranks[at(rank)].spans[index]);
+        const parallel::OperationSpan& span = run_.run.ranks[at(rank)].spans[index];
+        add_kernel("p2p", {"nccl:recv", "pipeline_parallel"}, Part::p2p, -1, ended, span.start);
+        add_operation(operations[index], span);
+        ended = span.end;
       }
       add_end(rank);
     }
@@ -89,16 +145,41 @@ class TimelineWriter {
     return rank * (layout.gpus / layout.pipeline) + run_.set * stage_division(layout).ranks;
   }
 
-  void add(const char* stream, std::string name, const std::string& part, int layer,
-           Picoseconds start, Picoseconds end) {
-    if (end <= start) return;
+  void add(engine::TimelineEvent event, Picoseconds end) {
+    if (end <= event.start) return;
     if (timeline_.size() >= most_timeline_events) {
       throw UsageError(
           fmt::format("--timeline: more than {} events: give a smaller --global-batch; fewer "
                       "micro-batches show the same pattern",
                       most_timeline_events));
     }
-    timeline_.push_back({gpu_, stream, std::move(name), part, layer, start, end - start});
+    event.rank = gpu_;
+    event.duration = end - event.start;
+    if (event.stream == "compute") computing_.push_back({event.start, end});
+    timeline_.push_back(std::move(event));
+  }
+
+  void add_kernel(const char* stream, Kernel kernel, Part part, int layer, Picoseconds start,
+                  Picoseconds end, std::string detail = "") {
+    engine::TimelineEvent event;
+    event.stream = stream;
+    event.name = std::move(kernel.name);
+    event.category = name_in(part_names, part);
+    event.layer = layer;
+    event.start = start;
+    event.group_name = std::move(kernel.group);
+    event.detail = std::move(detail);
+    add(std::move(event), end);
+  }
+
+  // No kernel: around several, or the host.
+  void add_range(const char* stream, std::string name, Picoseconds start, Picoseconds end) {
+    engine::TimelineEvent event;
+    event.stream = stream;
+    event.name = std::move(name);
+    event.start = start;
+    event.is_range = true;
+    add(std::move(event), end);
   }
 
   std::vector<ChunkWork> work_of(const ChunkPass& pass) {
@@ -126,9 +207,13 @@ class TimelineWriter {
                    Picoseconds end, double from_us) {
     for (const Part part : order) {
       const double us = times[at(part)];
-      const std::string name = name_in(part_names, part);
-      add(stream_of(part), name, name, layer, std::min(end, start + Picoseconds::from_us(from_us)),
-          std::min(end, start + Picoseconds::from_us(from_us + us)));
+      const Picoseconds begins = std::min(end, start + Picoseconds::from_us(from_us));
+      const Picoseconds ends = std::min(end, start + Picoseconds::from_us(from_us + us));
+      if (part == Part::host) {
+        add_range("host", host_text, begins, ends);
+      } else {
+        add_kernel(stream_of(part), kernel_of(part, job_), part, layer, begins, ends);
+      }
       from_us += us;
     }
     return from_us;
@@ -168,24 +253,33 @@ class TimelineWriter {
     Picoseconds end;
     for (const parallel::PieceSpan& piece :
          parallel::overlapped_pieces(pair.forward, pair.backward, pair.rules)) {
-      const bool is_exchange = parallel::is_exchange(piece.piece);
-      const std::string name = name_in(parallel::layer_piece_names, piece.piece);
       const int layer = parallel::is_forward(piece.piece)
                             ? first + static_cast<int>(piece.layer)
                             : other.first_layer + other.layers - 1 - static_cast<int>(piece.layer);
-      add(is_exchange ? "communication" : "compute", name, name.substr(0, name.find(' ')), layer,
-          span.start + piece.start, span.start + piece.end);
+      add_piece(piece.piece, layer, span.start + piece.start, span.start + piece.end);
       end = std::max(end, piece.end);
     }
-    add("host", "host", "host", -1, span.start + end, span.start + pair.launches);
+    add_range("host", host_text, span.start + end, span.start + pair.launches);
     end = std::max(end, pair.launches);
-    add("compute", "embedding, head, prediction", "embedding, head", -1, span.start + end,
-        span.end);
+    add_kernel("compute", {"embedding, head, prediction", ""}, Part::head, -1, span.start + end,
+               span.end);
+  }
+
+  void add_piece(parallel::LayerPiece piece, int layer, Picoseconds start, Picoseconds end) {
+    const std::string name = name_in(parallel::layer_piece_names, piece);
+    const std::string what = name.substr(0, name.find(' '));  // the rest: which pass
+    const Part part = what == "dispatch"  ? Part::dispatch
+                      : what == "combine" ? Part::combine
+                      : what == "experts" ? Part::experts
+                                          : Part::attention;
+    Kernel kernel = kernel_of(part, job_);
+    if (!parallel::is_exchange(piece)) kernel.name += name.substr(what.size());
+    add_kernel(stream_of(part), std::move(kernel), part, layer, start, end, name);
   }
 
   void add_operation(const PipelineOperation& operation, const parallel::OperationSpan& span) {
     const std::string name = what_ran(operation);
-    add("pipeline", name, name.substr(0, name.find(':')), -1, span.start, span.end);
+    add_range("pipeline", name, span.start, span.end);
     if (operation.kind == OperationKind::forward_backward && pipelines_.hides_exchanges()) {
       add_pair(operation, span);
       return;
@@ -196,23 +290,28 @@ class TimelineWriter {
     add_passes(operation, operation.backward_pass(), false, span, from_us);
   }
 
-  // Buckets end where the step's model lets them end: so much behind the last backward pass.
-  void add_buckets(int rank, Picoseconds end) {
-    const RankEnd& own = step_.ends[at(rank)];
-    double all_us = 0;
-    for (const BucketExchange& each : own.exchanges) {
-      if (each.part == Part::gradients) all_us += each.buckets * each.each_us;
-    }
-    Picoseconds start = end - Picoseconds::from_us(all_us);
-    for (const BucketExchange& each : own.exchanges) {
-      if (each.part != Part::gradients) continue;
-      for (int bucket = 0; bucket < each.buckets; ++bucket) {
-        const Picoseconds next = start + Picoseconds::from_us(each.each_us);
-        add("gradients",
-            fmt::format("gradients over {}: bucket {} of {}",
-                        name_in(parallel::group_names, each.group), bucket + 1, each.buckets),
-            "gradients", -1, std::max(start, Picoseconds(0)), next);
-        start = next;
+  // Of the last reduction of a rank, whose last bucket ends at `end`; behind `last`, its last pass,
+  // they are exposed. Earlier ones are drawn where kernels compute, which hide them: drawn beside
+  // the host's waits and exchanges of experts, they would seem to be what the GPU waits for.
+  void add_buckets(int rank, Picoseconds last, Picoseconds end) {
+    std::vector<Stretch> free = {{last, end}};
+    free.insert(free.end(), computing_.rbegin(), computing_.rend());
+    auto stretch = free.begin();
+    const std::vector<BucketExchange>& exchanges = step_.ends[at(rank)].exchanges;
+    for (auto each = exchanges.rbegin(); each != exchanges.rend(); ++each) {
+      if (each->part != Part::gradients) continue;
+      const Kernel kernel = {collective_text(each->kind), group_text(each->group)};
+      for (int bucket = each->buckets; bucket > 0; --bucket) {
+        Picoseconds left = Picoseconds::from_us(each->each_us);
+        const std::string detail = fmt::format("bucket {} of {}", bucket, each->buckets);
+        while (left > Picoseconds(0) && stretch != free.end()) {
+          const Picoseconds taken = std::min(left, stretch->end - stretch->start);
+          add_kernel("gradients", kernel, Part::gradients, -1, stretch->end - taken, stretch->end,
+                     detail);
+          left = left - taken;
+          stretch->end = stretch->end - taken;
+          if (stretch->end <= stretch->start) ++stretch;
+        }
       }
     }
   }
@@ -221,28 +320,48 @@ class TimelineWriter {
     const std::vector<parallel::OperationSpan>& spans = run_.run.ranks[at(rank)].spans;
     const Picoseconds last = spans.empty() ? Picoseconds(0) : spans.back().end;
     const RankEnd& own = step_.ends[at(rank)];
-    add_buckets(rank, last + Picoseconds::from_us(own.parts[at(Part::gradients)] / own.reductions));
+    const Picoseconds reduced =
+        Picoseconds::from_us(own.parts[at(Part::gradients)] / own.reductions);
+    add_buckets(rank, last, last + reduced);
     // All ranks wait for the gradient norm; the rank whose end is longest sets the times.
     const auto longest = std::max_element(
         step_.ends.begin(), step_.ends.end(),
         [](const RankEnd& one, const RankEnd& other) { return sum(one.parts) < sum(other.parts); });
-    double from_us = run_.run.makespan.us() + longest->parts[at(Part::gradients)];
-    for (const auto& [part, stream, name] :
-         {std::tuple{Part::optimizer, "compute", "gradient norm, optimizer"},
-          std::tuple{Part::parameters, "gradients", "parameters, exposed part of the gather"},
-          std::tuple{Part::host, "host", "fixed part of the step"}}) {
-      const double us = longest->parts[at(part)];
-      add(stream, name, name_in(part_names, part), -1, Picoseconds::from_us(from_us),
-          Picoseconds::from_us(from_us + us));
-      from_us += us;
-    }
+    const Picoseconds makespan = run_.run.makespan;
+    add_kernel("p2p", {"nccl:all_reduce", "pipeline_parallel"}, Part::p2p, -1, last + reduced,
+               makespan + reduced, "gradient norm: waits for the other pipeline ranks");
+    double from_us = makespan.us() + longest->parts[at(Part::gradients)];
+    add_kernel("gradients", kernel_of(Part::gradients, job_), Part::gradients, -1,
+               makespan + reduced, Picoseconds::from_us(from_us),
+               "reductions before the last one, or of the rank that takes longest");
+    const auto next = [&](Part part) {
+      from_us += longest->parts[at(part)];
+      return Picoseconds::from_us(from_us);
+    };
+    // The host's part is not last: a step ends with its last kernel.
+    Picoseconds start = Picoseconds::from_us(from_us);
+    Picoseconds end = next(Part::host);
+    add_range("host", "fixed part of the step", start, end);
+    start = end;
+    end = next(Part::optimizer);
+    add_kernel("compute", {"gradient norm, optimizer", ""}, Part::optimizer, -1, start, end);
+    start = end;
+    end = next(Part::parameters);
+    add_kernel("gradients", kernel_of(Part::parameters, job_), Part::parameters, -1, start, end,
+               "exposed part of the gather");
   }
+
+  struct Stretch {
+    Picoseconds start;
+    Picoseconds end;
+  };
 
   const TrainingJob& job_;
   const TrainingStep& step_;
   Pipelines pipelines_;
   PipelineRun run_;
   int gpu_ = 0;
+  std::vector<Stretch> computing_;  // of this GPU's pipeline rank, in order
   engine::Timeline timeline_;
 };
 

@@ -3,6 +3,7 @@ names of PyTorch's kernels counts as its comments say."""
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,54 @@ def test_a_training_step_is_held_against_a_trace_part_by_part(tmp_path):
     assert sum(float(figures[0]) for figures in rows.values()) == pytest.approx(printed["step_ms"], abs=0.05)
     for figures in rows.values():
         assert float(figures[2]) == pytest.approx(float(figures[1]) - float(figures[0]), abs=0.011)
+
+
+def compared(text):
+    """Rows of the table of train --measured: expected, measured and difference in ms."""
+    lines = [line for line in text.splitlines()[2:] if re.search(r"[+-]\d+\.\d\d$", line)]
+    return {re.split("  +", line)[0]: tuple(map(float, line.split()[-3:])) for line in lines}
+
+
+QWEN = ("train", "--model", "qwen3-30b-a3b", "--gpus", 64)
+PIPELINE = (*QWEN, "--pipeline-parallel", 4)
+
+
+@pytest.mark.parametrize("job", [
+    QWEN, (*QWEN, "--context-parallel", 2, "--dispatcher", "deepep"), (*QWEN, "--tensor-parallel", 2, "--zero", 3),
+    (*PIPELINE, "--virtual-pipeline", 2), (*PIPELINE, "--pipeline-schedule", "zb-h1"), (*PIPELINE, "--zero", 2),
+    (*PIPELINE, "--recompute", "full:block:6"),
+    (*PIPELINE, "--routing-draws", "per-micro-batch", "--host-read-us", 500)])
+def test_the_own_timeline_of_a_training_step_has_no_difference_in_any_part(tmp_path, job):
+    succeed(*job, "--timeline", tmp_path / "rank{rank}.json")
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == (4 if "--pipeline-parallel" in job else 1)
+    text = succeed(*job, "--measured", ",".join(map(str, files))).split("\nmeasured ")[1]
+    assert ": 1.000 times, inside the " in text
+    rows = compared(text)
+    assert rows["dispatch, combine"][0] > 0 and rows["host, bubble and p2p"][0] > 0
+    assert all(difference == pytest.approx(0, abs=0.02) for _, _, difference in rows.values()), rows
+    assert ("have names that no rule knows" in text) == ("--recompute" in job)  # 0.0 % of them
+
+
+def test_passes_of_the_own_timeline_are_annotations_around_kernels(tmp_path):
+    """A reader that took them for kernels would find the GPU busy all the time."""
+    succeed(*PIPELINE, "--timeline", tmp_path / "all.json")
+    bars = [event for event in json.loads((tmp_path / "all.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    ranges = [event for event in bars if event["name"].startswith(("forward:", "backward:"))]
+    assert ranges and {event["cat"] for event in ranges} == {"gpu_user_annotation"}
+    kernels = {event["name"] for event in bars if event["cat"] == "kernel"}
+    assert "ncclDevKernel_SendRecv" in kernels and not any(":" in name for name in kernels)
+
+
+@pytest.mark.parametrize("more", [("--virtual-pipeline", 2, "--ep-overlap", "on"), ("--pipeline-schedule", "dualpipe")])
+def test_of_pairs_the_own_timeline_counts_each_moment_once(tmp_path, more):
+    """Expected parts are those of passes one after another; both tables sum to the step."""
+    succeed(*PIPELINE, *more, "--timeline", tmp_path / "rank{rank}.json")
+    files = ",".join(map(str, sorted(tmp_path.iterdir())))
+    rows = compared(succeed(*PIPELINE, *more, "--measured", files).split("\nmeasured ")[1])
+    expected, measured = (sum(row[at] for row in rows.values()) for at in (0, 1))
+    assert expected == pytest.approx(measured, abs=0.05)
+    assert rows["dispatch, combine"][1] < 0.5 * rows["dispatch, combine"][0]
 
 
 def test_parts_that_kernels_do_not_tell_apart_are_one_row(tmp_path):

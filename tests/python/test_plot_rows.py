@@ -214,6 +214,22 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
         kinds_chart.scaling(rows.read([path]), None, SIZE, "")
 
 
+@pytest.mark.parametrize("gpus, logarithmic", [((16, 64), True), ((16, 32, 64), True), ((8, 16, 24, 32), True),
+                                               ((8, 4096), True), (range(8, 136, 8), True), ((16, 24, 32), False)])
+def test_both_axes_of_a_scaling_are_logarithmic_or_both_linear(tmp_path, gpus, logarithmic):
+    path = sweep(tmp_path / "s.csv", [row(gpus=number) for number in gpus])
+    figure = kinds_chart.scaling(rows.read([path]), None, SIZE, "")
+    total, share = figure.axes
+    scales = ("log", "log", "log") if logarithmic else ("linear",) * 3
+    assert (total.get_xscale(), total.get_yscale(), share.get_xscale()) == scales
+    low, high = total.get_ylim()
+    assert len([tick for tick in total.get_yticks() if low <= tick <= high]) >= 3
+    figure.canvas.draw()
+    labels = [label.get_window_extent() for label in total.get_xticklabels() if label.get_text()]
+    assert len(labels) >= min(3, len(gpus))
+    assert not any(one.overlaps(other) for one, other in zip(labels, labels[1:]))
+
+
 def test_layouts_of_recommend_are_one_line_that_says_how_far_scaling_pays(tmp_path):
     lines = [row(gpus=8, step=100, router="top1"), row(gpus=16, step=110), row(gpus=32, step=200)]
     header = HEADER + ",scaling_pays"

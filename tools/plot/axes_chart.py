@@ -1,5 +1,7 @@
 """Any figures of a sweep over any of its columns: a line per combination of the other options, a panel
 per figure and per value of --facet."""
+import math
+
 import matplotlib
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -11,6 +13,7 @@ import rows
 from chart_data import BadInput, fits
 
 MOST_LINES, MOST_PANELS = 28, 16
+LEAST_SHARE = 0.08  # of an axis, between two labels
 # By the FLOPs that the model has per token, whatever its router drops.
 OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
 
@@ -31,6 +34,16 @@ def _is_doubling(values):
             and all(b / a >= 1.5 for a, b in zip(numbers, numbers[1:])))
 
 
+def _apart(numbers):
+    """The first, the last and those between whose labels lie apart from these and each other on a logarithmic axis."""
+    least = LEAST_SHARE * math.log(numbers[-1] / numbers[0])
+    chosen = numbers[:1]
+    for number in numbers[1:-1]:
+        if math.log(number / chosen[-1]) >= least and math.log(numbers[-1] / number) >= least:
+            chosen.append(number)
+    return [*chosen, *numbers[-1:]] if len(numbers) > 1 else chosen
+
+
 def _are_few_steps(values):
     numbers = sorted({float(value) for value in values})
     steps = [above - below for below, above in zip(numbers, numbers[1:])]
@@ -38,17 +51,17 @@ def _are_few_steps(values):
             and numbers[-1] - numbers[0] <= 10 * min(steps))
 
 
-def style_x(axes, table, x):
-    """Labels of an axis of numbers, powers or names."""
+def style_x(axes, table, x, doublings=None):
+    """Labels of an axis of numbers, powers or names. `doublings`: whether it is logarithmic; None: as its values lie."""
     _, names = positions(table, x)
     scale = rows.scale_of(table, x)
     values = {row[x] for row in table.rows if row[x] != ""}
     if names is not None:
         axes.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 9 else 30,
                         ha="center" if max(map(len, names)) < 9 else "right")
-    elif _is_doubling(values):
+    elif _is_doubling(values) if doublings is None else doublings:
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted({scale * float(value) for value in values}))
+        axes.set_xticks(_apart(sorted({scale * float(value) for value in values})))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.xaxis.set_minor_locator(NullLocator())
     else:

@@ -12,6 +12,7 @@ import rows
 from chart_data import BadInput, fits
 
 MOST_BARS = 40
+LOGARITHMIC = 4  # the most GPUs of a scaling over the fewest; both axes are linear below: a straight line is linear scaling
 MOST_MARKERS = 8  # of a cloud of points, that are told apart without being asked for
 # Two neighbours differ in colour, and in grey by hatching.
 HATCHES = ("", "////", "", "....", "", "\\\\\\\\", "xxxx", "", "", "----", "....", "", "////", "\\\\\\\\", "", "////")
@@ -110,13 +111,16 @@ def scaling(table, group, size, title):
             # Above the line, which it would be hidden by where scaling is perfect.
             total.plot(xs, [first * gpus for gpus in xs], color=look.GREY, linestyle=":", linewidth=1, zorder=5)
             top = max(top, *ys)
+        numbers = [rows.present(row, "gpus") for row in table.rows]
+        doublings = max(numbers) >= LOGARITHMIC * min(numbers)
         for one in (total, share):
-            axes_chart.style_x(one, table, "gpus")
+            axes_chart.style_x(one, table, "gpus", doublings)
             one.set_xlabel("GPUs")
-        total.set_yscale("log")
-        total.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
-        total.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        total.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        if doublings:
+            look.logarithmic(total)
+        else:
+            total.set_ylim(bottom=0)
+        look.thousands(total.yaxis)
         total.set_ylabel("speed of all GPUs, tokens/s")
         share.set_ylim(0, 1.08 * top)
         share.set_ylabel("per GPU, % of the fewest GPUs'")

@@ -1,4 +1,6 @@
 """How the charts look: colours that colour-blind readers can distinguish, markers that are readable in grey."""
+import math
+
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -160,6 +162,20 @@ def loss_axis(axes, losses):
 
 def thousands(axis):
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def logarithmic(axes):
+    """A logarithmic axis of y in doublings, with at least three labels: as coarse steps as give them."""
+    axes.set_yscale("log", base=2)
+    low, high = axes.get_ylim()
+    for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [digit * 10.0 ** power for power in powers for digit in digits if low <= digit * 10.0 ** power <= high]
+        if len(ticks) >= 3:
+            break
+    axes.set_yticks(ticks)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(low, high)
 
 
 def binary_sizes(axis):

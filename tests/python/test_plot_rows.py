@@ -115,6 +115,47 @@ def test_figures_and_facets_have_panels(tmp_path):
     assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["capacity factor 1", "capacity factor 2"]
 
 
+def test_facets_share_limits_that_hold_all_of_them(tmp_path):
+    """The first panel is lowest; all have the limits of all."""
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, step=300 - 100 * number) for number, router in
+                                      enumerate(("top1", "top2", "base")) for gpus in (8, 16)])
+    for axes in draw(rows.read([path]), facet="router").axes:
+        low, high = axes.get_ylim()
+        assert all(low <= y <= high for line in drawn(axes) for y in line.get_ydata())
+
+
+def test_facets_are_by_number_then_as_the_rows_have_them(tmp_path):
+    path = sweep(tmp_path / "s.csv", [row(router, gpus) for router in ("top8", "top16", "base") for gpus in (64, 8, 128)])
+    titles = [[axes.get_title(loc="left") for axes in draw(rows.read([path]), x=x, facet=facet).axes]
+              for x, facet in (("gpus", "router"), ("router", "gpus"))]
+    assert titles == [["router top8", "router top16", "router base"], ["gpus 8", "gpus 64", "gpus 128"]]
+
+
+@pytest.mark.parametrize("x, facet", [("gpus", "router"), ("router", "gpus"), ("gpus", "capacity_factor")])
+@pytest.mark.parametrize("size", [SIZE, page.Size(84 / 25.4, 8)])
+def test_labels_of_facets_do_not_overlap(tmp_path, x, facet, size):
+    long_names = ("top1", "top2+a-router-of-a-long-name", "top2+another", "top2+one-more-router")
+    path = sweep(tmp_path / "s.csv", [row(router, gpus, factor) for router in long_names for factor in (1, 2)
+                                      for gpus in range(1000, 9000, 1000)])
+    table = rows.read([path])
+    table.choose("gpus<=4000" if facet == "gpus" else "")
+    figure = draw(table, x=x, facet=facet, size=size)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    above = min(text.get_window_extent(renderer).y0 for text in figure.texts)
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    boxes = []
+    for axes in panels:
+        low, high = axes.get_xlim()
+        shown = [label.get_window_extent(renderer) for label, tick in zip(axes.get_xticklabels(), axes.get_xticks())
+                 if label.get_text() and low <= tick <= high and label.get_rotation() in (0, 90)]
+        assert not any(one.overlaps(other) for one, other in zip(shown, shown[1:]))
+        boxes.append(axes.get_tightbbox(renderer))
+        assert axes.yaxis.label.get_window_extent(renderer).y1 <= above
+    assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[at + 1:])
+    assert all(0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
 def test_what_follows_from_other_options_is_no_line(tmp_path):
     # A global batch follows from the GPUs on the axis, a cluster from its profile.
     path = sweep(tmp_path / "s.csv", [row(gpus=gpus, profile=profile) for gpus in (8, 16) for profile in "ab"])
@@ -315,7 +356,7 @@ def test_names_on_the_axis_are_points_not_lines(tmp_path):
     figure = draw(rows.read([path]), x="router")
     assert all(line.get_linestyle() == "None" for line in figure.axes[0].get_lines() if line.get_marker() == "o")
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == [
-        "a-router-of-a-long-name", "top1", "top2"]
+        "top1", "top2", "a-router-of-a-long-name"]
 
 
 @pytest.mark.parametrize("kind", ["axes", "sweep"])

@@ -1,10 +1,11 @@
 """Any figures of a sweep over any of its columns: a line per combination of the other options, a panel
 per figure and per value of --facet."""
 import math
+import textwrap
 
 import matplotlib
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 import look
 import option_columns
@@ -13,14 +14,13 @@ import rows
 from chart_data import BadInput, fits
 
 MOST_LINES, MOST_PANELS = 28, 16
-LEAST_SHARE = 0.08  # of an axis, between two labels
 # By the FLOPs that the model has per token, whatever its router drops.
 OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
 
 
 def positions(table, x):
     """(a function from a cell to its place, the names of the places or None where x is a number)."""
-    values = sorted({row[x] for row in table.rows if row[x] != ""}, key=rows.order)
+    values = [value for value in rows.ordered(table, x) if value != ""]
     if all(rows.is_number(value) for value in values):
         return float, None
     places = {value: place for place, value in enumerate(values)}
@@ -34,14 +34,46 @@ def _is_doubling(values):
             and all(b / a >= 1.5 for a, b in zip(numbers, numbers[1:])))
 
 
-def _apart(numbers):
-    """The first, the last and those between whose labels lie apart from these and each other on a logarithmic axis."""
-    least = LEAST_SHARE * math.log(numbers[-1] / numbers[0])
+def _panel_width(axes):
+    """Of a panel before its page is laid out, in inches: its column without the labels beside it."""
+    return 0.75 * axes.get_figure().get_size_inches()[0] / axes.get_subplotspec().get_gridspec().ncols
+
+
+def _label_width(text):
+    """Of a label below a panel and the air beside it, in inches."""
+    return (0.62 * len(text) + 0.8) * matplotlib.rcParams["xtick.labelsize"] / 72
+
+
+def _number(value, _=None):
+    return f"{value:,g}" if abs(value) < 1e6 else f"{value:,.0f}"
+
+
+def _apart(axes, numbers, place):
+    """The first of the numbers, the last and those between whose labels overlap neither these nor each other."""
+    inch = _panel_width(axes) / ((place(numbers[-1]) - place(numbers[0])) or 1)
+
+    def is_free(one, other):
+        wide = (_label_width(_number(one)) + _label_width(_number(other))) / 2
+        return inch * (place(other) - place(one)) >= wide
+
     chosen = numbers[:1]
     for number in numbers[1:-1]:
-        if math.log(number / chosen[-1]) >= least and math.log(numbers[-1] / number) >= least:
+        if is_free(chosen[-1], number) and is_free(number, numbers[-1]):
             chosen.append(number)
-    return [*chosen, *numbers[-1:]] if len(numbers) > 1 else chosen
+    return chosen + numbers[max(1, len(numbers) - 1):]
+
+
+def _turn_of_names(axes, names):
+    """In degrees: as little as gives the names room beside each other."""
+    width = _panel_width(axes)
+    room = width / len(names)
+    if max(map(_label_width, names)) < room:
+        return 0
+    # How far labels that end below their place reach to the left of the panel, where the next one may be.
+    beyond = max(0.87 * _label_width(name) - (place + 0.5) * room for place, name in enumerate(names))
+    is_alone = axes.get_subplotspec().get_gridspec().ncols == 1
+    is_apart = 0.5 * room > 1.2 * matplotlib.rcParams["xtick.labelsize"] / 72
+    return 30 if is_apart and (is_alone or beyond < 0.25 * width) else 90
 
 
 def _are_few_steps(values):
@@ -57,18 +89,21 @@ def style_x(axes, table, x, doublings=None):
     scale = rows.scale_of(table, x)
     values = {row[x] for row in table.rows if row[x] != ""}
     if names is not None:
-        axes.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 9 else 30,
-                        ha="center" if max(map(len, names)) < 9 else "right")
-    elif _is_doubling(values) if doublings is None else doublings:
+        turn = _turn_of_names(axes, names)
+        axes.set_xticks(range(len(names)), names, rotation=turn, ha="right" if turn == 30 else "center")
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        return
+    numbers = sorted({scale * float(value) for value in values})
+    if _is_doubling(values) if doublings is None else doublings:
         axes.set_xscale("log", base=2)
-        axes.set_xticks(_apart(sorted({scale * float(value) for value in values})))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.set_xticks(_apart(axes, numbers, math.log))
         axes.xaxis.set_minor_locator(NullLocator())
+    elif _are_few_steps(values):  # no ticks between whole numbers
+        axes.set_xticks(_apart(axes, numbers, float))
     else:
-        if _are_few_steps(values):  # no ticks between whole numbers
-            axes.set_xticks(sorted({scale * float(value) for value in values}))
-        if max(abs(float(value)) for value in values) >= 10000:
-            look.thousands(axes.xaxis)
+        widest = max(_label_width(_number(number)) for number in numbers)
+        axes.xaxis.set_major_locator(MaxNLocator(max(2, min(9, int(_panel_width(axes) / widest))), steps=(1, 2, 2.5, 5, 10)))
+    axes.xaxis.set_major_formatter(FuncFormatter(_number))
 
 
 def require_values(table, x):
@@ -136,7 +171,7 @@ def draw(table, x, ys, group, facet, size, title):
     if len(labels) > MOST_LINES:
         raise BadInput(f"{len(labels)} lines, and more than {MOST_LINES} cannot be distinguished: choose "
                        f"rows with --where, or give --facet one of {', '.join(table.differing((x,))[:5])}")
-    facets = sorted({row[facet] for row in table.rows}, key=rows.order) if facet else [None]
+    facets = rows.ordered(table, facet) if facet else [None]
     if len(facets) * len(ys) > MOST_PANELS:
         raise BadInput(f"--facet {facet}: {len(facets) * len(ys)} panels, and at most {MOST_PANELS} can be "
                        "read: choose rows with --where")
@@ -162,14 +197,16 @@ def draw(table, x, ys, group, facet, size, title):
                 if not facet or line.key[0] == value:
                     banded |= draw_line(one, table, line, x, y, styles[line.label], shade)
             style_x(one, table, x)
-            style_y(one)
             if facet and index < (columns if len(ys) > 1 else count):
-                one.set_title(f"{option_columns.words(facet)} {value or 'none'}", loc="left")
+                letters = int(_panel_width(one) * 72 / (0.6 * size.font))
+                one.set_title(textwrap.fill(f"{option_columns.words(facet)} {value or 'none'}", letters), loc="left")
             if index % columns == 0:
                 one.set_ylabel(rows.axis_name(table, y))
             if index + columns >= count:
                 one.set_xlabel(rows.axis_name(table, x))
                 one.xaxis.set_tick_params(labelbottom=True)
+        for one in axes.flat[:count]:  # after all lines, as panels share their limits
+            style_y(one)
         handles, names = page.legend_entries(styles.values(), labels)
         if len(labels) == 1 and labels[0] == "all rows":
             handles, names = [], []

@@ -118,11 +118,18 @@ def _overhang(figure, axes):
     return [side / figure.dpi for side in (left, below, right, above, between, inside)]
 
 
+def _highest_label(figure, axes):
+    """Of the labels beside the panels, which are no shorter, in inches."""
+    renderer = figure.canvas.get_renderer()
+    labels = [one.yaxis.label for one in axes.flat if one.get_visible() and one.get_ylabel()]
+    return max((label.get_window_extent(renderer).height / figure.dpi for label in labels), default=0.0)
+
+
 def end_page(figure, axes, size, title, under, handles, labels):
     """Title and subtitle above, the legend below, margins as the labels need them."""
     gap = 0.6 * size.font / 72
     big, small = 1.15 * size.font, 0.88 * size.font
-    title, under = _wrapped(title, size, 1.08 * big), _wrapped(under, size, small)
+    title, under = _wrapped(title, size, 1.25 * big), _wrapped(under, size, small)
     width, height = figure.get_size_inches()
     above = (gap + (title.count("\n") + 1) * 1.3 * big / 72
              + (under.count("\n") + 1) * 1.35 * small / 72 + gap)
@@ -138,10 +145,15 @@ def end_page(figure, axes, size, title, under, handles, labels):
     figure.set_size_inches(width, total)
     inner = width - left - right - 2 * gap
     # Between panels: the labels of one, and some air.
-    across = (inside + right + gap) if columns > 1 else 0
+    across = (inside + right + 2 * gap) if columns > 1 else 0
     down = (between + over + gap) if rows > 1 else 0
     panel_wide = (inner - (columns - 1) * across) / columns
     high = total - above - over - legend_height - below - gap
+    least = 1.03 * _highest_label(figure, axes)
+    more = rows * least - (high - (rows - 1) * down)
+    if more > 0:
+        high, total = high + more, total + more
+        figure.set_size_inches(width, total)
     panel_high = (high - (rows - 1) * down) / rows
     figure.subplots_adjust(left=(left + gap) / width, right=1 - (right + gap) / width,
                            top=1 - (above + over) / total, bottom=(legend_height + below + gap) / total,

@@ -280,6 +280,12 @@ def order(text):
     return (0, float(text), "") if is_number(text) else (1, 0.0, text)
 
 
+def ordered(table, name):
+    """The values of a column: numbers by size, then words as the rows have them, which is the order in which they were
+    typed."""
+    return sorted(dict.fromkeys(row[name] for row in table.rows), key=lambda text: order(text)[:2])
+
+
 def _check_one_each(table, x, line, told):
     seen = {}
     kept = []

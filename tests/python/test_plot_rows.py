@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ import axes_chart  # noqa: E402
 import kinds_chart  # noqa: E402
 import page  # noqa: E402
 import plot  # noqa: E402
+import report_page  # noqa: E402
 import rows  # noqa: E402
 from chart_data import BadInput  # noqa: E402
 
@@ -385,6 +387,47 @@ def test_a_page_is_self_contained(twelve, tmp_path):
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
     assert len(data["rows"]) == 36 and data["x"] == "gpus" and data["group"] == ["router"]
     assert "measured" in text
+
+
+def page_text(path, tmp_path, monkeypatch):
+    """The page and its data, without the library."""
+    monkeypatch.setattr(report_page, "plotly_source", lambda: "")
+    out = tmp_path / "report.html"
+    assert plot.main(["report", str(path), "--out", str(out)]) == 0
+    text = out.read_text()
+    return text, json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
+def test_a_page_of_training_steps_has_their_figures_their_band_and_what_they_are_based_on(tmp_path, monkeypatch):
+    header = ("status,reason,model,profile,cluster,gpus,recompute,step_ms,tokens_per_s_per_gpu,bubble_share,experts_ms,"
+              "memory_gib,memory_gib_by_rank,fits_memory,band_level,step_ms_low,step_ms_likely,step_ms_high,band_basis,"
+              "widest_term")
+    path = tmp_path / "train.csv"
+    path.write_text("\n".join([header, *(f"ok,,m,h100,hgx,{gpus},none,{step},1000,0.25,40,60,60;50,true,0.8,{step / 2},"
+                                         f"{step * 1.1},{step * 2},nothing,the software is not named"
+                                         for gpus, step in ((8, 100), (16, 110)))]) + "\n")
+    described = json.loads(Path(os.environ["MOESIM_OPTIONS"]).read_text())
+    described["training_options"] = [{"column": "recompute", "default": "none"}]
+    (tmp_path / "options.json").write_text(json.dumps(described))
+    monkeypatch.setenv("MOESIM_OPTIONS", str(tmp_path / "options.json"))
+    text, data = page_text(path, tmp_path, monkeypatch)
+    assert {"step_ms", "bubble_share", "experts_ms", "memory_gib", "step_ms_likely"} <= set(data["figures"])
+    assert not {"gpus", "memory_gib_by_rank", "band_level", "recompute"} & set(data["figures"])
+    assert data["band"] is None and data["ends"] == {"step_ms": ["step_ms_low", "step_ms_high"]}
+    assert (data["names"]["bubble_share"], data["scale"]["bubble_share"]) == ("bubble, %", 100)
+    assert data["names"]["step_ms_low"] == "step time, ms: low end if measured"
+    assert "p05" not in text and "with 80 % chance" in text
+    assert ("<li>curves of h100; links of hgx; band: steps with other software; wide most of all because: the software is "
+            "not named <span class=n>(2 of 2 rows)</span></li>") in text
+
+
+def test_a_page_marks_routers_of_another_k(tmp_path, monkeypatch):
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join([HEADER + ",top_k", *(f"{row(router, gpus)},{k}" for gpus in (8, 16)
+                                                    for router, k in (("base", 1), ("top2", 2), ("topk", 2)))]) + "\n")
+    text, data = page_text(path, tmp_path, monkeypatch)
+    assert {line[data["columns"].index("router")] for line in data["rows"]} == {"base (k = 1)", "top2", "topk"}
+    assert "does not compare with that of the others" in text and "Error bars: p05 to p95." in text
 
 
 @pytest.mark.slow

@@ -6,9 +6,15 @@ import json
 import option_columns
 import page
 import rows
-from chart_data import BadInput, band_columns
+from chart_data import BadInput, band_columns, training_words
 
 MOST_ROWS = 20000
+NO_FIGURES = ("band_level", "memory_gib_by_rank")
+# What the bands of moesim train are based on (sim/uncertainty/step_errors.hpp).
+BASES = {"own": "your own steps, of this model", "own-models": "your own steps, of other models",
+         "model": "steps of this model with this software on this machine",
+         "machine": "steps of other models with this software on this machine",
+         "software": "steps with this software on other machines", "nothing": "steps with other software"}
 
 
 def plotly_source():
@@ -30,9 +36,8 @@ def data_of(table, x, y, group):
     names = [name for name in table.known()
              if any(row[name] for row in table.rows) and name not in ("status", "reason")]
     differing = table.differing()
-    figures = [name for name in names if name in table.columns.results or name == "tokens_per_s"]
-    figures = [name for name in figures
-               if all(rows.is_number(row[name]) for row in table.rows if row[name])]
+    figures = [name for name in names if name not in (*table.options(), *NO_FIGURES)
+               and all(rows.is_number(row[name]) for row in table.rows if row[name])]
     first_x = x or next((name for name in ("capacity_factor", "gpus", *differing) if name in differing), "")
     if not first_x:
         raise BadInput(f"{table.files[0]}: its rows differ in no option, so there is no axis to draw over")
@@ -40,18 +45,56 @@ def data_of(table, x, y, group):
         table.require(name, flag)
     lines = group or rows.needed(table, [first_x], [name for name in differing if name != first_x])
     bands = {name: power for name, power in rows.BANDED.items() if name in figures}
-    return {"columns": names, "rows": [[_cell(row[name]) for name in names] for row in table.rows],
+    routers = {"router": "_router"}  # with their k where that is not the others'
+    return {"columns": names, "rows": [[_cell(row[routers.get(name, name)]) for name in names] for row in table.rows],
             "options": differing, "figures": figures, "x": first_x, "y": y, "group": lines,
             "names": {name: rows.axis_name(table, name) for name in names},
             "scale": {name: rows.scale_of(table, name) for name in names}, "bands": bands,
-            "band": band_columns(table.rows[0])}
+            "band": band_columns(table.rows[0]) if _has_error_bars(table) else None,
+            "ends": {name: [f"{name}_low", f"{name}_high"] for name in figures
+                     if {f"{name}_low", f"{name}_high"} <= set(names)}}
+
+
+def _has_error_bars(table):
+    return band_columns(table.rows[0])[0] in table.known()
+
+
+def _levels(table):
+    """"80 %" of the bands of moesim train; "" of other rows."""
+    levels = sorted({float(row["band_level"]) for row in table.rows if row.get("band_level")})
+    return " or ".join(f"{100 * level:g} %" for level in levels)
+
+
+def _notes(table):
+    """What the page says below its chart of the bands and of what does not compare."""
+    notes = []
+    if _has_error_bars(table):
+        same = "_same_" in band_columns(table.rows[0])[0]
+        notes.append("Error bars: p05 to p95" + (", software and machine the same." if same else "."))
+    elif _levels(table):
+        notes.append("No error bars: most of the error is one factor of all rows together. A mark pointed at says where a "
+                     f"measured step lies with {_levels(table)} chance (columns _low and _high).")
+    if any(row["_router"] != row.get("router", "") for row in table.rows):
+        notes.append("(k = ...): these routers choose another number of experts for a token than the others; their token "
+                     "loss, a share of what is chosen, does not compare with that of the others.")
+    return " ".join(notes)
+
+
+def _provenance(row):
+    """What a row is based on: of moesim train, which has no such column, the curves, the links and the band."""
+    if row.get("provenance") or "band_basis" not in row:
+        return row.get("provenance")
+    text = f"curves of {row['profile']}; links of {row['cluster']}"
+    if row["band_basis"]:
+        text += f"; band: {BASES.get(row['band_basis'], row['band_basis'])}"
+    return text + (f"; wide most of all because: {row['widest_term']}" if row.get("widest_term") else "")
 
 
 def _basis(table):
     found = {}
     for row in table.rows:
-        if row.get("provenance"):
-            found[row["provenance"]] = found.get(row["provenance"], 0) + 1
+        if _provenance(row):
+            found[_provenance(row)] = found.get(_provenance(row), 0) + 1
     return "".join(f"<li>{html.escape(text)} <span class=n>({count} of {len(table.rows)} rows)</span></li>"
                    for text, count in sorted(found.items(), key=lambda item: -item[1]))
 
@@ -61,10 +104,10 @@ def text(table, x, y, group, title):
     if len(table.rows) > MOST_ROWS:
         raise BadInput(f"{len(table.rows)} rows, and a page holds at most {MOST_ROWS}: choose with --where")
     data = json.dumps(data_of(table, x, y, group)).replace("</", "<\\/")
-    name = title or page.heading(table, "sweep")
+    name = title or page.heading(table, "training steps" if training_words(table.shared()) else "sweep")
     shared = ", ".join(f"{option_columns.words(key)} {value}" for key, value in table.shared().items())
     return PAGE.format(title=html.escape(name), under=html.escape(page.subtitle(table)),
-                       shared=html.escape(shared), basis=_basis(table), data=data,
+                       shared=html.escape(shared), notes=html.escape(_notes(table)), basis=_basis(table), data=data,
                        plotly=plotly_source(), script=SCRIPT)
 
 
@@ -110,11 +153,17 @@ function draw() {
     const numbers = members.every(row => typeof row[at[x]] === 'number');
     const value = row => D.scale[y] * row[at[y]];
     const ends = members.map(row => {
+      if (!D.band) return [0, 0];
       const step = row[at.step_ms], low = row[at[D.band[0]]], high = row[at[D.band[1]]];
       if (!power || !step || !low || !high) return [0, 0];
       const both = [value(row) * (low / step) ** power, value(row) * (high / step) ** power].sort((a, b) => a - b);
       return [both[1] - value(row), value(row) - both[0]];
     });
+    const likely = row => {
+      const [low, high] = (D.ends[y] || []).map(name => row[at[name]]);
+      if (typeof low !== 'number' || typeof high !== 'number') return '';
+      return '<br>if measured, ' + short(100 * row[at.band_level]) + ' %: ' + short(low) + ' to ' + short(high);
+    };
     const colour = colours[index % 7], unfit = row => row[at.fits_memory] === 'false';
     traces.push({
       name: label, type: 'scatter', mode: single && numbers ? 'lines+markers' : 'markers',
@@ -127,7 +176,7 @@ function draw() {
                symbol: marks[(index + Math.floor(index / 7)) % 7], line: {color: colour, width: 1.4},
                opacity: members.map(row => unfit(row) ? 0.45 : 1)},
       text: members.map(row => options.filter(name => row[at[name]] !== '').map(name =>
-        name.replace(/_/g, ' ') + ' ' + row[at[name]]).join('<br>') + (unfit(row) ? '<br><b>does not fit in memory</b>' : '')),
+        name.replace(/_/g, ' ') + ' ' + row[at[name]]).join('<br>') + likely(row) + (unfit(row) ? '<br><b>does not fit in memory</b>' : '')),
       hovertemplate: '%{y:.5~g}<br>%{text}<extra></extra>'
     });
     index += 1;
@@ -185,7 +234,7 @@ td, th {{ padding: .15em .6em; text-align: right; white-space: nowrap }} tr.unfi
 <label><input type="checkbox" id="zero"> from zero</label>
 </form>
 <div id="chart"></div>
-<p>Click a line in the legend to switch it off, twice to see it alone. Error bars: p05 to p95. White, pale: does not fit in the memory of a GPU; grey in the table.</p>
+<p>Click a line in the legend to switch it off, twice to see it alone. White, pale: does not fit in the memory of a GPU; grey in the table. {notes}</p>
 <h2>Rows</h2><div id="scroll"><table id="rows"></table></div>
 <h2>Based on</h2><ul>{basis}</ul>
 <h2>The same in all rows</h2><p>{shared}</p>

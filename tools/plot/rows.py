@@ -20,6 +20,10 @@ NAMES = {
     "failed": "routes failed before rectification, %", "gpus": "GPUs",
     "gpu_hours_per_1e12_tokens": "GPU hours per 1e12 tokens", "padded": "slots that stay empty, %"}
 
+# Ends of columns that have the name of a figure before them.
+ENDS = {"_low": "low end if measured", "_likely": "likely if measured", "_high": "high end if measured", "_p05": "p05",
+        "_p95": "p95"}
+
 # What a reader calls a column of `moesim sweep` or `train`.
 USUAL_NAMES = {
     "speed": ("tokens_per_s_per_gpu",), "throughput": ("tokens_per_s_per_gpu",), "tokens": ("tokens_per_s_per_gpu",),
@@ -310,7 +314,11 @@ def _check_one_each(table, x, line, told):
 
 def scale_of(table, name):
     """100 for shares, which are drawn in per cent, else 1."""
-    return 100 if table.columns.units.get(name) == "share" else 1
+    return 100 if is_share(table, name) else 1
+
+
+def is_share(table, name):
+    return table.columns.units.get(name) == "share" or name.endswith("_share")
 
 
 def axis_name(table, name):
@@ -318,9 +326,12 @@ def axis_name(table, name):
         return NAMES[name]
     if name == "capacity_factor":
         return factor_axis(table.shared())
+    for suffix, end in ENDS.items():
+        if name.endswith(suffix):
+            return f"{axis_name(table, name.removesuffix(suffix))}: {end}"
     unit = table.columns.units.get(name, "")
     words = option_columns.words(name)
     for suffix, known in ((" ms", "ms"), (" gib", "GiB")):
         if words.endswith(suffix):
             words, unit = words[:-len(suffix)], known
-    return words + (", %" if unit == "share" else f", {unit}" if unit else "")
+    return words.removesuffix(" share") + (", %" if is_share(table, name) else f", {unit}" if unit else "")

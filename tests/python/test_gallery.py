@@ -1,6 +1,7 @@
 """notebooks/gallery.md shows what its commands print; charts do not hide or list what is not there."""
 
 import importlib.util
+import math
 import sys
 from pathlib import Path
 
@@ -78,6 +79,35 @@ def test_labels_of_the_front_lie_on_no_line_and_no_axis(best):
             assert box.x0 >= frame.x0 and box.x1 <= frame.x1
             assert not line.intersects_bbox(box, filled=False), axes.texts[at].get_text()
             assert not any(box.overlaps(other) for other in boxes[:at])
+    finally:
+        sys.path.pop(0)
+
+
+def test_each_letter_of_the_front_stands_at_its_own_point(tmp_path):
+    """Of points a label's width apart each has its letter, also where there is no room for its router."""
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    points = [(10, 9000), (6, 8000), (3.0, 6400), (2.6, 6250), (2.2, 6100), (1.8, 6050), (1.4, 5800), (0.5, 5000), (0.49, 4990)]
+    rows = [{"model": "m", "gpus": "64", "profile": "p", "cluster": "c", "residual_loss": str(loss / 100),
+             "tokens_per_s_per_gpu": str(speed), "router": f"a-router-of-a-long-name+{at}", "capacity_factor": "1",
+             "on_front": "true", "rank": ""} for at, (loss, speed) in enumerate(points)]
+    sys.path.insert(0, str(ROOT / "tools" / "plot"))
+    try:
+        import front_chart
+        figure = front_chart.draw(rows, 0.13, "")
+        figure.savefig(tmp_path / "x.png")  # lays the page out again
+        axes, = figure.axes
+        places = {chr(ord("a") + at): axes.transData.transform(point) for at, point in enumerate(points)}
+        found = {}
+        for text in axes.texts:
+            box = text.get_window_extent()
+            away = {name: math.hypot(max(box.x0 - x, 0, x - box.x1), max(box.y0 - y, 0, y - box.y1))
+                    for name, (x, y) in places.items()}
+            own = [name for line in text.get_text().splitlines() for name in line.split(":")[0].split(", ")]
+            assert min(away, key=away.get) in own and max(away[name] for name in own) < 40, text.get_text()
+            found.update(dict.fromkeys(own))
+        assert sorted(found) == sorted(places)
+        assert axes.get_window_extent().x0 < 0.15 * figure.bbox.x1  # no room for marks that are not there
+        assert "the best, by rank" not in [text.get_text() for text in axes.get_legend().get_texts()]
     finally:
         sys.path.pop(0)
 

@@ -14,7 +14,6 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 MARKER = 12       # pixels, of a diamond
-LABEL = (60, 28)  # of what a label needs beside and below its point
 MOST_LINES = 3    # of a label
 
 
@@ -25,6 +24,10 @@ def letter(place):
         left, digit = divmod(left - 1, 26)
         name = chr(ord("a") + digit) + name
     return name
+
+
+def _by_letter(name):
+    return len(name), name
 
 
 def router_text(row, with_router):
@@ -43,7 +46,7 @@ def front_labels(groups, names, with_router):
     texts = []
     for group in groups:
         letters = {}
-        for row in sorted(group, key=lambda row: (len(names[id(row)]), names[id(row)])):
+        for row in sorted(group, key=lambda row: _by_letter(names[id(row)])):
             letters.setdefault(router_text(row, with_router), []).append(names[id(row)])
         if len(letters) <= MOST_LINES:
             texts.append("\n".join(f"{', '.join(those)}: {what}" for what, those in letters.items()))
@@ -87,8 +90,9 @@ def draw(rows, noise, title):
     if len(front) > 1:
         axes.step([loss(row) for row in front], [speed(row) for row in front], where="post",
                   color=COLOURS[0], marker="o", markersize=6, label="front: no candidate is faster and loses less (letters as in its table)")
-    axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
-              markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
+    if best:
+        axes.plot([loss(row) for row in best], [speed(row) for row in best], linestyle="", marker="D", markersize=7,
+                  markerfacecolor="white", color=COLOURS[1], label="the best, by rank", clip_on=False, zorder=4)
     yours = [row for row in rows if row.get("yours") == "true"]
     if yours:
         axes.plot([loss(row) for row in yours], [speed(row) for row in yours], linestyle="", marker="X", markersize=9,
@@ -103,6 +107,7 @@ def draw(rows, noise, title):
                    loc="left")
     axes.legend(loc="best")
     figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # labels stay where they found room
     def pixels(row):
         return axes.transData.transform((loss(row), speed(row)))
 
@@ -116,9 +121,13 @@ def draw(rows, noise, title):
             axes.annotate(text, (loss(same[-1]), speed(same[-1])), xytext=(8, -3), ha="left", va="top", **how)
     routers = {row["router"] for row in rows if row not in yours}
     names = {id(row): letter(place) for place, row in enumerate(reversed(front))}
-    groups = _close(front, pixels, *LABEL)
-    label_points(axes, [(loss(group[-1]), speed(group[-1])) for group in groups],
-                 front_labels(groups, names, len(routers) > 1), 8.5)
+    # A label for each point that can be told from the others; where it has no room, its letters alone.
+    groups = _close(front, pixels, MARKER, MARKER)
+    points = [(loss(group[-1]), speed(group[-1])) for group in groups]
+    texts = front_labels(groups, names, len(routers) > 1)
+    written = label_points(axes, points, texts, 8.5)
+    label_points(axes, points, ["" if text in written else ", ".join(sorted((names[id(row)] for row in group), key=_by_letter))
+                                for text, group in zip(texts, groups)], 8.5)
     return figure
 
 

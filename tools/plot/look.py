@@ -100,8 +100,8 @@ def plot_line(axes, xs, ys, fits, how, **more):
 
 
 def label_points(axes, points, texts, font):
-    """Writes each text beside its point, where it covers no other text, line, marker or legend and leaves the axes
-    nowhere; where there is no such place, over a line; a text without any place is left out. The figure has its final
+    """Writes each text beside its point, where it covers no other text, line, marker or legend, is nearer to no other
+    point and leaves the axes nowhere; where there is no such place, over a line; a text without any place is left out. The figure has its final
     size. Returns the texts written."""
     renderer = axes.figure.canvas.get_renderer()
     inside, written = axes.get_window_extent(renderer), []
@@ -109,6 +109,7 @@ def label_points(axes, points, texts, font):
     if axes.get_legend():
         taken.append(axes.get_legend().get_window_extent(renderer))
     drawn = _drawn(axes)
+    places = axes.transData.transform(np.asarray(points, dtype=float).reshape(-1, 2))
     near = [(x, y) for y in (6, -6, 16, -16) for x in (5, -5)]
     for point, text in zip(points, texts):
         if not text or any(text == other and _near(axes, point, at) for other, at in written):
@@ -117,13 +118,19 @@ def label_points(axes, points, texts, font):
             label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font,
                                   ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top", annotation_clip=False)
             box = label.get_window_extent(renderer)
-            if (box.x0 >= inside.x0 and box.x1 <= inside.x1 and not any(box.overlaps(other) for other in taken)
+            if (box.x0 >= inside.x0 and box.x1 <= inside.x1 and _is_nearest(box, axes.transData.transform(point), places) and not any(box.overlaps(other) for other in taken)
                     and (over_lines or not any(path.intersects_bbox(box, filled=False) for path in drawn))):
                 taken.append(box)
                 written.append((text, point))
                 break
             label.remove()
     return [text for text, _ in written]
+
+
+def _is_nearest(box, own, places):
+    """Whether no place is nearer to the box than its own; places that look like one with it count as it."""
+    away = lambda place: math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))  # noqa: E731
+    return all(away(own) <= away(place) or math.hypot(*(place - own)) < 3 for place in places)
 
 
 def _drawn(axes, marker=4):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "sim/base/error.hpp"
 
@@ -16,11 +17,11 @@ std::string divisors(std::int64_t number, std::int64_t at_most) {
   return text;
 }
 
-void check_experts_divide(std::int64_t experts, std::int64_t ranks, std::int64_t most_ranks) {
+void check_experts_divide(std::int64_t experts, std::int64_t ranks, std::int64_t gpus) {
   if (ranks >= 1 && experts % ranks == 0) return;
   throw UsageError(fmt::format(
       "--expert-parallel: {} experts cannot be spread evenly over {} GPUs: use one of {}", experts,
-      ranks, divisors(experts, most_ranks)));
+      ranks, divisors(std::gcd(experts, gpus), gpus)));
 }
 
 }  // namespace moesim

@@ -114,7 +114,9 @@ TEST_CASE("a dense router has neither experts nor an expert-parallel group") {
 }
 
 TEST_CASE("combinations that cannot be say what to change") {
-  CHECK(has(refusal({{"experts", "10"}, {"expert-parallel", "4"}}), "use one of 1, 2, 5, 10"));
+  CHECK(has(refusal({{"experts", "10"}, {"expert-parallel", "4"}, {"gpus", "20"}}),
+            "use one of 1, 2, 5, 10"));
+  CHECK(refusal({{"experts", "10"}, {"expert-parallel", "4"}}).ends_with("use one of 1, 2"));
   CHECK(has(refusal({{"gpus", "10"}, {"expert-parallel", "8"}}), "--expert-parallel 1, 2"));
   CHECK(has(refusal({{"router", "top9"}}), "9 experts per token, but there are 8"));
   CHECK(has(refusal({{"router", "top8+fr"}}), "fill-in needs one more than k"));

@@ -1,11 +1,15 @@
 #include "sim/scenario/exchange.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
 
 #include "sim/base/digest.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file.hpp"
 #include "sim/base/shipped.hpp"
+#include "sim/cluster/rank_placement.hpp"
 #include "sim/network/exchange/dispatch_place.hpp"
 #include "sim/routing/simulation/trace_routing.hpp"
 #include "sim/scenario/scenario.hpp"
@@ -25,6 +29,38 @@ Deduplication deduplication_of(profile::SentOnce sent) {
       break;
   }
   return Deduplication::none;
+}
+
+// What is wrong with groups that are not aligned.
+std::string cut_groups(const Scenario& scenario) {
+  return fmt::format("expert-parallel groups of {} GPUs have parts of NVLink domains of {}",
+                     scenario.expert_parallel, scenario.cluster->gpus_per_domain);
+}
+
+bool is_aligned(const cluster::Cluster& cluster, int gpus, int ranks) {
+  const int domain = cluster::usual_ranks_per_domain(cluster, gpus);
+  return gpus <= domain || ranks % domain == 0 || domain % ranks == 0;
+}
+
+// "--expert-parallel 1, 2, 4, 8, or --gpus 128": sizes of aligned groups on as many GPUs, and the
+// nearest number of GPUs for groups of this size.
+std::string aligned_choices(const Scenario& scenario) {
+  const cluster::Cluster cluster = cluster::Cluster::load(scenario.cluster_name);
+  const int ranks = scenario.expert_parallel;
+  std::vector<int> sizes;
+  for (int size = 1; size <= scenario.gpus; ++size) {
+    const bool divides = scenario.gpus % size == 0 && scenario.experts % size == 0;
+    if (divides && is_aligned(cluster, scenario.gpus, size)) sizes.push_back(size);
+  }
+  std::string text = fmt::format("--expert-parallel {}", fmt::join(sizes, ", "));
+  const int most = cluster.max_gpus();
+  for (int apart = ranks; apart <= scenario.gpus; apart += ranks) {
+    for (const int gpus : {scenario.gpus - apart, scenario.gpus + apart}) {
+      if (gpus < ranks || (most > 0 && gpus > most) || !is_aligned(cluster, gpus, ranks)) continue;
+      return text + fmt::format(", or --gpus {}", gpus);
+    }
+  }
+  return text;
 }
 
 }  // namespace
@@ -109,12 +145,10 @@ void check_deduplication(const Scenario& scenario, Use use) {
   }
   if (scenario.dedup == Deduplication::node && scenario.dispatcher == nullptr &&
       !scenario.has_aligned_groups()) {
-    refuse(fmt::format(
-        "expert-parallel groups of {} GPUs have parts of NVLink domains of {}, so that a GPU "
-        "need not have its counterpart in each: choose --expert-parallel as a "
-        "multiple or a divisor of {}, or --dedup gpu",
-        scenario.expert_parallel, scenario.cluster->gpus_per_domain,
-        scenario.cluster->gpus_per_domain));
+    refuse(
+        fmt::format("{}, so that a GPU need not have its counterpart in each: choose {}, or "
+                    "--dedup gpu",
+                    cut_groups(scenario), aligned_choices(scenario)));
   }
 }
 
@@ -125,10 +159,7 @@ void check_dispatcher(const Scenario& scenario, Use use) {
   const std::string flag = "--dispatcher " + scenario.dispatcher_name;
   if (!scenario.has_aligned_groups()) {
     throw UsageError(
-        fmt::format("{}: expert-parallel groups of {} GPUs have parts of NVLink domains of {}: "
-                    "choose --expert-parallel as a multiple or a divisor of {}",
-                    flag, scenario.expert_parallel, scenario.cluster->gpus_per_domain,
-                    scenario.cluster->gpus_per_domain));
+        fmt::format("{}: {}: choose {}", flag, cut_groups(scenario), aligned_choices(scenario)));
   }
   try {
     const std::string& device = scenario.profile->device().name;

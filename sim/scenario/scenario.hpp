@@ -39,9 +39,10 @@ struct Scenario : Documents, Layout, Exchange, Batch, Training, Scores, Environm
   routing::RoutingJob routing_job() const;
   // Columns of the gate's matrix: experts, slots of soft routing, none without a gate.
   std::int64_t gate_outputs() const;
-  // Whether every expert-parallel group has whole nodes (NVLink domains), or lies inside one.
+  // Whether every expert-parallel group has whole nodes (NVLink domains), or lies inside one: all
+  // groups do where all GPUs are of the first domain.
   bool has_aligned_groups() const {
-    return expert_parallel % cluster->gpus_per_domain == 0 ||
+    return gpus <= cluster->gpus_per_domain || expert_parallel % cluster->gpus_per_domain == 0 ||
            cluster->gpus_per_domain % expert_parallel == 0;
   }
   // Soft routing mixes the tokens of one sequence into slots (Puigcerver et al. 2023,

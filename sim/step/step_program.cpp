@@ -36,6 +36,13 @@ std::string with_pass(const std::string& name, Pass pass) {
   return pass == Pass::forward ? name : name + "_backward";
 }
 
+// GPUs of an expert-parallel group that an NVLink domain has.
+int part_in_domain(const scenario::Scenario& scenario) {
+  const int domain = scenario.cluster->gpus_per_domain;
+  return scenario.gpus <= domain ? scenario.expert_parallel
+                                 : std::gcd(scenario.expert_parallel, domain);
+}
+
 }  // namespace
 
 routing::MoeLayerShape moe_layer_shape(const scenario::Scenario& scenario) {
@@ -59,12 +66,10 @@ class StepProgram::Builder {
         operations_(built.operations_) {
     program_.ranks = scenario.gpus;
     // In the order of Groups.
-    program_.partitions = {
-        engine::blocks(scenario.gpus, scenario.expert_parallel),
-        engine::strided(scenario.gpus, scenario.expert_parallel),
-        engine::blocks(scenario.gpus, scenario.gpus),
-        engine::blocks(scenario.gpus,
-                       std::gcd(scenario.expert_parallel, scenario.cluster->gpus_per_domain))};
+    program_.partitions = {engine::blocks(scenario.gpus, scenario.expert_parallel),
+                           engine::strided(scenario.gpus, scenario.expert_parallel),
+                           engine::blocks(scenario.gpus, scenario.gpus),
+                           engine::blocks(scenario.gpus, part_in_domain(scenario))};
     int ordinal = 0;
     for (int layer = 0; layer < scenario.model->layers; ++layer) {
       moe_ordinal_.push_back(is_moe(layer) ? ordinal++ : -1);

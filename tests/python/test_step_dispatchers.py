@@ -108,7 +108,20 @@ def test_what_makes_no_sense_is_refused_with_the_reason():
     crooked = refusal("--router", "dropless", "--profile", "h100-sxm", "--gpus", "12", "--expert-parallel", "12",
                       "--experts", "12", "--tokens-per-gpu", "2048", "--dispatcher", "low-latency")
     assert "--dispatcher low-latency: expert-parallel groups of 12 GPUs have parts of NVLink domains of 8" in crooked
+    assert "choose --expert-parallel 1, 2, 4" in crooked
     assert "unknown" in refusal("--router", "dropless", *WORDS, "--dispatcher", "deep-ep")
+
+
+@pytest.mark.parametrize("choice", [["--dispatcher", "hybridep"], ["--dedup", "node"]])
+def test_64_of_72_gpus_of_a_rack_are_one_domain(choice):
+    # Every pair of a group of 64 is joined by NVLink, as in a group of 32: none takes a NIC.
+    words = ["--profile", "gb200", "--cluster", "gb200-nvl72", "--model", "deepseek-v3-4layers", "--mode", "prefill",
+             "--router", "dropless", "--micro-batch", "1", "--sequence-length", "512", "--replicas", "1", "--format", "csv",
+             "--gpus", "64"]
+    (row,) = csv.DictReader(io.StringIO(succeed("sweep", *words, "--expert-parallel", "64", *choice)))
+    (half,) = csv.DictReader(io.StringIO(succeed("sweep", *words, "--expert-parallel", "32", *choice)))
+    assert row["status"] == half["status"] == "ok"
+    assert 0.8 < float(row["exchange_ms"]) / float(half["exchange_ms"]) < 1.5
 
 
 def test_options_without_effect_are_noted():

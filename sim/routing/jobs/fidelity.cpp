@@ -58,6 +58,13 @@ bool may_lack_its_only_local(const RoutingJob& job) {
   return alone && router.ir_duplicates == IrDuplicates::exclude && router.choices() > 1;
 }
 
+// Whether the ends of domains cut groups, each in its own way.
+bool has_cut_groups(const RoutingJob& job) {
+  const int domain = job.gpus_per_domain;
+  return domain > 0 && job.gpus > domain && job.expert_parallel % domain != 0 &&
+         domain % job.expert_parallel != 0;
+}
+
 }  // namespace
 
 std::string name_of(Fidelity value) { return name_in(fidelity_names, value); }
@@ -93,7 +100,6 @@ std::string counts_refusal(const RoutingJob& job) {
     return "with --priority token-order all choices of a token stand together in the queues, which "
            "counts do not model: they put `partial` off by up to 1.3 points";
   }
-  const int domain = job.gpus_per_domain;
   if (job.router.varies() && job.router.drops) {
     return "which routes a capacity drops is known of the best experts by a softmax: not with "
            "--score-function, --second-expert, --router-dtype or --expert-bias";
@@ -105,17 +111,15 @@ std::string counts_refusal(const RoutingJob& job) {
     return "with a capacity counts do not say which of a token's routes are kept, and so how many "
            "tokens a GPU or node needs";
   }
-  if (job.count_copies && domain > 0 && job.expert_parallel % domain != 0 &&
-      domain % job.expert_parallel != 0) {
+  if (job.count_copies && has_cut_groups(job)) {
     return fmt::format(
         "expert-parallel groups of {} GPUs lie across NVLink domains of {}, each in its own way",
-        job.expert_parallel, domain);
+        job.expert_parallel, job.gpus_per_domain);
   }
-  if (job.router.rectification == Rectification::node && domain > 0 &&
-      job.expert_parallel % domain != 0 && domain % job.expert_parallel != 0) {
+  if (job.router.rectification == Rectification::node && has_cut_groups(job)) {
     return fmt::format(
         "expert-parallel groups of {} GPUs lie across NVLink domains of {}, each in its own way",
-        job.expert_parallel, domain);
+        job.expert_parallel, job.gpus_per_domain);
   }
   if (may_lack_its_only_local(job)) {
     return fmt::format(

@@ -233,6 +233,8 @@ TEST_CASE("counts are refused with a reason where tokens are needed", "[routing]
   RoutingJob across = make("top2+ir@node", "2");
   across.gpus_per_domain = 3;
   CHECK_THROWS_WITH(check(across), ContainsSubstring("NVLink domains of 3"));
+  across.gpus_per_domain = 36;  // has all 24 GPUs
+  CHECK_NOTHROW(check(across));
   CHECK_THROWS_WITH(check(make("soft", "2")), ContainsSubstring("not for soft"));
   CHECK_THROWS_WITH(check(make("base", "2")), ContainsSubstring("not for base"));
   CHECK_THAT(counts_refusal(make("random", "2", "ragged-source:2")),

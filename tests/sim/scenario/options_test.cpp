@@ -126,6 +126,25 @@ TEST_CASE("combinations that cannot be say what to change") {
   CHECK(resolved({{"router", "top2"}, {"top-k", "2"}}).router.top_k == 2);
 }
 
+TEST_CASE("groups on a part of one rack are aligned, and the message says which others are") {
+  const auto on_racks = [](const std::string& gpus, const std::string& ranks) {
+    return OptionValues{{"model", "deepseek-v3"}, {"cluster", "gb200-nvl72"},
+                        {"profile", "gb200"},     {"router", "dropless"},
+                        {"gpus", gpus},           {"expert-parallel", ranks},
+                        {"dedup", "node"}};
+  };
+  CHECK(resolved(on_racks("64", "64")).has_aligned_groups());
+  CHECK(resolved(on_racks("64", "32")).has_aligned_groups());
+  CHECK(resolved(on_racks("128", "64")).has_aligned_groups());
+  CHECK(resolved(on_racks("128", "128")).has_aligned_groups());
+  const std::string cut = refusal(on_racks("96", "32"));  // 48 GPUs of two racks
+  CHECK(has(cut, "groups of 32 GPUs have parts of NVLink domains of 48"));
+  CHECK(has(cut, "choose --expert-parallel 1, 2, 4, 8, 16, or --gpus 64, or --dedup gpu"));
+  for (const char* ranks : {"1", "2", "4", "8", "16"}) {
+    CHECK(resolved(on_racks("96", ranks)).has_aligned_groups());
+  }
+}
+
 TEST_CASE("the model's router has the model's k unless another is typed") {
   CHECK(resolved({{"model", "deepseek-v3"}}).router.top_k == 8);
   CHECK(resolved({{"model", "deepseek-v3"}, {"top-k", "4"}}).router.top_k == 4);

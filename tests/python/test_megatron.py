@@ -395,3 +395,33 @@ def test_older_and_newer_names_are_understood(tmp_path):
 def test_a_gated_gelu_has_three_matrices(tmp_path):
     geglu = figures("train", "--megatron", write(tmp_path, SCRIPT.replace("--swiglu", "--quick-geglu")))
     assert geglu["step_ms"] == figures("train", "--megatron", write(tmp_path, SCRIPT))["step_ms"]
+
+
+def with_capacity(arguments=""):
+    return (SCRIPT.replace("--num-experts 128", f"--moe-expert-capacity-factor 1.0 {arguments} --num-experts 128")
+            .replace("--num-layers 48", "--num-layers 4"))
+
+
+@pytest.mark.parametrize("arguments, typed, priority", [
+    ("", (), "own-weight"),  # a softmax over the 8 that a token chooses
+    ("--moe-token-drop-policy probs", (), "own-weight"),
+    ("--moe-router-score-function sigmoid", (), "own-weight"),  # over the sum of the 8
+    ("--moe-router-pre-softmax", (), "own-score"),
+    ("--moe-token-drop-policy position", (), "token-order"),
+    ("", ("--router", "top1"), "own-score"),  # a softmax over one is 1 for all
+    ("", ("--top-k", 1), "own-score"),
+    ("", ("--router", "top2"), "own-weight"),
+    ("", ("--priority", "random"), "random"),
+])
+def test_a_capacity_drops_by_megatrons_rule(tmp_path, arguments, typed, priority):
+    script = with_capacity(arguments)
+    read = figures("train", "--megatron", write(tmp_path, script), *typed)
+    assert read["priority"] == priority
+    assert "moe-router-pre-softmax" not in moesim("layout", "--megatron", write(tmp_path, script)).stderr
+
+
+def test_dropping_by_weight_loses_less_than_by_the_best_score(tmp_path):
+    script = write(tmp_path, with_capacity())
+    read, best = (figures("train", "--megatron", script, "--seed", 2, *words) for words in ((), ("--priority", "token-max")))
+    dialect = figures("train", "--megatron", script, "--seed", 2, "--router-dialect", "megatron")
+    assert read["residual_loss"] == dialect["residual_loss"] < 0.9 * best["residual_loss"]

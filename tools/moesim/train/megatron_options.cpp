@@ -13,6 +13,7 @@
 #include "sim/base/text.hpp"
 #include "sim/job/job_options.hpp"
 #include "sim/model/megatron_model.hpp"
+#include "sim/routing/routers/router_name.hpp"
 #include "tools/moesim/output.hpp"
 #include "tools/moesim/train/megatron_stages.hpp"
 
@@ -384,6 +385,35 @@ void take_states(MegatronInput& input) {
       {{"no_shard", "0"}, {"optim", "1"}, {"optim_grads", "2"}, {"optim_grads_params", "3"}});
 }
 
+// Whether a token chooses one expert by the router that is typed, else by the model's.
+bool chooses_one(const MegatronInput& input) {
+  std::int64_t usual = input.given.size("moe-router-topk").value_or(2);
+  if (input.model) usual = input.model->moe ? input.model->moe->top_k : 0;
+  const auto typed = parse_number<int>(input.line.get("top-k"));
+  const std::string router = input.line.get("router");
+  if (router.empty()) return typed ? *typed == 1 : usual == 1;
+  if (router.find(',') != std::string::npos) return false;
+  return routing::parse_router(router, typed.value_or(0), usual == 1 ? 1 : 2).top_k == 1;
+}
+
+// `probs` drops by a route's weight (megatron/core/transformer/moe/moe_utils.py): of a softmax over
+// the k chosen, or of sigmoids over their sum; with --moe-router-pre-softmax, which k = 1 needs, of
+// a softmax over all experts. `position` knows a token's place, not which of its choices an expert
+// is.
+void take_drops(MegatronInput& input) {
+  const MegatronArguments& given = input.given;
+  const bool pads = given.has("moe-pad-expert-input-to-capacity");
+  const std::string policy = given.text("moe-token-drop-policy").value_or("probs");
+  const bool is_share_of_all = given.has("moe-router-pre-softmax");
+  if (!given.has("moe-expert-capacity-factor")) return;
+  input.options["padding"] = pads ? "capacity" : "none";
+  if (policy == "position") {
+    input.options["priority"] = "token-order";
+  } else {
+    input.options["priority"] = is_share_of_all || chooses_one(input) ? "own-score" : "own-weight";
+  }
+}
+
 void take_experts(MegatronInput& input) {
   const MegatronArguments& given = input.given;
   const std::string type = given.text("moe-token-dispatcher-type").value_or("allgather");
@@ -398,11 +428,7 @@ void take_experts(MegatronInput& input) {
                             "moe-shared-expert-overlap"}) {
     given.has(shape);
   }
-  const bool pads = given.has("moe-pad-expert-input-to-capacity");
-  const bool by_position = given.text("moe-token-drop-policy").value_or("probs") == "position";
-  if (!given.has("moe-expert-capacity-factor")) return;
-  input.options["padding"] = pads ? "capacity" : "none";
-  if (by_position) input.options["priority"] = "position";
+  take_drops(input);
 }
 
 void take_graphs(MegatronInput& input) {

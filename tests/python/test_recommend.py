@@ -408,6 +408,18 @@ def test_prefill_names_the_convention_of_its_capacity_factors():
     assert "\nCF: paper convention" in succeed(*words, "--capacity-convention", "paper")
 
 
+def test_prefill_takes_lists_of_every_option():
+    words = [word for word in PREFILL if word not in ("--expert-parallel", "4,8")] + ["--dispatcher", "deepep,all-to-all"]
+    rows = [row for row in rows_of(*words, "--best", 20) if row["rank"]]
+    assert {(row["expert_parallel"], row["dispatcher"]) for row in rows} == {
+        (size, dispatcher) for size in "248" for dispatcher in ("", "deepep")}  # EP 1 does not fit
+    table = succeed(*words, "--expert-parallel", "4,8", "--router", "dropless,top2", "--max-loss", "5%",
+                    "--capacity-factor", "dropless,1")
+    assert "#  EP  batch  router      CF  dispatcher  tokens/s/GPU" in table
+    assert "one that cannot be: --dispatcher deepep: router top2 sends every expert a block" in table
+    assert "dispatcher" not in succeed(*PREFILL, "--dispatcher", "deepep").split("to reproduce:")[0]
+
+
 def test_prefill_takes_no_flags_of_training():
     expect_error(moesim(*PREFILL, "--recompute", "full"), 2, "--recompute with --mode prefill")
     expect_error(moesim(*SMALL, "--replicas", 3), 2, "--replicas: of --mode prefill")

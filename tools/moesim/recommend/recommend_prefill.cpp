@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "sim/base/text.hpp"
@@ -33,12 +34,14 @@ bool is_option(const std::string& flag) {
                      [&](const scenario::Option& option) { return option.name == flag; });
 }
 
-// Groups inside a node and over several, as far as experts and GPUs allow.
-std::string usual_groups(const scenario::OptionValues& values, scenario::DocumentCache& documents) {
-  const scenario::Scenario usual = scenario::fill_in(values, documents, scenario::Use::step);
-  std::vector<int> sizes;
-  for (int size = 1; size <= std::min(usual.gpus, usual.experts); size *= 2) {
-    if (usual.gpus % size == 0 && usual.experts % size == 0) sizes.push_back(size);
+// Groups inside a node and over several, as far as experts and GPUs allow, of all that lists have.
+std::string usual_groups(const scenario::OptionValues& lists, scenario::DocumentCache& documents) {
+  std::set<int> sizes;
+  for (const scenario::OptionValues& values : study::grid(lists)) {
+    const scenario::Scenario usual = scenario::fill_in(values, documents, scenario::Use::step);
+    for (int size = 1; size <= std::min(usual.gpus, usual.experts); size *= 2) {
+      if (usual.gpus % size == 0 && usual.experts % size == 0) sizes.insert(size);
+    }
   }
   return fmt::format("{}", fmt::join(sizes, ","));
 }
@@ -87,19 +90,61 @@ std::string command_of(const FoundPass& pass) {
   return text;
 }
 
-std::vector<std::string> cells_of(const FoundPass& pass) {
-  const bool drops = !is_absent(pass.row[study::column_index("capacity_factor")]);
-  return {fmt::format("{:.0f}", pass.figure("expert_parallel")),
-          fmt::format("{:.0f}", pass.figure("micro_batch")),
-          pass.text("router"),
-          drops ? report::figure(pass.figure("capacity_factor")) : "none",
-          fmt::format("{:.0f}", pass.figure("tokens_per_s_per_gpu")),
-          fmt::format("{:.1f} ms", pass.figure("step_ms")),
-          fmt::format("{:.2f}", 100 * pass.loss),
-          fmt::format("{:.1f}", pass.figure("memory_gib"))};
+// Options in which the passes differ and which are no columns of their own.
+std::vector<std::string> varied_options(const PrefillFound& found) {
+  static const std::set<std::string> shown = {"expert-parallel", "micro-batch", "router",
+                                              "capacity-factor"};
+  std::map<std::string, std::set<std::string>> values;
+  for (const std::vector<FoundPass>* passes : {&found.best, &found.front}) {
+    for (const FoundPass& pass : *passes) {
+      for (const auto& [option, value] : pass.options) values[option].insert(value);
+    }
+  }
+  std::vector<std::string> varied;
+  for (const auto& [option, different] : values) {
+    if (different.size() > 1 && shown.count(option) == 0) varied.push_back(option);
+  }
+  return varied;
 }
-const std::vector<std::string> cell_names = {"EP",           "batch", "router", "CF",
-                                             "tokens/s/GPU", "step",  "loss %", "GiB"};
+
+// The columns of a table of passes.
+class PassCells {
+ public:
+  explicit PassCells(const PrefillFound& found) : varied_(varied_options(found)) {}
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names = {"EP", "batch", "router", "CF"};
+    names.insert(names.end(), varied_.begin(), varied_.end());
+    names.insert(names.end(), {"tokens/s/GPU", "step", "loss %", "GiB"});
+    return names;
+  }
+  // Which are figures.
+  std::vector<bool> right() const {
+    std::vector<bool> right = {true, true, false, true};
+    right.insert(right.end(), varied_.size(), false);
+    right.insert(right.end(), 4, true);
+    return right;
+  }
+  std::vector<std::string> of(const FoundPass& pass) const {
+    const bool drops = !is_absent(pass.row[study::column_index("capacity_factor")]);
+    std::vector<std::string> cells = {
+        fmt::format("{:.0f}", pass.figure("expert_parallel")),
+        fmt::format("{:.0f}", pass.figure("micro_batch")), pass.text("router"),
+        drops ? report::figure(pass.figure("capacity_factor")) : "none"};
+    for (const std::string& option : varied_) {
+      const auto typed = pass.options.find(option);
+      cells.push_back(typed == pass.options.end() ? "" : typed->second);
+    }
+    cells.insert(cells.end(), {fmt::format("{:.0f}", pass.figure("tokens_per_s_per_gpu")),
+                               fmt::format("{:.1f} ms", pass.figure("step_ms")),
+                               fmt::format("{:.2f}", 100 * pass.loss),
+                               fmt::format("{:.1f}", pass.figure("memory_gib"))});
+    return cells;
+  }
+
+ private:
+  std::vector<std::string> varied_;
+};
 
 // Speeds of the bands of two passes: whether they have one in common.
 bool is_within_noise(const FoundPass& one, const FoundPass& other) {
@@ -129,6 +174,9 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
   std::string text = fmt::format(
       "{} scenarios simulated, {} of them do not fit in {:.0f} % of a GPU, {} cannot be\n\n",
       found.simulated, found.too_large, 100 * search.memory_share, found.refused);
+  if (found.refused > 0) {
+    text.insert(text.size() - 1, fmt::format("one that cannot be: {}\n", found.a_refusal));
+  }
   std::set<std::string> conventions;
   for (const FoundPass& pass : found.best) conventions.insert(pass.text("capacity_convention"));
   conventions.erase("");
@@ -136,13 +184,16 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
     text.insert(text.size() - 1, fmt::format("CF: {} convention (--capacity-convention)\n",
                                              fmt::join(conventions, ", ")));
   }
+  const PassCells columns(found);
+  const std::vector<std::string> names = columns.names();
+  const std::vector<bool> right = columns.right();
   std::vector<std::vector<std::string>> lines = {{"#"}};
-  lines.front().insert(lines.front().end(), cell_names.begin(), cell_names.end());
+  lines.front().insert(lines.front().end(), names.begin(), names.end());
   lines.front().insert(lines.front().end(), {"p05 to p95 ms", "gives up"});
   for (std::size_t place = 0; place < found.best.size(); ++place) {
     const FoundPass& pass = found.best[place];
     std::vector<std::string> cells = {fmt::format("{}", place + 1)};
-    const std::vector<std::string> figures = cells_of(pass);
+    const std::vector<std::string> figures = columns.of(pass);
     cells.insert(cells.end(), figures.begin(), figures.end());
     cells.push_back(
         fmt::format("{:.1f} to {:.1f}", pass.figure("step_ms_p05"), pass.figure("step_ms_p95")));
@@ -151,18 +202,17 @@ std::string table_of(const PrefillSearch& search, const PrefillFound& found) {
     cells.push_back(place == 0 ? "" : fmt::format("{:.1f} % speed", 100 * (1 - speed)));
     lines.push_back(cells);
   }
-  std::vector<bool> right(lines.front().size(), true);
-  right[3] = right.back() = false;
+  std::vector<bool> sides = {true};
+  sides.insert(sides.end(), right.begin(), right.end());
+  sides.insert(sides.end(), {true, false});
   text += found.best.empty() ? fmt::format("nothing loses at most {:g} % of the routing weight\n",
                                            100 * search.max_loss)
-                             : report::align(lines, right) + order_text(found.best);
+                             : report::align(lines, sides) + order_text(found.best);
   if (found.front.size() > 1) {
-    std::vector<std::vector<std::string>> front = {cell_names};
-    for (const FoundPass& pass : found.front) front.push_back(cells_of(pass));
-    std::vector<bool> sides(cell_names.size(), true);
-    sides[2] = false;
+    std::vector<std::vector<std::string>> front = {names};
+    for (const FoundPass& pass : found.front) front.push_back(columns.of(pass));
     text += "\nspeed for loss: no other scenario is faster and loses less\n" +
-            report::align(front, sides);
+            report::align(front, right);
   }
   text += "\nto reproduce:\n";
   for (std::size_t place = 0; place < found.best.size(); ++place) {

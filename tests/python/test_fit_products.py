@@ -79,6 +79,30 @@ def test_trees_grow_with_the_sweep():
         assert trees.POINTS_PER_LEAF * count * leaves <= points
 
 
+def test_leaves_are_medians_that_outliers_do_not_move():
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed; fits of trees need it")
+    x = np.repeat([0.0, 1.0], 100)
+    errors = np.where(x == 0, 0.1, -0.2)
+    errors[::5] += 1  # of each half every fifth point
+    found = trees.fit_medians(x[:, None], errors, (1, 2, 1.0), np.ones(200))
+    assert found[0] == [0, -1, -1]
+    assert 0 < found[1][0] < 1 and found[1][1:] == [0.1, -0.2]
+    # Each tree takes up half of what is left: 1 - 1/8 of it after three.
+    found = trees.fit_medians(x[:, None], errors, (3, 2, 0.5), np.ones(200))
+    assert trees.evaluate(found, np.array([[0.0], [1.0]])) == pytest.approx([0.0875, -0.175])
+    # Where the outliers weigh more than the others, they are the median.
+    heavy = np.where(np.arange(200) % 5 == 0, 5.0, 1.0)
+    assert trees.fit_medians(x[:, None], errors, (1, 2, 1.0), heavy)[1][1:] == [1.1, 0.8]
+
+
+def test_trees_of_many_kernels_weigh_long_products_by_their_rows():
+    rows = pd.DataFrame({"m": [128, 128, 129], "time_us": [100.0, 101.0, 101.0]})
+    assert gemm.tree_importance(rows, "gb200").tolist() == [1, 6, 2]
+    assert gemm.tree_importance(rows, "gb200 fp8").tolist() == [1, 3, 3]
+    more = [each for each in gemm.tree_inputs("gb200") if each not in gemm.tree_inputs("gb200 fp8")]
+    assert {(each["rows"], each["columns"]) for each in more} == {(64, 32), (256, 128)}
+
+
 def test_loads_that_all_follow_a_power_law_ask_for_sizes_alone():
     rows = pd.DataFrame({"distribution": ["power_law_1.2"] * 2, "tuned": False})
     assert not any("kernel" in each or each["x"] == "log2_active" for each in expert_ffn.tree_inputs(rows))

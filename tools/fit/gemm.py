@@ -103,6 +103,13 @@ MORE_SMOOTHNESS = 3.0
 COMPUTE_SHARE = "compute_share"
 # Last, boosted trees on what is left, which may ask for waves of these tiles.
 TREE_TILES = ((128, 64), (128, 128), (128, 256), (256, 256))
+# Blackwell's cuBLAS chooses among more kernels than the other libraries have, down to tiles of
+# 64 x 32: trees for its sweeps ask for these too, and fork by how far points lie apart (fit_medians).
+MANY_KERNELS = BLACKWELL
+MORE_TREE_TILES = ((64, 32), (256, 128))
+# Their long products weigh less: GB200's scatter so much that trees spent their leaves on it. Those
+# of few rows wait for memory and hardly scatter; forks by distance would pass over them.
+LONG_TREE_WEIGHT, FEW_ROWS, FEW_ROWS_TREE_WEIGHT = 2.0, 128, 6.0
 
 
 def parts(sweep):
@@ -162,6 +169,15 @@ def load(data, sweep):
 def importance(rows):
     """Long products decide a step."""
     return np.where(rows.time_us > LARGE_US, LARGE_WEIGHT, 1.0)
+
+
+def tree_importance(rows, sweep):
+    """As `importance`, of what the trees fit."""
+    if sweep not in MANY_KERNELS:
+        return importance(rows)
+    long = rows.time_us > LARGE_US
+    return np.select([long & (rows.m <= FEW_ROWS), long],
+                     [FEW_ROWS_TREE_WEIGHT, LONG_TREE_WEIGHT], 1.0)
 
 
 class Physics:
@@ -487,10 +503,11 @@ def design(rows, corrections, sms, compute_share):
     return sparse.hstack(blocks).tocsr()
 
 
-def tree_inputs():
+def tree_inputs(sweep):
     """What the trees may ask of a product, as the document names it."""
+    tiles = TREE_TILES + (MORE_TREE_TILES if sweep in MANY_KERNELS else ())
     sizes = [{"x": f"log2_{each}"} for each in ("m", "n", "k", "mn", "nk", "mk", "mnk", "us")]
-    waves = [{"x": x, "rows": rows, "columns": columns} for rows, columns in TREE_TILES
+    waves = [{"x": x, "rows": rows, "columns": columns} for rows, columns in tiles
              for x in ("log2_waves", "log2_part_wave")]
     padding = ([{"x": "log2_row_padding", "rows": rows} for rows in (64, 128, 256)]
                + [{"x": "log2_column_padding", "columns": 256}])
@@ -520,11 +537,12 @@ def tree_columns(rows, log_us, inputs, sms):
     return np.stack(found, 1)
 
 
-def fit_trees(rows, log_us, sms, size):
+def fit_trees(rows, log_us, sweep, sms, size):
     """Trees on what is left of the times."""
-    columns = tree_columns(rows, log_us, tree_inputs(), sms)
+    columns = tree_columns(rows, log_us, tree_inputs(sweep), sms)
     left = np.log(rows.time_us.to_numpy()) - log_us
-    return trees.fit(columns, left, size, importance(rows))
+    fit_to = trees.fit_medians if sweep in MANY_KERNELS else trees.fit
+    return fit_to(columns, left, size, tree_importance(rows, sweep))
 
 
 def penalty(sweep):
@@ -608,14 +626,15 @@ def log_smooth(parameters, values, rows, sweep, sms):
 def fit(rows, sweep, sms, size=None):
     """(physics parameters, correction values, trees); their size is that of all rows of a sweep."""
     smooth = fit_smooth(rows, sweep, sms)
-    return *smooth, fit_trees(rows, log_smooth(*smooth, rows, sweep, sms), sms,
+    return *smooth, fit_trees(rows, log_smooth(*smooth, rows, sweep, sms), sweep, sms,
                               size or trees.size(len(rows)))
 
 
 def predict(model, rows, sweep, sms):
     *smooth, found = model
     log_us = log_smooth(*smooth, rows, sweep, sms)
-    return np.exp(log_us + trees.evaluate(found, tree_columns(rows, log_us, tree_inputs(), sms)))
+    columns = tree_columns(rows, log_us, tree_inputs(sweep), sms)
+    return np.exp(log_us + trees.evaluate(found, columns))
 
 
 def evaluate(curve, rows):
@@ -661,7 +680,7 @@ def describe(model, sweep, sms):
         term["values"] = values[at:at + width]
         at += width
     if model[2] is not None:
-        corrections["trees"] = trees.described(tree_inputs(), model[2])
+        corrections["trees"] = trees.described(tree_inputs(sweep), model[2])
     return {
         "model": "tile-kernels",
         "physics": {"sms": sms, "step": rough(sweep)["step"],

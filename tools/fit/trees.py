@@ -9,6 +9,7 @@ TREES = 25          # at most
 POINTS_PER_LEAF = 10  # of all trees together, at least
 RATE = 0.3         # what a tree takes up of what is left, of TREES
 RATE_OF_FEW = 0.4  # of fewer, which have to take more each
+HUBER = 0.05       # the error in log time above which the Huber loss of fit_medians is linear
 SEED = 1
 
 
@@ -19,16 +20,30 @@ def size(points):
     return trees, leaves, RATE if trees == TREES else RATE_OF_FEW
 
 
-def flatten(node, split, figure):
-    """A tree in pre-order: of a fork its input and threshold, of a leaf -1 and its value."""
+def flatten(node, split, figure, values=None):
+    """A tree in pre-order: of a fork its input and threshold, of a leaf -1 and its value, or that
+    of `values` at the leaf's number."""
     if "leaf_value" in node:
         split.append(-1)
-        figure.append(round(float(node["leaf_value"]), 5))
+        value = node["leaf_value"] if values is None else values[node.get("leaf_index", 0)]
+        figure.append(round(float(value), 5))
         return
     split.append(int(node["split_feature"]))
     figure.append(float(f"{node['threshold']:.9g}"))
-    flatten(node["left_child"], split, figure)
-    flatten(node["right_child"], split, figure)
+    flatten(node["left_child"], split, figure, values)
+    flatten(node["right_child"], split, figure, values)
+
+
+def settings_of(leaves, rate, **more):
+    return {"num_leaves": leaves, "learning_rate": rate, "min_data_in_leaf": LEAST_ROWS,
+            "seed": SEED, "deterministic": True, "force_row_wise": True, "num_threads": 1,
+            "verbose": -1, **more}
+
+
+def weighted_median(values, weight):
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weight[order])
+    return values[order][np.searchsorted(reached, reached[-1] / 2)]
 
 
 def fit(inputs, errors, size, weight=None):
@@ -38,12 +53,31 @@ def fit(inputs, errors, size, weight=None):
 
     count, leaves, rate = size
     data = lightgbm.Dataset(inputs, errors, weight=weight, params={"verbose": -1})
-    settings = {"objective": "l1", "num_leaves": leaves, "learning_rate": rate,
-                "min_data_in_leaf": LEAST_ROWS, "seed": SEED, "deterministic": True,
-                "force_row_wise": True, "num_threads": 1, "verbose": -1}
+    settings = settings_of(leaves, rate, objective="l1")
     split, figure = [], []
     for tree in lightgbm.train(settings, data, count).dump_model()["tree_info"]:
         flatten(tree["tree_structure"], split, figure)
+    return split, figure
+
+
+def fit_medians(inputs, errors, size, weight):
+    """As `fit`, but forks lower the Huber loss, which sees how far points lie apart, not only on
+    which side they lie. The leaves are weighted medians all the same."""
+    import lightgbm  # PyPI; only fits need it
+
+    count, leaves, rate = size
+    data = lightgbm.Dataset(inputs, errors, weight=weight, params={"verbose": -1})
+    settings = settings_of(leaves, 1.0, objective="huber", alpha=HUBER, boost_from_average=False)
+    left, split, figure = np.array(errors, float), [], []
+    for _ in range(count):
+        data.set_label(left)
+        booster = lightgbm.Booster(settings, data)
+        booster.update()
+        leaf = booster.predict(inputs, pred_leaf=True).ravel().astype(int)
+        values = {each: rate * weighted_median(left[leaf == each], weight[leaf == each])
+                  for each in np.unique(leaf)}
+        left -= np.array([values[each] for each in leaf])
+        flatten(booster.dump_model()["tree_info"][0]["tree_structure"], split, figure, values)
     return split, figure
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("scipy", reason="scipy is not installed; the fits need it")
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from tools.fit import devices, expert_ffn, expert_ffn_siblings, gemm, trees  # noqa: E402
+from tools.fit import devices, expert_ffn, expert_ffn_siblings, gemm, noise, trees  # noqa: E402
 
 
 def shapes(count, seed=3):
@@ -101,6 +101,15 @@ def test_trees_of_many_kernels_weigh_long_products_by_their_rows():
     assert gemm.tree_importance(rows, "gb200 fp8").tolist() == [1, 3, 3]
     more = [each for each in gemm.tree_inputs("gb200") if each not in gemm.tree_inputs("gb200 fp8")]
     assert {(each["rows"], each["columns"]) for each in more} == {(64, 32), (256, 128)}
+
+
+def test_falls_are_larger_products_that_take_clearly_less_time(monkeypatch):
+    rows = pd.DataFrame({"m": 8, "n": [64, 64, 64, 96, 96], "k": [32, 128, 64, 32, 64],
+                         "time_us": [5.0, 5.5, 6.0, 10.0, 9.0]})
+    monkeypatch.setattr(gemm, "load", lambda data, sweep: rows)
+    # 6 to 5.5 us is less than a tenth, 10 to 9 more; from one n to the next both take longer.
+    assert noise.falls(None, "b200") == (pytest.approx(1 / 3), 3)
+    assert noise.falls(None, "b200", "n") == (0, 2)
 
 
 def test_loads_that_all_follow_a_power_law_ask_for_sizes_alone():

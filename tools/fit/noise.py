@@ -25,6 +25,17 @@ def roughness(data, sweep):
     return pd.Series(found)
 
 
+def falls(data, sweep, size="k"):
+    """(the share of pairs of neighbours in one size, the others equal, of which the larger product
+    takes less than 1 / 1.1 of the smaller one's time, the number of pairs): no kernel explains more
+    of them than the same kernels show on another machine."""
+    others = [each for each in "mnk" if each != size]
+    rows = gemm.load(data, sweep).sort_values([*others, size])
+    following = rows.groupby(others).time_us.shift(-1)
+    paired = following.notna()
+    return float((following < rows.time_us / 1.1)[paired].mean()), int(paired.sum())
+
+
 def agreement(data):
     """The rank correlation of H100's and H200's roughness at the same shapes: both run the same
     kernels, so structure would show in both, noise in neither."""

@@ -287,6 +287,9 @@ std::string simulate_summary(const scenario::Scenario& scenario, const study::Ou
        {"", "", memory_line(outcome)}},
       {false, true, false});
   text += "\n" + part_lines(outcome);
+  if (scenario.replicas > 1) {
+    text += "  of the replica with the median step; of another scenario it can be another one\n";
+  }
   if (scenario.has_moe()) {
     text += "\n" + row_line(scenario, outcome);
     text += loss_lines(scenario.router, outcome.loss);

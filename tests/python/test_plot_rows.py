@@ -247,6 +247,14 @@ def test_bars_add_up_to_the_step(tmp_path):
     assert "s" in axes.get_xlabel() and [text.get_text() for text in axes.get_yticklabels()] == ["top1", "top2"]
 
 
+def test_bars_say_of_which_replica_they_are(tmp_path):
+    path = tmp_path / "s.csv"
+    for replicas, said in ((16, True), (1, False)):
+        path.write_text("\n".join([HEADER + ",replicas", *(f"{row(gpus=gpus)},{replicas}" for gpus in (8, 16))]) + "\n")
+        figure = kinds_chart.breakdown(rows.read([str(path)]), None, SIZE, "")
+        assert any("replica with the median step" in text.get_text().replace("\n", " ") for text in figure.texts) == said
+
+
 def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     path = sweep(tmp_path / "s.csv", [row(gpus=8, step=100), row(gpus=32, step=125)])
     total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes

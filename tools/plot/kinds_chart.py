@@ -73,6 +73,8 @@ def breakdown(table, group, size, title):
             names.append("p05 to p95 of the step")
         unfit = sum(not fits(row) for row in table.rows)
         notes = [f"pale: {unit_count(unfit, len(labels))}"] if unfit else []
+        if set(parts) <= set(table.columns.parts) and any(row.get("replicas") != "1" for row in table.rows):
+            notes.append("parts are of the replica with the median step, which can differ between bars: small differences are chance")
         return page.end_page(figure, axes, size, title or page.heading(table, "where the time of a step goes"),
                              page.subtitle(table, notes), handles, names)
 

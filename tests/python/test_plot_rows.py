@@ -260,6 +260,7 @@ def test_scaling_is_relative_to_the_fewest_gpus(tmp_path):
     total, share = kinds_chart.scaling(rows.read([path]), None, SIZE, "").axes
     assert [list(line.get_ydata()) for line in drawn(total)] == [[80000, 256000], [80000, 320000]]
     assert list(drawn(share)[0].get_ydata()) == [100, 80]
+    assert axes_chart.BAND in [text.get_text() for text in total.figure.legends[0].get_texts()]
     path = sweep(tmp_path / "s.csv", [row(gpus=8)])
     with pytest.raises(BadInput, match="several numbers of GPUs"):
         kinds_chart.scaling(rows.read([path]), None, SIZE, "")

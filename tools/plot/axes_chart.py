@@ -16,6 +16,12 @@ from chart_data import BadInput, fits
 MOST_LINES, MOST_PANELS = 28, 16
 # By the FLOPs that the model has per token, whatever its router drops.
 OF_MODEL_FLOPS = ("mfu", "tflops_per_gpu")
+BAND = "p05 to p95, software and machine the same"
+
+
+def band_entry():
+    """What stands for the shade of a band in a legend."""
+    return Patch(color="#999999", alpha=0.35, linewidth=0)
 
 
 def positions(table, x):
@@ -211,8 +217,8 @@ def draw(table, x, ys, group, facet, size, title):
         if len(labels) == 1 and labels[0] == "all rows":
             handles, names = [], []
         if banded:
-            handles.append(Patch(color="#999999", alpha=0.35, linewidth=0))
-            names.append("p05 to p95, software and machine the same")
+            handles.append(band_entry())
+            names.append(BAND)
         unfit = sum(not fits(row) for row in table.rows)
         if unfit:
             handles.append(page.unfit_entry())

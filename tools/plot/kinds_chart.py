@@ -103,9 +103,9 @@ def scaling(table, group, size, title):
         narrow = size.width < 6
         figure, axes = page.grid(size, 2 if narrow else 1, 1 if narrow else 2, aspect=0.8)
         total, share = axes.flat
-        top = 0
+        top, banded = 0, False
         for line, how in zip(lines, styles):
-            axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
+            banded |= axes_chart.draw_line(total, table, line, "gpus", "tokens_per_s", how, min(0.14, 0.9 / len(lines)))
             first = rows.present(line.rows[0], "tokens_per_s_per_gpu")
             xs = [rows.present(row, "gpus") for row in line.rows]
             ys = [100 * rows.present(row, "tokens_per_s_per_gpu") / first for row in line.rows]
@@ -129,6 +129,9 @@ def scaling(table, group, size, title):
         handles, names = page.legend_entries(styles, [line.label for line in lines])
         handles.append(matplotlib.lines.Line2D([], [], color=look.GREY, linestyle=":", linewidth=1))
         names.append("linear scaling from the fewest GPUs")
+        if banded:
+            handles.append(axes_chart.band_entry())
+            names.append(axes_chart.BAND)
         pays = [rows.present(row, "gpus") for row in lines[0].rows
                 if is_search and row["scaling_pays"].lower() == "true"]  # pandas writes True
         if pays and len(lines) == 1:

@@ -126,8 +126,8 @@ def draw(rows, noise, title):
     points = [(loss(group[-1]), speed(group[-1])) for group in groups]
     texts = front_labels(groups, names, len(routers) > 1)
     written = label_points(axes, points, texts, 8.5)
-    label_points(axes, points, ["" if text in written else ", ".join(sorted((names[id(row)] for row in group), key=_by_letter))
-                                for text, group in zip(texts, groups)], 8.5)
+    letters = [", ".join(sorted((names[id(row)] for row in group), key=_by_letter)) for group in groups]
+    label_points(axes, points, ["" if text in written else short for text, short in zip(texts, letters)], 8.5)
     return figure
 
 

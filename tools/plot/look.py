@@ -101,8 +101,8 @@ def plot_line(axes, xs, ys, fits, how, **more):
 
 def label_points(axes, points, texts, font):
     """Writes each text beside its point, where it covers no other text, line, marker or legend, is nearer to no other
-    point and leaves the axes nowhere; where there is no such place, over a line; a text without any place is left out. The figure has its final
-    size. Returns the texts written."""
+    point and leaves the axes nowhere; where there is no such place, over a line; a text without any place is left
+    out. The figure has its final size. Returns the texts written."""
     renderer = axes.figure.canvas.get_renderer()
     inside, written = axes.get_window_extent(renderer), []
     taken = [text.get_window_extent(renderer) for text in axes.texts]
@@ -118,7 +118,9 @@ def label_points(axes, points, texts, font):
             label = axes.annotate(text, point, xytext=(x, y), textcoords="offset points", fontsize=font,
                                   ha="left" if x > 0 else "right", va="bottom" if y > 0 else "top", annotation_clip=False)
             box = label.get_window_extent(renderer)
-            if (box.x0 >= inside.x0 and box.x1 <= inside.x1 and _is_nearest(box, axes.transData.transform(point), places) and not any(box.overlaps(other) for other in taken)
+            if (box.x0 >= inside.x0 and box.x1 <= inside.x1
+                    and _is_nearest(box, axes.transData.transform(point), places)
+                    and not any(box.overlaps(other) for other in taken)
                     and (over_lines or not any(path.intersects_bbox(box, filled=False) for path in drawn))):
                 taken.append(box)
                 written.append((text, point))
@@ -129,7 +131,9 @@ def label_points(axes, points, texts, font):
 
 def _is_nearest(box, own, places):
     """Whether no place is nearer to the box than its own; places that look like one with it count as it."""
-    away = lambda place: math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))  # noqa: E731
+    def away(place):
+        return math.hypot(max(box.x0 - place[0], 0, place[0] - box.x1), max(box.y0 - place[1], 0, place[1] - box.y1))
+
     return all(away(own) <= away(place) or math.hypot(*(place - own)) < 3 for place in places)
 
 
@@ -175,7 +179,8 @@ def logarithmic(axes):
     """A logarithmic axis of y in doublings, with at least three labels: as coarse steps as give them."""
     axes.set_yscale("log", base=2)
     low, high = axes.get_ylim()
-    for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
+    for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7),
+                   (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [digit * 10.0 ** power for power in powers for digit in digits if low <= digit * 10.0 ** power <= high]
         if len(ticks) >= 3:

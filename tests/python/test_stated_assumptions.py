@@ -1,5 +1,6 @@
 """What is said before or beside a result, so that nobody takes it for another."""
 
+import pytest
 from command_line import SMALL, moesim, needs_binary, succeed
 
 pytestmark = needs_binary
@@ -26,6 +27,24 @@ def test_a_sweep_names_the_convention_of_its_capacity_factors():
     assert "library convention, a balanced load needs 1" in succeed(
         "sweep", *SMALL, "--router", "top2", "--capacity-convention", "library")
     assert "convention, a balanced" not in succeed("sweep", *SMALL, "--router", "dropless")
+
+
+@pytest.mark.parametrize("command", ["route", "simulate", "sweep"])
+def test_a_capacity_factor_that_was_probably_meant_per_route_is_noted(command):
+    words = (command, *SMALL, "--experts", 16, "--replicas", 1)
+    def said(*more):
+        result = moesim(*words, *more)
+        assert result.returncode == 0, result.stderr
+        return [line for line in result.stderr.splitlines() if "per routed token" in line]
+    (line,) = said("--router", "top4", "--capacity-factor", "1.9")
+    assert line.startswith("note: --capacity-factor 1.9: in the paper's convention, the default, a balanced load of "
+                           "top4 needs 4;") and line.endswith("add --capacity-convention library")
+    # Half the load or more, the default, few experts a token, no drops, a convention.
+    for more in (["top4", "--capacity-factor", 2], ["top4"], ["top3", "--capacity-factor", 1],
+                 ["expert-choice", "--top-k", 4, "--capacity-factor", 1],
+                 ["top4", "--capacity-factor", 1, "--capacity-convention", "paper"],
+                 ["top4", "--capacity-factor", 1, "--router-dialect", "megatron"]):
+        assert not said("--router", *more), more
 
 
 def test_an_expectation_is_not_called_measured():

@@ -19,6 +19,7 @@ void note_scenario(const CommandLine& line, const scenario::Scenario& scenario) 
   const scenario::Scenario* const only = &scenario;
   note_idle_options(line.asked_scenario(), {&only, 1}, scenario::Asker::step);
   note_scores(line.scenario(), {&only, 1});
+  note_small_capacity(line.scenario(), {&only, 1});
   if (scenario.model->window) {
     note(
         fmt::format("note: {}: layers with a window are priced as if they attended to the whole "

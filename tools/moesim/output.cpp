@@ -71,6 +71,26 @@ void note_idle_option(const scenario::IdleOption& idle) {
   note(fmt::format("note: --{} has no effect: {}", idle.option, idle.why));
 }
 
+void note_small_capacity(const scenario::OptionValues& typed,
+                         std::span<const scenario::Scenario* const> scenarios) {
+  constexpr int many = 4;
+  if (!typed.contains("capacity-factor") || typed.contains("capacity-convention")) return;
+  for (const scenario::Scenario* scenario : scenarios) {
+    const routing::RouterConfig& router = scenario->router;
+    const double factor = router.capacity_factor.to_double();
+    const bool by_paper = router.capacity_convention == routing::CapacityConvention::paper &&
+                          router.dialect == routing::Dialect::paper;
+    if (!by_paper || !router.overflows() || router.top_k < many) continue;
+    if (2 * factor >= router.top_k) continue;
+    note(fmt::format(
+        "note: --capacity-factor {}: in the paper's convention, the default, a balanced load of {} "
+        "needs {}; if the factor is per routed token, as in Megatron-LM, DeepSpeed and Tutel, add "
+        "--capacity-convention library",
+        router.capacity_factor.text(), router.name(), router.top_k));
+    return;
+  }
+}
+
 namespace {
 
 void note_trace(const scenario::OptionValues& typed, const scenario::Scenario& scenario) {

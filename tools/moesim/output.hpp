@@ -27,6 +27,11 @@ void note_idle_options(const scenario::OptionValues& typed,
 
 void note_idle_option(const scenario::IdleOption& idle);
 
+// One such line where a capacity factor that was typed without a convention lets less than half of
+// a balanced load through and the router has k of 4 or more: probably meant per routed token.
+void note_small_capacity(const scenario::OptionValues& typed,
+                         std::span<const scenario::Scenario* const> scenarios);
+
 // Such lines for each recording and model, where a trace says what is not typed (experts, GPUs,
 // tokens) or has fewer steps than the run replicas, and where a trace or counts have fewer layers
 // or experts than the model.

@@ -75,6 +75,7 @@ ExitCode route_several(const CommandLine& line, const std::vector<scenario::Opti
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
   note_idle_options(line.asked_scenario(), all, scenario::Asker::routing);
   note_scores(line.scenario(), all);
+  note_small_capacity(line.scenario(), all);
   const Output out(line.get("out"));
   std::vector<report::CellRow> rows;
   for (const scenario::Scenario& scenario : scenarios) {
@@ -103,6 +104,7 @@ ExitCode run(const CommandLine& line) {
   const scenario::Scenario* const only = &scenario;
   note_idle_options(line.asked_scenario(), {&only, 1}, scenario::Asker::routing);
   note_scores(line.scenario(), {&only, 1});
+  note_small_capacity(line.scenario(), {&only, 1});
   note_costly_routing(scenario);
   const Output out(line.get("out"));
   routing::RoutingJob job = scenario.routing_job();

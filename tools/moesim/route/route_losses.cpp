@@ -151,6 +151,7 @@ ExitCode route_file(const CommandLine& line) {
   std::vector<const scenario::Scenario*> all;
   for (const scenario::Scenario& scenario : scenarios) all.push_back(&scenario);
   note_idle_options(line.asked_scenario(), all, scenario::Asker::logits);
+  note_small_capacity(line.scenario(), all);
   if (with_routes) {
     const scenario::Scenario& scenario = scenarios.front();
     check_writable(line.get("out"));

@@ -291,6 +291,7 @@ ExitCode run(const CommandLine& line) {
   study::mark_repeats(points);
   const std::vector<const scenario::Scenario*> scenarios = scenarios_of(points);
   note_idle_options(line.asked_scenario(), scenarios, scenario::Asker::step);
+  note_small_capacity(line.scenario(), scenarios);
   const std::string baseline = line.get("baseline");
   if (!baseline.empty()) settings.baseline_of = study::baselines(points, baseline);
   note_scores(line.scenario(), scenarios);

@@ -17,6 +17,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
+std::string lower(std::string text) {
+  for (char& letter : text) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return text;
+}
+
 std::string chosen_profiles() {
   const char* chosen = std::getenv("MOESIM_PROFILES");
   return chosen == nullptr ? "" : chosen;
@@ -83,6 +90,36 @@ std::string like_shipped(const std::string& kind, const std::string& name) {
   return ": an H800 has the kernels of an H100: give --profile h100-sxm --cluster hgx-h800";
 }
 
+// "Qwen/Qwen3-30B-A3B"
+bool is_hugging_face_id(const std::string& name) {
+  const auto slash = name.find('/');
+  if (slash == std::string::npos || slash == 0 || slash != name.rfind('/')) return false;
+  if (name.front() == '.' || name.front() == '~' || name.ends_with(".json")) return false;
+  std::error_code ignored;
+  return slash + 1 < name.size() && !fs::exists(name.substr(0, slash), ignored);
+}
+
+// The shipped model that the name begins with, as "Mixtral-8x7B-v0.1" does, else the nearest.
+std::string shipped_model_like(const std::string& name, const std::vector<std::string>& shipped) {
+  const std::string small = lower(name);
+  std::string found;
+  for (const std::string& each : shipped) {
+    const bool begins = small.starts_with(each) &&
+                        (small.size() == each.size() ||
+                         std::string("-._").find(small[each.size()]) != std::string::npos);
+    if (begins && each.size() > found.size()) found = each;
+  }
+  return found.empty() ? nearest(small, shipped) : found;
+}
+
+[[noreturn]] void refuse_hugging_face_id(const std::string& id) {
+  const std::string like = shipped_model_like(id.substr(id.find('/') + 1), shipped_names("models"));
+  throw UnknownDocument(
+      id, fmt::format("unknown model '{}': there is no such file, and nothing is fetched from "
+                      "Hugging Face: download config.json of the repository and give its path{}",
+                      id, like.empty() ? "" : fmt::format(", or take the shipped '{}'", like)));
+}
+
 }  // namespace
 
 std::string find_document(const std::string& kind, const std::string& name_or_path) {
@@ -96,7 +133,10 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
   }
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
-  if (is_path) return name_or_path;
+  if (is_path) {
+    if (kind == "models" && is_hugging_face_id(name_or_path)) refuse_hugging_face_id(name_or_path);
+    return name_or_path;
+  }
   const fs::path folder = shipped_folder();
   if (folder.empty()) {
     throw Error(fmt::format(
@@ -113,7 +153,8 @@ std::string find_document(const std::string& kind, const std::string& name_or_pa
                            : kind == "studies" ? "study"
                                                : kind.substr(0, kind.size() - 1);
   const std::string like = like_shipped(kind, name_or_path);
-  throw UsageError(
+  throw UnknownDocument(
+      name_or_path,
       fmt::format("unknown {} '{}'{}; shipped: {}; or give the path of a JSON file (in {})", what,
                   name_or_path, like.empty() ? suggestion(name_or_path, names) : like,
                   fmt::join(names, ", "), folder.string()));
@@ -126,23 +167,20 @@ std::string find_trace(const std::string& name_or_path) {
   return find_shipped("traces/" + name_or_path).value_or(name_or_path);
 }
 
-std::string nearest(const std::string& word, const std::vector<std::string>& known) {
-  const auto lower = [](std::string text) {
-    for (char& letter : text)
-      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    return text;
-  };
+std::string nearest(const std::string& typed, const std::vector<std::string>& known) {
+  const std::string word = lower(typed);
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
     // Levenshtein distance, one row at a time.
-    std::vector<std::size_t> row(candidate.size() + 1);
+    const std::string small = lower(candidate);
+    std::vector<std::size_t> row(small.size() + 1);
     for (std::size_t column = 0; column < row.size(); ++column) row[column] = column;
     for (std::size_t letter = 0; letter < word.size(); ++letter) {
       std::size_t diagonal = row[0];
       row[0] = letter + 1;
       for (std::size_t column = 1; column < row.size(); ++column) {
-        const std::size_t changed = diagonal + (word[letter] == candidate[column - 1] ? 0 : 1);
+        const std::size_t changed = diagonal + (word[letter] == small[column - 1] ? 0 : 1);
         diagonal = row[column];
         row[column] = std::min({row[column] + 1, row[column - 1] + 1, changed});
       }
@@ -156,7 +194,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
   // "H200" is short for "h200-sxm", however many letters are missing.
   constexpr std::size_t shortest_beginning = 3;
   for (const std::string& candidate : known) {
-    if (word.size() >= shortest_beginning && lower(candidate).starts_with(lower(word))) {
+    if (word.size() >= shortest_beginning && lower(candidate).starts_with(word)) {
       return candidate;
     }
   }

@@ -2,9 +2,23 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "sim/base/error.hpp"
+
 namespace moesim {
+
+// Of a document that neither ships nor is a file.
+class UnknownDocument : public UsageError {
+ public:
+  UnknownDocument(std::string name, const std::string& message)
+      : UsageError(message), name_(std::move(name)) {}
+  const std::string& name() const { return name_; }  // as it was asked for
+
+ private:
+  std::string name_;
+};
 
 // The first of the places below that has the file or folder `name` ("traces", "plot/plot.py"), with
 // that name behind it: the folder that holds $MOESIM_PROFILES; share/moesim beside the folder of
@@ -21,16 +35,17 @@ std::string shipped_folder();
 std::vector<std::string> shipped_names(const std::string& kind);  // sorted, without ".json"
 
 // The file behind `name_or_path`: a shipped name, or a path to a file of the user's own (anything
-// with a '/' or ending in .json). Throws UsageError that lists the shipped names, with the nearest
-// one as a suggestion; Error that says what to set where there are no shipped documents at all.
+// with a '/' or ending in .json). Throws UnknownDocument that lists the shipped names, with the
+// nearest one as a suggestion, or that says what to give for a model's id of Hugging Face; Error
+// that says what to set where there are no shipped documents at all.
 std::string find_document(const std::string& kind, const std::string& name_or_path);
 
 // The trace behind `name_or_path`: the path itself where there is such a file or folder, else the
 // shipped trace of that name, else the path.
 std::string find_trace(const std::string& name_or_path);
 
-// The member of `known` that is one letter from `word`, else the first that begins with it, in
-// capitals or not, else the nearest by edit distance, or "" if nothing is near.
+// The member of `known` that is one letter from `word`, in capitals or not, else the first that
+// begins with it, else the nearest by edit distance, or "" if nothing is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 // " (did you mean 'x'?)" or "".
 std::string suggestion(const std::string& word, const std::vector<std::string>& known);

@@ -55,9 +55,13 @@ BAD_OPTIONS = [
        [f"--routing '{kind}:/nonexistent/file'", "cannot read", f"{kind}:FILE takes {is_a}"])
       for kind, is_a in (("counts", "a CSV"), ("scores", "a model"), ("trace", "recorded routing"))],
     (["--format", "yaml"], ["--format", "table, csv, json"]),
-    (["--profile", "a100-sxm-80"], ["unknown profile", "did you mean 'a100-sxm-80gb'?", "h100-sxm"]),
-    (["--model", "nosuch"], ["unknown model", "llama2-7b-moe8", "mixtral-8x7b"]),
-    (["--cluster", "nosuch"], ["unknown cluster", "dgx-a100"]),
+    (["--profile", "a100-sxm-80"], ["--profile: unknown profile", "did you mean 'a100-sxm-80gb'?", "h100-sxm"]),
+    (["--model", "nosuch"], ["--model: unknown model", "llama2-7b-moe8", "mixtral-8x7b"]),
+    (["--model", "Qwen/Qwen3-30B-A3B"], ["--model: unknown model 'Qwen/Qwen3-30B-A3B'", "config.json", "the shipped 'qwen3-30b-a3b'"]),
+    (["--model", "mistralai/Mixtral-8x7B-Instruct-v0.1"], ["config.json", "the shipped 'mixtral-8x7b'"]),
+    (["--cluster", "nosuch"], ["--cluster: unknown cluster", "dgx-a100"]),
+    (["--cluster", "GB200_NVL72"], ["did you mean 'gb200-nvl72'?"]),
+    (["--router", "dropless", "--dispatcher", "deep-ep"], ["--dispatcher: unknown dispatcher", "did you mean 'deepep'?"]),
     (["--profile", "/nonexistent.json"], ["/nonexistent.json"]),
     (["--global-batch", "100"], ["--global-batch: 100"]),
     (["--tokens-per-gpu", "1000"], ["--tokens-per-gpu"]),
@@ -80,6 +84,20 @@ def test_a_sweep_of_layouts_is_one_of_train():
 @pytest.mark.parametrize(("options", "parts"), BAD_OPTIONS, ids=lambda value: " ".join(value))
 def test_bad_option(options, parts):
     expect_error(moesim("simulate", *options), 2, *parts)
+
+
+@pytest.mark.parametrize(("words", "start"), [
+    (["sweep", "--model", "llama2-7b,nosuch"], "--model: unknown model 'nosuch'"),
+    (["train", "--gpus", "8", "--model", "qwen3-30b-a3b", "--dispatcher", "nosuch"], "--dispatcher: unknown dispatcher"),
+    (["recommend", "--gpus", "8", "--model", "qwen3-30b-a3b", "--dispatcher", "deepep,nosuch"],
+     "--dispatcher: unknown dispatcher 'nosuch'"),
+    (["layout", "--gpus", "8", "--model", "nosuch"], "--model: unknown model"),
+    (["predict", "--op", "all-to-all", "--gpus", "8", "--bytes", "1MB", "--profile", "nosuch"], "--profile: unknown profile"),
+    (["simulate", "--model", "nosuch", "--profile", "nosuch"], "unknown "),  # of two flags either
+    (["plot", "nosuch"], "unknown profile")])
+def test_an_unknown_name_is_answered_with_its_flag(words, start):
+    result = moesim(*words)
+    assert result.returncode == 2 and result.stderr.startswith(f"moesim: error: {start}"), result.stderr
 
 
 @pytest.mark.parametrize("command", ["train", "layout"])

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "sim/base/shipped.hpp"
+#include "sim/base/text.hpp"
 #include "tools/moesim/command.hpp"
 #include "tools/moesim/commit.hpp"
 #include "tools/moesim/interrupt.hpp"
@@ -27,6 +29,26 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
     return argument == "--help" || argument == "-h";
   });
+}
+
+// The flag that has the name, alone or in a list; "" of several flags, or of none.
+std::string flag_with(const CommandLine& line, const std::string& name) {
+  std::vector<std::string> found;
+  for (const auto& [flag, value] : line.values) {
+    const std::vector<std::string_view> parts = split(value, ',');
+    if (std::find(parts.begin(), parts.end(), name) != parts.end()) found.push_back(flag);
+  }
+  return found.size() == 1 ? found.front() : "";
+}
+
+ExitCode run_command(const Command& command, const CommandLine& line) {
+  try {
+    return command.run(line);
+  } catch (const UnknownDocument& error) {
+    const std::string flag = flag_with(line, error.name());
+    if (flag.empty()) throw;
+    throw UsageError(fmt::format("--{}: {}", flag, error.what()));
+  }
 }
 
 ExitCode run_program(const std::vector<std::string>& arguments) {
@@ -52,7 +74,7 @@ ExitCode run_program(const std::vector<std::string>& arguments) {
                     first));
   } else {
     const Command command = find_command(first);
-    if (!asks_for_help(rest)) return command.run(parse_arguments(command, rest));
+    if (!asks_for_help(rest)) return run_command(command, parse_arguments(command, rest));
     show(help_text(command));
   }
   return ExitCode::ok;

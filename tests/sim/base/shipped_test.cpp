@@ -39,11 +39,31 @@ TEST_CASE("an unknown name lists what ships") {
   CHECK_THROWS_AS(find_document("models", ""), UsageError);
 }
 
+TEST_CASE("an id of Hugging Face is answered with what to give for it") {
+  const auto refused = [](const char* id) -> std::string {
+    try {
+      return "taken as " + find_document("models", id);
+    } catch (const UnknownDocument& error) {
+      CHECK(error.name() == id);
+      return error.what();
+    }
+  };
+  CHECK_THAT(refused("Qwen/Qwen3-30B-A3B"),
+             ContainsSubstring("config.json") && ContainsSubstring("the shipped 'qwen3-30b-a3b'"));
+  // The longest name that it begins with.
+  CHECK_THAT(refused("deepseek-ai/DeepSeek-V2-Lite-Chat"), ContainsSubstring("'deepseek-v2-lite'"));
+  CHECK_THAT(refused("deepseek-ai/DeepSeek-V3.1"), ContainsSubstring("'deepseek-v3'"));
+  CHECK_THAT(refused("nobody/nothing"), !ContainsSubstring("shipped"));
+  CHECK(find_document("models", "no/such/file") == "no/such/file");
+  CHECK(find_document("clusters", "mine/one") == "mine/one");
+}
+
 TEST_CASE("the nearest word is offered only when it is near") {
   const std::vector<std::string> flags = {"--gpus", "--seed", "--capacity-factor"};
   CHECK(nearest("--capacity-facter", flags) == "--capacity-factor");
   CHECK(nearest("--gpu", flags) == "--gpus");
   CHECK(nearest("--timeline", flags).empty());
+  CHECK(nearest("GB200_NVL72", {"gb200-nvl72", "gb300-nvl72"}) == "gb200-nvl72");
   CHECK(suggestion("--sede", flags) == " (did you mean '--seed'?)");
   CHECK(suggestion("wholly-different-word", flags).empty());
 }

@@ -20,6 +20,13 @@ std::int64_t power_of_ten(int exponent) {
   return result;
 }
 
+// ": 10% is 0.1"
+std::string share_hint(std::string_view text) {
+  if (!text.ends_with('%')) return "";
+  const auto percent = parse_number<double>(text.substr(0, text.size() - 1));
+  return percent && *percent >= 0 ? fmt::format(": {} is {:g}", text, *percent / 100) : "";
+}
+
 }  // namespace
 
 Decimal::Decimal(std::int64_t digits, int scale) : digits_(digits), scale_(scale) {
@@ -50,8 +57,8 @@ Decimal Decimal::parse(std::string_view text, const std::string& what) {
     }
   }
   if (!valid || whole + scale == 0) {
-    throw UsageError(
-        fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25", what, text));
+    throw UsageError(fmt::format("{}: '{}' is not a non-negative decimal number such as 1.25{}",
+                                 what, text, share_hint(text)));
   }
   return Decimal(digits, scale);
 }

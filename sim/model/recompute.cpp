@@ -1,8 +1,13 @@
 #include "sim/model/recompute.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/shipped.hpp"
 #include "sim/base/text.hpp"
 #include "sim/model/training_work.hpp"
 
@@ -21,6 +26,22 @@ Recompute parse_full(const std::vector<std::string_view>& parts, const std::stri
   if (parts[1] == "block") recompute.full = FullRecompute::block;
   recompute.layers = static_cast<int>(parse_whole(where, parts[2], 1, 1 << 16));
   return recompute;
+}
+
+void add_module(std::string_view text, const std::string& where, Recompute& recompute) {
+  std::vector<std::string> known;
+  for (const auto& module : recompute_names) {
+    if (text == module.name) return recompute.add(module.value);
+    known.emplace_back(module.name);
+  }
+  if (text == "none" || text == "full" || text.starts_with("full:")) {
+    throw UsageError(fmt::format("{}: '{}' stands alone, not in a list of modules ({})", where,
+                                 text, fmt::join(known, ", ")));
+  }
+  throw UsageError(
+      fmt::format("{}: unknown value '{}'{}; choose from none, full, full:uniform:N, "
+                  "full:block:N, or one or more of {}",
+                  where, text, suggestion(std::string(text), known), fmt::join(known, ", ")));
 }
 
 // Queries, and keys and values, out of their bottlenecks.
@@ -49,12 +70,7 @@ Recompute parse_recompute(const std::string& text, const std::string& where) {
   if (text == "none") return {};
   if (text == "full" || text.starts_with("full:")) return parse_full(split(text, ':'), where);
   Recompute recompute;
-  for (const std::string_view part : split(text, ',')) {
-    if (part == "none" || part == "full" || part.starts_with("full:")) {
-      throw UsageError(fmt::format("{}: '{}' stands alone, not in a list of modules", where, part));
-    }
-    recompute.add(value_in(recompute_names, part, where));
-  }
+  for (const std::string_view part : split(text, ',')) add_module(part, where, recompute);
   return recompute;
 }
 

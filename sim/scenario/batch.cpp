@@ -22,6 +22,21 @@ bool has_tokens_of_trace(const Resolution& at) {
          at.find("sequence-length") == nullptr && at.find("micro-batch") == nullptr;
 }
 
+// "choose 768 or 1024": the nearest multiples, and the largest micro-batch that would do.
+std::string batch_choices(std::int64_t sequences, const Resolution& at) {
+  const Scenario& scenario = at.scenario;
+  const std::int64_t one_step = scenario.micro_batch * scenario.gpus;
+  const std::int64_t less = sequences / one_step * one_step;
+  std::string text = "choose ";
+  if (less > 0) text += fmt::format("{} or ", less);
+  text += fmt::format("{}", less + one_step);
+  if (sequences % scenario.gpus != 0 || at.find("tokens-per-gpu") != nullptr) return text;
+  const std::int64_t each = sequences / scenario.gpus;
+  std::int64_t micro_batch = std::min(scenario.micro_batch, each);
+  while (each % micro_batch != 0) --micro_batch;
+  return text + fmt::format(", or --micro-batch {}", micro_batch);
+}
+
 }  // namespace
 
 std::vector<NamedValue> mode_values() {
@@ -97,10 +112,10 @@ void set_global_batch(std::int64_t sequences, Resolution& at) {
   if (scenario.mode == Mode::prefill || at.use == Use::routing) return;
   const std::int64_t one_step = scenario.micro_batch * scenario.gpus;
   if (sequences % one_step != 0) {
-    throw UsageError(
-        fmt::format("--global-batch: {} sequences are no whole number of micro-steps: {} GPUs with "
-                    "--micro-batch {} take {} at a time",
-                    sequences, scenario.gpus, scenario.micro_batch, one_step));
+    throw UsageError(fmt::format(
+        "--global-batch: {} sequences are no whole number of micro-steps: {} GPUs with "
+        "--micro-batch {} take {} at a time: {}",
+        sequences, scenario.gpus, scenario.micro_batch, one_step, batch_choices(sequences, at)));
   }
   scenario.micro_steps = sequences / one_step;
 }

@@ -13,9 +13,13 @@ namespace {
 
 void check_groups(const RouterConfig& config, int experts) {
   if (experts % config.groups != 0) {
-    throw UsageError(fmt::format(
-        "--router {}: {} experts do not divide into {} groups: choose a divisor of --experts",
-        config.name(), experts, config.groups));
+    const int less = experts / config.groups * config.groups;
+    const std::string fewer = less > 0 ? fmt::format("{} or ", less) : "";
+    throw UsageError(
+        fmt::format("--router {}: {} experts do not divide into {} groups of equal size: choose "
+                    "--experts {}{}, "
+                    "or a number of groups that divides {}",
+                    config.name(), experts, config.groups, fewer, less + config.groups, experts));
   }
   const int offered = experts / config.groups * config.kept_groups;
   if (offered >= config.top_k) return;

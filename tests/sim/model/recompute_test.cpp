@@ -22,7 +22,11 @@ TEST_CASE("recomputation is read and named again") {
   }
   CHECK(name_of(parse_recompute("moe_act,layernorm", "")) == "layernorm,moe_act");
   CHECK_THROWS_WITH(parse_recompute("moe-act", "--recompute"), ContainsSubstring("moe_act"));
-  CHECK_THROWS_WITH(parse_recompute("full,moe", "--recompute"), ContainsSubstring("stands alone"));
+  CHECK_THROWS_WITH(parse_recompute("selective", "--recompute"),
+                    ContainsSubstring("full:block:N, or one or more of layernorm, moe_act"));
+  CHECK_THROWS_WITH(
+      parse_recompute("full,moe", "--recompute"),
+      ContainsSubstring("stands alone, not in a list of modules (layernorm, moe_act"));
   CHECK_THROWS_WITH(parse_recompute("full:2", "--recompute"), ContainsSubstring("full:uniform:N"));
   CHECK_THROWS_AS(parse_recompute("full:block:0", "--recompute"), moesim::UsageError);
   CHECK_THROWS_AS(parse_recompute("", "--recompute"), moesim::UsageError);

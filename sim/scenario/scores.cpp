@@ -36,7 +36,8 @@ std::string layers_again(const routing::ScoreSource& scores, int layers, const s
   if (scores.trace != nullptr) recorded = scores.trace->shape().layers;
   if (scores.popularity != nullptr) recorded = static_cast<int>(scores.popularity->size());
   if (recorded == 0 || layers <= recorded) return "";
-  return fmt::format("{} MoE layers of {} through its {}", layers, model, recorded);
+  return fmt::format("{} MoE layers of {} take its {} layer{} in turn", layers, model, recorded,
+                     recorded == 1 ? "" : "s");
 }
 
 std::vector<std::string> notes_of_scores(const routing::ScoreSource& scores, int layers,

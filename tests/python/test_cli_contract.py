@@ -247,7 +247,7 @@ def test_a_trace_that_repeats_is_said():
     steps, layers = 4, 4  # axes 0 and 2 of its counts.npy
     again = moesim(*options, "--replicas", steps + 1)
     assert f"{steps + 1} replicas go through its {steps} steps again, 16 MoE layers of " \
-        f"llama2-7b-moe8 through its {layers}\n" in again.stderr
+        f"llama2-7b-moe8 take its {layers} layers in turn\n" in again.stderr
     assert "replicas go through" not in moesim(*options, "--replicas", steps).stderr
 
 

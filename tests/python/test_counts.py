@@ -40,7 +40,7 @@ def test_experts_without_a_row_and_layers_without_counts_are_said(command, tmp_p
     source = table(tmp_path, 2, (0, 7))
     result = ran(command, source)
     assert result.returncode == 0, result.stderr
-    assert f"note: {source}: 32 MoE layers of mixtral-8x7b through its 2\n" in result.stderr
+    assert f"note: {source}: 32 MoE layers of mixtral-8x7b take its 2 layers in turn\n" in result.stderr
     assert (f"warning: {source} has rows of 2 of the 8 experts of mixtral-8x7b, in the layer with the fewest: the others "
             "get no token there; rows of count 0 say that this is meant\n") in result.stderr
 
@@ -56,7 +56,8 @@ def test_each_file_of_several_is_said(tmp_path):
     source = table(tmp_path, 1, range(8))
     for command in ("sweep", "train", "route"):
         result = ran(command, f"balanced,{source}")
-        assert result.returncode == 0 and result.stderr.count("32 MoE layers of mixtral-8x7b through its 1\n") == 1, command
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.count("32 MoE layers of mixtral-8x7b take its 1 layer in turn\n") == 1, command
 
 
 def test_a_trace_of_fewer_layers_is_said_by_train_too(tmp_path):
@@ -66,7 +67,7 @@ def test_a_trace_of_fewer_layers_is_said_by_train_too(tmp_path):
     succeed("import", counts, "--experts", 8, "--top-k", 2, "--out", tmp_path / "trace")
     result = ran("train", f"trace-repeat:{tmp_path / 'trace'}")
     assert result.returncode == 0, result.stderr
-    assert "32 MoE layers of mixtral-8x7b through its 2\n" in result.stderr
+    assert "32 MoE layers of mixtral-8x7b take its 2 layers in turn\n" in result.stderr
 
 
 def test_a_placement_by_counts_of_another_model_is_refused(tmp_path):
